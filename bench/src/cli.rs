@@ -2,7 +2,7 @@
 
 use crate::backend::{BODY_BYTES, SLOW_REDIS_DELAY};
 use crate::cold::ColdOptions;
-use crate::workload::Suite;
+use crate::workload::{Suite, Workload};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -36,6 +36,10 @@ pub enum Command {
     FcgiMagnet(Options),
     /// Compare pages from the server's cache with files
     Cache(Options),
+    /// Compare TLS and HTTP/2: files, handshakes, backends, memory of connections
+    Tls(Options),
+    /// Compare rules that rewrite URLs: 1, 50 and 10,000 of them
+    Rewrite(Options),
     /// Static files while a thousand requests wait for a slow Redis
     SlowRedis(SlowRedisOptions),
     /// Cold files on a modelled disk, and hot ones beside them
@@ -64,7 +68,7 @@ pub struct Options {
     /// Workloads to run; without it all of the suite
     #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
     pub workloads: Vec<String>,
-    /// Numbers of client connections to run each workload with; without it the suite's usual ones
+    /// Numbers of client connections to run each workload with; without it the usual ones
     #[arg(long, value_delimiter = ',', value_name = "N,...", value_parser = clap::value_parser!(u16).range(1..=4096))]
     connections: Vec<u16>,
     /// How often the whole round of servers is repeated
@@ -104,10 +108,10 @@ impl Options {
         }
     }
 
-    /// With how many connections to run each workload.
-    pub fn connections(&self, suite: Suite) -> &[u16] {
+    /// With how many connections to run a workload.
+    pub fn connections(&self, workload: &Workload) -> &[u16] {
         match self.connections.as_slice() {
-            [] => suite.connections(),
+            [] => workload.usual_connections(),
             named => named,
         }
     }

@@ -74,10 +74,11 @@ fn apt_get(arguments: &[&str]) -> Result<(), String> {
 }
 
 /// Packages whose programs are other packages': nothing in the path says whether they are there.
-const LIBRARIES: [&str; 6] = [
+const LIBRARIES: [&str; 7] = [
     "libfcgi-perl",
     "ruby-fcgi",
     "libnginx-mod-http-lua",
+    "lighttpd-mod-openssl",
     "lighttpd-modules-lua",
     "libapache2-mod-perl2",
     "lua-nginx-redis",

@@ -11,6 +11,7 @@ mod ab;
 mod article;
 mod backend;
 mod calibrate;
+mod certificate;
 mod cli;
 mod cold;
 mod disk;
@@ -47,6 +48,8 @@ fn main() -> ExitCode {
         cli::Command::Lua(options) => compare(&options, workload::Suite::Lua),
         cli::Command::FcgiMagnet(options) => compare(&options, workload::Suite::FcgiMagnet),
         cli::Command::Cache(options) => compare(&options, workload::Suite::Cache),
+        cli::Command::Tls(options) => compare(&options, workload::Suite::Tls),
+        cli::Command::Rewrite(options) => compare(&options, workload::Suite::Rewrite),
         cli::Command::SlowRedis(options) => slow_redis::run(&options),
         cli::Command::Cold(options) => cold::run(&options),
         cli::Command::Backend(options) => {

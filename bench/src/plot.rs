@@ -55,7 +55,8 @@ const RATE: Figure = Figure {
 };
 
 fn svg(results: &Results, connections: u16, figure: &Figure) -> String {
-    let rows = results.workloads.len().div_ceil(COLUMNS);
+    let workloads: Vec<_> = results.workloads_with(connections).collect();
+    let rows = workloads.len().div_ceil(COLUMNS);
     let panel_height = PANEL_TITLE + BAR_STEP * results.servers.len() as f64 + PANEL_GAP;
     let width = MARGIN + COLUMNS as f64 * (PANEL_WIDTH + MARGIN);
     let height = HEADER + rows as f64 * panel_height + FOOTER;
@@ -66,16 +67,12 @@ fn svg(results: &Results, connections: u16, figure: &Figure) -> String {
     );
     header(&mut out, connections, figure);
     let of_workload = |name| bars(results, name, connections, figure);
-    let panels: Vec<_> = results
-        .workloads
-        .iter()
-        .map(|one| of_workload(one.name))
-        .collect();
+    let panels: Vec<_> = workloads.iter().map(|one| of_workload(one.name)).collect();
     let largest_of_all = panels
         .iter()
         .map(|bars| largest(bars))
         .fold(f64::MIN_POSITIVE, f64::max);
-    for (n, (workload, bars)) in results.workloads.iter().zip(&panels).enumerate() {
+    for (n, (workload, bars)) in workloads.iter().zip(&panels).enumerate() {
         let x = MARGIN + (n % COLUMNS) as f64 * (PANEL_WIDTH + MARGIN);
         let y = HEADER + (n / COLUMNS) as f64 * panel_height;
         text(

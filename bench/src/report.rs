@@ -18,6 +18,7 @@ pub fn text(results: &Results) -> String {
         };
         let _infallible = writeln!(out, "\n=== {} ===", connections_title(*connections));
         view.figures(&mut out);
+        view.waiting(&mut out);
         view.ratios(&mut out);
         view.backends(&mut out);
         view.system_calls(&mut out);
@@ -106,6 +107,27 @@ impl View<'_> {
         );
     }
 
+    /// Only where connections that wait were measured.
+    fn waiting(&self, out: &mut String) {
+        let mut here = self.results.cells.iter();
+        let waits = |cell: &Cell| {
+            cell.connections == self.connections
+                && cell
+                    .summary()
+                    .is_some_and(|summary| summary.connection_kib.is_some())
+        };
+        if here.any(waits) {
+            self.table(
+                out,
+                "Memory of a connection that waits for its next request, KiB",
+                &|summary| match summary.connection_kib {
+                    Some(spread) => number(spread.median),
+                    None => "–".to_owned(),
+                },
+            );
+        }
+    }
+
     /// Only where there are backends.
     fn backends(&self, out: &mut String) {
         let summaries = self.results.cells.iter().filter_map(Cell::summary);
@@ -187,7 +209,7 @@ impl View<'_> {
         if self.results.cells.iter().any(by_strace) {
             out.push_str("  * counted by strace, which slows the server: fewer waits than usual\n");
         }
-        for workload in &self.results.workloads {
+        for workload in self.results.workloads_with(self.connections) {
             let _infallible = writeln!(out, "  by name, {}:", workload.title);
             for server in &self.results.servers {
                 let cell = self.results.cell(server, workload.name, self.connections);
@@ -236,7 +258,7 @@ impl View<'_> {
                 .iter()
                 .map(|server| (*server).to_owned()),
         );
-        for workload in &self.results.workloads {
+        for workload in self.results.workloads_with(self.connections) {
             let mut row = vec![workload.title.to_owned()];
             row.extend(
                 self.results

@@ -83,6 +83,9 @@ pub struct Summary {
     pub resident_mib: Spread,
     /// Resident memory, MiB, shared pages divided among those that share them.
     pub proportional_mib: Spread,
+    /// Memory of the server for each connection that waits for its next request, KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connection_kib: Option<Spread>,
     /// Client CPU a request, µs, normalised.
     pub client_cpu_us: Spread,
     /// Backend CPU a request, µs, normalised.
@@ -222,6 +225,15 @@ pub fn summarise(
 }
 
 impl Results {
+    /// The workloads that were run with that number of connections.
+    pub fn workloads_with(&self, connections: u16) -> impl Iterator<Item = &Title> {
+        self.workloads.iter().filter(move |workload| {
+            self.cells
+                .iter()
+                .any(|cell| cell.workload == workload.name && cell.connections == connections)
+        })
+    }
+
     /// The cell of a server, a workload and a number of connections, if it was run.
     pub fn cell(&self, server: &str, workload: &str, connections: u16) -> Option<&Cell> {
         self.cells.iter().find(|cell| {
@@ -289,6 +301,11 @@ impl Summary {
             max_us: each(&|run| run.outcome.latency.max() as f64 / 1e3),
             resident_mib: each(&|run| run.memory.resident as f64 / MIB),
             proportional_mib: each(&|run| run.memory.proportional as f64 / MIB),
+            connection_kib: runs
+                .iter()
+                .map(|run| Some(run.connection_bytes? / 1024.0))
+                .collect::<Option<_>>()
+                .map(Spread::of),
             client_cpu_us: normalised(&|run| run.client_cpu.as_secs_f64() * 1e6 / requests(run)),
             backend_cpu_us: has_backend.then(|| normalised(&Figures::backend_cpu_us)),
             both_cpu_us: has_backend

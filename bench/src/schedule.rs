@@ -8,14 +8,15 @@
 use crate::ab::{self, Ab};
 use crate::backend::{Backend, Counts as BackendCounts};
 use crate::calibrate::{Calibrator, Distances, Sample};
+use crate::certificate::Certificate;
 use crate::cli::Options;
-use crate::load::{self, Client, Outcome, Target, Until};
+use crate::load::{self, Client, Outcome, SessionClient, SessionTarget, Target, Until};
 use crate::measure::{self, Cpu, Memory, Snapshot};
-use crate::peers::Chosen;
+use crate::peers::{Bodies, Chosen};
 use crate::report::connections_title;
 use crate::stage::{Place, Stage};
 use crate::syscalls::{Counting, Counts, Tracer};
-use crate::workload::{Service, Suite, Workload, files};
+use crate::workload::{Aim, Protocol, Service, Suite, Workload, files};
 use crate::{interrupt, measure::own_cpu};
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ pub struct Figures {
     pub backend: Option<Behind>,
     /// The server's memory at the end.
     pub memory: Memory,
+    /// Memory of the server for each connection that waits for its next request, where that is the aim.
+    pub connection_bytes: Option<f64>,
     /// The fixed work, timed before and after.
     pub samples: [Sample; 2],
     /// Length of a reply's head.
@@ -202,12 +205,12 @@ impl Round<'_> {
         };
         match Visit::new(self, chosen, workload) {
             Ok(visit) => {
-                for connections in self.options.connections(workload.suite) {
+                for connections in self.options.connections(workload) {
                     add(*connections, visit.cell(*connections, conditions));
                 }
             }
             Err(error) => {
-                for connections in self.options.connections(workload.suite) {
+                for connections in self.options.connections(workload) {
                     add(*connections, Err(error.clone()));
                 }
             }
@@ -219,7 +222,7 @@ impl Round<'_> {
 struct Visit<'a> {
     round: &'a Round<'a>,
     workload: &'static Workload,
-    target: Target,
+    target: Load,
     stage: Stage,
     head_bytes: usize,
 }
@@ -232,11 +235,12 @@ impl<'a> Visit<'a> {
     ) -> Result<Self, String> {
         let stage = Stage::new(round.place, chosen, workload)?;
         let port = stage.served.port;
-        let head_bytes = load::verify(workload, chosen.peer.bodies, port)?;
+        let certificate = &round.place.certificate;
+        let (target, head_bytes) = Load::new(workload, chosen.peer.bodies, port, certificate)?;
         Ok(Self {
             round,
             workload,
-            target: Target::new(workload, port),
+            target,
             stage,
             head_bytes,
         })
@@ -245,8 +249,13 @@ impl<'a> Visit<'a> {
     /// Warms up, measures, and in the first round counts system calls. A run that is
     /// not sound is repeated a few times.
     fn cell(&self, connections: u16, conditions: &mut Conditions) -> Result<Figures, String> {
-        let mut client =
-            Client::connect(&self.target, connections).map_err(|error| error.to_string())?;
+        let memory = || measure::memory(&self.stage.served.server).proportional;
+        let before = memory();
+        let mut client = self.target.connect(connections)?;
+        let connection_bytes = (self.workload.aim == Aim::IdleConnections).then(|| {
+            std::thread::sleep(SETTLE_TIME);
+            memory().saturating_sub(before) as f64 / f64::from(connections)
+        });
         self.run(&mut client, self.warm_up())?;
         let mut run = self.measure(&mut client, conditions)?;
         for _ in 1..ATTEMPTS_MAX {
@@ -255,6 +264,7 @@ impl<'a> Visit<'a> {
             }
             run = self.measure(&mut client, conditions)?;
         }
+        run.connection_bytes = connection_bytes;
         if self.round.number == 0 {
             run.calls = Some(self.count_calls(&mut client));
             if self.workload.suite == Suite::Article {
@@ -268,9 +278,10 @@ impl<'a> Visit<'a> {
 
     fn measure(
         &self,
-        client: &mut Client<'_>,
+        client: &mut Connected<'_>,
         conditions: &mut Conditions,
     ) -> Result<Figures, String> {
+        client.prepare()?;
         let before = conditions.sample()?;
         let cpu_before = self.idle_snapshot();
         let behind_before = self.stage.backend.as_ref().map(Side::take);
@@ -299,7 +310,7 @@ impl<'a> Visit<'a> {
         }
         let after = conditions.sample()?;
         let (samples, head_bytes) = ([before, after], self.head_bytes);
-        let (calls, ab) = (None, None);
+        let (calls, ab, connection_bytes) = (None, None, None);
         Ok(Figures {
             outcome,
             cpu,
@@ -307,6 +318,7 @@ impl<'a> Visit<'a> {
             foreign_share,
             backend,
             memory,
+            connection_bytes,
             samples,
             head_bytes,
             calls,
@@ -314,8 +326,12 @@ impl<'a> Visit<'a> {
         })
     }
 
-    fn run(&self, client: &mut Client<'_>, until: Until) -> Result<Outcome, String> {
-        client.run(until).map_err(|error| error.to_string())
+    fn run(&self, client: &mut Connected<'_>, until: Until) -> Result<Outcome, String> {
+        let ran = match client {
+            Connected::Plain(client) => client.run(until),
+            Connected::Sessions(client) => client.run(until),
+        };
+        ran.map_err(|error| error.to_string())
     }
 
     /// Once the server has gone to sleep: its clocks are exact then.
@@ -324,7 +340,8 @@ impl<'a> Visit<'a> {
         Snapshot::take(&self.stage.served.server)
     }
 
-    fn count_calls(&self, client: &mut Client<'_>) -> Result<Calls, String> {
+    fn count_calls(&self, client: &mut Connected<'_>) -> Result<Calls, String> {
+        client.prepare()?;
         let served = &self.stage.served;
         let counting = Counting::start(&served.server.processes(), served.directory.path())?;
         let until = Until {
@@ -364,6 +381,58 @@ impl<'a> Visit<'a> {
                 requests: 0,
                 time_max,
             },
+        }
+    }
+}
+
+/// What the client that a workload needs talks to.
+enum Load {
+    /// HTTP/1.1 in the clear.
+    Plain(Target),
+    /// TLS, HTTP/2 or both.
+    Sessions(SessionTarget),
+}
+
+/// That client with its connections.
+enum Connected<'a> {
+    Plain(Client<'a>),
+    Sessions(SessionClient<'a>),
+}
+
+impl Load {
+    /// Of a server that has shown that it sends the right bytes; also the length of its replies' heads.
+    fn new(
+        workload: &Workload,
+        bodies: Bodies,
+        port: u16,
+        certificate: &Certificate,
+    ) -> Result<(Self, usize), String> {
+        if workload.protocol == Protocol::PLAIN {
+            let head_bytes = load::verify(workload, bodies, port)?;
+            return Ok((Self::Plain(Target::new(workload, port)), head_bytes));
+        }
+        let target = SessionTarget::new(workload, port, certificate);
+        let target = target.map_err(|error| error.to_string())?;
+        let head_bytes = load::verify_session(workload, &target)?;
+        Ok((Self::Sessions(target), head_bytes))
+    }
+
+    fn connect(&self, connections: u16) -> Result<Connected<'_>, String> {
+        let connected = match self {
+            Self::Plain(target) => Client::connect(target, connections).map(Connected::Plain),
+            Self::Sessions(target) => {
+                SessionClient::connect(target, connections).map(Connected::Sessions)
+            }
+        };
+        connected.map_err(|error| error.to_string())
+    }
+}
+
+impl Connected<'_> {
+    fn prepare(&mut self) -> Result<(), String> {
+        match self {
+            Self::Plain(_) => Ok(()),
+            Self::Sessions(client) => client.prepare().map_err(|error| error.to_string()),
         }
     }
 }

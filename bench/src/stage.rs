@@ -3,6 +3,7 @@
 //! Knows how things are put together and taken apart again, not what is measured.
 
 use crate::backend::{Address, Backend, Kind};
+use crate::certificate::Certificate;
 use crate::cli::Placement;
 use crate::peers::process::Running;
 use crate::peers::{self, Chosen, FileReading, Site, TEMPORARY, Upstream};
@@ -68,6 +69,10 @@ impl Served {
         let memory = open_directory(Path::new(TEMPORARY)).map_err(|error| error.to_string())?;
         let site = Site {
             root: &place.root,
+            pem: workload
+                .protocol
+                .tls
+                .map(|_| place.certificate.pem.as_path()),
             directory: directory.path(),
             port,
             workload,
@@ -99,6 +104,8 @@ pub struct Place {
     directory: TempDir,
     /// The document root.
     pub root: PathBuf,
+    /// What all servers present by TLS.
+    pub certificate: Certificate,
     /// Where Petrel is, if it was said: it is a backend too.
     petrel: Option<PathBuf>,
     /// How many cores there are, whoever runs on them.
@@ -125,6 +132,7 @@ impl Place {
         let directory = open_directory(&std::env::temp_dir())?;
         let root = directory.path().join("root");
         std::fs::create_dir(&root)?;
+        let certificate = Certificate::new(directory.path())?;
         let all = sched_getaffinity(None)?;
         let all_cores = std::thread::available_parallelism()?.get();
         let (server_cores, client_cores) = match placement {
@@ -134,6 +142,7 @@ impl Place {
         Ok(Self {
             directory,
             root,
+            certificate,
             petrel: petrel.map(Path::to_owned),
             all_cores,
             server_cores,

@@ -513,7 +513,7 @@ _petrel() {
             return 0
             ;;
         petrel__subcmd__serve)
-            opts="-h --port --bind --listing --help"
+            opts="-h --port --bind --tls --listing --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

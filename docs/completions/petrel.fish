@@ -46,10 +46,11 @@ complete -c petrel -n "__fish_petrel_needs_command" -f -a "lua" -d 'Run a script
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "man" -d 'Print the manual page'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c petrel -n "__fish_petrel_using_subcommand serve" -l port -d 'The TCP port' -r
+complete -c petrel -n "__fish_petrel_using_subcommand serve" -l port -d 'The TCP port; with --tls 8443 unless told' -r
 complete -c petrel -n "__fish_petrel_using_subcommand serve" -l bind -d 'The address to listen on; 0.0.0.0 or :: for all' -r
+complete -c petrel -n "__fish_petrel_using_subcommand serve" -l tls -d 'Serve by HTTPS, with a certificate of an authority that is made for this user'
 complete -c petrel -n "__fish_petrel_using_subcommand serve" -l listing -d 'Show listings of directories that have no index file'
-complete -c petrel -n "__fish_petrel_using_subcommand serve" -s h -l help -d 'Print help'
+complete -c petrel -n "__fish_petrel_using_subcommand serve" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c petrel -n "__fish_petrel_using_subcommand reload" -s f -d 'The configuration file that the server was started with' -r -F
 complete -c petrel -n "__fish_petrel_using_subcommand reload" -l socket -d 'Its control socket, where the configuration cannot be read: see server.control-socket' -r -F
 complete -c petrel -n "__fish_petrel_using_subcommand reload" -l now -d 'End the requests of older configurations at once, as soon as the new one serves'

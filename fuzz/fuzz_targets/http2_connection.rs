@@ -277,7 +277,7 @@ impl Side {
         };
         match operation & 0xf {
             0 => {
-                let _ = connection.write_head(key, Status::OK, FIELDS, Some(9), after, out);
+                let _ = connection.write_head(key, Status::OK, &[FIELDS], Some(9), after, out);
             }
             1 => {
                 let _ = connection.write_interim(key, Status::EARLY_HINTS, FIELDS, out);

@@ -1,5 +1,5 @@
-//! Responses of HTTP backends: decoded in one piece or in many, they are the same heads and the same
-//! body, or refused; and what a head holds cannot end a line.
+//! Responses of HTTP backends: decoded in one piece or in many, they are the same heads, the same body and the same
+//! trailers, or refused; and what a head holds cannot end a line.
 //!
 //! The first byte of the input says what the response answers; the rest is what the backend sends
 //! before it closes.
@@ -27,11 +27,12 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Heads with their fields, and the body.
+/// Heads with their fields, the body, and the trailers that go on.
 #[derive(Debug, Default, PartialEq)]
 struct Response {
     heads: Vec<(u16, Vec<(String, Vec<u8>)>)>,
     body: Vec<u8>,
+    trailers: Vec<u8>,
 }
 
 /// What `input` comes to when `step` bytes arrive at a time and then the end. Which error it is may
@@ -82,6 +83,7 @@ fn read(asked: Asked, input: &[u8], step: usize) -> Option<Response> {
             }
             ResponseEvent::End { reusable } => {
                 assert!(!reusable || arrived == position, "nothing may follow");
+                response.trailers = decoder.take_trailers().as_bytes().to_vec();
                 return Some(response);
             }
         }

@@ -33,6 +33,11 @@ impl Browser {
 
     /// Starts it, with nothing that talks to anybody but the server under test.
     pub fn start() -> Browser {
+        Browser::start_with(&[])
+    }
+
+    /// The same with further switches, which have no quotes and no backslashes.
+    pub fn start_with(further: &[&str]) -> Browser {
         let port = free_port();
         let profile = Tree::new();
         let driver = Command::new("chromedriver")
@@ -57,7 +62,7 @@ impl Browser {
                 .contains("\"ready\":true")
         };
         assert!(eventually(is_ready), "chromedriver does not answer");
-        let capabilities = browser.capabilities();
+        let capabilities = browser.capabilities(further);
         let created = browser.post("", &capabilities);
         let id = created
             .split_once("\"sessionId\":\"")
@@ -67,7 +72,7 @@ impl Browser {
         browser
     }
 
-    fn capabilities(&self) -> String {
+    fn capabilities(&self, further: &[&str]) -> String {
         let profile = self._profile.path("profile");
         let switches = [
             "--headless",
@@ -81,7 +86,9 @@ impl Browser {
             "--disable-sync",
             "--no-proxy-server",
         ];
-        let switches = switches.map(|switch| format!("\"{switch}\"")).join(",");
+        let switches = switches.iter().chain(further);
+        let switches: Vec<String> = switches.map(|switch| format!("\"{switch}\"")).collect();
+        let switches = switches.join(",");
         format!(
             "{{\"capabilities\":{{\"alwaysMatch\":{{\"browserName\":\"chrome\",\
              \"goog:loggingPrefs\":{{\"browser\":\"ALL\"}},\

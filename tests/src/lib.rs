@@ -18,6 +18,7 @@ mod client;
 mod command;
 mod differential;
 pub mod fastcgi;
+pub mod http2;
 mod load;
 mod package;
 mod ports;
@@ -27,6 +28,7 @@ mod server;
 mod slow_fs;
 mod stream;
 mod system_calls;
+mod tls;
 mod tree;
 
 pub use backend::{Backend, Deaf, Exchange, Record, Speaks, directive, fastcgi_record};
@@ -36,7 +38,7 @@ pub use client::{Client, ClientError};
 pub use command::{Finished, curl, is_installed, run};
 pub use differential::{Difference, Differential};
 pub use load::{Load, LoadResult};
-pub use package::package;
+pub use package::{package, tool};
 
 pub use ports::free_port;
 pub use process::{Holdings, ProcessTree, raise_descriptor_limit};
@@ -45,6 +47,7 @@ pub use server::{Builder, Server};
 pub use slow_fs::{Operation, SlowFs};
 pub use stream::Address;
 pub use system_calls::{Calls, Tracer};
+pub use tls::{Authority, Identity, TlsFront, TlsMode, TlsStream};
 pub use tree::Tree;
 
 use std::io::Write;

@@ -189,7 +189,7 @@ fn read_chunks(response: &mut Response, bytes: &[u8]) -> Result<usize, ResponseE
         let size = usize::from_str_radix(&size, 16).map_err(|_| malformed(&size))?;
         at += line + 2;
         if size == 0 {
-            // The server sends no trailer section.
+            // The client has not asked for trailers.
             let end = bytes.get(at..at + 2).ok_or(ResponseError::Incomplete)?;
             return if end == b"\r\n" {
                 Ok(at + 2)

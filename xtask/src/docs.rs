@@ -39,6 +39,10 @@ const DOCUMENTS: &[Document] = &[
         source: Source::Petrel(&["man"]),
     },
     Document {
+        path: "docs/petrel-serve.1",
+        source: Source::Petrel(&["man", "serve"]),
+    },
+    Document {
         path: "docs/petrel-spawn.1",
         source: Source::Petrel(&["man", "spawn"]),
     },

@@ -37,6 +37,7 @@ pub const TARGETS: &[&str] = &[
     "hpack",
     "http2_frames",
     "http2_connection",
+    "http2_to_http1",
 ];
 
 /// The manifest of the targets, from the root.

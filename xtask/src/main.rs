@@ -13,6 +13,7 @@ mod picture;
 mod steps;
 mod test;
 mod tidy;
+mod tools;
 mod workspace;
 
 use std::process::ExitCode;

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::limit::{self, Reads};
+use crate::tools;
 use crate::workspace::{Workspace, output_of};
 
 /// Something that tests use.
@@ -43,6 +44,8 @@ const NEEDS: &[Need] = &[
     need("wrk", "wrk", Tests("with wrk")),
     need("nghttp2-client", "h2load", Tests("with h2load")),
     need("openssl", "openssl", Tests("with openssl s_client")),
+    need("gnutls-bin", "gnutls-cli", Tests("with gnutls-cli")),
+    need("golang-go", "go", Tests("with h2spec, which Go builds")),
     need("strace", "strace", Tests("that count system calls")),
     need("valgrind", "valgrind", Tests("that count instructions")),
     need("lighttpd", "lighttpd", Tests("that compare with lighttpd")),
@@ -80,7 +83,11 @@ const NEEDS: &[Need] = &[
     need("uwsgi", "uwsgi", Tests("with uWSGI")),
     need("uwsgi-plugin-python3", "uwsgi_python3", Tests("with uWSGI")),
     need("gunicorn", "/usr/bin/gunicorn", Tests("with gunicorn")),
-    need("python3-pip", "pip3", Tests("with flup, which is on PyPI")),
+    need(
+        "python3-pip",
+        "pip3",
+        Tests("with flup and sslyze, which are on PyPI"),
+    ),
     need(
         "libfcgi-perl",
         "/var/lib/dpkg/info/libfcgi-perl.list",
@@ -117,6 +124,7 @@ const NEEDS: &[Need] = &[
 const UNPACKED: &[&str] = &[
     "lighttpd",
     "lighttpd-mod-deflate",
+    "lighttpd-mod-openssl",
     "javascript-common",
     "media-types",
     "dokuwiki",
@@ -148,6 +156,7 @@ pub fn provide(workspace: &Workspace) -> Result<Vec<String>, String> {
         &workspace.target.join(UNPACKED_IN),
         deadline,
     ));
+    unavailable.extend(tools::provide(workspace));
     println!("=== packages used: {}", versions(workspace).join(", "));
     Ok(unavailable)
 }

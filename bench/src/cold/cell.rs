@@ -213,6 +213,7 @@ impl Stage {
         let port = peers::free_port().map_err(told)?;
         let site = Site {
             root,
+            pem: None,
             directory: directory.path(),
             port,
             workload: &workload::BESIDE_WAITING,

@@ -48,17 +48,8 @@ impl Connection {
         epoll: &OwnedFd,
         index: usize,
     ) -> Result<Self, Error> {
-        let socket = connect(source, address).map_err(|errno| Error::System("connect", errno))?;
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
-        epoll::add(
-            epoll,
-            socket.as_fd(),
-            epoll::EventData::new_u64(index as u64),
-            flags,
-        )
-        .map_err(|errno| Error::System("epoll_ctl", errno))?;
         Ok(Self {
-            socket,
+            socket: registered(source, address, epoll, index)?,
             reply: Reply::default(),
             answered: 0,
             sent_at: Instant::now(),
@@ -129,6 +120,21 @@ impl Connection {
             Err(Error::Closed)
         }
     }
+}
+
+/// A new connection, registered with `epoll` under `index`.
+pub fn registered(
+    source: SocketAddrV4,
+    address: SocketAddrV4,
+    epoll: &OwnedFd,
+    index: usize,
+) -> Result<OwnedFd, Error> {
+    let socket = connect(source, address).map_err(|errno| Error::System("connect", errno))?;
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+    let data = epoll::EventData::new_u64(index as u64);
+    epoll::add(epoll, socket.as_fd(), data, flags)
+        .map_err(|errno| Error::System("epoll_ctl", errno))?;
+    Ok(socket)
 }
 
 fn connect(source: SocketAddrV4, address: SocketAddrV4) -> rustix::io::Result<OwnedFd> {

@@ -13,11 +13,13 @@ mod chunks;
 mod connection;
 mod open_loop;
 mod reply;
+mod sessions;
 mod verify;
 
 pub use browser::{Answer, Browser};
 pub use reply::{Expected, Framing, Wrong, head_length, status};
-pub use verify::verify;
+pub use sessions::{Client as SessionClient, Target as SessionTarget};
+pub use verify::{verify, verify_session};
 
 use crate::interrupt;
 use crate::workload::{Reuse, Workload};
@@ -77,6 +79,14 @@ pub struct Outcome {
 pub enum Error {
     /// The reply was not the expected one.
     Reply(reply::Wrong),
+    /// The server refused a stream or the connection.
+    Refused(Refused),
+    /// TLS went wrong.
+    Tls(rustls::Error),
+    /// The server gives no tickets.
+    NoTickets,
+    /// A handshake was of the other kind.
+    Handshake(Option<rustls::HandshakeKind>),
     /// A system call failed.
     System(&'static str, Errno),
     /// The server closed a connection before it had answered anything on it.
@@ -87,18 +97,21 @@ pub enum Error {
     Interrupted,
 }
 
+/// What a server refuses by HTTP/2, and its reason's number.
+#[derive(Clone, Copy, Debug)]
+pub enum Refused {
+    /// A stream.
+    Stream(u32),
+    /// The connection.
+    Connection(u32),
+}
+
 impl Target {
     /// The requests of `workload` to a server on 127.0.0.1.
     pub fn new(workload: &Workload, port: u16) -> Self {
         let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
-        let request = |path: &String| {
-            format!(
-                "GET {path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: petrel-bench\r\n\
-                 Accept: */*\r\n{}\r\n",
-                workload.request_fields()
-            )
-            .into_bytes()
-        };
+        let host = address.to_string();
+        let request = |path: &String| plain_request(path, &host, workload);
         Self {
             address,
             requests: workload.paths().iter().map(request).collect(),
@@ -140,7 +153,7 @@ impl<'a> Client<'a> {
         run.under_way = self.connections.len();
         let mut events = Vec::with_capacity(EVENTS_MAX);
         while run.under_way > 0 {
-            self.wait(&mut events)?;
+            wait(&self.epoll, &mut events)?;
             for event in events.drain(..) {
                 let flags = event.flags;
                 let ended = flags.intersects(connection::ENDED);
@@ -148,20 +161,6 @@ impl<'a> Client<'a> {
             }
         }
         Ok(run.outcome())
-    }
-
-    fn wait(&self, events: &mut Vec<epoll::Event>) -> Result<(), Error> {
-        let timeout = Timespec {
-            tv_sec: PATIENCE.as_secs() as i64,
-            tv_nsec: 0,
-        };
-        let room = rustix::buffer::spare_capacity(events);
-        match epoll::wait(&self.epoll, room, Some(&timeout)) {
-            _ if interrupt::asked() => Err(Error::Interrupted),
-            Ok(0) => Err(Error::Stalled),
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(errno) => Err(Error::System("epoll_wait", errno)),
-        }
     }
 
     /// Reads what has come on a connection; on a whole reply, sends the next request. `ended`: the
@@ -206,6 +205,29 @@ impl<'a> Client<'a> {
     }
 }
 
+/// A request of HTTP/1.1.
+fn plain_request(path: &str, host: &str, workload: &Workload) -> Vec<u8> {
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: petrel-bench\r\nAccept: */*\r\n{}\r\n",
+        workload.request_fields()
+    );
+    request.into_bytes()
+}
+
+fn wait(epoll: &OwnedFd, events: &mut Vec<epoll::Event>) -> Result<(), Error> {
+    let timeout = Timespec {
+        tv_sec: PATIENCE.as_secs() as i64,
+        tv_nsec: 0,
+    };
+    let room = rustix::buffer::spare_capacity(events);
+    match epoll::wait(epoll, room, Some(&timeout)) {
+        _ if interrupt::asked() => Err(Error::Interrupted),
+        Ok(0) => Err(Error::Stalled),
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(Error::System("epoll_wait", errno)),
+    }
+}
+
 /// The counters of a run.
 struct Run {
     until: Until,
@@ -232,6 +254,20 @@ impl Run {
             reconnects: 0,
             latency,
         }
+    }
+
+    /// Begins a request beyond those that follow a reply, unless there have been enough.
+    fn begin(&mut self) -> bool {
+        let more = self
+            .until
+            .more(self.now.duration_since(self.started), self.requests);
+        self.under_way += usize::from(more);
+        more
+    }
+
+    /// No further requests, whatever was asked for.
+    fn stop(&mut self) {
+        self.until.time_max = Duration::ZERO;
     }
 
     /// Counts a reply; says whether another request follows.
@@ -297,11 +333,30 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reply(wrong) => wrong.fmt(f),
+            Self::Refused(Refused::Stream(code)) => write!(f, "the server reset a stream ({code})"),
+            Self::Refused(Refused::Connection(code)) => {
+                write!(f, "the server refused the connection ({code})")
+            }
+            Self::Tls(error) => error.fmt(f),
+            Self::NoTickets => f.write_str("the server gives no tickets"),
+            Self::Handshake(kind) => write!(f, "a handshake of another kind: {kind:?}"),
             Self::System(call, errno) => write!(f, "{call}: {errno}"),
             Self::Closed => f.write_str("connection closed before its first reply"),
             Self::Stalled => write!(f, "no reply for {} s", PATIENCE.as_secs()),
             Self::Interrupted => f.write_str("interrupted"),
         }
+    }
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+impl From<rustls::Error> for Error {
+    fn from(error: rustls::Error) -> Self {
+        Self::Tls(error)
     }
 }
 

@@ -2,15 +2,24 @@
 
 use super::chunks::Chunks;
 use super::reply::{Expected, Framing, Wrong, head_length};
+use super::sessions::Stream;
+use super::{SessionTarget, plain_request};
+use crate::certificate::HOST;
 use crate::peers::Bodies;
 use crate::workload::Workload;
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
 /// Asks for the workload's paths (of many, some) and compares whole bodies. Returns the length of
 /// the replies' heads.
 pub fn verify(workload: &Workload, bodies: Bodies, port: u16) -> Result<usize, String> {
+    let connect = || {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        Ok(stream)
+    };
+    let host = format!("127.0.0.1:{port}");
     let paths = workload.paths();
     let mut head_bytes = 0;
     for path in paths.iter().step_by(paths.len().div_ceil(PATHS_MAX)) {
@@ -18,7 +27,8 @@ pub fn verify(workload: &Workload, bodies: Bodies, port: u16) -> Result<usize, S
             status: workload.status,
             body_bytes: workload.body_bytes(),
         };
-        let (head, body) = fetch(path, port, workload, &expected)
+        let (head, body) = connect()
+            .and_then(|mut stream| fetch(path, &host, &mut stream, workload, &expected))
             .map_err(|error| format!("GET {path}: {error}"))?;
         let fields = match bodies {
             Bodies::AsAsked => workload.reply_fields(),
@@ -40,34 +50,43 @@ pub fn verify(workload: &Workload, bodies: Bodies, port: u16) -> Result<usize, S
     Ok(head_bytes)
 }
 
+/// The same over TLS or by HTTP/2: one path, whose body is known.
+pub fn verify_session(workload: &Workload, target: &SessionTarget) -> Result<usize, String> {
+    let path = &workload.paths()[0];
+    let expected = Expected {
+        status: workload.status,
+        body_bytes: workload.body_bytes(),
+    };
+    let fetched = target.fetch(|stream| fetch(path, HOST, stream, workload, &expected));
+    let (head_bytes, body) = fetched.map_err(|error| format!("GET {path}: {error}"))?;
+    if workload.body(path).is_some_and(|right| right != body) {
+        return Err(format!("GET {path}: wrong bytes in the body"));
+    }
+    Ok(head_bytes)
+}
+
 /// Head and body of a reply whose head is as expected.
 fn fetch(
     path: &str,
-    port: u16,
+    host: &str,
+    stream: &mut dyn Stream,
     workload: &Workload,
     expected: &Expected,
 ) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let wrong = |wrong: Wrong| io::Error::new(io::ErrorKind::InvalidData, wrong.to_string());
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    let request = format!(
-        "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUser-Agent: petrel-bench\r\n\
-         Accept: */*\r\n{}\r\n",
-        workload.request_fields()
-    );
-    stream.write_all(request.as_bytes())?;
+    stream.write_all(&plain_request(path, host, workload))?;
     let mut came = Vec::new();
     let head_bytes = loop {
         if let Some(length) = head_length(&came) {
             break length;
         }
-        read_some(&mut stream, &mut came)?;
+        read_some(stream, &mut came)?;
     };
     let framing = expected.check(&came[..head_bytes]).map_err(wrong)?;
     let body = came.split_off(head_bytes);
     let body = match framing {
-        Framing::Length(length) => whole(&mut stream, body, length)?,
-        Framing::Chunked => unchunked(&mut stream, body)?,
+        Framing::Length(length) => whole(stream, body, length)?,
+        Framing::Chunked => unchunked(stream, body)?,
     };
     Ok((came, body))
 }
@@ -79,14 +98,14 @@ fn missing_field(head: &[u8], fields: &[&'static str]) -> Option<&'static str> {
     fields.iter().copied().find(|field| !has(field))
 }
 
-fn whole(stream: &mut TcpStream, mut body: Vec<u8>, length: u64) -> io::Result<Vec<u8>> {
+fn whole(stream: &mut dyn Stream, mut body: Vec<u8>, length: u64) -> io::Result<Vec<u8>> {
     while (body.len() as u64) < length {
         read_some(stream, &mut body)?;
     }
     Ok(body)
 }
 
-fn unchunked(stream: &mut TcpStream, mut came: Vec<u8>) -> io::Result<Vec<u8>> {
+fn unchunked(stream: &mut dyn Stream, mut came: Vec<u8>) -> io::Result<Vec<u8>> {
     let (mut chunks, mut body) = (Chunks::default(), Vec::new());
     loop {
         let taken = chunks.take(&came, &mut |part| body.extend_from_slice(part));
@@ -98,7 +117,7 @@ fn unchunked(stream: &mut TcpStream, mut came: Vec<u8>) -> io::Result<Vec<u8>> {
     }
 }
 
-fn read_some(stream: &mut TcpStream, came: &mut Vec<u8>) -> io::Result<()> {
+fn read_some(stream: &mut dyn Stream, came: &mut Vec<u8>) -> io::Result<()> {
     let mut buffer = [0; 64 << 10];
     let got = stream.read(&mut buffer)?;
     came.extend_from_slice(&buffer[..got]);

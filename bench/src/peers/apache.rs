@@ -3,7 +3,7 @@
 use super::{Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
 use crate::backend::{Address, Route};
 use crate::workload::scripts::InServer;
-use crate::workload::{Reuse, Service};
+use crate::workload::{Reuse, Service, rewriting};
 use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -20,6 +20,7 @@ pub const PEER: Peer = Peer {
     version: &["-v"],
     serves: &[
         Service::Files,
+        Service::Rewriting,
         Service::Gateway(Route::FastCgi),
         Service::Gateway(Route::Http),
         Service::Gateway(Route::Php),
@@ -69,6 +70,15 @@ fn configuration(site: &Site<'_>, perl: Option<&str>) -> String {
         .upstream
         .map(|upstream| gateway(upstream, site))
         .unwrap_or_default();
+    let rules = rewriting::rules(site.workload, |pattern, target| {
+        format!("RewriteRule \"{pattern}\" \"{target}\" [L]\n")
+    });
+    let rules = match rules.as_str() {
+        "" => rules,
+        _ => {
+            format!("LoadModule rewrite_module {MODULES}/mod_rewrite.so\nRewriteEngine On\n{rules}")
+        }
+    };
     let (processes, script) = match perl {
         Some(perl) => (PREFORK.to_owned(), perl),
         None => (event(site.reading.clients), ""),
@@ -107,7 +117,7 @@ DocumentRoot {root}
     Options FollowSymLinks
     Require all granted
 </Directory>
-{gateway}{script}"
+{gateway}{script}{rules}"
     )
 }
 

@@ -1,7 +1,8 @@
 //! h2o.
 
-use super::{ALL_SERVICES, Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
+use super::{Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
 use crate::backend::{Address, Route};
+use crate::workload::Service;
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +15,18 @@ pub const PEER: Peer = Peer {
         package: "h2o",
     },
     version: &["-v"],
-    serves: ALL_SERVICES,
+    serves: &[
+        Service::Files,
+        Service::Gateway(Route::FastCgi),
+        Service::Gateway(Route::Http),
+        Service::Gateway(Route::Php),
+        Service::LargeAnswers,
+        Service::Tls,
+        Service::Http2,
+        Service::ClearHttp2,
+        Service::Http2Gateway(Route::FastCgi),
+        Service::Http2Gateway(Route::Http),
+    ],
     choice: Choice::Default,
     bodies: Bodies::AsAsked,
     prepare,
@@ -39,6 +51,7 @@ fn configuration(site: &Site<'_>) -> String {
         Some(upstream) => gateway(&root.to_string(), upstream),
         None => format!("      /:\n        file.dir: {root}\n"),
     };
+    let encryption = site.pem.map(encryption).unwrap_or_default();
     let user = if rustix::process::geteuid().is_root() {
         "user: root"
     } else {
@@ -54,11 +67,17 @@ error-log: {directory}/error.log
 listen:
   host: 127.0.0.1
   port: {port}
-hosts:
+{encryption}hosts:
   default:
     paths:
 {paths}"
     )
+}
+
+/// HTTP/2 needs no word: by ALPN, and in the clear to clients that begin with it.
+fn encryption(pem: &Path) -> String {
+    let pem = pem.display();
+    format!("  ssl:\n    certificate-file: {pem}\n    key-file: {pem}\nhttp2-idle-timeout: 3600\n")
 }
 
 /// Backend connections are kept when told how long.

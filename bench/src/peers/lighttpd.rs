@@ -2,8 +2,8 @@
 
 use super::{Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
 use crate::backend::{Address, Route};
-use crate::workload::Service;
 use crate::workload::scripts::InServer;
+use crate::workload::{Service, rewriting};
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -18,6 +18,7 @@ pub const PEER: Peer = Peer {
     version: &["-v"],
     serves: &[
         Service::Files,
+        Service::Rewriting,
         Service::Gateway(Route::FastCgi),
         Service::Gateway(Route::Http),
         Service::Gateway(Route::Php),
@@ -25,6 +26,11 @@ pub const PEER: Peer = Peer {
         Service::LargeAnswers,
         Service::Reconnect,
         Service::Scripts,
+        Service::Tls,
+        Service::Http2,
+        Service::ClearHttp2,
+        Service::Http2Gateway(Route::FastCgi),
+        Service::Http2Gateway(Route::Http),
     ],
     choice: Choice::Default,
     bodies: Bodies::AsAsked,
@@ -55,9 +61,21 @@ pub fn configuration(site: &Site<'_>, options: &str) -> io::Result<String> {
         .upstream
         .map(|upstream| gateway(upstream, options))
         .unwrap_or_default();
+    if let Some(pem) = site.pem {
+        let separator = if modules.is_empty() { "" } else { ", " };
+        modules = modules + separator + "\"mod_openssl\"";
+        directives += &encryption(pem);
+    }
     if let Some((urls, address)) = site.reading.stat_accelerator {
         modules += "\"mod_fastcgi\"";
         directives += &stat_accelerator(urls, address, &root.to_string());
+    }
+    let rules = rewriting::rules(site.workload, |pattern, target| {
+        format!("    \"{pattern}\" => \"{target}\",\n")
+    });
+    if !rules.is_empty() {
+        modules += "\"mod_rewrite\"";
+        directives += &format!("url.rewrite-once = (\n{rules})\n");
     }
     if let Some(script) = site.script() {
         modules += "\"mod_magnet\"";
@@ -78,6 +96,14 @@ server.modules = ( {modules} )
 mimetype.assign = ( \".html\" => \"text/html\", \".jpg\" => \"image/jpeg\" )
 {directives}"
     ))
+}
+
+/// TLS with everything as it is by default, HTTP/2 with it.
+fn encryption(pem: &Path) -> String {
+    format!(
+        "ssl.engine = \"enable\"\nssl.pemfile = \"{}\"\n",
+        pem.display()
+    )
 }
 
 /// A script runs once it is known which file a URL would be, or before anything is.

@@ -17,7 +17,7 @@ pub mod process;
 
 use crate::backend::{Address, Route};
 use crate::workload::scripts::InServer;
-use crate::workload::{Reuse, Service, Urls, Workload};
+use crate::workload::{Http, Reuse, Service, Urls, Workload};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -90,6 +90,8 @@ pub enum Bodies {
 pub struct Site<'a> {
     /// The document root.
     pub root: &'a Path,
+    /// Certificate and key in one file, where clients speak TLS.
+    pub pem: Option<&'a Path>,
     /// A directory for the server's own files: configuration, pid file, error log.
     pub directory: &'a Path,
     /// Port on 127.0.0.1.
@@ -157,6 +159,11 @@ pub struct Chosen {
 }
 
 impl Site<'_> {
+    /// Whether clients speak HTTP/2.
+    fn is_http2(&self) -> bool {
+        matches!(self.workload.protocol.http, Http::Two { .. })
+    }
+
     /// The script that the server itself is to run.
     fn script(&self) -> Option<&'static InServer> {
         match self.workload.urls {

@@ -3,7 +3,7 @@
 use super::{Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
 use crate::backend::{Address, Route};
 use crate::workload::scripts::InServer;
-use crate::workload::{Reuse, Service};
+use crate::workload::{Reuse, Service, rewriting};
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -18,6 +18,7 @@ pub const PEER: Peer = Peer {
     version: &["-v"],
     serves: &[
         Service::Files,
+        Service::Rewriting,
         Service::Gateway(Route::FastCgi),
         Service::Gateway(Route::Http),
         Service::Gateway(Route::Php),
@@ -29,6 +30,11 @@ pub const PEER: Peer = Peer {
         Service::WaitingScripts,
         Service::PageCache(Route::Http),
         Service::PageCache(Route::Php),
+        Service::Tls,
+        Service::Http2,
+        Service::ClearHttp2,
+        Service::Http2Gateway(Route::FastCgi),
+        Service::Http2Gateway(Route::Http),
     ],
     choice: Choice::Default,
     bodies: Bodies::AsAsked,
@@ -61,11 +67,15 @@ pub const WITH_THREADS: Peer = Peer {
 /// `sending`: the directives of how files are sent.
 fn prepare(program: &Path, site: &Site<'_>, sending: &str) -> io::Result<Command> {
     let script = site.script().map(|script| script_location(site, script));
+    let rules = rewriting::rules(site.workload, |pattern, target| {
+        format!("        rewrite {pattern} {target} last;\n")
+    });
     let sending = match site.reading.chunk_kib {
         Some(kib) => format!("{sending} sendfile_max_chunk {kib}k; output_buffers 2 {kib}k;"),
         None => sending.to_owned(),
     };
-    let text = configuration(site, &sending, &script.transpose()?.unwrap_or_default());
+    let script = script.transpose()?.unwrap_or_default();
+    let text = configuration(site, &sending, &script, &rules);
     let file = site.configure("nginx.conf", &text)?;
     let mut command = Command::new(program);
     command.arg("-p").arg(site.directory).arg("-c").arg(file);
@@ -75,7 +85,7 @@ fn prepare(program: &Path, site: &Site<'_>, sending: &str) -> io::Result<Command
 /// `tcp_nopush off`: corking costs two calls and gains nothing where head and body are small.
 /// `reuseport`: a queue for each worker, or one of them gets most of the connections.
 /// `open_file_cache_errors on`: its negative cache, for the 404s.
-fn configuration(site: &Site<'_>, sending: &str, script: &str) -> String {
+fn configuration(site: &Site<'_>, sending: &str, script: &str, rules: &str) -> String {
     let Site {
         root,
         directory,
@@ -83,6 +93,7 @@ fn configuration(site: &Site<'_>, sending: &str, script: &str) -> String {
         ..
     } = site;
     let (root, directory) = (root.display(), directory.display());
+    let (protocols, certificate) = encryption(site);
     let (upstream, locations) = site
         .upstream
         .map(|upstream| gateway(upstream, site.memory))
@@ -128,12 +139,30 @@ http {{
     open_file_cache_min_uses 1;
     open_file_cache_errors on;
 {lua_path}{upstream}    server {{
-        listen 127.0.0.1:{port} reuseport backlog=4096;
-        root {root};
-{locations}{script}    }}
+        listen 127.0.0.1:{port}{protocols} reuseport backlog=4096;
+{certificate}        root {root};
+{rules}{locations}{script}    }}
 }}
 "
     )
+}
+
+/// `ssl_protocols`: Debian's nginx 1.22 leaves out TLS 1.3 unless told. Its workers share the keys of tickets.
+fn encryption(site: &Site<'_>) -> (String, String) {
+    let http2 = if site.is_http2() { " http2" } else { "" };
+    match site.pem {
+        None => (http2.to_owned(), String::new()),
+        Some(pem) => {
+            let pem = pem.display();
+            let directives = format!(
+                "        ssl_certificate {pem};
+        ssl_certificate_key {pem};
+        ssl_protocols TLSv1.2 TLSv1.3;
+"
+            );
+            (" ssl".to_owned() + http2, directives)
+        }
+    }
 }
 
 /// Lua with LuaJIT. Compiled scripts are kept by default; it is written out all the same.

@@ -14,6 +14,7 @@ pub const PEER: Peer = Peer {
     version: &["-v"],
     serves: &[
         Service::Files,
+        Service::Rewriting,
         Service::Gateway(Route::FastCgi),
         Service::Gateway(Route::Http),
         Service::Gateway(Route::Php),
@@ -27,6 +28,12 @@ pub const PEER: Peer = Peer {
         Service::PageCache(Route::Http),
         Service::PageCache(Route::Php),
         Service::Cml,
+        Service::PostQuantumTls,
+        Service::Tls,
+        Service::Http2,
+        Service::ClearHttp2,
+        Service::Http2Gateway(Route::FastCgi),
+        Service::Http2Gateway(Route::Http),
     ],
     choice: Choice::Default,
     bodies: Bodies::AsAsked,
@@ -44,7 +51,9 @@ fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
 
 /// What only Petrel has.
 fn further(site: &Site<'_>) -> &'static str {
-    if site.upstream.is_some_and(|upstream| upstream.cached) {
+    if site.is_http2() && site.pem.is_none() {
+        "server.h2c = \"enable\"\n"
+    } else if site.upstream.is_some_and(|upstream| upstream.cached) {
         "server.modules += ( \"mod_page_cache\" )\npage-cache.enable = \"enable\"\n"
     } else if site.workload.needs == Service::Cml {
         "server.modules += ( \"mod_cml\" )\ncml.extension = \".cml\"\n\

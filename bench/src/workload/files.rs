@@ -30,6 +30,11 @@ pub static PICTURE: File = File {
     name: "100k.jpg",
     bytes: 100 << 10,
 };
+/// A large picture.
+pub static PHOTOGRAPH: File = File {
+    name: "1m.jpg",
+    bytes: 1 << 20,
+};
 /// A download.
 pub static DOWNLOAD: File = File {
     name: "10m.jpg",
@@ -146,7 +151,7 @@ pub const TREE_FILE_BYTES: u64 = 4 << 10;
 pub fn make(root: &Path, workloads: &[&Workload]) -> io::Result<()> {
     for workload in workloads {
         match workload.urls {
-            Urls::File(file) => write(root, file.name, file.bytes)?,
+            Urls::File(file) | Urls::Rewritten(file, ..) => write(root, file.name, file.bytes)?,
             Urls::Tree => make_tree(root)?,
             Urls::Missing
             | Urls::Virtual(..)

@@ -2,9 +2,10 @@
 //!
 //! A workload names the [`Service`] it needs; a peer names those it offers, and is left out of the
 //! workloads it cannot serve. Knows nothing of servers or sockets. Files are in [`files`], scripts that
-//! run in servers in [`scripts`].
+//! run in servers in [`scripts`], rules in [`rewriting`].
 
 pub mod files;
+pub mod rewriting;
 pub mod scripts;
 
 use crate::backend::{self, Cgi, Kind, Route};
@@ -32,6 +33,10 @@ pub enum Suite {
     Cache,
     /// Static files while other requests wait.
     SlowRedis,
+    /// Files and backends over TLS and HTTP/2.
+    Tls,
+    /// A file behind rules that rewrite URLs.
+    Rewrite,
 }
 
 /// Something a server must be able to do for a workload.
@@ -57,6 +62,72 @@ pub enum Service {
     PageCache(Route),
     /// Put an answer together from files, as a script of mod_cml says.
     Cml,
+    /// Serve files over TLS 1.3 with HTTP/1.1.
+    Tls,
+    /// The same with the key exchange X25519MLKEM768.
+    PostQuantumTls,
+    /// Serve files over TLS 1.3 with HTTP/2.
+    Http2,
+    /// Serve files by HTTP/2 in the clear, to a client that begins with it.
+    ClearHttp2,
+    /// Hand requests on that come by HTTP/2 over TLS.
+    Http2Gateway(Route),
+    /// Rewrite URLs by regular expressions.
+    Rewriting,
+}
+
+/// How the client talks to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protocol {
+    /// TLS below HTTP.
+    pub tls: Option<Tls>,
+    /// The version of HTTP.
+    pub http: Http,
+}
+
+/// How the client's TLS connections begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// The one key exchange that the client offers.
+    pub key_exchange: KeyExchange,
+    /// What every handshake must be.
+    pub handshake: Handshake,
+}
+
+/// A key exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyExchange {
+    /// What every server of today can do.
+    X25519,
+    /// The same with ML-KEM-768 beside it.
+    X25519MlKem768,
+}
+
+/// A kind of handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handshake {
+    /// With the server's certificate and signature.
+    Full,
+    /// With a ticket of an earlier connection.
+    Resumed,
+}
+
+/// A version of HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Http {
+    /// HTTP/1.1: a connection has one request under way.
+    One,
+    /// HTTP/2: a connection has so many, or as many as the server allows.
+    Two { streams: u16 },
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// What a request costs.
+    Requests,
+    /// Besides that, the memory of a connection that waits for its next request.
+    IdleConnections,
 }
 
 /// One thing to measure.
@@ -82,6 +153,12 @@ pub struct Workload {
     pub reuse: Reuse,
     /// What has to happen before caches count as warm.
     pub warm_up: WarmUp,
+    /// How the client talks to the server.
+    pub protocol: Protocol,
+    /// Numbers of client connections when none are asked for; none: the suite's.
+    pub connections: &'static [u16],
+    /// What is measured.
+    pub aim: Aim,
 }
 
 /// Which URLs are asked for.
@@ -105,6 +182,17 @@ pub enum Urls {
     InServer(&'static InServer),
     /// The directory of a page that mod_cml puts together.
     Cml,
+    /// A file behind so many rules, each for the pages of one section ([`rewriting`]).
+    Rewritten(&'static File, u32, Match),
+}
+
+/// Whether a rule matches what is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Match {
+    /// The last of them does, and leads to the file.
+    Hit,
+    /// None does: the file itself is asked for.
+    Miss,
 }
 
 /// What becomes of a connection after a reply.
@@ -144,7 +232,23 @@ pub fn choose(suite: Suite, names: &[String]) -> Result<Vec<&'static Workload>, 
         .collect())
 }
 
+impl Protocol {
+    /// HTTP/1.1 in the clear.
+    pub const PLAIN: Self = Self {
+        tls: None,
+        http: Http::One,
+    };
+}
+
 impl Workload {
+    /// Numbers of client connections when none are asked for.
+    pub fn usual_connections(&self) -> &'static [u16] {
+        match self.connections {
+            [] => self.suite.connections(),
+            own => own,
+        }
+    }
+
     /// The paths asked for, without a host.
     pub fn paths(&self) -> Vec<String> {
         match self.urls {
@@ -158,6 +262,8 @@ impl Workload {
             Urls::Printing(path, _) | Urls::Sized(path, _) => vec![path.to_owned()],
             Urls::InServer(script) => script.paths.iter().map(|path| (*path).into()).collect(),
             Urls::Cml => vec![format!("/{}/", files::CML_DIRECTORY)],
+            Urls::Rewritten(_, rules, Match::Hit) => vec![rewriting::page(rules - 1)],
+            Urls::Rewritten(file, _, Match::Miss) => vec![format!("/{}", file.name)],
         }
     }
 
@@ -180,7 +286,7 @@ impl Workload {
     /// Length of the body every reply must have; `None`: up to the server (error pages).
     pub fn body_bytes(&self) -> Option<u64> {
         match self.urls {
-            Urls::File(file) => Some(file.bytes),
+            Urls::File(file) | Urls::Rewritten(file, ..) => Some(file.bytes),
             Urls::Tree => Some(files::TREE_FILE_BYTES),
             Urls::Missing => None,
             Urls::Virtual(..) => Some(backend::BODY_BYTES),
@@ -204,6 +310,7 @@ impl Workload {
             Urls::Printing(_, text) => text.into(),
             Urls::InServer(script) => (script.prints)(path).into_bytes(),
             Urls::Cml => files::CML_PRINTS.into(),
+            Urls::Rewritten(file, ..) => files::content(file.name, bytes),
             _ => files::content(path.trim_start_matches('/'), bytes),
         })
     }
@@ -221,6 +328,8 @@ impl Suite {
             Self::FcgiMagnet => "fcgi-magnet",
             Self::Cache => "cache",
             Self::SlowRedis => "slow-redis",
+            Self::Tls => "tls",
+            Self::Rewrite => "rewrite",
         }
     }
 
@@ -231,6 +340,8 @@ impl Suite {
             Self::Tempfile => &[1, 16],
             Self::Article => &[1],
             Self::SlowRedis => &[FAST_CONNECTIONS],
+            Self::Tls => &[16],
+            Self::Rewrite => &[64],
         }
     }
 
@@ -265,6 +376,7 @@ impl Suite {
                 ("nginx", "libnginx-mod-http-lua"),
                 ("nginx", "lua-nginx-redis"),
             ],
+            Self::Tls => &[("perf", "linux-perf"), ("lighttpd", "lighttpd-mod-openssl")],
             _ => &[("perf", "linux-perf")],
         }
     }
@@ -426,6 +538,90 @@ pub static WORKLOADS: &[Workload] = &[
     cached("cache-4k", "cached, 4 KiB", files::PAGE.bytes),
     beside_cache("file-100k", "a file of 100 KiB", &files::PICTURE),
     cached("cache-100k", "cached, 100 KiB", files::PICTURE.bytes),
+    Workload {
+        connections: &[64],
+        ..over_tls("tls-4k", "HTTP/1.1 over TLS, 4 KiB", &files::PAGE)
+    },
+    over_http2("h2-4k", "HTTP/2 over TLS, 4 KiB", &files::PAGE, STREAMS),
+    Workload {
+        needs: Service::ClearHttp2,
+        protocol: Protocol {
+            tls: None,
+            ..HTTP2_OVER_TLS
+        },
+        ..over_http2(
+            "h2c-4k",
+            "HTTP/2 in the clear, 4 KiB",
+            &files::PAGE,
+            STREAMS,
+        )
+    },
+    over_tls("tls-1m", "HTTP/1.1 over TLS, 1 MiB", &files::PHOTOGRAPH),
+    over_tls("tls-10m", "HTTP/1.1 over TLS, 10 MiB", &files::DOWNLOAD),
+    over_http2("h2-1m", "HTTP/2 over TLS, 1 MiB", &files::PHOTOGRAPH, 1),
+    over_http2("h2-10m", "HTTP/2 over TLS, 10 MiB", &files::DOWNLOAD, 1),
+    handshakes("handshake", "full handshake, X25519", X25519),
+    handshakes("resumed", "resumed handshake, X25519", RESUMED),
+    Workload {
+        needs: Service::PostQuantumTls,
+        ..handshakes(
+            "handshake-pq",
+            "full handshake, X25519MLKEM768",
+            POST_QUANTUM,
+        )
+    },
+    Workload {
+        needs: Service::PostQuantumTls,
+        ..handshakes(
+            "resumed-pq",
+            "resumed handshake, X25519MLKEM768",
+            POST_QUANTUM_RESUMED,
+        )
+    },
+    behind_http2(
+        "h2-fastcgi",
+        "HTTP/2 over TLS, FastCGI",
+        Kind::FastCgi,
+        Urls::Virtual("/fcgi", 16),
+    ),
+    behind_http2(
+        "h2-http",
+        "HTTP/2 over TLS, HTTP/1.1 backend",
+        Kind::Http,
+        Urls::Virtual("/http", 16),
+    ),
+    Workload {
+        connections: IDLE,
+        aim: Aim::IdleConnections,
+        ..over_tls("tls-idle", "waiting, HTTP/1.1 over TLS", &files::PAGE)
+    },
+    Workload {
+        connections: IDLE,
+        aim: Aim::IdleConnections,
+        ..over_http2("h2-idle", "waiting, HTTP/2 over TLS", &files::PAGE, 1)
+    },
+    behind_rules("rewrite-none", "no rule", 0, Match::Miss),
+    behind_rules("rewrite-1-hit", "1 rule, it matches", 1, Match::Hit),
+    behind_rules("rewrite-1-miss", "1 rule, none matches", 1, Match::Miss),
+    behind_rules(
+        "rewrite-50-hit",
+        "50 rules, the last matches",
+        50,
+        Match::Hit,
+    ),
+    behind_rules("rewrite-50-miss", "50 rules, none matches", 50, Match::Miss),
+    behind_rules(
+        "rewrite-10000-hit",
+        "10,000 rules, the last matches",
+        10_000,
+        Match::Hit,
+    ),
+    behind_rules(
+        "rewrite-10000-miss",
+        "10,000 rules, none matches",
+        10_000,
+        Match::Miss,
+    ),
 ];
 
 const fn on_file(name: &'static str, title: &'static str, file: &'static File) -> Workload {
@@ -440,6 +636,9 @@ const fn on_file(name: &'static str, title: &'static str, file: &'static File) -
         status: 200,
         reuse: Reuse::Keep,
         warm_up: BRIEF,
+        protocol: Protocol::PLAIN,
+        connections: &[],
+        aim: Aim::Requests,
     }
 }
 
@@ -514,6 +713,98 @@ const fn beside_cache(name: &'static str, title: &'static str, file: &'static Fi
         ..on_file(name, title, file)
     }
 }
+
+const fn over_tls(name: &'static str, title: &'static str, file: &'static File) -> Workload {
+    Workload {
+        suite: Suite::Tls,
+        needs: Service::Tls,
+        protocol: HTTP1_OVER_TLS,
+        ..on_file(name, title, file)
+    }
+}
+
+const fn over_http2(
+    name: &'static str,
+    title: &'static str,
+    file: &'static File,
+    streams: u16,
+) -> Workload {
+    Workload {
+        needs: Service::Http2,
+        protocol: Protocol {
+            http: Http::Two { streams },
+            ..HTTP2_OVER_TLS
+        },
+        ..over_tls(name, title, file)
+    }
+}
+
+/// A new connection for each request, so that a request costs what a handshake does and little more.
+const fn handshakes(name: &'static str, title: &'static str, tls: Tls) -> Workload {
+    Workload {
+        reuse: Reuse::Close,
+        protocol: Protocol {
+            tls: Some(tls),
+            ..HTTP1_OVER_TLS
+        },
+        ..over_tls(name, title, &files::SMALL)
+    }
+}
+
+const fn behind_http2(name: &'static str, title: &'static str, kind: Kind, urls: Urls) -> Workload {
+    Workload {
+        suite: Suite::Tls,
+        needs: match kind.route() {
+            Some(route) => Service::Http2Gateway(route),
+            None => Service::Http2,
+        },
+        protocol: HTTP2_OVER_TLS,
+        ..on_backend(name, title, kind, urls)
+    }
+}
+
+const fn behind_rules(
+    name: &'static str,
+    title: &'static str,
+    rules: u32,
+    asked: Match,
+) -> Workload {
+    Workload {
+        suite: Suite::Rewrite,
+        needs: Service::Rewriting,
+        urls: Urls::Rewritten(&files::SMALL, rules, asked),
+        ..on_file(name, title, &files::SMALL)
+    }
+}
+
+const X25519: Tls = Tls {
+    key_exchange: KeyExchange::X25519,
+    handshake: Handshake::Full,
+};
+const RESUMED: Tls = Tls {
+    handshake: Handshake::Resumed,
+    ..X25519
+};
+const POST_QUANTUM: Tls = Tls {
+    key_exchange: KeyExchange::X25519MlKem768,
+    ..X25519
+};
+const POST_QUANTUM_RESUMED: Tls = Tls {
+    handshake: Handshake::Resumed,
+    ..POST_QUANTUM
+};
+const HTTP1_OVER_TLS: Protocol = Protocol {
+    tls: Some(X25519),
+    http: Http::One,
+};
+const HTTP2_OVER_TLS: Protocol = Protocol {
+    tls: Some(X25519),
+    http: Http::Two { streams: STREAMS },
+};
+/// Requests under way on an HTTP/2 connection.
+const STREAMS: u16 = 16;
+/// So many that what a server needs without any connection does not count.
+const IDLE: &[u16] = &[2000];
 
 /// The script that waits.
 pub static WAITING: Workload = Workload {

@@ -8,6 +8,19 @@ use crate::source::Span;
 use crate::tree::{Block, BlockId, Config, Entry};
 use crate::value::{Array, Value};
 
+/// Gives the entries of `config` the names of their directives as `schema` spells them.
+pub(crate) fn spell_names(config: &mut Config, schema: &Schema) {
+    for entry in config
+        .blocks
+        .iter_mut()
+        .flat_map(|block| &mut block.entries)
+    {
+        if let Some(spec) = schema.get(&entry.name) {
+            spec.name.clone_into(&mut entry.name);
+        }
+    }
+}
+
 /// Everything to be said about the entries of `config`, in the order of the blocks.
 pub(crate) fn check(config: &Config, schema: &Schema) -> Vec<Diagnostic> {
     let mut found = Vec::new();

@@ -23,7 +23,9 @@ pub mod listen;
 mod load_options;
 pub mod matcher;
 pub mod pattern;
+pub mod pattern_set;
 mod plain;
+mod prefix;
 mod print;
 mod reader;
 pub mod schema;
@@ -47,7 +49,8 @@ pub use condition::{Op, Subject};
 pub use diagnostic::{Consequence, Diagnostic, Diagnostics, Severity, Style, render};
 pub use listen::{ListenAddress, ListenDefaults};
 pub use load_options::{LoadOptions, Shell};
-pub use pattern::{Pattern, PatternError};
+pub use pattern::{LimitExceeded, Pattern, PatternError};
+pub use pattern_set::PatternSet;
 pub use print::print;
 pub use schema::{DirectiveSpec, Effect, Schema, Scope, ValueKind};
 pub use source::{FileId, Sources, Span};
@@ -101,6 +104,7 @@ pub fn parse_str(
 /// The tree of `reader`, checked. Errors of reading and of checking come together.
 fn checked(reader: Reader<'_>, schema: &Schema) -> Result<Config, Diagnostics> {
     let mut config = reader.finish();
+    check::spell_names(&mut config, schema);
     let found = check::check(&config, schema);
     config.warnings.extend(found);
     config

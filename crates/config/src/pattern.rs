@@ -6,7 +6,7 @@
 //! they are read and compiled to machine code on first use, which keeps a file with hundreds of
 //! virtual hosts quick to load.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use pcre2::bytes::{CaptureLocations, Regex, RegexBuilder};
 
@@ -15,8 +15,8 @@ use crate::plain::Plain;
 
 /// A compiled regular expression over bytes.
 ///
-/// A clone shares the compiled code but not the scratch space of matching: a worker that keeps a
-/// clone of its own never waits for another.
+/// Workers may share one: none waits for another, but two that match at the same moment allocate scratch space. A clone
+/// shares the compiled code and has scratch space of its own.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     text: Arc<str>,
@@ -31,6 +31,10 @@ pub struct PatternError {
     /// Byte offset in the pattern where it gave up.
     pub offset: Option<usize>,
 }
+
+/// A match took more steps than [`LIMIT_PREFIX`] allows, so whether there is one is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitExceeded;
 
 impl Pattern {
     /// Compiles `text`. An empty expression matches everything.
@@ -63,20 +67,19 @@ impl Pattern {
         }
     }
 
-    /// Whether it matches, or running into [`LIMIT_PREFIX`] left that open: for what must rather
-    /// be closed in doubt.
-    #[must_use]
-    pub fn may_match(&self, value: &[u8]) -> bool {
-        match &self.engine {
-            Engine::Plain(plain) => plain.is_match(value),
-            Engine::Pcre(pcre) => pcre.regex().is_match(value).unwrap_or(true),
-        }
+    /// Whether it matches, with the groups put into `out`. `out` is untouched when it does not. Running into
+    /// [`LIMIT_PREFIX`] is no match.
+    pub fn captures(&self, value: &[u8], out: &mut Captures) -> bool {
+        self.try_captures(value, out).unwrap_or(false)
     }
 
-    /// Whether it matches, with the groups put into `out`. `out` is untouched when it does not.
-    pub fn captures(&self, value: &[u8], out: &mut Captures) -> bool {
+    /// The same for rules where no match is an answer of its own.
+    ///
+    /// # Errors
+    /// When the match ran into [`LIMIT_PREFIX`].
+    pub fn try_captures(&self, value: &[u8], out: &mut Captures) -> Result<bool, LimitExceeded> {
         match &self.engine {
-            Engine::Plain(plain) => plain.captures(value, out),
+            Engine::Plain(plain) => Ok(plain.captures(value, out)),
             Engine::Pcre(pcre) => pcre.captures(value, out),
         }
     }
@@ -142,24 +145,34 @@ impl Pcre {
         })
     }
 
-    fn captures(&self, value: &[u8], out: &mut Captures) -> bool {
+    fn captures(&self, value: &[u8], out: &mut Captures) -> Result<bool, LimitExceeded> {
         let regex = self.regex();
-        let kept = self
-            .scratch
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        // Another worker may have it: then this match gets its own.
+        let kept = self.scratch.try_lock().ok();
+        let kept = kept.and_then(|mut scratch| scratch.take());
         let mut groups = kept.unwrap_or_else(|| regex.capture_locations());
-        let matched = matches!(regex.captures_read(&mut groups, value), Ok(Some(_)));
-        if matched {
+        let mut matched = regex
+            .captures_read(&mut groups, value)
+            .map(|found| found.is_some());
+        if matched
+            .as_ref()
+            .is_err_and(|error| error.code() == JIT_STACK_EXHAUSTED)
+        {
+            groups = self.checked.capture_locations();
+            let found = self.checked.captures_read(&mut groups, value);
+            matched = found.map(|found| found.is_some());
+        }
+        if let Ok(true) = matched {
             out.clear();
             for number in 0..groups.len().min(GROUPS_MAX) {
                 let (start, end) = groups.get(number).unwrap_or((0, 0));
                 out.push(start, end);
             }
         }
-        *self.scratch.lock().unwrap_or_else(PoisonError::into_inner) = Some(groups);
-        matched
+        if let Ok(mut scratch) = self.scratch.try_lock() {
+            *scratch = Some(groups);
+        }
+        matched.map_err(|_| LimitExceeded)
     }
 }
 
@@ -170,6 +183,9 @@ fn reason(message: &str) -> String {
 /// How many steps one match may take. PCRE's own default of ten million lets a single hostile URL
 /// hold a worker for a tenth of a second; sane expressions need a few hundred.
 const LIMIT_PREFIX: &str = "(*LIMIT_MATCH=1000000)";
+
+/// PCRE2_ERROR_JIT_STACKLIMIT: machine code has 32 KiB of stack. The interpreter, whose memory grows, can still find out.
+const JIT_STACK_EXHAUSTED: i32 = -46;
 
 #[cfg(test)]
 mod tests {
@@ -231,8 +247,22 @@ mod tests {
         let value = [vec![b'a'; 60], vec![b'!']].concat();
         let start = std::time::Instant::now();
         assert!(!pattern.is_match(&value));
-        assert!(pattern.may_match(&value));
-        assert!(!pattern.may_match(b"b"));
+        let mut groups = Captures::new();
+        assert_eq!(
+            pattern.try_captures(&value, &mut groups),
+            Err(LimitExceeded)
+        );
+        assert_eq!(pattern.try_captures(b"b", &mut groups), Ok(false));
         assert!(start.elapsed().as_secs() < 30);
+    }
+
+    #[test]
+    fn a_long_value_that_exhausts_the_stack_of_machine_code_is_matched_all_the_same() {
+        let pattern = Pattern::compile("^/((?:a|b)*)$").expect("the pattern is sound");
+        let value = [b"/".as_slice(), &b"ab".repeat(8000)].concat();
+        let mut groups = Captures::new();
+        assert_eq!(pattern.try_captures(&value, &mut groups), Ok(true));
+        assert_eq!(groups.group(1, &value).len(), 16_000);
+        assert_eq!(pattern.try_captures(b"/a", &mut groups), Ok(true));
     }
 }

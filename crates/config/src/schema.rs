@@ -118,7 +118,8 @@ pub enum Effect {
 /// All directives by name.
 #[derive(Clone, Debug, Default)]
 pub struct Schema {
-    by_name: HashMap<&'static str, &'static DirectiveSpec>,
+    /// By names in lower case.
+    by_name: HashMap<String, &'static DirectiveSpec>,
 }
 
 impl Schema {
@@ -127,15 +128,17 @@ impl Schema {
     pub fn new(tables: &[&'static [DirectiveSpec]]) -> Schema {
         let mut by_name = HashMap::new();
         for spec in tables.iter().flat_map(|table| table.iter()) {
-            by_name.entry(spec.name).or_insert(spec);
+            by_name
+                .entry(spec.name.to_ascii_lowercase())
+                .or_insert(spec);
         }
         Schema { by_name }
     }
 
-    /// The directive with this name.
+    /// The directive with this name, in any letter case.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&'static DirectiveSpec> {
-        self.by_name.get(name).copied()
+        self.by_name.get(&name.to_ascii_lowercase()).copied()
     }
 
     /// All directives, ordered by name.
@@ -149,7 +152,7 @@ impl Schema {
     /// Known names close enough to `name` to be what was meant, nearest first, at most three.
     #[must_use]
     pub fn nearest(&self, name: &str) -> Vec<&'static str> {
-        nearest(name, self.by_name.keys().copied())
+        nearest(name, self.by_name.values().map(|spec| spec.name))
     }
 }
 

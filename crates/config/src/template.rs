@@ -2,7 +2,8 @@
 //!
 //! `$0` to `$9` are groups of the rule's own expression, `%0` to `%9` those of the enclosing
 //! condition. In braces, with either sign, more is possible: `${url.path}`, `${qsa}`, `${12}`, and
-//! encodings in front of either, such as `${esc:1}` or `${tolower:url.authority}`. `$$` and `%%` are
+//! encodings in front of either, such as `${esc:1}` or `${tolower:url.authority}`. A group in braces without one is
+//! `escpsnde`. `$$` and `%%` are
 //! the signs themselves; a sign before anything else stands for itself.
 //!
 //! A [`Template`] is compiled when the configuration is read and expanded for each request into a
@@ -228,23 +229,24 @@ fn group(sign: u8, number: u8) -> What {
 
 /// What stands between braces: encodings, each ended by a colon, and then a value.
 fn braced(sign: u8, inner: &[u8]) -> Option<(What, Encoding, Letters)> {
-    let mut encoding = Encoding::None;
+    let mut chosen = None;
     let mut letters = Letters::AsTheyAre;
     let mut rest = inner;
     while let Some(colon) = memchr::memchr(b':', rest) {
         match rest.get(..colon)? {
-            b"esc" | b"escape" => encoding = Encoding::All,
-            b"escnde" => encoding = Encoding::NotTwice,
-            b"escpsnde" => encoding = Encoding::NotTwiceKeepSlashes,
-            b"noesc" | b"noescape" => encoding = Encoding::None,
-            b"encb64u" => encoding = Encoding::ToBase64Url,
-            b"decb64u" => encoding = Encoding::FromBase64Url,
+            b"esc" | b"escape" => chosen = Some(Encoding::All),
+            b"escnde" => chosen = Some(Encoding::NotTwice),
+            b"escpsnde" => chosen = Some(Encoding::NotTwiceKeepSlashes),
+            b"noesc" | b"noescape" => chosen = Some(Encoding::None),
+            b"encb64u" => chosen = Some(Encoding::ToBase64Url),
+            b"decb64u" => chosen = Some(Encoding::FromBase64Url),
             b"tolower" => letters = Letters::Lower,
             b"toupper" => letters = Letters::Upper,
             _ => {}
         }
         rest = rest.get(colon + 1..)?;
     }
+    let encoding = chosen.unwrap_or(Encoding::None);
     let what = match rest {
         b"url.scheme" => What::Url(UrlPart::Scheme),
         b"url.authority" => What::Url(UrlPart::Authority),
@@ -252,7 +254,11 @@ fn braced(sign: u8, inner: &[u8]) -> Option<(What, Encoding, Letters)> {
         b"url.query" => What::Url(UrlPart::Query),
         b"url.port" => What::Port,
         b"qsa" => What::QueryAppended,
-        _ => return group_number(rest).map(|number| (group(sign, number), encoding, letters)),
+        _ => {
+            // As in lighttpd, where only groups without braces are taken as they are.
+            let encoding = chosen.unwrap_or(Encoding::NotTwiceKeepSlashes);
+            return group_number(rest).map(|number| (group(sign, number), encoding, letters));
+        }
     };
     Some((what, encoding, letters))
 }
@@ -360,6 +366,7 @@ mod tests {
         );
         assert_eq!(expanded("${escnde:2}"), "a%20b%2Fc~%3F");
         assert_eq!(expanded("${escpsnde:2}"), "a%20b/c~%3F");
+        assert_eq!(expanded("${2}|%{1}|$2"), "a%20b/c~%3F|www|a%20b/c~?");
         assert_eq!(expanded("${noesc:2}|${noescape:2}"), "a%20b/c~?|a%20b/c~?");
         assert_eq!(
             expanded("${tolower:url.authority}|${toupper:1}|${esc:tolower:2}"),

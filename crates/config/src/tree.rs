@@ -1,6 +1,9 @@
 //! The checked tree: blocks of entries, conditions between them.
 
+use std::any::Any;
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::condition::{Op, Subject};
 use crate::diagnostic::Diagnostic;
@@ -20,7 +23,13 @@ pub struct Config {
     pub blocks: Vec<Block>,
     /// What start-up should tell, in the order of the text.
     pub warnings: Vec<Diagnostic>,
+    /// See [`Config::compiled`].
+    pub(crate) compiled: CompiledValues,
 }
+
+/// What was made of values, by what it is and the block they stand in.
+pub(crate) type CompiledValues =
+    Mutex<HashMap<(&'static str, BlockId), Arc<dyn Any + Send + Sync>>>;
 
 impl Config {
     /// The block outside all conditions.
@@ -31,10 +40,45 @@ impl Config {
             .expect("a configuration always has its global block")
     }
 
+    /// What `make` makes of values of `block`, made once: the check at the start makes it, and all workers and all settings
+    /// share it. `what` tells apart what is made of one block.
+    ///
+    /// # Errors
+    /// That of `make`.
+    pub fn compiled<T: Any + Send + Sync>(
+        &self,
+        what: &'static str,
+        block: BlockId,
+        make: impl FnOnce() -> Result<T, Diagnostic>,
+    ) -> Result<Arc<T>, Diagnostic> {
+        let all = || self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = all().get(&(what, block)).cloned();
+        if let Some(found) = found.and_then(|found| found.downcast().ok()) {
+            return Ok(found);
+        }
+        let made = Arc::new(make()?);
+        all().insert((what, block), made.clone());
+        Ok(made)
+    }
+
     /// The block with this id.
     #[must_use]
     pub fn block(&self, id: BlockId) -> Option<&Block> {
         self.blocks.get(id.index())
+    }
+
+    /// Whether the truth of `block` depends on these subjects alone: its own condition, those of the branches before it and
+    /// those around it.
+    #[must_use]
+    pub fn depends_only_on(&self, block: &Block, is_known: &dyn Fn(&Subject) -> bool) -> bool {
+        let own = block.condition.as_ref();
+        let of = |id| {
+            self.block(id)
+                .is_none_or(|block| self.depends_only_on(block, is_known))
+        };
+        own.is_none_or(|condition| is_known(&condition.subject))
+            && block.previous_branch.is_none_or(of)
+            && block.parent.is_none_or(of)
     }
 }
 

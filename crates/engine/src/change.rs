@@ -24,6 +24,7 @@ impl Exchange {
         let mut url = self.request.url.clone();
         url.set_path_and_query(&encode_unsafe(target, b""), &options)?;
         self.request.url = url;
+        self.request.written_target.clear();
         Ok(())
     }
 
@@ -146,6 +147,17 @@ mod tests {
         let [target, path, query] = [url.target(), url.path(), url.query()]
             .map(|part| String::from_utf8_lossy(part).into_owned());
         (target, path, query)
+    }
+
+    #[test]
+    fn a_new_target_takes_the_place_of_what_a_script_has_written() {
+        let mut exchange = get("/old");
+        exchange.request.written_target = b"/written".to_vec();
+        assert_eq!(exchange.request.target(), b"/written");
+        assert!(exchange.set_target(b"/a/\0").is_err());
+        assert_eq!(exchange.request.target(), b"/written");
+        exchange.set_target(b"/rewritten").expect("it is sound");
+        assert_eq!(exchange.request.target(), b"/rewritten");
     }
 
     #[test]

@@ -131,6 +131,12 @@ impl Clock {
         }
     }
 
+    /// The `Date` header line.
+    #[inline]
+    pub(crate) fn date_line(&self) -> [u8; DATE_LINE_BYTES] {
+        *self.date_line.borrow()
+    }
+
     /// Appends the `Date` header line.
     #[inline]
     pub(crate) fn write_date_line(&self, out: &mut Vec<u8>) {

@@ -41,6 +41,7 @@ pub(crate) fn run_handler(exchange: &mut Exchange, handler: &Rc<[u8]>) {
         status,
         keeps_status: is_for_all,
     });
+    keep_challenges(exchange);
     exchange.response.clear();
     exchange
         .environment
@@ -56,6 +57,7 @@ pub(crate) fn run_handler(exchange: &mut Exchange, handler: &Rc<[u8]>) {
         exchange.request.body.give_up();
     }
     let options = exchange.worker.process().url_options;
+    exchange.request.written_target.clear();
     if exchange
         .request
         .url
@@ -75,7 +77,36 @@ pub(crate) fn finish(exchange: &mut Exchange) {
     if wants_page(exchange) && !error_file(exchange) {
         builtin_page(exchange);
     }
+    add_challenges(exchange);
 }
+
+/// The fields WWW-Authenticate of an error that a handler answers.
+struct Challenges(Vec<Vec<u8>>);
+
+/// Without them no client can prove who it is, whatever the handler says (RFC 9110 section 15.5.2).
+fn keep_challenges(exchange: &mut Exchange) {
+    if exchange.response.status != Status::UNAUTHORIZED {
+        return;
+    }
+    let fields = exchange.response.fields().iter();
+    let challenges = fields.filter(|(name, _)| name.eq_ignore_ascii_case(CHALLENGE.as_bytes()));
+    let challenges = challenges.map(|(_, value)| value.to_vec()).collect();
+    exchange.keep(CHALLENGE, Rc::new(Challenges(challenges)));
+}
+
+fn add_challenges(exchange: &mut Exchange) {
+    let response = &mut exchange.response;
+    if response.status != Status::UNAUTHORIZED || response.get(CHALLENGE).is_some() {
+        return;
+    }
+    if let Some(kept) = exchange.kept::<Challenges>(CHALLENGE) {
+        for challenge in &kept.0 {
+            exchange.response.append(CHALLENGE, challenge);
+        }
+    }
+}
+
+const CHALLENGE: &str = "WWW-Authenticate";
 
 /// Whether this is an error without a body that somebody has made for it.
 fn wants_page(exchange: &Exchange) -> bool {

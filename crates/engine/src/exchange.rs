@@ -28,6 +28,7 @@ use crate::module::{Outcome, Phase};
 use crate::response::Response;
 use crate::settings::scope::ConditionValues;
 use crate::settings::{ConnectionScope, HostScope, Settings, SettingsTable};
+use crate::tls::TlsConnectionFacts;
 use crate::worker::Worker;
 
 pub mod cold_files;
@@ -84,6 +85,9 @@ pub struct Request {
     pub head: RequestHead,
     /// The target, taken apart and normalised.
     pub url: Url,
+    /// The target as a script has written it, or as it was before a script has changed the query: it counts when the
+    /// request begins again. Empty: that of `url`.
+    pub written_target: Vec<u8>,
     /// The target as the client sent it, for logs and the original path.
     pub original_target: Vec<u8>,
     /// The first line of a head that was refused, at most 1 KiB of it, for logs. Empty for every
@@ -100,8 +104,15 @@ pub struct Request {
 /// Where the URL leads in the file system.
 #[derive(Default)]
 pub struct Physical {
-    /// The document root, without a slash at its end.
+    /// The document root, without a slash at its end unless a script has set it so.
     pub document_root: Vec<u8>,
+    /// Applications and scripts are told the document root with a slash at its end, because it is configured so, or a
+    /// module for virtual hosts has chosen it (as in lighttpd).
+    pub shows_slash: bool,
+    /// The name of the server that such a module has chosen in place of the host that was asked for. Empty: none.
+    pub server_name: Vec<u8>,
+    /// The URL path goes on to an index file.
+    pub is_index: bool,
     /// Root of the part of the tree the path is in: the document root, or an alias target.
     pub base: Vec<u8>,
     /// The path below the document root. Begins with a slash.
@@ -110,6 +121,10 @@ pub struct Physical {
     pub path: Vec<u8>,
     /// What followed a file's name in the URL. Empty, or begins with a slash.
     pub path_info: Vec<u8>,
+    /// It was found behind a file, not behind what a backend is asked for.
+    pub(crate) is_info_behind_file: bool,
+    /// A script has made the whole URL path the path-info: it names the program as well.
+    pub info_is_whole: bool,
     /// What is there. Set between the phases Map and Resolved.
     pub file: Option<Rc<FileEntry>>,
     /// No hook needs to know what is there: a backend answers whatever the file system has. The path
@@ -142,8 +157,8 @@ pub struct LateFacts {
     pub proxied: Option<Proxied>,
     /// The address of this server, where the listener is a wildcard and a module wants to know.
     pub local_address: Option<SocketAddr>,
-    /// The name of this server that the client gave when TLS began (SNI).
-    pub tls_name: Option<Box<str>>,
+    /// What client and server have agreed on when TLS began.
+    pub tls: Option<Rc<TlsConnectionFacts>>,
 }
 
 impl ConnectionFacts {
@@ -311,6 +326,27 @@ impl Exchange {
         self.settings = self.worker.settings_table().settings(scope, &*self);
     }
 
+    /// Chooses the settings for what is done to the answer. As in lighttpd, conditions on the URL see the path after
+    /// index files there, and without what stands behind the name of a file. Where a backend has a part of the URL space
+    /// for itself they see all of it, or nothing could be said of one of its pages.
+    pub(crate) fn settle_for_answer(&mut self) {
+        if self.physical.is_index || self.physical.is_info_behind_file {
+            self.resettle();
+        }
+    }
+
+    /// The URL path as conditions see it.
+    fn condition_path(&self) -> &[u8] {
+        let path = self.request.url.path();
+        match self.physical.is_info_behind_file && self.progress.phase() >= Phase::Transform {
+            true => {
+                let script = path.strip_suffix(&*self.physical.path_info);
+                script.unwrap_or(path)
+            }
+            false => path,
+        }
+    }
+
     /// Takes a proxy's word for it that the client is `peer` and speaks `scheme` with it, and that the
     /// host is what the head says now, for this request alone. All conditions are decided anew. The hook
     /// that calls this says [`Outcome::Again`] if [`Exchange::settings`] are others than before.
@@ -324,6 +360,11 @@ impl Exchange {
     /// What the client speaks, to this server or to a trusted proxy in front of it.
     pub fn scheme(&self) -> Scheme {
         self.connection.scheme
+    }
+
+    /// What the client and this server have agreed on if they speak TLS.
+    pub fn tls(&self) -> Option<&Rc<TlsConnectionFacts>> {
+        self.connection.late.as_ref()?.tls.as_ref()
     }
 
     /// What the proxy in front said about the connection, if it began with a header of the PROXY protocol
@@ -480,10 +521,11 @@ impl Exchange {
             &self.settings.core.name,
             self.request.head.host_without_port(),
         ) {
+            _ if !self.physical.server_name.is_empty() => &self.physical.server_name,
             (Some(name), _) => name,
             (None, b"") => {
                 let late = self.connection.late.as_ref();
-                let tls_name = late.and_then(|late| late.tls_name.as_deref());
+                let tls_name = late.and_then(|late| late.tls.as_deref()?.server_name.as_deref());
                 let name = tls_name.unwrap_or(&self.connection.listener.address);
                 name.as_bytes()
             }
@@ -518,7 +560,7 @@ impl Exchange {
 
     /// The same for what can be wrong with very many requests: of those with one cause a single one is told each second,
     /// with a count of the others.
-    pub(crate) fn log_common_error(&self, stage: &str, cause: std::fmt::Arguments<'_>) {
+    pub fn log_common_error(&self, stage: &str, cause: std::fmt::Arguments<'_>) {
         self.with_details(|details| {
             let log = &self.settings.core.error_log;
             log.common_error(format_args!("({stage}) {cause}"), details);
@@ -552,7 +594,7 @@ impl ConditionValues for Exchange {
         match subject {
             Subject::SocketAddress => with(self.connection.listener.address.as_bytes()),
             Subject::Host => with(head.host()),
-            Subject::Url => with(self.request.url.path()),
+            Subject::Url => with(self.condition_path()),
             Subject::Query => with(self.request.url.query()),
             Subject::Scheme => with(self.scheme().as_str().as_bytes()),
             Subject::Referer => with(field(KnownField::Referer)),
@@ -576,6 +618,7 @@ impl Default for Request {
         Request {
             head: RequestHead::new(),
             url: Url::new(),
+            written_target: Vec::new(),
             original_target: Vec::new(),
             refused_line: Vec::new(),
             body: RequestBody::default(),
@@ -586,6 +629,14 @@ impl Default for Request {
 }
 
 impl Request {
+    /// The target: what applications are told as REDIRECT_URI, and scripts as `request.uri`.
+    pub fn target(&self) -> &[u8] {
+        match self.written_target.is_empty() {
+            true => self.url.target(),
+            false => &self.written_target,
+        }
+    }
+
     /// Keeps what logs tell about a head that was refused, of which `bytes` were received.
     pub(crate) fn keep_refused_line(&mut self, bytes: &[u8]) {
         let bytes = bytes.trim_ascii_start();
@@ -616,6 +667,7 @@ impl Request {
         let Request {
             head,
             url,
+            written_target,
             original_target,
             refused_line,
             body,
@@ -624,6 +676,7 @@ impl Request {
         } = self;
         head.clear();
         url.clear();
+        written_target.clear();
         original_target.clear();
         refused_line.clear();
         body.clear();
@@ -636,20 +689,38 @@ impl Physical {
     pub(crate) fn clear(&mut self) {
         let Physical {
             document_root,
+            shows_slash,
+            server_name,
+            is_index,
             base,
             relative,
             path,
             path_info,
+            is_info_behind_file,
+            info_is_whole,
             file,
             is_virtual,
         } = self;
         document_root.clear();
+        *shows_slash = false;
+        server_name.clear();
+        *is_index = false;
         base.clear();
         relative.clear();
         path.clear();
         path_info.clear();
+        *is_info_behind_file = false;
+        *info_is_whole = false;
         *file = None;
         *is_virtual = false;
+    }
+
+    /// What applications and scripts are told behind `root`, the document root or another one: a slash or nothing.
+    pub fn slash_behind(&self, root: &[u8]) -> &'static [u8] {
+        match self.shows_slash && root == self.document_root {
+            true => b"/",
+            false => b"",
+        }
     }
 
     /// Makes `root` the document root and builds the path of `url_path` below it.
@@ -734,6 +805,11 @@ impl Environment {
     pub fn set(&mut self, name: &str, value: &[u8]) {
         self.variables.retain(|(known, _)| known != name);
         self.variables.push((name.to_owned(), value.to_vec()));
+    }
+
+    /// Removes the variables whose names `stays` does not want.
+    pub fn retain(&mut self, stays: impl Fn(&str) -> bool) {
+        self.variables.retain(|(name, _)| stays(name));
     }
 
     /// All variables, in the order in which they were set.

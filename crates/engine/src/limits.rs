@@ -104,6 +104,31 @@ pub const TURN_BYTES: u64 = 128 * 1024;
 /// Requests answered on one connection before others get their turn.
 pub(crate) const REQUESTS_PER_TURN: u32 = 32;
 
+/// Streams of a client that may be about to ask for more: a page has many parts.
+pub(crate) const HTTP2_STREAMS_CROWDED: usize = 10;
+
+/// Seconds for which such a client is not told that the connection ends, at most.
+pub(crate) const HTTP2_CROWDED_S_MAX: u32 = 5;
+
+/// Bytes of a DATA frame: with the header it fits one record of TLS.
+pub(crate) const HTTP2_DATA_BYTES_MAX: u32 = TLS_RECORD_BYTES_MAX as u32 - 9;
+
+/// Bytes of frames that are made before the client has taken those before: what goes into one write.
+pub(crate) const HTTP2_SEND_BYTES: usize = 128 * 1024;
+
+/// Bytes of a request body that are taken at a time out of what waits for room.
+pub(crate) const HTTP2_BODY_PART_BYTES: usize = 16 * 1024;
+
+/// Seconds in which a client may still begin requests after it was told that the connection ends, if it does not answer
+/// a PING before.
+pub(crate) const HTTP2_GO_AWAY_S: u32 = 1;
+
+/// Seconds in which a client acknowledges the SETTINGS of the server.
+pub(crate) const HTTP2_SETTINGS_S: u32 = 30;
+
+/// Seconds after which a connection without streams gives back the memory that the next ones would use.
+pub(crate) const HTTP2_SHRINK_S: u32 = 1;
+
 /// Ranges of one request that are honoured; more and the whole file is sent.
 pub const RANGES_MAX: usize = 32;
 
@@ -201,6 +226,16 @@ pub(crate) const BLOCKING_QUEUE_MAX: usize = 65_536;
 
 /// Such jobs that wait for one file system: one that hangs leaves half of the queue to the others.
 pub(crate) const BLOCKING_DEVICE_QUEUE_MAX: usize = 32_768;
+
+/// Jobs that wait for a thread that computes ([`Class::Compute`](crate::blocking::Class::Compute)). A hash of a password
+/// takes some 50 ms: with more in front of it a request would wait longer than its client does.
+pub(crate) const COMPUTE_QUEUE_MAX: usize = 256;
+
+/// Such jobs above that, of clients that have none yet.
+pub(crate) const COMPUTE_NEWCOMERS_MAX: usize = 256;
+
+/// Such jobs of one client: as many as a browser's connections and then some.
+pub(crate) const COMPUTE_CLIENT_QUEUE_MAX: usize = 32;
 
 /// Milliseconds between two times that such a queue is looked through for jobs nobody waits for.
 pub(crate) const BLOCKING_PURGE_PAUSE_MS: u64 = 200;
@@ -314,9 +349,23 @@ pub(crate) const TLS_WHOLE_ANSWER_BYTES_MAX: usize = 4 * TLS_SMALL_RECORD_BYTES;
 /// By a clock of whole seconds more than one.
 pub(crate) const TLS_PAUSE_S: u32 = 2;
 
+/// Seconds from the first byte that the server reads of a TLS connection, or from its being accepted, to the end of the
+/// handshake. A phone in a tunnel takes a few.
+pub(crate) const TLS_HANDSHAKE_S: u32 = 15;
+
+/// Connections of a worker whose handshake is not done and that have all of that time. When there are more, newcomers
+/// have [`TLS_HURRIED_HANDSHAKE_S`]: clients that begin and say no more cost little then, and others are done sooner.
+pub(crate) const TLS_HANDSHAKES_AT_EASE: usize = 1000;
+
+/// Seconds for a handshake while there are very many.
+pub(crate) const TLS_HURRIED_HANDSHAKE_S: u32 = 3;
+
 /// Bytes of a client's TLS records that wait for more of them, during a handshake: the certificates of a client.
 /// Afterwards the rest of one record.
 pub(crate) const TLS_HELD_BYTES_MAX: usize = 32 * 1024;
+
+/// Sessions of one server that connections to it may go on with. Servers give two to each connection.
+pub(crate) const TLS_CLIENT_SESSIONS_MAX: usize = 16;
 
 /// Bytes of records that are made at once, for one write: four large ones.
 pub(crate) const TLS_OUTGOING_BYTES: usize = 4 * TLS_RECORD_BYTES_MAX + 1024;

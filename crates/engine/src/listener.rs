@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use crate::connection::Connection;
 use crate::exchange::{ListenerFacts, Peer};
 use crate::limits;
-use crate::transport::Transport;
+use crate::transport::ClientSocket;
 use crate::worker::Worker;
 
 /// A listening socket of one worker.
@@ -23,20 +23,20 @@ pub(crate) enum ListeningSocket {
 }
 
 impl ListeningSocket {
-    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<(Transport, Peer)>> {
+    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<(ClientSocket, Peer)>> {
         match self {
             ListeningSocket::Tcp(listener) => listener
                 .poll_accept(context)
-                .map_ok(|(stream, peer)| (Transport::Tcp(stream), Peer::Ip(peer))),
+                .map_ok(|(stream, peer)| (ClientSocket::Tcp(stream), Peer::Ip(peer))),
             ListeningSocket::Unix(listener) => listener
                 .poll_accept(context)
-                .map_ok(|(stream, _)| (Transport::Unix(stream), Peer::Unix)),
+                .map_ok(|(stream, _)| (ClientSocket::Unix(stream), Peer::Unix)),
         }
     }
 
     /// Takes a connection if the kernel has one. Asks the kernel itself: what the runtime knows of
     /// the listener may be a turn old.
-    fn accept_now(&self) -> io::Result<(Transport, Peer)> {
+    fn accept_now(&self) -> io::Result<(ClientSocket, Peer)> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         match self {
             ListeningSocket::Tcp(listener) => {
@@ -44,14 +44,14 @@ impl ListeningSocket {
                 let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
                 let peer = peer.ok_or(io::ErrorKind::ConnectionAborted)?;
                 Ok((
-                    Transport::Tcp(TcpStream::from_std(socket.into())?),
+                    ClientSocket::Tcp(TcpStream::from_std(socket.into())?),
                     Peer::Ip(peer),
                 ))
             }
             ListeningSocket::Unix(listener) => {
                 let socket = accept_with(listener, flags)?;
                 Ok((
-                    Transport::Unix(UnixStream::from_std(socket.into())?),
+                    ClientSocket::Unix(UnixStream::from_std(socket.into())?),
                     Peer::Unix,
                 ))
             }
@@ -71,14 +71,14 @@ pub(crate) async fn run(worker: Rc<Worker>, listener: ListeningSocket, facts: Rc
             () = worker.drained() => return accept_the_rest(&worker, &listener, &facts),
         };
         match stopped_by {
-            Ok((transport, peer)) => {
+            Ok((socket, peer)) => {
                 tell_of_the_limit(&worker, &facts);
                 tokio::select! {
                     biased;
                     () = worker.shared().take_permit() => {}
                     () = worker.drained() => worker.shared().take_permit_over_limit(),
                 }
-                tokio::task::spawn_local(Connection::new(&worker, transport, peer, &facts));
+                tokio::task::spawn_local(Connection::new(&worker, socket, peer, &facts));
             }
             Err(error) => pause_after(&worker, &facts, &error).await,
         }
@@ -90,13 +90,13 @@ async fn accept_while_there_is_room(
     worker: &Rc<Worker>,
     listener: &ListeningSocket,
     facts: &Rc<ListenerFacts>,
-) -> io::Result<(Transport, Peer)> {
+) -> io::Result<(ClientSocket, Peer)> {
     loop {
-        let (transport, peer) = poll_fn(|context| listener.poll_accept(context)).await?;
+        let (socket, peer) = poll_fn(|context| listener.poll_accept(context)).await?;
         if !worker.shared().try_take_permit() {
-            return Ok((transport, peer));
+            return Ok((socket, peer));
         }
-        tokio::task::spawn_local(Connection::new(worker, transport, peer, facts));
+        tokio::task::spawn_local(Connection::new(worker, socket, peer, facts));
     }
 }
 
@@ -109,9 +109,9 @@ fn accept_the_rest(worker: &Rc<Worker>, listener: &ListeningSocket, facts: &Rc<L
     }
     for _ in 0..limits::ACCEPTS_AT_THE_END_MAX {
         match listener.accept_now() {
-            Ok((transport, peer)) => {
+            Ok((socket, peer)) => {
                 worker.shared().take_permit_over_limit();
-                tokio::task::spawn_local(Connection::new(worker, transport, peer, facts));
+                tokio::task::spawn_local(Connection::new(worker, socket, peer, facts));
             }
             Err(error) if is_harmless(&error) => {}
             Err(_) => return,

@@ -17,7 +17,10 @@ pub(crate) fn map(exchange: &mut Exchange) -> Outcome {
         _ if !exchange.physical.document_root.is_empty() => {
             exchange.physical.map_below_root(url_path);
         }
-        Some(root) => exchange.physical.map(root, url_path),
+        Some(root) => {
+            exchange.physical.map(root, url_path);
+            exchange.physical.shows_slash = exchange.settings.core.document_root_has_slash;
+        }
         None => return exchange.answer(Status::NOT_FOUND),
     }
     if exchange.settings.core.force_lowercase {
@@ -49,7 +52,7 @@ pub(crate) fn resolve(exchange: &mut Exchange) -> Outcome {
     match kind {
         FileKind::Regular => Outcome::Next,
         FileKind::Directory if exchange.request.url.path().ends_with(b"/") => Outcome::Next,
-        FileKind::Directory => redirect_to_directory(exchange),
+        FileKind::Directory => exchange.redirect_to_directory(),
         FileKind::Missing | FileKind::NotADirectory => not_found(exchange),
         FileKind::Denied if is_taken_unread => Outcome::Next,
         FileKind::Denied | FileKind::Special => exchange.answer(Status::FORBIDDEN),
@@ -110,6 +113,7 @@ fn split_path_info(exchange: &mut Exchange, not_found: Rc<FileEntry>) -> Option<
     let physical = &mut exchange.physical;
     physical.path_info.clear();
     physical.path_info.extend_from_slice(&physical.path[end..]);
+    physical.is_info_behind_file = true;
     physical.path.truncate(end);
     let info = physical.path_info.len();
     physical
@@ -118,20 +122,24 @@ fn split_path_info(exchange: &mut Exchange, not_found: Rc<FileEntry>) -> Option<
     Some(file)
 }
 
-fn redirect_to_directory(exchange: &mut Exchange) -> Outcome {
-    let mut location = Vec::with_capacity(exchange.request.url.target().len() + 1);
-    if exchange.worker.process().features.absolute_dir_redirect {
-        exchange.write_origin(&mut location);
+impl Exchange {
+    /// Sends the client to its URL with a slash behind the path.
+    pub fn redirect_to_directory(&mut self) -> Outcome {
+        let url = &self.request.url;
+        let mut location = Vec::with_capacity(url.target().len() + 1);
+        if self.worker.process().features.absolute_dir_redirect {
+            self.write_origin(&mut location);
+        }
+        escape::percent_encode_path(&mut location, url.path());
+        location.push(b'/');
+        if !url.query().is_empty() {
+            location.push(b'?');
+            location.extend_from_slice(url.query());
+        }
+        self.response.answer(Status::MOVED_PERMANENTLY);
+        self.response.set("Location", &location);
+        Outcome::Answer
     }
-    escape::percent_encode_path(&mut location, exchange.request.url.path());
-    location.push(b'/');
-    if !exchange.request.url.query().is_empty() {
-        location.push(b'?');
-        location.extend_from_slice(exchange.request.url.query());
-    }
-    exchange.response.answer(Status::MOVED_PERMANENTLY);
-    exchange.response.set("Location", &location);
-    Outcome::Answer
 }
 
 fn not_found(exchange: &mut Exchange) -> Outcome {
@@ -152,6 +160,8 @@ fn shown_path(exchange: &Exchange) -> String {
 mod tests {
     use crate::exchange::Scheme;
     use crate::testing::Site;
+    use crate::tls::{TlsConnectionFacts, TlsVersion};
+    use std::rc::Rc;
 
     #[test]
     fn path_info_of_many_parts_costs_few_lookups() {
@@ -203,7 +213,7 @@ mod tests {
             assert_eq!(location(&site, &request), over_http);
             let mut safe = plain.clone();
             safe.scheme = Scheme::Https;
-            safe.late().tls_name = Some("b.example".into());
+            safe.late().tls = Some(Rc::new(tls_for("b.example")));
             site.set_connection(safe);
             assert_eq!(location(&site, &request), over_https);
             assert_eq!(location(&site, "HTTP/1.0"), "https://b.example/d/");
@@ -211,5 +221,19 @@ mod tests {
         }
         assert_eq!(location(&site, "HTTP/1.0"), "http://127.0.0.1:80/d/");
         std::fs::remove_dir_all(&root).expect("remove");
+    }
+
+    fn tls_for(name: &str) -> TlsConnectionFacts {
+        TlsConnectionFacts {
+            version: TlsVersion::Tls13,
+            cipher: "TLS_AES_128_GCM_SHA256",
+            cipher_bits: 128,
+            server_name: Some(name.into()),
+            client_certificates: Box::default(),
+            is_resumed: false,
+            certificate_id: 0,
+            client_rule_id: 0,
+            kept: std::cell::OnceCell::new(),
+        }
     }
 }

@@ -62,6 +62,7 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
             }
             Outcome::Answer => {}
             Outcome::Again(phase) => restart(exchange, phase),
+            Outcome::Rewritten => begin_again(exchange, Phase::Translate),
             Outcome::NeedBody => {
                 exchange.progress.hook -= 1;
                 exchange.request.body.want();
@@ -149,6 +150,9 @@ fn advance(exchange: &mut Exchange, phase: Phase) {
     };
     exchange.progress.phase = Some(next);
     exchange.progress.hook = 0;
+    if next == Phase::Transform {
+        exchange.settle_for_answer();
+    }
 }
 
 /// What the core does when all hooks of `phase` said "next".
@@ -206,7 +210,7 @@ enum ClosedAnswer {
 fn closed_by_exposure(exchange: &mut Exchange, what: ClosedAnswer) -> Outcome {
     let exposure = &exchange.settings.exposure;
     let url = &exchange.request.url;
-    let of_url = exposure.closes(url.path(), url.target());
+    let of_url = exposure.closes(url.path());
     // An index file has changed both paths. A physical path has the root in front, so only keys
     // that are suffixes mean anything there.
     let closes = match what {
@@ -215,9 +219,24 @@ fn closed_by_exposure(exchange: &mut Exchange, what: ClosedAnswer) -> Outcome {
             of_url.or_else(|| exposure.closes_suffix(&exchange.physical.path))
         }
     };
-    let Some(directive) = closes else {
-        return Outcome::Next;
-    };
+    match closes.map(str::to_owned) {
+        Some(directive) => answer_closed(exchange, &directive),
+        None => Outcome::Next,
+    }
+}
+
+/// Answers 503 where the file that the URL led to must not be sent, because the module that would have taken the request
+/// is not there.
+pub fn closed_file(exchange: &mut Exchange) -> Option<Outcome> {
+    let exposure = &exchange.settings.exposure;
+    let url = &exchange.request.url;
+    let physical = &exchange.physical.path;
+    let directive = exposure.closes_file(url.path(), physical)?;
+    let directive = directive.to_owned();
+    Some(answer_closed(exchange, &directive))
+}
+
+fn answer_closed(exchange: &mut Exchange, directive: &str) -> Outcome {
     // It may be so for every request: one of them is told, the others are counted.
     exchange.log_common_error(
         "authorize",
@@ -247,7 +266,6 @@ fn allow(exchange: &mut Exchange, status: Status) -> Outcome {
 }
 
 fn restart(exchange: &mut Exchange, phase: Phase) {
-    stamp_if_worked(exchange);
     exchange.progress.restarts += 1;
     if exchange.progress.restarts > limits::RESTARTS_MAX {
         exchange.log_error(
@@ -263,6 +281,11 @@ fn restart(exchange: &mut Exchange, phase: Phase) {
         leave_with_answer(exchange);
         return;
     }
+    begin_again(exchange, phase);
+}
+
+fn begin_again(exchange: &mut Exchange, phase: Phase) {
+    stamp_if_worked(exchange);
     if phase <= Phase::Map {
         exchange.physical.clear();
     }

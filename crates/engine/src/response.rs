@@ -22,6 +22,9 @@ pub struct Response {
     pub body: Body,
     /// Length to announce when the body is not sent (HEAD).
     pub announced_length: Option<u64>,
+    /// HEAD was answered without a length by what would have made a body for GET: no Content-Length says so either
+    /// (RFC 9110 8.6).
+    pub is_length_unknown: bool,
     /// Close the connection after this answer.
     pub close: bool,
     /// The body was made by a handler that wants it sent as it is, although the status is an
@@ -68,6 +71,7 @@ impl Default for Response {
             fields: HeaderBlock::new(),
             body: Body::Empty,
             announced_length: None,
+            is_length_unknown: false,
             close: false,
             is_final: false,
             bytes_per_second_max: 0,
@@ -88,6 +92,7 @@ impl Response {
             fields,
             body,
             announced_length,
+            is_length_unknown,
             close,
             is_final,
             bytes_per_second_max,
@@ -101,6 +106,7 @@ impl Response {
         fields.clear();
         *body = Body::Empty;
         *announced_length = None;
+        *is_length_unknown = false;
         *close = false;
         *is_final = false;
         *bytes_per_second_max = 0;

@@ -19,12 +19,13 @@ use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use petrel_proto::header_block::HeaderBlock;
 use petrel_proto::method::Method;
 use petrel_proto::status::Status;
 use petrel_proto::url::UrlError;
 use petrel_sys::pooled::Pooled;
 
-use crate::body::{Body, Piece};
+use crate::body::{Body, InMemory, Piece};
 use crate::cold_files::status_of_error;
 use crate::deadlines::Deadlines;
 use crate::exchange::{ConnectionFacts, Exchange, Interim};
@@ -107,6 +108,26 @@ impl ExchangeRun {
         parsed
     }
 
+    /// Refuses the request if the client has begun TLS for a host whose certificates or rules for clients are not those of
+    /// the host that the request is for: with 421 (RFC 9110 15.5.20), as a connection of its own is its way there. Answers
+    /// whether it did.
+    #[inline]
+    pub fn refuse_misdirected(&mut self) -> bool {
+        let is_misdirected = match (self.tls(), &self.settings.tls) {
+            (None, _) => return false,
+            (Some(tls), Some(host)) => !tls.is_for(host, self.request.head.host_without_port()),
+            (Some(_), None) => true,
+        };
+        if is_misdirected {
+            self.worker.shared().tls_counts().misdirected_request();
+            let cause = format_args!(
+                "the client has begun TLS for a host with other certificates or rules for clients"
+            );
+            self.refuse(Stage::Parse, Status::MISDIRECTED_REQUEST, cause);
+        }
+        is_misdirected
+    }
+
     /// What the time since the last stamp was spent on, while hooks are at work.
     pub fn stage(&self) -> Stage {
         self.progress.stage()
@@ -161,6 +182,11 @@ impl ExchangeRun {
     #[inline]
     pub fn complete_body(&mut self) {
         self.request.body.complete();
+    }
+
+    /// The same for a body that ends with `trailers`.
+    pub fn complete_body_with(&mut self, trailers: HeaderBlock) {
+        self.request.body.complete_with(trailers);
     }
 
     /// Waits until more of the body may be received; ready also if it cannot be kept, which
@@ -274,10 +300,10 @@ impl ExchangeRun {
         let (length, has_body) = self.settle_body();
         let exchange = &mut *self.0;
         let (status, own) = (exchange.response.status, exchange.response.own());
-        let server_timing = exchange.settings.core.server_timing.then(|| {
-            exchange.stamp(Stage::Transform);
-            exchange.ledger.server_timing()
-        });
+        let server_timing = match exchange.settings.core.server_timing {
+            true => Some(server_timing(exchange)),
+            false => None,
+        };
         AnswerHead {
             status,
             length: length.filter(|_| !status.is_bodiless()),
@@ -298,6 +324,8 @@ impl ExchangeRun {
             Some(length) => Some(length),
             None => response.body.length(),
         };
+        let is_made_up = is_head && response.is_length_unknown && length == Some(0);
+        let length = length.filter(|_| !is_made_up);
         if is_head {
             // The access log tells it, when the body that had it is gone.
             response.announced_length = length;
@@ -322,14 +350,27 @@ impl ExchangeRun {
     /// The next piece of the body; `None` is its end.
     #[inline]
     pub fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
-        self.pull(|body| body.poll_piece(context))
+        match self.response.body {
+            // Each body in memory comes to this at its end.
+            Body::Empty => Poll::Ready(None),
+            _ => self.pull(|body| body.poll_piece(context)),
+        }
     }
 
-    /// The same as pieces in memory, for an owner that encodes what it sends: so far one in tests.
-    #[cfg(any(test, feature = "testing"))]
+    /// What stands behind the last piece, to be asked for at the end of the body. Empty if there is nothing, or if the
+    /// client could do nothing with it (RFC 9110 6.5.1).
+    pub fn take_trailers(&mut self) -> HeaderBlock {
+        let trailers = self.response.body.take_trailers();
+        match trailers.is_empty() || self.request.head.takes_trailers() {
+            true => trailers,
+            false => HeaderBlock::new(),
+        }
+    }
+
+    /// The same as pieces in memory, for an owner that encodes or encrypts what it sends.
     pub fn poll_in_memory(
         &mut self,
-        memory: &mut crate::body::InMemory,
+        memory: &mut InMemory,
         context: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Piece>>> {
         self.pull(|body| body.poll_in_memory(memory, context))
@@ -364,9 +405,15 @@ impl ExchangeRun {
             (0, limit) | (limit, 0) => limit,
             (connection, answer) => connection.min(answer),
         };
-        if own == 0 && core.scope_throttle.is_none() {
-            return Some(u64::MAX);
+        match own == 0 && core.scope_throttle.is_none() {
+            true => Some(u64::MAX),
+            false => self.poll_throttle(own, context),
         }
+    }
+
+    /// The same of an answer that has a limit: `own` bytes a second, or 0 if it has only that of its scope.
+    #[cold]
+    fn poll_throttle(&mut self, own: u64, context: &mut Context<'_>) -> Option<u64> {
         let exchange = &mut *self.0;
         let now = exchange.worker.clock().now();
         let shared = exchange.worker.shared();
@@ -398,6 +445,13 @@ impl ExchangeRun {
         };
         own_s.min(self.body_due_s())
     }
+}
+
+/// The value of Server-Timing. What was done since the last stamp is the transform phase's.
+#[cold]
+fn server_timing(exchange: &mut Exchange) -> Vec<u8> {
+    exchange.stamp(Stage::Transform);
+    exchange.ledger.server_timing()
 }
 
 /// How it ends.
@@ -472,8 +526,6 @@ impl ExchangeRun {
 
 #[cfg(test)]
 mod tests {
-    use petrel_proto::header_block::HeaderBlock;
-
     use super::*;
     use crate::limits;
     use crate::testing::Site;

@@ -15,12 +15,14 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::blocking;
 use crate::exchange::ListenerFacts;
+use crate::handed::Handed;
 use crate::limits;
 use crate::listener::{self, ListeningSocket};
 use crate::log::LogRegistry;
 use crate::module::ModuleSpec;
 use crate::settings::{ProcessSettings, SettingsTable};
 use crate::shared::Shared;
+use crate::tls;
 use crate::worker::{self, Cut, Drain, Worker};
 
 /// Everything the workers need.
@@ -35,6 +37,8 @@ pub struct ServerPlan {
     pub process: Arc<ProcessSettings>,
     /// Logs, opened.
     pub logs: Arc<LogRegistry>,
+    /// What modules have made while the process had the right to.
+    pub handed: Handed,
 }
 
 /// An address and its listening sockets.
@@ -221,7 +225,8 @@ fn run_worker(
             Arc::clone(&plan.schema),
             plan.modules.clone(),
             Arc::clone(&plan.logs),
-        );
+        )
+        .with_handed(plan.handed.clone());
         let worker = Worker::new(
             table,
             Arc::clone(&plan.process),
@@ -232,6 +237,10 @@ fn run_worker(
             Ok(listeners) => listeners,
             Err(error) => return say(Err(error)),
         };
+        // The listeners are not served yet, so that no client waits for it.
+        if listeners.iter().any(|(_, facts)| worker.speaks_tls(facts)) {
+            tls::prepare_thread();
+        }
         say(Ok(()));
         tokio::task::spawn_local(worker::tick(Rc::clone(&worker)));
         tokio::task::spawn_local(worker::watch_files(Rc::clone(&worker)));

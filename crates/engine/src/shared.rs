@@ -11,7 +11,9 @@ use tokio::sync::Notify;
 
 use crate::file_accounts::FileAccounts;
 use crate::file_cache::Contents;
+use crate::http2_counters::Http2Counters;
 use crate::throttle::{Bucket, ScopeThrottle};
+use crate::tls::TlsCounts;
 
 /// The state all workers of a server process share.
 pub struct Shared {
@@ -23,8 +25,10 @@ pub struct Shared {
     /// Woken when a connection ends while the server was full.
     room: Notify,
     buckets: Mutex<HashMap<u32, Arc<Mutex<Bucket>>>>,
+    http2: Http2Counters,
     accounts: Arc<FileAccounts>,
     contents: Arc<Contents>,
+    tls_counts: TlsCounts,
     belongings: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
@@ -43,8 +47,10 @@ impl Shared {
             started: Instant::now(),
             room: Notify::new(),
             buckets: Mutex::default(),
+            http2: Http2Counters::default(),
             accounts,
             contents: Arc::new(contents),
+            tls_counts: TlsCounts::default(),
             belongings: Mutex::default(),
         }
     }
@@ -73,6 +79,11 @@ impl Shared {
     /// Requests that are being received, worked on or answered, as of the last second.
     pub fn open_requests(&self) -> usize {
         self.open_requests.load(Ordering::Relaxed)
+    }
+
+    /// What was seen of TLS.
+    pub fn tls_counts(&self) -> &TlsCounts {
+        &self.tls_counts
     }
 
     /// Waits until one more connection is allowed, and takes it. Until then the listener's
@@ -130,6 +141,11 @@ impl Shared {
         let made = Arc::new(make());
         belongings.push(Arc::clone(&made) as Arc<dyn Any + Send + Sync>);
         made
+    }
+
+    /// What HTTP/2 connections were ended for.
+    pub fn http2(&self) -> &Http2Counters {
+        &self.http2
     }
 
     /// What files cost all workers.

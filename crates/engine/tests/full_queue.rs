@@ -33,6 +33,7 @@ fn configure() {
         stat: 64,
         read: 64,
         write: 1,
+        ..blocking::THREADS
     });
 }
 

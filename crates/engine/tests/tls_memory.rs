@@ -1,6 +1,7 @@
 //! What a TLS session that waits for its client takes, and what a request allocates. In a program of its own, because
 //! it counts what the whole process allocates.
 
+use std::io::IoSlice;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -103,7 +104,12 @@ impl Worker {
         let (head, body) = ([b'h'; 250], [b'b'; 4096]);
         let buffers = &mut self.buffers;
         let outgoing = session
-            .encrypt(&head, &body, usize::MAX, 1000, buffers)
+            .encrypt(
+                &[IoSlice::new(&head), IoSlice::new(&body)],
+                usize::MAX,
+                1000,
+                buffers,
+            )
             .unwrap();
         assert_eq!(outgoing.taken(), head.len() + body.len());
         let count = outgoing.bytes().len();
@@ -176,7 +182,7 @@ fn a_session_that_waits_holds_no_buffers_and_a_request_makes_two() {
     let begin = bytes_in_use();
     let buffers = &mut worker.buffers;
     let body = [b'b'; 60_000];
-    drop(sessions[0].encrypt(&body, &[], usize::MAX, 1000, buffers));
+    drop(sessions[0].encrypt(&[IoSlice::new(&body)], usize::MAX, 1000, buffers));
     let kept = bytes_in_use() - begin;
     assert!((60_000..70_000).contains(&kept), "{kept} bytes");
     let count = sessions[0].outgoing(buffers).bytes().len();

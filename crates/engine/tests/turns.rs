@@ -64,6 +64,7 @@ async fn who_comes_last_has_his_turn_after_one_job_of_a_crowd() {
         stat: 1,
         read: 1,
         write: 1,
+        ..blocking::THREADS
     });
     let all = async {
         let directories = [std::env::temp_dir()];

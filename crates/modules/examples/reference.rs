@@ -127,9 +127,9 @@ in the text counts.
 
 **Effect**: what *works* does what it says. What is *accepted* needs nothing done, for the reason
 given. What has no effect *yet* is told at start-up. *503* marks what protects something and is not
-built: when it is set, the requests it is about are answered 503 instead of being let through. So are those that belong to a
-backend or program (`fastcgi.server`, `cgi.assign` and the like) while its module is not in
-`server.modules`.
+built: when it is set, the requests it is about are answered 503 instead of being let through. So are those that `url.access-deny` and
+the like protect while their module is not in `server.modules`. While the module of `fastcgi.server`, `cgi.assign` and the
+like is not there, 503 takes the place of files under the prefixes and suffixes that they name.
 ";
 
 const STRICTNESS: &str = "

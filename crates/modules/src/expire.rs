@@ -271,6 +271,26 @@ mod tests {
         site(&tree(), config).get(target).field("Cache-Control")
     }
 
+    /// As in lighttpd: what is done to the answer has the path after index files, without path-info.
+    #[test]
+    fn a_condition_on_the_url_sees_the_file() {
+        let config = "$HTTP[\"url\"] =~ \"\\.html$\" { expire.url = (\"\" => \"now 1 hours\") }";
+        let tree = tree();
+        let site = site(&tree, config);
+        for (target, expires) in [
+            ("/", true),
+            ("/i.html", true),
+            ("/i.html/info", true),
+            ("/x.css", false),
+            ("/x.css/i.html", false),
+        ] {
+            let answer = site.get(target);
+            assert_eq!(answer.status(), 200, "{target}");
+            let expected = expires.then(|| "max-age=3600".to_owned());
+            assert_eq!(answer.field("Cache-Control"), expected, "{target}");
+        }
+    }
+
     #[test]
     fn times_are_read() {
         assert_eq!(

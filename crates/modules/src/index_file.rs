@@ -136,6 +136,7 @@ fn take(exchange: &mut Exchange, name: &[u8], file: Rc<FileEntry>) {
     } else {
         exchange.request.url.extend_path(name);
     }
+    physical.is_index = true;
     append_name(&mut physical.relative, name);
     append_name(&mut physical.path, name);
     physical.file = Some(file);

@@ -8,8 +8,8 @@ use std::cell::RefCell;
 /// A connection that can wait for its next request.
 pub(crate) trait Keepable {
     /// Whether it is of no use any more, as far as the worker has heard: the server has closed it, or has sent what no
-    /// request asked for. Makes no system call.
-    fn is_stale(&self) -> bool;
+    /// request asked for. Makes no system call unless something has arrived by TLS.
+    fn is_stale(&mut self) -> bool;
 
     /// When its last request ended, in milliseconds of the worker's clock.
     fn idle_since_ms(&self) -> u64;
@@ -43,7 +43,7 @@ impl<C: Keepable> KeptConnections<C> {
     #[inline]
     pub(crate) fn take(&self) -> Option<C> {
         loop {
-            let connection = self.idle.borrow_mut().pop()?;
+            let mut connection = self.idle.borrow_mut().pop()?;
             if !connection.is_stale() {
                 return Some(connection);
             }
@@ -52,11 +52,11 @@ impl<C: Keepable> KeptConnections<C> {
 
     /// Closes those that have waited for `idle_ms_max` or longer, and stale ones.
     pub(crate) fn close_old(&self, now_ms: u64, idle_ms_max: u64) {
-        let is_fresh = |connection: &C| {
+        let is_fresh = |connection: &mut C| {
             let idle_ms = now_ms.saturating_sub(connection.idle_since_ms());
             idle_ms < idle_ms_max && !connection.is_stale()
         };
-        self.idle.borrow_mut().retain(is_fresh);
+        self.idle.borrow_mut().retain_mut(is_fresh);
     }
 
     /// Closes the one that has waited longest.
@@ -84,7 +84,7 @@ mod tests {
     }
 
     impl Keepable for Pretended {
-        fn is_stale(&self) -> bool {
+        fn is_stale(&mut self) -> bool {
             self.is_stale
         }
 

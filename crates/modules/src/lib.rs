@@ -10,11 +10,13 @@
 pub mod access;
 pub mod access_log;
 pub(crate) mod alias;
+pub mod auth;
 mod byte_cache;
 mod cache_dir;
 pub(crate) mod cml;
 pub(crate) mod deflate;
 pub(crate) mod dir_listing;
+pub(crate) mod evasive;
 pub(crate) mod evhost;
 pub mod expire;
 pub(crate) mod extforward;
@@ -28,9 +30,14 @@ mod lua_api;
 pub mod magnet;
 pub(crate) mod mcpage;
 mod not_built;
+pub mod openssl;
 pub mod page_cache;
+pub mod pem;
 pub(crate) mod redirect;
+mod regular_file;
 pub(crate) mod remote_store;
+pub(crate) mod rewrite;
+pub(crate) mod secdownload;
 pub(crate) mod setenv;
 pub(crate) mod simple_vhost;
 pub(crate) mod static_file;
@@ -39,6 +46,9 @@ mod substitutions;
 mod tee;
 #[cfg(test)]
 mod testing;
+mod url_rules;
+pub(crate) mod userdir;
+pub(crate) mod usertrack;
 mod vhost;
 
 use petrel_engine::config::Schema;
@@ -46,21 +56,28 @@ use petrel_engine::module::ModuleSpec;
 use petrel_engine::settings::directives::{DIRECTIVES, DirectiveSpec};
 use petrel_engine::shared::Shared;
 
-pub use loading::warnings;
+pub use loading::{refusals, warnings};
 pub use not_built::MODULES as NOT_BUILT_MODULES;
 
 /// Every module there is. Those that `server.modules` does not list take part in this order.
 pub static MODULES: &[&ModuleSpec] = &[
     &extforward::MODULE,
+    &openssl::MODULE,
+    &evasive::MODULE,
     &index_file::MODULE,
     &access::MODULE,
+    &auth::MODULE,
     &alias::MODULE,
+    &rewrite::MODULE,
     &redirect::MODULE,
     &setenv::MODULE,
     &expire::MODULE,
+    &usertrack::MODULE,
     &deflate::MODULE,
     &simple_vhost::MODULE,
     &evhost::MODULE,
+    &userdir::MODULE,
+    &secdownload::MODULE,
     &lua::MODULE,
     &magnet::MODULE,
     &cml::MODULE,

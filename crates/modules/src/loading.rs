@@ -6,11 +6,11 @@
 use petrel_engine::config::schema::nearest;
 use petrel_engine::config::{Config, Consequence, Diagnostic, Effect, Element};
 use petrel_engine::module::ModuleSpec;
-use petrel_engine::settings::exposure::is_gateway;
+use petrel_engine::settings::exposure::{Closes, closed_unread};
 use petrel_engine::settings::loaded_modules;
 
 use crate::not_built::{self, OF_THE_SERVER, PARTS};
-use crate::{MODULES, alias, deflate, extforward, gateway, spec_of};
+use crate::{MODULES, alias, auth, deflate, extforward, gateway, openssl, spec_of};
 
 /// Warnings about names in `server.modules` that do nothing, and about directives whose module is
 /// not in the list.
@@ -20,21 +20,25 @@ pub fn warnings(config: &Config) -> Vec<Diagnostic> {
         .and_then(|entry| entry.value.as_array())
         .into_iter()
         .flatten();
-    let mut warnings: Vec<_> = names.filter_map(about_name).collect();
+    let mut warnings: Vec<_> = names.filter_map(|name| about_name(config, name)).collect();
     let loaded = loaded_modules(config, MODULES);
     for entry in config.blocks.iter().flat_map(|block| &block.entries) {
         if let Some(module) = owner(&entry.name)
             && !loaded.iter().any(|there| there.name == module.name)
+            // That is told as the error that it is.
+            && !openssl::refuses_unloaded(entry)
         {
             let (name, module) = (&entry.name, module.name);
-            let (consequence, message) = match is_gateway(name) && entry.value.is_enabling() {
-                true => (
+            let closed = closed_unread(entry).map(|closes| match closes {
+                Closes::Requests => "requests it is about are answered 503",
+                Closes::Files => "files it is about are answered 503 instead of being sent",
+            });
+            let (consequence, message) = match closed {
+                Some(closed) => (
                     Consequence::Answers503,
-                    format!(
-                        "{name}: {module} is not in server.modules, so requests it is about are answered 503"
-                    ),
+                    format!("{name}: {module} is not in server.modules, so {closed}"),
                 ),
-                false => (
+                None => (
                     Consequence::NoEffect,
                     format!("{name} has no effect: {module} is not in server.modules"),
                 ),
@@ -45,40 +49,42 @@ pub fn warnings(config: &Config) -> Vec<Diagnostic> {
         }
     }
     warnings.extend(alias::warnings(config));
+    warnings.extend(auth::warnings(config));
     warnings.extend(deflate::warnings(config));
     warnings.extend(extforward::warnings(config));
-    warnings.extend(gateway::options::warnings(config));
+    warnings.extend(gateway::options::warnings(config, MODULES));
     warnings.extend(gateway::cgi::warnings(config));
+    warnings.extend(openssl::warnings(config));
     warnings
 }
 
-/// What is to be said about one name in the list.
-fn about_name(element: &Element) -> Option<Diagnostic> {
+/// What keeps the server from starting: it would leave unprotected what is to be protected.
+pub fn refusals(config: &Config) -> Vec<Diagnostic> {
+    let mut loaded = loaded_modules(config, MODULES).into_iter();
+    let speaks_tls = loaded.any(|module| module.name == openssl::MODULE.name);
+    openssl::refusals(config, speaks_tls)
+}
+
+/// What is to be said about one name in the list. Debian enables modules that a site may never use, so one that is not
+/// built is told only where its directives are set.
+fn about_name(config: &Config, element: &Element) -> Option<Diagnostic> {
     let name = element.value.as_str()?;
     let part_of = PARTS.iter().find(|(_, parts)| parts.contains(&name));
     let whole = part_of.map_or(name, |(whole, _)| whole);
     if OF_THE_SERVER.contains(&name) || MODULES.iter().any(|module| module.name == whole) {
         return None;
     }
-    let Some(module) = not_built::MODULES
-        .iter()
-        .find(|module| module.name == whole)
-    else {
+    let mut not_built = not_built::MODULES.iter();
+    let Some(module) = not_built.find(|module| module.name == whole) else {
         return Some(unknown(element, name));
     };
-    // Without a directive to its name it is as if it were not there.
-    let is_harmless = |effect| matches!(effect, Effect::Accepted(_));
-    if module
-        .directives
-        .iter()
-        .all(|spec| is_harmless(spec.effect))
-    {
-        return None;
-    }
-    Some(Diagnostic::warning(
-        format!("{name} has no effect yet"),
-        element.span,
-    ))
+    let mut entries = config.blocks.iter().flat_map(|block| &block.entries);
+    let is_set = entries.any(|entry| {
+        let effect = spec_of(module, &entry.name).map(|spec| spec.effect);
+        effect.is_some_and(|effect| !matches!(effect, Effect::Accepted(_)))
+    });
+    let message = format!("{name} has no effect yet");
+    is_set.then(|| Diagnostic::warning(message, element.span))
 }
 
 fn unknown(element: &Element, name: &str) -> Diagnostic {
@@ -134,6 +140,13 @@ mod tests {
     }
 
     #[test]
+    fn a_missing_module_that_refuses_the_start_is_told_once() {
+        let text = "server.compat-module-load = \"disable\"\nssl.engine = ";
+        assert!(messages(&format!("{text}\"enable\"")).is_empty());
+        assert_eq!(messages(&format!("{text}\"disable\"")).len(), 1);
+    }
+
+    #[test]
     fn aliases_that_never_match_are_told() {
         let text = "server.modules = ( \"mod_alias\" )\n$HTTP[\"host\"] == \"a\" { alias.url = ( \"/a\" => \"/x\", \"/ab\" => \"/y\" ) }";
         assert_eq!(
@@ -148,13 +161,12 @@ mod tests {
 
     #[test]
     fn modules_that_are_not_built_are_told() {
-        let text = "server.modules = ( \"mod_rrdtool\", \"mod_authn_file\" )";
+        let modules = "server.modules = ( \"mod_rrdtool\", \"mod_trigger_b4_dl\" )\n";
+        assert!(messages(modules).is_empty(), "they are not used");
+        let text = "$HTTP[\"host\"] == \"a\" { rrdtool.binary = \"/r\" }";
         assert_eq!(
-            messages(text),
-            [
-                "mod_rrdtool has no effect yet",
-                "mod_authn_file has no effect yet"
-            ]
+            messages(&format!("{modules}{text}")),
+            ["mod_rrdtool has no effect yet"]
         );
     }
 
@@ -184,7 +196,7 @@ mod tests {
         assert_eq!(
             messages(text),
             [
-                "cgi.assign: mod_cgi is not in server.modules, so requests it is about are answered 503 \
+                "cgi.assign: mod_cgi is not in server.modules, so files it is about are answered 503 instead of being sent \
               (add \"mod_cgi\" to server.modules)"
             ]
         );
@@ -201,11 +213,14 @@ mod tests {
         ] {
             let site = tree.site(config, MODULES);
             assert_eq!(site.get("/a.html").status(), 200, "{config}");
-            for target in ["/a.php", "/a.php/x", "/A.PHP"] {
+            for target in ["/a.php", "/a.php/x"] {
                 assert_eq!(site.get(target).status(), 503, "{target}: {config}");
             }
+            let has_backends = !config.contains("=> ()");
+            let missing = if has_backends { 404 } else { 503 };
+            assert_eq!(site.get("/b.php").status(), missing, "{config}");
         }
-        let all = "server.modules = ()\nserver.compat-module-load = \"disable\"\nproxy-core.backends = ( \"a:1\" )\nproxy-core.protocol = \"http\"";
+        let all = "server.modules = ()\nproxy-core.backends = ( \"a:1\" )\nproxy-core.protocol = \"http\"";
         assert_eq!(tree.site(all, MODULES).get("/a.html").status(), 503);
     }
 }

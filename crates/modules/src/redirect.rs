@@ -4,15 +4,17 @@
 //! the configuration; the first that matches counts. An empty target ends the search without a
 //! redirect.
 
+use std::sync::Arc;
+
 use petrel_engine::Exchange;
-use petrel_engine::config::{BlockId, Captures, Diagnostic, Effect, Element, Pattern, Template};
+use petrel_engine::config::{BlockId, Diagnostic, Effect};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::request_head::Version;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::Values;
 
-use crate::substitutions;
+use crate::url_rules::{TooManySteps, UrlRules};
 
 /// mod_redirect.
 pub(crate) static MODULE: ModuleSpec = ModuleSpec {
@@ -31,10 +33,13 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let values = configure.values;
     let status = status(values)?;
-    let elements = values.array("url.redirect").into_iter().flatten();
-    let rules = elements
-        .map(RedirectRule::new)
-        .collect::<Result<Vec<_>, _>>()?;
+    let Some(block) = values.block_of("url.redirect") else {
+        return Ok(());
+    };
+    let rules = values.config().compiled("url.redirect", block, || {
+        let elements = values.array("url.redirect").into_iter().flatten();
+        UrlRules::compile(values, elements)
+    })?;
     if !rules.is_empty() {
         let condition = values.condition_of("url.redirect");
         configure.add(
@@ -63,36 +68,10 @@ fn status(values: &Values<'_>) -> Result<Option<Status>, Diagnostic> {
 }
 
 struct Redirect {
-    rules: Vec<RedirectRule>,
+    rules: Arc<UrlRules>,
     status: Option<Status>,
     /// Whose groups `%0` to `%9` are.
     condition: Option<BlockId>,
-}
-
-struct RedirectRule {
-    pattern: Pattern,
-    target: Template,
-}
-
-impl RedirectRule {
-    fn new(element: &Element) -> Result<RedirectRule, Diagnostic> {
-        let text = element.key().unwrap_or_default();
-        let pattern = Pattern::compile(text).map_err(|error| {
-            let message = format!("{text:?} is no regular expression: {}", error.message);
-            let span = element.key.as_ref().map_or(element.span, |key| key.span);
-            let diagnostic = Diagnostic::error(message, span);
-            match error.offset {
-                Some(offset) => {
-                    diagnostic.with_hint(format!("it fails at character {}", offset + 1))
-                }
-                None => diagnostic,
-            }
-        })?;
-        Ok(RedirectRule {
-            pattern,
-            target: Template::compile(element.value.as_str().unwrap_or_default()),
-        })
-    }
 }
 
 impl Hook for Redirect {
@@ -100,28 +79,15 @@ impl Hook for Redirect {
         if exchange.request.url.path() == b"*" {
             return Outcome::Next;
         }
-        let Some(location) = self.location(exchange) else {
-            return Outcome::Next;
+        let location = match self.rules.replace(exchange, self.condition) {
+            Ok(Some(replacement)) if !replacement.text.is_empty() => replacement.text,
+            Ok(_) => return Outcome::Next,
+            Err(TooManySteps(outcome)) => return outcome,
         };
         let status = self.status.unwrap_or_else(|| default_status(exchange));
         exchange.response.answer(status);
         exchange.response.set("Location", &location);
         Outcome::Answer
-    }
-}
-
-impl Redirect {
-    /// Where to send the client, if anywhere.
-    fn location(&self, exchange: &Exchange) -> Option<Vec<u8>> {
-        let target = exchange.request.url.target();
-        let mut groups = Captures::new();
-        let rule = self
-            .rules
-            .iter()
-            .find(|rule| rule.pattern.captures(target, &mut groups))?;
-        let location =
-            substitutions::expand(&rule.target, groups, target, self.condition, exchange);
-        (!location.is_empty()).then_some(location)
     }
 }
 

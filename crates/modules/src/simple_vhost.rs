@@ -69,21 +69,29 @@ struct SimpleVhost {
 
 impl Hook for SimpleVhost {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
-        choose_root(exchange, |exchange, root| {
+        let mut is_default = false;
+        let outcome = choose_root(exchange, |exchange, root| {
             let host = exchange.request.head.host_without_port();
-            self.find(exchange, host, root)
-        })
+            self.find(exchange, host, root, &mut is_default)
+        });
+        if is_default {
+            let name = &mut exchange.physical.server_name;
+            name.clear();
+            name.extend_from_slice(&self.default_host);
+        }
+        outcome
     }
 }
 
 impl SimpleVhost {
     /// Appends the document root of `host`, or of the default host, to `root`; says whether one is there. `None`: the
-    /// disk has to be asked.
+    /// disk has to be asked. `is_default`: it is that of the default host.
     fn find(
         &self,
         exchange: &Exchange,
         host: &[u8],
         root: &mut Vec<u8>,
+        is_default: &mut bool,
     ) -> Option<Result<bool, Errno>> {
         let before = root.len();
         if !host.is_empty() {
@@ -93,7 +101,9 @@ impl SimpleVhost {
             }
             root.truncate(before);
         }
-        self.append(exchange, &self.default_host, root)
+        let found = self.append(exchange, &self.default_host, root);
+        *is_default = found == Some(Ok(true));
+        found
     }
 
     /// Appends the document root of `host` to `root`; says whether it is a directory.
@@ -176,6 +186,26 @@ mod tests {
         let config = format!("{HTDOCS}simple-vhost.default-host = \"default.example\"");
         for host in ["b.example", "file.example", ""] {
             assert_eq!(served(&config, host), "default", "{host}");
+        }
+    }
+
+    #[test]
+    fn the_default_host_names_the_server_and_roots_are_shown_with_a_slash() {
+        let tree = tree();
+        let config = format!(
+            "server.name = \"configured\"\nsimple-vhost.server-root = \"ROOT/vh\"\n{HTDOCS}\
+             simple-vhost.default-host = \"default.example\""
+        );
+        let site = tree.site(&config, &[&MODULE, &crate::static_file::MODULE]);
+        for (host, name) in [
+            ("b.example", "default.example"),
+            ("a.example", "configured"),
+        ] {
+            let answer = site.request(&format!("GET /f HTTP/1.0\r\nHost: {host}\r\n\r\n"));
+            let exchange = answer.exchange();
+            assert_eq!(exchange.server_name(), name.as_bytes());
+            let physical = &exchange.physical;
+            assert_eq!(physical.slash_behind(&physical.document_root), b"/");
         }
     }
 

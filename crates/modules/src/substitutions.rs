@@ -1,5 +1,5 @@
 //! What substitutions in the texts of rules stand for: groups of the rule and of the condition around it, and parts
-//! of the request's URL. Called by mod_redirect and by the rules that rewrite fields for backends.
+//! of the request's URL. Called by the rules of mod_redirect and mod_rewrite, and by those that rewrite fields for backends.
 
 use petrel_engine::Exchange;
 use petrel_engine::config::{BlockId, Captures, Lookup, Template, UrlPart};

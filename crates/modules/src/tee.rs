@@ -1,7 +1,7 @@
 //! A body that is sent and kept at once: what goes to the client is collected until it is complete.
 //!
-//! A body that breaks off, is dropped, or turns out too long is not kept. The page cache and mod_mcpage store pages by
-//! this.
+//! A body that breaks off, is dropped, turns out too long or ends with trailers is not kept. The page cache and mod_mcpage
+//! store pages by this.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -9,13 +9,14 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use petrel_engine::body::{Body, BodySource, InMemory, Piece, RequestBody};
 use petrel_engine::ledger::Stage;
+use petrel_engine::proto::header_block::HeaderBlock;
 
 /// What is made of a collected body.
 pub(crate) trait Draft {
     /// The body is complete.
     fn finish(self, body: Bytes);
 
-    /// It cannot be kept: it is too long, or did not come to its end.
+    /// It cannot be kept: it is too long, did not come to its end, or has trailers behind it.
     fn give_up(self);
 }
 
@@ -28,6 +29,7 @@ pub(crate) struct Tee<D> {
     /// Bytes that were announced.
     expected: Option<u64>,
     bytes_max: usize,
+    trailers: HeaderBlock,
 }
 
 impl<D: Draft> Tee<D> {
@@ -40,6 +42,7 @@ impl<D: Draft> Tee<D> {
             reader,
             collected: Vec::new(),
             bytes_max,
+            trailers: HeaderBlock::new(),
         }
     }
 
@@ -77,10 +80,10 @@ impl<D: Draft> Tee<D> {
             return;
         };
         let collected = std::mem::take(&mut self.collected);
-        match self
+        let is_whole = self
             .expected
-            .is_none_or(|expected| expected == collected.len() as u64)
-        {
+            .is_none_or(|expected| expected == collected.len() as u64);
+        match is_whole && self.trailers.is_empty() {
             true => draft.finish(collected.into_boxed_slice().into()),
             false => draft.give_up(),
         }
@@ -92,7 +95,10 @@ impl<D: Draft> BodySource for Tee<D> {
         let polled = self.poll_in_memory(context);
         match &polled {
             Poll::Ready(Some(Ok(piece))) => self.collect(piece),
-            Poll::Ready(None) => self.finish(),
+            Poll::Ready(None) => {
+                self.trailers = self.body.take_trailers();
+                self.finish();
+            }
             Poll::Ready(Some(Err(_))) => self.draft = None,
             Poll::Pending => {}
         }
@@ -101,6 +107,10 @@ impl<D: Draft> BodySource for Tee<D> {
 
     fn remaining(&self) -> Option<u64> {
         Some(self.body.length()? + self.reader.remaining())
+    }
+
+    fn take_trailers(&mut self) -> HeaderBlock {
+        std::mem::take(&mut self.trailers)
     }
 
     fn work(&mut self, request_body: &mut RequestBody, context: &mut Context<'_>) {

@@ -45,15 +45,18 @@ pub(crate) fn choose_root(
         None => Outcome::Cold,
     };
     match found {
-        Some(Ok(true)) => drop(root.drain(..before)),
+        Some(Ok(true)) => {
+            drop(root.drain(..before));
+            exchange.physical.shows_slash = true;
+        }
         _ => root.truncate(before),
     }
     exchange.physical.document_root = root;
     outcome
 }
 
-/// The answer when a host's directory cannot be looked at.
-fn failed(exchange: &mut Exchange, path: &[u8], errno: Errno) -> Outcome {
+/// The answer when the directory of a host or user cannot be looked at.
+pub(crate) fn failed(exchange: &mut Exchange, path: &[u8], errno: Errno) -> Outcome {
     let path = String::from_utf8_lossy(path);
     exchange.log_error("map", format_args!("{errno} path={path:?}"));
     exchange.answer(status_of_failure(errno))

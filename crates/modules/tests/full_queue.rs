@@ -134,6 +134,7 @@ fn what_could_not_be_looked_up_is_not_taken_for_missing() {
         stat: 64,
         read: 4,
         write: 1,
+        ..blocking::THREADS
     });
     let root = Root::new();
     let site = site(&root);

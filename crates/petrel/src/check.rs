@@ -10,7 +10,8 @@ use modules::gateway::resolve::{self, NameServers};
 
 use crate::keeper::backends;
 use crate::listen;
-use crate::load::Loaded;
+use crate::load::{self, Loaded};
+use crate::tls_files;
 use crate::user::Identity;
 
 /// Checks users, addresses, directories, log files and backend programs.
@@ -25,6 +26,14 @@ pub(crate) fn preflight(loaded: &Loaded) -> Result<(), Diagnostics> {
         .map_or_else(Vec::new, |errors| errors.list);
     if let Err(message) = Identity::find(&loaded.process) {
         list.push(Diagnostic::error_anywhere(message));
+    }
+    match tls_files::check(loaded) {
+        Ok(warnings) => {
+            for warning in &warnings {
+                load::print_diagnostic(warning, loaded);
+            }
+        }
+        Err(errors) => list.extend(errors),
     }
     if let Err(errors) = backends::check(loaded) {
         list.extend(errors);

@@ -137,15 +137,20 @@ pub(crate) struct RunningServer {
 
 /// Options of `petrel serve`.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = HOW_TO_TRUST)]
 pub(crate) struct Serve {
     /// The directory
     pub(crate) directory: PathBuf,
-    /// The TCP port
-    #[arg(long, default_value_t = 8080, value_parser = clap::value_parser!(u16).range(1..))]
+    /// The TCP port; with --tls 8443 unless told
+    #[arg(long, default_value_t = 8080, default_value_if("tls", "true", "8443"),
+        value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: u16,
     /// The address to listen on; 0.0.0.0 or :: for all
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
     pub(crate) bind: IpAddr,
+    /// Serve by HTTPS, with a certificate of an authority that is made for this user
+    #[arg(long)]
+    pub(crate) tls: bool,
     /// Show listings of directories that have no index file
     #[arg(long)]
     pub(crate) listing: bool,
@@ -381,6 +386,22 @@ pub(crate) struct SpawnFcgi {
     #[command(flatten)]
     pub(crate) spawn: Spawn,
 }
+
+/// What to do with the authority of `petrel serve --tls`. It is told with the right paths and its name when it is made.
+const HOW_TO_TRUST: &str = "The first start with --tls makes a certificate authority and keeps it in \
+$XDG_DATA_HOME/petrel, or else ~/.local/share/petrel, with its key readable by the user alone. Each start has it \
+sign a certificate for localhost, 127.0.0.1, ::1, the name of the machine and the addresses that are listened on, \
+which lasts a year. Programs trust the server once they trust the authority (FILE is authority.pem there, NAME \
+what the first start told):\n\n  \
+  curl               curl --cacert FILE https://localhost:8443/\n  \
+  Debian, Ubuntu     sudo cp FILE /usr/local/share/ca-certificates/petrel-local.crt && sudo update-ca-certificates\n  \
+  Chromium, Chrome   certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n NAME -i FILE\n  \
+  Firefox            the same with -d sql:PROFILE (about:profiles names it), or Settings, Certificates, Import\n\n\
+To take it back:\n\n  \
+  sudo rm /usr/local/share/ca-certificates/petrel-local.crt && sudo update-ca-certificates --fresh\n  \
+  certutil -d sql:$HOME/.pki/nssdb -D -n NAME\n  \
+  rm -r ~/.local/share/petrel\n\n\
+certutil is in Debian's package libnss3-tools.";
 
 fn octal_mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8)

@@ -32,6 +32,8 @@ pub(crate) enum Order {
     Count,
     /// The log with this number in the list of targets goes on in the descriptor.
     Log(u16, OwnedFd),
+    /// Files of TLS have changed: their contents are in the descriptor.
+    Tls(OwnedFd),
 }
 
 /// What the server process tells the keeper.
@@ -94,6 +96,7 @@ impl Control {
                 let [high, low] = number.to_be_bytes();
                 self.send(&[b'L', high, low], Some(descriptor.as_fd()))
             }
+            Order::Tls(descriptor) => self.send(b"T", Some(descriptor.as_fd())),
         }
     }
 
@@ -159,6 +162,7 @@ impl Control {
             ([b'L', high, low], Some(descriptor)) => {
                 Order::Log(u16::from_be_bytes([*high, *low]), descriptor)
             }
+            ([b'T'], Some(descriptor)) => Order::Tls(descriptor),
             _ => return Err(garbled()),
         };
         Ok(Some(order))

@@ -66,7 +66,7 @@ const SECTIONS: [Section; 3] = [
             (false, "bzip2 support"),
             (true, "brotli support"),
             (false, "crypt support"),
-            (false, "OpenSSL support"),
+            (true, "OpenSSL support"),
             (false, "mbedTLS support"),
             (false, "NSS crypto support"),
             (false, "GnuTLS support"),

@@ -1,6 +1,6 @@
 //! From a configuration to a plan: read, checked against every module, typed.
 //!
-//! Touches no socket, log or user. Start-up, reload, `-t` and `-p` all come through here.
+//! Touches no socket, log or user; reads the certificates that are named. Start-up, reload, `-t` and `-p` all come through here.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -10,6 +10,7 @@ use config::{Config, Diagnostic, Diagnostics, LoadOptions, Schema, Severity, Sty
 use engine::log::LogTarget;
 use engine::module::ModuleSpec;
 use engine::settings::{ProcessSettings, SettingsTable, loaded_modules};
+use modules::gateway::trust::LoadedTrusts;
 
 /// Where the configuration comes from.
 #[derive(Clone, Debug)]
@@ -36,6 +37,8 @@ pub(crate) struct Loaded {
     pub(crate) modules: Vec<&'static ModuleSpec>,
     /// Settings of the process.
     pub(crate) process: Arc<ProcessSettings>,
+    /// Certificates and keys for TLS to backends.
+    pub(crate) trusts: Arc<LoadedTrusts>,
 }
 
 impl Loaded {
@@ -63,12 +66,7 @@ impl Loaded {
 
     /// Whether the configuration names scripts.
     pub(crate) fn runs_lua(&self) -> bool {
-        let mut entries = self.config.blocks.iter().flat_map(|block| &block.entries);
-        entries.any(|entry| {
-            ["magnet.", "cml."]
-                .iter()
-                .any(|of| entry.name.starts_with(of))
-        })
+        runs_lua(&self.config)
     }
 
     /// Errors about this configuration, to be shown or logged.
@@ -129,15 +127,28 @@ pub(crate) fn load(origin: &Origin) -> Result<Loaded, Diagnostics> {
     };
     let warnings = modules::warnings(&config);
     config.warnings.extend(warnings);
+    let refusals = modules::refusals(&config);
+    if !refusals.is_empty() {
+        config.warnings.extend(refusals);
+        return Err(Diagnostics {
+            list: config.warnings,
+            sources: config.sources,
+        });
+    }
     let modules = loaded_modules(&config, modules::MODULES);
-    let process = SettingsTable::check(&config, &schema, &modules)
-        .and_then(|()| ProcessSettings::new(&config));
-    match process {
-        Ok(process) => Ok(Loaded {
+    let checked = SettingsTable::check(&config, &schema, &modules)
+        .and_then(|()| ProcessSettings::new(&config))
+        .and_then(|process| {
+            let trusts = LoadedTrusts::load(&config, &modules, runs_lua(&config))?;
+            Ok((process, trusts))
+        });
+    match checked {
+        Ok((process, trusts)) => Ok(Loaded {
             config: Arc::new(config),
             schema: Arc::new(schema),
             modules,
             process: Arc::new(process),
+            trusts: Arc::new(trusts),
         }),
         Err(error) => {
             let Config {
@@ -149,6 +160,26 @@ pub(crate) fn load(origin: &Origin) -> Result<Loaded, Diagnostics> {
             Err(Diagnostics { list, sources })
         }
     }
+}
+
+/// What `-p` prints of a configuration that would not start: lighttpd prints what it could read, before it looks at
+/// what the directives say.
+pub(crate) fn printable(origin: &Origin) -> Option<Config> {
+    let Origin::File(path) = origin else {
+        return None;
+    };
+    let config = config::read_despite_mistakes(path, &LoadOptions::from_process());
+    let is_readable = |found: &Diagnostic| found.severity != Severity::Error;
+    config.warnings.iter().all(is_readable).then_some(config)
+}
+
+fn runs_lua(config: &Config) -> bool {
+    let mut entries = config.blocks.iter().flat_map(|block| &block.entries);
+    entries.any(|entry| {
+        ["magnet.", "cml."]
+            .iter()
+            .any(|of| entry.name.starts_with(of))
+    })
 }
 
 /// Shows what is wrong on standard error, with the text it is about.

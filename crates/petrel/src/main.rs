@@ -20,6 +20,7 @@ mod keeper;
 mod limits;
 mod listen;
 mod load;
+mod local_authority;
 mod lua_command;
 mod names;
 mod serve_dir;
@@ -28,12 +29,13 @@ mod spawn;
 mod stdio;
 mod summary;
 mod terminal;
+mod tls_files;
 mod user;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -46,6 +48,7 @@ use keeper::daemon::{self, Detached};
 use keeper::{KeeperExit, KeeperOptions};
 use listen::ListenerSet;
 use load::{Loaded, Origin};
+use local_authority::LocalAuthority;
 use names::Called;
 use serve_dir::Site;
 use terminal::{EXIT_FAILURE, fail, print};
@@ -124,7 +127,11 @@ fn with_file(arguments: &Arguments, file: &Path) -> u8 {
         Ok(loaded) => loaded,
         Err(errors) => {
             load::print_errors(&errors);
-            return EXIT_FAILURE;
+            let printable = arguments.print.then(|| load::printable(&origin)).flatten();
+            return match printable {
+                Some(config) => print(config::print(&config).as_bytes()),
+                None => EXIT_FAILURE,
+            };
         }
     };
     load::print_warnings(&loaded);
@@ -212,22 +219,48 @@ fn serve_bundled() -> u8 {
         bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
         port: BUNDLED_PORT,
         listing: true,
+        certificate: None,
     };
-    serve_site(&site, "its bundled site")
+    serve_site(&site, "its bundled site", Vec::new())
 }
 
 /// `petrel serve DIR`.
 fn serve_directory(serve: &cli::Serve) -> u8 {
+    let mut words = Vec::new();
+    let certificate = match serve.tls.then(|| certificate_for(serve, &mut words)) {
+        None => None,
+        Some(Ok(file)) => Some(file),
+        Some(Err(error)) => return fail(&error.to_string()),
+    };
     let site = Site {
         directory: serve.directory.clone(),
         bind: serve.bind,
         port: serve.port,
         listing: serve.listing,
+        certificate,
     };
-    serve_site(&site, &serve.directory.display().to_string())
+    serve_site(&site, &serve.directory.display().to_string(), words)
 }
 
-fn serve_site(site: &Site, what: &str) -> u8 {
+/// For `--tls`: a file with certificate and key. `words` gets what the user has to know of the authority that signed it.
+fn certificate_for(serve: &cli::Serve, words: &mut Vec<String>) -> io::Result<PathBuf> {
+    let directory =
+        local_authority::data_directory(|name| std::env::var_os(name).map(PathBuf::from))?;
+    let authority = LocalAuthority::open(&directory)?;
+    local_authority::keep_apart(&directory, &serve.directory)?;
+    let file = authority.certify(serve.bind)?;
+    words.push(match authority.is_new {
+        true => authority.instructions(&format!("https://localhost:{}/", serve.port)),
+        false => format!(
+            "Its certificate is signed by {} (how to trust that: petrel serve --help)",
+            authority.certificate().display()
+        ),
+    });
+    Ok(file)
+}
+
+/// `words`: lines after the first that are shown once the site is served.
+fn serve_site(site: &Site, what: &str, words: Vec<String>) -> u8 {
     let origin = match site.configuration() {
         Ok(origin) => origin,
         Err(error) => return fail(&error.to_string()),
@@ -239,7 +272,7 @@ fn serve_site(site: &Site, what: &str) -> u8 {
                 "Petrel {version} serves {what} on {} (Ctrl-C ends it)",
                 site.url()
             );
-            let announcement = vec![line];
+            let announcement = [vec![line], words].concat();
             let inherited = ListenerSet::default();
             keep(
                 KeeperOptions {
@@ -264,6 +297,7 @@ fn keep(options: KeeperOptions, loaded: Loaded) -> u8 {
     match keeper::run(options, loaded) {
         KeeperExit::Exit(code) => code,
         KeeperExit::Server(handover) => server::run(*handover),
+        KeeperExit::TlsReader(reading) => keeper::tls_reader::run(*reading),
     }
 }
 

@@ -17,6 +17,8 @@ pub(crate) struct Site {
     pub(crate) port: u16,
     /// Whether directories without an index file are listed.
     pub(crate) listing: bool,
+    /// Certificate and key in one file, where clients speak TLS.
+    pub(crate) certificate: Option<PathBuf>,
 }
 
 impl Site {
@@ -32,18 +34,13 @@ impl Site {
         if !directory.is_dir() {
             return Err(about(&self.directory, io::ErrorKind::NotADirectory.into()));
         }
-        let root = directory
-            .to_str()
-            .filter(|path| !path.contains(|c: char| c.is_control()));
-        let root = root.ok_or_else(|| {
-            let message = "a path with bytes that a configuration cannot hold";
-            about(
-                &self.directory,
-                io::Error::new(io::ErrorKind::InvalidInput, message),
-            )
-        })?;
         let mut text = String::from("server.modules = ( \"mod_access\" )\n");
-        let _ = writeln!(text, "server.document-root = {}", quoted(root));
+        let _ = writeln!(text, "server.document-root = {}", quoted(&directory)?);
+        if let Some(certificate) = &self.certificate {
+            let file = as_string(certificate)?;
+            text += "server.modules += ( \"mod_openssl\" )\nssl.engine = \"enable\"\n";
+            let _ = writeln!(text, "ssl.pemfile = \"{file}\"");
+        }
         let _ = writeln!(text, "server.bind = \"{}\"", self.bind);
         let _ = writeln!(text, "server.port = {}", self.port);
         text += "index-file.names = ( \"index.html\", \"index.htm\" )\n";
@@ -60,10 +57,12 @@ impl Site {
 
     /// Where a browser finds it.
     pub(crate) fn url(&self) -> String {
-        format!(
-            "http://{}/",
-            std::net::SocketAddr::new(self.bind, self.port)
-        )
+        let scheme = match self.certificate {
+            Some(_) => "https",
+            None => "http",
+        };
+        let address = std::net::SocketAddr::new(self.bind, self.port);
+        format!("{scheme}://{address}/")
     }
 }
 
@@ -75,13 +74,23 @@ fn switch(on: bool) -> &'static str {
     if on { "enable" } else { "disable" }
 }
 
-/// A directory as a string of the configuration language, in which a backslash escapes a quote
-/// and nothing else. The slash at the end keeps one in the name from escaping the last quote.
-fn quoted(directory: &str) -> String {
-    format!(
-        "\"{}/\"",
-        directory.trim_end_matches('/').replace('"', "\\\"")
-    )
+/// A directory as a string of the configuration language. The slash at the end keeps a backslash in the name from
+/// escaping the last quote.
+fn quoted(directory: &Path) -> io::Result<String> {
+    let text = as_string(directory)?;
+    Ok(format!("\"{}/\"", text.trim_end_matches('/')))
+}
+
+/// A path between the quotes of the configuration language, in which a backslash escapes a quote and nothing else.
+fn as_string(path: &Path) -> io::Result<String> {
+    let text = path
+        .to_str()
+        .filter(|text| !text.contains(|c: char| c.is_control()));
+    let text = text.ok_or_else(|| {
+        let message = "a path with bytes that a configuration cannot hold";
+        about(path, io::Error::new(io::ErrorKind::InvalidInput, message))
+    })?;
+    Ok(text.replace('"', "\\\""))
 }
 
 #[cfg(test)]
@@ -108,6 +117,7 @@ mod tests {
                 bind,
                 port: 8080,
                 listing: true,
+                certificate: None,
             };
             let origin = site.configuration().expect("a configuration");
             let loaded = load::load(&origin).unwrap_or_else(|errors| panic!("{errors}"));
@@ -135,6 +145,7 @@ mod tests {
                 bind: "::1".parse().expect("an address"),
                 port: 1,
                 listing: false,
+                certificate: None,
             }
             .configuration()
             .is_err()

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use engine::handed::Handed;
 use engine::log::{LogRegistry, LogTarget};
 use engine::mounts;
 use engine::server::{BoundListener, Server, ServerPlan};
@@ -23,9 +24,12 @@ use modules::gateway::resolve::{FollowedNames, NameServers};
 use nix::sys::signal::{SigSet, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use modules::openssl::TlsStore;
+
 use crate::control::{Control, News, Order};
 use crate::load::Loaded;
 use crate::stdio;
+use crate::tls_files;
 use crate::user::Identity;
 use freed_memory::FreedMemory;
 
@@ -49,6 +53,8 @@ pub(crate) struct Handover {
     pub(crate) keeper: u32,
     /// Whether the terminal is to be let go.
     pub(crate) detached: bool,
+    /// What TLS needs.
+    pub(crate) tls: Option<Arc<TlsStore>>,
 }
 
 /// Serves until told to stop. The answer is the process's exit code.
@@ -69,6 +75,7 @@ pub(crate) fn run(handover: Handover) -> u8 {
             logs,
             name_servers,
             log_targets: &handover.log_targets,
+            tls: handover.tls,
         };
         process.serve(
             &handover.loaded,
@@ -177,6 +184,7 @@ struct Process<'a> {
     logs: LogRegistry,
     name_servers: Option<NameServers>,
     log_targets: &'a [LogTarget],
+    tls: Option<Arc<TlsStore>>,
 }
 
 impl Process<'_> {
@@ -193,12 +201,18 @@ impl Process<'_> {
         }
         sys::allocator::give_back_from(limits::LARGE_ALLOCATION_BYTES);
         self.logs.start()?;
+        let mut handed = Handed::default().with(Arc::clone(&loaded.trusts));
+        if let Some(store) = &self.tls {
+            store.set_time(tls_files::now_s());
+            handed = handed.with(Arc::clone(store));
+        }
         let plan = ServerPlan {
             config: Arc::clone(&loaded.config),
             schema: Arc::clone(&loaded.schema),
             modules: loaded.modules.clone(),
             process: Arc::clone(&loaded.process),
             logs: Arc::new(self.logs.clone()),
+            handed,
         };
         file_report::tell(&loaded.config, &loaded.process, &self.logs);
         if loaded.runs_lua() && !lua::budget::proof::compiled_loops_stop() {
@@ -238,6 +252,7 @@ impl Process<'_> {
             match self.control.next_order()? {
                 Some(Order::Go) => return Ok(true),
                 Some(Order::Log(number, log)) => self.adopt(number, log),
+                Some(Order::Tls(handed)) => self.adopt_tls(handed),
                 Some(Order::Stop(_) | Order::Finish(_) | Order::Succeeded(_)) => return Ok(false),
                 Some(Order::Serve | Order::Count) | None => {}
             }
@@ -265,6 +280,9 @@ impl Process<'_> {
                 is_told = self.control.tell_if_there_is_room(&News::Left)?;
             }
             freed_memory.look(server, Instant::now());
+            if let Some(store) = &self.tls {
+                store.set_time(tls_files::now_s());
+            }
             while let Some(order) = self.control.next_order()? {
                 match order {
                     Order::Go => continue,
@@ -274,6 +292,10 @@ impl Process<'_> {
                     }
                     Order::Log(number, log) => {
                         self.adopt(number, log);
+                        continue;
+                    }
+                    Order::Tls(handed) => {
+                        self.adopt_tls(handed);
                         continue;
                     }
                     Order::Count => {
@@ -322,6 +344,15 @@ impl Process<'_> {
     fn adopt(&self, number: u16, log: OwnedFd) {
         if let Some(target) = self.log_targets.get(usize::from(number)) {
             self.logs.adopt(vec![(target.clone(), log)]);
+        }
+    }
+
+    fn adopt_tls(&self, handed: OwnedFd) {
+        if let Some(store) = &self.tls
+            && let Err(error) = tls_files::adopt(store, handed)
+        {
+            self.logs
+                .error(format_args!("TLS: changed files are not taken: {error}"));
         }
     }
 

@@ -134,6 +134,11 @@ impl ClientHelloDecoder {
         Ok(DecodedHello::NeedMore)
     }
 
+    /// Whether anything has come.
+    pub fn has_begun(&self) -> bool {
+        self.header_bytes > 0 || self.records > 0
+    }
+
     /// Takes what there is of a record's header.
     fn take_header(&mut self, rest: &mut &[u8]) -> Result<(), HelloError> {
         let header = self.header.get_mut(self.header_bytes..);

@@ -1,7 +1,6 @@
 //! Entity tags (RFC 9110 8.8.3) and the lists of them in If-Match and If-None-Match.
 //!
-//! A list that is malformed matches nothing: If-Match then fails, and If-None-Match lets the whole
-//! representation be sent. Neither can hand out something stale.
+//! A list counts up to where it is malformed, as in lighttpd: what it names before that is what the client has.
 
 /// Whether two entity tags are the same under strong comparison: equal, and neither is weak.
 pub fn strong_eq(left: &[u8], right: &[u8]) -> bool {
@@ -35,24 +34,18 @@ fn matches(list: &[u8], etag: Option<&[u8]>, is_same: fn(&[u8], &[u8]) -> bool) 
     if list == b"*" {
         return true;
     }
-    let (Some(etag), Some(first)) = (etag, next_in_list(list)) else {
-        return false;
-    };
-    // The whole list is read even when a tag matched: behind it may be something malformed.
-    let (mut tag, mut rest) = first;
-    let mut found = false;
-    loop {
-        found |= is_same(tag, etag);
-        let after = rest.trim_ascii_start();
-        let Some(after) = after.strip_prefix(b",") else {
-            return found && after.is_empty();
-        };
-        match next_in_list(after) {
-            Some(next) => (tag, rest) = next,
-            // Empty items are allowed (RFC 9110 5.6.1.2), also at the end.
-            None => return found && after.iter().all(|byte| b" \t,".contains(byte)),
+    let Some(etag) = etag else { return false };
+    let mut rest = list;
+    while let Some((tag, after)) = next_in_list(rest) {
+        if is_same(tag, etag) {
+            return true;
+        }
+        match after.trim_ascii_start().strip_prefix(b",") {
+            Some(after) => rest = after,
+            None => return false,
         }
     }
+    false
 }
 
 /// The next tag of a list and what follows it; empty items before it are skipped.
@@ -128,21 +121,29 @@ mod tests {
     }
 
     #[test]
-    fn malformed_lists_match_nothing() {
+    fn lists_count_up_to_what_is_malformed() {
+        let etag = Some(&b"\"b\""[..]);
         for list in [
             "b",
             "\"b",
             "b\"",
             "w/\"b\"",
+            "*,\"b\"",
+            "c, \"b\"",
+            "\"a\" \"b\"",
+        ] {
+            assert!(!if_none_match(list.as_bytes(), etag), "{list}");
+        }
+        for list in [
             "\"b\" \"c\"",
             "\"b\",c",
             "\"b\"x",
-            "*,\"b\"",
             "\"b\",*",
             "\"b\", \"c d\"",
+            "\"a\", \"b\", \"broken",
             "\"b\";",
         ] {
-            assert!(!if_none_match(list.as_bytes(), Some(b"\"b\"")), "{list}");
+            assert!(if_none_match(list.as_bytes(), etag), "{list}");
         }
     }
 

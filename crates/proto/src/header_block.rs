@@ -85,7 +85,7 @@ impl HeaderBlock {
 
     /// All fields in their order, values without white space around them.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> + '_ {
-        self.lines().map(split)
+        fields_of(&self.bytes)
     }
 
     /// Adds lines that were built before, each `Name: value` and CR LF. They are trusted: they come
@@ -111,13 +111,22 @@ impl HeaderBlock {
     }
 
     fn lines(&self) -> impl Iterator<Item = &[u8]> {
-        let mut rest = &self.bytes[..];
-        std::iter::from_fn(move || {
-            let (line, after) = rest.split_at(line_length(rest)?);
-            rest = after;
-            Some(line)
-        })
+        lines_of(&self.bytes)
     }
+}
+
+/// The fields of `lines`, each `Name: value` and CR LF. Values are without white space around them.
+pub(crate) fn fields_of(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    lines_of(lines).map(split)
+}
+
+fn lines_of(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let (line, after) = rest.split_at(line_length(rest)?);
+        rest = after;
+        Some(line)
+    })
 }
 
 /// Length of the first line of `bytes`, its line end included; `None` when there is none.

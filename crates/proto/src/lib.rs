@@ -14,6 +14,7 @@
 //! | [`hpack`] | header blocks of HTTP/2 |
 //! | [`url`] | request targets, normalised as lighttpd 1.4 does |
 //! | [`header_block`] | response header fields in wire form |
+//! | [`trailers`] | which trailers go on to the other side |
 //! | [`range`], [`conditional`], [`etag`], [`date`], [`accept`] | RFC 9110's small languages |
 //! | [`fastcgi`], [`scgi`], [`uwsgi`], [`ajp13`] | the protocols of application servers |
 //! | [`resp`], [`memcached`] | the protocols of stores: Redis and memcached
@@ -54,5 +55,6 @@ pub mod resp;
 pub mod scgi;
 pub mod status;
 pub mod syntax;
+pub mod trailers;
 pub mod url;
 pub mod uwsgi;

@@ -378,6 +378,17 @@ impl RequestHead {
         })
     }
 
+    /// Whether the client says that it takes trailers (RFC 9110 10.1.4). HTTP/1.0 has no place for them.
+    pub fn asks_for_trailers(&self) -> bool {
+        let mut codings = self.items(KnownField::Te);
+        self.version > Version::Http10 && codings.any(|item| item.eq_ignore_ascii_case(b"trailers"))
+    }
+
+    /// Whether the answer may end with trailers: from HTTP/2 on each client knows them, if only to take no notice.
+    pub fn takes_trailers(&self) -> bool {
+        self.version >= Version::Http2 || self.asks_for_trailers()
+    }
+
     /// The elements of a field whose value is a list (RFC 9110 5.6.1).
     pub fn items(&self, field: KnownField) -> impl Iterator<Item = &[u8]> {
         list(self.field(field).unwrap_or_default())

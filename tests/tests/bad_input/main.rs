@@ -1,7 +1,9 @@
 //! What bad input and faults get: the rows of the project's list that concern the core, by number.
 
 mod framing;
+mod http2;
 mod log_fields;
 mod paths;
 mod resources;
 mod slow_clients;
+mod tls;

@@ -1,6 +1,10 @@
 //! System calls a warm request: one to receive it and one to send the answer.
 
-use petrel_tests::{Backend, Calls, Client, Server, Speaks, Tracer};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use petrel_tests::http2::Http2Client;
+use petrel_tests::{Authority, Backend, Calls, Client, PATIENCE, Server, Speaks, Tracer};
 
 /// Files up to this size are sent from memory. The same number as the engine's
 /// `limits::FILE_IN_MEMORY_BYTES_MAX`, said here again because this test is its documentation.
@@ -42,11 +46,32 @@ fn expect(calls: &Calls, expected: &[(&[&str], u64)]) {
     assert!(looks <= 60, "{looks} looks at the file: {calls:?}");
     rest.0
         .retain(|name, _| !["fstat", "newfstatat", "statx"].contains(&name.as_str()));
+    // Threads that have been idle for long enough end.
+    if rest.count("futex") <= REQUESTS / 50 {
+        rest.0.remove("futex");
+    }
     assert!(rest.0.is_empty(), "nothing else should be called: {rest:?}");
 }
 
 const RECEIVE: &[&str] = &["recvfrom", "read", "recvmsg", "readv"];
 const SEND: &[&str] = &["sendto", "write", "writev", "sendmsg"];
+/// Those that look at the file system.
+const PATH: &[&str] = &[
+    "open",
+    "openat",
+    "openat2",
+    "stat",
+    "lstat",
+    "newfstatat",
+    "statx",
+    "access",
+    "faccessat",
+    "faccessat2",
+    "readlink",
+    "readlinkat",
+    "getxattr",
+    "inotify_add_watch",
+];
 
 fn server(config: &str) -> Server {
     Server::build()
@@ -129,5 +154,105 @@ fn an_answer_that_a_backend_sends_at_once_takes_no_further_call() {
             let calls = count(&server, "/app/", 200);
             expect(&calls, &[(RECEIVE, 2), (SEND, 2)]);
         }
+    }
+}
+
+fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", server.port())).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time");
+    stream.set_nodelay(true).expect("a TCP socket");
+    stream
+}
+
+/// What `REQUESTS` batches of as many requests make the server call, but for waits.
+fn count_http2(server: &Server, stream: impl Read + Write, scheme: &'static str) -> Calls {
+    let mut client = Http2Client::begin(stream, scheme);
+    // Once a connection has sent so much, the server limits what the kernel holds for it.
+    for _ in 0..100 {
+        client.get("/small.txt", BATCH);
+    }
+    let tracer = Tracer::attach(server);
+    for _ in 0..REQUESTS {
+        assert_eq!(client.get("/small.txt", BATCH).ok, BATCH);
+    }
+    tracer.stop().without_waits()
+}
+
+/// Requests of HTTP/2 that come at once.
+const BATCH: usize = 10;
+
+#[test]
+fn requests_of_http_2_that_come_at_once_take_one_receive_and_one_send() {
+    let server = server("server.h2c = \"enable\"");
+    let calls = count_http2(&server, connect(&server), "http");
+    expect(&calls, &[(RECEIVE, 1), (SEND, 1)]);
+}
+
+#[test]
+fn over_tls_it_is_one_receive_and_one_send_as_well() {
+    let authority = Authority::new();
+    let server = server(&format!(
+        "server.modules += (\"mod_openssl\")\nssl.engine = \"enable\"\n{}",
+        authority.identity("petrel.test").directives()
+    ));
+    let tls = |protocol: &str| authority.connect("petrel.test", &[protocol], connect(&server));
+    let calls = count_http2(&server, tls("h2"), "https");
+    expect(&calls, &[(RECEIVE, 1), (SEND, 1)]);
+    let mut client = tls("http/1.1");
+    let mut ask = || {
+        let request = b"GET /small.txt HTTP/1.1\r\nHost: petrel.test\r\n\r\n";
+        client.write_all(request).expect("it reads");
+        let mut answer = Vec::new();
+        while !answer.ends_with(&[b'x'; 100]) {
+            let mut buffer = [0; 4096];
+            let count = client.read(&mut buffer).expect("an answer");
+            assert!(count > 0, "the server has closed");
+            answer.extend_from_slice(&buffer[..count]);
+        }
+    };
+    ask();
+    ask();
+    let tracer = Tracer::attach(&server);
+    for _ in 0..REQUESTS {
+        ask();
+    }
+    let calls = tracer.stop().without_waits();
+    expect(&calls, &[(RECEIVE, 1), (SEND, 1)]);
+}
+
+/// Neither the rules nor the mapping to a path ask for a file that no part of the answer comes from.
+#[test]
+fn a_route_of_a_backend_asks_the_file_system_nothing_however_long_the_url_is() {
+    let backend = Backend::start(Speaks::FastCgi, |exchange| exchange.say("at once"));
+    let route = backend.directive("/app", "\"check-local\" => \"disable\"");
+    let rules = "server.modules += (\"mod_rewrite\")\n\
+        url.rewrite-once = (\"^/short/(.*)\" => \"/app/$1\")\n\
+        url.rewrite-if-not-file = (\"^/app\" => \"/missing\")";
+    let server = server(&format!("server.max-worker = 1\n{rules}\n{route}"));
+    let parts = "/part".repeat(700);
+    for target in [format!("/app{parts}"), format!("/short{parts}?{parts}")] {
+        let mut client = server.client();
+        ask(&mut client, &target, 200, 2);
+        let tracer = Tracer::attach(&server);
+        // None of them has been asked for before.
+        for number in 0..REQUESTS {
+            assert_eq!(client.get(&format!("{target}/{number}")).status, 200);
+        }
+        let calls = tracer.stop().without_waits();
+        for (names, times) in [(RECEIVE, 2), (SEND, 2), (PATH, 0)] {
+            let count: u64 = names.iter().map(|name| calls.count(name)).sum();
+            assert_eq!(count, times * REQUESTS, "{names:?}: {calls:?}");
+        }
+    }
+}
+
+#[test]
+fn a_url_without_a_file_that_is_rewritten_takes_one_receive_and_one_send() {
+    let server = server(
+        "server.modules += (\"mod_rewrite\")\n\
+         url.rewrite-if-not-file = (\"^/(.*)\" => \"/small.txt?$1\")",
+    );
+    for target in ["/small.txt", "/missing/page"] {
+        expect(&count(&server, target, 200), &[(RECEIVE, 1), (SEND, 1)]);
     }
 }

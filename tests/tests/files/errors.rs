@@ -115,3 +115,21 @@ fn conditions_on_the_original_request_do_not_break_the_handler() {
     );
     assert_eq!(client.get("/missing").text(), "sorry");
 }
+
+#[test]
+fn a_head_that_is_refused_is_answered_in_its_version() {
+    let server = Server::build().start();
+    for (line, version, status) in [
+        ("GET / HTTP/1.0", "HTTP/1.0", 400),
+        ("GET / HTTP/1.1", "HTTP/1.1", 400),
+        ("GET / HTTP/a.b", "HTTP/1.1", 505),
+    ] {
+        let response = server.exchange(format!("{line}\r\nA b: c\r\n\r\n"));
+        let expected = (version, status);
+        assert_eq!(
+            (response.version.as_str(), response.status),
+            expected,
+            "{line}"
+        );
+    }
+}

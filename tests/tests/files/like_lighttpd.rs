@@ -131,13 +131,20 @@ fn ranges() {
         "bytes=0-9",
         "lines=1-2",
         "bytes=1-2,2-3",
+        "bytes=0-0,9-9",
+        "bytes=x,2-3,5-4",
     ] {
         both.request("GET", "/a.txt", &[("Range", range)], Difference::None);
     }
-    for range in ["bytes=10-", "bytes=20-30"] {
+    for range in [
+        "bytes=10-",
+        "bytes=20-30",
+        "bytes=0--",
+        "bytes=3-2",
+        "bytes=",
+    ] {
         both.request("GET", "/a.txt", &[("Range", range)], Difference::Page);
     }
-    // A range that makes no sense is ignored (RFC 9110 section 14.2), where lighttpd says 416.
     // HTTP/1.0 knows no ranges.
     both.send(
         "GET /a.txt HTTP/1.0\r\nRange: bytes=0-1\r\n\r\n",
@@ -161,6 +168,9 @@ fn bad_requests() {
         "GET x HTTP/1.1\r\nHost: x\r\n",
         "GET * HTTP/1.1\r\nHost: x\r\n",
         "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+        "POST / HTTP/1.1\r\nHost: x\r\nContent-Length:\r\n",
+        "POST / HTTP/1.0\r\nHost: x\r\n",
+        "GET / HTTP/1.0\r\nA b: c\r\n",
     ] {
         both.send(&format!("{head}\r\n"), Difference::Page);
     }

@@ -3,5 +3,6 @@
 mod errors;
 mod freshness;
 mod like_lighttpd;
+mod signed_links;
 mod static_files;
 mod told;

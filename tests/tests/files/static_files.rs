@@ -132,7 +132,7 @@ fn path_info() {
     let off = build()
         .config("static-file.disable-pathinfo = \"enable\"")
         .start();
-    assert_eq!(off.get("/a.txt/info").status, 404);
+    assert_eq!(off.get("/a.txt/info").status, 403);
     assert_eq!(off.get("/a.txt").text(), "a");
 }
 

@@ -34,6 +34,47 @@ fn bodies_go_both_ways_and_path_info_is_told() {
 }
 
 #[test]
+fn output_without_a_head_is_a_body() {
+    for script in [
+        "echo 'hello world'; echo 'a: b'",
+        "printf 'hel'; sleep 0.2; printf 'lo world\na: b\n'",
+        "printf 'hello world'; sleep 0.1; printf '\na: b\n'; sleep 0.1",
+    ] {
+        let response = server(script, "").get("/run.cgi");
+        let expected = (200, "hello world\na: b\n".to_owned());
+        assert_eq!((response.status, response.text()), expected, "{script}");
+    }
+    let response = server("printf hello", "").get("/run.cgi");
+    assert_eq!((response.status, response.text()), (200, "hello".into()));
+    for script in ["", "printf 'A: b'"] {
+        assert_eq!(server(script, "").get("/run.cgi").status, 502, "{script}");
+    }
+}
+
+/// RFC 9110 8.6: a Content-Length would have to be that of GET.
+#[test]
+fn head_has_no_length_that_the_program_did_not_tell() {
+    let body = "[ $REQUEST_METHOD = HEAD ] || printf 12345";
+    for (head, length) in [("", None), ("Content-Length: 5\\n", Some("5"))] {
+        let server = server(&format!("printf 'A: b\\n{head}\\n'; {body}"), "");
+        let mut client = server.client();
+        let response = client.request("HEAD", "/run.cgi", &[]);
+        assert_eq!(response.field("Content-Length"), length);
+        assert_eq!(client.get("/run.cgi").text(), "12345");
+    }
+}
+
+#[test]
+fn the_document_root_is_told_as_it_is_configured() {
+    let script = "printf 'A: b\\n\\n'; echo $DOCUMENT_ROOT";
+    let config = "$HTTP[\"query-string\"] == \"slash\" { server.document-root = server.document-root + \"/\" }";
+    let server = server(script, config);
+    let root = server.tree().path("www").display().to_string();
+    assert_eq!(server.get("/run.cgi").text(), format!("{root}\n"));
+    assert_eq!(server.get("/run.cgi?slash").text(), format!("{root}/\n"));
+}
+
+#[test]
 fn a_local_redirect_is_answered_from_within_where_that_is_wanted() {
     let script = "printf 'Location: /page.html\\n\\n'";
     let inside = server(script, "cgi.local-redir = \"enable\"");

@@ -14,6 +14,7 @@ mod environment;
 mod errors;
 mod hanging_files;
 mod hanging_programs;
+mod http2;
 mod kept;
 mod lifecycle;
 mod names;
@@ -24,6 +25,8 @@ mod send_files;
 mod shortage;
 mod slow_disk;
 mod snippets;
+mod tls;
+mod trailers;
 mod tunnels;
 
 use std::os::unix::fs::MetadataExt;

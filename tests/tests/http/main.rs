@@ -3,6 +3,8 @@
 mod bandwidth;
 mod bodies;
 mod conditional;
+mod evasive;
+mod http2;
 mod keep_alive;
 mod limits;
 mod listeners;
@@ -13,4 +15,5 @@ mod parse_options;
 mod proxied;
 mod ranges;
 mod stages;
+mod tracked_clients;
 mod upgrades;

@@ -3,13 +3,13 @@
 use petrel_tests::Server;
 
 /// Protects every request, and is not built. So is what two others do.
-const CONFIG: &str = "evasive.max-conns-per-ip = 5
+const CONFIG: &str = "trigger-before-download.download-url = \"^/\"
 ssi.extension = ( \".shtml\" )
 trigger-before-download.trigger-timeout = 60
 trigger-before-download.debug = \"enable\"";
 
 const COUNTS: &str = "2 directives answer 503, 2 have no effect";
-const EVERY: &str = "EVERY REQUEST is answered 503 because of evasive.max-conns-per-ip";
+const EVERY: &str = "EVERY REQUEST is answered 503 because of trigger-before-download.download-url";
 
 #[test]
 fn a_check_ends_with_a_summary() {
@@ -25,7 +25,7 @@ fn a_check_ends_with_a_summary() {
 
     // Where a condition sets it, or only some URLs are meant, it is not every request.
     for some in [
-        "$HTTP[\"host\"] == \"a\" { evasive.max-conns-per-ip = 5 }",
+        "$HTTP[\"host\"] == \"a\" { trigger-before-download.download-url = \"^/\" }",
         "auth.require = ( \"/private\" => ( \"method\" => \"basic\" ) )",
     ] {
         let checked = Server::build().config(some).check(&["-tt"]);
@@ -49,12 +49,11 @@ fn the_log_has_the_summary_and_few_of_the_requests() {
     for number in 0..500 {
         assert_eq!(client.get(&format!("/?{number}")).status, 503);
     }
-    let cause =
-        "(authorize) evasive.max-conns-per-ip has no effect, so what it covers is answered 503";
+    let cause = "(authorize) trigger-before-download.download-url has no effect, so what it covers is answered 503";
     server.expect_log(&format!(
         "{cause} client=127.0.0.1 host=petrel.test request="
     ));
-    server.expect_log(" times: (authorize) evasive.max-conns-per-ip");
+    server.expect_log(" times: (authorize) trigger-before-download.download-url");
     let log = server.tree().text("error.log");
     let lines = log.lines().filter(|line| line.contains(cause)).count();
     assert!(lines < 250, "{lines} lines:\n{log}");

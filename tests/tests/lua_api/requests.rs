@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use petrel_tests::{Backend, SOON, Server, Speaks, Tree};
+use petrel_tests::{Authority, Backend, SOON, Server, Speaks, TlsFront, TlsMode, Tree};
 
 use crate::component::{Component, Listens, can_run};
 use crate::{ask, expect_lua_lines, says, site};
@@ -222,4 +222,68 @@ fn https_and_nonsense_are_errors_that_say_so() {
         let line = expect_lua_lines(&server, index + 1).remove(index);
         assert!(line.contains(&format!("{name}.lua:1:")), "{line}");
     }
+}
+
+#[test]
+fn a_server_is_asked_by_tls_if_the_system_trusts_it() {
+    let backend = Backend::start(Speaks::Http, |exchange| {
+        let text = exchange.target().to_owned();
+        exchange.say(&text);
+    });
+    let authority = Authority::new();
+    let front = TlsFront::start(&backend, &authority.identity("localhost"));
+    let by_socket = TlsFront::start_as(
+        &backend,
+        &authority.identity("localhost"),
+        TlsMode::Usual,
+        None,
+        0,
+    );
+    let other = TlsFront::start(&backend, &Authority::new().identity("localhost"));
+    let fetch = |place: &str| {
+        says(&format!(
+            "local ok, r = pcall(petrel.http, \"https://{place}/x\")\nreturn ok and r.body or r"
+        ))
+    };
+    let site = || {
+        site(
+            &[],
+            &[
+                ("right", &fetch(&format!("localhost:{}", front.port()))),
+                ("name", &fetch(&format!("127.0.0.1:{}", front.port()))),
+                ("issuer", &fetch(&format!("localhost:{}", other.port()))),
+                (
+                    "socket",
+                    &fetch(&format!("unix:{}:", by_socket.socket().display())),
+                ),
+            ],
+        )
+        .config("server.max-worker = 1")
+    };
+    let server = site()
+        .environment("SSL_CERT_FILE", &authority.file().display().to_string())
+        .environment("SSL_CERT_DIR", "/nonexistent")
+        .start();
+    for _ in 0..5 {
+        assert_eq!(ask(&server, "/right"), "/x");
+    }
+    assert_eq!(front.handshakes(), ["full TLSv1.3 localhost http/1.1 "]);
+    assert_eq!(ask(&server, "/socket"), "/x");
+    let told = ask(&server, "/name");
+    assert!(
+        told.contains("its certificate is not for \"127.0.0.1\""),
+        "{told}"
+    );
+    let told = ask(&server, "/issuer");
+    assert!(
+        told.contains("the issuer of its certificate is unknown"),
+        "{told}"
+    );
+    // Scripts that ask no such server run without certificates, too.
+    let server = site()
+        .environment("SSL_CERT_FILE", "/nonexistent")
+        .environment("SSL_CERT_DIR", "/nonexistent")
+        .start();
+    let told = ask(&server, "/right");
+    assert!(told.contains("the system trusts no certificate"), "{told}");
 }

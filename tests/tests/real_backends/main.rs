@@ -10,6 +10,7 @@ mod node;
 mod perl_and_ruby;
 mod php;
 mod python;
+mod tls;
 mod tomcat;
 
 /// A body that shows what was lost, doubled or changed on its way.

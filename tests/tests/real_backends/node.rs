@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use petrel_tests::{Browser, Server, Tree, free_port, skip};
+use petrel_tests::{Browser, Builder, Server, Tree, free_port, skip};
 
 use crate::component::{Component, Listens, can_run};
 use crate::{numbers, post};
@@ -17,7 +17,7 @@ const server = http.createServer((request, response) => {
   } else if (request.url == '/app/page') {
     response.setHeader('Content-Type', 'text/html');
     response.end('<!DOCTYPE html><title>socket</title><script>' +
-      'const s = new WebSocket("ws://" + location.host + "/app/ws"); let got = "";' +
+      'const s = new WebSocket(location.protocol.replace("http", "ws") + "//" + location.host + "/app/ws"); let got = "";' +
       's.onopen = () => s.send("ping " + "x".repeat(200)); s.onmessage = e => { got += e.data; s.close(4000); };' +
       's.onclose = e => { document.title = "closed " + e.code + " " + got.length; };</script>');
   } else {
@@ -60,13 +60,18 @@ server.listen(Number(process.argv[2]), '127.0.0.1');
 "#;
 
 fn start() -> (Component, Server) {
+    start_with(Server::build())
+}
+
+/// Petrel as far as it is configured, and Node behind it.
+fn start_with(petrel: Builder) -> (Component, Server) {
     let port = free_port();
     let tree = Tree::new();
     tree.write("server.js", SERVER);
     let mut command = Command::new("node");
     command.args(["server.js", &port.to_string()]);
     let node = Component::start(tree, &mut command, &Listens::Port(port));
-    let server = Server::build()
+    let server = petrel
         .config("server.modules += ( \"mod_proxy\" )")
         .config("proxy.header = ( \"upgrade\" => \"enable\" )")
         .config(&format!(
@@ -172,4 +177,41 @@ fn a_browser_s_websocket() {
         "{}",
         browser.evaluate("document.title")
     );
+}
+
+/// On the connection that has brought the page, as a stream of its own.
+#[test]
+fn a_browser_s_websocket_over_http_2() {
+    let test = "a_browser_s_websocket_over_http_2";
+    if !can_run(test, &["node"]) {
+        return;
+    }
+    if let Some(why) = Browser::hindrance() {
+        return skip(test, &why);
+    }
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]);
+    let made = made.expect("a certificate");
+    let petrel = Server::build()
+        .file(
+            "server.pem",
+            made.cert.pem() + &made.signing_key.serialize_pem(),
+        )
+        .config("server.modules += ( \"mod_openssl\", \"mod_accesslog\" )")
+        .config("ssl.engine = \"enable\"\nssl.pemfile = var.dir + \"/server.pem\"")
+        .config("accesslog.filename = var.dir + \"/access.log\"\naccesslog.format = \"%U %H\"");
+    let (_node, server) = start_with(petrel);
+    let browser = Browser::start_with(&["--ignore-certificate-errors"]);
+    browser.open(&format!("https://localhost:{}/app/page", server.port()));
+    assert!(
+        browser.is_true("document.title == 'closed 4000 205'"),
+        "{}{}",
+        browser.evaluate("document.title"),
+        server.log()
+    );
+    let access = || server.tree().text("access.log");
+    let is_logged = || access().contains("/app/ws ");
+    assert!(petrel_tests::eventually(is_logged), "{}", access());
+    for line in ["/app/page HTTP/2.0", "/app/ws HTTP/2.0"] {
+        assert!(access().contains(line), "{line} in {}", access());
+    }
 }

@@ -15,7 +15,12 @@ use crate::isolated::{Isolated, isolated};
 const CONFIGURATION: &str = "/etc/lighttpd/lighttpd.conf";
 
 /// The packages that bring files for lighttpd.
-const PACKAGES: [&str; 3] = ["lighttpd", "lighttpd-mod-deflate", "javascript-common"];
+const PACKAGES: [&str; 4] = [
+    "lighttpd",
+    "lighttpd-mod-deflate",
+    "lighttpd-mod-openssl",
+    "javascript-common",
+];
 
 /// A machine on which these packages were installed just now, with these files of conf-available enabled.
 fn machine(enabled: &[&str]) -> Tree {
@@ -156,45 +161,81 @@ fn the_stock_configuration_serves() {
     });
 }
 
-/// The stock file offers h2c, which Petrel does not speak yet.
 #[test]
-fn requests_for_h2c_get_http1_or_a_clean_refusal() {
-    isolated("requests_for_h2c_get_http1_or_a_clean_refusal", || {
+fn the_stock_file_for_tls_serves_on_ipv4_and_ipv6() {
+    let test = "the_stock_file_for_tls_serves_on_ipv4_and_ipv6";
+    if !is_installed("openssl") {
+        return skip(test, "there is no openssl");
+    }
+    isolated(test, || {
+        let tree = machine(&["10-ssl.conf", "99-unconfigured.conf"]);
+        let pem = tree.path("lighttpd/server.pem").display().to_string();
+        let key = tree.path("key.pem").display().to_string();
+        let made = run(
+            Command::new("openssl").args([
+                "req",
+                "-x509",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-days",
+                "30",
+                "-subj",
+                "/CN=localhost",
+                "-addext",
+                "subjectAltName=DNS:localhost",
+                "-keyout",
+                &key,
+                "-out",
+                &pem,
+            ]),
+            PATIENCE,
+        );
+        assert!(made.status.success(), "{}", made.errors);
+        let together = [tree.read("key.pem"), tree.read("lighttpd/server.pem")].concat();
+        tree.write("lighttpd/server.pem", together);
+        let petrel = petrel().to_str().expect("a plain path");
+        let server = Isolated::start(tree, &[petrel, "-D", "-f", CONFIGURATION], 443);
+        for address in ["127.0.0.1", "[::1]"] {
+            let resolve = format!("localhost:443:{address}");
+            let page = curl(&[
+                "--cacert",
+                &pem,
+                "--resolve",
+                &resolve,
+                "https://localhost/page.html",
+            ]);
+            assert!(
+                page.text().starts_with("<p>a page</p>"),
+                "{address}: {} {}",
+                page.errors,
+                server.output()
+            );
+        }
+    });
+}
+
+/// The stock file enables h2c.
+#[test]
+fn requests_for_h2c_are_answered_in_http_2() {
+    isolated("requests_for_h2c_are_answered_in_http_2", || {
         let server = start_petrel(&["99-unconfigured.conf"]);
-        let upgrade = server.client().request(
-            "GET",
-            "/page.html",
-            &[
-                ("Connection", "Upgrade, HTTP2-Settings"),
-                ("Upgrade", "h2c"),
-                ("HTTP2-Settings", "AAMAAABkAAQCAAAAAAIAAAAA"),
-            ],
-        );
-        assert_eq!(
-            (upgrade.status, upgrade.version.as_str()),
-            (200, "HTTP/1.1")
-        );
-        assert_eq!(upgrade.field("Upgrade"), None);
-
-        let by_curl = curl(&[
-            "--http2",
-            "--write-out",
-            "%{http_version} %{http_code}",
-            "--output",
-            "/dev/null",
-            "http://127.0.0.1/page.html",
-        ]);
-        assert_eq!(
-            (by_curl.code(), by_curl.text().as_str()),
-            (0, "1.1 200"),
-            "{}",
-            by_curl.errors
-        );
-
-        let mut client = server.client();
-        let preface = client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").response();
-        assert_eq!(preface.status, 505);
-        client.expect_close();
+        for how in ["--http2", "--http2-prior-knowledge"] {
+            let by_curl = curl(&[
+                how,
+                "--write-out",
+                "%{http_version} %{http_code}",
+                "--output",
+                "/dev/null",
+                "http://127.0.0.1/page.html",
+            ]);
+            assert_eq!(
+                (by_curl.code(), by_curl.text().as_str()),
+                (0, "2 200"),
+                "{}",
+                by_curl.errors
+            );
+        }
         assert_eq!(server.get("/page.html").status, 200);
     });
 }

@@ -44,6 +44,7 @@ const MOUNTS: &[(&str, &str)] = &[
 const PACKAGES: &[&str] = &[
     "lighttpd",
     "lighttpd-mod-deflate",
+    "lighttpd-mod-openssl",
     "javascript-common",
     "media-types",
 ];

@@ -8,4 +8,5 @@ mod browser;
 mod clients;
 mod debian;
 mod isolated;
+mod published_tls;
 mod python_doc;

@@ -3,6 +3,7 @@
 
 mod commands;
 mod drain;
+mod http2;
 mod twenty;
 
 use petrel_tests::{Backend, Builder, Client, Server, Speaks, eventually};

@@ -45,6 +45,11 @@ pub const GLOBALS: &[Global] = &[
         reason: "numbers of temporary names, unique in the process",
     },
     Global {
+        path: "crates/modules/src/auth/nonce.rs",
+        name: "KEY",
+        reason: "a key that the keeper makes and all server processes have by the fork; so nonces outlive a reload",
+    },
+    Global {
         path: "crates/engine/src/error_page.rs",
         name: "PAGES",
         reason: "a constant, made once",

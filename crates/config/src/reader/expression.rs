@@ -1,5 +1,6 @@
 //! Expressions: values, variables, arrays, and what `+` makes of two of them.
 
+use super::statement::full_name;
 use super::{Cursor, Noted, Read, Reader};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::{Token, TokenKind, shortened};
@@ -135,11 +136,7 @@ impl Reader<'_> {
         if let Some(variable) = name.strip_prefix("env.") {
             return self.environment_variable(variable, span);
         }
-        let full = if name.contains('.') {
-            name.to_owned()
-        } else {
-            format!("var.{name}")
-        };
+        let full = full_name(name);
         match self.lookup(scope, &full, span)? {
             Some(value) => Ok(value),
             None => self.unset(&full, span, scope),
@@ -246,6 +243,18 @@ impl Reader<'_> {
 
     /// Steps over the comma, or up to the closing parenthesis.
     fn end_of_element(&mut self, cursor: &mut Cursor<'_>, open: Span) -> Read<()> {
+        while let Some(len) = element_to_skip(cursor) {
+            let after = self.place_of_end(cursor.last_span());
+            let start = cursor.here().span;
+            for _ in 0..len {
+                cursor.step();
+            }
+            let span = start.to(cursor.last_span());
+            let what = shortened(self.sources.text(span));
+            let message = format!("{what} has no effect, as in lighttpd");
+            let warning = Diagnostic::warning(message, span);
+            self.note(warning.with_hint(format!("is a comma missing behind {after}?")));
+        }
         if cursor.here().kind == TokenKind::Close {
             return Ok(());
         }
@@ -257,11 +266,11 @@ impl Reader<'_> {
             return self.unclosed_array(open);
         }
         let token = cursor.here();
+        let after = cursor.last_span();
         let message = format!(
             "expected \",\" or \")\" in this array, found {}",
             token.kind.describe()
         );
-        let after = cursor.last_span();
         let hint = match token.kind {
             TokenKind::Assign => "a key of an array is followed by \"=>\"".to_owned(),
             _ => format!("is a comma missing behind {}?", self.place_of_end(after)),
@@ -331,6 +340,25 @@ impl Reader<'_> {
                 )),
         )
     }
+}
+
+/// How many tokens make the element that begins a line here without a comma before it. lighttpd's parser leaves out
+/// what it does not expect, so that only elements without parentheses and sums can be left out whole.
+fn element_to_skip(cursor: &Cursor<'_>) -> Option<usize> {
+    let is_plain = |at| {
+        let kind = &cursor.ahead(at).kind;
+        matches!(
+            kind,
+            TokenKind::String(_) | TokenKind::Integer(_) | TokenKind::Word(_)
+        )
+    };
+    let has_key = cursor.ahead(1).kind == TokenKind::Arrow;
+    let len = if has_key { 3 } else { 1 };
+    let ends = match cursor.ahead(len).kind {
+        TokenKind::Comma | TokenKind::Close => true,
+        _ => cursor.ahead(len).first_on_line && is_plain(len),
+    };
+    (cursor.here().first_on_line && is_plain(0) && is_plain(len - 1) && ends).then_some(len)
 }
 
 /// Whether what comes cannot stand in an array: the end, a brace, or the start of a statement.

@@ -24,7 +24,7 @@ use crate::listen::ListenDefaults;
 use crate::load_options::LoadOptions;
 use crate::matcher::Matcher;
 use crate::source::{FileId, Origin, Sources, Span};
-use crate::tree::{Block, BlockId, Condition, Config};
+use crate::tree::{Block, BlockId, CompiledValues, Condition, Config};
 use crate::value::Value;
 use scope::ScopeValues;
 
@@ -165,6 +165,7 @@ impl<'o> Reader<'o> {
             sources: self.sources,
             blocks: self.blocks,
             warnings: self.diagnostics,
+            compiled: CompiledValues::default(),
         }
     }
 

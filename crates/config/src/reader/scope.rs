@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::statement::full_name;
 use super::{Noted, Read, Reader};
 use crate::condition::{Op, Subject};
 use crate::diagnostic::Diagnostic;
@@ -52,7 +53,7 @@ pub(super) struct Statement {
 impl Reader<'_> {
     /// A variable that is there from the start.
     pub(super) fn predefine(&mut self, scope: BlockId, name: &str, value: Value) {
-        self.put(scope, name.to_owned(), Slot::Variable(value, None));
+        self.put(scope, full_name(name), Slot::Variable(value, None));
     }
 
     /// Marks a name whose value could not be read.

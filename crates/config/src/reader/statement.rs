@@ -58,10 +58,22 @@ impl Reader<'_> {
                 ))
             }
             TokenKind::Word(name) => self.assignment(cursor, scope, name),
+            TokenKind::Comma => {
+                self.ignored_commas(cursor);
+                Ok(())
+            }
             _ => {
                 cursor.step();
                 self.not_a_statement(token)
             }
+        }
+    }
+
+    /// Steps over commas where none belongs. The parser of lighttpd leaves them out without a word.
+    fn ignored_commas(&mut self, cursor: &mut Cursor<'_>) {
+        while let Some(comma) = cursor.take(&TokenKind::Comma) {
+            let warning = Diagnostic::warning("this comma has no effect", comma.span);
+            self.note(warning.with_hint("commas stand between the elements of an array"));
         }
     }
 
@@ -86,12 +98,8 @@ impl Reader<'_> {
     fn assignment(&mut self, cursor: &mut Cursor<'_>, scope: BlockId, name: &str) -> Read<()> {
         let name_span = cursor.step().span;
         let assignment = self.assignment_operator(cursor, name)?;
-        let full = if name.contains('.') {
-            name.to_owned()
-        } else {
-            format!("var.{name}")
-        };
-        if full.starts_with("env.") {
+        let full = full_name(name);
+        if name.starts_with("env.") {
             let error = Diagnostic::error(
                 format!("{} cannot be set from here", shortened(name)),
                 name_span,
@@ -163,6 +171,7 @@ impl Reader<'_> {
 
     /// Reads `{ statements }` into `scope`.
     pub(super) fn block(&mut self, cursor: &mut Cursor<'_>, scope: BlockId) -> Read<()> {
+        self.ignored_commas(cursor);
         let Some(open) = cursor.take(&TokenKind::BlockOpen) else {
             let token = cursor.here();
             let message = format!("expected \"{{\", found {}", token.kind.describe());
@@ -181,6 +190,13 @@ impl Reader<'_> {
         }
         Ok(())
     }
+}
+
+/// The name of a directive or variable as it is looked up: a name without a dot is a variable's, and letter case
+/// does not matter, as in lighttpd.
+pub(super) fn full_name(name: &str) -> String {
+    let prefix = if name.contains('.') { "" } else { "var." };
+    format!("{prefix}{}", name.to_ascii_lowercase())
 }
 
 /// Skips to where a statement can begin again: the first word or condition of a line outside all

@@ -131,7 +131,7 @@ fn setting_twice_says_where_it_was_set_before() {
     );
     says(
         "var.CWD = 3",
-        "t.conf:1:1: error: var.CWD is set twice in one block (it was set by the server; \":=\" replaces that value, \"+=\" adds to it)",
+        "t.conf:1:1: error: var.cwd is set twice in one block (it was set by the server; \":=\" replaces that value, \"+=\" adds to it)",
     );
 }
 
@@ -259,6 +259,14 @@ fn what_is_never_closed_is_shown_where_it_opens() {
 fn a_missing_comma_is_found() {
     says(
         "t.a = (\n  \"x\" => 1\n  \"y\" => 2\n)",
+        "t.conf:3:3: warning: \"y\" => 2 has no effect, as in lighttpd (is a comma missing behind 1 in line 2?)",
+    );
+    says(
+        "t.a = ( \"x\" \"y\" )",
+        "t.conf:1:13: error: expected \",\" or \")\" in this array, found a string (is a comma missing behind \"x\" in line 1?)",
+    );
+    says(
+        "t.a = (\n  \"x\" => 1\n  \"y\" => ( \"b\", \"c\" )\n)",
         "t.conf:3:3: error: expected \",\" or \")\" in this array, found a string (is a comma missing behind 1 in line 2?)",
     );
     says(

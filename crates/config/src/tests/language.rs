@@ -1,6 +1,6 @@
 //! Each feature of the language, by the value or the tree it makes.
 
-use crate::testing::{read, try_read};
+use crate::testing::{read, same_tree, try_read};
 use crate::{BlockId, Op, Subject, Value};
 
 /// The value of `t.a` in the global block.
@@ -472,4 +472,39 @@ fn spans_cover_statement_name_and_value() {
             .map(|key| config.sources.text(key.span)),
         Some("\"k\"")
     );
+}
+
+#[test]
+fn names_have_no_letter_case() {
+    let config = read(
+        "Server.Port = 81\nvar.Some = \"x\"\nVAR.other = some\nserver.TAG = var.SOME + Other\nserver.tag += \"y\"",
+    );
+    let global = config.global();
+    assert_eq!(global.entries.len(), 2, "variables are no directives");
+    let port = global.entry("server.port");
+    assert_eq!(port.and_then(|entry| entry.value.as_integer()), Some(81));
+    let tag = global.entry("server.tag");
+    assert_eq!(tag.and_then(|entry| entry.value.as_str()), Some("xxy"));
+    assert!(
+        try_read("server.tag = \"x\"\nSERVER.TAG = \"y\"").is_err(),
+        "set twice"
+    );
+}
+
+#[test]
+fn commas_too_many_are_left_out() {
+    let text = "server.port = 81,\n,$HTTP[\"host\"] == \"a\", { server.tag = \"x\",, }\nserver.name = \"n\", t.a = ( \"z\" ),";
+    let config = read(text);
+    let plain = read(&text.replace(",", " "));
+    assert!(same_tree(&config, &plain));
+    assert_eq!(config.warnings.len(), 7, "{:?}", config.warnings);
+}
+
+#[test]
+fn elements_behind_a_missing_comma_are_left_out() {
+    let text = "t.a = (\n\"a\"\n\"b\"\n\"c\",\n\"d\" => \"e\"\n\"f\" => \"g\"\n)";
+    let plain = read("t.a = ( \"a\", \"d\" => \"e\" )");
+    let config = read(text);
+    assert!(same_tree(&config, &plain));
+    assert_eq!(config.warnings.len(), 3, "{:?}", config.warnings);
 }

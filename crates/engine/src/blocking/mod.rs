@@ -2,8 +2,9 @@
 //!
 //! A worker must not wait: whoever opens, reads or writes what is not in memory hands a closure to
 //! [`run_for`] and awaits its result. The threads are those of the process, shared by all workers, started
-//! when there is work and ended when there has been none for a while. There are four [`Class`]es with threads of
-//! their own, so that small work does not wait behind large work: looking up behind reading, reading behind writing.
+//! when there is work and ended when there has been none for a while. There are five [`Class`]es with threads of
+//! their own, so that small work does not wait behind large work: looking up behind reading, reading behind writing,
+//! and nothing behind what keeps processors busy.
 //! Within a class jobs wait in a fair queue ([`queue`]): each file
 //! system in turn, and there each client; what runs on one file system at the same time is bounded, and a
 //! thread that one of them has not given back for a second is replaced. Nothing waits for the threads when
@@ -56,19 +57,29 @@ pub enum Class {
     Read,
     /// Writing, and whatever else waits for the disk (`server.max-write-threads`).
     Write,
+    /// What keeps a processor busy for milliseconds and waits for nothing: hashes of passwords. Few threads, of lower
+    /// priority than the workers. Few jobs may wait, and of one client fewer.
+    Compute,
 }
 
 impl Class {
     /// All of them.
-    pub const ALL: [Class; 4] = [Class::Stat, Class::First, Class::Read, Class::Write];
+    pub const ALL: [Class; 5] = [
+        Class::Stat,
+        Class::First,
+        Class::Read,
+        Class::Write,
+        Class::Compute,
+    ];
 
-    /// Its name in counters: `stat`, `first`, `read` or `write`.
+    /// Its name in counters: `stat`, `first`, `read`, `write` or `compute`.
     pub fn name(self) -> &'static str {
         match self {
             Class::Stat => "stat",
             Class::First => "first",
             Class::Read => "read",
             Class::Write => "write",
+            Class::Compute => "compute",
         }
     }
 }
@@ -115,12 +126,20 @@ pub struct Threads {
     pub read: usize,
     /// `server.max-write-threads`.
     pub write: usize,
+    /// Of [`Class::Compute`]: half of the processors.
+    pub compute: usize,
 }
 
 /// Sets how many threads there may be, for the whole process. Those that are there end when they have
 /// nothing to do.
 pub fn configure(threads: Threads) {
-    let most = [threads.stat, threads.stat, threads.read, threads.write];
+    let most = [
+        threads.stat,
+        threads.stat,
+        threads.read,
+        threads.write,
+        threads.compute,
+    ];
     for (class, most) in Class::ALL.into_iter().zip(most) {
         pool(class)
             .threads_max
@@ -243,11 +262,12 @@ impl From<NotDone> for io::Error {
 
 /// The threads of this process. Disks take some dozens of requests at once; how many are best depends on
 /// what is asked for.
-static POOLS: [Pool; 4] = [
+static POOLS: [Pool; 5] = [
     Pool::new("stat", THREADS.stat),
     Pool::new("first", THREADS.stat),
     Pool::new("read", THREADS.read),
     Pool::new("write", THREADS.write).unpurged(),
+    Pool::new("compute", THREADS.compute).computing(),
 ];
 
 /// Threads as long as nothing else is configured.
@@ -255,6 +275,7 @@ pub const THREADS: Threads = Threads {
     stat: 64,
     read: 16,
     write: 8,
+    compute: 1,
 };
 
 fn pool(class: Class) -> &'static Pool {
@@ -263,6 +284,7 @@ fn pool(class: Class) -> &'static Pool {
         Class::First => &POOLS[1],
         Class::Read => &POOLS[2],
         Class::Write => &POOLS[3],
+        Class::Compute => &POOLS[4],
     }
 }
 
@@ -295,6 +317,10 @@ struct Pool {
     /// Whether jobs that nobody waits for are taken out. What is written may own files that are closed, and
     /// removed, with it: those wait for their turn.
     is_purged: bool,
+    /// Its jobs wait for nothing: one that takes long does not hang, and another thread would not make it faster.
+    is_computing: bool,
+    /// Jobs of one client that may wait.
+    client_queue_max: usize,
     counters: counters::JobCounters,
 }
 
@@ -353,8 +379,17 @@ impl Pool {
             queue_max,
             idle_time,
             is_purged: true,
+            is_computing: false,
+            client_queue_max: queue_max,
             counters: counters::JobCounters::new(),
         }
+    }
+
+    const fn computing(mut self) -> Pool {
+        self.is_computing = true;
+        self.queue_max = limits::COMPUTE_QUEUE_MAX;
+        self.client_queue_max = limits::COMPUTE_CLIENT_QUEUE_MAX;
+        self
     }
 
     const fn unpurged(mut self) -> Pool {
@@ -415,9 +450,16 @@ impl Pool {
 
     /// Whether no more may wait. What hangs does not take the places of all others.
     fn is_full(&self, state: &PoolState, origin: Origin) -> bool {
-        let waiting = state.queue.waiting_for(origin.device);
+        let (waiting, length) = (state.queue.waiting_for(origin.device), state.queue.len());
+        if self.is_computing {
+            // A few clients that have many jobs do not shut out one that has none: the clients take turns.
+            return match state.queue.waiting_of(origin) {
+                0 => length >= self.queue_max + limits::COMPUTE_NEWCOMERS_MAX,
+                own => length >= self.queue_max || own >= self.client_queue_max,
+            };
+        }
         origin.device != 0 && waiting >= limits::BLOCKING_DEVICE_QUEUE_MAX
-            || state.queue.len() >= self.queue_max
+            || length >= self.queue_max
     }
 
     /// Takes out what nobody waits for any more, unless that was done just now. The caller drops it when
@@ -457,7 +499,7 @@ impl Pool {
         if state.threads < most {
             return true;
         }
-        if state.threads >= most + limits::STUCK_THREADS_MAX {
+        if self.is_computing || state.threads >= most + limits::STUCK_THREADS_MAX {
             return false;
         }
         state.threads.saturating_sub(state.stuck()) < most
@@ -485,7 +527,10 @@ impl Pool {
     /// who wait are told.
     fn start_thread(&'static self) -> bool {
         let started = std::thread::Builder::new()
-            .name(format!("disk-{}", self.name))
+            .name(match self.is_computing {
+                true => self.name.to_owned(),
+                false => format!("disk-{}", self.name),
+            })
             .stack_size(STACK_BYTES)
             .spawn(|| self.work())
             .is_ok();
@@ -505,6 +550,10 @@ impl Pool {
 
     /// What a thread does.
     fn work(&'static self) {
+        if self.is_computing {
+            // Of this thread alone. If it is refused, workers get their share of the processors all the same.
+            let _ = rustix::process::nice(COMPUTE_NICENESS);
+        }
         let mut state = self.lock();
         state.starting -= 1;
         let place = state.take_place();
@@ -596,6 +645,9 @@ impl PoolState {
         self.places.iter().filter(is_stuck).count()
     }
 }
+
+/// How far threads that compute stand back behind the workers.
+const COMPUTE_NICENESS: i32 = 10;
 
 /// System calls need little.
 const STACK_BYTES: usize = 256 * 1024;
@@ -873,6 +925,36 @@ mod tests {
             assert_eq!(one.await, Ok(1));
         }
         for one in waiting {
+            assert_eq!(one.await, Ok(()));
+        }
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn clients_with_many_jobs_shut_no_other_client_out() {
+        let queue_max = limits::COMPUTE_QUEUE_MAX;
+        let pool = Pool::sized("test", 1, 0, Duration::from_secs(10)).computing();
+        let pool: &Pool = Box::leak(Box::new(pool));
+        let of = |client: usize| Origin {
+            client: client as u64,
+            ..NOWHERE
+        };
+        let (open, gate) = gate();
+        let first = pool.run(of(1), gate);
+        until(|| counts(pool).2 == 0).await;
+        let many = (0..queue_max).map(|number| of(1 + number / limits::COMPUTE_CLIENT_QUEUE_MAX));
+        let many: Vec<_> = many.map(|origin| pool.run(origin, || ())).collect();
+        assert_eq!(counts(pool).2, queue_max);
+        assert_eq!(pool.run(of(1), || ()).await, Err(NotDone::QueueFull));
+        let mut newcomers: Vec<_> = (0..=limits::COMPUTE_NEWCOMERS_MAX)
+            .map(|number| pool.run(of(1000 + number), || ()))
+            .collect();
+        let second = pool.run(of(1000), || ());
+        assert_eq!(second.await, Err(NotDone::QueueFull));
+        let late = newcomers.pop().expect("there are some");
+        assert_eq!(late.await, Err(NotDone::QueueFull));
+        drop(open);
+        first.await.expect("it ran");
+        for one in newcomers.into_iter().chain(many) {
             assert_eq!(one.await, Ok(()));
         }
     }

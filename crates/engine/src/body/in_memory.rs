@@ -148,6 +148,14 @@ impl InMemory {
         }
     }
 
+    /// The same behind `piece`, which was pulled of the body.
+    pub fn beginning_with(piece: Piece, reader: FileReader) -> InMemory {
+        InMemory {
+            piece: Some(piece),
+            reader,
+        }
+    }
+
     /// Whether the disk has not answered the last call.
     pub fn is_waiting(&self) -> bool {
         self.reader.is_waiting()

@@ -16,6 +16,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use petrel_proto::header_block::HeaderBlock;
 
 use crate::file_cache::FileEntry;
 use crate::ledger::Stage;
@@ -61,6 +62,12 @@ pub trait BodySource {
     /// Bytes that are still to come, if known.
     fn remaining(&self) -> Option<u64>;
 
+    /// The trailers behind the last piece, as [`trailers`](petrel_proto::trailers) lets them pass; none if the block is
+    /// empty. Asked for once, at the end.
+    fn take_trailers(&mut self) -> HeaderBlock {
+        HeaderBlock::new()
+    }
+
     /// What it does beside making pieces, called before every wait of the connection, also when the
     /// client takes nothing: passes on a streamed request body, reads ahead. Goes on after the
     /// last piece as long as the client sends.
@@ -105,6 +112,14 @@ impl Body {
             Body::Piece(piece) => Some(piece.length()),
             Body::Pieces(pieces) => Some(pieces.iter().map(Piece::length).sum()),
             Body::Source(source) => source.remaining(),
+        }
+    }
+
+    /// See [`BodySource::take_trailers`].
+    pub fn take_trailers(&mut self) -> HeaderBlock {
+        match self {
+            Body::Source(source) => source.take_trailers(),
+            _ => HeaderBlock::new(),
         }
     }
 

@@ -9,6 +9,8 @@ use std::io;
 use std::path::PathBuf;
 use std::task::{Context, Poll, ready};
 
+use petrel_proto::header_block::HeaderBlock;
+
 use super::Spool;
 use crate::limits;
 
@@ -19,6 +21,7 @@ pub struct RequestBody {
     use_: Use,
     complete: bool,
     failure: Option<io::Error>,
+    trailers: HeaderBlock,
 }
 
 /// What becomes of the bytes.
@@ -53,11 +56,13 @@ impl RequestBody {
             use_,
             complete,
             failure,
+            trailers,
         } = self;
         spool.clear();
         *use_ = Use::None;
         *complete = false;
         *failure = None;
+        *trailers = HeaderBlock::new();
     }
 
     /// Asks the connection to keep the whole body. A [`Pending`](crate::module::Pending) that has asked
@@ -81,6 +86,7 @@ impl RequestBody {
         self.use_ = Use::Hold;
         self.complete = true;
         self.failure = None;
+        self.trailers = HeaderBlock::new();
         // There is no other time when all of it has to be taken at once, so it is, also if it cannot be written.
         self.spool.push(bytes, directories, client);
     }
@@ -91,6 +97,12 @@ impl RequestBody {
         self.use_ = Use::GivenUp;
         self.spool.clear();
         self.failure = None;
+        self.trailers = HeaderBlock::new();
+    }
+
+    /// Whether [`RequestBody::give_up`] was called for this body.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.use_ == Use::GivenUp
     }
 
     /// Whether a handler asked for the bytes.
@@ -161,6 +173,20 @@ impl RequestBody {
         self.complete = true;
     }
 
+    /// The same with `trailers` behind the last byte. They are kept for a body that is passed on while it comes: a whole
+    /// one goes to backends with its length, which leaves no place for them.
+    pub fn complete_with(&mut self, trailers: HeaderBlock) {
+        self.complete = true;
+        if matches!(self.use_, Use::Stream(_)) {
+            self.trailers = trailers;
+        }
+    }
+
+    /// What came behind the last byte; none if the block is empty.
+    pub fn trailers(&self) -> &HeaderBlock {
+        &self.trailers
+    }
+
     /// Whether everything that is wanted has been received.
     pub fn is_complete(&self) -> bool {
         self.complete || self.use_ == Use::GivenUp
@@ -227,6 +253,21 @@ mod tests {
         assert!(body.is_complete() && body.has_room() && body.failure().is_none());
         body.clear();
         assert!(!body.is_complete());
+    }
+
+    #[test]
+    fn trailers_are_kept_for_those_who_pass_the_body_on() {
+        let trailers = petrel_proto::trailers::of_reply(b"X-Sum: 1\r\n");
+        let mut body = RequestBody::default();
+        body.stream(ReadAhead::Unbounded);
+        body.complete_with(trailers.clone());
+        assert_eq!(body.trailers(), &trailers);
+        body.give_up();
+        assert!(body.is_complete() && body.trailers().is_empty());
+        body.clear();
+        body.want();
+        body.complete_with(trailers);
+        assert!(body.is_complete() && body.trailers().is_empty());
     }
 
     #[test]

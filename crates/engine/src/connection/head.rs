@@ -12,7 +12,10 @@ pub(super) fn write(serving: &mut Serving, keep_alive: bool) {
     let run = &mut serving.run;
     let is_head_unread = !run.request.refused_line.is_empty();
     let version = match run.settings.core.http11 {
-        // Its version is not known either; the answer then bears our own.
+        // Of a head that was refused the end of its first line tells, else the answer bears our own.
+        true if is_head_unread && run.request.refused_line.ends_with(b" HTTP/1.0") => {
+            Version::Http10
+        }
         true if is_head_unread => Version::Http11,
         true => run.request.head.version(),
         false => Version::Http10,

@@ -10,7 +10,7 @@ use crate::exchange::{ConnectionFacts, ListenerFacts, Peer, Proxied, Scheme};
 use crate::limits;
 use crate::run::ExchangeRun;
 use crate::settings::ConnectionScope;
-use crate::transport::Transport;
+use crate::transport::{ClientSocket, TlsStream, Transport};
 use crate::worker::{Drain, Worker};
 
 use std::ops::ControlFlow::{Break, Continue};
@@ -41,11 +41,11 @@ enum Reader {
 impl Link {
     pub(crate) fn new(
         worker: &Rc<Worker>,
-        transport: Transport,
+        socket: ClientSocket,
         peer: Peer,
         listener: &Rc<ListenerFacts>,
     ) -> Link {
-        let facts = ConnectionFacts {
+        let mut facts = ConnectionFacts {
             peer,
             scheme: Scheme::Http,
             listener: Rc::clone(listener),
@@ -53,9 +53,24 @@ impl Link {
             id: worker.connection_begins(),
             late: None,
         };
+        let table = worker.settings_table();
+        let mut scope = facts.scope(table);
+        let transport = match scope.speaks_tls {
+            true => {
+                facts.scheme = Scheme::Https;
+                scope = facts.scope(table);
+                let clock = Rc::clone(worker.clock());
+                Transport::Tls(Box::new(TlsStream::new(
+                    socket,
+                    worker.tls_buffers(),
+                    clock,
+                )))
+            }
+            false => Transport::Plain(socket),
+        };
         Link {
             transport,
-            scope: facts.scope(worker.settings_table()),
+            scope,
             facts,
             deadline: None,
             reader: Reader::New,
@@ -72,7 +87,9 @@ impl Link {
     /// A proxy has said whose connection it is.
     pub(crate) fn be_proxied(&mut self, peer: Peer, scheme: Scheme, proxied: Proxied) {
         self.facts.peer = peer;
-        self.facts.scheme = scheme;
+        if !self.transport.is_tls() {
+            self.facts.scheme = scheme;
+        }
         self.facts.late().proxied = Some(proxied);
         self.scope = self.facts.scope(self.worker.settings_table());
     }
@@ -80,8 +97,14 @@ impl Link {
     /// Asks for the address the client connected to, if the settings want it and it is not known.
     #[inline]
     pub(crate) fn know_local_address(&mut self, run: &mut ExchangeRun) {
-        if run.settings.wants_local_address
-            && run.local_address().is_none()
+        if run.settings.wants_local_address {
+            self.ask_for_local_address(run);
+        }
+    }
+
+    #[cold]
+    fn ask_for_local_address(&mut self, run: &mut ExchangeRun) {
+        if run.local_address().is_none()
             && let Some(address) = self.transport.local_address()
         {
             self.facts.late().local_address = Some(address);
@@ -127,9 +150,10 @@ impl Link {
 
     /// An idle connection has nothing to read: it ends if the worker drains. What arrives between the
     /// last read and the end is answered all the same.
-    pub(crate) fn rest(&self, waiting: ConnectionState) -> Step {
+    pub(crate) fn rest(&mut self, waiting: ConnectionState) -> Step {
         match self.worker.draining() {
             Some(Drain::Stop) if self.transport.is_silent() => {
+                self.transport.say_end();
                 return Continue(ConnectionState::Over(None));
             }
             Some(Drain::Successor) => self.set_deadline(limits::IDLE_DRAIN_S),
@@ -147,7 +171,10 @@ impl Link {
             return ConnectionState::Idle(input);
         }
         match self.worker.draining() {
-            None => ConnectionState::Over(None),
+            None => {
+                self.transport.say_end();
+                ConnectionState::Over(None)
+            }
             Some(_) => {
                 self.stop_speaking();
                 ConnectionState::Linger(None)
@@ -156,7 +183,8 @@ impl Link {
     }
 
     /// The server says nothing more, and has some time for the client to close its side.
-    pub(crate) fn stop_speaking(&self) {
+    pub(crate) fn stop_speaking(&mut self) {
+        self.transport.say_end();
         self.transport.shutdown_write();
         self.set_deadline(limits::LINGER_S);
     }
@@ -186,25 +214,32 @@ impl Link {
     pub(crate) fn judge_reader(&mut self, sent_bytes: u64, has_taken: bool) {
         match self.reader {
             Reader::New if sent_bytes >= limits::UNPROVEN_TURN_BYTES.into() => {
-                self.transport.limit_unsent(limits::UNPROVEN_TURN_BYTES);
-                self.reader = Reader::Unproven;
+                self.turn_reader(Reader::Unproven, limits::UNPROVEN_TURN_BYTES);
             }
-            Reader::Unproven if has_taken => {
-                self.transport.limit_unsent(0);
-                self.reader = Reader::Proven;
-            }
+            Reader::Unproven if has_taken => self.turn_reader(Reader::Proven, 0),
             Reader::New | Reader::Unproven | Reader::Proven => {}
         }
+    }
+
+    #[cold]
+    fn turn_reader(&mut self, reader: Reader, unsent_bytes_max: u32) {
+        self.transport.limit_unsent(unsent_bytes_max);
+        self.reader = reader;
     }
 
     /// `debug.log-state-handling`: what the connection did, and what it will do now.
     #[inline]
     pub(crate) fn trace_state(&self, serving: &Serving, before: &'static str, next: &'static str) {
         if serving.run.settings.core.debug.state_handling && next != before {
-            let id = self.facts.id;
-            let cause = format_args!("connection={id} {before} -> {next}");
-            serving.run.log_error("state", cause);
+            self.tell_state(serving, before, next);
         }
+    }
+
+    #[cold]
+    fn tell_state(&self, serving: &Serving, before: &'static str, next: &'static str) {
+        let id = self.facts.id;
+        let cause = format_args!("connection={id} {before} -> {next}");
+        serving.run.log_error("state", cause);
     }
 
     /// `debug.log-timeouts`: what took too long.
@@ -222,6 +257,20 @@ impl Link {
             }
             _ => {}
         }
+    }
+
+    /// Tells the log what the client does wrong, if that is no matter of one request.
+    #[cold]
+    pub(crate) fn log_common(&self, stage: &str, cause: &str) {
+        let log = &self.worker.base_settings().core.error_log;
+        let client = self.facts.peer.without_port();
+        log.error(format_args!("({stage}) {cause} client={client}"));
+    }
+
+    /// Whether clients may speak HTTP/2 without TLS.
+    #[inline]
+    pub(crate) fn takes_http2_in_clear(&self) -> bool {
+        self.scope.http2.in_clear && !self.transport.is_tls()
     }
 
     /// The connection is dropped.

@@ -6,7 +6,9 @@
 //! [`ExchangeRun`](crate::run::ExchangeRun); what is here is HTTP/1's alone: heads and their encoding, chunks,
 //! keep-alive, tunnels, and the client's socket.
 
+mod handshake;
 mod head;
+mod http2;
 mod link;
 mod proxied;
 mod receive;
@@ -22,9 +24,11 @@ use std::task::{Context, Poll};
 use crate::exchange::{ListenerFacts, Peer};
 use crate::ledger::Stage;
 use crate::limits;
-use crate::transport::Transport;
+use crate::transport::ClientSocket;
 use crate::worker::{Cut, Worker};
 
+use handshake::Handshake;
+use http2::Http2;
 use link::Link;
 use serving::Serving;
 
@@ -39,6 +43,8 @@ pub(crate) struct Connection {
 enum ConnectionState {
     /// A header of the PROXY protocol, of which so much has come. A second vector would need a word more.
     ProxyHeader(Box<[u8]>),
+    /// The TLS handshake.
+    Handshake(Box<Handshake>),
     /// The first byte of a request, unless it has come behind the last one.
     Idle(Vec<u8>),
     /// The rest of a request head.
@@ -53,6 +59,8 @@ enum ConnectionState {
     Send(Serving),
     /// The rest of a request body that no hook has wanted; the answer is sent.
     Discard(Serving),
+    /// Anything, from the client or for it: it speaks HTTP/2.
+    Http2(Box<Http2>),
     /// The client, to close its side after we closed ours.
     Linger(Option<Serving>),
     /// Nothing: the connection is over.
@@ -65,23 +73,25 @@ type Step = ControlFlow<ConnectionState, ConnectionState>;
 impl Connection {
     pub(crate) fn new(
         worker: &Rc<Worker>,
-        transport: Transport,
+        socket: ClientSocket,
         peer: Peer,
         listener: &Rc<ListenerFacts>,
     ) -> Connection {
-        let link = Link::new(worker, transport, peer, listener);
+        let mut link = Link::new(worker, socket, peer, listener);
         let state = match link.scope.expects_proxy_header(peer.ip()) {
             true => ConnectionState::ProxyHeader(Box::default()),
-            false => ConnectionState::Idle(Vec::new()),
+            false => handshake::begin(Vec::new(), &mut link),
         };
         Connection { link, state }
     }
 }
 
 impl ConnectionState {
+    #[inline]
     fn step(self, link: &mut Link, context: &mut Context<'_>) -> Step {
         match self {
             ConnectionState::ProxyHeader(input) => proxied::poll_header(input, link, context),
+            ConnectionState::Handshake(handshake) => handshake.poll(link, context),
             ConnectionState::Idle(input) => Serving::poll_first(input, link, context),
             ConnectionState::Head(serving) => serving.poll_head(link, context),
             ConnectionState::Walk(serving) => serving.poll_walk(link, context),
@@ -97,6 +107,7 @@ impl ConnectionState {
             ),
             ConnectionState::Send(serving) => serving.poll_send(link, context),
             ConnectionState::Discard(serving) => serving.poll_discard(link, context),
+            ConnectionState::Http2(http2) => http2.poll(link, context),
             ConnectionState::Linger(serving) => match link.poll_end(context) {
                 Poll::Pending => Break(ConnectionState::Linger(serving)),
                 Poll::Ready(()) => Continue(ConnectionState::Over(serving)),
@@ -109,12 +120,14 @@ impl ConnectionState {
     fn name(&self) -> &'static str {
         match self {
             ConnectionState::ProxyHeader(_) => "ProxyHeader",
+            ConnectionState::Handshake(_) => "Handshake",
             ConnectionState::Idle(_) | ConnectionState::Head(_) => "Head",
             ConnectionState::Walk(_) => "Walk",
             ConnectionState::WantedBody(_) => "WantedBody",
             ConnectionState::UnwantedBody(_) => "UnwantedBody",
             ConnectionState::Send(_) => "Send",
             ConnectionState::Discard(_) => "Discard",
+            ConnectionState::Http2(_) => "Http2",
             ConnectionState::Linger(_) => "Linger",
             ConnectionState::Over(_) => "Over",
         }
@@ -122,7 +135,10 @@ impl ConnectionState {
 
     fn serving(&self) -> Option<&Serving> {
         match self {
-            ConnectionState::ProxyHeader(_) | ConnectionState::Idle(_) => None,
+            ConnectionState::ProxyHeader(_)
+            | ConnectionState::Handshake(_)
+            | ConnectionState::Idle(_)
+            | ConnectionState::Http2(_) => None,
             ConnectionState::Head(serving)
             | ConnectionState::Walk(serving)
             | ConnectionState::WantedBody(serving)
@@ -136,6 +152,10 @@ impl ConnectionState {
     /// The deadline has passed.
     fn time_out(mut self, link: &mut Link) -> ConnectionState {
         link.no_deadline();
+        if let ConnectionState::Http2(http2) = &mut self {
+            http2.time_out();
+            return self;
+        }
         let is_late_reader = match &mut self {
             ConnectionState::Send(serving) => serving.is_late_reader(link),
             _ => false,
@@ -154,7 +174,11 @@ impl ConnectionState {
                 serving.refuse_late_body(stage)
             }
             ConnectionState::Send(serving) => serving.time_out(is_late_reader, link),
-            ConnectionState::Walk(_) => self,
+            ConnectionState::Walk(_) | ConnectionState::Http2(_) => self,
+            ConnectionState::Handshake(_) => {
+                link.worker.shared().tls_counts().failed_handshake();
+                ConnectionState::Over(None)
+            }
             ConnectionState::ProxyHeader(_)
             | ConnectionState::Discard(_)
             | ConnectionState::Linger(_)
@@ -166,6 +190,7 @@ impl ConnectionState {
     fn timed_out(&self, link: &Link) -> Option<&'static str> {
         Some(match self {
             ConnectionState::ProxyHeader(_) => "the header of the PROXY protocol came too slowly",
+            ConnectionState::Handshake(_) => "the TLS handshake was not done in time",
             ConnectionState::Head(_) => "the request head came too slowly",
             ConnectionState::Idle(_) if link.facts.request_number > 0 => "no further request came",
             ConnectionState::Idle(_) => "no request came",
@@ -178,7 +203,10 @@ impl ConnectionState {
             ConnectionState::Discard(_) | ConnectionState::Linger(_) => {
                 "the client did not close the connection"
             }
-            ConnectionState::Send(_) | ConnectionState::Walk(_) | ConnectionState::Over(_) => {
+            ConnectionState::Send(_)
+            | ConnectionState::Walk(_)
+            | ConnectionState::Http2(_)
+            | ConnectionState::Over(_) => {
                 return None;
             }
         })
@@ -194,9 +222,9 @@ impl ConnectionState {
         }
         let (stage, of_log) = self.stages();
         match self {
-            ConnectionState::ProxyHeader(_) | ConnectionState::Head(_) => {
-                ConnectionState::Over(None)
-            }
+            ConnectionState::ProxyHeader(_)
+            | ConnectionState::Handshake(_)
+            | ConnectionState::Head(_) => ConnectionState::Over(None),
             // What has arrived becomes a request, which is refused then.
             ConnectionState::Idle(input) if input.is_empty() && link.transport.is_silent() => {
                 ConnectionState::Over(None)
@@ -207,6 +235,7 @@ impl ConnectionState {
             ConnectionState::Send(serving) => serving.cut_off_sending(why, link),
             ConnectionState::Idle(_)
             | ConnectionState::Discard(_)
+            | ConnectionState::Http2(_)
             | ConnectionState::Linger(_)
             | ConnectionState::Over(_) => self,
         }
@@ -214,6 +243,9 @@ impl ConnectionState {
 
     /// The connection is dropped with its runtime: what is under way is told like everything else that is cut.
     fn tell_dropped(self, link: &mut Link) {
+        if let ConnectionState::Http2(http2) = self {
+            return http2.tell_dropped(link);
+        }
         let (stage, of_log) = self.stages();
         if let Some(why) = link.worker.cut()
             && let ConnectionState::Walk(serving)
@@ -251,11 +283,12 @@ impl Future for Connection {
             state = state.time_out(link);
         }
         let last_request_of_turn = link.facts.request_number + limits::REQUESTS_PER_TURN;
+        let traces = link.worker.settings_table().traces_states;
         while !matches!(state, ConnectionState::Over(_)) {
             if let Some(why) = link.worker.cut() {
                 state = state.cut_off(why, link);
             }
-            let before = state.name();
+            let before = traces.then(|| state.name());
             match state.step(link, context) {
                 Break(waiting) => {
                     *waits = waiting;
@@ -263,7 +296,9 @@ impl Future for Connection {
                 }
                 Continue(next) => state = next,
             }
-            if let Some(serving) = state.serving() {
+            if let Some(before) = before
+                && let Some(serving) = state.serving()
+            {
                 link.trace_state(serving, before, state.name());
             }
             if matches!(state, ConnectionState::Idle(_))
@@ -290,3 +325,5 @@ impl Drop for Connection {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tls_tests;

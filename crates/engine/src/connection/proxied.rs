@@ -4,19 +4,21 @@
 //! must come: without it the connection is closed, as the request would be taken for the proxy's.
 
 use std::ops::ControlFlow::{Break, Continue};
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use petrel_proto::proxy_protocol::{self, DecodedHeader, Endpoints, ProxyHeader};
 
 use super::link::Link;
-use super::{ConnectionState, Step};
+use super::{ConnectionState, Step, handshake};
 use crate::exchange::{Peer, Proxied, Scheme};
 
 /// Waits for the header, of which `input` has come.
 pub(super) fn poll_header(input: Box<[u8]>, link: &mut Link, context: &mut Context<'_>) -> Step {
     let mut input = input.into_vec();
     loop {
-        let mut buffer = link.worker.receive_buffer.borrow_mut();
+        let worker = Rc::clone(&link.worker);
+        let mut buffer = worker.receive_buffer.borrow_mut();
         match link.transport.poll_read(context, &mut buffer) {
             Poll::Ready(Ok(count)) if count > 0 => input.extend_from_slice(&buffer[..count]),
             Poll::Ready(_) => return Continue(ConnectionState::Over(None)),
@@ -31,7 +33,7 @@ pub(super) fn poll_header(input: Box<[u8]>, link: &mut Link, context: &mut Conte
             Ok(DecodedHeader::Complete(header)) => {
                 input.drain(..header.length);
                 take_header(*header, link);
-                return Continue(ConnectionState::Idle(input));
+                return Continue(handshake::begin(input, link));
             }
             Err(error) => {
                 let log = &link.worker.base_settings().core.error_log;

@@ -7,10 +7,13 @@ use std::ops::ControlFlow::{Break, Continue};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use petrel_proto::header_block::HeaderBlock;
 use petrel_proto::http1::{BodyDecoder, BodyError, BodyLimits, CONTINUE, Parsed, Piece};
-use petrel_proto::request_head::BodyFraming;
+use petrel_proto::request_head::{BodyFraming, HeadError};
 use petrel_proto::status::Status;
+use petrel_proto::trailers;
 
+use super::http2::Http2;
 use super::link::Link;
 use super::serving::{Broken, Serving, Wire};
 use super::{ConnectionState, Step};
@@ -18,6 +21,9 @@ use crate::ledger::Stage;
 use crate::limits;
 use crate::trace;
 use crate::turn::Turn;
+
+/// What a client begins with that speaks TLS (RFC 8446 5.1).
+const TLS_HANDSHAKE: u8 = 22;
 
 /// How the body of the request at hand is being received.
 #[derive(Default)]
@@ -88,6 +94,16 @@ impl Serving {
 
     /// Parses `bytes`, the head so far.
     fn take_head(mut self, bytes: Cow<'_, [u8]>, link: &mut Link) -> ConnectionState {
+        if bytes.first() == Some(&b'P') {
+            match Http2::poll_begins_with(&bytes, link) {
+                Poll::Ready(true) => return Http2::begin(link, bytes.into_owned()),
+                Poll::Ready(false) => {}
+                Poll::Pending => {
+                    self.wire.input = bytes.into_owned();
+                    return ConnectionState::Head(self);
+                }
+            }
+        }
         let options = self.run.head_options();
         match self.run.request.head.parse(&bytes, &options) {
             Ok(Parsed::Partial) => {
@@ -98,15 +114,29 @@ impl Serving {
                 self.wire.input.extend_from_slice(&bytes[length..]);
                 self.begin_request(link)
             }
+            // A client of HTTP/2 would take an answer of HTTP/1 for a frame that goes on (RFC 9113 3.4). It begins with a
+            // word, unlike one of TLS.
+            Err(HeadError::RequestLine)
+                if Http2::may_begin(link) && bytes.first().is_some_and(u8::is_ascii_uppercase) =>
+            {
+                self.run.request.keep_refused_line(&bytes);
+                let cause = format_args!("neither HTTP/1 nor HTTP/2 begins like this");
+                self.run.log_error(Stage::Receive.name(), cause);
+                self.abort(Stage::Parse, cause, link)
+            }
             Err(error) => {
-                let cause = format_args!("{error}");
+                let cause = match bytes.first() {
+                    Some(&TLS_HANDSHAKE) => "the client speaks TLS to a port without it".to_owned(),
+                    _ => error.to_string(),
+                };
+                let cause = format_args!("{cause}");
                 self.refuse_head(&bytes, Stage::Parse, error.status(), cause)
             }
         }
     }
 
     /// Refuses a head of which `bytes` have been received.
-    fn refuse_head(
+    pub(super) fn refuse_head(
         mut self,
         bytes: &[u8],
         stage: Stage,
@@ -134,6 +164,9 @@ impl Serving {
             let cause = format_args!("the URL is refused: {error}");
             return self.refuse(Stage::Parse, Status::BAD_REQUEST, cause);
         }
+        if self.run.refuse_misdirected() {
+            return ConnectionState::Walk(self);
+        }
         link.know_local_address(&mut self.run);
         let body_bytes_max = self.run.settings.core.body_bytes_max;
         let head = &self.run.request.head;
@@ -150,7 +183,19 @@ impl Serving {
         if is_allowed {
             self.run.stamp(Stage::Parse);
         }
-        ConnectionState::Walk(self)
+        match link.takes_http2_in_clear() {
+            true => self.upgrade_if_asked(link),
+            false => ConnectionState::Walk(self),
+        }
+    }
+
+    /// The request may ask for HTTP/2 from here on.
+    fn upgrade_if_asked(mut self, link: &Link) -> ConnectionState {
+        let Some(settings) = Http2::upgrade_of(&self.run.request.head) else {
+            return ConnectionState::Walk(self);
+        };
+        let input = std::mem::take(&mut self.wire.input);
+        Http2::upgrade(link, self, &settings, input)
     }
 }
 
@@ -270,12 +315,20 @@ impl Serving {
             self.take_body().map_err(Broken::Malformed)?;
         }
         if self.is_received() {
-            self.run.complete_body();
+            let trailers = self.trailers();
+            self.run.complete_body_with(trailers);
         }
         match self.run.request.body.failure() {
             Some(_) => Err(Broken::TooEarly),
             None => Ok(()),
         }
+    }
+
+    /// What the client has sent behind its body and may go on.
+    fn trailers(&self) -> HeaderBlock {
+        let decoder = self.wire.receiving.decoder.as_ref();
+        let lines = decoder.map_or(&b""[..], BodyDecoder::trailer_lines);
+        trailers::of_request(lines, &self.run.request.head)
     }
 
     /// Throws away what is left of a body after the answer.
@@ -285,6 +338,7 @@ impl Serving {
             Poll::Ready(Ok(())) => Continue(self.end("Discard", link)),
             // It cannot be read on, and the client may not have the whole answer yet.
             Poll::Ready(Err(Broken::Malformed(_))) => {
+                link.transport.say_end();
                 link.transport.shutdown_write();
                 Continue(self.linger())
             }

@@ -8,14 +8,15 @@ use std::io::{self, IoSlice};
 use std::ops::ControlFlow::{Break, Continue};
 use std::task::{Context, Poll};
 
-use petrel_proto::http1::{LAST_CHUNK, write_chunk_header, write_interim};
+use petrel_proto::header_block::HeaderBlock;
+use petrel_proto::http1::{write_chunk_header, write_interim, write_last_chunk};
 use petrel_proto::status::Status;
 
 use super::link::Link;
 use super::serving::{Broken, Serving};
 use super::{ConnectionState, Step};
 use crate::blocking::Late;
-use crate::body::{Body, Piece};
+use crate::body::{Body, InMemory, Piece};
 use crate::deadlines::Deadlines;
 use crate::ledger::Stage;
 use crate::limits;
@@ -59,6 +60,8 @@ pub(super) struct Sending {
     write_due_s: u32,
     /// What is under way of the files of the body.
     flight: Option<Box<Flight>>,
+    /// Files of the body that are read into memory, because they leave encrypted.
+    memory: Option<Box<InMemory>>,
     /// How fast the client takes the answer.
     pub(crate) pace: ClientPace,
     /// How much of the answer the client had taken when the kernel was last asked. Below zero: bytes of an answer
@@ -100,6 +103,7 @@ impl Sending {
             waits_for_maker,
             write_due_s,
             flight,
+            memory,
             pace,
             taken_bytes,
         } = self;
@@ -116,6 +120,7 @@ impl Sending {
         *waits_for_maker = false;
         *write_due_s = 0;
         *flight = None;
+        *memory = None;
         *pace = ClientPace::default();
         *taken_bytes = None;
     }
@@ -164,16 +169,43 @@ impl Sending {
         }
     }
 
-    /// Queues the end of the body.
-    fn queue_end(&mut self) {
+    /// Queues the end of the body. Only one in chunks can end with trailers.
+    fn queue_end(&mut self, trailers: &HeaderBlock) {
         self.forget_sent_prefix();
         if self.framing == Framing::Chunked {
             if self.in_chunk {
                 self.prefix.extend_from_slice(b"\r\n");
             }
-            self.prefix.extend_from_slice(LAST_CHUNK);
+            write_last_chunk(&mut self.prefix, trailers);
         }
         self.is_last = true;
+    }
+
+    /// The next piece in memory, for a stream that files cannot be sent by.
+    fn poll_in_memory(
+        &mut self,
+        run: &mut ExchangeRun,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Piece>>> {
+        if let Some(memory) = &mut self.memory {
+            return run.poll_in_memory(memory, context);
+        }
+        match run.poll_piece(context) {
+            Poll::Ready(Some(Ok(piece))) if piece.in_memory().is_none() => {
+                let memory = InMemory::beginning_with(piece, run.file_reader());
+                run.poll_in_memory(self.memory.insert(Box::new(memory)), context)
+            }
+            polled => polled,
+        }
+    }
+
+    /// See [`ExchangeRun::may_still_fail`].
+    fn may_still_fail(&self, run: &ExchangeRun) -> bool {
+        let reads = self
+            .memory
+            .as_ref()
+            .is_some_and(|memory| memory.is_waiting());
+        run.may_still_fail() || reads && run.sent.bytes == 0
     }
 
     fn forget_sent_prefix(&mut self) {
@@ -230,6 +262,9 @@ impl Serving {
                 sending.queue_interim(&mut self.run);
             }
             if sending.prefix_left().is_empty() {
+                if let Poll::Ready(flushed) = link.transport.poll_flush(context) {
+                    flushed?;
+                }
                 return Ok(());
             }
             match link.transport.poll_write(context, sending.prefix_left()) {
@@ -269,12 +304,19 @@ impl Serving {
             if let Err(cause) = self.work_beside_sending(link, context) {
                 return Poll::Ready(Ended::Lost(cause));
             }
-            match self.fill(context) {
+            match self.fill(link.transport.is_tls(), context) {
                 Fill::Ready => {}
                 Fill::Complete if self.run.is_tunnel() && !self.is_received() => {
                     return self.poll_rest_of_tunnel(link, context);
                 }
-                Fill::Complete => return Poll::Ready(Ended::Complete),
+                Fill::Complete => match link.transport.poll_flush(context) {
+                    Poll::Ready(Ok(())) => return Poll::Ready(Ended::Complete),
+                    Poll::Ready(Err(error)) => return Poll::Ready(Ended::Lost(error.to_string())),
+                    Poll::Pending => {
+                        self.wait_for_client(link);
+                        return Poll::Pending;
+                    }
+                },
                 Fill::Wait => return self.wait_for_maker(link, context),
                 Fill::Broken(error) => {
                     let loss = self.run.loss();
@@ -387,6 +429,8 @@ impl Serving {
         self.wire.sending.waits_for_maker = true;
         self.wire.sending.write_due_s = 0;
         link.set_due(due_s);
+        // What it says is found when the next piece is sent.
+        let _ = link.transport.poll_flush(context);
         match self.poll_leaving(link, context) {
             Poll::Ready(Peeked::Gone) => Poll::Ready(Ended::Lost(LEFT.to_owned())),
             _ => Poll::Pending,
@@ -396,7 +440,20 @@ impl Serving {
     /// The backend's side of a tunnel has ended, the client's has not: the client is told, and what it
     /// still sends is passed on.
     fn poll_rest_of_tunnel(&mut self, link: &mut Link, context: &mut Context<'_>) -> Poll<Ended> {
+        // The socket may not have taken all that was encrypted.
+        match link.transport.poll_flush(context) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(error)) => return Poll::Ready(Ended::Lost(error.to_string())),
+            Poll::Pending => {
+                self.wait_for_client(link);
+                return Poll::Pending;
+            }
+        }
         if !std::mem::replace(&mut self.run.sent.is_complete, true) {
+            if link.transport.is_tls() {
+                // A session that has said its end drops what still comes, so the tunnel ends for both sides.
+                return Poll::Ready(Ended::Complete);
+            }
             link.transport.shutdown_write();
         }
         match self.run.response.body.has_failed() {
@@ -475,7 +532,7 @@ impl Serving {
 
     /// Sees to it that something is queued: the head goes out with the first piece of the body, and waits for that
     /// only if it is on a disk.
-    fn fill(&mut self, context: &mut Context<'_>) -> Fill {
+    fn fill(&mut self, in_memory: bool, context: &mut Context<'_>) -> Fill {
         let sending = &mut self.wire.sending;
         // What the client does not take must not pile up here, a small piece a turn.
         let is_enough = sending.prefix_left().len() > limits::INLINED_PIECE_BYTES_MAX;
@@ -488,16 +545,20 @@ impl Serving {
                 false => Fill::Ready,
             };
         }
-        match self.run.poll_piece(context) {
+        let polled = match in_memory {
+            true => sending.poll_in_memory(&mut self.run, context),
+            false => self.run.poll_piece(context),
+        };
+        match polled {
             Poll::Ready(Some(Ok(piece))) => self.queue(piece),
             Poll::Ready(Some(Err(error))) => return Fill::Broken(error),
             Poll::Ready(None) => {
-                sending.queue_end();
+                sending.queue_end(&self.run.take_trailers());
                 if sending.is_drained() {
                     return Fill::Complete;
                 }
             }
-            Poll::Pending if sending.is_drained() || self.run.may_still_fail() => {
+            Poll::Pending if sending.is_drained() || sending.may_still_fail(&self.run) => {
                 return Fill::Wait;
             }
             Poll::Pending => {}
@@ -557,17 +618,20 @@ impl Serving {
             bytes_max: allowed,
             readers: run.worker.readers(),
         };
+        let Some(socket) = transport.plain() else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
         let backend = run.settings.core.network_backend;
         let now_s = run.worker.clock().seconds();
         if sending.flight.is_none()
             && let Some(seen) = network_backend::at_hand(backend, &stretch, now_s)
         {
-            return network_backend::send_at_hand(backend, transport, &seen, context);
+            return network_backend::send_at_hand(backend, socket, &seen, context);
         }
         let flight = &mut sending.flight;
         let flight = flight.get_or_insert_with(|| Box::new(Flight::new(run.file_reader())));
         let scratch = || run.worker.receive_buffer();
-        flight.send(backend, transport, &stretch, scratch, now_s, context)
+        flight.send(backend, socket, &stretch, scratch, now_s, context)
     }
 
     /// Whether it was the disk that has failed; that a client has gone is nothing to tell. sendfile(2) reports

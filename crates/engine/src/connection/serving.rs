@@ -195,6 +195,7 @@ impl Serving {
             }
             // Nothing unread: closing cannot cost the client its answer (no reset is sent).
             (false, true) if self.wire.input.is_empty() && !self.run.is_refused() => {
+                link.transport.say_end();
                 ConnectionState::Over(Some(self))
             }
             (false, _) => {

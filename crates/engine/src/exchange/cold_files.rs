@@ -266,7 +266,7 @@ impl Exchange {
     /// said is given once.
     ///
     /// # Errors
-    /// Those of pread(2) and of [`blocking::run_io`]; `FileTooLarge`.
+    /// Those of pread(2) and of [`blocking::run_io`]; `FileTooLarge`; `UnexpectedEof` if the file has become shorter.
     pub fn read_whole(
         &self,
         path: &[u8],
@@ -289,8 +289,10 @@ impl Exchange {
         let running = blocking::run_for(Class::Read, origin, move || {
             let mut bytes = vec![0; length];
             let count = read_full(&*descriptor, &mut bytes, 0)?;
-            bytes.truncate(count);
-            Ok(bytes.into())
+            match count == length {
+                true => Ok(bytes.into()),
+                false => Err(io::ErrorKind::UnexpectedEof.into()),
+            }
         });
         self.cold.hold(path, symlinks, file);
         self.cold.change().reading = Some(ReadWhole {

@@ -5,8 +5,10 @@
 //! settings; a module that answers with none costs such a request nothing. The phase loop
 //! ([`crate::phase`]) calls the hooks and stamps the clock around them.
 
+use std::any::Any;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use petrel_config::Diagnostic;
@@ -14,8 +16,10 @@ use petrel_config::schema::DirectiveSpec;
 
 use crate::exchange::Exchange;
 use crate::file_cache::NextNames;
+use crate::handed::Handed;
 use crate::log::LogRegistry;
 use crate::settings::Values;
+use crate::tls::TlsHost;
 
 /// One module: an entry of the table in `modules/src/lib.rs`.
 pub struct ModuleSpec {
@@ -53,6 +57,7 @@ pub struct Configure<'a> {
     pub logs: &'a LogRegistry,
     /// Whether the hooks will be used, or the values are only being checked.
     pub purpose: Purpose,
+    pub(crate) handed: &'a Handed,
     pub(crate) first_hooks: Vec<(Phase, Rc<dyn Hook>)>,
     pub(crate) hooks: Vec<(Phase, Rc<dyn Hook>)>,
     pub(crate) last_hooks: Vec<(Phase, Rc<dyn Hook>)>,
@@ -60,6 +65,7 @@ pub struct Configure<'a> {
     pub(crate) unread: Vec<TakesUnread>,
     pub(crate) next_names: Vec<LooksNext>,
     pub(crate) proxy_headers: Option<ProxyHeaders>,
+    pub(crate) tls: Option<Rc<TlsHost>>,
 }
 
 /// Whose connections begin with a header of the PROXY protocol: those from which addresses (`None` is
@@ -82,6 +88,11 @@ pub enum Purpose {
 }
 
 impl Configure<'_> {
+    /// What the module has made before the server process was started, if it has.
+    pub fn handed<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.handed.get()
+    }
+
     /// Lets `hook` run in `phase`. Hooks of one phase run in the order of `server.modules`.
     pub fn add(&mut self, phase: Phase, hook: impl Hook + 'static) {
         self.hooks.push((phase, Rc::new(hook)));
@@ -122,6 +133,12 @@ impl Configure<'_> {
     /// `from`. Counts when a connection is accepted, so only what is set for all its requests does.
     pub fn expect_proxy_headers(&mut self, from: ProxyHeaders) {
         self.proxy_headers = Some(from);
+    }
+
+    /// Has clients speak TLS. Whether a connection does is decided when it is accepted, by what is set for all its
+    /// requests; which host it is begun for, by the name in its ClientHello.
+    pub fn speak_tls(&mut self, host: Rc<TlsHost>) {
+        self.tls = Some(host);
     }
 }
 
@@ -171,6 +188,9 @@ pub enum Outcome {
     /// Go back to `Phase` with changed request data, at most
     /// [`crate::limits::RESTARTS_MAX`] times an exchange; then the answer is 500.
     Again(Phase),
+    /// The URL is another one: go back to the first phase. Does not count among the restarts of
+    /// [`Outcome::Again`]; the hook has a limit of its own.
+    Rewritten,
     /// The request body is needed first: receive it into memory, as much as
     /// `server.max-request-size` allows, then call the same hook again. In any phase before the answer.
     /// Said by a [`Pending`], it begins the hook anew; one that wants to go on where it is calls

@@ -1,24 +1,26 @@
 //! A worker: one thread, one runtime, and everything its connections share.
 
 use std::any::Any;
-use std::cell::{Cell, RefCell, RefMut};
+use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use petrel_proto::hpack::PreparedLines;
 use tokio::sync::Notify;
 
 use crate::blocking::{self, FileDeadline};
 use crate::clock::Clock;
 use crate::deadlines::Deadlines;
-use crate::exchange::{Exchange, Scheme};
+use crate::exchange::{Exchange, ListenerFacts, Scheme};
 use crate::file_cache::FileCache;
 use crate::limits;
 use crate::log::LogRegistry;
 use crate::network_backend::{FileReader, Readers};
 use crate::settings::{CoreSettings, ProcessSettings, Settings, SettingsTable};
 use crate::shared::Shared;
+use crate::tls::TlsBuffers;
 
 /// What all connections of one core share. Lives on its thread; never locked, never waited for.
 pub struct Worker {
@@ -31,6 +33,17 @@ pub struct Worker {
     logs: Arc<LogRegistry>,
     pub(crate) deadlines: Rc<Deadlines>,
     pub(crate) receive_buffer: RefCell<Box<[u8]>>,
+    /// What has come of HTTP/2, while the streams look at it: a stream that ends reads what its backend has sent
+    /// meanwhile, which is what [`Worker::receive_buffer`] is for. Made for the first connection of HTTP/2.
+    http2_buffer: Cell<Option<Box<[u8]>>>,
+    /// Made for the first connection that speaks TLS.
+    tls_buffers: OnceCell<Rc<RefCell<TlsBuffers>>>,
+    /// Connections whose TLS handshake is not done.
+    pub(crate) handshakes: Cell<usize>,
+    /// What connections put together to send, if the one before has sent all of its own; else they make another one.
+    pub(crate) send_buffer: Cell<Vec<u8>>,
+    /// Lines of heads that HTTP/2 has encoded before, lent to the connection that is at work.
+    pub(crate) prepared_lines: Cell<PreparedLines>,
     /// Exchanges waiting for a request. Boxed: a connection holds a pointer, and none when idle.
     #[expect(clippy::vec_box, reason = "the box itself is what is pooled")]
     exchanges: RefCell<Vec<Box<Exchange>>>,
@@ -140,6 +153,11 @@ impl Worker {
             logs,
             deadlines: Rc::default(),
             receive_buffer: RefCell::new(vec![0; limits::RECEIVE_BUFFER_BYTES].into()),
+            http2_buffer: Cell::default(),
+            tls_buffers: OnceCell::new(),
+            handshakes: Cell::new(0),
+            send_buffer: Cell::default(),
+            prepared_lines: Cell::default(),
             exchanges: RefCell::default(),
             spares: RefCell::default(),
             draining: Cell::new(None),
@@ -222,10 +240,33 @@ impl Worker {
         })
     }
 
-    /// The buffer every read of this worker goes through, from clients and backends alike. To be
-    /// given back before anything else is polled.
+    /// The buffer that reads of this worker go through, from clients and backends alike; those of HTTP/2 have one of their
+    /// own. To be given back before anything else is polled, and before an exchange ends.
     pub fn receive_buffer(&self) -> RefMut<'_, Box<[u8]>> {
         self.receive_buffer.borrow_mut()
+    }
+
+    /// The buffer that a connection of HTTP/2 reads into. The connection gives it back when it has looked at all of it.
+    pub(crate) fn take_http2_buffer(&self) -> Box<[u8]> {
+        let buffer = self.http2_buffer.take();
+        buffer.unwrap_or_else(|| vec![0; limits::RECEIVE_BUFFER_BYTES].into())
+    }
+
+    pub(crate) fn give_http2_buffer(&self, buffer: Box<[u8]>) {
+        self.http2_buffer.set(Some(buffer));
+    }
+
+    /// Whether clients speak TLS to a listener, as far as conditions on addresses of clients do not say otherwise.
+    pub(crate) fn speaks_tls(&self, listener: &ListenerFacts) -> bool {
+        let scope = self
+            .settings
+            .connection_scope(&listener.address, None, Scheme::Http);
+        scope.speaks_tls
+    }
+
+    /// What its TLS sessions use one after the other.
+    pub(crate) fn tls_buffers(&self) -> Rc<RefCell<TlsBuffers>> {
+        Rc::clone(self.tls_buffers.get_or_init(Rc::default))
     }
 
     /// The logs.

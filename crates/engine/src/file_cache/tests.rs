@@ -473,9 +473,13 @@ fn misses_of_one_path_share_a_job() {
     let path = tree.0.join("a");
     let path = path.as_os_str().as_bytes();
     let begin = || cache.begin_job(path, Symlinks::Follow, READS, || None);
-    let (first, second) = (begin(), begin());
-    let found = (wait(&cache, first), wait(&cache, second));
-    assert!(Rc::ptr_eq(&found.0[0].entry, &found.1[0].entry));
+    // A job that a thread has begun by then is not shared any more.
+    let are_shared = |_| {
+        let (first, second) = (begin(), begin());
+        let found = (wait(&cache, first), wait(&cache, second));
+        Rc::ptr_eq(&found.0[0].entry, &found.1[0].entry)
+    };
+    assert!((0..1000).any(are_shared));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use petrel_sys::read_queue::Buffer;
 use super::write::{self, taken};
 use super::{SendResult, linux_sendfile};
 use crate::file_accounts::MemoryShare;
-use crate::transport::Transport;
+use crate::transport::ClientSocket;
 
 /// A stretch of a file in memory.
 pub(crate) struct Chunk {
@@ -99,15 +99,15 @@ impl Part<'_> {
     /// Sends it behind `prefix`.
     pub(super) fn send(
         self,
-        transport: &mut Transport,
+        socket: &mut ClientSocket,
         prefix: &[u8],
         context: &mut Context<'_>,
     ) -> io::Result<SendResult> {
         match self.in_file {
-            None => write::send(transport, prefix, &self.bytes, context),
-            Some(_) if !prefix.is_empty() => taken(transport.poll_write_ahead(context, prefix)),
+            None => write::send(socket, prefix, &self.bytes, context),
+            Some(_) if !prefix.is_empty() => taken(socket.poll_write_ahead(context, prefix)),
             Some((file, offset)) => {
-                linux_sendfile::send_range(transport, file, offset, self.bytes.len(), context)
+                linux_sendfile::send_range(socket, file, offset, self.bytes.len(), context)
             }
         }
     }

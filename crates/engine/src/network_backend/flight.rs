@@ -13,7 +13,7 @@ use super::{NetworkBackend, SendResult, Stretch, gthread_sendfile, send_at_hand,
 use crate::file_cache::FileEntry;
 use crate::file_cache::read::read_at_once;
 use crate::limits;
-use crate::transport::Transport;
+use crate::transport::ClientSocket;
 
 /// The state of a connection that sends from files. Made when it is first needed.
 pub(crate) struct Flight {
@@ -40,23 +40,23 @@ impl Flight {
     pub(crate) fn send<'s>(
         &mut self,
         backend: NetworkBackend,
-        transport: &mut Transport,
+        socket: &mut ClientSocket,
         stretch: &Stretch<'_>,
         scratch: impl FnOnce() -> RefMut<'s, Box<[u8]>>,
         now_s: u32,
         context: &mut Context<'_>,
     ) -> io::Result<SendResult> {
         if backend.waits() {
-            return send_at_hand(backend, transport, stretch, context);
+            return send_at_hand(backend, socket, stretch, context);
         }
         if backend == NetworkBackend::GthreadSendfile {
             let (call, reader) = (&mut self.call, &mut self.reader);
-            return gthread_sendfile::send(call, reader, transport, stretch, context);
+            return gthread_sendfile::send(call, reader, socket, stretch, context);
         }
         let bytes_max = stretch.file_bytes_max();
         if bytes_max == 0 {
             // A limit of bandwidth has room for a part of the head alone.
-            return write::send(transport, stretch.prefix, &[], context);
+            return write::send(socket, stretch.prefix, &[], context);
         }
         let look = || match backend {
             NetworkBackend::Auto => look(stretch, &mut scratch(), now_s),
@@ -66,10 +66,10 @@ impl Flight {
         match self.reader.poll_next(file, range, bytes_max, look, context) {
             Poll::Pending => Ok(SendResult::WaitsForDisk),
             Poll::Ready(Ok(Next::There(end))) if end > range.start => {
-                send_at_hand(backend, transport, &stretch.up_to(end), context)
+                send_at_hand(backend, socket, &stretch.up_to(end), context)
             }
             Poll::Ready(Ok(Next::Chunk(part))) if !part.bytes.is_empty() => {
-                part.send(transport, stretch.prefix, context)
+                part.send(socket, stretch.prefix, context)
             }
             Poll::Ready(Ok(_)) => Ok(SendResult::Truncated),
             Poll::Ready(Err(error)) => Err(error),

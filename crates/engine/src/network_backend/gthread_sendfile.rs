@@ -14,7 +14,7 @@ use super::write::taken;
 use super::{NetworkBackend, SendResult, Stretch};
 use crate::blocking::{self, Class, RunningJob};
 use crate::file_cache::FileEntry;
-use crate::transport::{FileSender, Transport};
+use crate::transport::{ClientSocket, FileSender};
 
 /// A call that a thread makes.
 pub(super) struct Call {
@@ -29,20 +29,18 @@ pub(super) struct Call {
 pub(super) fn send(
     call: &mut Option<Call>,
     reader: &mut FileReader,
-    transport: &mut Transport,
+    socket: &mut ClientSocket,
     stretch: &Stretch<'_>,
     context: &mut Context<'_>,
 ) -> io::Result<SendResult> {
     if !stretch.prefix.is_empty() {
-        return taken(transport.poll_write_ahead(context, stretch.prefix));
+        return taken(socket.poll_write_ahead(context, stretch.prefix));
     }
     loop {
         let current = match call {
             Some(current) if current.is_for(stretch) => current,
-            _ => match transport.poll_write_ready(context) {
-                Poll::Ready(Ok(())) => {
-                    call.insert(Call::begin(transport, stretch, reader.client())?)
-                }
+            _ => match socket.poll_write_ready(context) {
+                Poll::Ready(Ok(())) => call.insert(Call::begin(socket, stretch, reader.client())?),
                 Poll::Ready(Err(error)) => return Err(error),
                 Poll::Pending => return Ok(SendResult::WaitsForClient),
             },
@@ -65,7 +63,7 @@ pub(super) fn send(
                 return Ok(SendResult::Bytes(count));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                transport.clear_write_ready();
+                socket.clear_write_ready();
             }
             Err(error) => return Err(error),
         }
@@ -73,8 +71,8 @@ pub(super) fn send(
 }
 
 impl Call {
-    fn begin(transport: &Transport, stretch: &Stretch<'_>, client: u64) -> io::Result<Call> {
-        let sender = Arc::new(transport.file_sender()?);
+    fn begin(socket: &ClientSocket, stretch: &Stretch<'_>, client: u64) -> io::Result<Call> {
+        let sender = Arc::new(socket.file_sender()?);
         let shared = Arc::clone(&sender);
         let descriptor = stretch
             .file

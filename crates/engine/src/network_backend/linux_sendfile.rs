@@ -9,33 +9,33 @@ use std::task::Context;
 
 use super::write::taken;
 use super::{SendResult, Stretch};
-use crate::transport::Transport;
+use crate::transport::ClientSocket;
 
 /// Sends the prefix held back, then the file.
 pub(super) fn sendfile(
-    transport: &mut Transport,
+    socket: &mut ClientSocket,
     stretch: &Stretch<'_>,
     context: &mut Context<'_>,
 ) -> io::Result<SendResult> {
     if !stretch.prefix.is_empty() {
-        return taken(transport.poll_write_ahead(context, stretch.prefix));
+        return taken(socket.poll_write_ahead(context, stretch.prefix));
     }
     let Some(descriptor) = stretch.file.descriptor() else {
         return Err(io::ErrorKind::NotFound.into());
     };
     let (offset, count) = (stretch.range.start, stretch.file_bytes_max());
-    send_range(transport, descriptor, offset, count, context)
+    send_range(socket, descriptor, offset, count, context)
 }
 
 /// Sends `count` bytes of a file.
 pub(super) fn send_range(
-    transport: &mut Transport,
+    socket: &mut ClientSocket,
     file: BorrowedFd<'_>,
     offset: u64,
     count: usize,
     context: &mut Context<'_>,
 ) -> io::Result<SendResult> {
-    match taken(transport.poll_send_file(context, file, offset, count))? {
+    match taken(socket.poll_send_file(context, file, offset, count))? {
         SendResult::Bytes(0) if count > 0 => Ok(SendResult::Truncated),
         other => Ok(other),
     }

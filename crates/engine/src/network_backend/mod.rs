@@ -50,7 +50,7 @@ pub use crate::file_accounts::NetworkBackend;
 use crate::file_accounts::{ChunkMemory, FileAccounts, OwnCounts};
 use crate::file_cache::{Contents, FileEntry, LastLoss};
 use crate::log::LogRegistry;
-use crate::transport::Transport;
+use crate::transport::ClientSocket;
 
 /// What became of an attempt to send.
 pub(crate) enum SendResult {
@@ -130,14 +130,14 @@ pub(crate) fn at_hand<'a>(
 /// Those of the file or the socket.
 pub(crate) fn send_at_hand(
     backend: NetworkBackend,
-    transport: &mut Transport,
+    socket: &mut ClientSocket,
     stretch: &Stretch<'_>,
     context: &mut Context<'_>,
 ) -> io::Result<SendResult> {
     let sent = match backend {
-        NetworkBackend::Write => write::write(transport, stretch, context),
-        NetworkBackend::Writev => write::writev(transport, stretch, context),
-        _ => linux_sendfile::sendfile(transport, stretch, context),
+        NetworkBackend::Write => write::write(socket, stretch, context),
+        NetworkBackend::Writev => write::writev(socket, stretch, context),
+        _ => linux_sendfile::sendfile(socket, stretch, context),
     }?;
     if let SendResult::Bytes(count) = sent
         && count > stretch.prefix.len()

@@ -4,23 +4,23 @@ use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
 use super::{SendResult, Stretch};
-use crate::transport::Transport;
+use crate::transport::ClientSocket;
 
 /// Sends the prefix by itself and the file behind it.
 pub(super) fn write(
-    transport: &mut Transport,
+    socket: &mut ClientSocket,
     stretch: &Stretch<'_>,
     context: &mut Context<'_>,
 ) -> io::Result<SendResult> {
     if !stretch.prefix.is_empty() {
-        return taken(transport.poll_write(context, stretch.prefix));
+        return taken(socket.poll_write(context, stretch.prefix));
     }
-    writev(transport, stretch, context)
+    writev(socket, stretch, context)
 }
 
 /// Sends the prefix together with the beginning of the file.
 pub(super) fn writev(
-    transport: &mut Transport,
+    socket: &mut ClientSocket,
     stretch: &Stretch<'_>,
     context: &mut Context<'_>,
 ) -> io::Result<SendResult> {
@@ -32,21 +32,19 @@ pub(super) fn writev(
     if count == 0 && wanted > 0 {
         return Ok(SendResult::Truncated);
     }
-    send(transport, stretch.prefix, &buffer[..count], context)
+    send(socket, stretch.prefix, &buffer[..count], context)
 }
 
 /// Sends two stretches of memory by one call.
 pub(super) fn send(
-    transport: &mut Transport,
+    socket: &mut ClientSocket,
     prefix: &[u8],
     bytes: &[u8],
     context: &mut Context<'_>,
 ) -> io::Result<SendResult> {
     taken(match prefix.is_empty() {
-        true => transport.poll_write(context, bytes),
-        false => {
-            transport.poll_write_vectored(context, &[IoSlice::new(prefix), IoSlice::new(bytes)])
-        }
+        true => socket.poll_write(context, bytes),
+        false => socket.poll_write_vectored(context, &[IoSlice::new(prefix), IoSlice::new(bytes)]),
     })
 }
 

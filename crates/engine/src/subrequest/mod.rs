@@ -9,8 +9,8 @@
 //! What a connection adds is missing: no Date, no framing, no time-outs but those of the hooks that answer,
 //! no bandwidth limit. It is no request of a client, so neither counters nor the access log
 //! (the phase [`Log`](crate::module::Phase::Log)) know of it. Its time is that of the stage in which its
-//! owner waits; its own ledger counts from its beginning. It never becomes a tunnel, and interim
-//! responses (1xx) are dropped.
+//! owner waits; its own ledger counts from its beginning. It never becomes a tunnel; interim
+//! responses (1xx) and trailers are dropped.
 //!
 //! Callers: scripts, caches that fetch pages, pages made of parts.
 

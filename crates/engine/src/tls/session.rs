@@ -10,6 +10,7 @@
 //! that the socket has not taken.
 
 use std::fmt;
+use std::io::IoSlice;
 use std::mem;
 use std::sync::Arc;
 
@@ -146,6 +147,13 @@ impl Default for TlsBuffers {
             filled: 0,
             joined: Vec::with_capacity(limits::TLS_RECORD_BYTES_MAX),
         }
+    }
+}
+
+impl TlsBuffers {
+    /// The `count` bytes that were read last into [`TlsSession::read_room`], if they were not used.
+    pub fn received(&self, count: usize) -> &[u8] {
+        self.incoming.get(..count).unwrap_or_default()
     }
 }
 
@@ -309,8 +317,9 @@ impl TlsSession {
 
 /// To the client.
 impl TlsSession {
-    /// Encrypts as much of `head` and of `body` behind it as one write should take, a record after the other, behind
-    /// what is outgoing. Nothing, if what is outgoing has to be written first, or the handshake is not done.
+    /// Encrypts as much of `slices`, one behind the other, as one write should take, a record after the other, behind what
+    /// is outgoing. Nothing, if what is outgoing has to be written first, or the handshake is not done. The last slice
+    /// is best the largest: of the others more is copied.
     ///
     /// No more than about `budget` bytes are outgoing then, which is what the session keeps if the socket takes none of
     /// them. An owner whose last write was taken in part, or whose client has not yet read an answer, gives 16 KiB;
@@ -320,8 +329,7 @@ impl TlsSession {
     /// Final, as for [`receive`](Self::receive).
     pub fn encrypt<'a>(
         &'a mut self,
-        head: &[u8],
-        body: &[u8],
+        slices: &[IoSlice<'_>],
         budget: usize,
         now_s: u32,
         buffers: &'a mut TlsBuffers,
@@ -333,7 +341,7 @@ impl TlsSession {
         let is_all_written = session.unsent.is_empty();
         if session.is_established() && !session.has_said_end && session.move_unsent(buffers) {
             session.sizes.begin(is_all_written, now_s);
-            match session.encrypt_records(head, body, budget, buffers) {
+            match session.encrypt_records(slices, budget, buffers) {
                 Ok(taken) => outgoing.taken = taken,
                 Err(error) => {
                     session.fail(&error);
@@ -356,21 +364,23 @@ impl TlsSession {
 
     fn encrypt_records(
         &mut self,
-        head: &[u8],
-        body: &[u8],
+        slices: &[IoSlice<'_>],
         budget: usize,
         buffers: &mut TlsBuffers,
     ) -> Result<usize, TlsError> {
         let budget = budget.max(limits::TLS_SMALL_RECORD_BYTES + RECORD_OVERHEAD_MAX);
         let budget = budget.min(buffers.outgoing.len());
+        let all: usize = slices.iter().map(|slice| slice.len()).sum();
+        let in_front = all - slices.last().map_or(0, |slice| slice.len());
+        let mut rest = SlicesLeft { slices, used: 0 };
         let mut taken = 0;
-        let all = head.len() + body.len();
         while taken < all {
             let mut wanted = self.sizes.next(all - taken);
-            if wanted == limits::TLS_RECORD_BYTES_MAX && taken < head.len() {
-                // The odd bytes go first, with the head: the fewer of the body have to be put together with it.
+            if wanted == limits::TLS_RECORD_BYTES_MAX && taken < in_front {
+                // The odd bytes go first, with what is in front: the fewer of the last slice have to be put together
+                // with it.
                 let odd = (all - taken) % wanted;
-                if odd >= head.len() - taken {
+                if odd >= in_front - taken {
                     wanted = odd;
                 }
             }
@@ -386,17 +396,7 @@ impl TlsSession {
             if bytes < wanted && (*filled > 0 || bytes == 0) {
                 break;
             }
-            let piece = match taken < head.len() {
-                true if taken + bytes <= head.len() => &head[taken..taken + bytes],
-                true => {
-                    joined.clear();
-                    joined.extend_from_slice(&head[taken..]);
-                    joined.extend_from_slice(&body[..taken + bytes - head.len()]);
-                    &joined[..]
-                }
-                false => &body[taken - head.len()..][..bytes],
-            };
-            let Some(length) = self.encrypt_record(piece, room)? else {
+            let Some(length) = self.encrypt_record(rest.take(bytes, joined), room)? else {
                 break;
             };
             buffers.filled += length;
@@ -521,6 +521,29 @@ impl TlsSession {
         matches!(&self.stage, Stage::Open(connection) if !connection.is_handshaking())
     }
 
+    /// Whether anything has come of the client's ClientHello.
+    pub fn has_begun(&self) -> bool {
+        match &self.stage {
+            Stage::Hello(decoder) => decoder.has_begun(),
+            Stage::Open(_) | Stage::Over(_) => true,
+        }
+    }
+
+    /// Whether the client has said that it sends nothing more.
+    pub fn is_ended(&self) -> bool {
+        self.is_ended
+    }
+
+    /// Whether records wait to be written.
+    pub fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Bytes of records that wait to be written.
+    pub fn unsent_bytes(&self) -> usize {
+        self.unsent.len() - self.unsent_from
+    }
+
     /// What client and server have agreed on, when the handshake is done.
     pub fn facts(&self) -> Option<TlsFacts<'_>> {
         let Stage::Open(connection) = &self.stage else {
@@ -587,6 +610,42 @@ fn clear_alert(error: &TlsError) -> Option<u8> {
         _ => AlertDescription::InternalError,
     };
     Some(u8::from(alert))
+}
+
+/// What is left of slices that stand for one stretch of bytes.
+struct SlicesLeft<'s> {
+    slices: &'s [IoSlice<'s>],
+    /// Bytes of the first that are taken.
+    used: usize,
+}
+
+impl<'s> SlicesLeft<'s> {
+    /// Takes `bytes`, which must be there, from the front: as they are if they are in one slice, or else put together in
+    /// `joined`.
+    fn take<'t>(&mut self, bytes: usize, joined: &'t mut Vec<u8>) -> &'t [u8]
+    where
+        's: 't,
+    {
+        joined.clear();
+        let mut left = bytes;
+        while let [first, behind @ ..] = self.slices {
+            let first: &'s [u8] = first.get(self.used..).unwrap_or_default();
+            if left <= first.len() && joined.is_empty() {
+                self.used += left;
+                return &first[..left];
+            }
+            let count = left.min(first.len());
+            joined.extend_from_slice(&first[..count]);
+            self.used += count;
+            left -= count;
+            if left == 0 {
+                break;
+            }
+            self.slices = behind;
+            self.used = 0;
+        }
+        joined
+    }
 }
 
 /// Where the results of [`drive`] go.

@@ -1,6 +1,6 @@
 //! A session and a client of rustls in one process, and `openssl s_client`.
 
-use std::io::{Read, Write};
+use std::io::{IoSlice, Read, Write};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
@@ -201,7 +201,12 @@ impl Server {
         while !head.is_empty() || !body.is_empty() {
             let (session, buffers) = (&mut self.session, &mut self.buffers);
             let outgoing = session
-                .encrypt(head, body, usize::MAX, NOW_S, buffers)
+                .encrypt(
+                    &[IoSlice::new(head), IoSlice::new(body)],
+                    usize::MAX,
+                    NOW_S,
+                    buffers,
+                )
                 .unwrap();
             let taken = outgoing.taken();
             let count = outgoing.bytes().len().min(self.takes);
@@ -615,7 +620,7 @@ fn what_a_socket_does_not_take_is_kept() {
         session, buffers, ..
     } = &mut pair.server;
     let first = session
-        .encrypt(b"first ", b"", usize::MAX, NOW_S, buffers)
+        .encrypt(&[IoSlice::new(b"first ")], usize::MAX, NOW_S, buffers)
         .unwrap();
     assert_eq!(first.taken(), 6);
     let bytes = first.bytes().to_vec();
@@ -626,7 +631,7 @@ fn what_a_socket_does_not_take_is_kept() {
     assert_eq!(session.outgoing(buffers).bytes(), bytes);
     session.outgoing(buffers).wrote(3);
     let both = session
-        .encrypt(b"second", b"", usize::MAX, NOW_S, buffers)
+        .encrypt(&[IoSlice::new(b"second")], usize::MAX, NOW_S, buffers)
         .unwrap();
     assert!(both.taken() == 6 && both.bytes().starts_with(&bytes[3..]));
     let rest = both.bytes().to_vec();
@@ -687,7 +692,7 @@ fn both_sides_say_that_they_end() {
         assert!(state.peer_has_closed());
         let (session, buffers) = (&mut pair.server.session, &mut pair.server.buffers);
         let outgoing = session
-            .encrypt(b"more", b"", usize::MAX, NOW_S, buffers)
+            .encrypt(&[IoSlice::new(b"more")], usize::MAX, NOW_S, buffers)
             .unwrap();
         assert!(outgoing.taken() == 0 && outgoing.bytes().is_empty());
     }
@@ -780,7 +785,9 @@ fn a_budget_bounds_what_is_outgoing() {
         let mut all = Vec::new();
         while !rest.is_empty() {
             let (session, buffers) = (&mut pair.server.session, &mut pair.server.buffers);
-            let outgoing = session.encrypt(b"", rest, budget, NOW_S, buffers).unwrap();
+            let outgoing = session
+                .encrypt(&[IoSlice::new(rest)], budget, NOW_S, buffers)
+                .unwrap();
             let count = outgoing.bytes().len().min(1000);
             assert!(outgoing.bytes().len() <= budget.max(1500));
             all.extend_from_slice(&outgoing.bytes()[..count]);
@@ -804,7 +811,9 @@ fn records_stay_large_for_a_client_that_reads_slowly() {
     let mut sizes = Vec::new();
     for index in 0..10 {
         let budget = 16 * 1024;
-        let outgoing = session.encrypt(b"", &body, budget, now_s, buffers).unwrap();
+        let outgoing = session
+            .encrypt(&[IoSlice::new(&body)], budget, now_s, buffers)
+            .unwrap();
         sizes.extend(records(&outgoing.bytes()[rest..]));
         let all = outgoing.bytes().len();
         // All of it, or all but a few bytes, in turns.
@@ -816,7 +825,7 @@ fn records_stay_large_for_a_client_that_reads_slowly() {
     assert!(sizes.len() >= 5);
     assert!(sizes.iter().all(|&size| size > 16_000), "{sizes:?}");
     now_s += limits::TLS_PAUSE_S;
-    let outgoing = session.encrypt(b"", &body, usize::MAX, now_s, buffers);
+    let outgoing = session.encrypt(&[IoSlice::new(&body)], usize::MAX, now_s, buffers);
     let first = records(outgoing.unwrap().bytes())[0];
     assert!(first < limits::TLS_SMALL_RECORD_BYTES + 40);
 }
@@ -826,7 +835,7 @@ fn a_session_does_not_show_the_records_of_another() {
     let mut pair = Pair::of(BOTH);
     pair.drive().unwrap();
     let (session, buffers) = (&mut pair.server.session, &mut pair.server.buffers);
-    let outgoing = session.encrypt(b"one", b"", usize::MAX, NOW_S, buffers);
+    let outgoing = session.encrypt(&[IoSlice::new(b"one")], usize::MAX, NOW_S, buffers);
     std::mem::forget(outgoing.unwrap());
     let mut other = TlsSession::default();
     assert!(other.outgoing(buffers).bytes().is_empty());

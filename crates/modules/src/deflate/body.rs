@@ -21,10 +21,12 @@ use petrel_engine::body::{Body, BodySource, Piece, RequestBody};
 use petrel_engine::ledger::Stage;
 use petrel_engine::network_backend::FileReader;
 use petrel_engine::proto::accept::Coding;
+use petrel_engine::proto::header_block::HeaderBlock;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use super::encoder::Encoder;
+use super::fields;
 use super::options::DeflateOptions;
 
 /// The compressed form of a body.
@@ -276,6 +278,12 @@ impl BodySource for CompressedBody {
 
     fn remaining(&self) -> Option<u64> {
         None
+    }
+
+    fn take_trailers(&mut self) -> HeaderBlock {
+        let mut trailers = self.source.take_trailers();
+        fields::remove_untrue(&mut trailers);
+        trailers
     }
 
     fn work(&mut self, request_body: &mut RequestBody, context: &mut Context<'_>) {

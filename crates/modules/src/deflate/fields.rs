@@ -3,6 +3,7 @@
 use petrel_engine::Exchange;
 use petrel_engine::proto::accept::Coding;
 use petrel_engine::proto::etag;
+use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::response::Response;
 
@@ -39,6 +40,13 @@ pub(super) fn set_coding(response: &mut Response, coding: Coding) {
     }
     set_etag(response, coding);
     response.append("Content-Encoding", coding.name().as_bytes());
+}
+
+/// Takes back what trailers say of the content without the coding.
+pub(super) fn remove_untrue(trailers: &mut HeaderBlock) {
+    for name in UNTRUE {
+        trailers.remove(name);
+    }
 }
 
 /// Gives the coding an entity tag of its own.

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use petrel_engine::log::LogHandle;
 use petrel_engine::proto::http1::{ResponseDecoder, ResponseEvent, ResponseLimits};
+use petrel_engine::tls::TlsServer;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 use tokio::time;
@@ -24,7 +25,7 @@ use super::balance::stable_hash;
 use super::health::Health;
 use super::limits::CHECK_REPLY_BYTES_MAX;
 use super::options::{BackendHost, HealthCheck, HostAddress, Protocol};
-use super::stream::{BackendStream, SocketAddress, is_own_shortage};
+use super::stream::{BackendStream, HandshakeFailure, SocketAddress, is_own_shortage};
 
 /// What is told whether it works: what all workers know of one backend.
 pub(crate) trait Checked: Send + Sync {
@@ -38,6 +39,8 @@ pub(crate) struct CheckTarget {
     pub(crate) backend: Weak<dyn Checked>,
     /// Where it listens.
     pub(crate) address: SocketAddress,
+    /// TLS below what it speaks.
+    pub(crate) tls: Option<TlsServer>,
     /// What it speaks.
     pub(crate) protocol: Protocol,
     /// What to ask for, and how often.
@@ -90,6 +93,7 @@ impl CheckTarget {
     pub(crate) fn of(
         host: &BackendHost,
         address: SocketAddress,
+        tls: Option<TlsServer>,
         backend: Weak<dyn Checked>,
         log: LogHandle,
     ) -> Option<CheckTarget> {
@@ -98,15 +102,24 @@ impl CheckTarget {
             address,
             protocol: host.protocol,
             check: host.health_check.clone()?,
-            host: host_field(&host.address).into_bytes(),
+            host: host_field(&host.address, tls.is_some()).into_bytes(),
+            tls,
             proxy_protocol: host.proxy_protocol,
             log,
         })
     }
+
+    /// What goes in front of a request. With TLS it has gone in front of the handshake.
+    fn first_bytes(&self) -> &'static [u8] {
+        match self.tls {
+            Some(_) => b"",
+            None => proxy_prefix(self.proxy_protocol),
+        }
+    }
 }
 
 /// What a client would send as Host.
-fn host_field(address: &HostAddress) -> String {
+fn host_field(address: &HostAddress, is_tls: bool) -> String {
     match address {
         HostAddress::Unix(_) => "localhost".to_owned(),
         HostAddress::Tcp(name, port) => {
@@ -117,7 +130,8 @@ fn host_field(address: &HostAddress) -> String {
                 name
             };
             match port {
-                80 => name.to_owned(),
+                80 if !is_tls => name.to_owned(),
+                443 if is_tls => name.to_owned(),
                 _ => format!("{name}:{port}"),
             }
         }
@@ -212,11 +226,16 @@ impl<S: Into<String>> From<S> for CheckFailure {
 
 /// One check.
 async fn ask(target: &CheckTarget) -> Result<(), CheckFailure> {
-    let stream = match target.address.connect().await {
+    let prefix = proxy_prefix(target.proxy_protocol);
+    let tls = target.tls.as_ref();
+    let stream = match target.address.connect_to(tls, prefix.to_vec()).await {
         Ok(stream) => stream,
         // Its queue is full: it has much to do, and may not lose what it does for that.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
         Err(error) if is_own_shortage(&error) => return Err(CheckFailure::OwnShortage(error)),
+        Err(error) if HandshakeFailure::is(&error) => {
+            return Err(format!("the TLS handshake failed: {error}").into());
+        }
         Err(error) => return Err(error.to_string().into()),
     };
     match target.protocol {
@@ -228,7 +247,7 @@ async fn ask(target: &CheckTarget) -> Result<(), CheckFailure> {
 }
 
 async fn ask_http(mut stream: BackendStream, target: &CheckTarget) -> Result<(), String> {
-    let mut request = proxy_prefix(target.proxy_protocol).to_vec();
+    let mut request = target.first_bytes().to_vec();
     request.extend_from_slice(b"GET ");
     request.extend_from_slice(&target.check.path);
     request.extend_from_slice(b" HTTP/1.1\r\nHost: ");
@@ -261,7 +280,7 @@ async fn ask_http(mut stream: BackendStream, target: &CheckTarget) -> Result<(),
 
 /// CPing and CPong: AJP13's own check, one message there and one back.
 async fn ask_ajp13(mut stream: BackendStream, target: &CheckTarget) -> Result<(), String> {
-    let mut request = proxy_prefix(target.proxy_protocol).to_vec();
+    let mut request = target.first_bytes().to_vec();
     request.extend_from_slice(&AJP13_PING);
     send(&mut stream, &request).await?;
     let mut replies = ReceivedBytes::default();

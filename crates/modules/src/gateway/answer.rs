@@ -86,7 +86,9 @@ pub(super) fn accept(
         Offload::Refused => return ReplyVerdict::Refuse,
     }
     if exchange.request.head.method() == Method::Head {
-        exchange.response.announced_length = announced_length(head);
+        let length = announced_length(head);
+        exchange.response.announced_length = length;
+        exchange.response.is_length_unknown = length.is_none();
     }
     match exchange.settings.core.stream_response_body > 0 || wants_streaming(head) {
         true => ReplyVerdict::Stream,
@@ -108,11 +110,15 @@ fn copy(exchange: &mut Exchange, gateway: &Gateway, host: &BackendHost, head: &R
     // It is the application's answer, error or not, with or without a body.
     exchange.response.is_final = true;
     let is_tunnel = head.status() == Status::SWITCHING_PROTOCOLS;
+    let takes_trailers = exchange.request.head.takes_trailers();
     let extras = &gateway.extras;
     let maps = extras.rewriting.maps_replies() || extras.header_map.maps_replies();
     for (name, value) in head.fields() {
-        let is_upgrade = is_tunnel && name.eq_ignore_ascii_case("upgrade");
-        if (is_of_connection(name) && !is_upgrade) || offload::is_withheld(name, host) {
+        let is_wanted = || {
+            (is_tunnel && name.eq_ignore_ascii_case("upgrade"))
+                || (takes_trailers && name.eq_ignore_ascii_case("trailer"))
+        };
+        if (is_of_connection(name) && !is_wanted()) || offload::is_withheld(name, host) {
             continue;
         }
         let mapped = maps

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use petrel_engine::log::LogHandle;
 use petrel_engine::shared::lock;
+use petrel_engine::tls::TlsServer;
 
 use super::active_check::{CheckTarget, Checked, Checker};
 use super::balance::{Candidate, stable_hash};
@@ -20,7 +21,8 @@ use super::limits;
 use super::options::{BackendHost, Protocol};
 use super::pool::{Grant, Queue, QueueTicket, Signal};
 use super::protocol;
-use super::stream::{BackendStream, SocketAddress};
+use super::stream::{BackendStream, Connecting, SocketAddress};
+use super::trust::LoadedTrusts;
 use crate::kept_connections::KeptConnections;
 
 /// What all workers know of one backend.
@@ -49,19 +51,24 @@ pub struct SharedBackend {
     turn: AtomicUsize,
     signals: Mutex<Vec<Arc<Signal>>>,
     is_draining: Arc<AtomicBool>,
+    /// What connections to it are made with, if it speaks TLS.
+    pub(crate) tls: Option<TlsServer>,
 }
 
 /// The backends of a server process, by the id of their route, their label and their address.
 #[derive(Default)]
 pub(crate) struct SharedBackends {
     /// Those that some worker still uses: addresses of names come and go.
-    known: Mutex<HashMap<String, Weak<SharedBackend>>>,
+    known: Mutex<HashMap<BackendKey, Weak<SharedBackend>>>,
     workers: AtomicUsize,
     /// The thread that checks backends, once there is one to be checked.
     checker: Mutex<Option<Checker>>,
     /// The server process drains: no connection is kept.
     is_draining: Arc<AtomicBool>,
 }
+
+/// The id of a backend, and how it is spoken to by TLS.
+type BackendKey = (String, Option<String>);
 
 /// One backend as a worker sees it.
 pub struct Backend {
@@ -86,16 +93,19 @@ pub struct Backend {
 }
 
 impl SharedBackends {
-    /// The backend with that `id`, made when a worker asks first.
+    /// The backend with that `id` and the rules of TLS in `host`, made when a worker asks first.
     pub(crate) fn get(
         &self,
         id: &str,
         host: &BackendHost,
         address: &SocketAddress,
+        trusts: &LoadedTrusts,
         log: &LogHandle,
     ) -> Arc<SharedBackend> {
         let mut known = lock(&self.known);
-        if let Some(found) = known.get(id).and_then(Weak::upgrade) {
+        let tls = host.tls.as_ref().map(|tls| format!("{tls:?}"));
+        let key = (id.to_owned(), tls);
+        if let Some(found) = known.get(&key).and_then(Weak::upgrade) {
             return found;
         }
         known.retain(|_, backend| backend.strong_count() > 0);
@@ -116,15 +126,21 @@ impl SharedBackends {
             turn: AtomicUsize::new(0),
             signals: Mutex::default(),
             is_draining: Arc::clone(&self.is_draining),
+            tls: trusts.backend(host),
         });
-        known.insert(id.to_owned(), Arc::downgrade(&made));
+        known.insert(key, Arc::downgrade(&made));
         drop(known);
         if made.is_draining() {
             return made;
         }
         let checked = Arc::downgrade(&made) as Weak<dyn Checked>;
-        if let Some(target) = CheckTarget::of(host, address.clone(), checked, log.clone())
-            && let Err(error) = self.check(target)
+        if let Some(target) = CheckTarget::of(
+            host,
+            address.clone(),
+            made.tls.clone(),
+            checked,
+            log.clone(),
+        ) && let Err(error) = self.check(target)
         {
             log.error(format_args!(
                 "(backend-connect) no health checks for backend={}: {error}",
@@ -164,7 +180,7 @@ impl SharedBackends {
         let known = lock(&self.known);
         let mut all: Vec<_> = known
             .iter()
-            .filter_map(|(id, backend)| Some((id.clone(), backend.upgrade()?)))
+            .filter_map(|((id, _), backend)| Some((id.clone(), backend.upgrade()?)))
             .collect();
         all.sort_by(|one, other| one.0.cmp(&other.0));
         all
@@ -318,6 +334,12 @@ impl Backend {
         Box::new(connection)
     }
 
+    /// Begins to connect. `prefix` goes in front of TLS.
+    pub(super) fn connect(&self, prefix: &[u8]) -> Connecting {
+        let tls = self.shared.tls.as_ref();
+        self.address.connect_to(tls, prefix.to_vec())
+    }
+
     /// Takes a connection back after a reply that allows another request.
     pub fn release(&self, mut connection: Box<BackendConnection>, now_ms: u64, took_us: u64) {
         let usual_us = self.usual_us.get();
@@ -343,7 +365,7 @@ impl Backend {
     /// [`limits::KEPT_PROOF_MS`], or [`limits::KEPT_PROOFS`] in a row were open when a request wanted them. Asks the
     /// kernel, by one system call, because the end of the connection may have arrived after the worker last heard
     /// of its sockets.
-    pub(crate) fn may_close(&self, connection: &BackendConnection, now_ms: u64) -> bool {
+    pub(crate) fn may_close(&self, connection: &mut BackendConnection, now_ms: u64) -> bool {
         if connection.stream.is_stale_now() {
             self.kept_proofs.set(0);
             return true;

@@ -138,8 +138,13 @@ impl BackendConnection {
         (&mut *self.conversation, &mut self.outgoing)
     }
 
-    /// Bytes that are encoded and not sent.
+    /// Bytes that are encoded and not sent, or encrypted and not sent.
     pub fn unsent(&self) -> usize {
+        self.unwritten() + self.stream.unsent()
+    }
+
+    /// Bytes that the stream has not taken.
+    fn unwritten(&self) -> usize {
         self.outgoing.len() - self.outgoing_sent
     }
 
@@ -153,7 +158,7 @@ impl BackendConnection {
         context: &mut Context<'_>,
         sent: &mut u64,
     ) -> Poll<io::Result<()>> {
-        while self.unsent() > 0 {
+        while self.unwritten() > 0 {
             let bytes = self.outgoing.get(self.outgoing_sent..).unwrap_or_default();
             match std::task::ready!(self.stream.poll_write(context, bytes)) {
                 Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -164,6 +169,7 @@ impl BackendConnection {
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
+        std::task::ready!(self.stream.poll_flush(context))?;
         if self.outgoing.capacity() > 0 {
             self.outgoing_sent = 0;
             let mut outgoing = std::mem::take(&mut self.outgoing);
@@ -231,7 +237,7 @@ impl BackendConnection {
 
 impl Keepable for Box<BackendConnection> {
     #[inline]
-    fn is_stale(&self) -> bool {
+    fn is_stale(&mut self) -> bool {
         self.stream.is_stale()
     }
 

@@ -97,7 +97,31 @@ mod tests {
     use super::*;
     use crate::gateway::options::testing::gateway_of;
     use crate::gateway::stream::SocketAddress;
+    use crate::gateway::trust::LoadedTrusts;
     use petrel_engine::log::LogHandle;
+
+    #[test]
+    fn backends_at_one_address_with_other_rules_of_tls_are_others() {
+        let config = |tls: &str| {
+            let host = "\"host\" => \"127.0.0.1\", \"port\" => 9000";
+            format!("proxy.server = ( \"\" => (( {host}, {tls} )) )")
+        };
+        let options = [
+            "\"tls\" => \"disable\"",
+            "\"tls\" => \"enable\"",
+            "\"tls\" => \"enable\", \"tls-verify\" => \"disable\"",
+            "\"tls\" => \"enable\", \"tls-name\" => \"a\"",
+            "\"tls\" => \"enable\", \"tls-cert\" => \"/c\"",
+        ];
+        let shared = Shared::new(10, 10);
+        let made = options.map(|tls| backend(&shared, "mod_proxy", &config(tls)));
+        for (number, one) in made.iter().enumerate() {
+            assert!(made[..number].iter().all(|other| !Arc::ptr_eq(one, other)));
+            assert_eq!(one.tls.is_some(), number > 0);
+            let again = backend(&shared, "mod_proxy", &config(options[number]));
+            assert!(Arc::ptr_eq(one, &again));
+        }
+    }
 
     /// A backend as the gateway of `module` with this configuration makes it.
     fn backend(shared: &Shared, module: &str, config: &str) -> Arc<SharedBackend> {
@@ -107,7 +131,13 @@ mod tests {
         let address = SocketAddress::Ip(([127, 0, 0, 1], 9000).into());
         let id = format!("{} {} {address}", route.id, host.label);
         let backends = shared.belonging(SharedBackends::default);
-        backends.get(&id, host, &address, &LogHandle::default())
+        backends.get(
+            &id,
+            host,
+            &address,
+            &LoadedTrusts::default(),
+            &LogHandle::default(),
+        )
     }
 
     #[test]

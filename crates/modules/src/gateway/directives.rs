@@ -101,6 +101,8 @@ const PROXY_CORE_LISTED: ModuleSpec = module(
             "Addresses of the backends of this scope: \"host:port\", \"[v6]:port\", \"unix:/path\" or \"srv:_service._tcp.name\".";
         "proxy-core.protocol", String, Request, "unset", Works,
             "What the backends speak: http, fastcgi, scgi, uwsgi or ajp13.";
+        "proxy-core.tls", Map, Request, "()", Works,
+            "TLS to the backends: tls, tls-name, tls-ca-file, tls-cert, tls-key and tls-verify, as in proxy.server.";
         "proxy-core.balancer", String, Request, "round-robin", Works,
             "How a backend is chosen: sqf (shortest queue), carp (by URL), round-robin, static, or a name that fastcgi.balance takes.";
         "proxy-core.debug", Short, Request, "0", Works,

@@ -89,6 +89,7 @@ fn build_some(
     if name.is_some() || root.is_some() {
         script.name = name.as_deref().unwrap_or(script.name);
         script.root = root.as_deref().unwrap_or(script.root);
+        script.root_slash = exchange.physical.slash_behind(script.root);
         script.file = Joined::path(script.root, script.name);
     }
     script.info = info.as_deref().unwrap_or(script.info);
@@ -134,6 +135,7 @@ pub(crate) fn script_name_and_path_info(exchange: &Exchange) -> (&[u8], &[u8]) {
     let info = exchange.physical.path_info.as_slice();
     let split = path.len().checked_sub(info.len());
     match split.and_then(|split| path.split_at_checked(split)) {
+        _ if exchange.physical.info_is_whole => (path, info),
         // The file system may have seen it in lower case; the program sees what was asked for.
         Some((name, rest)) if rest.eq_ignore_ascii_case(info) => (name, rest),
         _ => (path, info),
@@ -147,8 +149,9 @@ fn url(exchange: &Exchange, host: &BackendHost, uri: &[u8], add: &mut impl FnMut
     let stripped = host.strip_request_uri.as_deref();
     let stripped = stripped.map_or(uri, |prefix| without_prefix(uri, prefix));
     add(b"REQUEST_URI", stripped);
-    if url.target() != uri {
-        add(b"REDIRECT_URI", url.target());
+    let target = exchange.request.target();
+    if target != uri {
+        add(b"REDIRECT_URI", target);
     }
     // PHP built with --enable-force-cgi-redirect refuses to work without it. Error handlers get the
     // status that they answer for from the exchange's environment.
@@ -162,6 +165,8 @@ struct Script<'e> {
     name: &'e [u8],
     info: &'e [u8],
     root: &'e [u8],
+    /// What DOCUMENT_ROOT has behind it.
+    root_slash: &'static [u8],
     file: Joined<'e>,
 }
 
@@ -183,6 +188,7 @@ impl<'e> Script<'e> {
             name,
             info,
             root,
+            root_slash: physical.slash_behind(root),
             file,
         }
     }
@@ -199,7 +205,10 @@ impl<'e> Script<'e> {
             }
         }
         add(b"SCRIPT_FILENAME", self.file.as_bytes());
-        add(b"DOCUMENT_ROOT", self.root);
+        add(
+            b"DOCUMENT_ROOT",
+            Joined::new(self.root, self.root_slash).as_bytes(),
+        );
     }
 }
 
@@ -258,6 +267,9 @@ fn server(exchange: &Exchange, extent: Extent, add: &mut impl FnMut(&[u8], &[u8]
         &exchange.settings.core.name,
         request.head.host_without_port(),
     ) {
+        _ if !exchange.physical.server_name.is_empty() => {
+            add(b"SERVER_NAME", &exchange.physical.server_name);
+        }
         (Some(name), _) => add(b"SERVER_NAME", name),
         // RFC 3875 4.1.14 has no request without one; lighttpd sends an empty one here.
         (None, b"") => with_address(exchange, |address| add(b"SERVER_NAME", address)),

@@ -16,6 +16,8 @@ use super::protocol::fastcgi::OVERLOADED;
 pub(super) enum Failure {
     /// No connection could be made.
     Connect(io::Error),
+    /// The backend and this server cannot agree on TLS.
+    Handshake(io::Error),
     /// This server has no descriptor, memory or port left for a connection.
     OwnShortage(io::Error),
     /// No connection could be made in time.
@@ -51,7 +53,9 @@ impl Failure {
             Failure::ConnectTimeout | Failure::WriteTimeout | Failure::ReadTimeout => {
                 Status::GATEWAY_TIMEOUT
             }
-            Failure::Write(_) | Failure::Read(_) | Failure::Protocol(_) => Status::BAD_GATEWAY,
+            Failure::Handshake(_) | Failure::Write(_) | Failure::Read(_) | Failure::Protocol(_) => {
+                Status::BAD_GATEWAY
+            }
             Failure::Spool(error) | Failure::Body(error) => status_of_error(error),
         }
     }
@@ -60,6 +64,7 @@ impl Failure {
     pub(super) fn stage(&self) -> Stage {
         match self {
             Failure::Connect(_)
+            | Failure::Handshake(_)
             | Failure::OwnShortage(_)
             | Failure::ConnectTimeout
             | Failure::Overloaded => Stage::BackendConnect,
@@ -71,7 +76,7 @@ impl Failure {
     /// What it says about the backend; nothing when it is ours.
     pub(crate) fn of_backend(&self) -> Option<health::BackendFault> {
         match self {
-            Failure::Connect(_) | Failure::ConnectTimeout => {
+            Failure::Connect(_) | Failure::Handshake(_) | Failure::ConnectTimeout => {
                 Some(health::BackendFault::Unreachable)
             }
             Failure::Overloaded | Failure::Refused => Some(health::BackendFault::Overloaded),
@@ -108,6 +113,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Connect(error) => write!(f, "cannot connect: {error}"),
+            Failure::Handshake(error) => write!(f, "the TLS handshake failed: {error}"),
             Failure::OwnShortage(error) => {
                 write!(f, "this server, not the backend, has run short: {error}")
             }

@@ -15,6 +15,7 @@ use petrel_engine::proto::request_head::BodyFraming;
 use super::options::{Gateway, Mode, Protocol, Route};
 use super::request::GatewayRequest;
 use super::route;
+use super::upgrade;
 use super::upstream::{Upstream, Upstreams};
 
 /// Lets `gateway` take part in requests with the settings that are being built.
@@ -111,6 +112,15 @@ impl GatewayRoutes {
     /// Passes the request to the backends of route `index`.
     fn pass(&self, exchange: &mut Exchange, index: usize) -> Outcome {
         let is_asked = self.gateway.routes.get(index).is_some_and(is_authorizer);
+        let host = self
+            .gateway
+            .routes
+            .get(index)
+            .and_then(|route| route.hosts.first());
+        if !is_asked && let Some(outcome) = upgrade::prepare_connect(exchange, host.map(Rc::as_ref))
+        {
+            return outcome;
+        }
         if !is_asked && !prepare_body(exchange, self.gateway.protocol) {
             return Outcome::NeedBody;
         }

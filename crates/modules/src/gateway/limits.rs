@@ -114,3 +114,18 @@ pub(crate) const CGI_PROGRAMS_MAX: usize = 512;
 /// Seconds a CGI program gets to end by itself when its reply is complete, and again after a signal
 /// before it is killed.
 pub(crate) const CGI_GRACE_S: u64 = 3;
+
+/// Seconds a TLS handshake may take at most; connect-timeout is usually shorter, and may be off.
+pub(crate) const TLS_HANDSHAKE_S_MAX: u64 = 60;
+
+/// Bytes of records that are read at a time: one of the largest (RFC 8446 section 5.2) as a rule.
+pub(crate) const TLS_READ_BYTES: usize = 16 * 1024 + 256;
+
+/// Bytes of records that wait for the socket before no more of a request is encrypted.
+pub(crate) const TLS_UNSENT_BYTES_MAX: usize = 16 * 1024;
+
+/// Reads that bring no plaintext, one after the other, before other connections have their turn.
+pub(crate) const TLS_EMPTY_READS_MAX: u32 = 16;
+
+/// Bytes of a file with certificates or a key. Those of all issuers that browsers trust are a fifth of a megabyte.
+pub(crate) const PEM_BYTES_MAX: u64 = 16 * 1024 * 1024;

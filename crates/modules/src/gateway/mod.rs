@@ -15,7 +15,8 @@
 //! | `upstream`, [`resolve`], [`balance`] | the backends of a route, their addresses, the choice |
 //! | [`health`], [`active_check`] | whether one works: what requests learn, what checks learn |
 //! | `backend`, `pool`, `limit` | one backend: its connections, who waits, how many there may be |
-//! | `connection`, `stream` | one connection and its socket |
+//! | `connection`, `stream` | one connection and its socket, with TLS or without |
+//! | [`trust`] | certificates and keys for TLS, read at the start |
 //! | `request` | one request until its reply's head: choose, queue, connect, await |
 //! | `relay`, `talk` | the conversation with the backend, from the first byte of the request to the last of the reply |
 //! | `failure`, `replay` | what can go wrong, when a request is sent again |
@@ -75,6 +76,7 @@ pub mod resolve;
 pub mod route;
 pub(crate) mod stream;
 mod talk;
+pub mod trust;
 pub mod upgrade;
 mod upstream;
 

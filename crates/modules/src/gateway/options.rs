@@ -16,6 +16,7 @@ mod spawn;
 mod table;
 #[cfg(test)]
 pub(super) mod testing;
+mod tls;
 mod warnings;
 
 use std::rc::Rc;
@@ -27,9 +28,13 @@ use petrel_engine::settings::Values;
 use super::upgrade::Upgrades;
 
 pub use addresses::addresses;
+pub(super) use addresses::trust_options;
 pub(super) use host::{shown, tempfile_dirs};
+pub(super) use map::OptionMap;
 pub use spawn::spawn_specs;
 pub use table::{HOST_OPTIONS, HostOption, HostOptionKind};
+pub use tls::TlsOptions;
+pub(super) use tls::{CA_FILE, CERTIFICATE, KEY, SWITCH as TLS, TrustOptions};
 pub(crate) use warnings::warnings;
 
 /// The gateway that the directives of `module` make of `values`; `None` if they name no backend.
@@ -232,12 +237,52 @@ pub struct BackendHost {
     pub upgrade: Upgrades,
     /// PROXY protocol version in front of every connection: 0, 1 or 2.
     pub proxy_protocol: u8,
+    /// TLS below what it speaks.
+    pub tls: Option<TlsOptions>,
     /// How to find out whether a disabled host is back.
     pub health_check: Option<HealthCheck>,
     /// Time over which a host that is back gets its full share.
     pub slow_start: Duration,
     /// A program the keeper runs (`bin-path`).
     pub spawn: Option<SpawnSpec>,
+}
+
+impl BackendHost {
+    /// One with every option off, and no limit.
+    pub(crate) fn plain(label: &str, address: HostAddress, protocol: Protocol) -> BackendHost {
+        BackendHost {
+            label: label.to_owned(),
+            address,
+            split_hostname: false,
+            protocol,
+            mode: Mode::Responder,
+            weight: 1,
+            connections_max: None,
+            requests_per_connection_max: 0,
+            keep_alive_idle: Duration::ZERO,
+            backlog_max: 0,
+            backlog_timeout: Duration::ZERO,
+            connect_timeout: Duration::ZERO,
+            write_timeout: Duration::ZERO,
+            read_timeout: Duration::ZERO,
+            disable_time: Duration::ZERO,
+            check_local: false,
+            docroot: None,
+            strip_request_uri: None,
+            broken_scriptfilename: false,
+            fix_root_scriptname: false,
+            x_sendfile: false,
+            x_sendfile_docroot: Vec::new(),
+            tempfile_dirs: Vec::new(),
+            tcp_fin_propagate: false,
+            upgrade: Upgrades::default(),
+            proxy_protocol: 0,
+            tls: None,
+            health_check: None,
+            slow_start: Duration::ZERO,
+            spawn: None,
+        }
+    }
 }
 
 /// FastCGI's roles that lighttpd knows.

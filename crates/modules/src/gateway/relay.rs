@@ -13,6 +13,7 @@ use petrel_engine::Exchange;
 use petrel_engine::body::{Body, BodySource, Piece, ReadAhead, RequestBody, Spool};
 use petrel_engine::ledger::Stage;
 use petrel_engine::limits;
+use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::settings::Settings;
 use petrel_engine::worker::Worker;
 
@@ -34,6 +35,8 @@ pub(super) struct Relay {
     state: BodyState,
     /// The head of the reply was passed on, and this is the body.
     is_body: bool,
+    /// The client takes what stands behind the body.
+    takes_trailers: bool,
     /// The request body, or the client's side of a tunnel, can go nowhere any more.
     cannot_send: bool,
 }
@@ -57,6 +60,7 @@ impl Relay {
             ahead: ReadAhead::Unbounded,
             state: BodyState::Comes,
             is_body: false,
+            takes_trailers: exchange.request.head.takes_trailers(),
             cannot_send: false,
         }
     }
@@ -152,7 +156,10 @@ impl Relay {
     /// the client.
     pub(crate) fn into_body(mut self: Box<Relay>, ahead: ReadAhead) -> Body {
         if self.talk.has_ended() {
-            return std::mem::take(&mut self.reply).into_body();
+            if self.talk.trailers.is_empty() {
+                return std::mem::take(&mut self.reply).into_body();
+            }
+            self.state = BodyState::Complete;
         }
         self.ahead = ahead;
         self.is_body = true;
@@ -217,10 +224,16 @@ impl BodySource for Relay {
     fn remaining(&self) -> Option<u64> {
         let held = self.reply.held();
         match &self.state {
+            // HTTP/1 sends trailers behind chunks, and a body with a length is sent without.
+            BodyState::Complete if self.takes_trailers && !self.talk.trailers.is_empty() => None,
             BodyState::Complete => Some(held),
             _ if self.talk.is_tunnel() => None,
             _ => Some(self.talk.conversation()?.remaining()? + held),
         }
+    }
+
+    fn take_trailers(&mut self) -> HeaderBlock {
+        std::mem::take(&mut self.talk.trailers)
     }
 
     fn work(&mut self, request_body: &mut RequestBody, context: &mut Context<'_>) {

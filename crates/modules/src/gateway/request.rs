@@ -28,11 +28,11 @@ use super::limits;
 use super::offload::{Offload, Opening};
 use super::options::Gateway;
 use super::pool::{Grant, QueueTicket};
-use super::protocol::BodyLength;
+use super::protocol::{BodyLength, proxy_header};
 use super::relay::Relay;
 use super::replay::FailedAttempt;
 use super::reroute;
-use super::stream::{Connecting, is_own_shortage, is_port_shortage};
+use super::stream::{Connecting, HandshakeFailure, is_own_shortage, is_port_shortage};
 use super::talk::{ArrivedHead, Flow, InFlight, Peer, Received, Talk};
 use super::upstream::Upstream;
 
@@ -107,6 +107,8 @@ struct ChosenBackend {
 /// An attempt to connect.
 struct ConnectAttempt {
     chosen: ChosenBackend,
+    /// What goes in front of TLS.
+    prefix: Vec<u8>,
     permit: UnusedPermit,
     due_s: u32,
 }
@@ -128,7 +130,7 @@ impl Drop for UnusedPermit {
 impl ConnectAttempt {
     fn connect(self) -> RequestState {
         RequestState::Connect {
-            connecting: self.chosen.backend.address.connect(),
+            connecting: self.chosen.backend.connect(&self.prefix),
             attempt: self,
         }
     }
@@ -355,7 +357,10 @@ impl GatewayRequest {
         let backend = &chosen.backend;
         let name = &backend.shared.name;
         match grant {
-            Grant::Kept(connection) if must_be_replaced(exchange, backend, &connection) => {
+            Grant::Kept(mut connection) => {
+                if !must_be_replaced(exchange, backend, &mut connection) {
+                    return self.ask(chosen, connection, exchange);
+                }
                 self.say(
                     exchange,
                     format_args!(
@@ -364,10 +369,13 @@ impl GatewayRequest {
                 );
                 connection.close_for_another();
             }
-            Grant::Kept(connection) => return self.ask(chosen, connection, exchange),
             Grant::Open => {}
         }
         self.say(exchange, format_args!("connects backend={name}"));
+        let mut prefix = Vec::new();
+        if backend.shared.tls.is_some() {
+            proxy_header::write(backend.host.proxy_protocol, exchange, &mut prefix);
+        }
         let attempt = ConnectAttempt {
             due_s: due_after(exchange, backend.host.connect_timeout),
             permit: UnusedPermit {
@@ -375,6 +383,7 @@ impl GatewayRequest {
                 is_used: false,
             },
             chosen,
+            prefix,
         };
         Transition::To(attempt.connect())
     }
@@ -453,6 +462,7 @@ impl GatewayRequest {
             Poll::Ready(Err(error)) if is_own_shortage(&error) => {
                 return self.wait_out_shortage(attempt, error, exchange);
             }
+            Poll::Ready(Err(error)) if HandshakeFailure::is(&error) => Failure::Handshake(error),
             Poll::Ready(Err(error)) => Failure::Connect(error),
             Poll::Pending if is_late => Failure::ConnectTimeout,
             Poll::Pending => {
@@ -710,7 +720,7 @@ fn tell_log(exchange: &Exchange, backend: &str, failure: &Failure) {
 fn must_be_replaced(
     exchange: &Exchange,
     backend: &Backend,
-    connection: &BackendConnection,
+    connection: &mut BackendConnection,
 ) -> bool {
     let is_kept = connection.requests() > 0;
     if !is_kept || exchange.request.method.is_idempotent() {

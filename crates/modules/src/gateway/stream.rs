@@ -1,7 +1,10 @@
-//! A connected socket to a backend.
+//! A connected socket to a backend, with TLS or without.
+
+mod tls;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,6 +13,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use petrel_engine::socket::{self, Socket};
+use petrel_engine::tls::TlsServer;
 use rustix::io::Errno;
 use rustix::net::sockopt::set_tcp_quickack;
 use rustix::net::{RecvFlags, recv};
@@ -18,6 +22,9 @@ use tokio::net::TcpStream;
 
 use super::cgi::Pipes;
 use super::limits;
+
+pub(crate) use tls::HandshakeFailure;
+use tls::TlsStream;
 
 /// Where a backend listens, when nothing is left to be looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +55,8 @@ pub enum BackendStream {
     Unix(Socket),
     /// The pipes of a CGI program.
     Program(Pipes),
+    /// TLS, on one of the first two.
+    Tls(Box<TlsStream>),
 }
 
 /// A connection being made.
@@ -74,6 +83,19 @@ impl SocketAddress {
             SocketAddress::Ip(address) => Box::pin(connect_to(address)),
             SocketAddress::Several(host) => Box::pin(async move { host.connect().await }),
         }
+    }
+
+    /// Begins to connect, and to speak TLS if the server does. `prefix` is sent in front of that, in the clear; without
+    /// TLS it is the caller's to send.
+    pub(crate) fn connect_to(&self, server: Option<&TlsServer>, prefix: Vec<u8>) -> Connecting {
+        let connecting = self.connect();
+        let Some(server) = server.cloned() else {
+            return connecting;
+        };
+        Box::pin(async move {
+            let stream = TlsStream::connect(connecting.await?, &server, prefix).await?;
+            Ok(BackendStream::Tls(Box::new(stream)))
+        })
     }
 }
 
@@ -186,10 +208,12 @@ impl BackendStream {
                 let polled = pipes.poll_read(context, &mut buffer);
                 polled.map_ok(|()| buffer.filled().len())
             }
+            BackendStream::Tls(stream) => stream.poll_read(context, buffer),
         }
     }
 
-    /// Sends `bytes`, or as much of them as the socket takes.
+    /// Sends `bytes`, or as much of them as the socket takes. TLS may have taken bytes that the socket has not; they
+    /// leave with [`BackendStream::poll_flush`], and while the reply is read.
     pub fn poll_write(
         &mut self,
         context: &mut Context<'_>,
@@ -199,6 +223,23 @@ impl BackendStream {
             BackendStream::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
             BackendStream::Unix(socket) => socket.poll_write(context, bytes),
             BackendStream::Program(pipes) => pipes.poll_write(context, bytes),
+            BackendStream::Tls(stream) => stream.poll_write(context, bytes),
+        }
+    }
+
+    /// Sends what TLS has taken.
+    pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            BackendStream::Tls(stream) => stream.poll_flush(context),
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Bytes that TLS has taken and not sent, with all that it puts around them.
+    pub(crate) fn unsent(&self) -> usize {
+        match self {
+            BackendStream::Tls(stream) => stream.unsent(),
+            _ => 0,
         }
     }
 
@@ -213,32 +254,34 @@ impl BackendStream {
     /// What was read is acknowledged at once instead of with the next request (TCP_QUICKACK, which lasts until
     /// the kernel thinks better of it).
     pub(crate) fn acknowledge(&self) {
-        if let BackendStream::Tcp(stream) = self {
-            // It is about speed only.
-            let _ = set_tcp_quickack(stream, true);
+        match self {
+            BackendStream::Tcp(stream) => {
+                // It is about speed only.
+                let _ = set_tcp_quickack(stream, true);
+            }
+            BackendStream::Tls(stream) => stream.acknowledge(),
+            BackendStream::Unix(_) | BackendStream::Program(_) => {}
         }
     }
 
     /// Nothing more will be sent.
-    pub(crate) fn shutdown_write(&self) {
-        let how = rustix::net::Shutdown::Write;
-        // It may be gone already; then there is nothing to tell.
-        let _ = match self {
-            BackendStream::Tcp(stream) => rustix::net::shutdown(stream, how),
-            BackendStream::Unix(socket) => match socket.descriptor() {
-                Some(descriptor) => rustix::net::shutdown(descriptor, how),
-                None => Ok(()),
-            },
-            BackendStream::Program(pipes) => {
-                pipes.client_has_ended();
-                Ok(())
+    pub(crate) fn shutdown_write(&mut self) {
+        match self {
+            BackendStream::Tcp(_) | BackendStream::Unix(_) => {
+                if let Some(socket) = self.descriptor() {
+                    // It may be gone already; then there is nothing to tell.
+                    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
+                }
             }
-        };
+            BackendStream::Program(pipes) => pipes.client_has_ended(),
+            BackendStream::Tls(stream) => stream.shutdown_write(),
+        }
     }
 
     /// Whether an idle connection is of no use any more: the backend has closed it, or said
-    /// something no request asked for. Makes no system call.
-    pub(crate) fn is_stale(&self) -> bool {
+    /// something no request asked for. Makes no system call unless something has arrived by TLS, which may be meant
+    /// for TLS alone.
+    pub(crate) fn is_stale(&mut self) -> bool {
         match self {
             BackendStream::Tcp(stream) => {
                 let mut context = Context::from_waker(Waker::noop());
@@ -247,25 +290,37 @@ impl BackendStream {
             BackendStream::Unix(socket) => socket.has_arrived(),
             // It answers one request.
             BackendStream::Program(_) => true,
+            BackendStream::Tls(stream) => stream.is_stale(),
         }
     }
 
     /// The same, and asks the kernel for what has arrived since the worker last heard of its sockets.
-    pub(crate) fn is_stale_now(&self) -> bool {
+    pub(crate) fn is_stale_now(&mut self) -> bool {
+        if let BackendStream::Tls(stream) = self {
+            return stream.is_stale_now();
+        }
         if self.is_stale() {
             return true;
         }
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let mut byte = [0; 1];
-        let peeked = match self {
-            BackendStream::Tcp(stream) => recv(stream, &mut byte, flags),
-            BackendStream::Unix(socket) => match socket.descriptor() {
-                Some(descriptor) => recv(descriptor, &mut byte, flags),
-                None => return true,
-            },
-            BackendStream::Program(_) => return true,
+        let Some(socket) = self.descriptor() else {
+            return true;
         };
+        let peeked = recv(socket, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
         !matches!(peeked, Err(Errno::AGAIN))
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            BackendStream::Tcp(stream) => Some(stream.as_fd()),
+            BackendStream::Unix(socket) => socket.descriptor(),
+            BackendStream::Program(_) => None,
+            BackendStream::Tls(stream) => stream.descriptor(),
+        }
+    }
+
+    /// Whether there is TLS.
+    pub(crate) fn is_tls(&self) -> bool {
+        matches!(self, BackendStream::Tls(_))
     }
 
     /// Whether these are the pipes of a CGI program.

@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
 use petrel_engine::body::RequestBody;
+use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::reply_head::ReplyHead;
 use petrel_engine::turn::Turn;
 use petrel_engine::worker::Worker;
@@ -43,6 +44,8 @@ pub(super) struct Talk {
     /// Something was read since the kernel was last told to acknowledge at once.
     is_unacknowledged: bool,
     has_ended: bool,
+    /// What stood behind the body of a reply that is complete.
+    pub trailers: HeaderBlock,
     /// The consumer of the reply has said stop. The end of the reply may be there already, without another byte.
     is_stopped: bool,
     log_bytes_dropped: u64,
@@ -152,8 +155,10 @@ impl Talk {
     ) -> Result<Talk, RequestError> {
         connection.begin();
         let is_new = !connection.is_kept();
+        let is_tls = connection.stream.is_tls();
         let (conversation, out) = connection.encoder();
-        if is_new {
+        // With TLS it stands in front of the handshake.
+        if is_new && !is_tls {
             proxy_header::write(peer.host.proxy_protocol, exchange, out);
         }
         let outgoing = Outgoing {
@@ -177,6 +182,7 @@ impl Talk {
             reply_has_begun: false,
             is_unacknowledged: false,
             has_ended: false,
+            trailers: HeaderBlock::new(),
             is_stopped: false,
             log_bytes_dropped: 0,
             is_tunnel: false,
@@ -223,11 +229,12 @@ impl Talk {
             }
             let is_first = self.written == 0;
             let before = self.written;
+            let unsent_before = connection.unsent();
             let flushed = connection.poll_flush(context, &mut self.written);
             if is_first && self.written > 0 {
                 connection.request_is_written(self.began_ns / NANOS_PER_MILLI);
             }
-            if self.written > before {
+            if self.written > before || connection.unsent() < unsent_before {
                 self.sending.moved(self.written - before);
                 self.progress_s = worker.clock().seconds();
             }
@@ -301,7 +308,7 @@ impl Talk {
                 self.receiving.waits();
             }
             let count = match ready!(polled) {
-                Ok(0) => return Poll::Ready(self.decode_end()),
+                Ok(0) => return Poll::Ready(self.decode_end(take)),
                 Ok(count) => count,
                 Err(error) => return Poll::Ready(Err(Failure::Read(error))),
             };
@@ -392,7 +399,7 @@ impl Talk {
 
     /// Tells the backend, once, that no more of the request will come.
     pub(crate) fn propagate_end(&mut self) {
-        if let Some(connection) = &self.connection
+        if let Some(connection) = &mut self.connection
             && !std::mem::replace(&mut self.is_end_told, true)
         {
             connection.stream.shutdown_write();
@@ -462,6 +469,7 @@ impl Talk {
             companion: None,
             sending: Turn::default(),
             receiving: Turn::default(),
+            trailers: HeaderBlock::new(),
             ..*self
         };
         let worker = Rc::clone(worker);
@@ -526,7 +534,10 @@ impl Talk {
                     body.spool_mut().release(self.body_offset);
                 }
             } else if there == 0 && body.is_complete() {
-                conversation.encode_end(out);
+                match body.trailers().is_empty() {
+                    true => conversation.encode_end(out),
+                    false => conversation.encode_trailers(body.trailers(), out),
+                }
                 self.body_is_sent = true;
             } else {
                 break;
@@ -614,14 +625,23 @@ impl Talk {
         Ok(None)
     }
 
-    fn decode_end(&mut self) -> Result<Received, Failure> {
-        let Some(connection) = &mut self.connection else {
-            return Ok(Received::End);
-        };
+    fn decode_end(&mut self, take: &mut TakeEvent<'_>) -> Result<Received, Failure> {
         let cut_off = || Failure::Read(io::ErrorKind::UnexpectedEof.into());
         if !self.reply_has_begun {
             return Err(cut_off());
         }
+        if let Some(connection) = &mut self.connection
+            && !connection.input.is_empty()
+        {
+            connection.conversation.input_ends();
+            let input = std::mem::take(&mut connection.input);
+            if let Some(received) = self.decode_bytes(&input, take)? {
+                return Ok(received);
+            }
+        }
+        let Some(connection) = &mut self.connection else {
+            return Ok(Received::End);
+        };
         match connection.conversation.end_of_input() {
             Ok(ReplyEvent::End { .. }) => {
                 self.end(false);
@@ -641,9 +661,10 @@ impl Talk {
             return;
         }
         self.log_bytes_dropped = self.log_bytes_dropped();
-        let Some(connection) = self.connection.take() else {
+        let Some(mut connection) = self.connection.take() else {
             return;
         };
+        self.trailers = connection.conversation.take_trailers();
         let is_whole = self.body_is_sent && connection.unsent() == 0;
         // The header that it began with is about this client.
         let is_of_this_client = self.peer.host.proxy_protocol > 0;

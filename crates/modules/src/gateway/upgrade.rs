@@ -6,8 +6,14 @@
 
 use petrel_engine::Exchange;
 use petrel_engine::config::{Element, Value};
+use petrel_engine::module::Outcome;
+use petrel_engine::proto::method::Method;
 use petrel_engine::proto::reply_head::ReplyHead;
 use petrel_engine::proto::request_head::{KnownField, Version};
+use petrel_engine::proto::status::Status;
+use petrel_lua::library::base64::{self, Alphabet, Padding};
+
+use super::options::BackendHost;
 
 /// The protocols that a backend's clients may change to. None by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,12 +62,16 @@ impl Upgrades {
     }
 
     /// The protocol that the client offers and the backend is told of: the first one in its Upgrade field
-    /// that may pass. HTTP/1.0 has no Upgrade, and without `Connection: upgrade` the field is not for us.
+    /// that may pass. HTTP/1.0 has no Upgrade, and without `Connection: upgrade` the field is not for us. In HTTP/2 it is
+    /// the protocol of extended CONNECT.
     pub fn offered<'e>(&self, exchange: &'e Exchange) -> Option<&'e [u8]> {
         if self.0.is_empty() {
             return None;
         }
         let head = &exchange.request.head;
+        if let Some(protocol) = head.protocol() {
+            return self.allows(protocol).then_some(protocol);
+        }
         let field = head.field(KnownField::Upgrade)?;
         if head.version() != Version::Http11 || !head.connection_has("upgrade") {
             return None;
@@ -87,6 +97,37 @@ impl Upgrades {
         names.any(|name| name.as_bytes().eq_ignore_ascii_case(offer)) && !is_http(offer)
     }
 }
+
+/// A backend gets the request for a tunnel of HTTP/2 (RFC 8441) as one of HTTP/1.1: GET with Upgrade, which WebSocket wants
+/// a key with. `Some`: `host` opens no such tunnel, and the answer says so.
+pub(crate) fn prepare_connect(
+    exchange: &mut Exchange,
+    host: Option<&BackendHost>,
+) -> Option<Outcome> {
+    if exchange.request.method != Method::Connect {
+        return None;
+    }
+    if host
+        .and_then(|host| host.upgrade.offered(exchange))
+        .is_none()
+    {
+        return Some(exchange.answer(Status::NOT_IMPLEMENTED));
+    }
+    exchange.request.method = Method::Get;
+    if exchange.request.head.value_of(KEY_FIELD).is_none() {
+        // It is to be another one each time, and proves nothing: this side does not look what the backend makes of it.
+        let (id, now) = (exchange.connection.id, exchange.worker.clock().latest());
+        let key = (u128::from(id) << 64 | u128::from(now)).to_be_bytes();
+        let key = base64::encode(&key, Alphabet::Standard, Padding::Filled);
+        exchange
+            .request
+            .head
+            .append_field(KEY_FIELD, key.as_bytes());
+    }
+    None
+}
+
+const KEY_FIELD: &str = "Sec-WebSocket-Key";
 
 /// Whether a token of Upgrade is a version of HTTP: `h2c`, `h2`, `HTTP/2.0`.
 fn is_http(token: &[u8]) -> bool {

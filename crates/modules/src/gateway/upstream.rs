@@ -18,10 +18,12 @@ use super::connection::Workbench;
 use super::options::{BackendHost, Balance, HostAddress, Mode, Route};
 use super::resolve::{self, FollowedNames, Resolved};
 use super::stream::{InTurn, SocketAddress};
+use super::trust::LoadedTrusts;
 
 /// All upstreams of a worker, by the id of their route.
 pub(crate) struct Upstreams {
     shared: Arc<SharedBackends>,
+    trusts: Arc<LoadedTrusts>,
     names: Arc<FollowedNames>,
     workbench: Rc<Workbench>,
     known: RefCell<HashMap<String, Rc<Upstream>>>,
@@ -35,6 +37,7 @@ pub(super) struct Upstream {
     id: String,
     members: Vec<Member>,
     shared: Arc<SharedBackends>,
+    trusts: Arc<LoadedTrusts>,
     workbench: Rc<Workbench>,
     backends: RefCell<Rc<[Rc<Backend>]>>,
     balancer: Balancer,
@@ -66,6 +69,7 @@ impl Upstreams {
         Upstreams {
             worker: shared.next_worker(),
             shared,
+            trusts: LoadedTrusts::of(worker),
             names: FollowedNames::of(worker.shared()),
             workbench: Workbench::of(worker),
             known: RefCell::default(),
@@ -86,6 +90,7 @@ impl Upstreams {
             id: route.id.clone(),
             members: members.collect(),
             shared: Arc::clone(&self.shared),
+            trusts: Arc::clone(&self.trusts),
             workbench: Rc::clone(&self.workbench),
             backends: RefCell::new(Rc::from([])),
             balancer: Balancer::new(balance, &route.id, self.worker),
@@ -201,7 +206,9 @@ impl Upstream {
         priority: u16,
     ) -> Rc<Backend> {
         let id = format!("{} {} {address}", self.id, host.label);
-        let shared = self.shared.get(&id, host, &address, &self.log);
+        let shared = self
+            .shared
+            .get(&id, host, &address, &self.trusts, &self.log);
         let workbench = Rc::clone(&self.workbench);
         Backend::new(
             Rc::clone(host),

@@ -17,7 +17,7 @@ pub(super) static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
     "lua.dictionaries", Map, Server, "()", Works,
         "Sizes in KiB of the dictionaries that scripts share through petrel.dict(NAME), by name. One without a size has 1024. Petrel's own.";
     "lua.allow", List, Server, "()", Works,
-        "Parts of Lua that scripts are offered only if they are named here, because they can break or block the server: \"ffi\", \"jit\", \"debug\", \"os.exit\", \"io.popen\" (with os.execute). Petrel's own.";
+        "Parts of Lua that scripts are offered only if they are named here, because they can break or block the server: \"ffi\", \"jit\", \"debug\", \"os.exit\", \"io.popen\" or \"os.execute\", which are one. Petrel's own.";
 };
 
 /// How states are made, as configured.
@@ -93,7 +93,7 @@ pub(super) fn allow(library: &mut petrel_lua::library::LibraryOptions, part: &st
         "jit" => library.jit = true,
         "debug" => library.debug = true,
         "os.exit" => library.os_exit = true,
-        "io.popen" => library.io_popen = true,
+        "io.popen" | "os.execute" => library.io_popen = true,
         _ => return false,
     }
     true

@@ -144,8 +144,20 @@ fn answer(
     // What a script has written is sent also when it is about an error. In the last stage there is a body
     // already, perhaps that of the error page.
     let response = &mut exchange.response;
+    if stage != ScriptStage::Answer && status.is_error() && response.body.is_empty() {
+        forget_fields(response);
+    }
     response.is_final |= stage != ScriptStage::Answer && !response.body.is_empty();
     Ok(())
+}
+
+/// The server's page takes the place of what the script has not written. As in lighttpd it comes with fields of its own,
+/// but for the challenge that asks for a password.
+fn forget_fields(response: &mut Response) {
+    let challenge = response.get("WWW-Authenticate").map(<[u8]>::to_vec);
+    let status = response.status;
+    response.answer(status);
+    response.set("WWW-Authenticate", &challenge.unwrap_or_default());
 }
 
 /// Sends the part that the client asked for, as with a static file: players seek in what scripts send.

@@ -102,15 +102,15 @@ fn value(lua: &Lua, exchange: &Exchange, attribute: Attribute) -> mlua::Result<V
     let text: &[u8] = match attribute {
         Attribute::PhysicalPath => &physical.path,
         Attribute::PhysicalRelPath => &physical.relative,
-        Attribute::PhysicalDocRoot => &physical.document_root,
-        Attribute::PhysicalBaseDir => &physical.base,
+        Attribute::PhysicalDocRoot => return root_or_nil(lua, exchange, &physical.document_root),
+        Attribute::PhysicalBaseDir => return root_or_nil(lua, exchange, &physical.base),
         Attribute::UriPath => request.url.path(),
         Attribute::UriPathRaw => request.url.path_raw(),
         Attribute::UriScheme => exchange.scheme().as_str().as_bytes(),
         Attribute::UriAuthority => request.head.host(),
         Attribute::UriQuery => request.url.query(),
         Attribute::RequestMethod => request.method.as_str().as_bytes(),
-        Attribute::RequestUri => request.url.target(),
+        Attribute::RequestUri => request.target(),
         Attribute::RequestOrigUri => &request.original_target,
         Attribute::RequestPathInfo => &physical.path_info,
         Attribute::Protocol => request.head.version().as_str().as_bytes(),
@@ -138,6 +138,11 @@ fn value(lua: &Lua, exchange: &Exchange, attribute: Attribute) -> mlua::Result<V
     text_or_nil(lua, text)
 }
 
+fn root_or_nil(lua: &Lua, exchange: &Exchange, root: &[u8]) -> mlua::Result<Value> {
+    let slash = exchange.physical.slash_behind(root);
+    text_or_nil(lua, &[root, slash].concat())
+}
+
 fn text_or_nil(lua: &Lua, text: &[u8]) -> mlua::Result<Value> {
     if text.is_empty() {
         return Ok(Value::Nil);
@@ -161,8 +166,17 @@ fn change(exchange: &mut Exchange, attribute: Attribute, value: &[u8]) -> bool {
             _ => return false,
         },
         Attribute::UriAuthority => return exchange.set_authority(value),
-        Attribute::UriQuery => return exchange.set_url_query(value).is_ok(),
-        Attribute::RequestUri => return exchange.set_target(value).is_ok(),
+        Attribute::UriQuery => {
+            let target = exchange.request.target().to_vec();
+            let is_sound = exchange.set_url_query(value).is_ok();
+            exchange.request.written_target = target;
+            return is_sound;
+        }
+        // It is taken apart when the request begins again.
+        Attribute::RequestUri => {
+            exchange.request.written_target.clear();
+            exchange.request.written_target.extend_from_slice(value);
+        }
         Attribute::RequestOrigUri => {
             exchange.request.original_target.clear();
             exchange.request.original_target.extend_from_slice(value);
@@ -184,7 +198,11 @@ fn change_physical(exchange: &mut Exchange, attribute: Attribute, value: &[u8]) 
     if memchr::memchr(0, value).is_some() {
         return false;
     }
+    let is_whole = value == exchange.request.url.path();
     let physical = &mut exchange.physical;
+    if matches!(attribute, Attribute::RequestPathInfo) {
+        physical.info_is_whole = is_whole;
+    }
     let part = match attribute {
         Attribute::PhysicalRelPath => &mut physical.relative,
         Attribute::PhysicalDocRoot => &mut physical.document_root,
@@ -209,7 +227,10 @@ fn change_raw_path(exchange: &mut Exchange, value: &[u8]) -> bool {
         target.extend_from_slice(exchange.request.url.query());
     }
     let path = exchange.request.url.path().to_vec();
+    let written = std::mem::take(&mut exchange.request.written_target);
     let is_sound = exchange.set_target(&target).is_ok();
+    // So is `request.uri`.
+    exchange.request.written_target = written;
     // `uri.path` is an attribute of its own.
     exchange.request.url.set_path(&path);
     is_sound

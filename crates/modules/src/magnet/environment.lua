@@ -7,6 +7,7 @@ local host, globals = ...
 local setmetatable, getmetatable, rawget, unpack = setmetatable, getmetatable, rawget, unpack
 local type, error, tostring, tonumber, next, select = type, error, tostring, tonumber, next, select
 local concat = table.concat
+local pcall, getfenv = pcall, getfenv
 
 local function text(value, where)
   local kind = type(value)
@@ -125,8 +126,9 @@ end
 local function body(where, values, functions)
   local calls = {}
   for name, change in next, functions do
-    calls[name] = function(first, second)
-      if second ~= nil then first = second end
+    -- Of several arguments the last one counts, as in lighttpd.
+    calls[name] = function(first, second, third)
+      if third ~= nil then first = third elseif second ~= nil then first = second end
       local kind = type(first)
       if kind == "table" then
         if getmetatable(first) == nil and rawget(first, 1) ~= nil then
@@ -325,6 +327,32 @@ local lighty_meta = {
   end,
 }
 
+-- The table of the script that has called the module.
+local function lighty_of_script()
+  for level = 3, 200 do
+    local is_there, env = pcall(getfenv, level)
+    if not is_there then return nil end
+    local lighty = rawget(env, "lighty")
+    if lighty then return lighty end
+  end
+end
+
+-- What modules find as `lighty`: they are loaded once for all scripts.
+local lighty_of_modules = host.guard(setmetatable({}, {
+  __metatable = false,
+  __index = function(_, name)
+    local value = shared[name]
+    if value ~= nil then return value end
+    local lighty = lighty_of_script()
+    return lighty and lighty[name]
+  end,
+  __newindex = function(_, name, value)
+    local lighty = lighty_of_script()
+    if not lighty then error("no script of mod_magnet has called this", 2) end
+    lighty[name] = value
+  end,
+}))
+
 local function log(...)
   local words = { ... }
   for index = 1, select("#", ...) do words[index] = tostring(words[index]) end
@@ -377,4 +405,4 @@ local function environment()
   return env, finish, lighty
 end
 
-return environment
+return environment, lighty_of_modules

@@ -67,10 +67,12 @@ impl Environment {
             })
         })?;
         host.set("print", print)?;
-        let maker = lua
+        let globals = lua.globals();
+        let (maker, lighty): (Function, Table) = lua
             .load(include_str!("environment.lua"))
             .set_name("=petrel/magnet.lua")
-            .call((host, lua.globals()))?;
+            .call((host, &globals))?;
+        globals.raw_set("lighty", lighty)?;
         Ok(Environment { maker })
     }
 

@@ -183,6 +183,12 @@ impl StageScripts {
                 &"an answer cannot be restarted, lighty.RESTART_REQUEST belongs to other stages",
             )),
             Ok(Verdict::Restart) => {
+                let target = std::mem::take(&mut exchange.request.written_target);
+                if !target.is_empty() && exchange.set_target(&target).is_err() {
+                    let cause = "r.req_attr[\"request.uri\"] is no target";
+                    exchange.log_error("lua", format_args!("{cause}"));
+                    return Some(exchange.answer(Status::BAD_REQUEST));
+                }
                 answer::carry(&mut exchange.response);
                 Some(Outcome::Again(Phase::Translate))
             }
@@ -199,9 +205,10 @@ impl StageScripts {
     /// The script has done something wrong.
     fn fail(&self, exchange: &mut Exchange, error: &ScriptError) -> Outcome {
         let stack = error.stack.lines().collect::<Vec<_>>().join(" < ");
+        let (message, hint) = (&error.message, hint(&error.message));
         match stack.is_empty() {
-            true => exchange.log_error("lua", format_args!("{}", error.message)),
-            false => exchange.log_error("lua", format_args!("{} stack={stack:?}", error.message)),
+            true => exchange.log_error("lua", format_args!("{message}{hint}")),
+            false => exchange.log_error("lua", format_args!("{message}{hint} stack={stack:?}")),
         }
         self.answer_error(exchange)
     }
@@ -227,6 +234,20 @@ impl StageScripts {
             return Outcome::Next;
         }
         exchange.answer(status)
+    }
+}
+
+/// Which setting offers what a script has missed.
+fn hint(message: &str) -> &'static str {
+    let is_missing = |name: &str| {
+        let called = format!("field '{name}' (a nil value)");
+        message.contains(&called)
+    };
+    match () {
+        () if is_missing("execute") => " (lua.allow = ( \"os.execute\" ) offers it)",
+        () if is_missing("popen") => " (lua.allow = ( \"io.popen\" ) offers it)",
+        () if is_missing("exit") => " (lua.allow = ( \"os.exit\" ) offers it)",
+        () => "",
     }
 }
 

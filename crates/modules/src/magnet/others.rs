@@ -77,7 +77,7 @@ impl Noted {
             ("uri.authority", request.head.host()),
             ("uri.scheme", exchange.scheme().as_str().as_bytes()),
             ("request.method", request.method.as_str().as_bytes()),
-            ("request.uri", request.url.target()),
+            ("request.uri", request.target()),
             ("request.orig-uri", &request.original_target),
             ("request.remote-ip", address.as_bytes()),
             ("request.remote-addr", address.as_bytes()),

@@ -34,7 +34,11 @@ pub(super) fn of(exchange: &Exchange) -> Result<Vec<u8>, Why> {
         .any(|name| exchange.environment.get(name).is_some());
     // Its variables are not in the key, and applications answer by them.
     let is_known = is_known || exchange.kept::<()>(AUTHORIZED).is_some();
-    if is_known || head.field(KnownField::Authorization).is_some() {
+    let shows_certificate = exchange
+        .environment
+        .get("SSL_CLIENT_VERIFY")
+        .is_some_and(|verified| verified != b"NONE");
+    if is_known || shows_certificate || head.field(KnownField::Authorization).is_some() {
         return Err("its client is somebody in particular");
     }
     if exchange.handles_error() {

@@ -5,10 +5,8 @@
 //! moves its table out of here. One file a family.
 
 mod access_control;
-mod auth;
 mod gateways;
 mod rest;
-mod tls;
 mod vhosts;
 
 use petrel_engine::config::Diagnostic;
@@ -19,22 +17,15 @@ use petrel_engine::settings::directives::DirectiveSpec;
 pub static MODULES: &[&ModuleSpec] = &[
     &gateways::SOCKPROXY,
     &gateways::WSTUNNEL,
-    &auth::AUTH,
-    &access_control::SECDOWNLOAD,
-    &access_control::EVASIVE,
     &access_control::TRIGGER_B4_DL,
-    &tls::OPENSSL,
     &vhosts::VHOSTDB,
     &vhosts::SQL_VHOST_CORE,
-    &vhosts::USERDIR,
-    &rest::REWRITE,
     &rest::SSI,
     &rest::WEBDAV,
     &rest::RRDTOOL,
     &rest::MAXMINDDB,
     &rest::FLV_STREAMING,
     &rest::UPLOADPROGRESS,
-    &rest::USERTRACK,
     &rest::SKELETON,
 ];
 
@@ -110,26 +101,4 @@ const fn not_built(
 
 fn nothing(_: &mut Configure<'_>) -> Result<(), Diagnostic> {
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::rest::REWRITE;
-    use crate::static_file;
-    use crate::testing::Tree;
-
-    #[test]
-    fn rewrite_rules_close_the_urls_they_match_and_no_others() {
-        let tree = Tree::new(&[("a.html", "a"), ("old/b.html", "b")]);
-        let config = "url.rewrite-once = (\"^/old/|\\?page=\" => \"/index.php\")";
-        let site = tree.site(config, &[&REWRITE, &static_file::MODULE]);
-        for (target, status) in [
-            ("/a.html", 200),
-            ("/a.html?page=1", 503),
-            ("/old/b.html", 503),
-            ("/x/../%6fld/b.html", 503),
-        ] {
-            assert_eq!(site.get(target).status(), status, "{target}");
-        }
-    }
 }

@@ -2,38 +2,15 @@
 
 use petrel_engine::directives;
 use petrel_engine::module::ModuleSpec;
-use petrel_engine::settings::directives::Effect::{Accepted, Exposes, NotYet, Removed};
+use petrel_engine::settings::directives::Effect::{Accepted, Exposes, NotYet};
 
 use super::not_built;
-
-/// Rules may lead away from what lies behind a URL, to a script or to a refusal.
-const OTHER_URL: &str = "a URL that a rule matches must not be answered as it stands";
 
 const NO_SSI: &str = "it has no meaning without ssi.extension, which is not built";
 const NO_WEBDAV: &str = "WebDAV's methods are refused";
 const NO_RRDTOOL: &str = "rrdtool is not fed";
 const NO_GEO: &str = "addresses are not looked up";
 const NO_PROGRESS: &str = "upload progress is not reported";
-const NO_TRACKING: &str = "no cookie is set";
-
-pub(super) static REWRITE: ModuleSpec = not_built(
-    "mod_rewrite",
-    "Rewrites URLs by regular expressions.",
-    directives! {
-        "url.rewrite-once", StringMap, Request, "()", Exposes(OTHER_URL),
-            "The first rule that matches replaces the URL, once.";
-        "url.rewrite", StringMap, Request, "()", Exposes(OTHER_URL),
-            "Old name of url.rewrite-once.";
-        "url.rewrite-final", StringMap, Request, "()", Exposes(OTHER_URL),
-            "Old name of url.rewrite-once.";
-        "url.rewrite-repeat", StringMap, Request, "()", Exposes(OTHER_URL),
-            "The first rule that matches replaces the URL, and all rules are tried again.";
-        "url.rewrite-if-not-file", StringMap, Request, "()", Exposes(OTHER_URL),
-            "As url.rewrite-once, where no such file exists.";
-        "url.rewrite-repeat-if-not-file", StringMap, Request, "()", Exposes(OTHER_URL),
-            "As url.rewrite-repeat, where no such file exists.";
-    },
-);
 
 pub(super) static SSI: ModuleSpec = not_built(
     "mod_ssi",
@@ -90,6 +67,10 @@ pub(super) static MAXMINDDB: ModuleSpec = not_built(
             "The database file.";
         "maxminddb.env", Map, Request, "()", NotYet(NO_GEO),
             "Environment variables and the entries of the database they get.";
+        "geoip.db-filename", String, Request, "unset", NotYet(NO_GEO),
+            "The database file of mod_geoip (older lighttpd).";
+        "geoip.memory-cache", Bool, Request, "disable", NotYet(NO_GEO),
+            "Keeps that database in memory (older lighttpd).";
     },
 );
 
@@ -112,21 +93,6 @@ pub(super) static UPLOADPROGRESS: ModuleSpec = not_built(
             "Seconds a finished upload is remembered.";
         "upload-progress.debug", Bool, Request, "disable", NotYet(NO_PROGRESS),
             "Traces the module.";
-    },
-);
-
-pub(super) static USERTRACK: ModuleSpec = not_built(
-    "mod_usertrack",
-    "Marks visitors by a cookie.",
-    directives! {
-        "usertrack.cookie-name", String, Request, "TRACKID", NotYet(NO_TRACKING),
-            "The name of the cookie.";
-        "usertrack.cookie-max-age", Short, Request, "0", NotYet(NO_TRACKING),
-            "Seconds the cookie lives.";
-        "usertrack.cookie-domain", String, Request, "unset", NotYet(NO_TRACKING),
-            "The domain of the cookie.";
-        "usertrack.cookiename", Any, Request, "gone", Removed("usertrack.cookie-name"),
-            "Old name.";
     },
 );
 

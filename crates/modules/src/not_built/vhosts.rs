@@ -1,4 +1,4 @@
-//! Document roots that come from a database or a home directory.
+//! Document roots that come from a database.
 
 use petrel_engine::directives;
 use petrel_engine::module::ModuleSpec;
@@ -10,7 +10,6 @@ use super::not_built;
 const OTHER_ROOT: &str = "a host must not be answered from another one's document root";
 
 const NO_VHOSTDB: &str = "virtual hosts from a database are not built";
-const NO_USERDIR: &str = "home directories are not served";
 
 pub(super) static VHOSTDB: ModuleSpec = not_built(
     "mod_vhostdb",
@@ -69,24 +68,5 @@ pub(super) static SQL_VHOST_CORE: ModuleSpec = not_built(
             "Old name of sql-vhost.hostname.";
         "mysql-vhost.port", Short, Request, "0", NotYet(NO_VHOSTDB),
             "Old name of sql-vhost.port.";
-    },
-);
-
-pub(super) static USERDIR: ModuleSpec = not_built(
-    "mod_userdir",
-    "Serves /~user/ from the user's home directory.",
-    directives! {
-        "userdir.path", String, Request, "unset", NotYet(NO_USERDIR),
-            "The directory below the home directory; an empty one is the home directory itself.";
-        "userdir.exclude-user", List, Request, "()", NotYet(NO_USERDIR),
-            "Users who have no such pages.";
-        "userdir.include-user", List, Request, "()", NotYet(NO_USERDIR),
-            "The only users who have them.";
-        "userdir.basepath", String, Request, "unset", NotYet(NO_USERDIR),
-            "The directory of all home directories, instead of asking for each.";
-        "userdir.letterhomes", Bool, Request, "disable", NotYet(NO_USERDIR),
-            "Home directories are sorted by first letter.";
-        "userdir.active", Bool, Request, "enable", NotYet(NO_USERDIR),
-            "Whether /~user/ is looked at.";
     },
 );

@@ -111,14 +111,15 @@ pub(crate) fn decide(
     StoreVerdict::Store { times, withheld }
 }
 
-/// Fields that are never stored: about one connection, one client or this cache.
-const NOT_STORED: [&str; 6] = [
+/// Fields that are never stored: about one connection, one client or this cache, and trailers, which no stored answer has.
+const NOT_STORED: [&str; 7] = [
     "set-cookie",
     "set-cookie2",
     "age",
     "date",
     "server",
     "proxy-authenticate",
+    "trailer",
 ];
 
 /// Whether there is something to validate a stored answer by (RFC 9110 8.8).

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use petrel_engine::log::LogHandle;
+use petrel_engine::tls::TlsServer;
 
 use crate::gateway::limits::QUEUE_FULL_PAUSE_MS;
 use crate::gateway::options::HostAddress;
@@ -121,11 +122,14 @@ pub(crate) enum StorePlace {
 }
 
 impl StorePlace {
-    /// Connects.
+    /// Connects, and speaks TLS if the server does.
     ///
     /// # Errors
     /// What kind of failure it is, and a sentence about it.
-    pub(crate) async fn connect(&self) -> Result<BackendStream, (Kind, String)> {
+    pub(crate) async fn connect(
+        &self,
+        tls: Option<&TlsServer>,
+    ) -> Result<BackendStream, (Kind, String)> {
         let address = match self {
             StorePlace::Fixed(address) => address.clone(),
             StorePlace::Named {
@@ -139,7 +143,7 @@ impl StorePlace {
             }
         };
         loop {
-            match address.connect().await {
+            match address.connect_to(tls, Vec::new()).await {
                 // The queue of a unix socket is full: its server is there.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     tokio::time::sleep(Duration::from_millis(QUEUE_FULL_PAUSE_MS)).await;

@@ -17,7 +17,7 @@ pub(crate) struct Link {
 }
 
 impl Keepable for Link {
-    fn is_stale(&self) -> bool {
+    fn is_stale(&mut self) -> bool {
         self.stream.is_stale()
     }
 

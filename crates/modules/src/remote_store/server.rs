@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
+use petrel_engine::tls::TlsServer;
 use petrel_engine::worker::Worker;
 
 use super::address::StorePlace;
@@ -14,6 +15,7 @@ use crate::kept_connections::KeptConnections;
 /// One server, and the connections to it that wait for their next request.
 pub(crate) struct RemoteServer {
     place: StorePlace,
+    tls: Option<TlsServer>,
     worker: Weak<Worker>,
     kept: KeptConnections<Link>,
     kept_max: usize,
@@ -32,6 +34,7 @@ impl RemoteServer {
     ) -> RemoteServer {
         RemoteServer {
             place,
+            tls: None,
             worker: Weak::clone(worker),
             kept: KeptConnections::new(),
             kept_max,
@@ -40,12 +43,17 @@ impl RemoteServer {
         }
     }
 
+    /// The same server, if there is a `tls` by TLS.
+    pub(crate) fn with_tls(self, tls: Option<TlsServer>) -> RemoteServer {
+        RemoteServer { tls, ..self }
+    }
+
     /// Makes a connection.
     ///
     /// # Errors
     /// What kind of failure it is, and a sentence about it.
     pub(crate) async fn connect(&self) -> Result<Link, (Kind, String)> {
-        self.place.connect().await.map(Link::new)
+        self.place.connect(self.tls.as_ref()).await.map(Link::new)
     }
 
     /// The kept connection used last. One that has waited too long may be closed while a request is on its way.
@@ -56,7 +64,12 @@ impl RemoteServer {
 
     /// The same, after asking the kernel: what the server did a moment ago counts, too.
     pub(crate) fn take_open(&self) -> Option<Link> {
-        std::iter::from_fn(|| self.take()).find(|link| !link.stream.is_stale_now())
+        loop {
+            let mut link = self.take()?;
+            if !link.stream.is_stale_now() {
+                return Some(link);
+            }
+        }
     }
 
     /// Keeps a connection whose request has left it as it was, unless there are enough, or the worker drains: a server

@@ -15,6 +15,7 @@ use petrel_engine::Exchange;
 use petrel_engine::config::{Diagnostic, DirectiveSpec, Effect};
 use petrel_engine::file_cache::{FileEntry, FileKind};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
+use petrel_engine::phase;
 use petrel_engine::proto::accept::Coding;
 use petrel_engine::proto::date;
 use petrel_engine::proto::method::Method;
@@ -44,7 +45,7 @@ static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
         "Send an ETag with every file, made of what etag.use-inode, etag.use-mtime and \
          etag.use-size choose.";
     "static-file.disable-pathinfo", Bool, Request, "disable", Effect::Works,
-        "Answer 404 when the URL goes on behind the name of a static file.";
+        "Answer 403 when the URL goes on behind the name of a static file.";
     "static-file.precompressed", List, Request, "()", Effect::Works,
         "Codings (\"br\", \"zstd\", \"gzip\") whose compressed sibling FILE.br, FILE.zst or FILE.gz \
          is sent instead of FILE to clients that accept it, if it is not older than FILE. \
@@ -91,14 +92,18 @@ impl Hook for StaticFile {
         {
             return Outcome::Next;
         }
-        if !exchange.physical.path_info.is_empty() && !self.has_path_info {
-            return exchange.answer(Status::NOT_FOUND);
+        let file = Rc::clone(file);
+        if let Some(closed) = phase::closed_file(exchange) {
+            return closed;
+        }
+        let path_info = &exchange.physical.path_info;
+        if !path_info.is_empty() && !self.has_path_info {
+            return exchange.answer(Status::FORBIDDEN);
         }
         let path = &exchange.physical.path;
         if self.excluded.iter().any(|suffix| path.ends_with(suffix)) {
             return exchange.answer(Status::FORBIDDEN);
         }
-        let file = Rc::clone(file);
         let Some((chosen, coding)) = self.precompressed.choose(exchange, Rc::clone(&file)) else {
             return Outcome::Cold;
         };

@@ -1,7 +1,7 @@
 //! mod_status: what the server has counted, as text.
 //!
 //! A line `name: value` for each counter, sorted by name. Modules count for themselves and are asked
-//! when somebody looks; [`COUNTERS`] lists them.
+//! when a client looks; [`COUNTERS`] lists them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -109,6 +109,10 @@ fn of_server(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
     ] {
         counters.insert(name.to_owned(), count);
     }
+    for (name, count) in shared.tls_counts().all() {
+        counters.insert(name.to_owned(), count);
+    }
+    counters.extend(shared.http2().read());
 }
 
 const NO_PAGES: &str = "status pages are not built";
@@ -138,6 +142,7 @@ mod tests {
         for name in [
             "server.requests",
             "server.uptime",
+            "tls.handshakes-resumed",
             "gw.active-requests",
             "server.io.auto.async-read",
             "server.io.stat.queued",

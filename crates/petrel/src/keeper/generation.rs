@@ -9,6 +9,7 @@ use super::backends::{Backends, PoolId};
 use crate::limits;
 use crate::listen::ListenerSet;
 use crate::load::Loaded;
+use crate::tls_files::TlsFiles;
 use crate::user::{self, Identity};
 
 /// A configuration and its listeners. Several server processes may belong to one, after crashes.
@@ -25,6 +26,8 @@ pub(crate) struct Generation {
     pub(crate) identity: Identity,
     /// Its backend programs, in the order that numbers in news mean.
     pub(crate) backends: Vec<PoolId>,
+    /// What TLS needs, if a listener speaks it.
+    pub(crate) tls: Option<TlsFiles>,
 }
 
 /// A generation that was opened, and what there is to say about it.
@@ -33,6 +36,8 @@ pub(crate) struct OpenedGeneration {
     pub(crate) generation: Generation,
     /// What could not be had, but is not needed to serve.
     pub(crate) warnings: Vec<String>,
+    /// The same about places in the configuration.
+    pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
 impl Generation {
@@ -44,6 +49,7 @@ impl Generation {
         number: u64,
         loaded: Loaded,
         before: &ListenerSet,
+        tls_before: Option<&TlsFiles>,
         inherited: &ListenerSet,
         logs: &LogRegistry,
         backends: &mut Backends,
@@ -53,6 +59,8 @@ impl Generation {
         let identity = Identity::find(&loaded.process).map_err(|message| fails(message, None))?;
         let mut warnings = limits::apply(&loaded.process);
         warnings.extend(user::warning(&loaded.process).map(str::to_owned));
+        let tls = TlsFiles::open(&loaded, tls_before).map_err(|list| loaded.diagnostics(list))?;
+        let (tls, diagnostics) = tls.map_or((None, Vec::new()), |(tls, told)| (Some(tls), told));
         let listeners = ListenerSet::open(&loaded.process, before, inherited)
             .map_err(|error| fails(error.message, error.span))?;
         let log_targets = loaded.log_targets();
@@ -75,8 +83,10 @@ impl Generation {
                 log_targets,
                 identity,
                 backends,
+                tls,
             },
             warnings,
+            diagnostics,
         })
     }
 }

@@ -3,7 +3,7 @@
 //! of the configuration.
 //!
 //! One thread, one loop on poll(2): signals, a socket pair for each server process, and the control socket.
-//! Serves nothing and reads nothing that comes from the network.
+//! Serves nothing and reads nothing that comes from the network. A child looks at the files of TLS.
 //!
 //! A server process is forked and not executed anew: it then has the very configuration that was
 //! checked. A child leaves the loop with an [`KeeperExit`], which drops everything that is the keeper's:
@@ -21,6 +21,7 @@ mod pid_file;
 mod process;
 mod reload;
 mod signals;
+pub(crate) mod tls_reader;
 mod trial;
 
 use std::io;
@@ -32,6 +33,7 @@ use std::time::{Duration, Instant};
 use config::Diagnostics;
 use engine::log::{LogRegistry, LogTarget, Rotations};
 use engine::worker::Cut;
+use modules::openssl::{self, TlsChange};
 use nix::sys::signal::Signal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sd_notify::NotifyState;
@@ -41,6 +43,7 @@ use crate::listen::ListenerSet;
 use crate::load::{Loaded, Origin};
 use crate::server::{Handover, configure_logs};
 use crate::terminal::{self, EXIT_FAILURE};
+use crate::tls_files::now_s;
 use crate::{load, summary};
 use backends::Backends;
 use backoff::Backoff;
@@ -49,8 +52,9 @@ use commands::{Replaced, Waiting};
 use daemon::Launch;
 use generation::Generation;
 use pid_file::PidFile;
-use process::{ServerProcess, ServerStage, StartedServer};
+use process::{ServerProcess, ServerStage, StartedServer, describe};
 use signals::{Received, Signals};
+use tls_reader::{StartedTlsReader, TlsReader, TlsReading};
 use trial::Trial;
 
 /// What the keeper needs to know beside the configuration.
@@ -73,11 +77,14 @@ pub(crate) enum KeeperExit {
     Exit(u8),
     /// This is a new server process: it serves.
     Server(Box<Handover>),
+    /// This is the process that looks at the files of TLS.
+    TlsReader(Box<TlsReading>),
 }
 
 /// Runs the server until it is told to stop.
 pub(crate) fn run(options: KeeperOptions, loaded: Loaded) -> KeeperExit {
     let is_generated = matches!(options.origin, Origin::Text { .. });
+    modules::auth::prepare();
     match Keeper::open(options, loaded) {
         Ok(keeper) => keeper.run(),
         Err(mut errors) => {
@@ -132,6 +139,12 @@ struct Keeper {
     backoff: Backoff,
     /// A server process has served.
     has_served: bool,
+    /// What looks at the files of TLS, and those before it that have yet to end.
+    tls_readers: Vec<TlsReader>,
+    /// Not before this time another one is started.
+    tls_reader_at: Instant,
+    /// When to look next at the secrets of tickets, and at what could not be handed over.
+    tls_tend_at: Instant,
     stopping: Option<Stopping>,
 }
 
@@ -165,8 +178,11 @@ impl Keeper {
         let logs = LogRegistry::open([]).map_err(|error| fails("logs", error))?;
         let mut backends = Backends::new(options.launch.is_some());
         let (before, inherited) = (ListenerSet::default(), &options.inherited);
-        let opened = Generation::open(1, loaded, &before, inherited, &logs, &mut backends)?;
+        let opened = Generation::open(1, loaded, &before, None, inherited, &logs, &mut backends)?;
         let current = Rc::new(opened.generation);
+        for warning in &opened.diagnostics {
+            load::print_diagnostic(warning, &current.loaded);
+        }
         for warning in opened.warnings {
             terminal::complain(format_args!("petrel: warning: {warning}"));
         }
@@ -198,6 +214,9 @@ impl Keeper {
             start_at: Some(Instant::now()),
             backoff: Backoff::default(),
             has_served: false,
+            tls_readers: Vec::new(),
+            tls_reader_at: Instant::now(),
+            tls_tend_at: Instant::now() + TLS_TEND_EVERY,
             stopping: None,
         };
         if let Some(warning) = keeper.open_command_socket()? {
@@ -238,6 +257,8 @@ impl Keeper {
         }
         self.tend_log_commands();
         self.follow_rotations(now);
+        self.hear_tls_readers(now);
+        self.tend_tls(now);
         self.tend_backends(now);
         self.tend_commands(now);
         match self.stopping {
@@ -258,6 +279,7 @@ impl Keeper {
         if matches!(self.trial, TrialState::Wanted) {
             self.start_trial()?;
         }
+        self.start_tls_reader()?;
         match self.next.clone() {
             Some(next) if !self.is_started(&next) => self.start(&next),
             _ => ControlFlow::Continue(()),
@@ -296,6 +318,7 @@ impl Keeper {
         if let TrialState::Reading(trial) = &self.trial {
             descriptors.extend(trial.says());
         }
+        descriptors.extend(self.tls_readers.iter().filter_map(TlsReader::tells));
         let readable = descriptors.into_iter().map(|known| (known, PollFlags::IN));
         let watched: Vec<_> = readable.chain(self.commands.polled()).collect();
         let mut polled: Vec<PollFd<'_>> = watched
@@ -325,6 +348,8 @@ impl Keeper {
             .chain(tending)
             .chain(trial)
             .chain([self.rotations.deadline(Instant::now())])
+            .chain(self.current.tls.is_some().then_some(self.tls_tend_at))
+            .chain(self.wants_tls_reader().then_some(self.tls_reader_at))
             .chain(self.backends.deadline(Instant::now()))
             .chain(self.commands.deadline())
             .chain(self.commands_due())
@@ -555,6 +580,118 @@ impl Keeper {
         }
     }
 
+    /// Whether a process is missing that looks at the files of TLS.
+    fn wants_tls_reader(&self) -> bool {
+        let is_current = |reader: &TlsReader| self.looks_at_current(reader);
+        let is_wanted = self.stopping.is_none() && self.current.tls.is_some();
+        is_wanted && !self.tls_readers.iter().any(is_current)
+    }
+
+    fn looks_at_current(&self, reader: &TlsReader) -> bool {
+        reader.generation == self.current.number && !reader.is_killed
+    }
+
+    fn start_tls_reader(&mut self) -> Step {
+        let now = Instant::now();
+        let current = Rc::clone(&self.current);
+        if now < self.tls_reader_at || !self.wants_tls_reader() {
+            return ControlFlow::Continue(());
+        }
+        let Some(files) = &current.tls else {
+            return ControlFlow::Continue(());
+        };
+        match TlsReader::start(files, current.number) {
+            Ok(StartedTlsReader::Reader(reading)) => {
+                return ControlFlow::Break(KeeperExit::TlsReader(reading));
+            }
+            Ok(StartedTlsReader::Keeper(reader)) => self.tls_readers.push(reader),
+            Err(error) => {
+                self.tls_reader_at = now + TLS_READER_PAUSE;
+                self.logs.error(format_args!(
+                    "TLS: changed files are not read, it is tried again: {error}"
+                ));
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Takes what the process that looks at the files of TLS has read, and ends those of earlier configurations.
+    fn hear_tls_readers(&mut self, now: Instant) {
+        let mut readers = std::mem::take(&mut self.tls_readers);
+        for reader in &mut readers {
+            if self.stopping.is_none() && self.looks_at_current(reader) {
+                while let Some(change) = reader.next() {
+                    self.take_tls(change);
+                }
+            } else if !reader.is_killed {
+                // What it has found is not taken: changes name files by their place in the configuration that it was
+                // started for. The next one compares with what was read when the new configuration was opened.
+                reader.kill();
+            }
+        }
+        readers.retain(|reader| {
+            let ended = reader.wait();
+            if let Some(status) = ended
+                && !reader.is_killed
+            {
+                self.tls_reader_at = now + TLS_READER_PAUSE;
+                self.logs.error(format_args!(
+                    "TLS: the process that looks at certificates {}; another one is started in {} s",
+                    describe(status),
+                    TLS_READER_PAUSE.as_secs()
+                ));
+            }
+            ended.is_none()
+        });
+        self.tls_readers = readers;
+    }
+
+    /// Hands changed certificates and the like to the server processes. Those of earlier configurations make no new
+    /// handshakes.
+    fn take_tls(&self, change: TlsChange) {
+        for line in change.lines {
+            self.logs.error(format_args!("{line}"));
+        }
+        let Some(files) = &self.current.tls else {
+            return;
+        };
+        // Server processes to come are forked with it.
+        if let Err(error) = openssl::adopt(&files.store, &change.handed) {
+            self.logs
+                .error(format_args!("TLS: changed files cannot be used: {error}"));
+        }
+        self.hand_tls(&change.handed);
+    }
+
+    fn hand_tls(&self, handed: &[u8]) {
+        let handed = (!handed.is_empty()).then(|| Rc::from(handed));
+        let theirs = |process: &&ServerProcess| Rc::ptr_eq(&process.generation, &self.current);
+        for process in self.processes.iter().filter(theirs) {
+            if let Err(error) = process.renew_tls(handed.as_ref()) {
+                self.logs.error(format_args!(
+                    "TLS: process {} has not been given changed files, it is tried again: {error}",
+                    process.id()
+                ));
+            }
+        }
+    }
+
+    /// Gives tickets a new secret when it is time, and server processes what they could not be given before.
+    fn tend_tls(&mut self, now: Instant) {
+        if now < self.tls_tend_at {
+            return;
+        }
+        self.tls_tend_at = now + TLS_TEND_EVERY;
+        let Some(files) = &self.current.tls else {
+            return;
+        };
+        let change = openssl::turn_tickets(&files.store, now_s());
+        for line in change.lines {
+            self.logs.error(format_args!("{line}"));
+        }
+        self.hand_tls(&change.handed);
+    }
+
     /// Closes the logs that no server process writes any more. One that drains writes those of its
     /// own configuration.
     fn close_unused_logs(&mut self) {
@@ -594,5 +731,9 @@ fn sender(received: Received) -> String {
 
 /// How often log commands are looked after.
 const TEND_EVERY: Duration = Duration::from_millis(500);
+/// How often secrets of tickets are looked at, and what was not handed over is tried again.
+const TLS_TEND_EVERY: Duration = Duration::from_secs(10);
+/// The pause before another process looks at the files of TLS, after one has ended by itself.
+const TLS_READER_PAUSE: Duration = Duration::from_secs(10);
 /// How long the logs may take to write what is queued, at the end.
 const LOG_TIME: Duration = Duration::from_secs(1);

@@ -1,7 +1,10 @@
 //! A server process, as its keeper sees it.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::limits;
@@ -13,6 +16,7 @@ use sys::process::{Forked, fork};
 use super::generation::Generation;
 use crate::control::{Control, News, Order};
 use crate::server::Handover;
+use crate::tls_files;
 
 /// How far a server process is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +55,8 @@ pub(crate) struct ServerProcess {
     /// Its end of the control socket is closed: nothing more to hear.
     silent: bool,
     killed: Killed,
+    /// What the files of TLS contain, in the order of its changes: it could not be given that yet.
+    tls_waiting: RefCell<VecDeque<Rc<[u8]>>>,
 }
 
 /// What is known of its open connections and requests.
@@ -105,6 +111,7 @@ impl ServerProcess {
                 idle,
                 keeper,
                 detached,
+                tls: generation.tls.as_ref().map(|tls| Arc::clone(&tls.store)),
             }))),
             Forked::Parent(id) => Ok(StartedServer::Keeper(ServerProcess {
                 pid: Pid::from_raw(id).expect("fork answers the id of a process"),
@@ -119,6 +126,7 @@ impl ServerProcess {
                 reason: None,
                 silent: false,
                 killed: Killed::No,
+                tls_waiting: RefCell::default(),
             })),
         }
     }
@@ -223,6 +231,24 @@ impl ServerProcess {
         if let Ok(descriptor) = descriptor.as_fd().try_clone_to_owned() {
             self.order(&Order::Log(number, descriptor));
         }
+    }
+
+    /// Gives it what the files of TLS contain now, `handed`, behind what it could not be given before.
+    ///
+    /// # Errors
+    /// It could not be given. It is tried again the next time; one message tells of it.
+    pub(crate) fn renew_tls(&self, handed: Option<&Rc<[u8]>>) -> io::Result<()> {
+        let mut waiting = self.tls_waiting.borrow_mut();
+        let is_known = !waiting.is_empty();
+        waiting.extend(handed.map(Rc::clone));
+        while let Some(next) = waiting.front() {
+            let file = tls_files::in_memory(next);
+            if let Err(error) = file.and_then(|file| self.control.order(&Order::Tls(file))) {
+                return if is_known { Ok(()) } else { Err(error) };
+            }
+            waiting.pop_front();
+        }
+        Ok(())
     }
 
     /// Pushes it on when its time is up.

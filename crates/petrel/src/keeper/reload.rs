@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use config::Diagnostics;
+use config::{Diagnostics, Style};
 use engine::worker::Cut;
 use sd_notify::NotifyState;
 
@@ -21,6 +21,7 @@ use crate::load;
 use crate::server::configure_logs;
 use crate::summary;
 use crate::terminal::EXIT_FAILURE;
+use crate::tls_files;
 
 impl Keeper {
     /// Has the configuration read anew, first by a process of its own. When that `cuts`, the requests of older
@@ -94,7 +95,11 @@ impl Keeper {
 
     /// In the reading process: the exit code.
     fn read_on_trial(&self, mut report: Report) -> u8 {
-        match load::load(&self.origin) {
+        let read = load::load(&self.origin).and_then(|loaded| {
+            // On a file system that does not answer, this process hangs and not the keeper.
+            tls_files::check(&loaded).map_err(|list| loaded.diagnostics(list))
+        });
+        match read {
             Ok(_) => 0,
             Err(errors) => {
                 for line in load::error_lines(&errors) {
@@ -134,9 +139,21 @@ impl Keeper {
         let before = self.current.listeners.borrow();
         let (inherited, logs) = (&self.inherited, &self.logs);
         let number = self.generations;
-        let opened = Generation::open(number, loaded, &before, inherited, logs, &mut self.backends);
+        let opened = Generation::open(
+            number,
+            loaded,
+            &before,
+            self.current.tls.as_ref(),
+            inherited,
+            logs,
+            &mut self.backends,
+        );
         drop(before);
         let opened = opened?;
+        for warning in &opened.diagnostics {
+            let sources = &opened.generation.loaded.config.sources;
+            self.reload_says(config::render(warning, sources, Style::Line));
+        }
         for warning in opened.warnings {
             self.reload_says(warning);
         }

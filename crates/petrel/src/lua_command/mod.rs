@@ -16,9 +16,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::handed::Handed;
 use engine::log::{LogRegistry, LogTarget};
 use engine::server::{BoundListener, Server, ServerPlan};
 use engine::worker::Cut;
+use modules::openssl;
 
 use crate::cli;
 use crate::load::{self, Origin};
@@ -130,6 +132,7 @@ fn serve_once(
             modules: loaded.modules.clone(),
             process: Arc::clone(&loaded.process),
             logs: Arc::new(logs.clone()),
+            handed: Handed::default().with(Arc::new(openssl::InTheClear)),
         };
         Ok((Server::start(plan, vec![bound])?, logs))
     };

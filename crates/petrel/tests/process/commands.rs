@@ -204,6 +204,20 @@ fn the_printed_configuration_is_one() {
 }
 
 #[test]
+fn a_configuration_that_would_not_start_is_printed() {
+    let site = Site::new();
+    let file = site.configure("Server.Max-FDs = var.pid + \"x\"");
+    let printed = run(&["-p", "-f", file.to_str().expect("a plain path")]);
+    assert_eq!(printed.status.code(), Some(0));
+    assert!(text(&printed.stdout).contains("server.max-fds = \""));
+    assert!(text(&printed.stderr).contains("server.max-fds"));
+    let file = site.configure("server.tag = nothing");
+    let printed = run(&["-p", "-f", file.to_str().expect("a plain path")]);
+    assert_eq!(printed.status.code(), Some(255), "it cannot be read");
+    assert_eq!(text(&printed.stdout), "");
+}
+
+#[test]
 fn a_directory_is_served_without_a_file() {
     let site = Site::new();
     let port = free_port().to_string();

@@ -1,7 +1,9 @@
 //! Field lines to header blocks.
 
 use super::dynamic_table::DynamicTable;
+use super::prepared::{PreparedForm, PreparedLines};
 use super::{ENTRY_OVERHEAD_BYTES, Indexing, TABLE_BYTES, huffman, static_table};
+use crate::request_head::KnownField;
 use crate::status::Status;
 
 /// Encodes the header blocks that go to a peer on one connection.
@@ -13,6 +15,8 @@ pub struct HpackEncoder {
     table: DynamicTable,
     /// What the next block has to say of the size of the table.
     announced: Option<SizeChange>,
+    /// Lines that were encoded before. The owner may lend those of other encoders.
+    pub lines: PreparedLines,
 }
 
 /// How the size of the table has changed since the last block.
@@ -30,6 +34,7 @@ impl HpackEncoder {
         HpackEncoder {
             table: DynamicTable::new(TABLE_BYTES),
             announced: None,
+            lines: PreparedLines::default(),
         }
     }
 
@@ -86,6 +91,55 @@ impl HpackEncoder {
         });
     }
 
+    /// Appends Content-Length.
+    pub fn content_length(&mut self, out: &mut Vec<u8>, length: u64) {
+        let mut digits = itoa::Buffer::new();
+        let value = digits.format(length).as_bytes();
+        literal(out, 0, 0x0f, Some(static_table::CONTENT_LENGTH), b"", value);
+    }
+
+    /// Appends a line of an answer as HTTP/1 has it, `Name: value` without a line end, indexed as is best for its name: what
+    /// changes with each message is not, credentials are never. Nothing is appended if the name is one that `is_dropped`, or
+    /// there is none.
+    #[inline]
+    pub fn line(
+        &mut self,
+        out: &mut Vec<u8>,
+        line: &[u8],
+        is_dropped: impl Fn(KnownField) -> bool,
+    ) {
+        let Some(prepared) = self.lines.find(line) else {
+            return self.new_line(out, line, is_dropped);
+        };
+        if prepared.field.is_some_and(is_dropped) {
+            return;
+        }
+        match prepared.form {
+            PreparedForm::Code => out.extend_from_slice(prepared.code()),
+            PreparedForm::Static(index) => write_integer(out, INDEXED, 0x7f, index),
+            PreparedForm::Table { hash, name } => {
+                let (text, value) = (prepared.name(), prepared.value());
+                HpackEncoder::by_table(&mut self.table, out, name, text, value, hash);
+            }
+        }
+    }
+
+    /// The same of a line that is not prepared.
+    #[cold]
+    fn new_line(
+        &mut self,
+        out: &mut Vec<u8>,
+        line: &[u8],
+        is_dropped: impl Fn(KnownField) -> bool,
+    ) {
+        if let Some(colon) = memchr::memchr(b':', line) {
+            let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+            if KnownField::from_name_if(name, is_dropped).is_none() {
+                self.usual_field(out, name, value);
+            }
+        }
+    }
+
     /// Appends a field of a response, or of a request to a backend, indexed as is best for its name: what changes with
     /// each message is not, credentials are never. Its name is made lower-case.
     pub fn usual_field(&mut self, out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
@@ -124,20 +178,32 @@ impl HpackEncoder {
             return write_integer(out, INDEXED, 0x7f, index);
         }
         let hash = hash(known, name, value);
-        if let Some(index) = self.table.index_of_field(name, value, hash) {
+        HpackEncoder::by_table(&mut self.table, out, known, name, value, hash);
+    }
+
+    /// Appends a field that the static table has not, which has this hash.
+    fn by_table(
+        table: &mut DynamicTable,
+        out: &mut Vec<u8>,
+        known: Option<usize>,
+        name: &[u8],
+        value: &[u8],
+        hash: u32,
+    ) {
+        if let Some(index) = table.index_of_field(name, value, hash) {
             return write_integer(out, INDEXED, 0x7f, static_table::LENGTH + 1 + index);
         }
         // An entry that takes most of the table would drive out all that repeats.
         let size = name.len() + value.len() + ENTRY_OVERHEAD_BYTES as usize;
-        if size > self.table.size_max() as usize / 2 {
+        if size > table.size_max() as usize / 2 {
             return literal(out, 0, 0x0f, known, name, value);
         }
         let index = known.or_else(|| {
-            let index = self.table.index_of_name(name)?;
+            let index = table.index_of_name(name)?;
             Some(static_table::LENGTH + 1 + index)
         });
         literal(out, 0x40, 0x3f, index, name, value);
-        self.table.add(name, value, hash);
+        table.add(name, value, hash);
     }
 }
 
@@ -171,7 +237,14 @@ fn with_lower(name: &[u8], function: impl FnOnce(&[u8])) {
 
 /// Appends a literal whose first byte has the bits `form`, and in `mask` the index of its name, if there is one.
 #[inline]
-fn literal(out: &mut Vec<u8>, form: u8, mask: u8, index: Option<usize>, name: &[u8], value: &[u8]) {
+pub(super) fn literal(
+    out: &mut Vec<u8>,
+    form: u8,
+    mask: u8,
+    index: Option<usize>,
+    name: &[u8],
+    value: &[u8],
+) {
     match index {
         Some(index) => write_integer(out, form, mask, index),
         None => {
@@ -222,7 +295,7 @@ pub(super) fn write_integer(out: &mut Vec<u8>, form: u8, mask: u8, number: usize
 
 /// A number that two fields hardly share.
 #[inline]
-fn hash(known: Option<usize>, name: &[u8], value: &[u8]) -> u32 {
+pub(super) fn hash(known: Option<usize>, name: &[u8], value: &[u8]) -> u32 {
     let seed = match known {
         Some(index) => index as u64,
         None => mix(0, name),
@@ -233,7 +306,7 @@ fn hash(known: Option<usize>, name: &[u8], value: &[u8]) -> u32 {
 
 /// Takes `text` in, eight bytes a step. The last step may see some of them again.
 #[inline]
-fn mix(seed: u64, text: &[u8]) -> u64 {
+pub(super) fn mix(seed: u64, text: &[u8]) -> u64 {
     let step = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(FACTOR);
     let (words, tail) = text.as_chunks::<8>();
     let words = words.iter().map(|word| u64::from_le_bytes(*word));

@@ -17,10 +17,12 @@ mod decode;
 mod dynamic_table;
 mod encode;
 mod huffman;
+mod prepared;
 mod static_table;
 
 pub use decode::HpackDecoder;
 pub use encode::{HpackEncoder, write_literal};
+pub use prepared::PreparedLines;
 
 use crate::reasons::reasons;
 

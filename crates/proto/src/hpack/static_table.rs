@@ -75,6 +75,7 @@ const SCHEME: usize = 6;
 /// The first index of `:status`.
 pub(super) const STATUS: usize = 8;
 const STATUS_LAST: usize = 14;
+pub(super) const CONTENT_LENGTH: usize = 28;
 pub(super) const SET_COOKIE: usize = 55;
 
 /// Names and values; the first one has index 1. What differs from one response to the next, or goes to one client, is

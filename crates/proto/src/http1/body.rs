@@ -264,6 +264,15 @@ impl BodyDecoder {
         self.state == ChunkedState::End
     }
 
+    /// The lines of the trailer section, each with its CR LF, when the body is complete. They are those of the sender:
+    /// which of them go on is said by [`trailers`](crate::trailers).
+    pub fn trailer_lines(&self) -> &[u8] {
+        match self.is_end() {
+            true => &self.trailer,
+            false => b"",
+        }
+    }
+
     /// Body bytes still to come, if that is known: not for chunked bodies before their end.
     pub fn remaining(&self) -> Option<u64> {
         match self.state {

@@ -12,9 +12,6 @@ pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// What stands behind the data of a chunk.
 pub const CHUNK_END: &[u8] = b"\r\n";
 
-/// The last chunk of a chunked body, with an empty trailer section.
-pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
-
 /// Appends the status line with its CR LF. A status outside 100–999 is written as 500.
 ///
 /// The version in the line is the server's own where the request was HTTP/1.1; an HTTP/1.0 client
@@ -77,6 +74,13 @@ pub fn write_chunk_header(out: &mut Vec<u8>, length: u64) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// Appends the last chunk of a body, with `trailers` behind it.
+pub fn write_last_chunk(out: &mut Vec<u8>, trailers: &HeaderBlock) {
+    out.extend_from_slice(b"0\r\n");
+    out.extend_from_slice(trailers.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
 /// Appends `data` as one chunk; nothing if it is empty.
 pub fn write_chunk(out: &mut Vec<u8>, data: &[u8]) {
     if !data.is_empty() {
@@ -136,6 +140,17 @@ mod tests {
     fn an_empty_piece_does_not_end_the_body() {
         assert_eq!(written(|out| write_chunk(out, b"")), "");
         assert_eq!(written(|out| write_chunk(out, b"abc")), "3\r\nabc\r\n");
+    }
+
+    #[test]
+    fn trailers_stand_behind_the_last_chunk() {
+        let mut trailers = HeaderBlock::new();
+        assert_eq!(written(|out| write_last_chunk(out, &trailers)), "0\r\n\r\n");
+        trailers.append("A", b"1");
+        assert_eq!(
+            written(|out| write_last_chunk(out, &trailers)),
+            "0\r\nA: 1\r\n\r\n"
+        );
     }
 
     #[test]

@@ -14,8 +14,8 @@ mod response_head;
 
 pub use body::{BodyDecoder, BodyError, BodyLimits, DecodedPiece, Piece};
 pub use encode::{
-    CHUNK_END, CONTINUE, LAST_CHUNK, write_chunk, write_chunk_header, write_content_length,
-    write_interim, write_status_line,
+    CHUNK_END, CONTINUE, write_chunk, write_chunk_header, write_content_length, write_interim,
+    write_last_chunk, write_status_line,
 };
 pub use parse::Parsed;
 pub use response::{

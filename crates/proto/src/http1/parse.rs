@@ -10,7 +10,7 @@ use std::ops::Range;
 use crate::request_head::{FieldRange, HeadError, HeadOptions, KnownField, RequestHead, Version};
 
 /// Empty lines that are tolerated before a request line.
-const EMPTY_LINES_MAX: usize = 8;
+const EMPTY_LINES_MAX: usize = 2;
 /// Fields that most requests stay under; their places are on the stack.
 const FIELDS_USUAL: usize = 64;
 
@@ -34,7 +34,7 @@ impl RequestHead {
     /// the input has doubled, so that a head sent byte by byte costs linear time and is still
     /// refused early. An error is final. [`RequestHead::clear`] comes before the next request.
     ///
-    /// Empty lines before the request line are skipped (RFC 9112 2.2), up to eight.
+    /// Empty lines before the request line are skipped (RFC 9112 2.2), up to two.
     #[inline]
     pub fn parse(&mut self, input: &[u8], options: &HeadOptions) -> Result<Parsed, HeadError> {
         if self.attempted != 0 && !is_worth_another_attempt(self, input, options)? {
@@ -234,6 +234,10 @@ fn read_other_version(head: &mut RequestHead, input: &[u8]) -> Result<Option<usi
             b'.',
             b'0'..=b'9',
         ] => {
+            return Err(HeadError::VersionUnsupported);
+        }
+        // "HTTP/a.b" and the like; behind "HTTP/1." it is a slip.
+        _ if version.starts_with(b"HTTP/") && !version.starts_with(b"HTTP/1.") => {
             return Err(HeadError::VersionUnsupported);
         }
         _ => return Err(HeadError::RequestLine),

@@ -18,11 +18,13 @@ use std::ops::Range;
 
 use super::body::{BodyDecoder, BodyError, BodyLimits, Piece};
 use super::response_head::{self, Head};
+use crate::header_block::HeaderBlock;
 use crate::method::Method;
 use crate::reasons::reasons;
 use crate::reply_head::ReplyHead;
 use crate::request_head::BodyFraming;
 use crate::status::Status;
+use crate::trailers;
 
 /// Reads one response after the other from a connection. Warm, it allocates nothing.
 #[derive(Debug)]
@@ -32,6 +34,8 @@ pub struct ResponseDecoder {
     asked: Asked,
     state: ResponseState,
     keep_alive: bool,
+    /// Connection names fields, which must not go on from the trailers either.
+    names_fields: bool,
     interim_count: u32,
     /// Bytes of an incomplete head that were searched for its end.
     searched: usize,
@@ -48,7 +52,7 @@ pub struct ResponseLimits {
     pub fields_max: usize,
     /// Interim responses before the final one, 100 (Continue) included.
     pub interim_max: u32,
-    /// The longest trailer section in bytes. Trailers are read and dropped.
+    /// The longest trailer section in bytes.
     pub trailer_bytes_max: usize,
 }
 
@@ -163,6 +167,7 @@ impl ResponseDecoder {
             },
             state: ResponseState::Head,
             keep_alive: false,
+            names_fields: false,
             interim_count: 0,
             searched: 0,
             attempted: 0,
@@ -230,6 +235,21 @@ impl ResponseDecoder {
         &self.head
     }
 
+    /// Takes the trailers of a response that is complete, as far as they may go on. Those of a response whose Connection
+    /// field names others are dropped.
+    pub fn take_trailers(&mut self) -> HeaderBlock {
+        let trailers = match &self.state {
+            ResponseState::Body(decoder) if !self.names_fields => {
+                trailers::of_reply(decoder.trailer_lines())
+            }
+            _ => HeaderBlock::new(),
+        };
+        if matches!(&self.state, ResponseState::Body(decoder) if decoder.is_end()) {
+            self.state = ResponseState::End;
+        }
+        trailers
+    }
+
     /// Body bytes still to come, if the response told before: not for chunks, not until close.
     pub fn remaining(&self) -> Option<u64> {
         match &self.state {
@@ -267,9 +287,9 @@ impl ResponseDecoder {
         }
     }
 
-    /// The end of the response, behind which `surplus` bytes were received that nobody asked for.
+    /// The end of the response, behind which `surplus` bytes were received that were not asked for. The decoder of its
+    /// body stays: it has the trailers.
     fn end(&mut self, surplus: usize) -> ResponseEvent {
-        self.state = ResponseState::End;
         self.keep_alive &= surplus == 0;
         ResponseEvent::End {
             reusable: self.keep_alive,
@@ -336,6 +356,7 @@ impl ResponseDecoder {
             return Err(ResponseError::SwitchedUnasked);
         }
         self.keep_alive = head.keep_alive;
+        self.names_fields = head.names_fields;
         self.state = match head.framing {
             Some(BodyFraming::None) => ResponseState::End,
             Some(framing) => {

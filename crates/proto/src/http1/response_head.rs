@@ -22,6 +22,8 @@ pub(super) struct Head {
     pub(crate) framing: Option<BodyFraming>,
     /// The backend lets the connection go on.
     pub(crate) keep_alive: bool,
+    /// Connection names fields that must not be passed on.
+    pub(crate) names_fields: bool,
 }
 
 /// Fields that most responses stay under; their places are on the stack.
@@ -84,6 +86,7 @@ fn read<const FIELDS: usize>(
         fields: response.headers.len(),
         framing,
         keep_alive: message.keep_alive && framing.is_some() && !message.is_suspect(status),
+        names_fields: message.names_fields,
     }))
 }
 
@@ -255,6 +258,8 @@ impl FieldKind {
             Some(KnownField::TransferEncoding) => FieldKind::TransferEncoding,
             Some(KnownField::Connection) => FieldKind::Connection,
             Some(KnownField::Upgrade) => FieldKind::Upgrade,
+            // It says what comes behind the body, for each recipient on the way (RFC 9110 6.6.2).
+            Some(KnownField::Trailer) => FieldKind::EndToEnd,
             Some(field) if field.is_hop_by_hop() => FieldKind::OfConnection,
             _ => FieldKind::EndToEnd,
         }

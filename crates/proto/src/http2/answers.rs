@@ -1,11 +1,13 @@
 //! What goes on a stream: heads, DATA by turns, trailers, resets; and what the owner is done with.
 
 use super::connection::{Core, Http2Connection};
+use super::flow::WIDER_BYTES;
 use super::frame::{AfterFrame, ErrorCode};
 use super::priority::Priority;
 use super::streams::{Local, Remote, StreamKey};
 use super::turns::Turn;
 use super::{OpenHeaders, write_data_header, write_window_update};
+use crate::hpack::PreparedLines;
 use crate::request_head::KnownField;
 use crate::status::Status;
 
@@ -22,7 +24,8 @@ pub enum Written {
 
 /// Answers. All of them append to `out`, behind the frames about the connection that wait to be sent.
 impl Http2Connection {
-    /// Appends an interim answer: `fields` are lines as [`crate::header_block::HeaderBlock::as_bytes`] has them.
+    /// Appends an interim answer: `fields` are lines as [`crate::header_block::HeaderBlock::as_bytes`] has them. There is no
+    /// 101 in HTTP/2.
     pub fn write_interim(
         &mut self,
         stream: StreamKey,
@@ -31,12 +34,12 @@ impl Http2Connection {
         out: &mut Vec<u8>,
     ) -> Written {
         match self.core.streams.get(stream) {
-            _ if self.core.error.is_some() => Written::No,
+            _ if self.core.error.is_some() || status == Status::SWITCHING_PROTOCOLS => Written::No,
             Some(known) if known.is_writable() && !known.is_answered() => {
                 let section = FieldSection {
                     status: Some(status),
                     length: None,
-                    fields,
+                    fields: &[fields],
                 };
                 self.core
                     .write_section(stream.id(), &section, AfterFrame::More, out);
@@ -46,13 +49,14 @@ impl Http2Connection {
         }
     }
 
-    /// Appends the head of an answer. `fields` are lines as [`crate::header_block::HeaderBlock::as_bytes`] has them; those
-    /// about an HTTP/1 connection are left out, and Content-Length is if `length` is there, which says it.
+    /// Appends the head of an answer. `fields` are lines as [`crate::header_block::HeaderBlock::as_bytes`] has them, in as many
+    /// parts as the caller has; those about an HTTP/1 connection are left out, and Content-Length is if `length` is there,
+    /// which says it.
     pub fn write_head(
         &mut self,
         stream: StreamKey,
         status: Status,
-        fields: &[u8],
+        fields: &[&[u8]],
         length: Option<u64>,
         after: AfterFrame,
         out: &mut Vec<u8>,
@@ -90,7 +94,7 @@ impl Http2Connection {
                 let section = FieldSection {
                     status: None,
                     length: None,
-                    fields,
+                    fields: &[fields],
                 };
                 core.write_section(stream.id(), &section, AfterFrame::EndOfStream, out);
                 core.end_if(stream, AfterFrame::EndOfStream);
@@ -136,11 +140,23 @@ impl Http2Connection {
         core.counts.data_sent(length, room);
         core.write_control(out);
         write_data_header(out, stream.id(), length, after);
-        if turn != Turn::NONE {
-            core.has_had_turn(turn);
+        match after {
+            _ if turn == Turn::NONE => {}
+            AfterFrame::More => core.has_had_turn(turn),
+            // It gets no other one.
+            AfterFrame::EndOfStream => core.turns.was_taken(turn),
         }
         core.end_if(stream, after);
         Written::Yes
+    }
+}
+
+/// What encoders share.
+impl Http2Connection {
+    /// Lines of answers that were encoded before. An owner of several connections lends those of all to the one that is at
+    /// work, and takes them back.
+    pub fn lines(&mut self) -> &mut PreparedLines {
+        &mut self.core.encoder.lines
     }
 }
 
@@ -207,11 +223,29 @@ impl Http2Connection {
         };
         let bytes = bytes.min(known.unconsumed);
         known.unconsumed -= bytes;
-        let opened = known.give_back(bytes, size);
+        let mut opened = known.give_back(bytes, size);
+        if opened > 0 && !known.is_wide && core.spare_window >= WIDER_BYTES {
+            core.spare_window -= WIDER_BYTES;
+            known.is_wide = true;
+            // It is far below 2^31.
+            known.receive_window.shift(WIDER_BYTES as i32);
+            opened += WIDER_BYTES;
+        }
         if core.error.is_none() {
             write_window_update(&mut core.control, stream.id(), opened);
         }
         core.give_back(bytes);
+    }
+
+    /// The same of bytes that were of no use: the connection gets them back, and the stream does not, whose client has more to
+    /// send that is of no use.
+    pub fn discarded(&mut self, stream: StreamKey, bytes: u32) {
+        let core = &mut self.core;
+        if let Some(known) = core.streams.get_mut(stream) {
+            let bytes = bytes.min(known.unconsumed);
+            known.unconsumed -= bytes;
+            core.give_back(bytes);
+        }
     }
 
     /// Resets a stream, unless it is over. It has to be released all the same.
@@ -231,11 +265,16 @@ impl Http2Connection {
             return;
         };
         let unconsumed = known.unconsumed;
+        if known.is_wide {
+            core.spare_window += WIDER_BYTES;
+        }
         let code = match (known.local, known.remote) {
             _ if known.reset.is_some() => None,
             (Local::Ended, Remote::Ended) => None,
             (Local::Ended, Remote::Open) => {
-                core.counts.completed();
+                if !known.is_refused {
+                    core.counts.completed();
+                }
                 Some(ErrorCode::NoError)
             }
             (Local::Waiting | Local::Begun, _) => Some(ErrorCode::InternalError),
@@ -254,7 +293,7 @@ struct FieldSection<'h> {
     status: Option<Status>,
     length: Option<u64>,
     /// Lines, each `Name: value` and CR LF.
-    fields: &'h [u8],
+    fields: &'h [&'h [u8]],
 }
 
 impl Core {
@@ -272,30 +311,28 @@ impl Core {
             self.encoder.status(out, status);
         }
         if let Some(length) = section.length {
-            let mut digits = itoa::Buffer::new();
-            let value = digits.format(length).as_bytes();
-            self.encoder.usual_field(out, b"content-length", value);
+            self.encoder.content_length(out, length);
         }
-        let mut rest = section.fields;
+        for lines in section.fields {
+            self.write_lines(section, lines, out);
+        }
+        frame.finish(out, id, after, self.peer_frame_bytes_max);
+    }
+
+    fn write_lines(&mut self, section: &FieldSection<'_>, lines: &[u8], out: &mut Vec<u8>) {
+        let mut rest = lines;
         while let Some(end) = memchr::memchr(b'\n', rest) {
             let (line, after_line) = (&rest[..end], &rest[end + 1..]);
             rest = after_line;
             let line = line.strip_suffix(b"\r").unwrap_or(line);
-            let Some(colon) = memchr::memchr(b':', line) else {
-                continue;
-            };
-            let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
             let is_dropped = |known: KnownField| match known {
                 KnownField::ContentLength => section.length.is_some() || section.status.is_none(),
                 // It says what comes in the trailers, in every version.
                 KnownField::Trailer => false,
                 known => known.is_hop_by_hop(),
             };
-            if KnownField::from_name_if(name, is_dropped).is_none() {
-                self.encoder.usual_field(out, name, value);
-            }
+            self.encoder.line(out, line, is_dropped);
         }
-        frame.finish(out, id, after, self.peer_frame_bytes_max);
     }
 
     /// Moves on whose turn it is.

@@ -14,14 +14,13 @@
 //!   bytes ──> step ──> Request, Refused ─────────────> an exchange, which answers
 //!                  ──> Data, Trailers ───────────────> its body
 //!                  ──> Reset, StreamError ───────────> its end
-//!                  ──> WindowOpened, Priority ───────> whose turn it is has changed
 //!                  ──> Err: GOAWAY is to be sent, then the connection closed
 //! ```
 
 use std::ops::Range;
 
 use super::error::{ConnectionError, Http2Error, StreamError};
-use super::flow::{ReceiveWindow, SendWindow, WINDOW_AT_FIRST};
+use super::flow::{ReceiveWindow, SendWindow, WIDER_BYTES, WINDOW_AT_FIRST};
 use super::frame::{AfterFrame, ErrorCode, FrameError, FrameEvent, Setting, Settings};
 use super::limits::{Counts, Http2Limits};
 use super::priority::Priority;
@@ -30,7 +29,7 @@ use super::streams::{ResetStreams, StreamKey, Streams};
 use super::turns::Turns;
 use super::{
     FRAME_BYTES_MAX, FrameDecoder, PREFACE, WINDOW_BYTES_MAX, kind, write_frame_header,
-    write_go_away, write_settings, write_window_update,
+    write_go_away, write_ping, write_settings, write_window_update,
 };
 use crate::header_block::HeaderBlock;
 use crate::hpack::{HpackDecoder, HpackEncoder};
@@ -50,7 +49,8 @@ pub struct Http2Connection {
 pub struct Http2Options {
     /// Bytes of a request body that the client may send before the owner has consumed any (SETTINGS_INITIAL_WINDOW_SIZE).
     pub stream_window: u32,
-    /// The same for all streams together; at least 65,535.
+    /// The same for all streams together; at least 65,535. What it has beyond the windows of all streams is lent to streams whose
+    /// bodies are consumed, [`WIDER_BYTES`] to each.
     pub connection_window: u32,
     /// Extended CONNECT is understood (RFC 8441).
     pub takes_extended_connect: bool,
@@ -60,14 +60,21 @@ pub struct Http2Options {
     pub limits: Http2Limits,
 }
 
+/// A stream waits only for what takes its own body: the connection's window is as wide as those of all streams together, which
+/// are the limit. Were it narrower, a few uploads that wait for a backend would hold all of it, and no other could come, not even
+/// the one that the backend waits for. nginx does the same, with 128 windows of 64 KiB. A hostile client can have the server hold
+/// 8.2 MB for a connection: 100 windows of 64 KiB, and 192 KiB more for each of [`WIDER_STREAMS`]. A buffer that grows by doubling
+/// may have room for twice that.
 impl Default for Http2Options {
     fn default() -> Http2Options {
+        let limits = Http2Limits::default();
         Http2Options {
-            stream_window: 256 << 10,
-            connection_window: 1 << 20,
+            stream_window: WINDOW_AT_FIRST,
+            connection_window: (u32::from(limits.streams_max) + 1) * WINDOW_AT_FIRST
+                + WIDER_STREAMS * WIDER_BYTES,
             takes_extended_connect: true,
             header_list_bytes: 16 << 10,
-            limits: Http2Limits::default(),
+            limits,
         }
     }
 }
@@ -147,16 +154,8 @@ pub enum Http2Event {
         /// The mistake.
         error: StreamError,
     },
-    /// A window has opened in which nothing could be sent before.
-    WindowOpened {
-        /// Of this stream, or else of the connection or of all streams.
-        stream: Option<StreamKey>,
-    },
-    /// The client has changed the priority of a stream.
-    Priority {
-        /// The stream.
-        stream: StreamKey,
-    },
+    /// The client has answered [`Http2Connection::ping`].
+    PingAnswered,
     /// The client will close the connection, and begins no more requests. Those that it has begun go on.
     GoAway {
         /// Why.
@@ -182,6 +181,8 @@ pub(super) struct Core {
     pub(super) early_priorities: Vec<(u32, Priority)>,
     pub(super) send_window: SendWindow,
     pub(super) receive_window: ReceiveWindow,
+    /// What the connection's window has for streams beyond their own windows.
+    pub(super) spare_window: u32,
     /// The window in which the client begins streams: that of [`Http2Options`] once it has acknowledged our SETTINGS.
     pub(super) stream_window: u32,
     pub(super) peer_stream_window: u32,
@@ -195,12 +196,14 @@ pub(super) struct Core {
     pub(super) has_settings: bool,
     /// The client has acknowledged our SETTINGS.
     pub(super) is_acknowledged: bool,
+    /// A PING of ours has not been answered.
+    pub(super) awaits_ping: bool,
     /// The client has sent GOAWAY.
     pub(super) client_goes: bool,
     /// Bytes that may still come on streams that are reset, because the client did not know.
     pub(super) late_bytes: u64,
-    /// A piece of the DATA frame that is coming had data.
-    pub(super) is_frame_filled: bool,
+    /// Bytes of data that the DATA frame that is coming has had.
+    pub(super) frame_bytes: u32,
     pub(super) error: Option<Http2Error>,
 }
 
@@ -226,6 +229,9 @@ impl Http2Connection {
         let connection_window = options
             .connection_window
             .clamp(WINDOW_AT_FIRST, WINDOW_BYTES_MAX);
+        // One part more: credit for up to half of it has not been given back.
+        let parts = u32::from(streams_max) + 1;
+        let spare_window = connection_window.saturating_sub(parts.saturating_mul(stream_window));
         let mut control = Vec::new();
         write_settings(
             &mut control,
@@ -258,6 +264,7 @@ impl Http2Connection {
                 early_priorities: Vec::new(),
                 send_window: SendWindow::new(WINDOW_AT_FIRST),
                 receive_window: ReceiveWindow::new(connection_window),
+                spare_window,
                 stream_window: WINDOW_AT_FIRST,
                 peer_stream_window: WINDOW_AT_FIRST,
                 peer_frame_bytes_max: FRAME_BYTES_MAX,
@@ -266,9 +273,10 @@ impl Http2Connection {
                 going_away: GoingAway::No,
                 has_settings: false,
                 is_acknowledged: false,
+                awaits_ping: false,
                 client_goes: false,
                 late_bytes: 0,
-                is_frame_filled: false,
+                frame_bytes: 0,
                 error: None,
             },
         }
@@ -339,19 +347,33 @@ impl Http2Connection {
         write_go_away(&mut core.control, last, ErrorCode::NoError, b"");
     }
 
+    /// Asks the client for a sign of life, which [`Http2Event::PingAnswered`] tells of: what it had sent before has come then.
+    pub fn ping(&mut self) {
+        if self.core.error.is_none() && !std::mem::replace(&mut self.core.awaits_ping, true) {
+            write_ping(&mut self.core.control, PING_PAYLOAD);
+        }
+    }
+
+    /// Ends the connection for a reason that is the owner's to know, a wait that took too long say: GOAWAY waits to be sent.
+    pub fn give_up(&mut self, reason: ConnectionError) {
+        if self.core.error.is_none() {
+            self.core.fail(reason.into());
+        }
+    }
+
+    /// Whether the client has acknowledged our SETTINGS.
+    pub fn is_acknowledged(&self) -> bool {
+        self.core.is_acknowledged
+    }
+
+    /// Whether a header block has begun and not ended: no other frame may stand in between, so all streams wait for it.
+    pub fn is_in_block(&self) -> bool {
+        self.core.block.is_some() || self.frames.is_in_headers()
+    }
+
     /// How many streams are not released.
     pub fn stream_count(&self) -> usize {
         self.core.streams.len()
-    }
-
-    /// The highest identifier of a stream that was taken; 0 before the first one.
-    pub fn last_stream(&self) -> u32 {
-        self.core.highest_taken
-    }
-
-    /// Whether the next byte begins a frame: a client that closes now leaves nothing unfinished.
-    pub fn is_between_frames(&self) -> bool {
-        self.core.block.is_none() && self.frames.is_between_frames()
     }
 
     /// Gives back memory that the next requests would use again. For a connection that is idle for long.
@@ -388,7 +410,7 @@ impl Http2Connection {
                     is_frame_end,
                     ends_stream,
                 } => {
-                    core.note_data(&range, is_frame_end && !ends_stream, is_frame_end)?;
+                    core.note_data(stream, &range, is_frame_end && !ends_stream, is_frame_end)?;
                     let range = range.start + position..range.end + position;
                     let after = after(ends_stream);
                     core.data(stream, range, padding_consumed, after, is_frame_end)?
@@ -447,9 +469,8 @@ impl Http2Connection {
                 }
                 FrameEvent::StreamError { stream, error } => core.frame_error(stream, error)?,
                 FrameEvent::GoAway { code, .. } => core.client_goes(code)?,
-                FrameEvent::Priority { .. }
-                | FrameEvent::Unknown { .. }
-                | FrameEvent::PingAck(_) => {
+                FrameEvent::PingAck(payload) => core.ping_answered(payload)?,
+                FrameEvent::Priority { .. } | FrameEvent::Unknown { .. } => {
                     core.counts.idle_frame(&core.options.limits)?;
                     None
                 }
@@ -477,8 +498,14 @@ impl Http2Connection {
     }
 }
 
+/// What our PING frames carry.
+pub(super) const PING_PAYLOAD: [u8; 8] = *b"petrel\0\0";
+
 /// What our SETTINGS_HEADER_TABLE_SIZE would be if we sent one.
 const TABLE_BYTES_MAX: u32 = 4096;
+
+/// How many streams at a time have a wider window, unless the owner has other options.
+const WIDER_STREAMS: u32 = 8;
 
 fn found(consumed: usize, event: Http2Event) -> Http2Decoded {
     Http2Decoded { consumed, event }

@@ -1,7 +1,8 @@
 //! Frames about the connection, and about streams whatever they carry: what they change, and what answers them.
 
-use super::connection::{Core, Found, Http2Event};
+use super::connection::{Core, Found, Http2Event, PING_PAYLOAD};
 use super::error::{ConnectionError, Http2Error, StreamError};
+use super::flow::WIDER_BYTES;
 use super::frame::{ErrorCode, FrameError, Setting, Settings};
 use super::priority::Priority;
 use super::streams::{Remote, ResetBy};
@@ -39,13 +40,13 @@ impl Core {
     pub(super) fn settings(&mut self, settings: Settings<'_>) -> Found {
         self.counts.settings(&self.options.limits)?;
         self.has_settings = true;
-        let found = self.apply(settings)?;
+        self.apply(settings)?;
         write_settings_ack(&mut self.control);
-        Ok(found)
+        Ok(None)
     }
 
     /// Settings of the client take effect.
-    pub(super) fn apply(&mut self, settings: Settings<'_>) -> Found {
+    pub(super) fn apply(&mut self, settings: Settings<'_>) -> Result<(), ConnectionError> {
         let mut window = None;
         for setting in settings {
             match setting {
@@ -62,28 +63,25 @@ impl Core {
         }
         match window {
             Some(bytes) => self.move_windows(bytes),
-            None => Ok(None),
+            None => Ok(()),
         }
     }
 
     /// The client has another SETTINGS_INITIAL_WINDOW_SIZE.
-    fn move_windows(&mut self, bytes: u32) -> Found {
+    fn move_windows(&mut self, bytes: u32) -> Result<(), ConnectionError> {
         let by = i64::from(bytes) - i64::from(self.peer_stream_window);
         self.peer_stream_window = bytes;
-        let mut has_opened = false;
         for slot in self.streams.slots() {
             let stream = self.streams.at_mut(slot);
             if stream.id == 0 {
                 continue;
             }
-            let room = stream.send_window.room();
             if !stream.send_window.shift(by) {
-                return Err(ConnectionError::WindowOverflow.into());
+                return Err(ConnectionError::WindowOverflow);
             }
-            has_opened |= room == 0 && stream.send_window.room() > 0 && stream.is_writable();
             self.place(slot);
         }
-        Ok(has_opened.then_some(Http2Event::WindowOpened { stream: None }))
+        Ok(())
     }
 
     /// From now on, the client keeps to our windows.
@@ -120,14 +118,21 @@ impl Core {
         Ok(None)
     }
 
+    pub(super) fn ping_answered(&mut self, payload: [u8; 8]) -> Found {
+        if payload == PING_PAYLOAD && std::mem::take(&mut self.awaits_ping) {
+            return Ok(Some(Http2Event::PingAnswered));
+        }
+        self.counts.idle_frame(&self.options.limits)?;
+        Ok(None)
+    }
+
     pub(super) fn window_update(&mut self, id: u32, increment: u32) -> Found {
         self.counts.window_update(&self.options.limits)?;
         if id == 0 {
-            let room = self.send_window.room();
             if !self.send_window.shift(i64::from(increment)) {
                 return Err(ConnectionError::WindowOverflow.into());
             }
-            return Ok((room == 0).then_some(Http2Event::WindowOpened { stream: None }));
+            return Ok(None);
         }
         let Some(slot) = self.known(id)? else {
             return Ok(None);
@@ -136,14 +141,11 @@ impl Core {
         if !stream.is_writable() {
             return Ok(None);
         }
-        let room = stream.send_window.room();
         if !stream.send_window.shift(i64::from(increment)) {
             return self.lose(slot, StreamError::WindowOverflow);
         }
-        let has_opened = room == 0 && stream.send_window.room() > 0;
         self.place(slot);
-        let stream = Some(self.streams.key(slot));
-        Ok(has_opened.then_some(Http2Event::WindowOpened { stream }))
+        Ok(None)
     }
 
     pub(super) fn priority_update(&mut self, id: u32, value: &[u8]) -> Found {
@@ -151,8 +153,7 @@ impl Core {
         let priority = Priority::default().updated_by(value);
         if let Some(slot) = self.streams.find(id) {
             self.set_priority(slot, priority);
-            let stream = self.streams.key(slot);
-            return Ok(Some(Http2Event::Priority { stream }));
+            return Ok(None);
         }
         if id > self.highest_seen {
             self.early_priorities.retain(|&(other, _)| other != id);
@@ -200,6 +201,10 @@ impl Core {
             None if id > self.highest_seen && error == FrameError::Increment => {
                 Err(ConnectionError::IdleStream.into())
             }
+            // It may not depend on itself (RFC 7540 5.3.1), and no RST_STREAM can tell it so.
+            None if id > self.highest_seen && error == FrameError::DependsOnItself => {
+                Err(FrameError::DependsOnItself.into())
+            }
             // RST_STREAM is not for streams that have not begun (RFC 9113 6.4).
             None if id > self.highest_seen || id.is_multiple_of(2) => {
                 self.counts.idle_frame(&self.options.limits)?;
@@ -245,6 +250,9 @@ impl Core {
             write_reset(&mut self.control, stream.id, code);
         }
         self.reset_streams.add(stream.id);
+        if stream.is_wide {
+            self.late_bytes += u64::from(WIDER_BYTES);
+        }
         self.expect_late_bytes();
         self.place(slot);
     }

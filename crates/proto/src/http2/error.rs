@@ -74,20 +74,28 @@ reasons! {
         ClosedStream "the client sent a frame of an HTTP/2 stream that it had ended",
         Window "the client sent more than the HTTP/2 connection's window allows",
         WindowOverflow "the client opened an HTTP/2 window beyond 2,147,483,647 bytes",
+        SettingsTimeout "the client did not acknowledge the HTTP/2 SETTINGS of the server in time",
         RapidReset "the client reset too many HTTP/2 streams before they were answered",
         PingFlood "the client sent too many HTTP/2 PING frames",
         SettingsFlood "the client sent too many HTTP/2 SETTINGS frames",
         EmptyFrames "the client sent too many empty HTTP/2 frames",
+        SmallFrames "the client sent its request bodies in too many HTTP/2 frames of a few bytes",
         IdleFrames "the client sent too many HTTP/2 frames that change nothing",
         WindowTrickle "the client sent too many HTTP/2 WINDOW_UPDATE frames for what it was sent",
         ContinuationFlood "the client sent a header block in too many HTTP/2 CONTINUATION frames",
         BlockTooLong "the client sent a header block that is too long",
         HeaderBomb "the client sent a small header block that stands for too large a header list",
+        BlockTooSlow "the client sent a header block too slowly",
         NotReading "the client sent requests for HTTP/2 control frames and does not read them",
     }
 }
 
 impl ConnectionError {
+    /// Those that are no broken frames, but too much or too late.
+    pub const LIMITS: &'static [ConnectionError] = ConnectionError::ALL
+        .split_at(ConnectionError::SettingsTimeout as usize)
+        .1;
+
     /// The code of the GOAWAY.
     pub const fn code(self) -> ErrorCode {
         match self {
@@ -99,15 +107,18 @@ impl ConnectionError {
             ConnectionError::Window | ConnectionError::WindowOverflow => {
                 ErrorCode::FlowControlError
             }
+            ConnectionError::SettingsTimeout => ErrorCode::SettingsTimeout,
             ConnectionError::RapidReset
             | ConnectionError::PingFlood
             | ConnectionError::SettingsFlood
             | ConnectionError::EmptyFrames
+            | ConnectionError::SmallFrames
             | ConnectionError::IdleFrames
             | ConnectionError::WindowTrickle
             | ConnectionError::ContinuationFlood
             | ConnectionError::BlockTooLong
             | ConnectionError::HeaderBomb
+            | ConnectionError::BlockTooSlow
             | ConnectionError::NotReading => ErrorCode::EnhanceYourCalm,
         }
     }

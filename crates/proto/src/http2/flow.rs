@@ -5,6 +5,10 @@ use super::WINDOW_BYTES_MAX;
 /// The window that every stream and connection begins with.
 pub(super) const WINDOW_AT_FIRST: u32 = 65_535;
 
+/// What is added to the window of a stream whose body the owner consumes: 64 KiB for each round trip are too few for a client that
+/// is far away.
+pub const WIDER_BYTES: u32 = 192 << 10;
+
 /// What the client may still send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReceiveWindow {

@@ -99,6 +99,13 @@ impl FrameDecoder {
         matches!(self.state, FrameState::Header) && self.header_length == 0
     }
 
+    /// Whether the payload of a HEADERS or CONTINUATION frame is coming, or the next one.
+    pub(super) fn is_in_headers(&self) -> bool {
+        let is_part = |kind: u8| matches!(kind, kind::HEADERS | kind::CONTINUATION);
+        self.block_of != 0
+            || matches!(&self.state, FrameState::Collecting(header) if is_part(header.kind))
+    }
+
     /// How much memory it keeps for frames that come in pieces.
     #[cfg(test)]
     pub(super) fn collected_capacity(&self) -> usize {

@@ -24,6 +24,8 @@ pub struct Http2Limits {
     pub settings_max: u32,
     /// Frames in a period that could have carried something and do not, or end anything: DATA, HEADERS and CONTINUATION.
     pub empty_frames_max: u32,
+    /// DATA frames in a period with a few bytes each, in front of others of the same body.
+    pub small_frames_max: u32,
     /// Frames in a period that change nothing: PRIORITY, PRIORITY_UPDATE, frames of kinds that are not known, frames of
     /// streams that are over, DATA of streams that are reset beyond what was on its way.
     pub idle_frames_max: u32,
@@ -46,12 +48,13 @@ pub struct Http2Limits {
 impl Default for Http2Limits {
     fn default() -> Http2Limits {
         Http2Limits {
-            streams_max: 100,
+            streams_max: STREAMS_MAX,
             resets_max: 200,
             answered_resets_max: 1000,
             pings_max: 100,
             settings_max: 50,
             empty_frames_max: 100,
+            small_frames_max: 4000,
             idle_frames_max: 1000,
             window_updates_max: 1000,
             continuations_max: 32,
@@ -62,6 +65,9 @@ impl Default for Http2Limits {
         }
     }
 }
+
+/// Streams at a time, unless the owner has other limits.
+pub const STREAMS_MAX: u16 = 100;
 
 /// Seconds of a period, behind which counts begin anew.
 pub const PERIOD_S: u32 = 10;
@@ -84,6 +90,7 @@ pub(super) struct Counts {
     pings: u32,
     settings: u32,
     empty_frames: u32,
+    small_frames: u32,
     idle_frames: u32,
     window_updates: u32,
 }
@@ -134,6 +141,11 @@ impl Counts {
     pub(super) fn empty_frame(&mut self, limits: &Http2Limits) -> Result<(), ConnectionError> {
         let reason = ConnectionError::EmptyFrames;
         count(&mut self.empty_frames, limits.empty_frames_max, reason)
+    }
+
+    pub(super) fn small_frame(&mut self, limits: &Http2Limits) -> Result<(), ConnectionError> {
+        let reason = ConnectionError::SmallFrames;
+        count(&mut self.small_frames, limits.small_frames_max, reason)
     }
 
     pub(super) fn idle_frame(&mut self, limits: &Http2Limits) -> Result<(), ConnectionError> {

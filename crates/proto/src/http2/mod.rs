@@ -10,6 +10,7 @@
 //! | `streams` | the streams that are open, and what is remembered of others |
 //! | `flow` | windows |
 //! | `priority`, `turns` | how urgent a stream is (RFC 9218), and whose turn it is |
+//! | `upgrade` | what a client says that changes to HTTP/2 on a connection in the clear |
 //! | `limits`, `error` | what is too much or wrong, and what the client is told |
 
 mod answers;
@@ -26,10 +27,12 @@ mod priority;
 mod requests;
 mod streams;
 mod turns;
+mod upgrade;
 
 pub use answers::Written;
 pub use connection::{Http2Connection, Http2Decoded, Http2Event, Http2Options, Lent};
 pub use error::{ConnectionError, Http2Error, StreamError};
+pub use flow::WIDER_BYTES;
 pub use frame::{
     AfterFrame, ErrorCode, FrameDecoded, FrameError, FrameEvent, FramePayload, PriorityField,
     Setting, Settings,
@@ -39,9 +42,10 @@ pub use frame_encode::{
     OpenHeaders, write_data_header, write_frame_header, write_go_away, write_headers, write_ping,
     write_ping_ack, write_reset, write_settings, write_settings_ack, write_window_update,
 };
-pub use limits::{Http2Limits, PERIOD_S, RESETS_FOR_COMPLETED};
+pub use limits::{Http2Limits, PERIOD_S, RESETS_FOR_COMPLETED, STREAMS_MAX};
 pub use priority::Priority;
 pub use streams::StreamKey;
+pub use upgrade::settings_of_upgrade;
 
 /// What a client sends before its first frame (RFC 9113 3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

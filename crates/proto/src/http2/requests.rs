@@ -211,6 +211,7 @@ impl Core {
         let told = self.early_priority(id);
         let known = self.streams.at_mut(stream.slot() as u16);
         known.priority = told.or(priority).unwrap_or(Priority::NOT_TOLD);
+        known.is_refused = finished.is_err();
         if finished.is_ok() {
             match (lent.head.method(), lent.head.framing()) {
                 // What goes through a tunnel is of use at once, and has no end that others could wait for.
@@ -248,7 +249,9 @@ impl Core {
             reset: None,
             priority: Priority::NOT_TOLD,
             is_tunnel: false,
+            is_refused: false,
             is_ready: false,
+            is_wide: false,
             send_window: SendWindow::new(self.peer_stream_window),
             receive_window: ReceiveWindow::new(self.stream_window),
             unconsumed: 0,
@@ -312,21 +315,34 @@ impl Core {
 
 /// Bodies.
 impl Core {
-    /// Looks whether a DATA frame carries anything.
+    /// Looks whether a DATA frame carries enough to be worth a frame.
     pub(super) fn note_data(
         &mut self,
+        id: u32,
         range: &Range<usize>,
         goes_on: bool,
         is_frame_end: bool,
     ) -> Result<(), ConnectionError> {
-        self.is_frame_filled |= !range.is_empty();
-        if is_frame_end {
-            let is_filled = std::mem::replace(&mut self.is_frame_filled, false);
-            if goes_on && !is_filled {
-                self.counts.empty_frame(&self.options.limits)?;
-            }
+        self.frame_bytes += range.len() as u32;
+        if !is_frame_end {
+            return Ok(());
         }
-        Ok(())
+        match std::mem::take(&mut self.frame_bytes) {
+            _ if !goes_on => Ok(()),
+            0 => self.counts.empty_frame(&self.options.limits),
+            1..SMALL_DATA_BYTES if self.expects_long_data(id) => {
+                self.counts.small_frame(&self.options.limits)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the frames of a stream have no reason to be short: messages in a tunnel may be, and those of a stream that is
+    /// reset are counted in another way.
+    fn expects_long_data(&self, id: u32) -> bool {
+        let slot = self.streams.find(id);
+        let stream = slot.map(|slot| self.streams.at(slot));
+        stream.is_some_and(|stream| stream.reset.is_none() && !stream.is_tunnel)
     }
 
     /// Takes a piece of a DATA frame.
@@ -410,7 +426,8 @@ impl Core {
 
     /// Counts a stream that both sides have ended.
     pub(super) fn count_if_over(&mut self, slot: u16) {
-        if self.streams.at(slot).is_over() {
+        let stream = self.streams.at(slot);
+        if stream.is_over() && !stream.is_refused {
             self.counts.completed();
         }
     }
@@ -452,6 +469,9 @@ impl StreamSlot {
         }
     }
 }
+
+/// DATA frames that have less than this, and more behind them, are counted.
+const SMALL_DATA_BYTES: u32 = 32;
 
 /// Gives a field line to a head.
 fn add(

@@ -46,8 +46,12 @@ pub(super) struct StreamSlot {
     pub(super) priority: Priority,
     /// It was begun by extended CONNECT.
     pub(super) is_tunnel: bool,
+    /// Its head was refused: it makes up for no reset.
+    pub(super) is_refused: bool,
     /// The owner has something to send.
     pub(super) is_ready: bool,
+    /// Its window is wider than those of other streams by [`super::flow::WIDER_BYTES`].
+    pub(super) is_wide: bool,
     pub(super) send_window: SendWindow,
     pub(super) receive_window: ReceiveWindow,
     /// Bytes that the owner was told of, and has not said to be done with.
@@ -249,7 +253,9 @@ mod tests {
             reset: None,
             priority: Priority::default(),
             is_tunnel: false,
+            is_refused: false,
             is_ready: false,
+            is_wide: false,
             send_window: SendWindow::new(WINDOW_AT_FIRST),
             receive_window: ReceiveWindow::new(WINDOW_AT_FIRST),
             unconsumed: 0,

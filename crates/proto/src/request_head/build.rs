@@ -242,15 +242,18 @@ fn is_protocol(protocol: &[u8]) -> bool {
 
 /// Whether there is neither a blank in it nor user information (RFC 9113 8.3.1).
 fn is_plain_authority(authority: &[u8]) -> bool {
-    !authority.iter().any(|byte| b" \t@".contains(byte))
+    // All bytes are looked at, several at a time.
+    let is_plain = |plain: bool, byte: &u8| plain & !matches!(byte, b' ' | b'\t' | b'@');
+    authority.iter().fold(true, is_plain)
 }
 
 /// The two forms of a path that there are (RFC 9113 8.3.1), of characters that an HTTP/1 request line may have: the
 /// parser takes UTF-8 alone.
 fn is_path(path: &[u8]) -> bool {
-    let is_plain = |byte: &u8| *byte > b' ' && *byte != 0x7f;
+    let is_plain = |plain: bool, &byte: &u8| plain & (byte > b' ') & (byte != 0x7f);
     let has_form = path.first() == Some(&b'/') || path == b"*";
-    has_form && path.iter().all(is_plain) && std::str::from_utf8(path).is_ok()
+    let is_text = || path.is_ascii() || std::str::from_utf8(path).is_ok();
+    has_form && path.iter().fold(true, is_plain) && is_text()
 }
 
 #[cfg(test)]

@@ -214,7 +214,11 @@ fn content_length(
     options: &HeadOptions,
 ) -> Result<BodyFraming, HeadError> {
     let field = &head.fields[position as usize];
-    let length = decimal(head.value(field)).ok_or(HeadError::ContentLengthInvalid)?;
+    let length = match head.value(field) {
+        // As in lighttpd, which takes an empty field for none; here it is none for GET neither.
+        b"" => return Err(HeadError::LengthRequired),
+        value => decimal(value).ok_or(HeadError::ContentLengthInvalid)?,
+    };
     if has_second(head, KnownField::ContentLength, position) {
         let mut values = head.fields_named(KnownField::ContentLength.name());
         if options.header_strict || values.any(|value| decimal(value) != Some(length)) {

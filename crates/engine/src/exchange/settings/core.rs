@@ -6,7 +6,7 @@ use petrel_config::Diagnostic;
 
 use super::Values;
 use super::mime::{MimeCache, MimeTypes};
-use super::process::unknown;
+use super::process::{Http2Offer, unknown};
 pub use crate::file_accounts::NetworkBackend;
 use crate::file_cache::Symlinks;
 use crate::log::{LogHandle, LogRegistry, LogTarget};
@@ -17,6 +17,8 @@ use crate::throttle::ScopeThrottle;
 pub struct CoreSettings {
     /// `server.document-root`, absolute and without a slash at its end.
     pub document_root: Option<Rc<[u8]>>,
+    /// It is configured with a slash at its end.
+    pub document_root_has_slash: bool,
     /// `server.name`.
     pub name: Option<Rc<[u8]>>,
     /// The whole `Server: ...\r\n` line, empty when `server.tag` is blank.
@@ -57,6 +59,8 @@ pub struct CoreSettings {
     pub symlinks: Symlinks,
     /// `server.protocol-http11`.
     pub http11: bool,
+    /// `server.h2c`, and what `server.feature-flags` says of HTTP/2; of connections.
+    pub(crate) http2: Http2Offer,
     /// `server.range-requests`.
     pub range_requests: bool,
     /// `server.kbytes-per-second`; all connections of the scope together.
@@ -98,6 +102,8 @@ pub struct Debug {
     pub condition_handling: bool,
     /// `debug.log-timeouts`
     pub timeouts: bool,
+    /// `debug.log-ssl-noise`: handshakes of clients that speak no TLS, or leave.
+    pub ssl_noise: bool,
     /// `debug.log-state-handling`
     pub state_handling: bool,
     /// `debug.log-timing` (1.5): one line with the stages of each request.
@@ -132,6 +138,9 @@ impl CoreSettings {
         };
         Ok(CoreSettings {
             document_root: values.string("server.document-root").map(absolute_root),
+            document_root_has_slash: values
+                .string("server.document-root")
+                .is_some_and(|root| root.ends_with('/')),
             name: bytes("server.name"),
             server_line: server_line(values),
             body_bytes_max: (body_kbytes > 0).then(|| u64::from(body_kbytes) * 1024),
@@ -146,12 +155,13 @@ impl CoreSettings {
             read_rate_min: min_rate("server.min-read-rate", read_idle_s),
             write_rate_min: min_rate("server.min-write-rate", write_idle_s),
             errorfile_prefix: bytes("server.errorfile-prefix"),
-            error_handler: handler(values, "server.error-handler")?,
-            error_handler_404: handler(values, "server.error-handler-404")?,
+            error_handler: handler(values, "server.error-handler"),
+            error_handler_404: handler(values, "server.error-handler-404"),
             error_intercept: switch("server.error-intercept", false),
             force_lowercase: switch("server.force-lowercase-filenames", false),
             symlinks,
             http11: switch("server.protocol-http11", true),
+            http2: Http2Offer::read(values),
             range_requests: switch("server.range-requests", true),
             scope_throttle: values
                 .block_of("server.kbytes-per-second")
@@ -220,14 +230,11 @@ fn server_line(values: &Values<'_>) -> Rc<[u8]> {
     }
 }
 
-fn handler(values: &Values<'_>, name: &str) -> Result<Option<Rc<[u8]>>, Diagnostic> {
-    match values.string(name) {
-        None => Ok(None),
-        Some(path) if path.starts_with('/') => Ok(Some(path.as_bytes().into())),
-        Some(_) => Err(values
-            .error(name, format!("{name} takes a URL path"))
-            .with_hint("begin it with a slash, for example \"/error.html\"")),
-    }
+/// A URL path. lighttpd starts with one that has no slash, too, and answers 400 where it is needed.
+fn handler(values: &Values<'_>, name: &str) -> Option<Rc<[u8]>> {
+    let path = values.string(name)?;
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    Some(format!("{slash}{path}").into_bytes().into())
 }
 
 fn debug(values: &Values<'_>) -> Debug {
@@ -240,6 +247,7 @@ fn debug(values: &Values<'_>) -> Debug {
         file_not_found: switch("debug.log-file-not-found"),
         condition_handling: switch("debug.log-condition-handling"),
         timeouts: switch("debug.log-timeouts"),
+        ssl_noise: switch("debug.log-ssl-noise"),
         state_handling: switch("debug.log-state-handling"),
         timing: switch("debug.log-timing"),
     }

@@ -174,6 +174,8 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "When off, a symbolic link anywhere below the document root is answered by 403.";
     "server.protocol-http11", Bool, Request, "enable", Works,
         "When off, requests are answered as HTTP/1.0.";
+    "server.h2c", Bool, Socket, "disable", Works,
+        "Lets clients speak HTTP/2 in the clear: those that begin with it, and those whose request asks for the change by Upgrade: h2c. Unset, server.h2c of server.feature-flags counts. When off, the answers stay HTTP/1.1, and a connection that begins with HTTP/2 gets 505. Petrel's own.";
     "server.range-requests", Bool, Request, "enable", Works,
         "Answers requests for parts of a file.";
     "server.stream-request-body", Short, Request, "0", Works,

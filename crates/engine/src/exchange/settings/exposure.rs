@@ -1,13 +1,14 @@
 //! What protects is never ignored: directives that are known, not built, and whose absence would
-//! expose something make their scope answer 503. So do those that give URLs to backends and scripts
-//! ([`GATEWAYS`]) when nobody reads them, because their module is not in `server.modules`, and keys of
-//! theirs with an empty list of backends: what they cover is source, or not for everybody.
+//! expose something make their scope answer 503. So do those that protect ([`PROTECTORS`]) while their module is not in
+//! `server.modules`, and keys of [`BACKENDS`] with an empty list. lighttpd ignores the directives of a module that is not
+//! loaded; those that give URLs to backends and scripts ([`GATEWAYS`]) answer 503 only where a file would be sent, which
+//! may be source.
 //!
-//! Where such a directive names the URLs it is about ([`MAPS_OF_URLS`], [`SUFFIXES`], [`RULES`],
-//! [`PREFIXED`]), only those are closed; otherwise the whole scope is, also where the value holds
+//! Where such a directive names the URLs it is about ([`MAPS_OF_URLS`], [`SUFFIXES`], [`PREFIXED`]),
+//! only those are closed; otherwise the whole scope is, also where the value holds
 //! addresses or scripts.
 
-use petrel_config::{Array, Config, Element, Entry, Pattern, Schema};
+use petrel_config::{Array, Config, Element, Entry, Schema, Value};
 
 use super::Values;
 use crate::module::ModuleSpec;
@@ -22,6 +23,16 @@ pub struct Exposure {
 struct RefusesAll {
     directive: String,
     urls: Urls,
+    closes: Closes,
+}
+
+/// What is answered 503.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closes {
+    /// Every request that the directive is about.
+    Requests,
+    /// Such a request where a file would be sent.
+    Files,
 }
 
 /// What a directive is about.
@@ -31,23 +42,11 @@ enum Urls {
     All,
     /// Paths with these prefixes and suffixes.
     Keys(Vec<Vec<u8>>),
-    /// Targets that one of these rules leads elsewhere.
-    Rules(Vec<Rule>),
-}
-
-#[derive(Debug)]
-struct Rule {
-    pattern: Pattern,
-    /// It has no replacement: what it matches stays as it is, and no later rule is tried.
-    leaves: bool,
 }
 
 impl Urls {
     fn of(entry: &Entry, values: &Values<'_>) -> Urls {
         let name = entry.name.as_str();
-        if RULES.contains(&name) {
-            return rules(entry).map_or(Urls::All, Urls::Rules);
-        }
         let keys = match PREFIXED.iter().find(|(directive, _)| *directive == name) {
             Some((_, prefix)) => prefix_in(values, prefix),
             None => keys(entry),
@@ -55,14 +54,10 @@ impl Urls {
         keys.map_or(Urls::All, Urls::Keys)
     }
 
-    fn contain(&self, path: &[u8], target: &[u8]) -> bool {
+    fn contain(&self, path: &[u8]) -> bool {
         match self {
             Urls::All => true,
             Urls::Keys(keys) => keys.iter().any(|key| covers(key, path)),
-            Urls::Rules(rules) => rules
-                .iter()
-                .find(|rule| rule.pattern.may_match(target))
-                .is_some_and(|rule| !rule.leaves || !rule.pattern.is_match(target)),
         }
     }
 
@@ -71,9 +66,6 @@ impl Urls {
         match self {
             Urls::All => true,
             Urls::Keys(keys) => keys.iter().any(|key| key.is_empty() || key == b"/"),
-            Urls::Rules(rules) => rules
-                .first()
-                .is_some_and(|rule| !rule.leaves && MATCHES_ALL.contains(&rule.pattern.as_str())),
         }
     }
 
@@ -90,18 +82,25 @@ impl Exposure {
         let closed = values.exposing().iter().map(|entry| RefusesAll {
             directive: entry.name.clone(),
             urls: Urls::of(entry, values),
+            closes: Closes::Requests,
         });
         let mut closed: Vec<_> = closed.collect();
-        for entry in GATEWAYS.iter().filter_map(|name| values.entry(name)) {
-            let urls = match is_read(&entry.name, modules) {
-                true => keys_without_backends(entry),
-                false => entry.value.is_enabling().then(|| Urls::of(entry, values)),
+        let is_built = |entry: &&Entry| closed.iter().all(|known| known.directive != entry.name);
+        let names = GATEWAYS.iter().chain(PROTECTORS);
+        let entries = names.filter_map(|name| values.entry(name)).filter(is_built);
+        let found = entries.filter_map(|entry| {
+            let (closes, urls) = match is_read(&entry.name, modules) {
+                true => (Closes::Requests, keys_without_backends(entry)?),
+                false => (closed_unread(entry)?, Urls::of(entry, values)),
             };
-            closed.extend(urls.map(|urls| RefusesAll {
+            Some(RefusesAll {
                 directive: entry.name.clone(),
                 urls,
-            }));
-        }
+                closes,
+            })
+        });
+        let found: Vec<_> = found.collect();
+        closed.extend(found);
         Exposure { closed }
     }
 
@@ -111,26 +110,35 @@ impl Exposure {
             closed: vec![RefusesAll {
                 directive: directive.to_owned(),
                 urls: Urls::All,
+                closes: Closes::Requests,
             }],
         }
     }
 
-    /// The directive that closes the URL with the decoded `path` and the normalised `target`, which
-    /// is path and query, if one does.
+    /// The directive that closes the URL with the decoded `path`, if one does.
     #[inline]
-    pub fn closes(&self, path: &[u8], target: &[u8]) -> Option<&str> {
-        self.first(|urls| urls.contain(path, target))
+    pub fn closes(&self, path: &[u8]) -> Option<&str> {
+        self.first(Closes::Requests, |urls| urls.contain(path))
+    }
+
+    /// The directive that keeps the file `physical` from being sent as the answer to such a URL, if one does.
+    #[inline]
+    pub fn closes_file(&self, path: &[u8], physical: &[u8]) -> Option<&str> {
+        self.first(Closes::Files, |urls| {
+            urls.contain(path) || urls.contain_suffix_of(physical)
+        })
     }
 
     /// The same for a physical path, where only suffixes mean anything.
     #[inline]
     pub(crate) fn closes_suffix(&self, path: &[u8]) -> Option<&str> {
-        self.first(|urls| urls.contain_suffix_of(path))
+        self.first(Closes::Requests, |urls| urls.contain_suffix_of(path))
     }
 
     #[inline]
-    fn first(&self, closes: impl Fn(&Urls) -> bool) -> Option<&str> {
-        let found = self.closed.iter().find(|closed| closes(&closed.urls));
+    fn first(&self, what: Closes, closes: impl Fn(&Urls) -> bool) -> Option<&str> {
+        let mut closed = self.closed.iter().filter(|closed| closed.closes == what);
+        let found = closed.find(|closed| closes(&closed.urls));
         found.map(|closed| closed.directive.as_str())
     }
 }
@@ -146,17 +154,44 @@ pub fn of_every_request<'c>(
     let closed = Exposure::new(&values, modules).closed;
     let mut closing = global.entries.iter().collect::<Vec<_>>();
     closing.retain(|entry| {
-        let is_closing =
-            |closed: &RefusesAll| closed.directive == entry.name && closed.urls.are_all();
+        let is_closing = |closed: &RefusesAll| {
+            let closes_all = closed.closes == Closes::Requests && closed.urls.are_all();
+            closed.directive == entry.name && closes_all
+        };
         let mut others = config.blocks.iter().filter(|block| block.id != global.id);
         closed.iter().any(is_closing) && others.all(|block| block.entry(&entry.name).is_none())
     });
     closing
 }
 
-/// Whether `directive` gives URLs to backends, so that its scope is closed when nobody reads it.
-pub fn is_gateway(directive: &str) -> bool {
-    GATEWAYS.contains(&directive)
+/// What `entry` closes while no module reads it.
+pub fn closed_unread(entry: &Entry) -> Option<Closes> {
+    let name = entry.name.as_str();
+    if !entry.value.is_enabling() {
+        return None;
+    }
+    if PROTECTORS.contains(&name) || runs_for_every_request(name) || has_authorizer(entry) {
+        return Some(Closes::Requests);
+    }
+    GATEWAYS.contains(&name).then_some(Closes::Files)
+}
+
+/// Whether the scripts of `directive` may decide who gets something.
+fn runs_for_every_request(directive: &str) -> bool {
+    directive.starts_with("magnet.") || directive == "cml.power-magnet"
+}
+
+/// Whether one of the backends of `entry` only says who gets something.
+fn has_authorizer(entry: &Entry) -> bool {
+    fn elements(value: &Value) -> impl Iterator<Item = &Element> {
+        value.as_array().into_iter().flatten()
+    }
+    let is_authorizer = |backend: &Element| {
+        let mode = backend.value.as_array().and_then(|map| map.get("mode"));
+        mode.is_some_and(|mode| mode.value.as_str() == Some("authorizer"))
+    };
+    BACKENDS.contains(&entry.name.as_str())
+        && elements(&entry.value).any(|key| elements(&key.value).any(is_authorizer))
 }
 
 /// Whether one of `modules` knows `directive`.
@@ -204,18 +239,6 @@ fn keys(entry: &Entry) -> Option<Vec<Vec<u8>>> {
     Some(suffixes.map(|suffix| suffix.as_bytes().to_vec()).collect())
 }
 
-/// The rules of `entry`; none when one of them is no regular expression.
-fn rules(entry: &Entry) -> Option<Vec<Rule>> {
-    let elements = entry.value.as_array()?.iter();
-    let rules = elements.map(|element| {
-        Some(Rule {
-            pattern: Pattern::compile(element.key()?).ok()?,
-            leaves: element.value.as_str() == Some(""),
-        })
-    });
-    rules.collect()
-}
-
 /// The URL prefix that the directive `name` holds; none when it is not set or is no prefix.
 fn prefix_in(values: &Values<'_>, name: &str) -> Option<Vec<Vec<u8>>> {
     let prefix = values.string(name).filter(|text| text.starts_with('/'))?;
@@ -258,7 +281,18 @@ const GATEWAYS: &[&str] = &[
     "scgi.server",
 ];
 
-/// Of these, those that have a list of backends behind each key.
+/// Directives that say who gets something, or whom the server takes a client for.
+const PROTECTORS: &[&str] = &[
+    "auth.require",
+    "evasive.max-conns-per-ip",
+    "extforward.forwarder",
+    "secdownload.secret",
+    "trigger-before-download.download-url",
+    "url.access-allow",
+    "url.access-deny",
+];
+
+/// Of the gateways, those that have a list of backends behind each key.
 const BACKENDS: &[&str] = &[
     "ajp13.server",
     "fastcgi.server",
@@ -267,24 +301,7 @@ const BACKENDS: &[&str] = &[
 ];
 
 /// Directives whose value is one suffix, or a list of them.
-const SUFFIXES: &[&str] = &["ssi.extension", "cml.extension"];
-
-/// Directives whose value is a map with regular expressions as keys. As lighttpd has it, they are
-/// about path and query together, and letter case counts.
-const RULES: &[&str] = &[
-    "url.rewrite-once",
-    "url.rewrite",
-    "url.rewrite-final",
-    "url.rewrite-repeat",
-    "url.rewrite-if-not-file",
-    "url.rewrite-repeat-if-not-file",
-];
-
-/// How rules that are about every URL begin.
-const MATCHES_ALL: &[&str] = &[
-    "", "^", "^/", ".*", "^.*", "^.*$", "^/.*", "^/.*$", "(.*)", "^(.*)", "^(.*)$", "^/(.*)",
-    "^/(.*)$",
-];
+const SUFFIXES: &[&str] = &["ssi.extension", "cml.extension", "url.access-deny"];
 
 /// Directives about the URLs below the prefix that another directive holds.
 const PREFIXED: &[(&str, &str)] = &[("secdownload.secret", "secdownload.uri-prefix")];
@@ -316,14 +333,6 @@ mod tests {
                 is_all,
                 "{value}"
             );
-        }
-        for (value, is_all) in [
-            ("( \"^/(.*)$\" => \"/index.php?$1\" )", true),
-            ("( \"^/a\" => \"/b\", \".*\" => \"/\" )", false),
-            ("( \".*\" => \"\" )", false),
-        ] {
-            let found = all(&["url.rewrite-once"], ValueKind::StringMap, value);
-            assert_eq!(found, is_all, "{value}");
         }
     }
 
@@ -383,14 +392,19 @@ mod tests {
     }
 
     fn closes(exposure: &Exposure, path: &str) -> bool {
-        exposure.closes(path.as_bytes(), path.as_bytes()).is_some()
+        exposure.closes(path.as_bytes()).is_some()
+    }
+
+    fn closes_file(exposure: &Exposure, path: &str) -> bool {
+        let path = path.as_bytes();
+        exposure.closes_file(path, b"/srv").is_some()
     }
 
     #[test]
     fn a_map_of_urls_closes_these() {
         let text = "( \"/private/\" => \"x\", \".php\" => \"y\" )";
         let closed = one(&"fastcgi.server", ValueKind::Map, text);
-        assert_eq!(closed.closes(b"/private/x", b""), Some("fastcgi.server"));
+        assert_eq!(closed.closes(b"/private/x"), Some("fastcgi.server"));
         assert!(closes(&closed, "/a.php"));
         assert!(!closes(&closed, "/a.html"));
         assert_eq!(
@@ -425,14 +439,32 @@ mod tests {
     fn a_gateway_that_nobody_reads_closes_its_urls() {
         let text = "fastcgi.server = ( \".php\" => (( \"socket\" => \"/s\" )), \"/app\" => () )";
         let closed = gateway(text, &[]);
-        assert!(closes(&closed, "/a.php") && closes(&closed, "/app/x"));
-        assert!(!closes(&closed, "/a.html"));
-        assert!(closed.closes_suffix(b"/srv/index.php").is_some());
+        assert!(closes_file(&closed, "/a.php") && closes_file(&closed, "/app/x"));
+        assert!(!closes_file(&closed, "/a.html"));
+        let index = closed.closes_file(b"/", b"/srv/index.php");
+        assert!(index.is_some());
+        assert!(
+            !closes(&closed, "/a.php"),
+            "lighttpd's answer, where there is no file"
+        );
         let everything = gateway("proxy-core.backends = ( \"a:1\" )", &[]);
-        assert!(closes(&everything, "/a.html"));
+        assert!(closes_file(&everything, "/a.html"));
         for off in ["fastcgi.server = ()", "proxy-core.backends = ()"] {
-            assert!(!closes(&gateway(off, &[]), "/a.php"), "{off}");
+            assert!(!closes_file(&gateway(off, &[]), "/a.php"), "{off}");
         }
+    }
+
+    #[test]
+    fn what_decides_who_gets_something_closes_its_scope_unread() {
+        let text = "fastcgi.server = ( \"/in/\" => (( \"socket\" => \"/s\", \"mode\" => \"authorizer\" )) )";
+        let closed = gateway(text, &[]);
+        assert!(closes(&closed, "/in/x") && !closes(&closed, "/out"));
+        const NAMES: &[&str] = &["t.exposes", "url.access-deny", "extforward.forwarder"];
+        let protector = |text| exposure_with(NAMES, ValueKind::Any, text, &[]);
+        let closed = protector("url.access-deny = ( \"~\", \".inc\" )");
+        assert!(closes(&closed, "/a.inc") && closes(&closed, "/a~") && !closes(&closed, "/a"));
+        let closed = protector("extforward.forwarder = ( \"10.0.0.1\" => \"trust\" )");
+        assert!(closes(&closed, "/"));
     }
 
     #[test]
@@ -446,53 +478,12 @@ mod tests {
     #[test]
     fn a_list_of_suffixes_closes_these() {
         let closed = one(&"ssi.extension", ValueKind::List, "( \".shtml\" )");
-        assert_eq!(closed.closes(b"/a.shtml", b""), Some("ssi.extension"));
+        assert_eq!(closed.closes(b"/a.shtml"), Some("ssi.extension"));
         assert_eq!(
             closed.closes_suffix(b"/srv/index.shtml"),
             Some("ssi.extension")
         );
         assert!(!closes(&closed, "/a.html"));
-    }
-
-    #[test]
-    fn rules_close_the_targets_they_match() {
-        for name in RULES {
-            let rules = "( \"^/old/(\\d+)$\" => \"/new\", \"\\?page=\" => \"/page\" )";
-            let closed = one(name, ValueKind::StringMap, rules);
-            assert_eq!(closed.closes(b"/old/12", b"/old/12"), Some(*name));
-            assert_eq!(closed.closes(b"/x", b"/x?page=1"), Some(*name));
-            assert!(!closes(&closed, "/old/x"));
-            assert_eq!(closed.closes(b"/old/12", b"/old/12?a"), None);
-            assert!(!closes(&closed, "/OLD/12"));
-            assert_eq!(closed.closes_suffix(b"/srv/old/12"), None);
-        }
-    }
-
-    #[test]
-    fn a_match_that_explodes_closes() {
-        let rules = "( \"^/(a+)+$\" => \"/b\" )";
-        let closed = one(&"url.rewrite-once", ValueKind::StringMap, rules);
-        assert!(closes(&closed, &format!("/{}!", "a".repeat(60))));
-        assert!(!closes(&closed, "/b"));
-    }
-
-    #[test]
-    fn a_rule_without_a_replacement_leaves_what_it_matches_open() {
-        let rules = "( \"^/a/b\" => \"/c\", \"^/a/(x+x+)*$|^/a/y\" => \"\", \"^/\" => \"/d\" )";
-        let closed = one(&"url.rewrite-once", ValueKind::StringMap, rules);
-        assert!(!closes(&closed, "/a/y"));
-        assert!(!closes(&closed, "/a/xx"));
-        assert!(closes(&closed, "/a/b"));
-        assert!(closes(&closed, "/e"));
-        let in_doubt = format!("/a/{}!", "x".repeat(60));
-        assert!(closes(&closed, &in_doubt));
-    }
-
-    #[test]
-    fn a_rule_that_does_not_compile_closes_everything() {
-        let rules = "( \"^/a\" => \"/b\", \"^/(\" => \"/c\" )";
-        let closed = one(&"url.rewrite-once", ValueKind::StringMap, rules);
-        assert!(closes(&closed, "/x"));
     }
 
     #[test]
@@ -503,7 +494,7 @@ mod tests {
             exposure(NAMES, ValueKind::String, &text)
         };
         let some = closed("secdownload.uri-prefix = \"/dl/\"");
-        assert_eq!(some.closes(b"/dl/x", b"/dl/x"), Some("secdownload.secret"));
+        assert_eq!(some.closes(b"/dl/x"), Some("secdownload.secret"));
         assert!(!closes(&some, "/x/dl/"));
         for prefix in [
             "",
@@ -532,7 +523,7 @@ mod tests {
 
     #[test]
     fn nothing_set_closes_nothing() {
-        let closed = one(&"url.rewrite-once", ValueKind::StringMap, "()");
+        let closed = one(&"auth.require", ValueKind::Map, "()");
         assert!(!closes(&closed, "/"));
         assert!(!closes(&Exposure::default(), "/"));
     }

@@ -8,6 +8,7 @@ pub mod core;
 pub mod directives;
 pub mod exposure;
 pub mod mime;
+pub mod nested_tls;
 pub mod process;
 pub mod scope;
 
@@ -16,10 +17,12 @@ use std::rc::Rc;
 use hashbrown::HashMap;
 use petrel_config::{Array, BlockId, Config, Diagnostic, Effect, Entry, Op, Schema, Span, Value};
 
+use crate::handed::Handed;
 use crate::log::LogRegistry;
 use crate::module::{
     Configure, Hook, Loaded, LooksNext, ModuleSpec, Phase, ProxyHeaders, Purpose, TakesUnread,
 };
+use crate::tls::TlsHost;
 pub use core::CoreSettings;
 pub(crate) use exposure::Exposure;
 pub(crate) use mime::MimeCache;
@@ -41,6 +44,10 @@ pub struct Settings {
     pub(crate) next_names: Vec<LooksNext>,
     /// Whose connections begin with a header of the PROXY protocol.
     pub(crate) proxy_headers: Option<ProxyHeaders>,
+    /// Certificates and rules for clients that speak TLS.
+    pub(crate) tls: Option<Rc<TlsHost>>,
+    /// Clients are to speak TLS. Without `tls` they get an alert.
+    pub(crate) speaks_tls: bool,
     hooks: [Vec<Rc<dyn Hook>>; Phase::COUNT],
 }
 
@@ -60,6 +67,7 @@ impl Settings {
         modules: &[&'static ModuleSpec],
         logs: &LogRegistry,
         mime: &MimeCache,
+        handed: &Handed,
         purpose: Purpose,
         profile: u32,
     ) -> Result<Settings, Diagnostic> {
@@ -68,6 +76,7 @@ impl Settings {
             values,
             logs,
             purpose,
+            handed,
             first_hooks: Vec::new(),
             hooks: Vec::new(),
             last_hooks: Vec::new(),
@@ -75,12 +84,13 @@ impl Settings {
             unread: Vec::new(),
             next_names: Vec::new(),
             proxy_headers: None,
+            tls: None,
         };
         for module in modules {
             (module.configure)(&mut configure)?;
         }
         let wants_local_address = configure.wants_local_address;
-        let proxy_headers = configure.proxy_headers;
+        let (proxy_headers, tls) = (configure.proxy_headers, configure.tls);
         let unread = configure.unread;
         let next_names = configure.next_names;
         let inner = configure.hooks.into_iter().chain(configure.last_hooks);
@@ -96,15 +106,23 @@ impl Settings {
             unread,
             next_names,
             proxy_headers,
+            speaks_tls: tls.is_some(),
+            tls,
             hooks,
         })
     }
 
-    /// Settings under which every request is answered 503: `name` could not be set up.
-    fn unavailable(config: &Config, schema: &Schema, logs: &LogRegistry, profile: u32) -> Settings {
-        let values = Values::merge(config, schema, std::iter::empty());
+    /// Settings under which every request is answered 503: those of `wanted` could not be set up. What was to be encrypted
+    /// does not go in the clear for that.
+    fn unavailable(
+        wanted: &Values<'_>,
+        schema: &Schema,
+        logs: &LogRegistry,
+        profile: u32,
+    ) -> Settings {
+        let defaults = Values::merge(wanted.config, schema, std::iter::empty());
         let core =
-            CoreSettings::new(&values, logs, &MimeCache::default()).expect("defaults are valid");
+            CoreSettings::new(&defaults, logs, &MimeCache::default()).expect("defaults are valid");
         Settings {
             profile,
             core,
@@ -113,9 +131,16 @@ impl Settings {
             unread: Vec::new(),
             next_names: Vec::new(),
             proxy_headers: None,
+            tls: None,
+            speaks_tls: wanted.bool("ssl.engine") == Some(true),
             hooks: Default::default(),
         }
     }
+}
+
+/// Whether HTTP/2 is offered to clients that speak TLS, by `server.feature-flags`.
+pub fn offers_http2(values: &Values<'_>) -> bool {
+    process::Http2Offer::read(values).over_tls
 }
 
 /// The modules that take part, in hook order: those always there, those `server.modules` lists, and
@@ -132,10 +157,12 @@ pub fn loaded_modules(config: &Config, known: &[&'static ModuleSpec]) -> Vec<&'s
         .unwrap_or(true);
     let find = |name: &str| {
         // As in lighttpd since 1.4.56, where mod_deflate took mod_compress's place.
-        let name = if name == "mod_compress" {
-            "mod_deflate"
-        } else {
-            name
+        let name = match name {
+            "mod_compress" => "mod_deflate",
+            "mod_boringssl" | "mod_gnutls" | "mod_mbedtls" | "mod_nss" | "mod_wolfssl" => {
+                "mod_openssl"
+            }
+            _ => name,
         };
         known.iter().copied().find(|module| module.name == name)
     };

@@ -5,19 +5,23 @@
 //! is looked at per request, and blocks inside a block that is false never are. The set of true
 //! blocks indexes interned [`Settings`]. So 1,000 virtual hosts cost what one does.
 
+use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use petrel_config::{Block, BlockId, Config, Diagnostic, Schema, Subject};
+use petrel_config::{Block, BlockId, Condition, Config, Diagnostic, Schema, Subject};
 
-use super::{MimeCache, Settings, Values};
+use super::process::Http2Offer;
+use super::{MimeCache, Settings, Values, nested_tls};
 use crate::exchange::Scheme;
+use crate::handed::Handed;
 use crate::limits;
 use crate::log::LogRegistry;
 use crate::module::{ModuleSpec, ProxyHeaders, Purpose};
+use crate::tls::TlsHost;
 
 /// One worker's view of the configuration.
 pub struct SettingsTable {
@@ -26,12 +30,19 @@ pub struct SettingsTable {
     modules: Vec<&'static ModuleSpec>,
     logs: Arc<LogRegistry>,
     mime: MimeCache,
+    handed: Handed,
     stability: Vec<Stability>,
     /// Blocks to decide once a connection, in the order of the text.
     connection_blocks: Vec<BlockId>,
     /// Blocks to decide once a host.
     host_blocks: Vec<BlockId>,
+    /// Blocks to decide with each request, because a host's scope does not know the connection; in a handshake with that.
+    mixed_blocks: Vec<BlockId>,
+    /// Blocks that switch TLS on for a whole listener, whether or not they are true.
+    nested_tls: Vec<BlockId>,
     asks_for_host: bool,
+    /// `debug.log-state-handling` is on for some requests.
+    pub(crate) traces_states: bool,
     /// The scope of every connection, when no condition asks for socket or address.
     any_connection: OnceCell<Rc<ConnectionScope>>,
     connections: RefCell<HashMap<Vec<u64>, Rc<ConnectionScope>>>,
@@ -45,6 +56,8 @@ enum Stability {
     Always,
     Connection,
     Host,
+    /// On host and connection, the one inside the other.
+    HostOnConnection,
     Request,
     /// Also on the physical path, which is known late.
     Physical,
@@ -57,6 +70,10 @@ pub struct ConnectionScope {
     /// The scope for every host, when no condition asks for the host.
     any_host: Option<Rc<HostScope>>,
     proxy_headers: Option<ProxyHeaders>,
+    /// Where clients may speak HTTP/2.
+    pub(crate) http2: Http2Offer,
+    /// Clients speak TLS.
+    pub(crate) speaks_tls: bool,
 }
 
 /// What is decided for a host on a connection.
@@ -94,25 +111,52 @@ impl SettingsTable {
                 .map(|block| block.id)
                 .collect()
         };
+        let nested_tls = config
+            .blocks
+            .iter()
+            .filter(|block| nested_tls::switches_on(&config, block))
+            .map(|block| block.id)
+            .collect();
         let asks_for_host = config
             .blocks
             .iter()
             .any(|block| subject(block) == Some(&Subject::Host));
+        let traces_states = config
+            .blocks
+            .iter()
+            .flat_map(|block| &block.entries)
+            .any(|entry| entry.name == "debug.log-state-handling" && entry.value.is_enabling());
         SettingsTable {
             connection_blocks: blocks_of(&[Stability::Always, Stability::Connection]),
             host_blocks: blocks_of(&[Stability::Host]),
+            mixed_blocks: blocks_of(&[Stability::HostOnConnection]),
+            nested_tls,
             asks_for_host,
+            traces_states,
             any_connection: OnceCell::new(),
             config,
             schema,
             modules,
             logs,
             mime: MimeCache::default(),
+            handed: Handed::default(),
             stability,
             connections: RefCell::default(),
             interned: RefCell::default(),
             profiles: Cell::new(0),
         }
+    }
+
+    /// The same with what modules have made before the server process was started.
+    #[must_use]
+    pub fn with_handed(mut self, handed: Handed) -> SettingsTable {
+        self.handed = handed;
+        self
+    }
+
+    /// What the module has made before the server process was started, if it has.
+    pub fn handed<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.handed.get()
     }
 
     /// Builds the settings of every block with those around it, to find wrong values.
@@ -135,7 +179,8 @@ impl SettingsTable {
             }
             chain.reverse();
             let values = Values::merge(config, schema, chain.into_iter());
-            Settings::build(&values, modules, &logs, &mime, Purpose::Check, 0)?;
+            let handed = Handed::default();
+            Settings::build(&values, modules, &logs, &mime, &handed, Purpose::Check, 0)?;
         }
         Ok(())
     }
@@ -156,26 +201,29 @@ impl SettingsTable {
         if let Some(scope) = self.any_connection.get() {
             return Rc::clone(scope);
         }
-        let mut truths = Truths::new(self.config.blocks.len());
+        let blocks = self.config.blocks.len();
+        let mut truths = Truths::new(blocks + self.nested_tls.len());
         for block in self.blocks(&self.connection_blocks) {
-            truths.decide(&self.config, block, || match (&block.condition, peer) {
-                (None, _) => true,
-                (Some(condition), Some(peer)) if condition.subject == Subject::RemoteIp => {
-                    condition.matcher.matches_ip(peer)
-                }
-                (Some(condition), None) if condition.subject == Subject::RemoteIp => {
-                    condition.matcher.matches(b"")
-                }
-                (Some(condition), _) if condition.subject == Subject::Scheme => {
-                    condition.matcher.matches(scheme.as_str().as_bytes())
-                }
-                (Some(condition), _) => condition.matcher.matches(listener.as_bytes()),
+            truths.decide(&self.config, block, || {
+                block
+                    .condition
+                    .as_ref()
+                    .is_none_or(|condition| holds_for_connection(condition, listener, peer, scheme))
             });
+        }
+        for (number, block) in self.blocks(&self.nested_tls).enumerate() {
+            let condition = block.condition.as_ref();
+            let is_its_listener = condition
+                .is_some_and(|condition| holds_for_connection(condition, listener, peer, scheme));
+            truths.set(blocks + number, is_its_listener);
         }
         if let Some(scope) = self.connections.borrow().get(&truths.bits) {
             return Rc::clone(scope);
         }
-        let proxy_headers = self.intern(&truths).proxy_headers.clone();
+        let settings = self.intern(&truths);
+        let proxy_headers = settings.proxy_headers.clone();
+        let http2 = settings.core.http2;
+        let speaks_tls = settings.speaks_tls;
         let mut connections = self.connections.borrow_mut();
         if connections.len() >= limits::HOST_SCOPES_MAX {
             connections.clear();
@@ -187,9 +235,11 @@ impl SettingsTable {
             hosts: RefCell::default(),
             any_host,
             proxy_headers,
+            http2,
+            speaks_tls,
         });
         connections.insert(key, Rc::clone(&scope));
-        if !self.stability.contains(&Stability::Connection) {
+        if !self.stability.contains(&Stability::Connection) && self.nested_tls.is_empty() {
             let _ = self.any_connection.set(Rc::clone(&scope));
         }
         scope
@@ -198,9 +248,13 @@ impl SettingsTable {
     /// What is true for every request to `host` on such a connection.
     #[inline]
     pub(crate) fn host_scope(&self, connection: &ConnectionScope, host: &[u8]) -> Rc<HostScope> {
-        if let Some(scope) = &connection.any_host {
-            return Rc::clone(scope);
+        match &connection.any_host {
+            Some(scope) => Rc::clone(scope),
+            None => self.host_scope_of_name(connection, host),
         }
+    }
+
+    fn host_scope_of_name(&self, connection: &ConnectionScope, host: &[u8]) -> Rc<HostScope> {
         if let Some(scope) = connection.hosts.borrow().get(host) {
             return Rc::clone(scope);
         }
@@ -216,6 +270,32 @@ impl SettingsTable {
     /// The settings outside all conditions on requests.
     pub(crate) fn unconditional(&self, connection: &ConnectionScope) -> Rc<Settings> {
         self.intern(&connection.truths)
+    }
+
+    /// What TLS is for clients that ask for `host` on such a connection: by conditions on the host, and no others of the
+    /// request, which is not known yet. `None`: they speak in the clear.
+    pub(crate) fn tls_host(
+        &self,
+        connection: &ConnectionScope,
+        host: &[u8],
+        listener: &str,
+        peer: Option<IpAddr>,
+    ) -> Option<Rc<TlsHost>> {
+        let scope = self.host_scope(connection, host);
+        if self.mixed_blocks.is_empty() {
+            return self.intern(&scope.truths).tls.clone();
+        }
+        let mut truths = scope.truths.clone();
+        for block in self.blocks(&self.mixed_blocks) {
+            truths.decide(&self.config, block, || match &block.condition {
+                None => true,
+                Some(condition) if condition.subject == Subject::Host => {
+                    condition.matcher.matches(host)
+                }
+                Some(condition) => holds_for_connection(condition, listener, peer, Scheme::Https),
+            });
+        }
+        self.intern(&truths).tls.clone()
     }
 
     /// The settings for a request in `scope`.
@@ -339,16 +419,32 @@ impl SettingsTable {
             .iter()
             .map(|block| block.id)
             .filter(|id| truths.is_true(*id));
-        let values = Values::merge(&self.config, &self.schema, true_blocks);
+        let mut values = Values::merge(&self.config, &self.schema, true_blocks);
+        let mut nested = self.blocks(&self.nested_tls).enumerate();
+        // As in lighttpd the first one in the text counts.
+        if let Some((_, block)) =
+            nested.find(|(number, _)| truths.is_set(self.config.blocks.len() + number))
+        {
+            nested_tls::add(&mut values, block, &self.schema);
+        }
         let (modules, logs, mime) = (&self.modules, &self.logs, &self.mime);
-        let built = Settings::build(&values, modules, logs, mime, Purpose::Serve, profile);
+        let handed = &self.handed;
+        let built = Settings::build(
+            &values,
+            modules,
+            logs,
+            mime,
+            handed,
+            Purpose::Serve,
+            profile,
+        );
         let settings = Rc::new(built.unwrap_or_else(|diagnostic| {
             // Every block was checked at start-up. What fails now fails together with others,
             // or for a reason of the moment; the safe answer is none.
             self.logs.error(format_args!(
                 "settings: {diagnostic:?}; requests with them get 503"
             ));
-            Settings::unavailable(&self.config, &self.schema, &self.logs, profile)
+            Settings::unavailable(&values, &self.schema, &self.logs, profile)
         }));
         let mut interned = self.interned.borrow_mut();
         if interned.len() >= limits::SETTINGS_PER_HOST_MAX {
@@ -374,21 +470,24 @@ impl HostScope {
     }
 }
 
-/// One bit a block.
+/// One bit a block, and behind them one for each of [`SettingsTable::nested_tls`]: whether the connection is its listener's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Truths {
     bits: Vec<u64>,
 }
 
 impl Truths {
-    fn new(blocks: usize) -> Truths {
+    fn new(count: usize) -> Truths {
         Truths {
-            bits: vec![0; blocks.div_ceil(64)],
+            bits: vec![0; count.div_ceil(64)],
         }
     }
 
     fn is_true(&self, id: BlockId) -> bool {
-        let index = id.index();
+        self.is_set(id.index())
+    }
+
+    fn is_set(&self, index: usize) -> bool {
         self.bits
             .get(index / 64)
             .is_some_and(|word| word >> (index % 64) & 1 == 1)
@@ -398,7 +497,10 @@ impl Truths {
     fn decide(&mut self, config: &Config, block: &Block, holds: impl FnOnce() -> bool) {
         let around = block.parent.is_none_or(|parent| self.is_true(parent));
         let is_true = around && !self.an_earlier_branch_is_true(config, block) && holds();
-        let index = block.id.index();
+        self.set(block.id.index(), is_true);
+    }
+
+    fn set(&mut self, index: usize, is_true: bool) {
         if let Some(word) = self.bits.get_mut(index / 64) {
             *word &= !(1 << (index % 64));
             *word |= u64::from(is_true) << (index % 64);
@@ -414,6 +516,21 @@ impl Truths {
             branch = config.block(id).and_then(|block| block.previous_branch);
         }
         false
+    }
+}
+
+/// Whether a condition on socket, address or scheme is true for a connection.
+fn holds_for_connection(
+    condition: &Condition,
+    listener: &str,
+    peer: Option<IpAddr>,
+    scheme: Scheme,
+) -> bool {
+    match (&condition.subject, peer) {
+        (Subject::RemoteIp, Some(peer)) => condition.matcher.matches_ip(peer),
+        (Subject::RemoteIp, None) => condition.matcher.matches(b""),
+        (Subject::Scheme, _) => condition.matcher.matches(scheme.as_str().as_bytes()),
+        _ => condition.matcher.matches(listener.as_bytes()),
     }
 }
 
@@ -437,10 +554,9 @@ fn stabilities(config: &Config) -> Vec<Stability> {
         let around = block.parent.map_or(Stability::Always, of);
         let before = block.previous_branch.map_or(Stability::Always, of);
         let outside = around.max(before);
-        // Decided with the request: a host's scope does not know the connection.
         let mixed = own == Stability::Connection && outside == Stability::Host;
         all.push(if mixed {
-            Stability::Request
+            Stability::HostOnConnection
         } else {
             own.max(outside)
         });

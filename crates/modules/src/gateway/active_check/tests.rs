@@ -28,6 +28,7 @@ fn target(address: SocketAddress, protocol: Protocol, backend: &Arc<Backend>) ->
     CheckTarget {
         backend: weak,
         address,
+        tls: None,
         protocol,
         check: HealthCheck {
             path: b"/health".to_vec(),
@@ -273,6 +274,9 @@ fn the_host_field_is_what_a_client_would_send() {
         (HostAddress::Unix(b"/run/app".to_vec()), "localhost"),
     ];
     for (address, field) in expected {
-        assert_eq!(host_field(&address), field);
+        assert_eq!(host_field(&address, false), field);
     }
+    assert_eq!(host_field(&tcp("app.test", 443), true), "app.test");
+    assert_eq!(host_field(&tcp("app.test", 80), true), "app.test:80");
+    assert_eq!(host_field(&tcp("app.test", 443), false), "app.test:443");
 }

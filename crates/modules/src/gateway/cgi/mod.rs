@@ -29,6 +29,7 @@ use super::environment;
 use super::hook::prepare_body;
 use super::options::{Balance, Extras, Gateway};
 use super::protocol::BodyLength;
+use super::upgrade;
 use launch::Launch;
 pub(crate) use options::warnings;
 use options::{CgiOptions, Run};
@@ -107,6 +108,10 @@ impl Hook for Cgi {
             }
             Run::By(_) if !prepare_body(exchange, self.gateway.protocol) => Outcome::NeedBody,
             Run::By(interpreter) => {
+                let host = Some(&*self.options.host);
+                if let Some(outcome) = upgrade::prepare_connect(exchange, host) {
+                    return outcome;
+                }
                 let body = BodyLength::of(exchange, &self.options.host);
                 let program = self.program(exchange, interpreter, body);
                 Launch::begin(exchange, &self.gateway, &self.options.host, program, body)

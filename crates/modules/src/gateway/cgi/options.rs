@@ -8,7 +8,7 @@ use petrel_engine::config::{Config, Diagnostic, Element};
 use petrel_engine::settings::Values;
 use rustix::process::Signal;
 
-use crate::gateway::options::{BackendHost, HostAddress, Mode, Protocol, tempfile_dirs};
+use crate::gateway::options::{BackendHost, HostAddress, Protocol, tempfile_dirs};
 use crate::gateway::upgrade::Upgrades;
 
 /// Which files are programs, and how they are run.
@@ -165,35 +165,9 @@ fn signal_of(element: &Element) -> Result<Signal, Diagnostic> {
 /// without a length, they are as what speaks SCGI.
 fn host() -> BackendHost {
     BackendHost {
-        label: "cgi".to_owned(),
-        address: HostAddress::Unix(Vec::new()),
-        split_hostname: false,
-        protocol: Protocol::Scgi,
-        mode: Mode::Responder,
-        weight: 1,
-        connections_max: None,
         requests_per_connection_max: 1,
-        keep_alive_idle: Duration::ZERO,
-        backlog_max: 0,
-        backlog_timeout: Duration::ZERO,
-        connect_timeout: Duration::ZERO,
-        write_timeout: Duration::ZERO,
-        read_timeout: Duration::ZERO,
-        disable_time: Duration::ZERO,
         check_local: true,
-        docroot: None,
-        strip_request_uri: None,
-        broken_scriptfilename: false,
-        fix_root_scriptname: false,
-        x_sendfile: false,
-        x_sendfile_docroot: Vec::new(),
-        tempfile_dirs: Vec::new(),
-        tcp_fin_propagate: false,
-        upgrade: Upgrades::default(),
-        proxy_protocol: 0,
-        health_check: None,
-        slow_start: Duration::ZERO,
-        spawn: None,
+        ..BackendHost::plain("cgi", HostAddress::Unix(Vec::new()), Protocol::Scgi)
     }
 }
 

@@ -8,8 +8,7 @@ use petrel_engine::proto::status::Status;
 use petrel_engine::testing::{Answer, Site};
 
 use super::*;
-use crate::gateway::options::{HostAddress, Mode, Protocol};
-use crate::gateway::upgrade::Upgrades;
+use crate::gateway::options::{HostAddress, Protocol};
 use crate::testing::Tree;
 use crate::{access, deflate, static_file};
 
@@ -97,35 +96,14 @@ fn head(exchange: &Exchange, root: &str) -> ReplyHead {
 fn host(root: &str) -> BackendHost {
     let directory = |name: &str| format!("{root}/{name}").into_bytes();
     BackendHost {
-        label: "test".to_owned(),
         x_sendfile: true,
         x_sendfile_docroot: vec![directory("other/"), directory("sf/")],
         tempfile_dirs: vec![directory("tmp")],
-        address: HostAddress::Unix(b"/nowhere".to_vec()),
-        split_hostname: false,
-        protocol: Protocol::FastCgi,
-        mode: Mode::Responder,
-        weight: 1,
-        connections_max: None,
-        requests_per_connection_max: 0,
-        keep_alive_idle: Duration::ZERO,
-        backlog_max: 0,
-        backlog_timeout: Duration::ZERO,
-        connect_timeout: Duration::ZERO,
-        write_timeout: Duration::ZERO,
-        read_timeout: Duration::ZERO,
-        disable_time: Duration::ZERO,
-        check_local: false,
-        docroot: None,
-        strip_request_uri: None,
-        broken_scriptfilename: false,
-        fix_root_scriptname: false,
-        tcp_fin_propagate: false,
-        upgrade: Upgrades::default(),
-        proxy_protocol: 0,
-        health_check: None,
-        slow_start: Duration::ZERO,
-        spawn: None,
+        ..BackendHost::plain(
+            "test",
+            HostAddress::Unix(b"/nowhere".to_vec()),
+            Protocol::FastCgi,
+        )
     }
 }
 

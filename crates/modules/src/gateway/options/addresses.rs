@@ -1,10 +1,12 @@
-//! Every address of a backend that a configuration names, for checks before anything is served.
+//! Every address of a backend and every file for TLS that a configuration names, for checks before anything is served.
 
-use petrel_engine::config::{Config, Span};
+use petrel_engine::config::{Config, Diagnostic, Span};
 use petrel_engine::module::ModuleSpec;
 use petrel_engine::settings::loaded_modules;
 
-use super::{FAMILIES, HostAddress, proxy_core, server};
+use super::map::OptionMap;
+use super::tls::{self, TrustOptions};
+use super::{FAMILIES, HostAddress, host, proxy_core, server};
 
 /// Where all backends of `config` are, each address with the place in the text that names it first. Only
 /// what those of `modules` that take part read; what is wrong is left out, as it is told elsewhere.
@@ -27,13 +29,43 @@ pub fn addresses(config: &Config, modules: &[&'static ModuleSpec]) -> Vec<(HostA
             }
         } else if entry.name == proxy_core::BACKENDS && is_loaded("mod_proxy_core") {
             for text in entry.value.as_strings().unwrap_or_default() {
-                if let Ok(address) = proxy_core::address(text) {
+                if let Ok(address) = proxy_core::address(text, host::PORT) {
                     add(address, entry.value_span);
                 }
             }
         }
     }
     found
+}
+
+/// The files for TLS that the backends of `config` name, each with the map that names it. Only what those of `modules`
+/// that take part read.
+///
+/// # Errors
+/// The first value that is wrong.
+pub(in crate::gateway) fn trust_options<'c>(
+    config: &'c Config,
+    modules: &[&'static ModuleSpec],
+) -> Result<Vec<(OptionMap<'c>, TrustOptions)>, Diagnostic> {
+    let loaded = loaded_modules(config, modules);
+    let is_loaded = |name: &str| loaded.iter().any(|module| module.name == name);
+    let mut found = Vec::new();
+    for entry in config.blocks.iter().flat_map(|block| &block.entries) {
+        if let Some(family) = FAMILIES.iter().find(|family| family.server == entry.name)
+            && is_loaded(family.module)
+        {
+            for (map, host) in server::hosts(config, family, entry)? {
+                found.extend(host.tls.map(|tls| (map, tls.trust)));
+            }
+        } else if entry.name == proxy_core::TLS
+            && is_loaded("mod_proxy_core")
+            && let Some(map) = proxy_core::tls_map(entry)
+        {
+            let trust = tls::trust(&map)?;
+            found.extend(trust.map(|trust| (map, trust)));
+        }
+    }
+    Ok(found)
 }
 
 #[cfg(test)]

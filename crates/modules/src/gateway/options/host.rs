@@ -5,7 +5,7 @@ use std::time::Duration;
 use petrel_engine::config::{Config, Diagnostic, Value};
 
 use super::map::OptionMap;
-use super::{BackendHost, Family, HealthCheck, HostAddress, Mode, Protocol, spawn};
+use super::{BackendHost, Family, HealthCheck, HostAddress, Mode, Protocol, spawn, tls};
 use crate::gateway::upgrade::Upgrades;
 
 /// Reads one backend. `label` is its key in the configuration, if it has one.
@@ -66,6 +66,7 @@ pub(super) fn read(
         tcp_fin_propagate: switch("tcp-fin-propagate", false)?,
         upgrade: upgrades(map)?,
         proxy_protocol: map.number("proxy-protocol", 2)?.unwrap_or(0) as u8,
+        tls: tls::read(map, &address)?,
         health_check: health_check(map)?,
         slow_start: seconds("slow-start", 0)?,
         address,
@@ -155,7 +156,11 @@ fn address(map: &OptionMap<'_>) -> Result<HostAddress, Diagnostic> {
             let bare = host
                 .strip_prefix('[')
                 .and_then(|host| host.strip_suffix(']'));
-            let port = if port == 0 { PORT } else { port };
+            let port = match port {
+                0 if tls::is_wanted(map)? => TLS_PORT,
+                0 => PORT,
+                port => port,
+            };
             Ok(HostAddress::Tcp(bare.unwrap_or(host).to_owned(), port))
         }
         (None, None, None) if port != 0 && map.text("bin-path")?.is_some() => {
@@ -214,6 +219,9 @@ pub(super) fn is_mode(value: &Value) -> bool {
 
 /// The port of a host that names none, for every protocol, as in lighttpd.
 pub(super) const PORT: u16 = 80;
+
+/// The same with TLS.
+pub(super) const TLS_PORT: u16 = 443;
 
 /// `connect-timeout`, in seconds.
 pub(super) const CONNECT_S: u32 = 8;

@@ -3,7 +3,7 @@
 use petrel_engine::config::{Array, Diagnostic, Element, Span, Value};
 
 /// The options of one backend, with what messages about them need.
-pub(super) struct OptionMap<'c> {
+pub(in crate::gateway) struct OptionMap<'c> {
     /// The directive it stands in.
     pub(crate) directive: &'static str,
     /// The options.

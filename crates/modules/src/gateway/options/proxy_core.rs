@@ -3,14 +3,14 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use petrel_engine::config::{Config, Diagnostic, Element};
+use petrel_engine::config::{Config, Diagnostic, Element, Entry};
 use petrel_engine::settings::Values;
 
 use super::super::header_map::Rewriting;
-use super::super::upgrade::Upgrades;
+use super::map::OptionMap;
 use super::{
-    BackendHost, Balance, Extras, Gateway, HostAddress, Mode, Protocol, Route, RouteKey, host,
-    server,
+    BackendHost, Balance, Extras, Gateway, HostAddress, Protocol, Route, RouteKey, host, server,
+    tls,
 };
 
 /// The gateway that `values` make; `None` without backends.
@@ -20,11 +20,16 @@ pub(super) fn gateway(values: &Values<'_>) -> Result<Option<Gateway>, Diagnostic
     if addresses.is_empty() {
         return Ok(None);
     }
-    let hosts: Vec<_> = addresses
+    let hosts = addresses
         .into_iter()
-        .map(|(label, address)| Rc::new(host_of(values, protocol, label, address)))
-        .collect();
+        .map(|(label, address)| host_of(values, protocol, label, address).map(Rc::new));
+    let hosts: Vec<_> = hosts.collect::<Result<_, _>>()?;
     let block = values.block_of(BACKENDS).map_or(0, |block| block.0);
+    // A scope may name backends and another one that is true as well how they are spoken to.
+    let id = match values.block_of(TLS) {
+        None => format!("{block} {BACKENDS} {protocol:?}"),
+        Some(tls) => format!("{block} {BACKENDS} {protocol:?} {} {TLS}", tls.0),
+    };
     let tries_again = values.unsigned("proxy-core.max-backlog-size", 4);
     Ok(Some(Gateway {
         directive: BACKENDS,
@@ -32,7 +37,7 @@ pub(super) fn gateway(values: &Values<'_>) -> Result<Option<Gateway>, Diagnostic
         routes: vec![Route {
             key: RouteKey::All,
             hosts,
-            id: format!("{block} {BACKENDS} {protocol:?}"),
+            id,
         }],
         extensions: Vec::new(),
         balance: balance(values)?,
@@ -50,8 +55,8 @@ pub(super) fn gateway(values: &Values<'_>) -> Result<Option<Gateway>, Diagnostic
 }
 
 /// The address of one backend: `unix:/path`, `/path`, `[v6]:port`, `host:port`, `host`, or
-/// `srv:_service._proto.name`.
-pub(super) fn address(text: &str) -> Result<HostAddress, String> {
+/// `srv:_service._proto.name`. A host without a port has `default_port`.
+pub(super) fn address(text: &str, default_port: u16) -> Result<HostAddress, String> {
     let nothing = || format!("{text:?} is no address of a backend");
     if let Some(path) = text
         .strip_prefix("unix:")
@@ -86,7 +91,7 @@ pub(super) fn address(text: &str) -> Result<HostAddress, String> {
         },
     };
     let port = match port {
-        None => Some(host::PORT),
+        None => Some(default_port),
         Some(digits) => digits
             .parse()
             .ok()
@@ -103,8 +108,16 @@ fn addresses(values: &Values<'_>) -> Result<Vec<(String, HostAddress)>, Diagnost
         .strings(BACKENDS)
         .into_iter()
         .filter(|text| !text.is_empty());
+    let speaks_tls = match values.entry(TLS).and_then(tls_map) {
+        Some(map) => tls::is_wanted(&map)?,
+        None => false,
+    };
+    let default_port = match speaks_tls {
+        true => host::TLS_PORT,
+        false => host::PORT,
+    };
     written
-        .map(|text| match address(text) {
+        .map(|text| match address(text, default_port) {
             Ok(address) => Ok((text.to_owned(), address)),
             Err(message) => {
                 let is_it = |element: &&Element| element.value.as_str() == Some(text);
@@ -168,45 +181,44 @@ fn host_of(
     protocol: Protocol,
     label: String,
     address: HostAddress,
-) -> BackendHost {
+) -> Result<BackendHost, Diagnostic> {
     let number = |name: &str, default: u32| values.unsigned(name, default);
     let seconds = |number: u32| Duration::from_secs(number.into());
     let x_sendfile = values.bool("proxy-core.allow-x-sendfile").unwrap_or(false);
-    BackendHost {
-        label,
-        address,
+    let tls = match values.entry(TLS).and_then(tls_map) {
+        Some(map) => tls::read(&map, &address)?,
+        None => None,
+    };
+    Ok(BackendHost {
+        tls,
         split_hostname: values.bool("proxy-core.split-hostnames").unwrap_or(true),
-        protocol,
-        mode: Mode::Responder,
-        weight: 1,
         connections_max: Some(number("proxy-core.max-pool-size", 0)).filter(|max| *max > 0),
         requests_per_connection_max: number("proxy-core.max-keep-alive-requests", 0),
         keep_alive_idle: seconds(host::keep_alive_idle_s(protocol)),
         backlog_max: host::BACKLOG_SIZE,
         backlog_timeout: seconds(host::BACKLOG_S),
         connect_timeout: seconds(host::CONNECT_S),
-        write_timeout: Duration::ZERO,
-        read_timeout: Duration::ZERO,
         disable_time: seconds(number("proxy-core.disable-time", host::DISABLE_S)),
-        check_local: false,
-        docroot: None,
-        strip_request_uri: None,
-        broken_scriptfilename: false,
-        fix_root_scriptname: false,
         x_sendfile,
-        x_sendfile_docroot: Vec::new(),
         tempfile_dirs: host::tempfile_dirs(values.config(), None, x_sendfile),
-        tcp_fin_propagate: false,
-        upgrade: Upgrades::default(),
-        proxy_protocol: 0,
-        health_check: None,
-        slow_start: Duration::ZERO,
-        spawn: None,
-    }
+        ..BackendHost::plain(&label, address, protocol)
+    })
+}
+
+/// The options in `entry`, which is [`TLS`].
+pub(super) fn tls_map(entry: &Entry) -> Option<OptionMap<'_>> {
+    Some(OptionMap {
+        directive: TLS,
+        array: entry.value.as_array()?,
+        span: entry.value_span,
+    })
 }
 
 /// The directive with the backends.
 pub(super) const BACKENDS: &str = "proxy-core.backends";
+
+/// The directive with the options for TLS.
+pub(super) const TLS: &str = "proxy-core.tls";
 
 const PROTOCOLS: &[(&str, Protocol)] = &[
     ("http", Protocol::Http),
@@ -254,6 +266,21 @@ mod tests {
     }
 
     #[test]
+    fn blocks_with_other_rules_of_tls_are_other_routes() {
+        let config = "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"10.0.0.1:443\" )
+            $HTTP[\"url\"] =^ \"/a\" { proxy-core.tls = ( \"tls\" => \"enable\" ) }
+            $HTTP[\"url\"] =^ \"/b\" { proxy-core.tls = ( \"tls\" => \"enable\", \"tls-verify\" => \"disable\" ) }";
+        let id = |block| {
+            let gateway = testing::gateway_in("mod_proxy_core", config, block);
+            let gateway = gateway.expect("valid").expect("it has a backend");
+            gateway.routes[0].id.clone()
+        };
+        assert_ne!(id(1), id(2));
+        assert_ne!(id(0), id(1));
+        assert_eq!(id(1), id(1));
+    }
+
+    #[test]
     fn addresses_are_understood() {
         let tcp = |host: &str, port| Ok(HostAddress::Tcp(host.to_owned(), port));
         let unix = |path: &str| Ok(HostAddress::Unix(path.as_bytes().to_vec()));
@@ -271,13 +298,13 @@ mod tests {
                 Ok(HostAddress::Srv("_a._tcp.b".to_owned())),
             ),
         ] {
-            assert_eq!(address(text), expected, "{text}");
+            assert_eq!(address(text, 80), expected, "{text}");
         }
         for text in [
             "", "unix:", "unix:s", "a:", ":80", "a:0", "a:65536", "a:+1", "[::1", "[::1]80",
             "srv:", "[]:1",
         ] {
-            assert!(address(text).is_err(), "{text}");
+            assert!(address(text, 80).is_err(), "{text}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use petrel_engine::config::{Config, Diagnostic};
+use petrel_engine::config::{Config, Diagnostic, Severity};
 use petrel_engine::module::ModuleSpec;
 use petrel_engine::settings::loaded_modules;
 
@@ -10,8 +10,8 @@ use super::map::OptionMap;
 use super::{FAMILIES, HostAddress, SpawnSpec, server};
 
 /// Every distinct program that some block of `config` has as a backend, in the order of the text, as
-/// far as the module of its directive, one of `modules`, takes part. Two entries with the same options are one program;
-/// two programs never have the same address.
+/// far as the module of its directive, one of `modules`, takes part. Two entries with the same address, command and
+/// user are one program, with the options of the first, as in lighttpd; two programs never have the same address.
 ///
 /// # Errors
 /// The first value that is wrong, and a second program for an address that is taken.
@@ -19,32 +19,75 @@ pub fn spawn_specs(
     config: &Config,
     modules: &[&'static ModuleSpec],
 ) -> Result<Vec<SpawnSpec>, Diagnostic> {
+    let mut specs: Vec<SpawnSpec> = Vec::new();
+    for (map, spec) in programs(config, modules)? {
+        match first_at(&specs, &spec) {
+            Some(known) if is_same_program(known, &spec) => {}
+            Some(_) => {
+                let message = "another bin-path has the same address";
+                return Err(map.error(place_key(&spec), message.to_owned()));
+            }
+            None => specs.push(spec),
+        }
+    }
+    Ok(specs)
+}
+
+/// Warnings about entries whose options do not count, because the program has those of another entry.
+pub(super) fn warnings(config: &Config, modules: &[&'static ModuleSpec]) -> Vec<Diagnostic> {
+    let mut specs: Vec<SpawnSpec> = Vec::new();
+    let mut warnings = Vec::new();
+    // What is wrong with an entry is told elsewhere.
+    for (map, spec) in programs(config, modules).unwrap_or_default() {
+        match first_at(&specs, &spec) {
+            Some(known) if *known != spec && is_same_program(known, &spec) => {
+                let message = "an earlier entry runs the same program at this address with other options, and those count";
+                let mut warning = map.error(place_key(&spec), message.to_owned());
+                warning.severity = Severity::Warning;
+                warnings.push(warning);
+            }
+            Some(_) => {}
+            None => specs.push(spec),
+        }
+    }
+    warnings
+}
+
+fn first_at<'s>(specs: &'s [SpawnSpec], spec: &SpawnSpec) -> Option<&'s SpawnSpec> {
+    specs.iter().find(|known| known.address == spec.address)
+}
+
+fn is_same_program(one: &SpawnSpec, other: &SpawnSpec) -> bool {
+    let who = |spec: &SpawnSpec| (spec.user.clone(), spec.group.clone());
+    one.command == other.command && who(one) == who(other)
+}
+
+/// The option that says where `spec` listens.
+fn place_key(spec: &SpawnSpec) -> &'static str {
+    match spec.address {
+        HostAddress::Unix(_) => "socket",
+        _ => "port",
+    }
+}
+
+/// Every entry with a program.
+fn programs<'c>(
+    config: &'c Config,
+    modules: &[&'static ModuleSpec],
+) -> Result<Vec<(OptionMap<'c>, SpawnSpec)>, Diagnostic> {
     let loaded = loaded_modules(config, modules);
     let is_loaded = |name: &str| loaded.iter().any(|module| module.name == name);
-    let mut specs: Vec<SpawnSpec> = Vec::new();
+    let mut programs = Vec::new();
     for entry in config.blocks.iter().flat_map(|block| &block.entries) {
         let family = FAMILIES.iter().find(|family| family.server == entry.name);
         let Some(family) = family.filter(|family| is_loaded(family.module)) else {
             continue;
         };
         for (map, host) in server::hosts(config, family, entry)? {
-            let Some(spec) = host.spawn else { continue };
-            match specs.iter().find(|known| known.address == spec.address) {
-                Some(known) if *known == spec => {}
-                Some(_) => {
-                    let key = if matches!(spec.address, HostAddress::Unix(_)) {
-                        "socket"
-                    } else {
-                        "port"
-                    };
-                    let message = "another bin-path has the same address with other options";
-                    return Err(map.error(key, message.to_owned()));
-                }
-                None => specs.push(spec),
-            }
+            programs.extend(host.spawn.map(|spec| (map, spec)));
         }
     }
-    Ok(specs)
+    Ok(programs)
 }
 
 /// The program of one backend; `None` without `bin-path`. `listens` is where the configuration says.
@@ -238,5 +281,23 @@ mod tests {
             ".b" => (( "socket" => "/s", "bin-path" => "/b" )) )"#;
         let error = spawn_specs(&config(text), crate::MODULES).expect_err("the address is taken");
         assert!(error.message.contains("same address"), "{}", error.message);
+    }
+
+    #[test]
+    fn a_program_that_is_named_again_has_its_first_options() {
+        let text = r#"server.modules = ( "mod_fastcgi" )
+            fastcgi.server = ( ".php" => (( "socket" => "/s", "bin-path" => "/a",
+                "bin-copy-environment" => ( "PATH", "USER" ) )) )
+            $HTTP["host"] == "b" { fastcgi.server = ( ".php" => (( "socket" => "/s", "bin-path" => "/a",
+                "bin-copy-environment" => ( "PATH" ) )) ) }"#;
+        let specs = spawn_specs(&config(text), crate::MODULES).expect("valid");
+        let copied = specs.iter().map(|spec| spec.copied_environment.clone());
+        let both = vec!["PATH".to_owned(), "USER".to_owned()];
+        assert_eq!(copied.collect::<Vec<_>>(), [Some(both)]);
+        let told = warnings(&config(text), crate::MODULES);
+        assert!(told[0].message.contains("those count"), "{told:?}");
+        let other_user = text.replace("(( \"socket\" => \"/s\", \"bin-path\" => \"/a\",\n                \"bin-copy-environment\" => ( \"PATH\" )", "(( \"socket\" => \"/s\", \"bin-path\" => \"/a\", \"user\" => \"www\"");
+        assert_ne!(other_user, text);
+        assert!(spawn_specs(&config(&other_user), crate::MODULES).is_err());
     }
 }

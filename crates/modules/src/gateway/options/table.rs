@@ -137,6 +137,18 @@ pub static HOST_OPTIONS: &[HostOption] = options! {
         "Seconds that a request waits for a connection; then 504.";
     "proxy-protocol", Number, "0",
         "The version of the PROXY protocol that connections begin with: 1 or 2. Such a connection serves one request.";
+    "tls", Switch, "disable",
+        "Speaks TLS 1.3 or 1.2 with the backend, and verifies it. The port is 443 then, if none is set.";
+    "tls-name", Text, "the host",
+        "Host name or address that the certificate of the backend has to be for; the backend is asked for it (SNI). Needed beside socket and srv.";
+    "tls-ca-file", Text, "the system's certificates",
+        "Absolute path of a pem file with the issuers that are trusted, in place of those that the system trusts.";
+    "tls-cert", Text, "unset",
+        "Absolute path of a pem file with the certificate that is shown to backends that ask for one, and those above it.";
+    "tls-key", Text, "that in tls-cert",
+        "Absolute path of a pem file with its key.";
+    "tls-verify", Switch, "enable",
+        "With \"disable\" the backend may have any certificate: TLS keeps out those who only listen.";
     "health-check-path", Text, "unset",
         "URL path to ask for regularly. Backends that do not speak HTTP are asked whether they accept a connection.";
     "health-check-interval", Number, "5",

@@ -2,15 +2,17 @@
 //! not do what they seem to.
 
 use petrel_engine::config::schema::nearest;
-use petrel_engine::config::{Config, Consequence, Diagnostic, Element, Entry};
+use petrel_engine::config::{Config, Consequence, Diagnostic, Element, Entry, Span};
+use petrel_engine::module::ModuleSpec;
 
 use super::super::header_map;
 use super::map::OptionMap;
-use super::{FAMILIES, Family, host, server, table};
+use super::{FAMILIES, Family, host, proxy_core, server, spawn, table, tls};
 
 /// Warnings about the gateways in `config`.
-pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
+pub(crate) fn warnings(config: &Config, modules: &[&'static ModuleSpec]) -> Vec<Diagnostic> {
     let mut warnings = header_map::warnings(config);
+    warnings.extend(spawn::warnings(config, modules));
     for entry in config.blocks.iter().flat_map(|block| &block.entries) {
         for family in FAMILIES {
             if entry.name == family.server {
@@ -18,6 +20,12 @@ pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
             } else if entry.name == family.balance {
                 warnings.extend(about_balance(entry));
             }
+        }
+        if entry.name == proxy_core::TLS
+            && let Some(map) = proxy_core::tls_map(entry)
+        {
+            warnings.extend(map.array.iter().filter_map(about_tls_option));
+            warnings.extend(about_verification(&map));
         }
     }
     warnings
@@ -39,6 +47,7 @@ fn about_routes(family: &Family, entry: &Entry, warnings: &mut Vec<Diagnostic>) 
         for (_, map) in maps {
             warnings.extend(map.array.iter().filter_map(about_option));
             warnings.extend(about_tempfiles(&map));
+            warnings.extend(about_verification(&map));
         }
     }
 }
@@ -61,15 +70,57 @@ fn about_option(element: &Element) -> Option<Diagnostic> {
         known if table::find(known).is_some() => None,
         unknown => {
             let message = format!("there is no option {unknown:?} of a backend: it has no effect");
-            let warning = Diagnostic::warning(message, key.span).with_label("unknown");
             let known = table::HOST_OPTIONS.iter().map(|option| option.name);
-            let near = nearest(unknown, known);
-            Some(match near.as_slice() {
-                [] => warning,
-                near => warning.with_hint(format!("did you mean {}?", near.join(" or "))),
-            })
+            Some(unknown_option(unknown, key.span, message, known))
         }
     }
+}
+
+fn unknown_option(
+    name: &str,
+    span: Span,
+    message: String,
+    known: impl Iterator<Item = &'static str>,
+) -> Diagnostic {
+    let warning = Diagnostic::warning(message, span).with_label("unknown");
+    match nearest(name, known).as_slice() {
+        [] => warning,
+        near => warning.with_hint(format!("did you mean {}?", near.join(" or "))),
+    }
+}
+
+fn about_tls_option(element: &Element) -> Option<Diagnostic> {
+    let Some(key) = &element.key else {
+        let message = format!("{}: a value without a name has no effect", proxy_core::TLS);
+        return Some(Diagnostic::warning(message, element.span));
+    };
+    if tls::NAMES.contains(&key.text.as_str()) {
+        return None;
+    }
+    let message = format!(
+        "{}: there is no option {:?}: it has no effect",
+        proxy_core::TLS,
+        key.text
+    );
+    Some(unknown_option(
+        &key.text,
+        key.span,
+        message,
+        tls::NAMES.into_iter(),
+    ))
+}
+
+fn about_verification(map: &OptionMap<'_>) -> Option<Diagnostic> {
+    if map.switch(tls::VERIFY).ok().flatten().unwrap_or(true) {
+        return None;
+    }
+    let message = format!(
+        "{}: the backend is NOT VERIFIED: another server in its place can read and change all requests and replies",
+        map.directive
+    );
+    let warning = Diagnostic::warning(message, map.array.get(tls::VERIFY)?.span);
+    let hint = "trust its certificate, or the one that issued it, by \"tls-ca-file\" => \"/path/cert.pem\", and leave tls-verify out";
+    Some(warning.with_hint(hint))
 }
 
 fn about_tempfiles(map: &OptionMap<'_>) -> Option<Diagnostic> {
@@ -109,7 +160,7 @@ mod tests {
     use super::super::testing::config;
 
     fn messages(text: &str) -> Vec<String> {
-        let found = super::warnings(&config(text)).into_iter();
+        let found = super::warnings(&config(text), crate::MODULES).into_iter();
         found
             .map(|warning| match warning.hint {
                 Some(hint) => format!("{} ({hint})", warning.message),
@@ -152,6 +203,29 @@ mod tests {
         );
         let on = "\"x-sendfile\" => \"enable\", \"tempfile-dirs\" => ( \"/a\" )";
         assert!(of_options(on).is_empty());
+    }
+
+    #[test]
+    fn a_backend_that_is_not_verified_is_told_loudly() {
+        let told = of_options(
+            "\"tls\" => \"enable\", \"tls-name\" => \"a\", \"tls-verify\" => \"disable\"",
+        );
+        assert!(told[0].contains("NOT VERIFIED"), "{told:?}");
+        let told =
+            messages("proxy-core.tls = ( \"tls\" => \"enable\", \"tls-verify\" => \"disable\" )");
+        assert!(told[0].contains("NOT VERIFIED"), "{told:?}");
+        assert!(of_options("\"tls\" => \"enable\", \"tls-verify\" => \"enable\"").is_empty());
+    }
+
+    #[test]
+    fn misspelt_options_of_proxy_core_are_told() {
+        let told = messages("proxy-core.tls = ( \"tls\" => \"enable\", \"tls-cafile\" => \"/a\" )");
+        assert_eq!(
+            told,
+            [
+                "proxy-core.tls: there is no option \"tls-cafile\": it has no effect (did you mean tls-ca-file?)"
+            ]
+        );
     }
 
     #[test]

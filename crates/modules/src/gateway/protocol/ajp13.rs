@@ -9,6 +9,7 @@ use petrel_engine::proto::ajp13::{
     self, AjpDecoder, Attribute, BODY_BYTES_MAX, Request, RequestEncoder, RequestTooLong,
 };
 use petrel_engine::proto::cgi::HeadLimits;
+use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::reply_head::ReplyHead;
 use petrel_engine::proto::request_head::KnownField;
 
@@ -198,6 +199,10 @@ impl Conversation for Ajp13Conversation {
 
     fn head(&self) -> &ReplyHead {
         &self.head
+    }
+
+    fn take_trailers(&mut self) -> HeaderBlock {
+        self.body.as_ref().map(Body::trailers).unwrap_or_default()
     }
 
     fn remaining(&self) -> Option<u64> {

@@ -5,7 +5,9 @@
 //! out, and the owner says when the stream is over.
 
 use petrel_engine::proto::cgi::{HeadDecoder, HeadError, HeadKind, HeadLimits, ParsedCgiHead};
+use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::reply_head::ReplyHead;
+use petrel_engine::proto::status::Status;
 
 use super::reply_body::{Body, ExpectedReply};
 use super::{Decoded, Outgoing, ReplyError, ReplyEvent};
@@ -21,6 +23,16 @@ pub(super) struct CgiReply {
     interim_heads: u32,
     expected: ExpectedReply,
     is_local_redirect: bool,
+    headless: Headless,
+}
+
+/// Whether output that does not begin with a header field is a body, as lighttpd has it for programs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Headless {
+    Refused,
+    Allowed,
+    /// Allowed, and no more output comes.
+    AllowedAtEnd,
 }
 
 enum ReplyState {
@@ -42,6 +54,22 @@ impl CgiReply {
             interim_heads: 0,
             expected: ExpectedReply::default(),
             is_local_redirect: false,
+            headless: Headless::Refused,
+        }
+    }
+
+    /// The same for the output of a program, which may have no head at all.
+    pub(super) fn of_program() -> CgiReply {
+        CgiReply {
+            headless: Headless::Allowed,
+            ..CgiReply::new()
+        }
+    }
+
+    /// No more output comes.
+    pub(super) fn input_ends(&mut self) {
+        if self.headless == Headless::Allowed {
+            self.headless = Headless::AllowedAtEnd;
         }
     }
 
@@ -57,6 +85,8 @@ impl CgiReply {
             interim_heads,
             expected,
             is_local_redirect,
+            // Of the program.
+            headless: _,
         } = self;
         *interim_heads = 0;
         *expected = ExpectedReply::default();
@@ -68,14 +98,24 @@ impl CgiReply {
         self.expected = ExpectedReply::from(request);
     }
 
-    /// Takes the next event from the front of `input`. [`ReplyEvent::NeedMore`] uses up all of it,
-    /// and [`ReplyEvent::End`] does not occur.
+    /// Takes the next event from the front of `input`. [`ReplyEvent::NeedMore`] uses up all of it, but for output of
+    /// which it is not known yet whether it has a head, and [`ReplyEvent::End`] does not occur.
     pub(super) fn take(&mut self, input: &[u8]) -> Result<Decoded, ReplyError> {
         if matches!(self.state, ReplyState::Interim) {
             self.begin_head();
         }
         match &mut self.state {
             _ if input.is_empty() => Ok(all(input)),
+            ReplyState::Head if self.headless != Headless::Refused && self.held.is_empty() => {
+                match self.has_head(input) {
+                    Some(true) => self.take_head(input),
+                    Some(false) => self.begin_headless(),
+                    None => Ok(Decoded {
+                        consumed: 0,
+                        event: ReplyEvent::NeedMore,
+                    }),
+                }
+            }
             ReplyState::Head | ReplyState::Interim => self.take_head(input),
             ReplyState::Body(body) => body.take(input),
         }
@@ -97,6 +137,14 @@ impl CgiReply {
     /// Whether the reply is known to be complete although the stream may go on.
     pub(super) fn is_complete(&self) -> bool {
         matches!(&self.state, ReplyState::Body(body) if body.is_complete())
+    }
+
+    /// What stands behind the last chunk and may go on.
+    pub(super) fn trailers(&self) -> HeaderBlock {
+        match &self.state {
+            ReplyState::Body(body) => body.trailers(),
+            ReplyState::Head | ReplyState::Interim => HeaderBlock::new(),
+        }
     }
 
     pub(super) fn head(&self) -> &ReplyHead {
@@ -121,6 +169,30 @@ impl CgiReply {
         self.decoder.begin();
         self.held.clear();
         self.state = ReplyState::Head;
+    }
+
+    /// Whether output that begins with `input` has a head; `None`: more of it will tell.
+    fn has_head(&self, input: &[u8]) -> Option<bool> {
+        if self.interim_heads > 0 || input.starts_with(b"HTTP/") {
+            return Some(true);
+        }
+        match memchr::memchr2(b':', b'\n', input) {
+            // An empty line is a head without a field.
+            Some(at) => Some(input[at] == b':' || input[..at].trim_ascii().is_empty()),
+            None if self.headless == Headless::AllowedAtEnd => Some(false),
+            None => (input.len() >= limits::REPLY_HEAD_BYTES_MAX).then_some(false),
+        }
+    }
+
+    fn begin_headless(&mut self) -> Result<Decoded, ReplyError> {
+        self.head.clear();
+        self.head.set_status(Status::OK);
+        let body = Body::new(Status::OK, None, false, self.expected)?;
+        self.state = ReplyState::Body(body);
+        Ok(Decoded {
+            consumed: 0,
+            event: ReplyEvent::Head,
+        })
     }
 
     /// The head is read where it lies if it lies there in one piece, else from a copy.

@@ -12,6 +12,7 @@ use petrel_engine::proto::fastcgi::{
     self, AfterRequest, FastCgiDecoder, ParamsEncoder, ProtocolStatus, RecordError, Role, Stream,
     kind,
 };
+use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::reply_head::ReplyHead;
 
 use super::cgi_reply::CgiReply;
@@ -222,6 +223,10 @@ impl Conversation for FastCgiConversation {
 
     fn head(&self) -> &ReplyHead {
         self.reply.head()
+    }
+
+    fn take_trailers(&mut self) -> HeaderBlock {
+        self.reply.trailers()
     }
 
     fn remaining(&self) -> Option<u64> {

@@ -8,9 +8,10 @@
 //! left open, so nothing is said about it in the request.
 
 use petrel_engine::exchange::Exchange;
+use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::http1::{
-    Asked, LAST_CHUNK, ResponseDecoder, ResponseError, ResponseEvent, ResponseLimits, write_chunk,
-    write_content_length,
+    Asked, ResponseDecoder, ResponseError, ResponseEvent, ResponseLimits, write_chunk,
+    write_content_length, write_last_chunk,
 };
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::reply_head::ReplyHead;
@@ -129,8 +130,12 @@ impl Conversation for HttpConversation {
     }
 
     fn encode_end(&mut self, out: &mut Vec<u8>) {
+        self.encode_trailers(&HeaderBlock::new(), out);
+    }
+
+    fn encode_trailers(&mut self, trailers: &HeaderBlock, out: &mut Vec<u8>) {
         if self.is_chunked {
-            out.extend_from_slice(LAST_CHUNK);
+            write_last_chunk(out, trailers);
         }
         self.is_sent = true;
     }
@@ -150,6 +155,10 @@ impl Conversation for HttpConversation {
 
     fn head(&self) -> &ReplyHead {
         self.decoder.head()
+    }
+
+    fn take_trailers(&mut self) -> HeaderBlock {
+        self.decoder.take_trailers()
     }
 
     fn remaining(&self) -> Option<u64> {
@@ -264,6 +273,8 @@ fn changed_field(request: &Outgoing<'_>, name: &[u8], value: &[u8]) -> Option<Ve
 #[inline]
 fn is_left_out(request: &Outgoing<'_>, name: &[u8], value: &[u8]) -> bool {
     match KnownField::from_name(name) {
+        // It tells what comes behind the last chunk.
+        Some(KnownField::Trailer) => request.body != BodyLength::Unknown,
         Some(field) if field.is_written_by_sender() => true,
         Some(
             KnownField::Host
@@ -335,8 +346,8 @@ fn write_connection(request: &Outgoing<'_>, style: Style, out: &mut Vec<u8>) {
         return out.extend_from_slice(b"Connection: close\r\n");
     }
     let exchange = request.exchange;
-    let mut codings = exchange.request.head.items(KnownField::Te);
-    let wants_trailers = codings.any(|item| item.eq_ignore_ascii_case(b"trailers"));
+    // The client's word: what comes reaches it (RFC 9110 10.1.4).
+    let wants_trailers = exchange.request.head.asks_for_trailers();
     let upgrade = request.host.upgrade.offered(exchange);
     match (wants_trailers, upgrade.is_some()) {
         (false, false) => return,

@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
+use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::reply_head::ReplyHead;
 use petrel_engine::proto::request_head::BodyFraming;
 
@@ -22,6 +23,8 @@ pub mod fastcgi;
 pub mod http;
 pub(crate) mod proxy_header;
 mod reply_body;
+#[cfg(any(test, feature = "testing"))]
+pub mod sample;
 pub mod scgi;
 #[cfg(test)]
 mod testing;
@@ -66,6 +69,12 @@ pub trait Conversation {
     /// [`ReplyEvent::WantsBody`] that comes after it.
     fn encode_end(&mut self, out: &mut Vec<u8>);
 
+    /// The same for a body that ends with `trailers`. Only HTTP/1.1 has a place for them, behind chunks.
+    fn encode_trailers(&mut self, trailers: &HeaderBlock, out: &mut Vec<u8>) {
+        let _ = trailers;
+        self.encode_end(out);
+    }
+
     /// Bytes of the body that may be encoded now. Only AJP13, whose backends ask for them,
     /// says less than everything.
     fn body_allowance(&self) -> usize {
@@ -79,6 +88,9 @@ pub trait Conversation {
     /// The backend does not keep to the protocol: the connection is of no use any more.
     fn decode(&mut self, input: &[u8]) -> Result<Decoded, ReplyError>;
 
+    /// The backend closed the connection. What it sent before and no event has used up comes once more.
+    fn input_ends(&mut self) {}
+
     /// The backend closed the connection. [`ReplyEvent::End`] if the reply is complete by that.
     ///
     /// # Errors
@@ -91,6 +103,11 @@ pub trait Conversation {
 
     /// Bytes of reply body that are still to come, if the head told.
     fn remaining(&self) -> Option<u64>;
+
+    /// Takes the trailers of a reply that is complete, as [`trailers`](petrel_engine::proto::trailers) lets them pass.
+    fn take_trailers(&mut self) -> HeaderBlock {
+        HeaderBlock::new()
+    }
 
     /// Whether the head is a local redirect: a Location that is a path, and no status (RFC 3875
     /// 6.2.2).
@@ -132,6 +149,12 @@ impl BodyLength {
     pub(super) fn of(exchange: &Exchange, host: &BackendHost) -> BodyLength {
         let body = &exchange.request.body;
         let length = match (body.is_complete(), exchange.body_framing()) {
+            // They stand behind chunks.
+            (true, BodyFraming::Chunked)
+                if host.protocol == Protocol::Http && !body.trailers().is_empty() =>
+            {
+                None
+            }
             (true, _) => Some(body.received()),
             (false, BodyFraming::Length(length)) => Some(length),
             (false, _) => None,

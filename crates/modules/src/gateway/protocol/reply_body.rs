@@ -3,10 +3,12 @@
 //! What FastCGI, SCGI, uwsgi, AJP13 and CGI have in common once a head is complete. The protocol says
 //! where the body ends; its head may have said so, too, and must not have lied.
 
+use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::http1::{BodyDecoder, BodyLimits, Piece};
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::request_head::BodyFraming;
 use petrel_engine::proto::status::Status;
+use petrel_engine::proto::trailers;
 
 use super::{Decoded, Outgoing, ReplyError, ReplyEvent};
 
@@ -113,6 +115,14 @@ impl Body {
             Body::Length(0) => true,
             Body::Chunked(decoder) => decoder.is_end(),
             _ => false,
+        }
+    }
+
+    /// What stands behind the last chunk and may go on.
+    pub(super) fn trailers(&self) -> HeaderBlock {
+        match self {
+            Body::Chunked(decoder) => trailers::of_reply(decoder.trailer_lines()),
+            _ => HeaderBlock::new(),
         }
     }
 

@@ -1,12 +1,10 @@
 //! What the tests of conversations share: requests to encode, and replies in pieces of any size.
 
-use std::time::Duration;
-
 use petrel_engine::testing::{Answer, Site};
 
+pub(super) use super::sample::host;
 use super::{BodyLength, Conversation, Outgoing, ReplyError, ReplyEvent};
-use crate::gateway::options::{BackendHost, Extras, HostAddress, Mode, Protocol};
-use crate::gateway::upgrade::Upgrades;
+use crate::gateway::options::{BackendHost, Extras};
 
 /// What a gateway made of a reply.
 #[derive(Debug, Default, PartialEq)]
@@ -18,6 +16,7 @@ pub(super) struct Reply {
     pub(super) fields: Vec<(String, String)>,
     pub(super) body: String,
     pub(super) log: String,
+    pub(super) trailers: String,
     /// Whether the connection can be used again; `None` if the reply has no end.
     pub(super) reusable: Option<bool>,
     pub(super) error: Option<&'static str>,
@@ -142,43 +141,10 @@ fn feed(
             ReplyEvent::WantsBody => {}
             ReplyEvent::End { reusable } => {
                 reply.reusable = Some(reusable);
+                let trailers = conversation.take_trailers();
+                reply.trailers = String::from_utf8_lossy(trailers.as_bytes()).into_owned();
                 return Ok(());
             }
         }
-    }
-}
-
-/// A backend that speaks `protocol`.
-pub(super) fn host(protocol: Protocol) -> BackendHost {
-    BackendHost {
-        label: "test".to_owned(),
-        address: HostAddress::Unix(b"/nowhere".to_vec()),
-        split_hostname: false,
-        protocol,
-        mode: Mode::Responder,
-        weight: 1,
-        connections_max: None,
-        requests_per_connection_max: 0,
-        keep_alive_idle: Duration::ZERO,
-        backlog_max: 0,
-        backlog_timeout: Duration::ZERO,
-        connect_timeout: Duration::ZERO,
-        write_timeout: Duration::ZERO,
-        read_timeout: Duration::ZERO,
-        disable_time: Duration::ZERO,
-        check_local: false,
-        docroot: None,
-        strip_request_uri: None,
-        broken_scriptfilename: false,
-        fix_root_scriptname: false,
-        x_sendfile: false,
-        x_sendfile_docroot: Vec::new(),
-        tempfile_dirs: Vec::new(),
-        tcp_fin_propagate: false,
-        upgrade: Upgrades::default(),
-        proxy_protocol: 0,
-        health_check: None,
-        slow_start: Duration::ZERO,
-        spawn: None,
     }
 }

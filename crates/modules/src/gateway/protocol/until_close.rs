@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::reply_head::ReplyHead;
 
 use super::cgi_reply::CgiReply;
@@ -34,6 +35,7 @@ impl UntilCloseConversation {
     pub fn with_program(is_over: Rc<Cell<bool>>) -> UntilCloseConversation {
         UntilCloseConversation {
             program: Some(is_over),
+            reply: CgiReply::of_program(),
             ..UntilCloseConversation::new(|_, _| Ok(()))
         }
     }
@@ -75,6 +77,10 @@ impl Conversation for UntilCloseConversation {
         Ok(taken)
     }
 
+    fn input_ends(&mut self) {
+        self.reply.input_ends();
+    }
+
     fn end_of_input(&mut self) -> Result<ReplyEvent, ReplyError> {
         self.reply.finish()?;
         self.program_is_over();
@@ -87,6 +93,10 @@ impl Conversation for UntilCloseConversation {
 
     fn is_local_redirect(&self) -> bool {
         self.program.is_some() && self.reply.is_local_redirect()
+    }
+
+    fn take_trailers(&mut self) -> HeaderBlock {
+        self.reply.trailers()
     }
 
     fn remaining(&self) -> Option<u64> {

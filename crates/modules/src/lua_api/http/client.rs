@@ -20,11 +20,12 @@ use petrel_engine::worker::Worker;
 
 use super::super::asked::WantedRequest;
 use super::super::reply::Reply;
-use super::target::HttpTarget;
+use super::target::{HttpTarget, ServerKey};
 use crate::gateway::replay::FailedAttempt;
 use crate::gateway::resolve::FollowedNames;
 use crate::gateway::stream::BackendStream;
-use crate::remote_store::{Link, RemoteServer, StoreAddress};
+use crate::gateway::trust::LoadedTrusts;
+use crate::remote_store::{Link, RemoteServer};
 
 /// Connections to one server that wait for the next request.
 const IDLE_MAX: usize = 16;
@@ -37,8 +38,9 @@ const READ_BYTES: usize = 16 << 10;
 
 /// The client of a worker.
 pub(super) struct HttpClient {
-    servers: RefCell<HashMap<StoreAddress, Rc<RemoteServer>>>,
+    servers: RefCell<HashMap<ServerKey, Rc<RemoteServer>>>,
     worker: Weak<Worker>,
+    trusts: Arc<LoadedTrusts>,
     names: Arc<FollowedNames>,
     /// For what the look-up of names has to say.
     log: LogHandle,
@@ -59,6 +61,7 @@ impl HttpClient {
             HttpClient {
                 servers: RefCell::default(),
                 worker: Rc::downgrade(worker),
+                trusts: LoadedTrusts::of(worker),
                 names: FollowedNames::of(worker.shared()),
                 log: worker.logs().error_log(None),
             }
@@ -74,10 +77,10 @@ impl HttpClient {
         target: &HttpTarget,
         asked: &WantedRequest,
     ) -> Result<Reply, String> {
-        let server = self.server(&target.address)?;
+        let server = self.server(&target.server)?;
         let request = encode(target, asked)?;
         let fetched = tokio::time::timeout(asked.timeout, fetch(&server, &request, asked)).await;
-        let name = &target.address;
+        let name = &target.server.address;
         match fetched {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(failure)) => Err(format!("{name}: {}", failure.text)),
@@ -96,20 +99,23 @@ impl HttpClient {
         });
     }
 
-    fn server(&self, address: &StoreAddress) -> Result<Rc<RemoteServer>, String> {
+    fn server(&self, key: &ServerKey) -> Result<Rc<RemoteServer>, String> {
         let mut servers = self.servers.borrow_mut();
-        if let Some(server) = servers.get(address) {
+        if let Some(server) = servers.get(key) {
             return Ok(Rc::clone(server));
         }
         if servers.len() >= SERVERS_MAX {
             servers.clear();
         }
+        let address = &key.address;
+        let tls = key.tls_name.as_ref().map(|name| self.trusts.server(name));
+        let tls = tls.transpose().map_err(|why| format!("{address}: {why}"))?;
         let place = address
             .place(&self.names, &self.log)
             .map_err(|error| format!("{address}: {error}"))?;
         let server = RemoteServer::new(place, &self.worker, IDLE_MAX, IDLE_MS_MAX);
-        let server = Rc::new(server);
-        servers.insert(address.clone(), Rc::clone(&server));
+        let server = Rc::new(server.with_tls(tls));
+        servers.insert(key.clone(), Rc::clone(&server));
         Ok(server)
     }
 }

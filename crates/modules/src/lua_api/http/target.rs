@@ -2,10 +2,18 @@
 
 use crate::remote_store::StoreAddress;
 
+/// A server that connections are kept to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ServerKey {
+    pub(crate) address: StoreAddress,
+    /// The name that its certificate has to be for, if it speaks TLS.
+    pub(crate) tls_name: Option<String>,
+}
+
 /// A server and what it is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HttpTarget {
-    pub(crate) address: StoreAddress,
+    pub(crate) server: ServerKey,
     /// Value of the Host field.
     pub(crate) host: String,
     /// Path and query.
@@ -13,7 +21,7 @@ pub(super) struct HttpTarget {
 }
 
 impl HttpTarget {
-    /// Reads `http://host[:port]/path?query` or `http://unix:/path/of/socket:/path?query`.
+    /// Reads `http://host[:port]/path?query` or `http://unix:/path/of/socket:/path?query`, or the same with `https`.
     ///
     /// # Errors
     /// It is neither. A sentence.
@@ -24,18 +32,25 @@ impl HttpTarget {
         }
         let url_text =
             std::str::from_utf8(url).map_err(|_| format!("\"{}\" is no URL", shown()))?;
-        if url_text.starts_with("https:") {
-            return Err("https is not there yet: petrel.http speaks HTTP in the clear".to_owned());
-        }
-        let rest = url_text
-            .strip_prefix("http://")
-            .ok_or_else(|| format!("\"{url_text}\" begins with neither http:// nor a slash"))?;
+        let (rest, is_tls) = match url_text.split_once("://") {
+            Some(("http", rest)) => (rest, false),
+            Some(("https", rest)) => (rest, true),
+            _ => {
+                return Err(format!(
+                    "\"{url_text}\" begins with neither http://, https:// nor a slash"
+                ));
+            }
+        };
         let rest = rest.split('#').next().unwrap_or_default();
         if let Some(socket) = rest.strip_prefix("unix:") {
             let (socket, path) = socket.split_once(':').unwrap_or((socket, "/"));
+            let host = "localhost".to_owned();
             return Ok(HttpTarget {
-                address: StoreAddress::parse(socket, 0)?,
-                host: "localhost".to_owned(),
+                server: ServerKey {
+                    address: StoreAddress::parse(socket, 0)?,
+                    tls_name: is_tls.then(|| host.clone()),
+                },
+                host,
                 path: with_slash(path),
             });
         }
@@ -44,8 +59,13 @@ impl HttpTarget {
         if authority.contains('@') {
             return Err("a user name in a URL is not sent: use an Authorization field".to_owned());
         }
+        let address = StoreAddress::parse(authority, if is_tls { 443 } else { 80 })?;
+        let name = address.host_and_port().map(|(host, _)| host.to_owned());
         Ok(HttpTarget {
-            address: StoreAddress::parse(authority, 80)?,
+            server: ServerKey {
+                address,
+                tls_name: name.filter(|_| is_tls),
+            },
             host: authority.to_owned(),
             path: with_slash(path),
         })
@@ -88,9 +108,40 @@ mod tests {
             ),
         ] {
             let target = HttpTarget::parse(url.as_bytes()).expect(url);
-            assert_eq!(target.address.to_string(), address);
+            assert_eq!(target.server.address.to_string(), address);
+            assert_eq!(target.server.tls_name, None);
             assert_eq!(target.host, host);
             assert_eq!(target.path, path.as_bytes());
+        }
+    }
+
+    #[test]
+    fn https_urls_have_the_name_for_the_certificate() {
+        for (url, address, name, host) in [
+            (
+                "https://a.example/x",
+                "a.example:443",
+                "a.example",
+                "a.example",
+            ),
+            (
+                "https://a.example:8443",
+                "a.example:8443",
+                "a.example",
+                "a.example:8443",
+            ),
+            ("https://[::1]/", "[::1]:443", "::1", "[::1]"),
+            (
+                "https://unix:/run/a.sock:/p",
+                "unix:/run/a.sock",
+                "localhost",
+                "localhost",
+            ),
+        ] {
+            let target = HttpTarget::parse(url.as_bytes()).expect(url);
+            assert_eq!(target.server.address.to_string(), address);
+            assert_eq!(target.server.tls_name.as_deref(), Some(name));
+            assert_eq!(target.host, host);
         }
     }
 
@@ -99,7 +150,6 @@ mod tests {
         for url in [
             "",
             "a.example/",
-            "https://a.example/",
             "http://",
             "http:///x",
             "http://u@a.example/",

@@ -42,6 +42,45 @@ fn numbers_say_what_happens() {
 }
 
 #[test]
+fn an_error_without_content_has_the_fields_of_the_servers_page() {
+    let fields = "local h = lighty.r.resp_header h['X-A'] = '1' h['Content-Encoding'] = 'gzip'
+        h['WWW-Authenticate'] = 'Basic' h['Cache-Control'] = 'max-age=9'";
+    let answer = run(&format!("{fields} return 401"));
+    assert_eq!(answer.field("WWW-Authenticate").as_deref(), Some("Basic"));
+    for name in ["X-A", "Content-Encoding", "Cache-Control"] {
+        assert_eq!(answer.field(name), None, "{name}");
+    }
+    let own = run(&format!("{fields} lighty.content = {{ 'x' }} return 404"));
+    assert_eq!(own.field("X-A").as_deref(), Some("1"));
+}
+
+#[test]
+fn of_several_bodies_the_last_one_is_added() {
+    for call in ["b:add({'c'},{'d'})", "b.add({'c'},{'d'})", "b:add({'d'})"] {
+        let answer = run(&format!(
+            "local b = lighty.r.resp_body {call} b.add('e') return 200"
+        ));
+        assert_eq!(text(&answer), "de", "{call}");
+    }
+}
+
+#[test]
+fn modules_see_lighty() {
+    let script = "package.path = 'ROOT/?.lua' local m = require('tool')
+        m.write('X', m.path()) lighty.content = { m.seen } return 200";
+    let scripts = Scripts::new(&[("raw-url", script)]);
+    let module = "local lighty = _G.lighty return { seen = tostring(lighty ~= nil),
+        path = function() return lighty.r.req_attr['uri.path'] end,
+        write = function(name, value) lighty.header[name] = value end }";
+    scripts.write("tool.lua", module);
+    for target in ["/one", "/two"] {
+        let answer = scripts.get(target);
+        assert_eq!(text(&answer), "true");
+        assert_eq!(answer.field("X").as_deref(), Some(target));
+    }
+}
+
+#[test]
 fn content_is_a_list_of_texts_numbers_and_files() {
     let script = "local file = 'ROOT/www/a.txt'
         lighty.header['Content-Type'] = 'text/plain'

@@ -66,7 +66,6 @@ fn attributes_that_cannot_be_are_errors() {
         ("foo", "'x'"),
         ("uri.authority", "'a b'"),
         ("uri.scheme", "'gopher'"),
-        ("request.uri", "'no-slash'"),
         ("request.remote-ip", "'x'"),
         ("physical.path", "'relative'"),
         ("physical.path", "'/a\\0b'"),
@@ -80,6 +79,44 @@ fn attributes_that_cannot_be_are_errors() {
         shown("o[1] = tostring(lighty.env['foo']) .. tostring(lighty.env[5])"),
         "nilnil"
     );
+}
+
+#[test]
+fn the_target_counts_when_the_request_begins_again() {
+    let script = "lighty.r.req_attr['request.uri'] = 'a.txt'
+        o[1] = lighty.r.req_attr['request.uri'] o[2] = lighty.r.req_attr['uri.path']";
+    assert_eq!(shown(script), "a.txt|/x");
+    let written = |then: &str| {
+        let script = format!(
+            "if lighty.r.req_attr['request.uri'] ~= '/a.txt?q' then
+             lighty.r.req_attr['request.uri'] = '/a.txt?q' {then} end"
+        );
+        Scripts::new(&[("raw-url", &script)]).get("/missing")
+    };
+    assert_eq!(written("").status(), 404);
+    assert_eq!(
+        text(&written("return lighty.RESTART_REQUEST")),
+        "0123456789"
+    );
+    let script = "lighty.r.req_attr['request.uri'] = 'a.txt' return lighty.RESTART_REQUEST";
+    assert_eq!(run(script).status(), 400);
+}
+
+/// Applications are told no REDIRECT_URI then.
+#[test]
+fn the_target_stays_when_a_query_is_written() {
+    let script = "local a = lighty.env a['uri.query'] = 'q=x' a['uri.path'] = '/a.txt'
+        o[1] = a['request.uri'] o[2] = a['uri.query']";
+    assert_eq!(shown(script), "/x?q=1&r=2|q=x");
+}
+
+#[test]
+fn a_whole_path_as_path_info_names_the_program_as_well() {
+    let script = "local a = lighty.r.req_attr a['request.path-info'] = a['uri.path']";
+    let scripts = Scripts::new(&[("physical-path", script)]);
+    let answer = scripts.get("/a.txt");
+    let told = crate::gateway::environment::script_name_and_path_info(answer.exchange());
+    assert_eq!(told, (&b"/a.txt"[..], &b"/a.txt"[..]));
 }
 
 #[test]

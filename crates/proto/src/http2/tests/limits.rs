@@ -77,7 +77,7 @@ fn resets_of_streams_that_are_being_answered_are_counted_by_period() {
         server.takes(&[get(id), window(0, 1)].concat());
         let key = server.key(id);
         let (more, out) = (AfterFrame::More, &mut server.out);
-        let head = (server.connection).write_head(key, Status::OK, b"", None, more, out);
+        let head = (server.connection).write_head(key, Status::OK, &[], None, more, out);
         assert_eq!(head, Written::Yes);
         received = server.receive(&reset(id, ErrorCode::Cancel));
         server.release(id);
@@ -119,6 +119,38 @@ fn frames_without_anything_are_counted() {
 }
 
 #[test]
+fn short_frames_of_a_body_are_counted_and_those_of_tunnels_are_not() {
+    let limits = Http2Limits {
+        small_frames_max: 20,
+        ..DEFAULT()
+    };
+    let mut server = limited(limits);
+    server.takes(&upload(1, &[]));
+    let (short, long) = (data(1, flag::NONE, b"x"), data(1, flag::NONE, &[b'x'; 32]));
+    for _ in 0..30 {
+        server.takes(&long);
+    }
+    borne(&mut server, 20, &short, ConnectionError::SmallFrames);
+}
+
+#[test]
+fn a_reason_of_the_owner_ends_the_connection_and_a_ping_is_answered_once() {
+    let mut server = Server::settled();
+    server.connection.ping();
+    server.connection.ping();
+    let sent = server.sent();
+    assert_eq!((sent.len(), sent[0].kind), (1, PING));
+    let pong = frame(PING, flag::ACK, 0, &sent[0].payload);
+    assert_eq!(server.told(&pong), ["pong"]);
+    server.takes(&pong);
+    assert!(!server.connection.is_in_block());
+    server.takes(&frame(HEADERS, 0, 1, b"")[..]);
+    assert!(server.connection.is_in_block());
+    server.connection.give_up(ConnectionError::BlockTooSlow);
+    assert_eq!(server.sent().len(), 1);
+}
+
+#[test]
 fn frames_that_change_nothing_are_counted() {
     let limits = Http2Limits {
         idle_frames_max: 20,
@@ -130,7 +162,7 @@ fn frames_that_change_nothing_are_counted() {
         frame(0x42, 0, 0, b"x"),
         frame(PING, flag::ACK, 0, &[0; 8]),
         frame(SETTINGS, flag::ACK, 0, b""),
-        frame(PRIORITY, 0, 9, &[0, 0, 0, 9, 15]),
+        frame(PRIORITY, 0, 9, &[0; 4]),
         reset(1, ErrorCode::Cancel),
     ] {
         let mut server = limited(limits);

@@ -290,7 +290,7 @@ impl Server {
         let head = self.connection.write_head(
             key,
             Status::OK,
-            b"Server: petrel\r\n",
+            &[b"Server: petrel\r\n"],
             Some(u64::from(length)),
             AfterFrame::More,
             &mut self.out,
@@ -367,10 +367,7 @@ impl Server {
                 assert!(stream.is_none_or(|stream| stream.id() == id));
                 format!("error {id} {error:?}")
             }
-            Http2Event::WindowOpened { stream } => {
-                format!("window {}", stream.map_or(0, StreamKey::id))
-            }
-            Http2Event::Priority { stream } => format!("priority {}", stream.id()),
+            Http2Event::PingAnswered => "pong".to_owned(),
             Http2Event::GoAway { code } => format!("go away {}", code.name()),
         };
         self.story.push((what, Vec::new()));

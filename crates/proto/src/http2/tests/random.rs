@@ -333,7 +333,6 @@ impl Pair {
             }
             "end" => exchange.is_received = true,
             "reset" => exchange.is_dead = true,
-            "priority" | "window" => {}
             _ => panic!("seed {}: {what}", self.seed),
         }
     }
@@ -381,7 +380,7 @@ impl Pair {
                 _ => AfterFrame::More,
             };
             let fields = b"Server: petrel\r\nX-A: b\r\n";
-            let written = connection.write_head(key, Status::OK, fields, length, after, out);
+            let written = connection.write_head(key, Status::OK, &[fields], length, after, out);
             assert_eq!(written, Written::Yes);
             exchange.has_begun = true;
             exchange.is_answered = exchange.wanted == 0;

@@ -69,7 +69,7 @@ fn told(pieces: &[&[u8]]) -> (Story, Option<Http2Error>, Vec<Sent>) {
 fn a_conversation_in_pieces_tells_the_same() {
     let input = conversation();
     let whole = told(&[&input]);
-    assert_eq!(whole.0.len(), 17, "{:?}", whole.0);
+    assert_eq!(whole.0.len(), 15, "{:?}", whole.0);
     assert_eq!(whole.1, Some(ConnectionError::ClosedStream.into()));
     for cut in 0..=input.len() {
         let (first, second) = input.split_at(cut);

@@ -24,6 +24,8 @@ pub struct Features {
     pub pathinfo: bool,
     /// `server.errorlog-high-precision`.
     pub error_log_precision: TimePrecision,
+    /// `auth.delay-invalid-creds`: who has sent a wrong password is told so after a second.
+    pub delay_invalid_creds: bool,
 }
 
 impl Default for Features {
@@ -34,6 +36,33 @@ impl Default for Features {
             graceful_timeout_s: None,
             pathinfo: true,
             error_log_precision: TimePrecision::Seconds,
+            delay_invalid_creds: true,
+        }
+    }
+}
+
+/// Where clients may speak HTTP/2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Http2Offer {
+    /// Over TLS, if they choose it in the handshake (ALPN).
+    pub(crate) over_tls: bool,
+    /// In the clear: if they begin with it, or ask for the change from HTTP/1.1.
+    pub(crate) in_clear: bool,
+}
+
+impl Http2Offer {
+    /// What the feature flags say, and `server.h2c`, which is above the flag of that name.
+    pub(crate) fn read(values: &Values<'_>) -> Http2Offer {
+        let flag = |name: &str| {
+            let mut flags = values.array(NAME).into_iter().flatten();
+            let element = flags.find(|element| element.key() == Some(name))?;
+            element.value.as_bool()
+        };
+        let is_known = flag(H2PROTO).unwrap_or(true);
+        let in_clear = values.bool(H2C).or_else(|| flag(H2C)).unwrap_or(false);
+        Http2Offer {
+            over_tls: is_known,
+            in_clear: is_known && in_clear,
         }
     }
 }
@@ -103,6 +132,12 @@ fn unknown(element: &Element, key: &str) -> Diagnostic {
 
 const NAME: &str = "server.feature-flags";
 
+/// Whether HTTP/2 is spoken at all.
+const H2PROTO: &str = "server.h2proto";
+
+/// The flag, and the directive.
+const H2C: &str = "server.h2c";
+
 const FLAGS: &[(&str, Flag)] = &[
     (
         "http10.range",
@@ -132,8 +167,11 @@ const FLAGS: &[(&str, Flag)] = &[
             Ok(())
         }),
     ),
-    // Of authentication, gateways and TLS, whose directives say that they are not built.
-    ("auth.delay-invalid-creds", Flag::NothingToDo),
+    (
+        "auth.delay-invalid-creds",
+        Flag::Switch(|features| &mut features.delay_invalid_creds),
+    ),
+    // Of gateways and TLS, whose directives say that they are not built. A connection that guesses passwords stays.
     ("auth.http-goaway-invalid-creds", Flag::NothingToDo),
     ("cgi.tempfile-accum", Flag::NothingToDo),
     ("proxy.force-http10", Flag::NothingToDo),
@@ -143,9 +181,9 @@ const FLAGS: &[(&str, Flag)] = &[
     ("ssl.refresh-certs", Flag::NothingToDo),
     ("ssl.refresh-crls", Flag::NothingToDo),
     ("ssl.session-cache", Flag::NothingToDo),
-    // HTTP/2 is offered to clients, never promised: they go on with HTTP/1.1.
-    ("server.h2proto", Flag::NothingToDo),
-    ("server.h2c", Flag::NothingToDo),
+    // Read with the settings of a connection: [`Http2Offer`].
+    (H2PROTO, Flag::Works(|_, element| switch(element).map(drop))),
+    (H2C, Flag::Works(|_, element| switch(element).map(drop))),
     // How the bytes travel inside lighttpd, and its guard against a wall clock that jumps: timers
     // here run on the monotonic clock.
     ("chunkqueue.splice", Flag::NothingToDo),

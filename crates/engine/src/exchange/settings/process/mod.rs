@@ -23,7 +23,7 @@ use crate::blocking::{THREADS, Threads};
 use crate::file_cache::StatCache;
 use crate::limits;
 use crate::log::{LogTarget, SyslogFacility};
-pub(crate) use features::Features;
+pub(crate) use features::{Features, Http2Offer};
 pub use listeners::ListenerSettings;
 
 /// The settings of the process.
@@ -204,6 +204,8 @@ fn threads(values: &Values<'_>) -> Threads {
         stat: number("server.max-stat-threads", THREADS.stat),
         read: number("server.max-read-threads", THREADS.read),
         write: number("server.max-write-threads", THREADS.write),
+        compute: std::thread::available_parallelism()
+            .map_or(THREADS.compute, |processors| processors.get().div_ceil(2)),
     }
 }
 

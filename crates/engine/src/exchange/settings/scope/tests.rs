@@ -197,6 +197,110 @@ fn an_address_inside_a_host_is_the_clients_address() {
     assert_eq!(name(&table, from("10.1.2.4")), "in");
 }
 
+/// Clients speak TLS where `ssl.engine` is on, with certificates that are numbered by `server.name`. One that is "broken" cannot be set up.
+static TLS: ModuleSpec = ModuleSpec {
+    name: "mod_tls_of_a_test",
+    doc: "For tests.",
+    loaded: crate::module::Loaded::Always,
+    directives: &[],
+    configure: |configure| {
+        let name = configure.values.string("server.name").unwrap_or_default();
+        if name == "broken" {
+            return Err(Diagnostic::error_anywhere("broken"));
+        }
+        if configure.values.bool("ssl.engine") != Some(true) {
+            return Ok(());
+        }
+        configure.speak_tls(Rc::new(TlsHost {
+            choose: Box::new(|_| Err(rustls::AlertDescription::InternalError)),
+            certificate_id: name.len() as u64,
+            client_rule_id: 0,
+            refuse_client: None,
+        }));
+        Ok(())
+    },
+};
+
+fn tls_table(text: &str) -> SettingsTable {
+    let mut table = table(text);
+    table.modules = vec![&TLS];
+    table
+}
+
+#[test]
+fn a_handshake_sees_hosts_and_connections_inside_each_other() {
+    let table = tls_table(
+        r#"server.name = ""
+           ssl.engine = "enable"
+           $HTTP["host"] == "a" {
+               server.name = "1"
+               $HTTP["scheme"] == "https" { server.name = "22" }
+               $SERVER["socket"] == "127.0.0.1:80" { $HTTP["remoteip"] == "10.0.0.0/8" { server.name = "333" } }
+               else $HTTP["host"] =^ "a" { server.name = "4444" }
+           }"#,
+    );
+    let certificate = |host: &str, listener: &str, peer: &str| {
+        let peer = Some(peer.parse().expect("an address"));
+        let connection = table.connection_scope(listener, peer, Scheme::Https);
+        let host = table.tls_host(&connection, host.as_bytes(), listener, peer);
+        host.expect("it speaks TLS").certificate_id
+    };
+    assert_eq!(certificate("b", "127.0.0.1:80", "10.0.0.1"), 0);
+    assert_eq!(certificate("a", "127.0.0.1:80", "10.0.0.1"), 3);
+    assert_eq!(certificate("a", "127.0.0.1:80", "11.0.0.1"), 2);
+    assert_eq!(certificate("a", "127.0.0.1:81", "10.0.0.1"), 4);
+}
+
+#[test]
+fn settings_that_cannot_be_set_up_are_not_in_the_clear() {
+    let text = r#"server.name = "broken"
+           ssl.engine = "enable""#;
+    let table = tls_table(text);
+    let connection = table.connection_scope("", None, Scheme::Https);
+    assert!(connection.speaks_tls);
+    assert!(table.tls_host(&connection, b"a", "", None).is_none());
+    let table = tls_table(r#"server.name = "broken""#);
+    assert!(!table.connection_scope("", None, Scheme::Http).speaks_tls);
+}
+
+#[test]
+fn a_listener_inside_a_host_speaks_tls_with_every_client() {
+    let table = tls_table(
+        r#"server.name = ""
+           ssl.engine = "disable"
+           $HTTP["host"] == "a" {
+               $SERVER["socket"] == "127.0.0.1:443" { ssl.engine = "enable" server.name = "1" }
+           }
+           $HTTP["host"] == "b" {
+               $SERVER["socket"] == "127.0.0.1:443" { ssl.engine = "enable" server.name = "22" }
+               $SERVER["socket"] == "127.0.0.1:444" { ssl.engine = "disable" }
+           }"#,
+    );
+    // Asked first, for no listener at all: what is remembered of it must not count for the others.
+    assert!(!table.connection_scope("", None, Scheme::Http).speaks_tls);
+    for plain in ["127.0.0.1:80", "127.0.0.1:444"] {
+        assert!(!table.connection_scope(plain, None, Scheme::Http).speaks_tls);
+    }
+    let listener = "127.0.0.1:443";
+    assert!(
+        table
+            .connection_scope(listener, None, Scheme::Http)
+            .speaks_tls
+    );
+    let connection = table.connection_scope(listener, None, Scheme::Https);
+    for (host, certificate_id) in [("a", 1), ("b", 2), ("c", 0)] {
+        let tls = table.tls_host(&connection, host.as_bytes(), listener, None);
+        assert_eq!(tls.expect("it speaks TLS").certificate_id, certificate_id);
+        // So it is for requests.
+        let scope = table.host_scope(&connection, host.as_bytes());
+        let request = Fake {
+            host,
+            ..Fake::default()
+        };
+        assert!(table.settings(&scope, &request).speaks_tls);
+    }
+}
+
 #[test]
 fn a_host_inside_an_address_is_decided_for_each_address() {
     let table = table(

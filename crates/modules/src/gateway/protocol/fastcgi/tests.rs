@@ -168,6 +168,9 @@ fn chunks_that_the_application_made_are_undone() {
     ]));
     assert_eq!((found.body.as_str(), found.reusable), ("abcde", Some(true)));
     assert_eq!(found.fields, []);
+    let trailers = "1\r\na\r\n0\r\nX-Sum: 1\r\nAge: 2\r\n\r\n";
+    let found = reply(&ended(&[(OUT, head), (OUT, trailers)]));
+    assert_eq!((&*found.body, &*found.trailers), ("a", "X-Sum: 1\r\n"));
     let found = reply(&ended(&[(OUT, head), (OUT, "3\r\nabc\r\n")]));
     assert_eq!(found.error, Some("the reply ends before its last chunk"));
     let found = reply(&ended(&[(OUT, head), (OUT, "x")]));

@@ -222,6 +222,55 @@ fn bodies_have_a_length_or_go_in_chunks() {
     }
 }
 
+#[test]
+fn trailers_go_behind_chunks_and_nowhere_else() {
+    for (length, field, expected) in [
+        (BodyLength::Known(5), "", "hello"),
+        (
+            BodyLength::Unknown,
+            "Trailer: X-Sum\r\n",
+            "5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n",
+        ),
+    ] {
+        let answer = request(
+            "POST / HTTP/1.1\r\nHost: a.example\r\nTrailer: X-Sum\r\nContent-Length: 0\r\n\r\n",
+        );
+        let outgoing = Outgoing {
+            exchange: answer.exchange(),
+            host: &host(Protocol::Http),
+            extras: &Extras::default(),
+            body: length,
+        };
+        let mut conversation = HttpConversation::new();
+        let mut head = Vec::new();
+        assert_eq!(conversation.encode_head(&outgoing, &mut head), Ok(()));
+        let head = String::from_utf8_lossy(&head).into_owned();
+        assert_eq!(head.contains("Trailer"), !field.is_empty(), "{head}");
+        assert!(head.contains(field), "{head}");
+        let mut trailers = HeaderBlock::new();
+        trailers.append("X-Sum", b"1");
+        let mut out = Vec::new();
+        conversation.encode_body(b"hello", &mut out);
+        conversation.encode_trailers(&trailers, &mut out);
+        assert_eq!(String::from_utf8_lossy(&out), expected);
+    }
+}
+
+#[test]
+fn trailers_are_asked_for_if_the_client_does() {
+    for (version, field, is_asked) in [
+        ("1.1", "TE: trailers", true),
+        ("1.1", "TE: deflate, Trailers", true),
+        ("1.1", "TE: deflate", false),
+        ("1.0", "TE: trailers", false),
+    ] {
+        let text = format!("GET / HTTP/{version}\r\nHost: a.example\r\n{field}\r\n\r\n");
+        let told = sent_with("", &text, BodyLength::None, false);
+        let has_asked = told.contains("Connection: TE\r\nTE: trailers\r\n");
+        assert_eq!(has_asked, is_asked, "{told}");
+    }
+}
+
 /// A conversation that has sent a whole request.
 fn ready(text: &'static str) -> impl Fn() -> Box<dyn Conversation> {
     move || {
@@ -255,6 +304,13 @@ fn replies_are_read_in_pieces_of_any_size() {
         ("hello", Some(true))
     );
     assert_eq!(answered.error, None);
+    let chunked = reply(
+        &ready(GET),
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+          5\r\nhello\r\n0\r\nX-Sum: 1\r\nSet-Cookie: x\r\nB:\r\n\r\n",
+    );
+    assert_eq!((&*chunked.body, chunked.reusable), ("hello", Some(true)));
+    assert_eq!(chunked.trailers, "X-Sum: 1\r\nB: \r\n");
     let closing = reply(
         &ready(GET),
         b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello",

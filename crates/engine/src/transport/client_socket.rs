@@ -1,4 +1,4 @@
-//! The stream under a connection: TCP or unix socket today; TLS and io_uring have their place here.
+//! The socket under a connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,24 +11,15 @@ use rustix::fs::sendfile;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-/// A connected stream.
-pub(crate) enum Transport {
+use super::Peeked;
+
+/// A connected socket.
+pub(crate) enum ClientSocket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-/// What a look at the reading side of a stream has shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Peeked {
-    /// There is something to read.
-    Bytes,
-    /// The other side sends nothing more; it may still read.
-    End,
-    /// The connection is broken.
-    Gone,
-}
-
-impl Transport {
+impl ClientSocket {
     /// Reads into `buffer`; 0 is the end. One system call, none when nothing has arrived.
     pub(crate) fn poll_read(
         &mut self,
@@ -37,19 +28,15 @@ impl Transport {
     ) -> Poll<io::Result<usize>> {
         let mut buffer = ReadBuf::new(buffer);
         let result = match self {
-            Transport::Tcp(stream) => Pin::new(stream).poll_read(context, &mut buffer),
-            Transport::Unix(stream) => Pin::new(stream).poll_read(context, &mut buffer),
+            ClientSocket::Tcp(stream) => Pin::new(stream).poll_read(context, &mut buffer),
+            ClientSocket::Unix(stream) => Pin::new(stream).poll_read(context, &mut buffer),
         };
         result.map_ok(|()| buffer.filled().len())
     }
 
     /// Waits until something happens on the reading side, and says what, leaving it there.
     pub(crate) fn poll_peek(&mut self, context: &mut Context<'_>) -> Poll<Peeked> {
-        let ready = match self {
-            Transport::Tcp(stream) => stream.poll_read_ready(context),
-            Transport::Unix(stream) => stream.poll_read_ready(context),
-        };
-        if std::task::ready!(ready).is_err() {
+        if std::task::ready!(self.poll_read_ready(context)).is_err() {
             return Poll::Ready(Peeked::Gone);
         }
         Poll::Ready(match self.peek() {
@@ -57,6 +44,14 @@ impl Transport {
             Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Peeked::Bytes,
             Err(_) => Peeked::Gone,
         })
+    }
+
+    /// Waits until something happens on the reading side, as far as is known.
+    pub(crate) fn poll_read_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            ClientSocket::Tcp(stream) => stream.poll_read_ready(context),
+            ClientSocket::Unix(stream) => stream.poll_read_ready(context),
+        }
     }
 
     /// Whether nothing has arrived, no end either: asks the kernel itself, as what the runtime knows may be a turn
@@ -69,8 +64,8 @@ impl Transport {
         let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
         let mut buffer = [0; 1];
         let (_, count) = match self {
-            Transport::Tcp(stream) => rustix::net::recv(stream, &mut buffer, flags),
-            Transport::Unix(stream) => rustix::net::recv(stream, &mut buffer, flags),
+            ClientSocket::Tcp(stream) => rustix::net::recv(stream, &mut buffer, flags),
+            ClientSocket::Unix(stream) => rustix::net::recv(stream, &mut buffer, flags),
         }?;
         Ok(count)
     }
@@ -82,8 +77,8 @@ impl Transport {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self {
-            Transport::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
-            Transport::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+            ClientSocket::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            ClientSocket::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
@@ -94,8 +89,8 @@ impl Transport {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self {
-            Transport::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-            Transport::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            ClientSocket::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            ClientSocket::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
         }
     }
 
@@ -134,10 +129,10 @@ impl Transport {
         loop {
             std::task::ready!(self.poll_write_ready(context))?;
             let result = match self {
-                Transport::Tcp(stream) => {
+                ClientSocket::Tcp(stream) => {
                     stream.try_io(Interest::WRITABLE, || call(stream.as_fd()))
                 }
-                Transport::Unix(stream) => {
+                ClientSocket::Unix(stream) => {
                     stream.try_io(Interest::WRITABLE, || call(stream.as_fd()))
                 }
             };
@@ -151,8 +146,8 @@ impl Transport {
     /// Whether nothing can be sent any more. One system call.
     pub(crate) fn is_broken(&self) -> bool {
         let socket = match self {
-            Transport::Tcp(stream) => stream.as_fd(),
-            Transport::Unix(stream) => stream.as_fd(),
+            ClientSocket::Tcp(stream) => stream.as_fd(),
+            ClientSocket::Unix(stream) => stream.as_fd(),
         };
         // What both have told is told without being asked for.
         let mut watched = [PollFd::new(&socket, PollFlags::empty())];
@@ -164,8 +159,8 @@ impl Transport {
     /// Bytes that were sent and that the client has not taken yet; 0 where the kernel does not tell. One system call.
     pub(crate) fn unacknowledged(&self) -> u64 {
         let queued = match self {
-            Transport::Tcp(stream) => petrel_sys::socket::unacknowledged(stream),
-            Transport::Unix(stream) => petrel_sys::socket::unacknowledged(stream),
+            ClientSocket::Tcp(stream) => petrel_sys::socket::unacknowledged(stream),
+            ClientSocket::Unix(stream) => petrel_sys::socket::unacknowledged(stream),
         };
         queued.unwrap_or(0)
     }
@@ -173,15 +168,15 @@ impl Transport {
     /// The address the client connected to; `None` for a unix socket. One system call.
     pub(crate) fn local_address(&self) -> Option<SocketAddr> {
         match self {
-            Transport::Tcp(stream) => stream.local_addr().ok(),
-            Transport::Unix(_) => None,
+            ClientSocket::Tcp(stream) => stream.local_addr().ok(),
+            ClientSocket::Unix(_) => None,
         }
     }
 
     /// Lets the kernel hold at most `bytes` that it has not sent yet; 0: as many as its buffers may grow to. The
     /// buffer of a unix socket does not grow.
     pub(crate) fn limit_unsent(&self, bytes: u32) {
-        if let Transport::Tcp(stream) = self {
+        if let ClientSocket::Tcp(stream) = self {
             // A kernel or a sandbox that refuses goes on as before.
             let _ = petrel_sys::socket::set_tcp_unsent_max(stream, bytes);
         }
@@ -192,16 +187,16 @@ impl Transport {
         let how = rustix::net::Shutdown::Write;
         // It may be gone already; then there is nobody to tell.
         let _ = match self {
-            Transport::Tcp(stream) => rustix::net::shutdown(stream, how),
-            Transport::Unix(stream) => rustix::net::shutdown(stream, how),
+            ClientSocket::Tcp(stream) => rustix::net::shutdown(stream, how),
+            ClientSocket::Unix(stream) => rustix::net::shutdown(stream, how),
         };
     }
 
     /// For a thread that sends from files to this stream, and may wait for them.
     pub(crate) fn file_sender(&self) -> io::Result<FileSender> {
         let socket = match self {
-            Transport::Tcp(stream) => stream.as_fd().try_clone_to_owned(),
-            Transport::Unix(stream) => stream.as_fd().try_clone_to_owned(),
+            ClientSocket::Tcp(stream) => stream.as_fd().try_clone_to_owned(),
+            ClientSocket::Unix(stream) => stream.as_fd().try_clone_to_owned(),
         };
         socket.map(FileSender)
     }
@@ -211,16 +206,16 @@ impl Transport {
     pub(crate) fn clear_write_ready(&self) {
         // The error is the one that is handed in.
         let _ = match self {
-            Transport::Tcp(stream) => stream.try_io(Interest::WRITABLE, || has_room(stream)),
-            Transport::Unix(stream) => stream.try_io(Interest::WRITABLE, || has_room(stream)),
+            ClientSocket::Tcp(stream) => stream.try_io(Interest::WRITABLE, || has_room(stream)),
+            ClientSocket::Unix(stream) => stream.try_io(Interest::WRITABLE, || has_room(stream)),
         };
     }
 
     /// Waits until the socket takes bytes, as far as is known.
     pub(crate) fn poll_write_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Transport::Tcp(stream) => stream.poll_write_ready(context),
-            Transport::Unix(stream) => stream.poll_write_ready(context),
+            ClientSocket::Tcp(stream) => stream.poll_write_ready(context),
+            ClientSocket::Unix(stream) => stream.poll_write_ready(context),
         }
     }
 }

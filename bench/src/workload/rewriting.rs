@@ -1,0 +1,22 @@
+//! Rules as a site has that moved its sections one by one: each begins with a path of its own, and goes on with a group.
+
+use super::{Urls, Workload};
+
+/// A page of the section that rule `number` is about.
+pub fn page(number: u32) -> String {
+    format!("{}2007/reducing-request-setup-costs", section(number))
+}
+
+/// The rules of `workload`, each made by `write` of its regular expression and of the URL it leads to, in which `$1` is the page.
+pub fn rules(workload: &Workload, write: impl Fn(&str, &str) -> String) -> String {
+    let Urls::Rewritten(file, count, _) = workload.urls else {
+        return String::new();
+    };
+    let target = format!("/{}?page=$1", file.name);
+    let rules = (0..count).map(|number| write(&format!("^{}(.*)$", section(number)), &target));
+    rules.collect()
+}
+
+fn section(number: u32) -> String {
+    format!("/section-{number}/")
+}

@@ -1,0 +1,416 @@
+//! A client connection that speaks HTTP/2: many exchanges, each a stream, on one socket.
+//!
+//! [`Http2`] is a state of the [`Connection`](super::Connection). What the frames mean is in
+//! [`petrel_proto::http2`], and what becomes of a request in its [`ExchangeRun`]; here is what stands between them and the
+//! socket. Each turn of the connection's task takes all that the client has sent, goes on with the streams that have
+//! something new to look at, and sends what they have made, in one write if it fits.
+//!
+//! | file | what it knows |
+//! |---|---|
+//! | `mod` | the turn: from the socket to the streams and back |
+//! | `begin` | how a connection becomes one of HTTP/2 |
+//! | `receive` | what the client's frames mean for the streams |
+//! | `stream` | one stream |
+//! | `woken` | which streams are to be looked at |
+//! | `send_queue` | frames on their way to the socket |
+//! | `end` | deadlines, drain, the last frames |
+
+mod begin;
+mod end;
+mod receive;
+mod send_queue;
+mod stream;
+mod woken;
+
+use std::collections::VecDeque;
+use std::io;
+use std::ops::ControlFlow::{Break, Continue};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use petrel_proto::header_block::HeaderBlock;
+use petrel_proto::http2::{Http2Connection, StreamKey};
+use petrel_proto::request_head::HeadOptions;
+
+use super::link::Link;
+use super::{ConnectionState, Step};
+use crate::deadlines::Deadlines;
+use crate::ledger::Nanos;
+use crate::limits;
+use crate::run::ExchangeRun;
+
+use end::{Ending, ReaderWatch};
+use send_queue::SendQueue;
+use stream::{Course, Http2Stream, Side};
+use woken::{SlotSet, WokenStreams};
+
+/// What a connection needs that speaks HTTP/2.
+pub(super) struct Http2 {
+    protocol: Http2Connection,
+    slots: Vec<StreamPlace>,
+    /// How many of them have a stream.
+    open: usize,
+    /// Streams that their wakers name; `None` before the first turn.
+    woken: Option<Arc<WokenStreams>>,
+    /// Streams that have something new to look at.
+    due: SlotSet,
+    /// Streams that wait for room in the queue.
+    starved: SlotSet,
+    queue: SendQueue,
+    /// The kernel has all that was sent.
+    is_flushed: bool,
+    /// Streams whose last frame is in the queue, each with the place where that ends.
+    sending_last: VecDeque<(u64, StreamKey)>,
+    /// Streams that are answered, and whose clients have not ended their requests.
+    discarded: Vec<DiscardedBody>,
+    /// The request that has asked for HTTP/2, until the client says something in HTTP/2 itself: curl 7.88 gives up if more than
+    /// 32 KiB come with the 101.
+    upgraded: Option<Http2Stream>,
+    /// What has come before the first turn.
+    input: Vec<u8>,
+    head_options: HeadOptions,
+    trailers: HeaderBlock,
+    /// When the first byte of the header block came that is open.
+    block_began: Option<Nanos>,
+    /// No stream has to be looked at before.
+    streams_due_s: u32,
+    ending: Ending,
+    reader: ReaderWatch,
+}
+
+/// A place for a stream. It keeps its waker for the next one.
+struct StreamPlace {
+    stream: Option<Http2Stream>,
+    waker: Waker,
+}
+
+/// The rest of a request body behind the answer. The client has a moment to end it, or to reset the stream: there are
+/// clients that drop the answer when they are told to stop together with it (curl 7.88).
+struct DiscardedBody {
+    key: StreamKey,
+    /// The second in which the client is told that the rest is not wanted.
+    due_s: u32,
+}
+
+/// What a turn has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turned {
+    /// The connection waits.
+    Waits,
+    /// All is said: the client is waited for to close its side.
+    Said,
+    /// The client is gone.
+    Gone,
+}
+
+/// What there was to receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    Nothing,
+    Bytes(u64),
+    End,
+}
+
+impl Http2 {
+    /// One turn.
+    pub(super) fn poll(mut self: Box<Self>, link: &mut Link, context: &mut Context<'_>) -> Step {
+        if self.woken.is_none() {
+            self.woken = Some(WokenStreams::new(context.waker().clone()));
+        }
+        self.queue.take_buffer(&link.worker);
+        *self.protocol.lines() = link.worker.prepared_lines.take();
+        let turned = self.turn(link, context);
+        let lines = std::mem::take(self.protocol.lines());
+        link.worker.prepared_lines.set(lines);
+        self.queue.give_buffer(&link.worker);
+        match turned {
+            Turned::Waits => Break(ConnectionState::Http2(self)),
+            Turned::Gone => Continue(ConnectionState::Over(None)),
+            Turned::Said => {
+                link.stop_speaking();
+                Continue(ConnectionState::Linger(None))
+            }
+        }
+    }
+
+    fn turn(&mut self, link: &mut Link, context: &mut Context<'_>) -> Turned {
+        if let Some(turned) = self.look_at_clock(link) {
+            return turned;
+        }
+        let mut received_bytes = 0;
+        loop {
+            self.look_at_drain(link);
+            let received = self.receive(link, context);
+            if received == Heard::End {
+                self.leave("the client left before it had its answer");
+                return Turned::Gone;
+            }
+            self.run_streams(link);
+            if let Err(error) = self.send(link, context) {
+                self.leave(&error.to_string());
+                return Turned::Gone;
+            }
+            if self.is_said() {
+                return Turned::Said;
+            }
+            let Heard::Bytes(count) = received else {
+                break;
+            };
+            received_bytes += count;
+            if received_bytes >= limits::TURN_BYTES {
+                context.waker().wake_by_ref();
+                break;
+            }
+        }
+        if !self.due.is_empty() {
+            // A tunnel whose first side has ended: the other side may have ended as well.
+            context.waker().wake_by_ref();
+        }
+        self.set_deadline(link);
+        Turned::Waits
+    }
+
+    fn receive(&mut self, link: &mut Link, context: &mut Context<'_>) -> Heard {
+        if !self.input.is_empty() {
+            let input = std::mem::take(&mut self.input);
+            self.take_input(&input, link);
+            return Heard::Bytes(input.len() as u64);
+        }
+        let mut buffer = link.worker.take_http2_buffer();
+        let heard = match link.transport.poll_read(context, &mut buffer) {
+            Poll::Ready(Ok(count)) if count > 0 => {
+                self.take_input(&buffer[..count], link);
+                Heard::Bytes(count as u64)
+            }
+            Poll::Ready(_) => Heard::End,
+            Poll::Pending => Heard::Nothing,
+        };
+        link.worker.give_http2_buffer(buffer);
+        heard
+    }
+
+    /// Goes on with all streams that have something to look at.
+    fn run_streams(&mut self, link: &mut Link) {
+        if let Some(woken) = &self.woken {
+            self.due.extend(woken.take());
+        }
+        while let Some(slot) = self.due.pop() {
+            self.with_stream(slot, link, |stream, side, context| {
+                stream.advance(side, context)
+            });
+        }
+    }
+
+    /// Calls `go_on` with a stream, if there is one in the slot, and does what has to be done for it.
+    fn with_stream(
+        &mut self,
+        slot: usize,
+        link: &mut Link,
+        go_on: impl FnOnce(&mut Http2Stream, &mut Side<'_>, &mut Context<'_>) -> Course,
+    ) {
+        let keeps_alive = self.ending.is_open();
+        let Some(StreamPlace {
+            stream: Some(stream),
+            waker,
+        }) = self.slots.get_mut(slot)
+        else {
+            return;
+        };
+        let mut side = Side {
+            protocol: &mut self.protocol,
+            queue: &mut self.queue,
+            keeps_alive,
+        };
+        let traces = link.worker.settings_table().traces_states;
+        let before = traces.then(|| stream.phase_name());
+        let course = go_on(stream, &mut side, &mut Context::from_waker(waker));
+        stream.discard(&mut side);
+        if let Some(before) = before
+            && stream.run.settings.core.debug.state_handling
+        {
+            let (id, number, next) = (link.facts.id, stream.key.id(), stream.phase_name());
+            if before != next {
+                let change = format_args!("connection={id} stream={number} {before} -> {next}");
+                stream.run.log_error("state", change);
+            }
+        }
+        self.streams_due_s = self.streams_due_s.min(stream.due_s);
+        match course {
+            Course::Waits => {}
+            Course::NeedsRoom => self.starved.insert(slot),
+            Course::Ended => {
+                let key = stream.key;
+                self.sending_last.push_back((self.queue.end(), key));
+            }
+            Course::Gone => self.forget(slot),
+        }
+    }
+
+    /// Sends what there is, as far as the client takes it.
+    fn send(&mut self, link: &mut Link, context: &mut Context<'_>) -> io::Result<()> {
+        let mut turn = link.turn_bytes();
+        loop {
+            self.fill(link);
+            if self.queue.is_empty() {
+                let flushed = link.transport.poll_flush(context)?;
+                self.is_flushed = flushed.is_ready();
+                match self.is_flushed {
+                    true => drop(self.reader.takes(link.worker.clock().seconds())),
+                    false => self.reader.waits(self.queue.sent_total(), link),
+                }
+                self.finish_sent(link);
+                return Ok(());
+            }
+            if turn == 0 {
+                context.waker().wake_by_ref();
+                return Ok(());
+            }
+            let allowed = usize::try_from(turn).unwrap_or(usize::MAX);
+            match (self.queue).poll_write(&mut link.transport, allowed, context) {
+                Poll::Ready(count) => {
+                    turn = turn.saturating_sub(count? as u64);
+                    let has_waited = self.reader.takes(link.worker.clock().seconds());
+                    link.judge_reader(self.queue.sent_total(), has_waited);
+                    self.finish_sent(link);
+                }
+                Poll::Pending => {
+                    self.queue.compact();
+                    self.reader.waits(self.queue.sent_total(), link);
+                    self.finish_sent(link);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Puts as many frames into the queue as it has room for, by the turns of the streams.
+    fn fill(&mut self, link: &mut Link) {
+        while self.queue.has_room() {
+            self.protocol.write_control(&mut self.queue.bytes);
+            if !self.starved.is_empty() {
+                self.due.extend(std::mem::take(&mut self.starved));
+                self.run_streams(link);
+            }
+            let Some(next) = self.protocol.next_to_send() else {
+                return;
+            };
+            self.with_stream(next.slot(), link, |stream, side, context| {
+                stream.send_frame(side, context)
+            });
+        }
+    }
+
+    /// Ends the exchanges all of whose frames the kernel has.
+    fn finish_sent(&mut self, link: &mut Link) {
+        if self.sending_last.is_empty() {
+            return;
+        }
+        // No byte is longer in the clear than in a record.
+        let kernel_has = (self.queue.sent_total()).saturating_sub(link.transport.unsent());
+        while let Some(&(end, key)) = self.sending_last.front()
+            && end <= kernel_has
+        {
+            self.sending_last.pop_front();
+            let slot = key.slot();
+            let Some(StreamPlace {
+                stream: Some(stream),
+                ..
+            }) = self.slots.get_mut(slot)
+            else {
+                continue;
+            };
+            if stream.key != key {
+                continue;
+            }
+            link.know_local_address(&mut stream.run);
+            match stream.finish() {
+                true => {
+                    self.ending.idle_s = stream.run.settings.core.keep_alive_idle_s;
+                    if stream.is_received() {
+                        self.forget(slot);
+                    } else {
+                        self.discard_rest(slot, link);
+                    }
+                }
+                false => self.due.insert(slot),
+            }
+        }
+    }
+
+    /// The request that has asked for HTTP/2 is not held back any longer.
+    fn insert_upgraded(&mut self) {
+        if let Some(stream) = self.upgraded.take() {
+            self.insert(stream);
+        }
+    }
+
+    /// Gives a stream its slot.
+    fn insert(&mut self, stream: Http2Stream) {
+        let slot = stream.key.slot();
+        let stream_began_s = stream.run.worker.clock().seconds();
+        let Some(woken) = &self.woken else { return };
+        while self.slots.len() <= slot {
+            let waker = woken.waker(self.slots.len());
+            self.slots.push(StreamPlace {
+                stream: None,
+                waker,
+            });
+        }
+        self.slots[slot].stream = Some(stream);
+        self.open += 1;
+        self.ending.begins_stream(self.open, stream_began_s);
+        self.due.insert(slot);
+    }
+
+    /// The stream in a slot is over, and logged.
+    fn forget(&mut self, slot: usize) {
+        if let Some(stream) = self.slots.get_mut(slot).and_then(|slot| slot.stream.take()) {
+            self.protocol.release(stream.key);
+            self.open -= 1;
+        }
+    }
+
+    /// The same of one whose client has more of its request to send.
+    fn discard_rest(&mut self, slot: usize, link: &Link) {
+        let stream = self.slots.get_mut(slot).and_then(|slot| slot.stream.take());
+        if let Some(stream) = stream {
+            self.open -= 1;
+            let due_s = link.worker.clock().after(limits::LINGER_S);
+            self.streams_due_s = self.streams_due_s.min(due_s);
+            self.discarded.push(DiscardedBody {
+                key: stream.key,
+                due_s,
+            });
+        }
+    }
+
+    /// The stream of a key, unless it is over.
+    fn stream(&mut self, key: StreamKey) -> Option<&mut Http2Stream> {
+        let stream = self.slots.get_mut(key.slot())?.stream.as_mut();
+        stream.filter(|stream| stream.key == key)
+    }
+
+    /// All streams.
+    fn streams(&mut self) -> impl Iterator<Item = &mut Http2Stream> {
+        self.slots
+            .iter_mut()
+            .filter_map(|slot| slot.stream.as_mut())
+    }
+
+    /// The run of the next request.
+    fn next_run(link: &Link) -> ExchangeRun {
+        ExchangeRun::new(&link.worker, link.facts.clone())
+    }
+}
+
+impl StreamPlace {
+    /// The second in which its stream has to be looked at.
+    fn due_s(&self) -> u32 {
+        self.stream
+            .as_ref()
+            .map_or(Deadlines::NEVER, |stream| stream.due_s)
+    }
+}
+
+#[cfg(test)]
+mod tests;

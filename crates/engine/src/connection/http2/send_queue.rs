@@ -1,0 +1,225 @@
+//! Frames on their way to the client.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+use crate::limits;
+use crate::transport::Transport;
+use crate::worker::Worker;
+
+/// Bytes to be sent: those that were put together, and between them pieces of bodies that are not copied.
+#[derive(Default)]
+pub(super) struct SendQueue {
+    /// What was put together. Public to the encoder, which appends.
+    pub(super) bytes: Vec<u8>,
+    /// So much of it is sent.
+    sent: usize,
+    /// Pieces that go out behind so many of `bytes`.
+    pieces: VecDeque<(usize, Bytes)>,
+    /// Bytes of the pieces.
+    piece_bytes: usize,
+    /// Bytes that the kernel has taken since the connection began.
+    sent_total: u64,
+}
+
+impl SendQueue {
+    /// Takes the buffer of the worker, unless it has one with something in it.
+    pub(super) fn take_buffer(&mut self, worker: &Worker) {
+        if self.bytes.capacity() == 0 {
+            self.bytes = worker.send_buffer.take();
+        }
+    }
+
+    /// Gives the buffer back: an idle connection has none.
+    pub(super) fn give_buffer(&mut self, worker: &Worker) {
+        if self.is_empty() {
+            let mut buffer = std::mem::take(&mut self.bytes);
+            if buffer.capacity() <= SEND_BUFFER_BYTES_KEPT {
+                buffer.clear();
+                worker.send_buffer.set(buffer);
+            }
+        }
+    }
+
+    /// Bytes that are not sent.
+    pub(super) fn left(&self) -> usize {
+        self.bytes.len() - self.sent + self.piece_bytes
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.left() == 0
+    }
+
+    /// Whether more frames are made before some of these are sent.
+    pub(super) fn has_room(&self) -> bool {
+        self.left() < limits::HTTP2_SEND_BYTES && self.pieces.len() < PIECES_MAX
+    }
+
+    /// Where the connection's bytes stand behind all of these.
+    pub(super) fn end(&self) -> u64 {
+        self.sent_total + self.left() as u64
+    }
+
+    /// Bytes that the kernel has taken.
+    pub(super) fn sent_total(&self) -> u64 {
+        self.sent_total
+    }
+
+    /// Appends a piece without copying it.
+    pub(super) fn push(&mut self, piece: Bytes) {
+        self.piece_bytes += piece.len();
+        self.pieces.push_back((self.bytes.len(), piece));
+    }
+
+    /// Sends at most `allowed` bytes, in one call. Not for an empty queue.
+    pub(super) fn poll_write(
+        &mut self,
+        transport: &mut Transport,
+        allowed: usize,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let polled = match self.pieces.is_empty() {
+            true => {
+                let bytes = &self.bytes[self.sent..];
+                transport.poll_write(context, &bytes[..bytes.len().min(allowed)])
+            }
+            false => self.poll_write_pieces(transport, allowed, context),
+        };
+        match polled {
+            Poll::Ready(Ok(0)) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            Poll::Ready(Ok(count)) => {
+                self.advance(count);
+                Poll::Ready(Ok(count))
+            }
+            other => other,
+        }
+    }
+
+    fn poll_write_pieces(
+        &self,
+        transport: &mut Transport,
+        allowed: usize,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let (mut count, mut left, mut position) = (0, allowed, self.sent);
+        let mut add = |bytes| {
+            let bytes: &[u8] = bytes;
+            let bytes = &bytes[..bytes.len().min(left)];
+            if !bytes.is_empty() && count < SLICES_MAX {
+                slices[count] = IoSlice::new(bytes);
+                (count, left) = (count + 1, left - bytes.len());
+            }
+        };
+        for (at, piece) in &self.pieces {
+            add(&self.bytes[position..*at]);
+            add(piece);
+            position = *at;
+        }
+        add(&self.bytes[position..]);
+        transport.poll_write_vectored(context, &slices[..count])
+    }
+
+    /// So many bytes are sent.
+    fn advance(&mut self, mut count: usize) {
+        self.sent_total += count as u64;
+        while let Some((at, piece)) = self.pieces.front_mut() {
+            let between = (*at - self.sent).min(count);
+            self.sent += between;
+            count -= between;
+            let of_piece = piece.len().min(count);
+            let _ = piece.split_to(of_piece);
+            self.piece_bytes -= of_piece;
+            count -= of_piece;
+            if !piece.is_empty() {
+                return;
+            }
+            self.pieces.pop_front();
+        }
+        self.sent += count;
+        if self.sent == self.bytes.len() {
+            self.bytes.clear();
+            self.sent = 0;
+        }
+    }
+
+    /// Forgets what is sent of a queue that a slow client never empties.
+    pub(super) fn compact(&mut self) {
+        if self.sent >= limits::HTTP2_SEND_BYTES {
+            self.bytes.drain(..self.sent);
+            for (at, _) in &mut self.pieces {
+                *at -= self.sent;
+            }
+            self.sent = 0;
+        }
+    }
+}
+
+/// Pieces that are queued at most.
+const PIECES_MAX: usize = 30;
+
+/// Each has a frame's header in front, and bytes may follow.
+const SLICES_MAX: usize = 2 * PIECES_MAX + 4;
+
+/// A larger buffer is not kept.
+const SEND_BUFFER_BYTES_KEPT: usize = 2 * limits::HTTP2_SEND_BYTES;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::task::Waker;
+
+    use super::*;
+    use crate::transport::ClientSocket;
+
+    #[tokio::test(flavor = "local")]
+    async fn what_is_sent_in_any_parts_is_what_was_queued() {
+        let ours = [&b"head"[..], b"", b"between", b"tail"];
+        let pieces = [&b"first piece"[..], b"second", b"third"];
+        let expected = b"headfirst piecesecondbetweenthirdtail";
+        for allowed in 1..=expected.len() + 1 {
+            let (mut client, server) = std::os::unix::net::UnixStream::pair().expect("two sockets");
+            server.set_nonblocking(true).expect("a socket");
+            let server = tokio::net::UnixStream::from_std(server).expect("a socket");
+            let mut transport = Transport::Plain(ClientSocket::Unix(server));
+            let mut queue = SendQueue::default();
+            for (part, bytes) in ours.iter().enumerate() {
+                queue.bytes.extend_from_slice(bytes);
+                if let Some(piece) = pieces.get(part) {
+                    queue.push(Bytes::from_static(piece));
+                }
+            }
+            assert_eq!(queue.end(), expected.len() as u64);
+            let mut context = Context::from_waker(Waker::noop());
+            while !queue.is_empty() {
+                match queue.poll_write(&mut transport, allowed, &mut context) {
+                    Poll::Ready(count) => assert!(count.expect("it is open") <= allowed),
+                    Poll::Pending => tokio::task::yield_now().await,
+                }
+                queue.compact();
+            }
+            drop(transport);
+            let mut received = Vec::new();
+            client.read_to_end(&mut received).expect("all of it");
+            assert_eq!(received, expected, "{allowed}");
+            assert_eq!(queue.sent_total(), expected.len() as u64);
+        }
+    }
+
+    #[test]
+    fn a_queue_that_is_never_empty_forgets_what_is_sent() {
+        let mut queue = SendQueue::default();
+        for _ in 0..100 {
+            queue.bytes.extend_from_slice(&[0; 10_000]);
+            queue.push(Bytes::from_static(b"piece"));
+            queue.bytes.extend_from_slice(b"x");
+            queue.advance(10_005);
+            queue.compact();
+        }
+        assert_eq!(queue.left(), 100);
+        assert!(queue.bytes.len() < limits::HTTP2_SEND_BYTES + 20_000);
+    }
+}

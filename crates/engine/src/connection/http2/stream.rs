@@ -1,0 +1,895 @@
+//! One stream: its request on the way through the hooks, the body that comes, the answer that goes.
+//!
+//! A stream knows the frames it is made of, and neither the socket nor the other streams. What it does ends with a
+//! [`Course`], which says what the connection has to do for it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::ops::ControlFlow::{self, Break, Continue};
+use std::task::{Context, Poll, ready};
+
+use petrel_proto::header_block::HeaderBlock;
+use petrel_proto::http2::{AfterFrame, ErrorCode, Http2Connection, StreamKey};
+use petrel_proto::method::Method;
+use petrel_proto::request_head::BodyFraming;
+use petrel_proto::status::Status;
+use petrel_proto::trailers;
+
+use super::send_queue::SendQueue;
+use crate::blocking::Late;
+use crate::body::{Body, InMemory, Piece};
+use crate::deadlines::Deadlines;
+use crate::ledger::Stage;
+use crate::limits;
+use crate::pace::ClientPace;
+use crate::phase::Walked;
+use crate::run::{AnswerHead, ExchangeRun};
+use crate::trace;
+use crate::worker::Cut;
+
+/// A request and its answer.
+pub(super) struct Http2Stream {
+    pub(super) key: StreamKey,
+    pub(super) run: ExchangeRun,
+    phase: StreamPhase,
+    inbox: Inbox,
+    /// The head of the answer, as long as it can be taken back.
+    head: Option<AnswerHead>,
+    /// The body is a file that is not in memory.
+    memory: Option<Box<InMemory>>,
+    /// What comes next of the answer's body.
+    piece: Option<Piece>,
+    /// The next piece of the answer is not there yet.
+    waits_for_maker: bool,
+    /// The second in which it has to be looked at, if nothing happens before.
+    pub(super) due_s: u32,
+    /// The second in which more of a body that is wanted as a whole must have come.
+    body_due_s: u32,
+    /// The second in which the client must have opened a window; 0: it is not waited for.
+    write_due_s: u32,
+    /// How fast the client opens the window.
+    pace: ClientPace,
+    /// Why it has to end although a part of the answer is sent.
+    lost: Option<String>,
+}
+
+/// What a stream is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StreamPhase {
+    /// Hooks are at work.
+    Walk,
+    /// A hook wants the whole body of the request.
+    WantedBody,
+    /// The answer is made and sent.
+    Answer,
+    /// All of the answer has been put into frames.
+    Sent,
+}
+
+/// What has come of the body of a request, and was not taken.
+#[derive(Default)]
+struct Inbox {
+    held: VecDeque<u8>,
+    /// What has come behind the body.
+    trailers: HeaderBlock,
+    /// Nothing comes behind it.
+    is_over: bool,
+    /// The client waits for "100 Continue" and has not got it.
+    waits_for_continue: bool,
+    /// The body was not there at once when a hook wanted it.
+    has_waited: bool,
+}
+
+/// The side of the connection that streams write to.
+pub(super) struct Side<'c> {
+    pub(super) protocol: &'c mut Http2Connection,
+    pub(super) queue: &'c mut SendQueue,
+    /// The connection goes on behind the answer.
+    pub(super) keeps_alive: bool,
+}
+
+/// What the connection has to do for a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Course {
+    /// Nothing: something wakes it, or it is ready to send.
+    Waits,
+    /// To call it again when the queue has room.
+    NeedsRoom,
+    /// To tell it when all that is in the queue now is sent.
+    Ended,
+    /// To forget it: it is logged.
+    Gone,
+}
+
+/// What comes of a step: the next one, or what the connection has to do.
+type StreamStep = ControlFlow<Course>;
+
+impl Http2Stream {
+    /// A request whose head is there. `after` is what follows the head.
+    pub(super) fn new(key: StreamKey, run: ExchangeRun, after: AfterFrame) -> Http2Stream {
+        let inbox = Inbox {
+            is_over: after == AfterFrame::EndOfStream,
+            waits_for_continue: run.request.head.expects_continue(),
+            ..Inbox::default()
+        };
+        Http2Stream {
+            key,
+            run,
+            phase: StreamPhase::Walk,
+            inbox,
+            head: None,
+            memory: None,
+            piece: None,
+            waits_for_maker: false,
+            due_s: Deadlines::NEVER,
+            body_due_s: Deadlines::NEVER,
+            write_due_s: 0,
+            pace: ClientPace::default(),
+            lost: None,
+        }
+    }
+
+    /// Goes on as far as it can.
+    pub(super) fn advance(&mut self, side: &mut Side<'_>, context: &mut Context<'_>) -> Course {
+        self.due_s = Deadlines::NEVER;
+        loop {
+            if let Some(cause) = self.lost.take() {
+                return self.lose(side, &cause, ErrorCode::Cancel);
+            }
+            let next = match self.phase {
+                StreamPhase::Walk => self.walk(side, context),
+                StreamPhase::WantedBody => self.take_whole_body(side, context),
+                StreamPhase::Answer => self.make_answer(side, context),
+                StreamPhase::Sent => self.rest_of_tunnel(side, context),
+            };
+            if let Break(course) = next {
+                return course;
+            }
+        }
+    }
+
+    fn walk(&mut self, side: &mut Side<'_>, context: &mut Context<'_>) -> StreamStep {
+        match self.run.poll_answer(context) {
+            Poll::Ready(Walked::NeedBody) => {
+                // The time the head and the hooks took is not the body's.
+                let stage = self.run.stage();
+                self.run.stamp(stage);
+                self.renew_body_due();
+                self.phase = StreamPhase::WantedBody;
+            }
+            Poll::Ready(Walked::Answered) => {
+                let is_tunnel_wanted = self.run.request.head.method() == Method::Connect;
+                // The client would take it for the begin of its tunnel.
+                let is_misleading = !self.run.is_tunnel() && self.run.response.status.0 < 300;
+                if is_tunnel_wanted
+                    && is_misleading
+                    && self.run.replace_answer(Status::NOT_IMPLEMENTED)
+                {
+                    return Continue(());
+                }
+                self.write_interim(side);
+                self.head = Some(self.run.answer_head());
+                // A client that has not been asked for its body by now is not asked any more.
+                self.inbox.waits_for_continue = false;
+                self.phase = StreamPhase::Answer;
+            }
+            Poll::Pending => {
+                self.run.stop_body_pace();
+                self.write_interim(side);
+                if !self.feed(side, context) {
+                    self.due_s = self.run.due_s();
+                    return Break(Course::Waits);
+                }
+            }
+        }
+        Continue(())
+    }
+
+    /// Its time has come. The client may have to be given up; if not, what waits for a certain second looks itself.
+    pub(super) fn time_out(
+        &mut self,
+        side: &mut Side<'_>,
+        context: &mut Context<'_>,
+        now_s: u32,
+    ) -> Course {
+        match self.phase {
+            StreamPhase::Walk if self.run.is_body_late() => self.refuse_late_body(),
+            StreamPhase::WantedBody if self.is_whole_body_late(now_s) => self.refuse_late_body(),
+            StreamPhase::Answer if self.waits_for_maker && self.run.is_body_late() => {
+                let cause = self.run.lateness_of_body();
+                self.run
+                    .log_error(Stage::RequestBody.name(), format_args!("{cause}"));
+                return self.lose(side, &cause, ErrorCode::Cancel);
+            }
+            StreamPhase::Answer if self.is_late_reader(side, now_s) => {
+                let cause = "the client opened no HTTP/2 window for too long";
+                return self.lose(side, cause, ErrorCode::Cancel);
+            }
+            _ => {}
+        }
+        self.advance(side, context)
+    }
+
+    /// The answer cannot be completed: it is logged as far as it got, and the client is told by a reset.
+    pub(super) fn lose(&mut self, side: &mut Side<'_>, cause: &str, code: ErrorCode) -> Course {
+        self.abort(format_args!("{cause}"));
+        side.protocol.reset(self.key, code);
+        Course::Gone
+    }
+
+    /// The same if the client needs not be told.
+    pub(super) fn abort(&mut self, cause: std::fmt::Arguments<'_>) {
+        let stage = self.stage();
+        self.run.abort(stage, cause);
+    }
+
+    /// The server process ends. A client that has nothing of its answer gets 503.
+    pub(super) fn cut_off(&mut self, side: &mut Side<'_>, why: Cut) -> Course {
+        if self.run.is_refused() || self.phase == StreamPhase::Sent && !self.run.is_tunnel() {
+            return Course::Waits;
+        }
+        self.log_cut(why);
+        let stage = self.stage();
+        match self.phase {
+            StreamPhase::Walk | StreamPhase::WantedBody => {
+                self.run.refuse_quietly(stage, Status::SERVICE_UNAVAILABLE);
+            }
+            StreamPhase::Answer
+                if self.head.is_some() && self.run.replace_answer(Status::SERVICE_UNAVAILABLE) => {}
+            StreamPhase::Answer | StreamPhase::Sent => {
+                return self.lose(side, why.sentence(), ErrorCode::InternalError);
+            }
+        }
+        self.begin_anew(side);
+        Course::Waits
+    }
+
+    /// What is under way is told like everything else that is cut.
+    pub(super) fn tell_dropped(&mut self, why: Cut) {
+        if !self.run.is_refused() {
+            self.log_cut(why);
+        }
+        self.abort(format_args!("{}", why.sentence()));
+    }
+
+    fn log_cut(&self, why: Cut) {
+        let stage = match self.phase {
+            StreamPhase::Walk => Stage::Content,
+            StreamPhase::WantedBody => Stage::RequestBody,
+            StreamPhase::Answer | StreamPhase::Sent => Stage::Send,
+        };
+        let cause = format_args!("{}: {}", self.run.loss(), why.sentence());
+        self.run.log_error(stage.name(), cause);
+    }
+
+    /// All frames of the answer are sent. False: it is a tunnel whose client may go on.
+    pub(super) fn finish(&mut self) -> bool {
+        let is_over = !self.run.is_tunnel() || self.is_tunnel_over();
+        if is_over {
+            self.run.finish();
+        }
+        is_over
+    }
+
+    /// Whether the client has ended its request.
+    pub(super) fn is_received(&self) -> bool {
+        self.inbox.is_over
+    }
+
+    /// What the time since the last stamp was spent on.
+    fn stage(&self) -> Stage {
+        match self.phase {
+            StreamPhase::Walk => self.run.stage(),
+            StreamPhase::WantedBody => Stage::RequestBody,
+            StreamPhase::Answer if self.waits_for_maker => self.run.response.body.stage(),
+            StreamPhase::Answer | StreamPhase::Sent => Stage::Send,
+        }
+    }
+
+    /// For `debug.log-state-handling`.
+    pub(super) fn phase_name(&self) -> &'static str {
+        match self.phase {
+            StreamPhase::Walk => "Walk",
+            StreamPhase::WantedBody => "WantedBody",
+            StreamPhase::Answer => "Send",
+            StreamPhase::Sent => "Sent",
+        }
+    }
+
+    /// Another answer takes the place of what there was.
+    fn begin_anew(&mut self, side: &mut Side<'_>) {
+        self.head = None;
+        self.memory = None;
+        self.piece = None;
+        self.waits_for_maker = false;
+        self.phase = StreamPhase::Walk;
+        side.protocol.mark_waiting(self.key);
+    }
+}
+
+/// The body of the request.
+impl Http2Stream {
+    /// Bytes of the body have come.
+    pub(super) fn receive(&mut self, bytes: &[u8], after: AfterFrame, side: &mut Side<'_>) {
+        self.inbox.is_over |= after == AfterFrame::EndOfStream;
+        self.run.body_moved(bytes.len() as u64);
+        if self.phase == StreamPhase::WantedBody {
+            self.renew_body_due();
+        }
+        let is_taken_now = self.phase == StreamPhase::WantedBody || self.run.takes_stream();
+        if self.is_discarded() {
+            side.protocol.discarded(self.key, bytes.len() as u32);
+        } else if is_taken_now && self.inbox.held.is_empty() && self.run.request.body.has_room() {
+            self.take(bytes, side);
+        } else {
+            self.inbox.held.extend(bytes);
+        }
+    }
+
+    /// The body ended with trailers, whose lines these are.
+    pub(super) fn receive_end(&mut self, lines: &[u8]) {
+        self.inbox.is_over = true;
+        self.inbox.trailers = trailers::of_request(lines, &self.run.request.head);
+    }
+
+    /// Whether what comes is of no interest: the hook that took it has given it up; or there is an answer, and its maker does
+    /// not take the body while it comes; or all of the answer is on its way.
+    fn is_discarded(&self) -> bool {
+        let run = &self.run;
+        let is_unwanted = match self.phase {
+            StreamPhase::Walk | StreamPhase::WantedBody => false,
+            StreamPhase::Answer => {
+                !run.takes_stream() || !matches!(run.response.body, Body::Source(_))
+            }
+            StreamPhase::Sent => !run.is_tunnel() || !run.takes_stream(),
+        };
+        run.is_refused() || run.request.body.is_given_up() || is_unwanted
+    }
+
+    /// Throws away what is of no interest: the connection's window opens again for other streams.
+    pub(super) fn discard(&mut self, side: &mut Side<'_>) {
+        if self.is_discarded() && !self.inbox.held.is_empty() {
+            let unwanted = std::mem::take(&mut self.inbox.held);
+            side.protocol.discarded(self.key, unwanted.len() as u32);
+        }
+    }
+
+    /// Hands on bytes of the body. The request is refused if they are too many.
+    fn take(&mut self, bytes: &[u8], side: &mut Side<'_>) {
+        side.protocol.consumed(self.key, bytes.len() as u32);
+        let run = &mut self.run;
+        let length = run.request.body_bytes + bytes.len() as u64;
+        let has_length = matches!(run.body_framing(), BodyFraming::Length(_));
+        let bytes_max = run.settings.core.body_bytes_max;
+        if run.is_tunnel() || has_length || bytes_max.is_none_or(|bytes_max| length <= bytes_max) {
+            run.receive(bytes);
+        } else if self.phase == StreamPhase::Answer && self.head.is_none() {
+            // It is too late for another answer.
+            self.lost = Some(format!(
+                "the body of {length} bytes is over server.max-request-size"
+            ));
+        } else {
+            run.allows_body(length);
+            self.begin_anew(side);
+            return;
+        }
+        self.run.renew_body_time();
+    }
+
+    /// Hands on what has come of a body that is passed on while it comes, as far as there is room. Answers whether a hook
+    /// or a backend has something new to look at.
+    fn feed(&mut self, side: &mut Side<'_>, context: &mut Context<'_>) -> bool {
+        if !self.run.takes_stream() || self.run.request.body.is_complete() {
+            return false;
+        }
+        self.ask_for_body(side);
+        let mut has_fed = false;
+        while !self.inbox.held.is_empty() && self.run.poll_room(context).is_ready() {
+            if self.refuse_unkept_body(side) {
+                return true;
+            }
+            let part = self.inbox.pop();
+            self.take(&part, side);
+            has_fed = true;
+            if self.lost.is_some() || self.is_discarded() {
+                return true;
+            }
+        }
+        let is_received = self.inbox.held.is_empty() && self.inbox.is_over;
+        if is_received && !self.run.request.body.is_complete() {
+            let trailers = std::mem::take(&mut self.inbox.trailers);
+            self.run.complete_body_with(trailers);
+            has_fed = true;
+        }
+        has_fed
+    }
+
+    fn take_whole_body(&mut self, side: &mut Side<'_>, context: &mut Context<'_>) -> StreamStep {
+        self.ask_for_body(side);
+        self.write_interim(side);
+        self.run.stop_body_pace();
+        loop {
+            let is_received = self.inbox.held.is_empty() && self.inbox.is_over;
+            let body = &mut self.run.request.body;
+            let polled = match is_received {
+                true => body.poll_written(context),
+                false => body.poll_room(context),
+            };
+            if polled.is_pending() {
+                // The disk's time is limited by the spool.
+                self.inbox.has_waited = true;
+                self.body_due_s = Deadlines::NEVER;
+                return Break(Course::Waits);
+            }
+            if self.body_due_s == Deadlines::NEVER {
+                self.renew_body_due();
+            }
+            if self.refuse_unkept_body(side) {
+                return Continue(());
+            }
+            if is_received {
+                self.run.complete_body();
+                if self.inbox.has_waited {
+                    self.run.stamp(Stage::RequestBody);
+                }
+                self.phase = StreamPhase::Walk;
+                return Continue(());
+            }
+            if self.inbox.held.is_empty() {
+                self.inbox.has_waited = true;
+                let slow_s = self.run.wait_for_body().unwrap_or(Deadlines::NEVER);
+                self.due_s = self.body_due_s.min(slow_s);
+                return Break(Course::Waits);
+            }
+            let part = self.inbox.pop();
+            self.take(&part, side);
+            if self.phase != StreamPhase::WantedBody {
+                return Continue(());
+            }
+        }
+    }
+
+    /// Refuses the request if its body cannot be kept.
+    fn refuse_unkept_body(&mut self, side: &mut Side<'_>) -> bool {
+        let Some((status, cause)) = self.run.body_refusal() else {
+            return false;
+        };
+        let stage = self.stage();
+        if self.phase == StreamPhase::Answer && self.head.is_none() {
+            // It is too late for another answer.
+            self.lost = Some(cause);
+            return true;
+        }
+        self.run.refuse(stage, status, format_args!("{cause}"));
+        self.begin_anew(side);
+        true
+    }
+
+    fn refuse_late_body(&mut self) {
+        let (stage, cause) = (self.stage(), self.run.lateness_of_body());
+        let cause = format_args!("{cause}");
+        self.run.refuse(stage, Status::REQUEST_TIMEOUT, cause);
+        self.phase = StreamPhase::Walk;
+    }
+
+    fn is_whole_body_late(&self, now_s: u32) -> bool {
+        self.body_due_s <= now_s || self.run.is_body_late()
+    }
+
+    fn renew_body_due(&mut self) {
+        let clock = self.run.worker.clock();
+        self.body_due_s = clock.after(self.run.settings.core.read_idle_s);
+    }
+
+    /// Tells a client that waits that its body is welcome.
+    fn ask_for_body(&mut self, side: &mut Side<'_>) {
+        if std::mem::take(&mut self.inbox.waits_for_continue)
+            && self.inbox.held.is_empty()
+            && !self.inbox.is_over
+        {
+            let (protocol, out) = (&mut *side.protocol, &mut side.queue.bytes);
+            let _ = protocol.write_interim(self.key, Status::CONTINUE, b"", out);
+        }
+    }
+}
+
+/// The answer.
+impl Http2Stream {
+    /// Queues the answers ahead of the answer.
+    fn write_interim(&mut self, side: &mut Side<'_>) {
+        while let Some(interim) = self.run.take_interim() {
+            let (status, fields) = (interim.status, interim.fields.as_bytes());
+            let (protocol, out) = (&mut *side.protocol, &mut side.queue.bytes);
+            // A stream that is reset takes none.
+            let _ = protocol.write_interim(self.key, status, fields, out);
+        }
+    }
+
+    fn make_answer(&mut self, side: &mut Side<'_>, context: &mut Context<'_>) -> StreamStep {
+        if std::mem::take(&mut self.waits_for_maker) {
+            let stage = self.run.response.body.stage();
+            self.run.stamp(stage);
+        }
+        self.run.stop_body_pace();
+        self.work_beside(side, context);
+        if self.lost.is_some() || self.phase != StreamPhase::Answer {
+            return Continue(());
+        }
+        if self.piece.is_some() {
+            side.protocol.mark_ready(self.key);
+            return Break(Course::Waits);
+        }
+        if !side.queue.has_room() {
+            return Break(Course::NeedsRoom);
+        }
+        let has_body = match &self.head {
+            Some(head) => head.has_body || self.run.is_tunnel(),
+            None => true,
+        };
+        let next = match has_body {
+            true => self.poll_next(context),
+            false => Poll::Ready(None),
+        };
+        match next {
+            Poll::Ready(Some(Ok(piece))) => {
+                self.write_head(AfterFrame::More, side);
+                self.piece = Some(piece);
+                side.protocol.mark_ready(self.key);
+                Break(Course::Waits)
+            }
+            Poll::Ready(None) => {
+                self.end(side);
+                Break(Course::Ended)
+            }
+            Poll::Ready(Some(Err(error))) => self.fail(&error, side),
+            Poll::Pending => {
+                self.wait_for_maker(side);
+                Break(Course::Waits)
+            }
+        }
+    }
+
+    /// Sends one frame: it is the turn of this stream.
+    pub(super) fn send_frame(&mut self, side: &mut Side<'_>, context: &mut Context<'_>) -> Course {
+        let wait = |stream: &mut Http2Stream, side: &mut Side<'_>| {
+            side.protocol.mark_waiting(stream.key);
+            stream.write_due_s = 0;
+            Course::Waits
+        };
+        let Some(allowed) = self.run.poll_allowance(context) else {
+            // The bandwidth limit wakes it, and the piece waits.
+            return wait(self, side);
+        };
+        let Some(mut piece) = self.piece.take() else {
+            return wait(self, side);
+        };
+        let room = side.protocol.send_room(self.key);
+        let room = room.min(limits::HTTP2_DATA_BYTES_MAX);
+        let length = piece.length().min(u64::from(room)).min(allowed);
+        // A frame is shorter than 2^32 bytes.
+        let count = length as u32;
+        let mut next = None;
+        if piece.length() == length {
+            next = Some(self.poll_next(context));
+        }
+        let mut trailers = HeaderBlock::new();
+        let mut after = AfterFrame::More;
+        if let Some(Poll::Ready(None)) = next {
+            trailers = self.run.take_trailers();
+            after = before_trailers(&trailers);
+        }
+        let written =
+            side.protocol
+                .write_data_header(self.key, count, after, &mut side.queue.bytes);
+        debug_assert_eq!(written, petrel_proto::http2::Written::Yes);
+        append(&piece, count as usize, side.queue);
+        let framed = length + petrel_proto::http2::FRAME_HEADER_BYTES as u64;
+        self.run.account(framed, length);
+        self.has_sent(length);
+        match next {
+            None => {
+                piece.advance(length);
+                self.piece = Some(piece);
+                Course::Waits
+            }
+            Some(Poll::Ready(Some(Ok(next)))) => {
+                self.piece = Some(next);
+                Course::Waits
+            }
+            Some(Poll::Ready(None)) => {
+                self.write_trailers(&trailers, side);
+                self.phase = StreamPhase::Sent;
+                Course::Ended
+            }
+            Some(Poll::Ready(Some(Err(error)))) => {
+                side.protocol.mark_waiting(self.key);
+                match self.fail(&error, side) {
+                    Break(course) => course,
+                    // The head is gone, so that there is no other answer.
+                    Continue(()) => Course::Gone,
+                }
+            }
+            Some(Poll::Pending) => {
+                side.protocol.mark_waiting(self.key);
+                self.wait_for_maker(side);
+                Course::Waits
+            }
+        }
+    }
+
+    /// What a body that is made while it is sent does beside: it may take a streamed request body, or read ahead.
+    fn work_beside(&mut self, side: &mut Side<'_>, context: &mut Context<'_>) {
+        if matches!(self.run.response.body, Body::Source(_)) {
+            self.run.work(context);
+            while self.feed(side, context) && self.lost.is_none() {
+                self.run.work(context);
+            }
+        }
+    }
+
+    /// The next piece of the body, in memory.
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
+        if let Some(memory) = &mut self.memory {
+            return self.run.poll_in_memory(memory, context);
+        }
+        let next = ready!(self.run.poll_piece(context));
+        match next {
+            Some(Ok(Piece::File { file, range })) if file.content().is_none() => {
+                let first = match range.start < limits::FIRST_READ_BYTES_MAX {
+                    true => self.run.cold.take_first(&file),
+                    false => None,
+                };
+                let mut reader = self.run.file_reader();
+                if let Some(first) = first {
+                    reader.give_first(&file, first);
+                }
+                let piece = Piece::File { file, range };
+                let memory = Box::new(InMemory::beginning_with(piece, reader));
+                let memory = self.memory.insert(memory);
+                self.run.poll_in_memory(memory, context)
+            }
+            other => Poll::Ready(other),
+        }
+    }
+
+    /// The next piece is not there. That is not the client's fault; the disk and the backend have deadlines of their own.
+    fn wait_for_maker(&mut self, side: &mut Side<'_>) {
+        let waits_for_disk = self
+            .memory
+            .as_ref()
+            .is_some_and(|memory| memory.is_waiting());
+        let may_fail = waits_for_disk && self.run.sent.bytes == 0 || self.run.may_still_fail();
+        if !may_fail {
+            self.write_head(AfterFrame::More, side);
+        }
+        if waits_for_disk || matches!(self.run.response.body, Body::Source(_)) {
+            self.run.stamp(Stage::Send);
+        }
+        self.waits_for_maker = true;
+        self.write_due_s = 0;
+        self.due_s = match waits_for_disk {
+            true => Deadlines::NEVER,
+            false => self.run.due_s(),
+        };
+    }
+
+    /// Writes the head, if that has not been done.
+    fn write_head(&mut self, after: AfterFrame, side: &mut Side<'_>) {
+        let Some(head) = self.head.take() else {
+            return;
+        };
+        let run = &mut self.run;
+        let status = match run.is_tunnel() {
+            true => {
+                run.response.remove("Sec-WebSocket-Accept");
+                Status::OK
+            }
+            false => head.status,
+        };
+        let out = &mut side.queue.bytes;
+        side.protocol.write_control(out);
+        let begin = out.len();
+        let date = head.adds_date.then(|| run.worker.clock().date_line());
+        let date = date.as_ref().map_or(&b""[..], |line| line);
+        let server: &[u8] = match head.adds_server {
+            true => &run.settings.core.server_line,
+            false => b"",
+        };
+        let timing = head.server_timing.map(|value| {
+            let mut line = b"Server-Timing: ".to_vec();
+            line.extend_from_slice(&value);
+            line.extend_from_slice(b"\r\n");
+            line
+        });
+        let timing = timing.as_deref().unwrap_or_default();
+        let fields = run.response.fields().as_bytes();
+        let parts = [date, server, fields, timing];
+        let written = (side.protocol).write_head(self.key, status, &parts, head.length, after, out);
+        debug_assert_eq!(written, petrel_proto::http2::Written::Yes);
+        let head_bytes = (out.len() - begin) as u64;
+        if run.settings.core.debug.response_header {
+            let status = format!("HTTP/2 {}\r\n", status.0).into_bytes();
+            let lines = [&status, date, server, fields, timing].concat();
+            trace::response_header(run, &lines);
+        }
+        run.sent.head_bytes = head_bytes;
+        run.sent.keep_alive = side.keeps_alive;
+        run.account(head_bytes, 0);
+        self.has_sent(0);
+    }
+
+    /// Ends the answer, behind its head or behind its body.
+    fn end(&mut self, side: &mut Side<'_>) {
+        let trailers = self.run.take_trailers();
+        match (self.head.is_some(), trailers.is_empty()) {
+            (true, _) => self.write_head(before_trailers(&trailers), side),
+            (false, false) => {}
+            (false, true) => {
+                let (out, after) = (&mut side.queue.bytes, AfterFrame::EndOfStream);
+                // It has no room to ask for: the frame is empty.
+                let _ = side.protocol.write_data_header(self.key, 0, after, out);
+                self.run
+                    .account(petrel_proto::http2::FRAME_HEADER_BYTES as u64, 0);
+            }
+        }
+        self.write_trailers(&trailers, side);
+        self.phase = StreamPhase::Sent;
+    }
+
+    /// Ends the answer with its trailers, if it has any.
+    fn write_trailers(&mut self, trailers: &HeaderBlock, side: &mut Side<'_>) {
+        if trailers.is_empty() {
+            return;
+        }
+        let out = &mut side.queue.bytes;
+        let begin = out.len();
+        let (protocol, fields) = (&mut *side.protocol, trailers.as_bytes());
+        // A stream that is reset takes none.
+        let _ = protocol.write_trailers(self.key, fields, out);
+        let bytes = (out.len() - begin) as u64;
+        self.run.account(bytes, 0);
+    }
+
+    /// The disk, or the maker of the body, has failed.
+    fn fail(&mut self, error: &io::Error, side: &mut Side<'_>) -> StreamStep {
+        let (stage, loss) = ("content", self.run.loss());
+        match Late::is(error) {
+            true => self.run.log_error("send", format_args!("{error}")),
+            false => self.run.log_error(stage, format_args!("{loss}: {error}")),
+        }
+        if self.head.is_some() && self.run.fail_answer(error) {
+            self.begin_anew(side);
+            return Continue(());
+        }
+        Break(self.lose(side, &error.to_string(), ErrorCode::InternalError))
+    }
+
+    /// Bytes have been put into frames: the client has its whole time again.
+    fn has_sent(&mut self, bytes: u64) {
+        self.pace.moved(bytes);
+        if std::mem::take(&mut self.write_due_s) != 0 {
+            self.pace.stop(self.run.worker.clock().seconds());
+        }
+    }
+}
+
+/// Clients that do not open a window.
+impl Http2Stream {
+    /// Whether there is something to send.
+    pub(super) fn has_piece(&self) -> bool {
+        self.piece.is_some()
+    }
+
+    /// It has something to send, and the client has opened no window for it. Its time runs from the first call on.
+    pub(super) fn wait_for_window(&mut self) {
+        let core = &self.run.settings.core;
+        let clock = self.run.worker.clock();
+        if self.write_due_s == 0 {
+            self.write_due_s = clock.after(core.write_idle_s);
+        }
+        let slow_s = match self.run.is_tunnel() {
+            true => None,
+            false => self.pace.wait(clock.seconds(), core.write_rate_min),
+        };
+        self.due_s = self.write_due_s.min(slow_s.unwrap_or(Deadlines::NEVER));
+    }
+
+    fn is_late_reader(&self, side: &Side<'_>, now_s: u32) -> bool {
+        if self.write_due_s == 0 || !side.protocol.waits_for_window(self.key) {
+            return false;
+        }
+        let rate = self.run.settings.core.write_rate_min;
+        let is_slow = self.pace.is_over(now_s, rate);
+        if is_slow {
+            self.run.log_error(
+                Stage::Send.name(),
+                format_args!(
+                    "the client opened the HTTP/2 window of its answer by {} bytes a second, below server.min-write-rate = {};",
+                    self.pace.rate(now_s),
+                    rate.bytes_per_second
+                ),
+            );
+        }
+        is_slow || self.write_due_s <= now_s
+    }
+}
+
+/// Tunnels.
+impl Http2Stream {
+    /// The backend's side of a tunnel has ended, the client's may go on.
+    fn rest_of_tunnel(&mut self, side: &mut Side<'_>, context: &mut Context<'_>) -> StreamStep {
+        if !self.run.is_tunnel() {
+            return Break(Course::Waits);
+        }
+        self.work_beside(side, context);
+        if self.lost.is_some() {
+            return Continue(());
+        }
+        if self.is_tunnel_over() {
+            return Break(Course::Ended);
+        }
+        self.due_s = self.run.due_s();
+        Break(Course::Waits)
+    }
+
+    fn is_tunnel_over(&self) -> bool {
+        let is_received = self.inbox.held.is_empty() && self.inbox.is_over;
+        is_received || self.run.response.body.has_failed()
+    }
+}
+
+impl Inbox {
+    /// The next bytes, if there are any.
+    fn pop(&mut self) -> Vec<u8> {
+        let (next, _) = self.held.as_slices();
+        let length = next.len().min(limits::HTTP2_BODY_PART_BYTES);
+        let part = next[..length].to_vec();
+        self.held.drain(..length);
+        if self.held.is_empty() {
+            self.held = VecDeque::new();
+        }
+        part
+    }
+}
+
+/// What follows the last frame in front of `trailers`.
+fn before_trailers(trailers: &HeaderBlock) -> AfterFrame {
+    match trailers.is_empty() {
+        true => AfterFrame::EndOfStream,
+        false => AfterFrame::More,
+    }
+}
+
+/// Appends the first `count` bytes of a piece.
+fn append(piece: &Piece, count: usize, queue: &mut SendQueue) {
+    match piece.in_memory() {
+        Some(bytes) if count <= limits::INLINED_PIECE_BYTES_MAX => {
+            queue.bytes.extend_from_slice(&bytes[..count]);
+        }
+        Some(bytes) => match piece.share_bytes() {
+            Some(shared) => queue.push(shared.slice(..count)),
+            None => queue.bytes.extend_from_slice(&bytes[..count]),
+        },
+        None => debug_assert!(false, "pieces were asked for in memory"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_of_a_body_that_is_never_all_taken_needs_no_more_memory_than_the_window() {
+        let window = 64 * 1024;
+        let mut sent = (0..=u8::MAX).cycle();
+        let mut expected = sent.clone();
+        let mut inbox = Inbox::default();
+        inbox.held.extend(sent.by_ref().take(window));
+        for _ in 0..1000 {
+            let part = inbox.pop();
+            assert!(part.iter().all(|&byte| Some(byte) == expected.next()));
+            inbox.held.extend(sent.by_ref().take(part.len()));
+            assert!(inbox.held.capacity() <= 2 * window);
+        }
+    }
+}

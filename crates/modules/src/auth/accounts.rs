@@ -1,0 +1,184 @@
+//! What a file with users says: names and what is kept of their passwords, and which of them are in a group.
+//!
+//! A file is parsed whole, when it is first needed and when it has changed. Lines that are none are left out and told:
+//! whose line is half written is not let in.
+
+use std::fmt;
+
+/// The users in one file.
+#[derive(Debug, Default)]
+pub(super) struct Accounts {
+    /// By their names; those of one name in the order of the file.
+    accounts: Vec<Account>,
+}
+
+/// One line.
+#[derive(Debug)]
+pub(super) struct Account {
+    /// The user; in a file for Digest `user:realm`.
+    name: Box<[u8]>,
+    /// What stands behind the name.
+    pub(super) stored: Box<[u8]>,
+}
+
+/// Lines that are left out.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct LeftOut {
+    count: usize,
+    first: usize,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LeftOut { count, first } = self;
+        write!(f, "{count} lines are left out, line {first} first")
+    }
+}
+
+impl Accounts {
+    /// Lines `user:stored`, or with `parts` 2 `user:realm:stored`. Empty lines and those that begin with `#` are none.
+    pub(super) fn parse(content: &[u8], parts: usize) -> (Accounts, Option<LeftOut>) {
+        let mut accounts = Vec::new();
+        let left_out = for_lines(content, |line| {
+            let end = memchr::memchr_iter(b':', line).nth(parts - 1)?;
+            let (name, stored) = (line.get(..end)?, line.get(end + 1..)?);
+            let is_name = !name.is_empty() && name.first() != Some(&b':');
+            is_name.then(|| {
+                accounts.push(Account {
+                    name: name.into(),
+                    stored: stored.into(),
+                });
+            })
+        });
+        accounts.sort_by(|one, other| one.name.cmp(&other.name));
+        (Accounts { accounts }, left_out)
+    }
+
+    /// What is kept for `name`, the first line first.
+    pub(super) fn find(&self, name: &[u8]) -> impl Iterator<Item = &[u8]> {
+        let first = self
+            .accounts
+            .partition_point(|account| *account.name < *name);
+        let behind = self.accounts.get(first..).unwrap_or_default().iter();
+        behind
+            .take_while(move |account| *account.name == *name)
+            .map(|account| &*account.stored)
+    }
+
+    /// All names, each as often as it stands in the file.
+    pub(super) fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.accounts.iter().map(|account| &*account.name)
+    }
+
+    /// One of the accounts, the same for the same number: what an unknown user is compared with.
+    pub(super) fn any(&self, number: u64) -> Option<&[u8]> {
+        let count = u64::try_from(self.accounts.len()).ok()?;
+        let place = usize::try_from(number.checked_rem(count)?).ok()?;
+        Some(&self.accounts.get(place)?.stored)
+    }
+}
+
+/// Who is in which group.
+#[derive(Debug, Default)]
+pub(super) struct Groups(Vec<Membership>);
+
+/// A group, and a user in it.
+type Membership = (Box<[u8]>, Box<[u8]>);
+
+impl Groups {
+    /// Lines `group: user user`. A group may have several.
+    pub(super) fn parse(content: &[u8]) -> (Groups, Option<LeftOut>) {
+        let mut members = Vec::new();
+        let left_out = for_lines(content, |line| {
+            let colon = memchr::memchr(b':', line)?;
+            let group = line.get(..colon)?.trim_ascii();
+            let users = line.get(colon + 1..)?.split(u8::is_ascii_whitespace);
+            let users = users.filter(|user| !user.is_empty());
+            members.extend(users.map(|user| (group.into(), user.into())));
+            (!group.is_empty()).then_some(())
+        });
+        members.sort();
+        (Groups(members), left_out)
+    }
+
+    /// Whether `user` is in `group`.
+    pub(super) fn has(&self, group: &[u8], user: &[u8]) -> bool {
+        let wanted = (group, user);
+        let of = |(group, user): &Membership| (&**group, &**user).cmp(&wanted);
+        self.0.binary_search_by(of).is_ok()
+    }
+}
+
+/// Gives every line that is not empty and no comment to `take`, which says `None` if it is none.
+fn for_lines(content: &[u8], mut take: impl FnMut(&[u8]) -> Option<()>) -> Option<LeftOut> {
+    let mut left_out: Option<LeftOut> = None;
+    for (number, line) in content.split(|byte| *byte == b'\n').enumerate() {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() || line.first() == Some(&b'#') {
+            continue;
+        }
+        let has_nul = memchr::memchr(0, line).is_some();
+        if has_nul || take(line).is_none() {
+            let first = number + 1;
+            left_out.get_or_insert(LeftOut { count: 0, first }).count += 1;
+        }
+    }
+    left_out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(content: &str, parts: usize, name: &str) -> Vec<String> {
+        let (accounts, _) = Accounts::parse(content.as_bytes(), parts);
+        let found = accounts.find(name.as_bytes());
+        found
+            .map(|stored| String::from_utf8_lossy(stored).into_owned())
+            .collect()
+    }
+
+    #[test]
+    fn users_are_found_by_their_whole_names() {
+        let content = "bob:x:y\r\nanna:pw\n\n#c:x\nempty:\nbob:2\nlast:z";
+        assert_eq!(stored(content, 1, "bob"), ["x:y", "2"]);
+        assert_eq!(stored(content, 1, "empty"), [""]);
+        assert_eq!(stored(content, 1, "last"), ["z"]);
+        for name in ["bo", "bobb", "BOB", "", "#c", "c", "zz"] {
+            assert!(stored(content, 1, name).is_empty(), "{name}");
+        }
+        let digests = "anna:R:1\nanna:S:2\nanna:R:3";
+        assert_eq!(stored(digests, 2, "anna:R"), ["1", "3"]);
+        assert!(stored(digests, 2, "anna").is_empty());
+    }
+
+    #[test]
+    fn lines_that_are_none_are_left_out() {
+        let left_out = |content: &[u8], parts| Accounts::parse(content, parts).1;
+        assert_eq!(left_out(b"a:b\n# x\n", 1), None);
+        let told = left_out(b"a:b\nno colon\n:pw\nb:c\0d\n", 1).expect("three");
+        assert_eq!(told.to_string(), "3 lines are left out, line 2 first");
+        assert!(left_out(b"anna:only", 2).is_some());
+        assert!(left_out(&[0; 1000], 1).is_some());
+    }
+
+    #[test]
+    fn an_unknown_user_is_compared_with_one_of_the_others() {
+        let (accounts, _) = Accounts::parse(b"a:1\nb:2\n", 1);
+        assert_eq!(accounts.any(7), accounts.any(7));
+        assert_ne!(accounts.any(0), accounts.any(1));
+        assert_eq!(Accounts::default().any(7), None);
+    }
+
+    #[test]
+    fn groups_have_members() {
+        let (groups, left_out) =
+            Groups::parse(b"staff: anna  bob\nempty:\nstaff:\tcarl\nno group\n");
+        assert_eq!(left_out, Some(LeftOut { count: 1, first: 4 }));
+        for user in ["anna", "bob", "carl"] {
+            assert!(groups.has(b"staff", user.as_bytes()), "{user}");
+        }
+        assert!(!groups.has(b"staff", b"ann") && !groups.has(b"empty", b"anna"));
+        assert!(!groups.has(b"", b"") && !groups.has(b"no group", b""));
+    }
+}

@@ -1,0 +1,107 @@
+//! The user name and the password that a client sends (RFC 7617).
+
+use base64::Engine as _;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+/// What a client has sent.
+pub(super) struct Credentials {
+    pub(super) user: Vec<u8>,
+    pub(super) password: Vec<u8>,
+}
+
+/// What is in a field Authorization.
+pub(super) enum BasicField {
+    /// Nothing of this scheme.
+    Absent,
+    /// No base64, no colon, or a NUL, where files and programs take a name or a password to end.
+    Malformed,
+    Credentials(Credentials),
+}
+
+/// Reads the value of Authorization.
+pub(super) fn read(field: Option<&[u8]>) -> BasicField {
+    let Some(encoded) = field.and_then(|field| after_scheme(field, b"basic")) else {
+        return BasicField::Absent;
+    };
+    match decode(encoded) {
+        Some(credentials) => BasicField::Credentials(credentials),
+        None => BasicField::Malformed,
+    }
+}
+
+/// What follows `scheme` in the value of Authorization, if that is its scheme.
+pub(super) fn after_scheme<'f>(field: &'f [u8], scheme: &[u8]) -> Option<&'f [u8]> {
+    let (name, rest) = field.split_at_checked(scheme.len())?;
+    let is_scheme = name.eq_ignore_ascii_case(scheme) && rest.first() == Some(&b' ');
+    is_scheme.then(|| rest.trim_ascii())
+}
+
+fn decode(encoded: &[u8]) -> Option<Credentials> {
+    let decoded = BASE64.decode(encoded).ok()?;
+    if memchr::memchr(0, &decoded).is_some() {
+        return None;
+    }
+    let colon = memchr::memchr(b':', &decoded)?;
+    let (user, password) = (decoded.get(..colon)?, decoded.get(colon + 1..)?);
+    Some(Credentials {
+        user: user.to_vec(),
+        password: password.to_vec(),
+    })
+}
+
+/// As lighttpd: with or without padding.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(field: &str) -> Option<(String, String)> {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        match read(Some(field.as_bytes())) {
+            BasicField::Credentials(Credentials { user, password }) => {
+                Some((text(user), text(password)))
+            }
+            BasicField::Absent | BasicField::Malformed => None,
+        }
+    }
+
+    #[test]
+    fn names_end_at_the_first_colon() {
+        let known = Some(("Aladdin".to_owned(), "open sesame".to_owned()));
+        assert_eq!(pair("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="), known);
+        assert_eq!(pair("bAsIc    QWxhZGRpbjpvcGVuIHNlc2FtZQ"), known);
+        assert_eq!(pair("Basic YTpiOmM="), Some(("a".into(), "b:c".into())));
+        assert_eq!(pair("Basic Og=="), Some((String::new(), String::new())));
+    }
+
+    #[test]
+    fn what_is_no_pair_is_malformed() {
+        for field in [
+            "Basic !!",
+            "Basic bm9jb2xvbg==",
+            "Basic ",
+            "Basic YQBiOmM=",
+            "Basic YTpiAGM=",
+        ] {
+            assert!(
+                matches!(read(Some(field.as_bytes())), BasicField::Malformed),
+                "{field}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_schemes_are_none() {
+        for field in ["Bearer x", "Basic", "Basicx YTpi", "Digest a=b", ""] {
+            assert!(
+                matches!(read(Some(field.as_bytes())), BasicField::Absent),
+                "{field}"
+            );
+        }
+        assert!(matches!(read(None), BasicField::Absent));
+    }
+}

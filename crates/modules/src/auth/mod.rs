@@ -1,0 +1,171 @@
+//! mod_auth: who may have which URL, and how clients prove who they are.
+//!
+//! [`rules`] reads `auth.require`, [`guard`] asks it for every request, [`basic`] and
+//! [`digest`] read what clients send. Users are in
+//! files ([`accounts`]); what is in them is compared by [`password`], on threads if that takes long. [`logins`] remembers
+//! good log-ins. A scope whose users cannot be looked up is answered 503 and never open.
+
+mod accounts;
+mod basic;
+mod digest;
+mod guard;
+mod htdigest;
+mod logins;
+mod md5_crypt;
+mod nonce;
+mod password;
+mod rules;
+mod shared_hashing;
+mod users;
+mod warnings;
+
+#[cfg(test)]
+mod tests;
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+
+use petrel_engine::config::{Diagnostic, Effect};
+use petrel_engine::directives;
+use petrel_engine::module::{Configure, Loaded, ModuleSpec};
+use petrel_engine::settings::Values;
+use petrel_engine::settings::directives::Effect::NotYet;
+
+use guard::Guard;
+use users::Users;
+
+pub use nonce::prepare;
+pub(crate) use warnings::warnings;
+
+/// mod_auth.
+pub(crate) static MODULE: ModuleSpec = ModuleSpec {
+    name: "mod_auth",
+    doc: "Asks for a user name and a password.",
+    loaded: Loaded::Listed,
+    directives: directives! {
+        "auth.require", Map, Request, "()", Effect::Works,
+            "Who may have the URLs that begin with a key: method (basic, digest or extern), realm, require (valid-user, or user=NAME and group=NAME joined by |), and for digest algorithm, nonce-secret and userhash. The first key that fits counts.";
+        "auth.backend", String, Request, "unset", Effect::Works,
+            "Where users are looked up: plain, htpasswd or htdigest. With ldap, pam, gssapi, sasl, dbi or mysql, which are not built, what auth.require guards is answered 503.";
+        "auth.extern-authn", Bool, Request, "disable", Effect::Works,
+            "Lets in without a password who has a REMOTE_USER that fits: the name in a verified client certificate, say.";
+        "auth.cache", Map, Request, "off", Effect::Works,
+            "How long a good log-in is remembered: max-age in seconds, 600 if it is left out. Passwords are not kept; a changed entry of the file counts at once.";
+        "auth.debug", Short, Request, "0", Effect::Works,
+            "Other than 0: log who was let in, too.";
+        "auth.backend.plain.userfile", String, Request, "unset", Effect::Works,
+            "A file with lines user:password.";
+        "auth.backend.plain.groupfile", String, Request, "unset", Effect::Works,
+            "A file with lines group: user user, for group=NAME with every kind of file.";
+        "auth.backend.htpasswd.userfile", String, Request, "unset", Effect::Works,
+            "A file as htpasswd writes it: user:hash. bcrypt, yescrypt, argon2, SHA-512, SHA-256, apr1, MD5, {SHA}.";
+        "auth.backend.htdigest.userfile", String, Request, "unset", Effect::Works,
+            "A file as htdigest writes it: user:realm:hash, by MD5 or SHA-256.";
+        "auth.backend.mysql.host", String, Request, "unset", NotYet(NOT_BUILT),
+            "The MySQL server (older lighttpd).";
+        "auth.backend.mysql.port", Short, Request, "unset", NotYet(NOT_BUILT),
+            "Its port (older lighttpd).";
+        "auth.backend.mysql.socket", String, Request, "unset", NotYet(NOT_BUILT),
+            "Its unix socket (older lighttpd).";
+        "auth.backend.mysql.user", String, Request, "unset", NotYet(NOT_BUILT),
+            "The user there (older lighttpd).";
+        "auth.backend.mysql.pass", String, Request, "unset", NotYet(NOT_BUILT),
+            "The password there (older lighttpd).";
+        "auth.backend.mysql.db", String, Request, "unset", NotYet(NOT_BUILT),
+            "The database (older lighttpd).";
+        "auth.backend.mysql.users_table", String, Request, "unset", NotYet(NOT_BUILT),
+            "The table of users (older lighttpd).";
+        "auth.backend.mysql.col_user", String, Request, "unset", NotYet(NOT_BUILT),
+            "Its column of names (older lighttpd).";
+        "auth.backend.mysql.col_pass", String, Request, "unset", NotYet(NOT_BUILT),
+            "Its column of passwords (older lighttpd).";
+        "auth.backend.mysql.col_realm", String, Request, "unset", NotYet(NOT_BUILT),
+            "Its column of realms (older lighttpd).";
+        "auth.backend.dbi", Map, Request, "()", NotYet(NOT_BUILT),
+            "A database and the query for a user.";
+        "auth.backend.gssapi.keytab", String, Request, "unset", NotYet(NOT_BUILT),
+            "The Kerberos key table.";
+        "auth.backend.gssapi.principal", String, Request, "unset", NotYet(NOT_BUILT),
+            "The Kerberos name of the service.";
+        "auth.backend.gssapi.store-creds", Bool, Request, "enable", NotYet(NOT_BUILT),
+            "Keeps delegated credentials for backends.";
+        "auth.backend.ldap.hostname", String, Request, "unset", NotYet(NOT_BUILT),
+            "The LDAP server, or URLs of several.";
+        "auth.backend.ldap.url", String, Request, "unset", NotYet(NOT_BUILT),
+            "The LDAP server (lighttpd 1.5).";
+        "auth.backend.ldap.base-dn", String, Request, "unset", NotYet(NOT_BUILT),
+            "Where the search for a user begins.";
+        "auth.backend.ldap.filter", String, Request, "unset", NotYet(NOT_BUILT),
+            "The search filter; the user takes the place of its question mark.";
+        "auth.backend.ldap.ca-file", String, Request, "unset", NotYet(NOT_BUILT),
+            "Certificate authorities to trust.";
+        "auth.backend.ldap.cert", String, Request, "unset", NotYet(NOT_BUILT),
+            "The client certificate (lighttpd 1.5).";
+        "auth.backend.ldap.key", String, Request, "unset", NotYet(NOT_BUILT),
+            "The key of the client certificate (lighttpd 1.5).";
+        "auth.backend.ldap.starttls", Bool, Request, "disable", NotYet(NOT_BUILT),
+            "Encrypts the connection by StartTLS.";
+        "auth.backend.ldap.bind-dn", String, Request, "unset", NotYet(NOT_BUILT),
+            "The name to search as.";
+        "auth.backend.ldap.bind-pw", String, Request, "unset", NotYet(NOT_BUILT),
+            "The password of that name.";
+        "auth.backend.ldap.allow-empty-pw", Bool, Request, "disable", NotYet(NOT_BUILT),
+            "Lets users in whose password is empty.";
+        "auth.backend.ldap.groupmember", String, Request, "memberUid", NotYet(NOT_BUILT),
+            "The attribute that holds the members of a group.";
+        "auth.backend.ldap.timeout", String, Request, "2000", NotYet(NOT_BUILT),
+            "Milliseconds to wait for the server.";
+        "auth.backend.pam.opts", Map, Request, "()", NotYet(NOT_BUILT),
+            "Options of PAM: the service, http by default.";
+        "auth.backend.sasl.opts", Map, Request, "()", NotYet(NOT_BUILT),
+            "Options of SASL.";
+    },
+    configure,
+};
+
+const NOT_BUILT: &str = "users can be looked up in files alone";
+
+fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
+    let values = configure.values;
+    let users = Users::read(values)?;
+    let max_age_s = max_age_s(values)?;
+    let rules = rules::read(values)?;
+    if rules.is_empty() {
+        return Ok(());
+    }
+    let ignores_case = values.bool("server.force-lowercase-filenames");
+    Guard {
+        rules: rules.into_iter().map(Rc::new).collect(),
+        users,
+        max_age_s,
+        accepts_extern: values.bool("auth.extern-authn").unwrap_or(false),
+        ignores_case: ignores_case.unwrap_or(false),
+        logs_all: values.unsigned("auth.debug", 0) > 0,
+        logins: OnceCell::new(),
+    }
+    .add_to(configure);
+    Ok(())
+}
+
+/// How long good log-ins are remembered; `None`: not at all.
+fn max_age_s(values: &Values<'_>) -> Result<Option<u32>, Diagnostic> {
+    let Some(options) = values.array("auth.cache") else {
+        return Ok(None);
+    };
+    let mut max_age_s = MAX_AGE_S;
+    for option in options.iter() {
+        let error = |message: &str| Diagnostic::error(message, option.span);
+        if option.key() != Some("max-age") {
+            return Err(error("auth.cache knows max-age alone"));
+        }
+        max_age_s = option
+            .value
+            .as_integer()
+            .and_then(|seconds| u32::try_from(seconds).ok())
+            .ok_or_else(|| error("max-age is a number of seconds"))?;
+    }
+    Ok((max_age_s > 0).then_some(max_age_s))
+}
+
+/// As in lighttpd.
+const MAX_AGE_S: u32 = 600;

@@ -1,0 +1,85 @@
+//! One hash for all requests of a worker that bear the same password at the same time.
+//!
+//! A browser has a hundred requests on a connection of HTTP/2, each with the password of its user. Knows no request and
+//! no file.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::future::Future;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{LocalBoxFuture, Shared, WeakShared};
+use petrel_engine::blocking::NotDone;
+
+use super::logins::LoginHash;
+use super::password::UnusableHash;
+
+/// Passwords that a thread hashes or will.
+#[derive(Default)]
+pub(super) struct SharedHashing(RefCell<HashMap<LoginHash, WeakShared<HashJob>>>);
+
+/// A request's wait for one of them. When the last one is dropped, the job is left out.
+pub(super) type HashWaiter = Shared<HashJob>;
+
+type HashJob = LocalBoxFuture<'static, Hashed>;
+type Hashed = Result<Result<bool, UnusableHash>, NotDone>;
+
+impl SharedHashing {
+    /// Waits for the job of `login`, which is the one that `begin` begins if there is none. Without a `login` the job is
+    /// not shared.
+    pub(super) fn join<F: Future<Output = Hashed> + 'static>(
+        &self,
+        login: Option<LoginHash>,
+        begin: impl FnOnce() -> F,
+    ) -> HashWaiter {
+        let begin = || begin().boxed_local().shared();
+        let Some(login) = login else {
+            return begin();
+        };
+        let mut jobs = self.0.borrow_mut();
+        // What is over is of no use: the limits of the queue bound what is left.
+        jobs.retain(|_, job| job.upgrade().is_some_and(|job| job.peek().is_none()));
+        if let Some(job) = jobs.get(&login).and_then(WeakShared::upgrade) {
+            return job;
+        }
+        let job = begin();
+        if let Some(weak) = job.downgrade() {
+            jobs.insert(login, weak);
+        }
+        job
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::future::ready;
+
+    use super::*;
+
+    #[test]
+    fn equal_logins_share_a_job_until_it_is_over() {
+        let (shared, begun) = (SharedHashing::default(), Cell::new(0));
+        let join = |login: Option<u8>| {
+            shared.join(login.map(|login| [login; 32]), || {
+                begun.set(begun.get() + 1);
+                ready(Ok(Ok(true)))
+            })
+        };
+        let all: Vec<_> = (0..100).map(|_| join(Some(1))).collect();
+        assert_eq!(begun.get(), 1);
+        let other = join(Some(2));
+        assert_eq!(begun.get(), 2);
+        for one in all {
+            assert_eq!(one.now_or_never(), Some(Ok(Ok(true))));
+        }
+        // What was found may be older than a changed file.
+        drop(join(Some(1)));
+        assert_eq!(begun.get(), 3);
+        drop(other);
+        drop(join(Some(2)));
+        assert_eq!(begun.get(), 4, "no request waits for the one before");
+        assert_eq!((join(None).peek(), join(None).peek()), (None, None));
+        assert_eq!(begun.get(), 6);
+    }
+}

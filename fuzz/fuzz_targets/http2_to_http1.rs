@@ -1,0 +1,113 @@
+//! Requests that come by HTTP/2 and go to a backend by HTTP/1: whatever the fields are, the backend sees one request, with
+//! the fields that the client sent and a body as long as the client's (RFC 9113 8.2 and 10.3).
+//!
+//! The input is cut at its line ends into fields, each a name and a value behind the first 0xff; behind an empty line it is
+//! a header block as it stands.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use petrel_modules::gateway::protocol::sample::http_request;
+use petrel_proto::header_block::HeaderBlock;
+use petrel_proto::hpack::write_literal;
+use petrel_proto::http1::Parsed;
+use petrel_proto::http2::{
+    Http2Connection, Http2Event, Http2Options, Lent, PREFACE, flag, kind, write_frame_header,
+};
+use petrel_proto::request_head::{BodyFraming, HeadOptions, RequestHead, Version};
+
+fuzz_target!(|input: &[u8]| {
+    let (fields, raw) = match input.windows(2).position(|two| two == b"\n\n") {
+        Some(end) => (&input[..end], &input[end + 2..]),
+        None => (input, &input[..0]),
+    };
+    let mut block = Vec::new();
+    for field in fields.split(|&byte| byte == b'\n') {
+        let cut = field.iter().position(|&byte| byte == 0xff);
+        let (name, value) = field.split_at(cut.unwrap_or(field.len()));
+        write_literal(&mut block, name, value.get(1..).unwrap_or_default());
+    }
+    block.extend_from_slice(raw);
+    for has_body in [false, true] {
+        let mut sent = None;
+        let encoded = http_request(|head| {
+            let is_request = receive(&block, has_body, head);
+            sent = is_request.then(|| head.clone());
+            is_request
+        });
+        if let (Some(encoded), Some(sent)) = (encoded, sent) {
+            check(&encoded, &sent, has_body);
+        }
+    }
+});
+
+/// Whether `block` is the head of a request, which is in `head` then.
+fn receive(block: &[u8], has_body: bool, head: &mut RequestHead) -> bool {
+    let mut bytes = PREFACE.to_vec();
+    write_frame_header(&mut bytes, 0, kind::SETTINGS, 0, 0);
+    let last = if has_body { 0 } else { flag::END_STREAM };
+    let flags = flag::END_HEADERS | last;
+    let length = block.len().min(16_384);
+    write_frame_header(&mut bytes, length as u32, kind::HEADERS, flags, 1);
+    bytes.extend_from_slice(&block[..length]);
+    let mut connection = Http2Connection::new(Http2Options::default());
+    let (mut trailers, mut used) = (HeaderBlock::new(), 0);
+    let head_options = HeadOptions::default();
+    while used < bytes.len() {
+        let mut lent = Lent {
+            head,
+            head_options: &head_options,
+            trailers: &mut trailers,
+            now_s: 0,
+        };
+        match connection.step(&bytes[used..], &mut lent) {
+            Ok(decoded) => match decoded.event {
+                // Extended CONNECT becomes a request of another form before it goes to a backend.
+                Http2Event::Request { .. } => return head.protocol().is_none(),
+                _ => used += decoded.consumed,
+            },
+            Err(_) => return false,
+        }
+    }
+    false
+}
+
+/// What the backend reads.
+fn check(encoded: &[u8], sent: &RequestHead, has_body: bool) {
+    let mut read = RequestHead::new();
+    let options = HeadOptions::default();
+    let parsed = read.parse(encoded, &options);
+    let length = encoded.len();
+    let text = String::from_utf8_lossy(encoded);
+    assert_eq!(parsed, Ok(Parsed::Complete { length }), "{text}");
+    assert_eq!(read.version(), Version::Http11);
+    assert_eq!(read.method(), sent.method(), "{text}");
+    let is_empty = matches!(read.framing(), BodyFraming::None | BodyFraming::Length(0));
+    match sent.framing() {
+        // A GET that does not end with its head has no body either, unless it has a length.
+        BodyFraming::None | BodyFraming::Length(0) => assert!(is_empty, "{text}"),
+        _ if !has_body => assert!(is_empty, "{text}"),
+        framing => assert_eq!(read.framing(), framing, "{text}"),
+    }
+    // Each line is a field of the client's, or one of those that are written anew.
+    let own = [
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "te",
+        "upgrade",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-proto",
+        "x-host",
+    ];
+    for (name, value) in read.iter() {
+        let is_own = own
+            .iter()
+            .any(|own| name.eq_ignore_ascii_case(own.as_bytes()));
+        let same = |(other, theirs): (&[u8], &[u8])| {
+            other.eq_ignore_ascii_case(name) && theirs.trim_ascii() == value
+        };
+        assert!(is_own || sent.iter().any(same), "{text}");
+    }
+}

@@ -1,0 +1,113 @@
+//! The same requests to lighttpd.
+
+use petrel_tests::{Difference, Differential, Tree};
+
+use crate::{HASTY, NAMES, USERS};
+
+const CONFIG: &str = "mimetype.assign = ( \".txt\" => \"text/plain\" )
+server.modules += ( \"mod_auth\", \"mod_authn_file\" )
+auth.backend = \"plain\"
+auth.backend.plain.userfile = var.dir + \"/plain\"
+auth.backend.htpasswd.userfile = var.dir + \"/users\"
+auth.backend.htdigest.userfile = var.dir + \"/digests\"
+auth.require = (
+  \"/a/\" => ( \"method\" => \"basic\", \"realm\" => \"A b\", \"require\" => \"valid-user\" ),
+  \"/a/b/\" => ( \"method\" => \"basic\", \"realm\" => \"AB\", \"require\" => \"user=bob\" ),
+  \"/some\" => ( \"method\" => \"basic\", \"realm\" => \"S\", \"require\" => \"user=anna|user=empty\" ),
+  \"/out/\" => ( \"method\" => \"extern\", \"realm\" => \"E\", \"require\" => \"valid-user\" )
+)
+$HTTP[\"host\"] == \"hashes\" { auth.backend = \"htpasswd\" }
+$HTTP[\"host\"] == \"digests\" { auth.backend = \"htdigest\" }
+$HTTP[\"host\"] == \"open\" { auth.require = () }";
+
+fn make(tree: &Tree) {
+    for name in ["a/f.txt", "a/b/f.txt", "some.txt", "out/f.txt", "f.txt"] {
+        let path = format!("www/{name}");
+        tree.write(&path, name).modified(&path, 1_700_000_000);
+    }
+    let plain = "bob:colon:in\r\nanna:pw\nempty:\nnocolon\n# c:x\nbob:other\nlast:nonl";
+    // A file that has just been changed may be only half written: its last line would not count.
+    tree.write("plain", plain).modified("plain", 1_700_000_000);
+    tree.write("users", USERS);
+    // Of anna:A b:pw.
+    tree.write("digests", "anna:A b:4714b16cfa44b05e7c888d83576322b2\n");
+}
+
+#[test]
+fn answers_are_the_same() {
+    let config = format!("{CONFIG}\n{HASTY}");
+    let Some(mut both) = Differential::start(&config, make) else {
+        return;
+    };
+    let targets = [
+        "/a/f.txt",
+        "/a/b/f.txt",
+        "/some.txt",
+        "/some/x",
+        "/out/f.txt",
+        "/f.txt",
+        "/a",
+        "/%61/f.txt",
+        "//a/f.txt",
+        "/x/../a/f.txt",
+        "/A/f.txt",
+        "/a/none",
+    ];
+    let mut fields = vec![
+        String::new(),
+        "Bearer x".to_owned(),
+        "Basic".to_owned(),
+        "basic YW5uYTpwdw==".to_owned(),
+    ];
+    for pair in [
+        "anna:pw",
+        "anna:no",
+        "bob:colon:in",
+        "bob:other",
+        "empty:",
+        "nocolon:",
+        "last:nonl",
+        "c:x",
+        "#c:x",
+        ":",
+        "anna",
+    ] {
+        fields.push(format!("Basic {}", base64(pair.as_bytes())));
+    }
+    for target in targets {
+        for field in &fields {
+            let mut sent = vec![("Authorization", field.as_str())];
+            sent.retain(|(_, value)| !value.is_empty());
+            both.request("GET", target, &sent, Difference::Page);
+        }
+    }
+    for host in ["hashes", "digests", "open"] {
+        let names = NAMES.iter().map(|name| format!("{name}:secret"));
+        for pair in names.chain(["anna:pw".to_owned(), "sha:wrong".to_owned()]) {
+            let field = base64(pair.as_bytes());
+            let head = format!(
+                "GET /a/f.txt HTTP/1.1\r\nHost: {host}\r\nAuthorization: Basic {field}\r\n\r\n"
+            );
+            both.send(&head, Difference::Page);
+        }
+    }
+    both.expect_no_difference();
+}
+
+pub(crate) fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for place in 0..4 {
+            let digit = DIGITS[(bits >> (18 - 6 * place)) as usize & 63];
+            text.push(if place <= chunk.len() {
+                char::from(digit)
+            } else {
+                '='
+            });
+        }
+    }
+    text
+}

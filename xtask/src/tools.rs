@@ -1,0 +1,129 @@
+//! Programs for tests that no Debian package has: built by Go or fetched by pip, at fixed versions, and kept below the
+//! target directory.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::limit::{self, Reads};
+use crate::workspace::Workspace;
+
+/// A program, which gets a folder of its name.
+struct Tool {
+    name: &'static str,
+    /// Tests of this kind skip, and say so, when it cannot be had.
+    tests: &'static str,
+    maker: Maker,
+}
+
+/// What makes a program.
+enum Maker {
+    /// Go, of a package and the modules that it needs: old modules name no versions of others, and the newest ones want
+    /// a newer Go than Debian's.
+    Go {
+        package: &'static str,
+        modules: &'static [&'static str],
+    },
+    /// pip, with all that the package depends on.
+    Pip(&'static str),
+}
+
+const TOOLS: &[Tool] = &[
+    Tool {
+        name: "h2spec",
+        tests: "of HTTP/2 with h2spec",
+        maker: Maker::Go {
+            package: "github.com/summerwind/h2spec/cmd/h2spec",
+            modules: &[
+                "github.com/summerwind/h2spec v2.2.1+incompatible",
+                "github.com/fatih/color v1.16.0",
+                "github.com/spf13/cobra v1.8.0",
+                "golang.org/x/net v0.17.0",
+            ],
+        },
+    },
+    Tool {
+        name: "sslyze",
+        tests: "of TLS with sslyze",
+        maker: Maker::Pip("sslyze==6.3.1"),
+    },
+];
+
+/// Where they are, below cargo's target directory. `petrel_tests::tool` says the same.
+const TOOLS_IN: &str = "tools";
+
+/// Makes those that are missing. Returns a line for each one that cannot be had, for the summary.
+pub fn provide(workspace: &Workspace) -> Vec<String> {
+    let folder = workspace.target.join(TOOLS_IN);
+    let deadline = Instant::now() + TIME_MAX;
+    let missing = TOOLS.iter().filter(|tool| !folder.join(tool.name).exists());
+    missing
+        .filter_map(|tool| tool.make(&folder, deadline).err())
+        .collect()
+}
+
+impl Tool {
+    /// A folder of its name is complete.
+    fn make(&self, folder: &Path, deadline: Instant) -> Result<(), String> {
+        println!("=== making: {}", self.name);
+        let new = folder.join(format!("{}.new", self.name));
+        // What an earlier run left half done would get mixed in.
+        let _ = fs::remove_dir_all(&new);
+        let made = fs::create_dir_all(&new)
+            .map_err(|error| format!("{}: {error}", new.display()))
+            .and_then(|()| self.run_maker(&new, deadline))
+            .and_then(|()| {
+                fs::rename(&new, folder.join(self.name)).map_err(|error| error.to_string())
+            });
+        made.map_err(|why| {
+            format!(
+                "{} cannot be had ({why}): tests {} are skipped",
+                self.name, self.tests
+            )
+        })
+    }
+
+    fn run_maker(&self, directory: &Path, deadline: Instant) -> Result<(), String> {
+        let mut command = match self.maker {
+            Maker::Go { package, modules } => {
+                let required: String = modules
+                    .iter()
+                    .map(|module| format!("require {module}\n"))
+                    .collect();
+                let text = format!("module petrel.test/tools\n\ngo 1.19\n\n{required}");
+                fs::write(directory.join("go.mod"), text).map_err(|error| error.to_string())?;
+                let mut command = Command::new("go");
+                command.args([
+                    "build",
+                    "-mod=mod",
+                    "-buildvcs=false",
+                    "-o",
+                    self.name,
+                    package,
+                ]);
+                command
+            }
+            Maker::Pip(package) => {
+                let mut command = Command::new("pip3");
+                command
+                    .args([
+                        "install",
+                        "--quiet",
+                        "--no-input",
+                        "--disable-pip-version-check",
+                    ])
+                    .args(["--target", ".", package]);
+                command
+            }
+        };
+        command.current_dir(directory).stdin(Stdio::null());
+        let left = deadline.saturating_duration_since(Instant::now());
+        limit::run(self.name, &mut command, Reads::Output, left, |line| {
+            println!("{line}");
+        })
+    }
+}
+
+/// For all of them together; with a slow network.
+const TIME_MAX: Duration = Duration::from_secs(3 * 60);
