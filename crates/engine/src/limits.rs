@@ -104,11 +104,12 @@ pub const TURN_BYTES: u64 = 128 * 1024;
 /// Requests answered on one connection before others get their turn.
 pub(crate) const REQUESTS_PER_TURN: u32 = 32;
 
-/// Streams of a client that may be about to ask for more: a page has many parts.
-pub(crate) const HTTP2_STREAMS_CROWDED: usize = 10;
+/// Requests in one second of a client that may be about to send more: a page has many parts, and a browser asks for a few
+/// of them at a time.
+pub(crate) const HTTP2_REQUESTS_CROWDED: u32 = 3;
 
 /// Seconds for which such a client is not told that the connection ends, at most.
-pub(crate) const HTTP2_CROWDED_S_MAX: u32 = 5;
+pub(crate) const HTTP2_CROWDED_S_MAX: u32 = 10;
 
 /// Bytes of a DATA frame: with the header it fits one record of TLS.
 pub(crate) const HTTP2_DATA_BYTES_MAX: u32 = TLS_RECORD_BYTES_MAX as u32 - 9;

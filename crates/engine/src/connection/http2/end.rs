@@ -25,7 +25,9 @@ pub(super) struct Ending {
     settings_due_s: u32,
     /// The second in which the header block that is open must be complete.
     block_due_s: u32,
-    /// The last second in which the client had [`limits::HTTP2_STREAMS_CROWDED`] streams.
+    /// The second in which the client last began a request, and how many it had begun in it.
+    began: (u32, u32),
+    /// The last second in which the client began [`limits::HTTP2_REQUESTS_CROWDED`] requests.
     crowded_s: Option<u32>,
     /// The second in which a GOAWAY that was held back is looked at again.
     announce_due_s: u32,
@@ -62,6 +64,7 @@ impl Ending {
             shrink_due_s: Deadlines::NEVER,
             settings_due_s: clock.after(limits::HTTP2_SETTINGS_S),
             block_due_s: Deadlines::NEVER,
+            began: (0, 0),
             crowded_s: None,
             announce_due_s: Deadlines::NEVER,
             announce_by_s: Deadlines::NEVER,
@@ -76,9 +79,14 @@ impl Ending {
         self.phase == EndPhase::Open
     }
 
-    /// The connection is not idle: it has `open` streams.
-    pub(super) fn begins_stream(&mut self, open: usize, now_s: u32) {
-        if open >= limits::HTTP2_STREAMS_CROWDED {
+    /// The connection is not idle: a request begins.
+    pub(super) fn begins_stream(&mut self, now_s: u32) {
+        let requests = match self.began {
+            (second_s, before) if second_s == now_s => before + 1,
+            _ => 1,
+        };
+        self.began = (now_s, requests);
+        if requests >= limits::HTTP2_REQUESTS_CROWDED {
             self.crowded_s = Some(now_s);
         }
         self.idle_due_s = Deadlines::NEVER;
@@ -243,8 +251,9 @@ impl Http2 {
 
 /// The end in good order.
 impl Http2 {
-    /// Tells the client to begin no more requests, as soon as it has all of them on their way: Chromium fails those that
-    /// wait for one of its streams to end when GOAWAY comes (ERR_ABORTED), and asks for them nowhere else.
+    /// Tells the client to begin no more requests, as soon as it has few of them to send: Chromium fails those that
+    /// wait for one of its streams to end when GOAWAY comes (ERR_ABORTED), and those that it is about to send (ERR_FAILED), and
+    /// asks for them nowhere else.
     pub(super) fn announce(&mut self, link: &Link) {
         let now_s = link.worker.clock().seconds();
         let ending = &mut self.ending;

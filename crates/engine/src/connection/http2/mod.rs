@@ -358,7 +358,7 @@ impl Http2 {
         }
         self.slots[slot].stream = Some(stream);
         self.open += 1;
-        self.ending.begins_stream(self.open, stream_began_s);
+        self.ending.begins_stream(stream_began_s);
         self.due.insert(slot);
     }
 

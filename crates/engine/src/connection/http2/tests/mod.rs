@@ -752,7 +752,7 @@ async fn a_worker_that_drains_loses_no_request() {
 /// Chromium fails what waits for a stream to end when GOAWAY comes.
 #[tokio::test(flavor = "local")]
 async fn a_client_with_many_requests_is_told_of_the_end_behind_them() {
-    let crowd = limits::HTTP2_STREAMS_CROWDED as u32;
+    let crowd = limits::HTTP2_REQUESTS_CROWDED;
     for goes_on in [false, true] {
         let site = site();
         let mut client = Client::new(&site);
