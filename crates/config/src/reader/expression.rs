@@ -251,9 +251,16 @@ impl Reader<'_> {
             }
             let span = start.to(cursor.last_span());
             let what = shortened(self.sources.text(span));
+            let hint = format!("is a comma missing behind {after}?");
+            if protects(&self.directive) {
+                let message = format!(
+                    "{what} would have no effect in {}, and what it protects would be open",
+                    self.directive
+                );
+                return self.fail(Diagnostic::error(message, span).with_hint(hint));
+            }
             let message = format!("{what} has no effect, as in lighttpd");
-            let warning = Diagnostic::warning(message, span);
-            self.note(warning.with_hint(format!("is a comma missing behind {after}?")));
+            self.note(Diagnostic::warning(message, span).with_hint(hint));
         }
         if cursor.here().kind == TokenKind::Close {
             return Ok(());
@@ -341,6 +348,28 @@ impl Reader<'_> {
         )
     }
 }
+
+/// Whether a list of `directive` that is shorter than it looks opens something.
+fn protects(directive: &str) -> bool {
+    PROTECTING.iter().any(|begin| directive.starts_with(begin))
+}
+
+/// How directives begin that say who may have what.
+const PROTECTING: &[&str] = &[
+    "access.",
+    "auth.",
+    "dir-listing.exclude",
+    "dir-listing.hide",
+    "evasive.",
+    "extforward.",
+    "limit.",
+    "secdownload.",
+    "ssl.",
+    "static-file.exclude-extensions",
+    "url.access-",
+    "userdir.exclude-user",
+    "webdav.",
+];
 
 /// How many tokens make the element that begins a line here without a comma before it. lighttpd's parser leaves out
 /// what it does not expect, so that only elements without parentheses and sums can be left out whole.

@@ -43,6 +43,8 @@ pub(crate) struct Reader<'o> {
     depth: usize,
     /// Whether a `global { }` is open, which allows no conditions.
     in_global_block: bool,
+    /// The directive whose value is being read.
+    directive: String,
     /// Bytes of values that expressions have copied so far.
     copied_bytes: usize,
     /// Bytes of text read so far.
@@ -86,6 +88,7 @@ impl<'o> Reader<'o> {
             errors: 0,
             depth: 0,
             in_global_block: false,
+            directive: String::new(),
             copied_bytes: 0,
             read_bytes: 0,
             directory: options.directory.clone(),

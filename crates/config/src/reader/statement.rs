@@ -108,6 +108,7 @@ impl Reader<'_> {
                 "env.NAME reads the server's environment; use var.NAME for a variable",
             ));
         }
+        self.directive.clone_from(&full);
         match self.expression(cursor, scope) {
             Ok((value, value_span)) => {
                 let span = name_span.to(value_span);

@@ -276,6 +276,37 @@ fn a_missing_comma_is_found() {
 }
 
 #[test]
+fn a_missing_comma_in_a_list_that_protects_is_an_error() {
+    for (directive, list) in [
+        ("url.access-deny", "(\n  \".bak\"\n  \".inc\"\n)"),
+        ("URL.access-Deny", "(\n  \".bak\"\n  \".inc\", \"~\"\n)"),
+        (
+            "ssl.openssl.ssl-conf-cmd",
+            "(\n  \"A\" => \"b\"\n  \".inc\"\n)",
+        ),
+        (
+            "auth.require",
+            "( \"/\" => ( \n  \"method\" => \"basic\"\n  \".inc\"\n) )",
+        ),
+    ] {
+        for before in ["", "$HTTP[\"host\"] == \"a\" {\n", "var.x = 1\n"] {
+            let after = if before.contains('{') { "\n}" } else { "" };
+            let text = format!("{before}{directive} = {list}{after}");
+            let line = if before.is_empty() { 3 } else { 4 };
+            let name = directive.to_ascii_lowercase();
+            let begin = format!(
+                "t.conf:{line}:3: error: \".inc\" would have no effect in {name}, and what it protects would be open (is a comma missing behind "
+            );
+            let messages = messages(&text);
+            assert!(
+                messages.iter().any(|message| message.starts_with(&begin)),
+                "{messages:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn conditions_that_do_not_exist_get_the_nearest_ones() {
     says(
         "$HTTP[\"hots\"] == \"a\" { }",
