@@ -57,7 +57,9 @@ reasons! {
         TransferEncodingInHttp10 BAD_REQUEST
             "An HTTP/1.0 request carries Transfer-Encoding.",
         LengthRequired LENGTH_REQUIRED
-            "A POST request announces neither Content-Length nor Transfer-Encoding, or Content-Length is empty.",
+            "A POST request announces neither Content-Length nor Transfer-Encoding.",
+        ContentLengthEmpty LENGTH_REQUIRED
+            "Content-Length is empty.",
         BodyUnexpected BAD_REQUEST
             "A GET, HEAD or CONNECT request announces a body.",
     }

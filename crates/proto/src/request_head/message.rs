@@ -216,7 +216,7 @@ fn content_length(
     let field = &head.fields[position as usize];
     let length = match head.value(field) {
         // As in lighttpd, which takes an empty field for none; here it is none for GET neither.
-        b"" => return Err(HeadError::LengthRequired),
+        b"" => return Err(HeadError::ContentLengthEmpty),
         value => decimal(value).ok_or(HeadError::ContentLengthInvalid)?,
     };
     if has_second(head, KnownField::ContentLength, position) {

@@ -63,7 +63,11 @@ fn a_request_is_taken_apart() {
 fn content_length_must_be_one_decimal_number() {
     assert_eq!(
         post_refusal("Content-Length: \r\n"),
-        Some(HeadError::LengthRequired)
+        Some(HeadError::ContentLengthEmpty)
+    );
+    assert_eq!(
+        refusal("GET / HTTP/1.1", "Host: a\r\nContent-Length:\r\n"),
+        Some(HeadError::ContentLengthEmpty)
     );
     for value in [
         "5,6",
