@@ -198,10 +198,7 @@ impl UserDirectories {
         let Some(name) = name_to_ask_for(&user) else {
             return Outcome::Next;
         };
-        let origin = Origin {
-            client: exchange.connection.client_key(),
-            ..Origin::default()
-        };
+        let origin = Origin::USERS.for_client(exchange.connection.client_key());
         let ask = move || ask(&name);
         match homes.asked.join_next(user.clone(), USERS_MAX, origin, ask) {
             Some(waiter) => Outcome::Later(Box::new(HomeLookup {
@@ -236,12 +233,20 @@ impl Homes {
         Some(home.path.clone())
     }
 
-    fn keep(&self, user: Vec<u8>, path: Option<Rc<[u8]>>, until_s: u32) {
+    /// Names that clients have made up never take the place of users that there are.
+    fn keep(&self, user: Vec<u8>, path: Option<Rc<[u8]>>, now_s: u32) {
         let mut known = self.known.borrow_mut();
+        let until_s = now_s.saturating_add(HOME_KEPT_S);
+        let is_user = path.is_some();
         if known.len() >= USERS_MAX {
+            known.retain(|_, home| home.path.is_some() && home.until_s > now_s);
+        }
+        if known.len() >= USERS_MAX && is_user {
             known.clear();
         }
-        known.insert(user, KnownHome { path, until_s });
+        if known.len() < USERS_MAX {
+            known.insert(user, KnownHome { path, until_s });
+        }
     }
 }
 
@@ -257,8 +262,8 @@ impl Pending for HomeLookup {
             Ok(Ok(home)) => {
                 let home: Option<Rc<[u8]>> = home.map(Rc::from);
                 let homes = exchange.worker.belonging(Homes::default);
-                let until_s = exchange.worker.clock().after(HOME_KEPT_S);
-                homes.keep(std::mem::take(&mut self.user), home.clone(), until_s);
+                let now_s = exchange.worker.clock().seconds();
+                homes.keep(std::mem::take(&mut self.user), home.clone(), now_s);
                 match home {
                     Some(home) => self.directories.map_existing(exchange, &home),
                     None => Outcome::Next,
@@ -331,6 +336,34 @@ mod tests {
         assert!(home_of(root(), "root").is_some());
         assert_eq!(home_of(root(), "Root"), None);
         assert_eq!(home_of(None, "root"), None);
+    }
+
+    #[test]
+    fn names_that_are_made_up_take_no_user_s_place() {
+        let homes = Homes::default();
+        let home = |number: usize| Some(Rc::from(format!("/home/{number}").into_bytes()));
+        let name = |kind: &str, number: usize| format!("{kind}{number}").into_bytes();
+        for number in 0..100 {
+            homes.keep(name("user", number), home(number), 1);
+        }
+        for number in 0..5 * USERS_MAX {
+            homes.keep(name("none", number), None, 1);
+        }
+        for number in 0..100 {
+            assert_eq!(homes.get(&name("user", number), 2), Some(home(number)));
+        }
+        assert!(homes.known.borrow().len() <= USERS_MAX);
+        // Users that fill the table do not keep others out, and what is too old goes first.
+        for number in 0..2 * USERS_MAX {
+            homes.keep(name("many", number), home(number), 30);
+        }
+        assert!(homes.known.borrow().len() <= USERS_MAX);
+        assert!(homes.get(&name("many", 2 * USERS_MAX - 1), 31).is_some());
+        for number in 0..USERS_MAX {
+            homes.keep(name("full", number), home(number), 30);
+        }
+        homes.keep(name("none", 0), None, 30 + HOME_KEPT_S);
+        assert!(homes.get(&name("none", 0), 31 + HOME_KEPT_S).is_some());
     }
 
     fn site(tree: &Tree, config: &str) -> Site {

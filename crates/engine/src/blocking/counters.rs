@@ -65,7 +65,7 @@ pub fn device_loads() -> Vec<DeviceLoad> {
     let mut all: Vec<DeviceLoad> = Vec::new();
     for class in Class::ALL {
         let state = pool(class).lock();
-        let is_of_one = |load: &DeviceLoad| load.device != Origin::PROCESSOR.device;
+        let is_of_one = |load: &DeviceLoad| load.device < Origin::USERS.device;
         for load in state.queue.loads().filter(is_of_one) {
             match all.iter_mut().find(|known| known.device == load.device) {
                 Some(known) => {

@@ -17,6 +17,15 @@ impl Origin {
         bytes: 0,
     };
 
+    /// The system's list of users, which a directory service on another machine may answer for: a flood of questions
+    /// takes few threads from file systems.
+    pub const USERS: Origin = Origin {
+        device: u64::MAX - 1,
+        is_remote: true,
+        client: 0,
+        bytes: 0,
+    };
+
     /// Something at `place`, for the server itself.
     pub fn at(place: MountedPlace) -> Origin {
         Origin {
