@@ -500,6 +500,11 @@ impl Exchange {
         self.subrequest_depth() > 0
     }
 
+    /// The method of the client's request that this subrequest was made for. `None`: it is no subrequest.
+    pub fn client_method(&self) -> Option<Method> {
+        self.lineage.client_method
+    }
+
     /// 0 for a client's request, 1 for its subrequests, 2 for theirs; at most
     /// [`limits::SUBREQUEST_DEPTH_MAX`].
     pub fn subrequest_depth(&self) -> u8 {

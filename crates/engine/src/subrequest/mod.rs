@@ -76,7 +76,7 @@ impl Subrequest {
     /// # Errors
     /// When `head` is no sound request, or too many were made for this request of the client.
     pub fn new(parent: &Exchange, head: SubrequestHead) -> Result<Subrequest, RefusedSubrequest> {
-        let lineage = descend(&parent.lineage)?;
+        let lineage = descend(parent)?;
         let worker = &parent.worker;
         let mut run = ExchangeRun::new(worker, parent.connection.clone());
         run.ledger.start(worker.clock().now());
@@ -284,7 +284,10 @@ impl std::fmt::Display for CollectError {
 impl std::error::Error for CollectError {}
 
 /// The place of one more subrequest.
-fn descend(parent: &Lineage) -> Result<Lineage, RefusedSubrequest> {
+fn descend(parent: &Exchange) -> Result<Lineage, RefusedSubrequest> {
+    let client_method = parent.client_method();
+    let client_method = client_method.unwrap_or_else(|| parent.request.head.method());
+    let parent = &parent.lineage;
     if parent.depth >= limits::SUBREQUEST_DEPTH_MAX {
         return Err(RefusedSubrequest::TooDeep);
     }
@@ -295,6 +298,7 @@ fn descend(parent: &Lineage) -> Result<Lineage, RefusedSubrequest> {
     made.set(made.get() + 1);
     Ok(Lineage {
         depth: parent.depth + 1,
+        client_method: Some(client_method),
         made: OnceCell::from(Rc::clone(made)),
     })
 }
