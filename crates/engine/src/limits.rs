@@ -235,6 +235,9 @@ pub(crate) const COMPUTE_QUEUE_MAX: usize = 256;
 /// Such jobs above that, of clients that have none yet.
 pub(crate) const COMPUTE_NEWCOMERS_MAX: usize = 256;
 
+/// Bytes of memory of such jobs after which no further one is begun. A hash takes at most a gibibyte itself.
+pub(crate) const COMPUTE_BYTES_MAX: usize = 512 * 1024 * 1024;
+
 /// Such jobs of one client: as many as a browser's connections and then some.
 pub(crate) const COMPUTE_CLIENT_QUEUE_MAX: usize = 32;
 

@@ -95,7 +95,7 @@ pub struct Origin {
     ///
     /// [`ConnectionFacts::client_key`]: crate::exchange::ConnectionFacts::client_key
     pub client: u64,
-    /// How many bytes it reads or writes; 0 if they are few.
+    /// How many bytes it reads or writes, or takes of memory if it computes; 0 if they are few.
     pub bytes: usize,
 }
 

@@ -201,12 +201,16 @@ impl<J> Device<J> {
             (_, true) => limits::REMOTE_DEVICE_JOBS_MAX,
             (_, false) => limits::DEVICE_JOBS_MAX,
         };
+        let bytes_max = match origin.device == Origin::PROCESSOR.device {
+            true => limits::COMPUTE_BYTES_MAX,
+            false => limits::DEVICE_BYTES_MAX,
+        };
         Device {
             number: origin.device,
             running: 0,
             running_max: running_max.div_ceil(shares),
             running_bytes: 0,
-            running_bytes_max: limits::DEVICE_BYTES_MAX.div_ceil(shares),
+            running_bytes_max: bytes_max.div_ceil(shares),
             waiting: 0,
             jobs: HashMap::new(),
             clients: VecDeque::new(),
@@ -341,6 +345,19 @@ mod tests {
             queue.ended(running.load);
         }
         assert!(queue.devices.is_empty());
+    }
+
+    #[test]
+    fn hashes_together_take_no_more_than_half_a_gibibyte_and_one_more() {
+        let mut queue = JobQueue::new();
+        for client in 0..20 {
+            let bytes = 64 * 1024 * 1024;
+            queue.push(Origin::PROCESSOR.for_client(client).with_bytes(bytes), ());
+        }
+        let running: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+        assert_eq!((running.len(), queue.ready()), (8, 0));
+        queue.ended(running[0].load);
+        assert!(queue.pop().is_some() && queue.pop().is_none());
     }
 
     #[test]

@@ -6,8 +6,9 @@
 
 use std::cell::OnceCell;
 use std::rc::Rc;
+use std::fmt::Arguments;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use futures_util::FutureExt as _;
 use petrel_engine::Exchange;
@@ -297,7 +298,9 @@ impl Guard {
             return self.verified(exchange, &login, is_known, verified);
         }
         let stored = stored.to_vec();
-        let origin = Origin::PROCESSOR.for_client(exchange.connection.client_key());
+        let origin = Origin::PROCESSOR
+            .for_client(exchange.connection.client_key())
+            .with_bytes(password::memory_bytes(&stored));
         let begin = || {
             blocking::run_for(Class::Compute, origin, move || {
                 password::verify(&stored, &password)
@@ -349,6 +352,7 @@ impl Guard {
         exchange.environment.set("REMOTE_USER", user);
         exchange
             .environment
+            due_s: exchange.worker.clock().after(HASH_WAIT_S),
             .set("AUTH_TYPE", rule.method.name().as_bytes());
         exchange.keep(NAME, Rc::new(AdmittedUnder(Rc::clone(rule))));
         Outcome::Next
@@ -366,18 +370,20 @@ struct Hashing {
 
 impl Pending for Hashing {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
-        let outcome = match ready!(self.job.poll_unpin(context)) {
-            Ok(verified) => self
-                .guard
-                .verified(exchange, &self.login, self.is_known, verified),
-            Err(_) => {
-                exchange.log_common_error(
-                    "authorize",
-                    format_args!("too many passwords wait to be hashed"),
-                );
-                let outcome = exchange.answer(Status::SERVICE_UNAVAILABLE);
-                exchange.response.set("Retry-After", RETRY_AFTER_S);
-                outcome
+        let (guard, is_known) = (&self.guard, self.is_known);
+        Poll::Ready(match self.job.poll_unpin(context) {
+            Poll::Ready(Ok(verified)) => guard.verified(exchange, &self.login, is_known, verified),
+            Poll::Ready(Err(_)) => busy(
+                exchange,
+                format_args!("too many passwords wait to be hashed"),
+            ),
+            Poll::Pending if exchange.worker.clock().seconds() >= self.due_s => busy(
+                exchange,
+                format_args!("the password has waited for {HASH_WAIT_S} s to be hashed"),
+            ),
+            Poll::Pending => {
+                exchange.wake_at(self.due_s);
+                return Poll::Pending;
             }
         };
         Poll::Ready(outcome)
@@ -417,6 +423,8 @@ fn refuse(exchange: &mut Exchange, login: &LoginAttempt) -> Outcome {
     }))
 }
 
+    /// The second in which the request has waited too long.
+    due_s: u32,
 /// Whether the answer of the client was right.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Staleness {
@@ -438,6 +446,14 @@ fn challenge(exchange: &mut Exchange, rule: &Rule, staleness: Staleness) -> Outc
         Method::Basic => add(&[b"Basic", &*realm].concat()),
         Method::Digest(options) => {
             let now_s = exchange.worker.clock().wall_seconds();
+/// There are more passwords than processors have time for.
+fn busy(exchange: &mut Exchange, cause: Arguments<'_>) -> Outcome {
+    exchange.log_common_error("authorize", cause);
+    let outcome = exchange.answer(Status::SERVICE_UNAVAILABLE);
+    exchange.response.set("Retry-After", RETRY_AFTER_S);
+    outcome
+}
+
             let nonces = Nonces::new(options.secret.as_deref(), &rule.realm);
             let Some(nonce) = nonces.and_then(|nonces| nonces.make(now_s)) else {
                 return exchange.answer(Status::SERVICE_UNAVAILABLE);
@@ -514,3 +530,6 @@ const NAME: &str = "mod_auth";
 const DELAY_S: u32 = 1;
 
 const RETRY_AFTER_S: &[u8] = b"2";
+
+/// Seconds that a request waits for its password to be hashed. Its client is hardly there any longer.
+const HASH_WAIT_S: u32 = 30;

@@ -61,6 +61,8 @@ impl HashForm {
 /// That cannot be told.
 pub(super) fn verify(stored: &[u8], password: &[u8]) -> Result<bool, UnusableHash> {
     let form = HashForm::of(stored).ok_or(UnusableHash)?;
+    #[cfg(test)]
+    tests::count(form, password);
     if password.len() > PASSWORD_BYTES_MAX {
         return Ok(false);
     }
@@ -129,29 +131,56 @@ fn is_affordable(form: HashForm, stored: &str) -> Option<bool> {
             Some(rounds.parse::<u32>().ok()? <= SHA_CRYPT_ROUNDS_MAX)
         }
         HashForm::Yescrypt => {
-            let text = fields
-                .next()
-                .filter(|text| text.len() <= YESCRYPT_PARAMETERS)?;
-            let params: Params = text.parse().ok()?;
+            let params = yescrypt_params(stored)?;
             let (n, r, p) = (params.n(), params.r(), params.p());
             // crypt(3) makes no hashes that take longer for the memory they use (t).
             let is_usual = |mode| Params::new(mode, n, r, p) == Ok(params);
-            let bytes = [u64::from(r), u64::from(p)]
-                .into_iter()
-                .try_fold(n.checked_mul(128)?, u64::checked_mul)?;
             let modes = [Mode::Classic, Mode::Worm, Mode::Rw];
-            Some(modes.into_iter().any(is_usual) && bytes <= u64::from(KIB_MAX) << 10)
+            Some(modes.into_iter().any(is_usual) && yescrypt_bytes(&params)? <= BYTES_MAX)
         }
         HashForm::Argon2 => {
             let hash = PasswordHash::new(stored).ok()?;
-            // What is not there is small by default.
-            let memory_kib = hash.params.get_decimal("m").unwrap_or_default();
             let passes = hash.params.get_decimal("t").unwrap_or_default();
-            let hashed_kib = u64::from(memory_kib) * u64::from(passes);
-            Some(memory_kib <= KIB_MAX && hashed_kib <= ARGON2_HASHED_KIB_MAX)
+            let bytes = argon2_bytes(&hash);
+            let hashed = bytes.checked_mul(u64::from(passes))?;
+            Some(bytes <= BYTES_MAX && hashed <= ARGON2_HASHED_BYTES_MAX)
         }
         HashForm::Md5Crypt | HashForm::Sha1 => Some(true),
     }
+}
+
+/// Bytes of memory that [`verify`] takes for `stored`, if they are many.
+pub(super) fn memory_bytes(stored: &[u8]) -> usize {
+    let text = str::from_utf8(stored).unwrap_or_default();
+    let bytes = match HashForm::of(stored) {
+        Some(HashForm::Yescrypt) => {
+            yescrypt_params(text).and_then(|params| yescrypt_bytes(&params))
+        }
+        Some(HashForm::Argon2) => PasswordHash::new(text).ok().map(|hash| argon2_bytes(&hash)),
+        _ => None,
+    };
+    // With more it is refused.
+    let bytes = bytes.filter(|bytes| *bytes <= BYTES_MAX);
+    bytes
+        .and_then(|bytes| usize::try_from(bytes).ok())
+        .unwrap_or_default()
+}
+
+fn yescrypt_params(stored: &str) -> Option<Params> {
+    let text = stored.split('$').nth(2)?;
+    let is_short = text.len() <= YESCRYPT_PARAMETERS;
+    text.parse().ok().filter(|_| is_short)
+}
+
+fn yescrypt_bytes(params: &Params) -> Option<u64> {
+    [u64::from(params.r()), u64::from(params.p())]
+        .into_iter()
+        .try_fold(params.n().checked_mul(128)?, u64::checked_mul)
+}
+
+/// What is not told is small by default.
+fn argon2_bytes(hash: &PasswordHash) -> u64 {
+    u64::from(hash.params.get_decimal("m").unwrap_or_default()) << 10
 }
 
 /// `$1$salt$hash`, `$apr1$salt$hash`.
@@ -199,13 +228,15 @@ const SHA_CRYPT_ROUNDS_MAX: u32 = 10_000_000;
 const YESCRYPT_PARAMETERS: usize = 6;
 
 /// Memory that a hash may ask for.
-const KIB_MAX: u32 = 1 << 20;
+const BYTES_MAX: u64 = 1 << 30;
 
 /// Memory, as many times as it is gone through.
-const ARGON2_HASHED_KIB_MAX: u64 = 8 << 20;
+const ARGON2_HASHED_BYTES_MAX: u64 = 8 << 30;
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     /// Made by htpasswd 2.4, openssl 3.0 and crypt(3) of libxcrypt 4.4; the password is `secret`.
@@ -225,6 +256,44 @@ mod tests {
         "$6$rounds=1000$saltsalt$LAV5VE5Y7w1d73x1mFNspYWUpazfmwv2SoepNXNKJ/otop/Zok96Hr8Q13LEv0DRY/x8v0/crpIjl8NJSAqXV/",
         "$5$rounds=1234$saltsalt$ydMhzY0spDIF5JTHfydtpfMQUy9duW6XO2Sh4O5PfV1",
     ];
+
+    /// What was verified by all tests of the process.
+    static VERIFIED: Mutex<Vec<(HashForm, Vec<u8>)>> = Mutex::new(Vec::new());
+
+    pub(super) fn count(form: HashForm, password: &[u8]) {
+        let mut verified = VERIFIED.lock().expect("no test fails with it");
+        verified.push((form, password.to_vec()));
+    }
+
+    /// The forms that `password`, which one test alone uses, was hashed in.
+    pub(in crate::auth) fn forms_hashed(password: &[u8]) -> Vec<HashForm> {
+        let verified = VERIFIED.lock().expect("no test fails with it");
+        let of_test = verified.iter().filter(|(_, known)| known == password);
+        of_test.map(|(form, _)| *form).collect()
+    }
+
+    #[test]
+    fn memory_is_known_before_it_is_taken() {
+        let rest = "$abcdefghijklmnop$vZlXu1XtxOBWRxjOpQqONp1WYfMO0dN.H4xeSMU2ZvC";
+        for (stored, bytes) in [
+            (
+                "$argon2id$v=19$m=65536,t=3,p=4$c29tZXNhbHQ$AAAAAAAAAAAAAAAAAAAAAA",
+                64 << 20,
+            ),
+            (
+                "$argon2id$v=19$m=4194304,t=1,p=1$c29tZXNhbHQ$AAAAAAAAAAAAAAAAAAAAAA",
+                0,
+            ),
+            (&format!("$y$j9T{rest}"), 16 << 20),
+            (&format!("$y$j75{rest}"), 1 << 20),
+            (VECTORS[0], 0),
+            ("$argon2", 0),
+            ("$y$", 0),
+            ("", 0),
+        ] {
+            assert_eq!(memory_bytes(stored.as_bytes()), bytes, "{stored}");
+        }
+    }
 
     #[test]
     fn every_form_knows_its_password() {
