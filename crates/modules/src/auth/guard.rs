@@ -53,7 +53,7 @@ struct AdmittedUnder(Rc<Rule>);
 struct LoginAttempt {
     rule: Rc<Rule>,
     user: Vec<u8>,
-    groups: Rc<Groups>,
+    groups: Arc<Groups>,
     /// What the log-in is remembered by.
     hash: Option<LoginHash>,
 }
@@ -254,10 +254,10 @@ impl Guard {
         exchange: &mut Exchange,
         rule: &Rule,
         files: &UserFiles,
-    ) -> Result<(Rc<Accounts>, Rc<Groups>), Outcome> {
+    ) -> Result<(Arc<Accounts>, Arc<Groups>), Outcome> {
         let found = files.accounts(exchange).and_then(|accounts| {
             let groups = match rule.who.groups.is_empty() {
-                true => Rc::default(),
+                true => Arc::default(),
                 false => files.groups(exchange)?,
             };
             Ok((accounts, groups))
@@ -300,6 +300,7 @@ impl Guard {
         let stored = stored.to_vec();
         let origin = Origin::PROCESSOR
             .for_client(exchange.connection.client_key())
+            NoFile::Parsing(pending) => Outcome::Later(pending),
             .with_bytes(password::memory_bytes(&stored));
         let begin = || {
             blocking::run_for(Class::Compute, origin, move || {

@@ -13,6 +13,7 @@ mod htdigest;
 mod logins;
 mod md5_crypt;
 mod nonce;
+mod parsed_files;
 mod password;
 mod rules;
 mod shared_hashing;

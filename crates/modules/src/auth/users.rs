@@ -1,19 +1,17 @@
-//! Where users are looked up: `auth.backend` and its files, read by the worker's file cache and kept parsed.
+//! Where users are looked up: `auth.backend` and its files.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
-use std::io::ErrorKind;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use petrel_engine::Exchange;
-use petrel_engine::cold_files::status_of_error;
 use petrel_engine::config::Diagnostic;
-use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
+use petrel_engine::module::Pending;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::Values;
 use petrel_engine::settings::core::absolute_root;
 
-use super::accounts::{Accounts, Groups, LeftOut};
+use super::accounts::{Accounts, Groups};
+use super::parsed_files::ParsedFiles;
 
 /// What one set of settings says.
 #[derive(Debug)]
@@ -47,6 +45,8 @@ pub(super) enum FileForm {
 pub(super) enum NoFile {
     /// It is on the disk: the hook says [`Outcome::Cold`](petrel_engine::module::Outcome::Cold).
     Cold,
+    /// A thread parses it. When that is done, the hook is called again.
+    Parsing(Box<dyn Pending>),
     /// It cannot be used. The log has been told.
     Failed(Status),
 }
@@ -98,112 +98,21 @@ pub(super) const GROUPFILE: &str = "auth.backend.plain.groupfile";
 
 impl UserFiles {
     /// The users there are now.
-    pub(super) fn accounts(&self, exchange: &Exchange) -> Result<Rc<Accounts>, NoFile> {
+    pub(super) fn accounts(&self, exchange: &Exchange) -> Result<Arc<Accounts>, NoFile> {
         let parts = match self.form {
             FileForm::Plain | FileForm::Htpasswd => 1,
             FileForm::Htdigest => 2,
         };
-        let known = exchange.worker.belonging(Parsed::<Accounts>::default);
-        known.read(exchange, &self.users, parts, |content| {
+        ParsedFiles::read(exchange, &self.users, parts, move |content| {
             Accounts::parse(content, parts)
         })
     }
 
     /// Who is in which group now.
-    pub(super) fn groups(&self, exchange: &Exchange) -> Result<Rc<Groups>, NoFile> {
-        let Some(path) = &self.groups else {
-            return Ok(Rc::default());
-        };
-        let known = exchange.worker.belonging(Parsed::<Groups>::default);
-        known.read(exchange, path, 0, Groups::parse)
+    pub(super) fn groups(&self, exchange: &Exchange) -> Result<Arc<Groups>, NoFile> {
+        match &self.groups {
+            Some(path) => ParsedFiles::read(exchange, path, 0, Groups::parse),
+            None => Ok(Arc::default()),
+        }
     }
 }
-
-/// Files of a worker, each parsed once for as long as it stays the same.
-struct Parsed<T>(RefCell<HashMap<ParsedAs, ParsedFile<T>>>);
-
-/// A path, and how many parts a name there has.
-type ParsedAs = (Rc<[u8]>, usize);
-
-struct ParsedFile<T> {
-    file: Rc<FileEntry>,
-    /// The last line was left out.
-    is_half_written: bool,
-    content: Rc<T>,
-}
-
-impl<T> Default for Parsed<T> {
-    fn default() -> Parsed<T> {
-        Parsed(RefCell::default())
-    }
-}
-
-impl<T> Parsed<T> {
-    fn read(
-        &self,
-        exchange: &Exchange,
-        path: &Rc<[u8]>,
-        form: usize,
-        parse: impl FnOnce(&[u8]) -> (T, Option<LeftOut>),
-    ) -> Result<Rc<T>, NoFile> {
-        let file = exchange.look_up(path, SYMLINKS).ok_or(NoFile::Cold)?;
-        let key = (Rc::clone(path), form);
-        if let Some(known) = self.0.borrow().get(&key)
-            && Rc::ptr_eq(&known.file, &file)
-            && (!known.is_half_written || was_just_written(exchange, &file))
-        {
-            return Ok(Rc::clone(&known.content));
-        }
-        let bytes = match file.kind() {
-            FileKind::Regular => exchange.read_whole(path, SYMLINKS, &file, FILE_BYTES_MAX),
-            FileKind::Denied => Err(ErrorKind::PermissionDenied.into()),
-            FileKind::Missing | FileKind::NotADirectory => Err(ErrorKind::NotFound.into()),
-            FileKind::Directory | FileKind::Special => Err(ErrorKind::InvalidInput.into()),
-            FileKind::Failed(errno) => Err(errno.into()),
-        };
-        let shown = String::from_utf8_lossy(path);
-        let bytes = bytes.map_err(|error| {
-            let what = format_args!("users cannot be looked up: {shown:?}: {error}");
-            exchange.log_common_error("authorize", what);
-            let status = match error.kind() {
-                ErrorKind::TimedOut => status_of_error(&error),
-                _ => Status::SERVICE_UNAVAILABLE,
-            };
-            NoFile::Failed(status)
-        })?;
-        let bytes = bytes.ok_or(NoFile::Cold)?;
-        let mut lines = &*bytes;
-        let is_half_written = was_just_written(exchange, &file) && !bytes.ends_with(b"\n");
-        if is_half_written {
-            // A program may be at that line: a part of it could let a client in that the whole does not.
-            let end = memchr::memrchr(b'\n', lines).map_or(0, |newline| newline + 1);
-            lines = lines.get(..end).unwrap_or_default();
-        }
-        let (content, left_out) = parse(lines);
-        if let Some(left_out) = left_out {
-            exchange.log_common_error("authorize", format_args!("{shown:?}: {left_out}"));
-        }
-        let content = Rc::new(content);
-        let parsed = ParsedFile {
-            file,
-            is_half_written,
-            content: Rc::clone(&content),
-        };
-        self.0.borrow_mut().insert(key, parsed);
-        Ok(content)
-    }
-}
-
-fn was_just_written(exchange: &Exchange, file: &FileEntry) -> bool {
-    let now_s = exchange.worker.clock().wall_seconds();
-    now_s.abs_diff(file.stat().modified_s) < WRITTEN_S
-}
-
-/// A program that writes a file has written all of it so many seconds later.
-const WRITTEN_S: u64 = 2;
-
-/// The files are the administrator's choice: rules about symlinks are about what URLs name.
-const SYMLINKS: Symlinks = Symlinks::Follow;
-
-/// A hundred thousand users. The worker parses it.
-const FILE_BYTES_MAX: usize = 16 << 20;
