@@ -126,6 +126,40 @@ fn the_module_alone_says_nothing() {
 }
 
 #[test]
+fn what_lets_no_client_in_or_is_unknown_is_told_with_its_line() {
+    let check = |rule: &str| {
+        let config = format!(
+            "server.modules += ( \"mod_auth\", \"mod_authn_file\" )\nauth.backend = \"plain\"\n\
+             auth.backend.plain.userfile = var.dir + \"/users\"\n\
+             auth.require = ( \"/a\" => ( \"method\" => \"basic\", \"realm\" => \"R\", {rule} ) )"
+        );
+        Server::build()
+            .file("users", "")
+            .config(&config)
+            .check(&["-tt"])
+    };
+    let host = check("\"require\" => \"user=anna|host=a.example\"");
+    assert_eq!(host.code(), 0, "{}", host.errors);
+    let told = "auth.require: host= lets no client in, as in lighttpd";
+    assert!(host.errors.contains(told), "{}", host.errors);
+    for (rule, told) in [
+        (
+            "\"require\" => \"valid-user\", \"colour\" => \"red\"",
+            "\"colour\" is none of method, realm, require",
+        ),
+        (
+            "\"require\" => \"owner=anna\"",
+            "\"owner\" is none of user and group",
+        ),
+    ] {
+        let refused = check(rule);
+        assert_ne!(refused.code(), 0, "{rule}");
+        assert!(refused.errors.contains(told), "{}", refused.errors);
+        assert!(refused.errors.contains(".conf:"), "{}", refused.errors);
+    }
+}
+
+#[test]
 fn what_does_not_work_as_it_looks_is_told() {
     let rules = "auth.require = ( \"/a\" => ( \"method\" => \"basic\", \"realm\" => \"R\", \"require\" => \"group=g\" ), \
                  \"admin/\" => ( \"method\" => \"basic\", \"realm\" => \"R\", \"require\" => \"valid-user\" ), \

@@ -94,6 +94,63 @@ fn answers_are_the_same() {
     both.expect_no_difference();
 }
 
+#[test]
+fn the_same_rules_count_behind_rewriting_and_path_info() {
+    let basic = |prefix: &str, who: &str| {
+        format!(
+            "\"{prefix}\" => ( \"method\" => \"basic\", \"realm\" => \"{prefix}\", \"require\" => \"{who}\" )"
+        )
+    };
+    let rules = [
+        basic("/a/f.txt/secret", "user=bob"),
+        basic("/a/f.txt", "user=anna"),
+        basic("/a/", "valid-user"),
+        basic("/x/own", "user=bob"),
+    ];
+    let config = format!(
+        "server.modules += ( \"mod_auth\", \"mod_authn_file\", \"mod_rewrite\", \"mod_alias\" )
+mimetype.assign = ( \".txt\" => \"text/plain\" )
+auth.backend = \"plain\"
+auth.backend.plain.userfile = var.dir + \"/plain\"
+auth.require = ( {} )
+url.rewrite-once = ( \"^/x(.*)\" => \"/a/f.txt\", \"^/y/(.*)\" => \"/%%61/./$1\" )
+url.rewrite-if-not-file = ( \"^/z(.*)\" => \"/q/../a/b/f.txt\" )
+alias.url = ( \"/al/\" => var.dir + \"/www/a/\" )
+{HASTY}",
+        rules.join(", ")
+    );
+    let Some(mut both) = Differential::start(&config, make) else {
+        return;
+    };
+    for target in [
+        "/a/f.txt",
+        "/a/f.txt/secret/x",
+        "/a/f.txt/%73ecret",
+        "/a/f.txt/other",
+        "/a/f.txt/x/../secret",
+        "/a%2ff.txt%2fsecret",
+        "/x",
+        "/x/own",
+        "/%78",
+        "/y/f.txt",
+        "/y/b/f.txt",
+        "/y/f.txt/secret",
+        "/z",
+        "/z/some",
+        "/al/f.txt",
+        "/a/",
+        "/f.txt",
+    ] {
+        for pair in ["", "anna:pw", "bob:colon:in", "anna:no"] {
+            let field = format!("Basic {}", base64(pair.as_bytes()));
+            let mut sent = vec![("Authorization", field.as_str())];
+            sent.retain(|_| !pair.is_empty());
+            both.request("GET", target, &sent, Difference::Page);
+        }
+    }
+    both.expect_no_difference();
+}
+
 pub(crate) fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();

@@ -1,9 +1,12 @@
 //! mod_auth: clients that prove who they are, and those that cannot.
 
+mod applications;
 mod basic;
+mod changed_files;
 mod digest;
 mod flood;
 mod like_lighttpd;
+mod nonces;
 
 use petrel_tests::{Builder, Server};
 

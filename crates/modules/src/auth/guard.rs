@@ -1,12 +1,13 @@
 //! Asks for every request whether its URL is guarded, and lets in who may have it.
 //!
-//! Rules are asked twice: for the URL path before anything is looked up, and for what is about to be opened, when an
-//! index file is chosen. The second time comes behind all other modules, so that nothing leads around a rule. A client
-//! that has proved who it is under a rule is not asked again.
+//! Rules are asked for the URL path before anything is looked up, and behind all other modules for the URL path of an index
+//! file and for a path in the file system that is another one than that of the URL, so that nothing leads around a rule.
+//! Path-info is a part of the URL: where it is all that the two paths differ by, there is one question and not two. A
+//! client that has proved who it is under a rule is not asked again.
 
 use std::cell::OnceCell;
-use std::rc::Rc;
 use std::fmt::Arguments;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -46,8 +47,16 @@ pub(super) struct Guard {
 struct UrlGuard(Rc<Guard>);
 struct FileGuard(Rc<Guard>);
 
-/// A client was let in under this rule.
-struct AdmittedUnder(Rc<Rule>);
+/// What a client has proved during this request.
+#[derive(Clone, Default)]
+struct ProvedUser {
+    /// The rules it was let in under.
+    rules: Vec<Rc<Rule>>,
+    /// What REMOTE_USER was set to for that.
+    user: Vec<u8>,
+    /// What REMOTE_USER was before: the name in a client certificate, or what a script or another module has found out.
+    user_from_outside: Option<Vec<u8>>,
+}
 
 /// A client asks to be let in under a rule.
 struct LoginAttempt {
@@ -65,17 +74,16 @@ impl Hook for UrlGuard {
     }
 }
 
+/// It has one question alone: a hook whose answer waits for a thread is not run again behind it.
 impl Hook for FileGuard {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
-        let by_url = self.0.rule_for(exchange.request.url.path());
-        let by_path = self.0.rule_for(&exchange.physical.relative);
-        for rule in [by_url, by_path].into_iter().flatten() {
-            match self.0.admit(exchange, rule) {
-                Outcome::Next => {}
-                outcome => return outcome,
-            }
+        if self.0.opens_path_of_url(exchange) {
+            return Outcome::Next;
         }
-        Outcome::Next
+        let physical = &exchange.physical;
+        let path = [&*physical.relative, &*physical.path_info].concat();
+        let rule = self.0.rule_for(&path);
+        rule.map_or(Outcome::Next, |rule| self.0.admit(exchange, rule))
     }
 }
 
@@ -84,6 +92,7 @@ impl Guard {
     pub(super) fn add_to(self, configure: &mut Configure<'_>) {
         let guard = Rc::new(self);
         configure.add(Phase::Authorize, UrlGuard(Rc::clone(&guard)));
+        configure.add_last(Phase::Resolved, UrlGuard(Rc::clone(&guard)));
         configure.add_last(Phase::Resolved, FileGuard(guard));
     }
 
@@ -94,14 +103,28 @@ impl Guard {
             .find(|rule| rule.covers(path, self.ignores_case))
     }
 
+    /// Whether the path that gets opened is that of the URL, but for path-info.
+    fn opens_path_of_url(&self, exchange: &Exchange) -> bool {
+        let (physical, url_path) = (&exchange.physical, exchange.request.url.path());
+        let parts = url_path.split_at_checked(physical.relative.len());
+        parts.is_some_and(|(path, info)| match self.ignores_case {
+            true => {
+                path.eq_ignore_ascii_case(&physical.relative)
+                    && info.eq_ignore_ascii_case(&physical.path_info)
+            }
+            false => path == physical.relative && info == physical.path_info,
+        })
+    }
+
     fn admit(self: &Rc<Guard>, exchange: &mut Exchange, rule: &Rc<Rule>) -> Outcome {
-        let admission = exchange.kept::<AdmittedUnder>(NAME);
-        if admission.is_some_and(|admission| Rc::ptr_eq(&admission.0, rule)) {
+        let admission = exchange.kept::<ProvedUser>(NAME);
+        let rules = admission.iter().flat_map(|admission| &admission.rules);
+        if rules.into_iter().any(|known| Rc::ptr_eq(known, rule)) {
             return Outcome::Next;
         }
         if (self.accepts_extern || rule.method == Method::Extern)
-            && let Some(user) = exchange.environment.get("REMOTE_USER")
-            && rule.who.includes(user, |_| false)
+            && let Some(user) = user_from_outside(exchange)
+            && rule.who.includes(&user, |_| false)
         {
             return Outcome::Next;
         }
@@ -156,8 +179,9 @@ impl Guard {
         match files.form {
             FileForm::Plain => {
                 let stored = accounts.find(&login.user).next();
-                let is_right = stored.is_some_and(|stored| password::is_same(stored, &password));
-                self.conclude(exchange, &login, is_right)
+                // An unknown user takes the time of one that is known.
+                let is_same = password::is_same(stored.unwrap_or_default(), &password);
+                self.conclude(exchange, &login, stored.is_some() && is_same)
             }
             FileForm::Htdigest => {
                 let is_right = htdigest::is_right(&accounts, &login.user, &rule.realm, &password);
@@ -213,24 +237,36 @@ impl Guard {
             false => Some(sent.user.to_vec()),
         };
         let hash = algorithm.hash;
-        let secret = user.as_ref().and_then(|user| match files.form {
-            FileForm::Htdigest => htdigest::secret(&accounts, hash, user, &rule.realm),
-            FileForm::Plain | FileForm::Htpasswd => {
-                let password = accounts.find(user).next()?;
-                Some(hash.of(&[user, rule.realm.as_bytes(), password]))
-            }
-        });
+        let is_user = user.is_some();
+        let user = user.unwrap_or_else(|| sent.user.to_vec());
         // An unknown user takes the time of one that is known.
-        let unknown = hash.of(&[b""]);
-        let method = exchange.request.head.method().as_str();
-        let proves = sent.proves(algorithm, secret.as_ref().unwrap_or(&unknown), method);
+        let (is_known, secret) = match files.form {
+            FileForm::Htdigest => {
+                let secret = htdigest::secret(&accounts, hash, &user, &rule.realm);
+                let is_known = secret.is_some();
+                (
+                    is_known,
+                    secret.unwrap_or_else(|| vec![b'0'; hash.digits()]),
+                )
+            }
+            FileForm::Plain | FileForm::Htpasswd => {
+                let password = accounts.find(&user).next();
+                let parts = [&user, rule.realm.as_bytes(), password.unwrap_or_default()];
+                (password.is_some(), hash.of(&parts))
+            }
+        };
+        let proves_for = |method: &str| sent.proves(algorithm, &secret, method);
+        // What a subrequest bears of its client was made for the method of the client's request.
+        let client_method = exchange.client_method();
+        let proves = proves_for(exchange.request.head.method().as_str())
+            || client_method.is_some_and(|method| proves_for(method.as_str()));
         let login = LoginAttempt {
             rule: Rc::clone(rule),
-            user: user.unwrap_or_else(|| sent.user.to_vec()),
+            user,
             groups,
             hash: None,
         };
-        let is_right = secret.is_some() && proves;
+        let is_right = is_user && is_known && proves;
         let outcome = self.conclude(exchange, &login, is_right);
         if is_right
             && age == NonceAge::Ending
@@ -264,6 +300,7 @@ impl Guard {
         });
         found.map_err(|missing| match missing {
             NoFile::Cold => Outcome::Cold,
+            NoFile::Parsing(pending) => Outcome::Later(pending),
             NoFile::Failed(status) => exchange.answer(status),
         })
     }
@@ -300,7 +337,6 @@ impl Guard {
         let stored = stored.to_vec();
         let origin = Origin::PROCESSOR
             .for_client(exchange.connection.client_key())
-            NoFile::Parsing(pending) => Outcome::Later(pending),
             .with_bytes(password::memory_bytes(&stored));
         let begin = || {
             blocking::run_for(Class::Compute, origin, move || {
@@ -316,6 +352,7 @@ impl Guard {
             login,
             is_known,
             job,
+            due_s: exchange.worker.clock().after(HASH_WAIT_S),
         }))
     }
 
@@ -350,13 +387,30 @@ impl Guard {
             let (user, path) = (shown(user), shown(exchange.request.url.path()));
             exchange.log_error("authorize", format_args!("{user} may have {path}"));
         }
-        exchange.environment.set("REMOTE_USER", user);
-        exchange
-            .environment
-            due_s: exchange.worker.clock().after(HASH_WAIT_S),
-            .set("AUTH_TYPE", rule.method.name().as_bytes());
-        exchange.keep(NAME, Rc::new(AdmittedUnder(Rc::clone(rule))));
+        remember(exchange, rule, user);
         Outcome::Next
+    }
+}
+
+/// `user` was let in under `rule`.
+fn remember(exchange: &mut Exchange, rule: &Rc<Rule>, user: &[u8]) {
+    let known = exchange.kept::<ProvedUser>(NAME);
+    let mut admission = known.as_deref().cloned().unwrap_or_default();
+    admission.user_from_outside = user_from_outside(exchange);
+    admission.rules.push(Rc::clone(rule));
+    admission.user = user.to_vec();
+    let environment = &mut exchange.environment;
+    environment.set("REMOTE_USER", user);
+    environment.set("AUTH_TYPE", rule.method.name().as_bytes());
+    exchange.keep(NAME, Rc::new(admission));
+}
+
+/// REMOTE_USER, unless it is the user that a rule has let in by a password: what that proves is the rule's to say.
+fn user_from_outside(exchange: &Exchange) -> Option<Vec<u8>> {
+    let user = exchange.environment.get("REMOTE_USER");
+    match exchange.kept::<ProvedUser>(NAME) {
+        Some(admission) if user == Some(&admission.user) => admission.user_from_outside.clone(),
+        _ => user.map(<[u8]>::to_vec),
     }
 }
 
@@ -367,6 +421,8 @@ struct Hashing {
     /// Otherwise it is compared for the sake of the time that takes.
     is_known: bool,
     job: HashWaiter,
+    /// The second in which the request has waited too long.
+    due_s: u32,
 }
 
 impl Pending for Hashing {
@@ -386,9 +442,16 @@ impl Pending for Hashing {
                 exchange.wake_at(self.due_s);
                 return Poll::Pending;
             }
-        };
-        Poll::Ready(outcome)
+        })
     }
+}
+
+/// There are more passwords than processors have time for.
+fn busy(exchange: &mut Exchange, cause: Arguments<'_>) -> Outcome {
+    exchange.log_common_error("authorize", cause);
+    let outcome = exchange.answer(Status::SERVICE_UNAVAILABLE);
+    exchange.response.set("Retry-After", RETRY_AFTER_S);
+    outcome
 }
 
 /// The log has been told; the client is, a second later.
@@ -424,8 +487,6 @@ fn refuse(exchange: &mut Exchange, login: &LoginAttempt) -> Outcome {
     }))
 }
 
-    /// The second in which the request has waited too long.
-    due_s: u32,
 /// Whether the answer of the client was right.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Staleness {
@@ -447,14 +508,6 @@ fn challenge(exchange: &mut Exchange, rule: &Rule, staleness: Staleness) -> Outc
         Method::Basic => add(&[b"Basic", &*realm].concat()),
         Method::Digest(options) => {
             let now_s = exchange.worker.clock().wall_seconds();
-/// There are more passwords than processors have time for.
-fn busy(exchange: &mut Exchange, cause: Arguments<'_>) -> Outcome {
-    exchange.log_common_error("authorize", cause);
-    let outcome = exchange.answer(Status::SERVICE_UNAVAILABLE);
-    exchange.response.set("Retry-After", RETRY_AFTER_S);
-    outcome
-}
-
             let nonces = Nonces::new(options.secret.as_deref(), &rule.realm);
             let Some(nonce) = nonces.and_then(|nonces| nonces.make(now_s)) else {
                 return exchange.answer(Status::SERVICE_UNAVAILABLE);
@@ -499,9 +552,10 @@ fn by_userhash(
         FileForm::Htdigest => name.strip_suffix(&*realm_part),
         FileForm::Plain | FileForm::Htpasswd => Some(name),
     });
-    let mut users = users.take(USERHASHES_MAX);
     let userhash = userhash.to_ascii_lowercase();
-    let found = users.find(|user| algorithm.hash.of(&[user, realm.as_bytes()]) == userhash)?;
+    let is_named = |user: &&[u8]| algorithm.hash.of(&[user, realm.as_bytes()]) == userhash;
+    // All of them are hashed: the time does not tell where in the file the user is.
+    let found = users.take(USERHASHES_MAX).filter(is_named).last()?;
     Some(found.to_vec())
 }
 

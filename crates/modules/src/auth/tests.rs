@@ -1,5 +1,8 @@
 //! Rules and files, by requests.
 
+mod files;
+mod paths;
+
 use std::fs::File;
 use std::time::{Duration, SystemTime};
 

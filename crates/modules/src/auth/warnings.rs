@@ -4,7 +4,8 @@ use petrel_engine::config::{Block, Config, Consequence, Diagnostic, Element, Ent
 
 use super::users::{BACKEND, GROUPFILE, is_not_built};
 
-/// Warnings about backends that are not built, rules that guard nothing or are never reached, and groups that have no members.
+/// Warnings about backends that are not built, rules that guard nothing, let no client in
+/// or are never reached, and groups that have no members.
 pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
     let mut warnings = Vec::new();
     let has = |name: &str| {
@@ -47,6 +48,12 @@ pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
             let message = format!("groups have no members: {GROUPFILE} is not set");
             warnings.push(Diagnostic::warning(message, rules.name_span));
         }
+        if text_of(rules, "require").any(names_host) {
+            let message = "auth.require: host= lets no client in, as in lighttpd".to_owned();
+            let hint =
+                "to let in by address, set auth.require in $HTTP[\"remoteip\"] != \"...\" { }";
+            warnings.push(Diagnostic::warning(message, rules.name_span).with_hint(hint));
+        }
         warnings.extend(unmatched(rules));
         warnings.extend(unreached(rules));
     }
@@ -64,6 +71,10 @@ fn entry<'c>(block: &'c Block, name: &str) -> Option<&'c Entry> {
 
 fn uses_passwords(rules: &Entry) -> bool {
     text_of(rules, "method").any(|method| method != "extern")
+}
+
+fn names_host(require: &str) -> bool {
+    require.split('|').any(|rule| rule.starts_with("host="))
 }
 
 /// What the rules have for `key`.
