@@ -40,6 +40,8 @@ pub enum Command {
     Tls(Options),
     /// Compare rules that rewrite URLs: 1, 50 and 10,000 of them
     Rewrite(Options),
+    /// Compare Basic authentication: with log-ins that are remembered, and with a hash for each request
+    Passwords(Options),
     /// Static files while a thousand requests wait for a slow Redis
     SlowRedis(SlowRedisOptions),
     /// Cold files on a modelled disk, and hot ones beside them

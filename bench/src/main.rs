@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         cli::Command::Cache(options) => compare(&options, workload::Suite::Cache),
         cli::Command::Tls(options) => compare(&options, workload::Suite::Tls),
         cli::Command::Rewrite(options) => compare(&options, workload::Suite::Rewrite),
+        cli::Command::Passwords(options) => compare(&options, workload::Suite::Passwords),
         cli::Command::SlowRedis(options) => slow_redis::run(&options),
         cli::Command::Cold(options) => cold::run(&options),
         cli::Command::Backend(options) => {

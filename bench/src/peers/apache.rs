@@ -2,6 +2,7 @@
 
 use super::{Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
 use crate::backend::{Address, Route};
+use crate::workload::passwords::Login;
 use crate::workload::scripts::InServer;
 use crate::workload::{Reuse, Service, rewriting};
 use std::fs::Permissions;
@@ -21,6 +22,7 @@ pub const PEER: Peer = Peer {
     serves: &[
         Service::Files,
         Service::Rewriting,
+        Service::Passwords,
         Service::Gateway(Route::FastCgi),
         Service::Gateway(Route::Http),
         Service::Gateway(Route::Php),
@@ -50,7 +52,17 @@ fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
         // It serves as nobody.
         std::fs::set_permissions(site.memory, Permissions::from_mode(0o777))?;
     }
-    let file = site.configure("apache.conf", &configuration(site, perl.as_deref()))?;
+    let login = site.login()?;
+    if let Some((_, users)) = &login {
+        // It serves as nobody.
+        for (path, mode) in [(users.as_path(), 0o644), (site.directory, 0o755)] {
+            std::fs::set_permissions(path, Permissions::from_mode(mode))?;
+        }
+    }
+    let guard = login.map(|(login, users)| guard(login, &users, site.memory));
+    let mut text = configuration(site, perl.as_deref());
+    text += &guard.unwrap_or_default();
+    let file = site.configure("apache.conf", &text)?;
     let mut command = Command::new(program);
     command.arg("-f").arg(file).arg("-DFOREGROUND");
     Ok(command)
@@ -118,6 +130,42 @@ DocumentRoot {root}
     Require all granted
 </Directory>
 {gateway}{script}{rules}"
+    )
+}
+
+/// What it remembers is in a shared segment.
+fn guard(login: Login, users: &Path, memory: &Path) -> String {
+    let (users, memory) = (users.display(), memory.display());
+    let (cache, provider) = match login {
+        Login::Remembered => (
+            format!(
+                "LoadModule authn_socache_module {MODULES}/mod_authn_socache.so
+LoadModule socache_shmcb_module {MODULES}/mod_socache_shmcb.so
+AuthnCacheEnable
+AuthnCacheSOCache shmcb:{memory}/logins(1048576)
+"
+            ),
+            "socache file",
+        ),
+        Login::First => (String::new(), "file"),
+    };
+    let remembers = match login {
+        Login::Remembered => "    AuthnCacheProvideFor file\n    AuthnCacheTimeout 600\n",
+        Login::First => "",
+    };
+    format!(
+        "LoadModule auth_basic_module {MODULES}/mod_auth_basic.so
+LoadModule authn_core_module {MODULES}/mod_authn_core.so
+LoadModule authn_file_module {MODULES}/mod_authn_file.so
+LoadModule authz_user_module {MODULES}/mod_authz_user.so
+{cache}<Location />
+    AuthType Basic
+    AuthName R
+    AuthBasicProvider {provider}
+    AuthUserFile {users}
+{remembers}    Require valid-user
+</Location>
+"
     )
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
 use crate::backend::{Address, Route};
+use crate::workload::passwords::Login;
 use crate::workload::scripts::InServer;
 use crate::workload::{Service, rewriting};
 use std::io;
@@ -19,6 +20,7 @@ pub const PEER: Peer = Peer {
     serves: &[
         Service::Files,
         Service::Rewriting,
+        Service::Passwords,
         Service::Gateway(Route::FastCgi),
         Service::Gateway(Route::Http),
         Service::Gateway(Route::Php),
@@ -77,6 +79,10 @@ pub fn configuration(site: &Site<'_>, options: &str) -> io::Result<String> {
         modules += "\"mod_rewrite\"";
         directives += &format!("url.rewrite-once = (\n{rules})\n");
     }
+    if let Some((login, users)) = site.login()? {
+        modules += "\"mod_auth\", \"mod_authn_file\"";
+        directives += &guard(login, &users);
+    }
     if let Some(script) = site.script() {
         modules += "\"mod_magnet\"";
         directives += &magnet(site, script)?;
@@ -103,6 +109,21 @@ fn encryption(pem: &Path) -> String {
     format!(
         "ssl.engine = \"enable\"\nssl.pemfile = \"{}\"\n",
         pem.display()
+    )
+}
+
+/// Petrel and lighttpd remember what they have hashed when told so.
+fn guard(login: Login, users: &Path) -> String {
+    let cache = match login {
+        Login::Remembered => "auth.cache = ( \"max-age\" => 600 )\n",
+        Login::First => "",
+    };
+    let users = users.display();
+    format!(
+        "{cache}auth.backend = \"htpasswd\"
+auth.backend.htpasswd.userfile = \"{users}\"
+auth.require = ( \"/\" => ( \"method\" => \"basic\", \"realm\" => \"R\", \"require\" => \"valid-user\" ) )
+"
     )
 }
 

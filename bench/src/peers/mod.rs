@@ -16,6 +16,7 @@ mod petrel;
 pub mod process;
 
 use crate::backend::{Address, Route};
+use crate::workload::passwords::{self, Login};
 use crate::workload::scripts::InServer;
 use crate::workload::{Http, Reuse, Service, Urls, Workload};
 use std::io;
@@ -197,6 +198,13 @@ impl Site<'_> {
     }
 
     /// Writes a configuration file and returns its path.
+    /// What the server may do about log-ins, and the file with the user, if it is to ask for passwords.
+    fn login(&self) -> io::Result<Option<(Login, PathBuf)>> {
+        let login = passwords::login(self.workload);
+        let file = login.map(|_| self.write("users", passwords::USERS.as_bytes()));
+        Ok(login.zip(file.transpose()?))
+    }
+
     fn configure(&self, name: &str, text: &str) -> io::Result<PathBuf> {
         self.write(name, text.as_bytes())
     }

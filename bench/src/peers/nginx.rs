@@ -19,6 +19,7 @@ pub const PEER: Peer = Peer {
     serves: &[
         Service::Files,
         Service::Rewriting,
+        Service::Passwords,
         Service::Gateway(Route::FastCgi),
         Service::Gateway(Route::Http),
         Service::Gateway(Route::Php),
@@ -75,7 +76,14 @@ fn prepare(program: &Path, site: &Site<'_>, sending: &str) -> io::Result<Command
         None => sending.to_owned(),
     };
     let script = script.transpose()?.unwrap_or_default();
-    let text = configuration(site, &sending, &script, &rules);
+    let guard = match site.login()? {
+        Some((_, users)) => format!(
+            "        auth_basic R; auth_basic_user_file {};\n",
+            users.display()
+        ),
+        None => String::new(),
+    };
+    let text = configuration(site, &sending, &script, &(rules + &guard));
     let file = site.configure("nginx.conf", &text)?;
     let mut command = Command::new(program);
     command.arg("-p").arg(site.directory).arg("-c").arg(file);

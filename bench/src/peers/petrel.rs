@@ -15,6 +15,7 @@ pub const PEER: Peer = Peer {
     serves: &[
         Service::Files,
         Service::Rewriting,
+        Service::Passwords,
         Service::Gateway(Route::FastCgi),
         Service::Gateway(Route::Http),
         Service::Gateway(Route::Php),

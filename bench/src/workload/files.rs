@@ -151,7 +151,9 @@ pub const TREE_FILE_BYTES: u64 = 4 << 10;
 pub fn make(root: &Path, workloads: &[&Workload]) -> io::Result<()> {
     for workload in workloads {
         match workload.urls {
-            Urls::File(file) | Urls::Rewritten(file, ..) => write(root, file.name, file.bytes)?,
+            Urls::File(file) | Urls::Rewritten(file, ..) | Urls::Guarded(file, _) => {
+                write(root, file.name, file.bytes)?
+            }
             Urls::Tree => make_tree(root)?,
             Urls::Missing
             | Urls::Virtual(..)

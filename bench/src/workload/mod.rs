@@ -2,15 +2,17 @@
 //!
 //! A workload names the [`Service`] it needs; a peer names those it offers, and is left out of the
 //! workloads it cannot serve. Knows nothing of servers or sockets. Files are in [`files`], scripts that
-//! run in servers in [`scripts`], rules in [`rewriting`].
+//! run in servers in [`scripts`], rules in [`rewriting`], users in [`passwords`].
 
 pub mod files;
+pub mod passwords;
 pub mod rewriting;
 pub mod scripts;
 
 use crate::backend::{self, Cgi, Kind, Route};
 use crate::install::Package;
 use files::{File, Script, TREE_FILES};
+use passwords::Login;
 use scripts::InServer;
 use std::time::Duration;
 
@@ -37,6 +39,8 @@ pub enum Suite {
     Tls,
     /// A file behind rules that rewrite URLs.
     Rewrite,
+    /// A file behind Basic authentication.
+    Passwords,
 }
 
 /// Something a server must be able to do for a workload.
@@ -74,6 +78,8 @@ pub enum Service {
     Http2Gateway(Route),
     /// Rewrite URLs by regular expressions.
     Rewriting,
+    /// Ask for passwords, by Basic authentication.
+    Passwords,
 }
 
 /// How the client talks to the server.
@@ -184,6 +190,8 @@ pub enum Urls {
     Cml,
     /// A file behind so many rules, each for the pages of one section ([`rewriting`]).
     Rewritten(&'static File, u32, Match),
+    /// A file that only a user may have ([`passwords`]).
+    Guarded(&'static File, Login),
 }
 
 /// Whether a rule matches what is asked for.
@@ -252,7 +260,7 @@ impl Workload {
     /// The paths asked for, without a host.
     pub fn paths(&self) -> Vec<String> {
         match self.urls {
-            Urls::File(file) => vec![format!("/{}", file.name)],
+            Urls::File(file) | Urls::Guarded(file, _) => vec![format!("/{}", file.name)],
             Urls::Tree => (0..TREE_FILES)
                 .map(|n| format!("/{}", files::tree_path(n)))
                 .collect(),
@@ -271,6 +279,7 @@ impl Workload {
     pub fn request_fields(&self) -> &'static str {
         match self.urls {
             Urls::InServer(script) => script.request_fields,
+            Urls::Guarded(..) => passwords::FIELD,
             _ => "",
         }
     }
@@ -286,7 +295,9 @@ impl Workload {
     /// Length of the body every reply must have; `None`: up to the server (error pages).
     pub fn body_bytes(&self) -> Option<u64> {
         match self.urls {
-            Urls::File(file) | Urls::Rewritten(file, ..) => Some(file.bytes),
+            Urls::File(file) | Urls::Rewritten(file, ..) | Urls::Guarded(file, _) => {
+                Some(file.bytes)
+            }
             Urls::Tree => Some(files::TREE_FILE_BYTES),
             Urls::Missing => None,
             Urls::Virtual(..) => Some(backend::BODY_BYTES),
@@ -330,6 +341,7 @@ impl Suite {
             Self::SlowRedis => "slow-redis",
             Self::Tls => "tls",
             Self::Rewrite => "rewrite",
+            Self::Passwords => "passwords",
         }
     }
 
@@ -341,7 +353,7 @@ impl Suite {
             Self::Article => &[1],
             Self::SlowRedis => &[FAST_CONNECTIONS],
             Self::Tls => &[16],
-            Self::Rewrite => &[64],
+            Self::Rewrite | Self::Passwords => &[64],
         }
     }
 
@@ -600,6 +612,8 @@ pub static WORKLOADS: &[Workload] = &[
         aim: Aim::IdleConnections,
         ..over_http2("h2-idle", "waiting, HTTP/2 over TLS", &files::PAGE, 1)
     },
+    guarded("login-remembered", "log-in, remembered", Login::Remembered),
+    guarded("login-first", "log-in, hashed", Login::First),
     behind_rules("rewrite-none", "no rule", 0, Match::Miss),
     behind_rules("rewrite-1-hit", "1 rule, it matches", 1, Match::Hit),
     behind_rules("rewrite-1-miss", "1 rule, none matches", 1, Match::Miss),
@@ -760,6 +774,15 @@ const fn behind_http2(name: &'static str, title: &'static str, kind: Kind, urls:
         },
         protocol: HTTP2_OVER_TLS,
         ..on_backend(name, title, kind, urls)
+    }
+}
+
+const fn guarded(name: &'static str, title: &'static str, login: Login) -> Workload {
+    Workload {
+        suite: Suite::Passwords,
+        needs: Service::Passwords,
+        urls: Urls::Guarded(&files::SMALL, login),
+        ..on_file(name, title, &files::SMALL)
     }
 }
 
