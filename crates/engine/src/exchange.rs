@@ -319,6 +319,16 @@ impl Exchange {
         Outcome::Answer
     }
 
+    /// Answers with `status` by its error file or page; no error handler is asked, because that may be a script or a backend
+    /// that requests like this one must not reach.
+    pub fn answer_by_page(&mut self, status: Status) -> Outcome {
+        self.progress.error = Some(HandledError {
+            status,
+            keeps_status: true,
+        });
+        self.answer(status)
+    }
+
     /// Chooses the settings for the request as it is now. To be called after a change of what
     /// conditions look at.
     pub(crate) fn resettle(&mut self) {
@@ -566,8 +576,19 @@ impl Exchange {
     /// The same for what can be wrong with very many requests: of those with one cause a single one is told each second,
     /// with a count of the others.
     pub fn log_common_error(&self, stage: &str, cause: std::fmt::Arguments<'_>) {
+        self.log_common_error_of(stage, cause, format_args!(""));
+    }
+
+    /// The same with `particulars` of this one request: they stand behind the cause and are no part of it.
+    pub fn log_common_error_of(
+        &self,
+        stage: &str,
+        cause: std::fmt::Arguments<'_>,
+        particulars: std::fmt::Arguments<'_>,
+    ) {
         self.with_details(|details| {
             let log = &self.settings.core.error_log;
+            let details = format_args!("{particulars}{details}");
             log.common_error(format_args!("({stage}) {cause}"), details);
         });
     }

@@ -24,6 +24,7 @@ pub mod fragments;
 pub mod gateway;
 pub(crate) mod index_file;
 mod kept_connections;
+pub(crate) mod limit;
 mod loading;
 pub mod lua;
 mod lua_api;
@@ -64,6 +65,7 @@ pub static MODULES: &[&ModuleSpec] = &[
     &extforward::MODULE,
     &openssl::MODULE,
     &evasive::MODULE,
+    &limit::MODULE,
     &index_file::MODULE,
     &access::MODULE,
     &auth::MODULE,

@@ -15,7 +15,7 @@ use petrel_engine::shared::Shared;
 use petrel_engine::worker::Worker;
 use petrel_engine::{Exchange, io_counters};
 
-use crate::{gateway, lua_api, magnet, page_cache, remote_store};
+use crate::{gateway, limit, lua_api, magnet, page_cache, remote_store};
 
 /// mod_status.
 pub static MODULE: ModuleSpec = ModuleSpec {
@@ -44,6 +44,7 @@ static COUNTERS: &[ReadCounters] = &[
     gateway::counters::read,
     page_cache::counters::read,
     remote_store::counters::read,
+    limit::read_counters,
     magnet::read_counters,
     lua_api::read_counters,
 ];

@@ -286,6 +286,7 @@ const PROTECTORS: &[&str] = &[
     "auth.require",
     "evasive.max-conns-per-ip",
     "extforward.forwarder",
+    "limit.rules",
     "secdownload.secret",
     "trigger-before-download.download-url",
     "url.access-allow",

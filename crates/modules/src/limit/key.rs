@@ -1,0 +1,251 @@
+//! What a rule counts requests by: the client's address, a header field, a cookie, the URL, a variable, or all of them together.
+//!
+//! A key is the hash of that. The hash has a secret of the process (SipHash), so that no client can choose keys that meet.
+
+use std::fmt::Write as _;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use petrel_engine::Exchange;
+use petrel_engine::proto::request_head::KnownField;
+
+use crate::page_cache::key::cookies_of;
+
+/// What requests are counted by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum LimitKey {
+    /// The network of so many bits that the client's address is in.
+    Address { ipv4_bits: u8, ipv6_bits: u8 },
+    /// The value of a header field.
+    Header(Box<str>),
+    /// The value of a cookie.
+    Cookie(Box<str>),
+    /// The URL path.
+    Url,
+    /// The value of a variable that a script or another module has set.
+    Environment(Box<str>),
+    /// All requests have one key.
+    All,
+}
+
+impl LimitKey {
+    /// Whether it may come to a request on its way.
+    pub(super) fn is_variable(&self) -> bool {
+        matches!(self, LimitKey::Environment(_))
+    }
+
+    /// The hash of the key of this request, never 0. `None`: it has none.
+    #[inline]
+    pub(super) fn hash(&self, exchange: &Exchange, secret: &RandomState) -> Option<u64> {
+        let hash = match self {
+            LimitKey::Address {
+                ipv4_bits,
+                ipv6_bits,
+            } => {
+                let mut hasher = secret.build_hasher();
+                // Clients of a unix socket are one. Numbers of different lengths have different hashes.
+                match exchange.connection.peer.ip() {
+                    Some(IpAddr::V4(ip)) => hasher.write_u32(network_v4(ip, *ipv4_bits).to_bits()),
+                    Some(IpAddr::V6(ip)) => match network_v6(ip, *ipv6_bits).to_bits() {
+                        bits if *ipv6_bits <= 64 => hasher.write_u64((bits >> 64) as u64),
+                        bits => hasher.write_u128(bits),
+                    },
+                    None => {}
+                }
+                hasher.finish()
+            }
+            _ => {
+                let mut hasher = secret.build_hasher();
+                hasher.write(self.text(exchange)?);
+                hasher.finish()
+            }
+        };
+        Some(hash.max(1))
+    }
+
+    /// What is hashed where it is text. One that is empty is none.
+    fn text<'e>(&self, exchange: &'e Exchange) -> Option<&'e [u8]> {
+        let head = &exchange.request.head;
+        let text = match self {
+            LimitKey::Address { .. } | LimitKey::All => return Some(b""),
+            LimitKey::Url => exchange.request.url.path(),
+            LimitKey::Header(name) => head.value_of(name)?,
+            LimitKey::Cookie(name) => {
+                let cookies = head.field(KnownField::Cookie)?;
+                let mut named = cookies_of(cookies).filter(|(found, _)| *found == name.as_bytes());
+                named.next()?.1
+            }
+            LimitKey::Environment(name) => exchange.environment.get(name)?,
+        };
+        Some(text).filter(|text| !text.is_empty())
+    }
+
+    /// The key of this request, for logs. Of what may be a secret it shows the beginning alone.
+    pub(super) fn shown(&self, exchange: &Exchange) -> String {
+        match self {
+            LimitKey::Address {
+                ipv4_bits,
+                ipv6_bits,
+            } => match exchange.connection.peer.ip() {
+                Some(IpAddr::V4(ip)) => format!("{}/{ipv4_bits}", network_v4(ip, *ipv4_bits)),
+                Some(IpAddr::V6(ip)) => format!("{}/{ipv6_bits}", network_v6(ip, *ipv6_bits)),
+                None => "unix:".to_owned(),
+            },
+            LimitKey::All => "all".to_owned(),
+            LimitKey::Url => begin_of(self.text(exchange), URL_SHOWN_MAX),
+            LimitKey::Header(_) | LimitKey::Cookie(_) | LimitKey::Environment(_) => {
+                format!("{self}:{}", begin_of(self.text(exchange), SECRET_SHOWN_MAX))
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for LimitKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LimitKey::Address { .. } => f.write_str("address"),
+            LimitKey::Header(name) => write!(f, "header:{name}"),
+            LimitKey::Cookie(name) => write!(f, "cookie:{name}"),
+            LimitKey::Url => f.write_str("url"),
+            LimitKey::Environment(name) => write!(f, "env:{name}"),
+            LimitKey::All => f.write_str("all"),
+        }
+    }
+}
+
+fn network_v4(ip: Ipv4Addr, bits: u8) -> Ipv4Addr {
+    let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+    Ipv4Addr::from_bits(ip.to_bits() & mask)
+}
+
+fn network_v6(ip: Ipv6Addr, bits: u8) -> Ipv6Addr {
+    let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+    Ipv6Addr::from_bits(ip.to_bits() & mask)
+}
+
+fn begin_of(text: Option<&[u8]>, bytes_max: usize) -> String {
+    let text = text.unwrap_or_default();
+    let mut shown = text[..text.len().min(bytes_max)].escape_ascii().to_string();
+    if text.len() > bytes_max {
+        let _ = write!(shown, "... ({} bytes)", text.len());
+    }
+    shown
+}
+
+/// Bytes of a key that get into the log: enough to find it again, and not enough to use it.
+const SECRET_SHOWN_MAX: usize = 8;
+
+/// The same for a URL, which is no secret.
+const URL_SHOWN_MAX: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use petrel_engine::exchange::Peer;
+    use petrel_engine::testing::Site;
+
+    use super::*;
+
+    fn address(ipv4_bits: u8, ipv6_bits: u8) -> LimitKey {
+        LimitKey::Address {
+            ipv4_bits,
+            ipv6_bits,
+        }
+    }
+
+    /// Hash and text of the key of a client with this address; the empty one has a unix socket.
+    fn of_client(key: &LimitKey, client: &str, secret: &RandomState) -> (Option<u64>, String) {
+        let mut site = Site::new("server.document-root = \"/nonexistent\"", &[]);
+        let mut connection = site.connection();
+        connection.peer = match client {
+            "" => Peer::Unix,
+            ip => Peer::Ip(SocketAddr::new(ip.parse().expect("an address"), 1)),
+        };
+        site.set_connection(connection);
+        let answer = site.get("/");
+        (
+            key.hash(answer.exchange(), secret),
+            key.shown(answer.exchange()),
+        )
+    }
+
+    #[test]
+    fn addresses_of_a_network_are_one_key() {
+        let secret = RandomState::new();
+        for (ipv4_bits, ipv6_bits, one, other, is_same) in [
+            (32, 64, "192.0.2.1", "192.0.2.1", true),
+            (32, 64, "192.0.2.1", "::ffff:192.0.2.1", true),
+            (32, 64, "192.0.2.1", "192.0.2.2", false),
+            (24, 64, "192.0.2.1", "192.0.2.254", true),
+            (24, 64, "192.0.2.1", "192.0.3.1", false),
+            (1, 64, "1.0.0.0", "127.255.255.255", true),
+            (1, 64, "1.0.0.0", "128.0.0.0", false),
+            (32, 64, "2001:db8::1", "2001:db8::ffff:1", true),
+            (32, 64, "2001:db8::1", "2001:db8:0:1::1", false),
+            (32, 48, "2001:db8::1", "2001:db8:0:1::1", true),
+            (32, 128, "2001:db8::1", "2001:db8::2", false),
+            (32, 128, "2001:db8::1", "2001:db8::1", true),
+            (32, 65, "2001:db8::1", "2001:db8::8000:0:0:0", false),
+            // The bits of the one are the upper bits of the other.
+            (32, 64, "0.0.0.1", "0:0:0:1::", false),
+            (32, 64, "", "0.0.0.0", false),
+            (32, 64, "", "", true),
+        ] {
+            let key = address(ipv4_bits, ipv6_bits);
+            let (one_hash, _) = of_client(&key, one, &secret);
+            let (other_hash, _) = of_client(&key, other, &secret);
+            assert!(one_hash.is_some());
+            assert_eq!(one_hash == other_hash, is_same, "{one} {other} {key:?}");
+        }
+        let key = address(24, 48);
+        assert_eq!(of_client(&key, "192.0.2.77", &secret).1, "192.0.2.0/24");
+        assert_eq!(of_client(&key, "2001:db8::7", &secret).1, "2001:db8::/48");
+        assert_eq!(of_client(&key, "", &secret).1, "unix:");
+    }
+
+    #[test]
+    fn another_process_has_other_hashes() {
+        let key = address(32, 64);
+        let hash = || of_client(&key, "192.0.2.1", &RandomState::new()).0;
+        assert_ne!(hash(), hash());
+    }
+
+    #[test]
+    fn fields_cookies_and_urls_are_keys_and_shown_in_part() {
+        let site = Site::new("server.document-root = \"/nonexistent\"", &[]);
+        let long = "x".repeat(5000);
+        let answer = site.request(&format!(
+            "GET /a%20b?q HTTP/1.1\r\nHost: a\r\nX-Key: 123456789abc\r\nX-None:\r\nX-Long: {long}\r\nCookie: a=b; id=\"1\"\r\n\r\n"
+        ));
+        let exchange = answer.exchange();
+        let secret = RandomState::new();
+        let name = |name: &str| -> Box<str> { name.into() };
+        for (key, shown) in [
+            (
+                LimitKey::Header(name("x-key")),
+                Some("header:x-key:12345678... (12 bytes)"),
+            ),
+            (
+                LimitKey::Header(name("x-long")),
+                Some("header:x-long:xxxxxxxx... (5000 bytes)"),
+            ),
+            (LimitKey::Header(name("x-none")), None),
+            (LimitKey::Header(name("x-absent")), None),
+            (LimitKey::Cookie(name("id")), Some("cookie:id:\\\"1\\\"")),
+            (LimitKey::Cookie(name("b")), None),
+            (LimitKey::Environment(name("a")), None),
+            (LimitKey::Url, Some("/a b")),
+            (LimitKey::All, Some("all")),
+        ] {
+            assert_eq!(
+                key.hash(exchange, &secret).is_some(),
+                shown.is_some(),
+                "{key:?}"
+            );
+            if let Some(shown) = shown {
+                assert_eq!(key.shown(exchange), shown);
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! mod_limit: how many requests may come, and be under way, for each address, header field, cookie, URL or other key.
+//!
+//! [`rule`] reads `limit.rules`, [`key`] finds the key of a request, [`table`] knows what keys have asked for, by [`rate`].
+//! All workers count together ([`state`]). A request counts once under each rule, however often it is rewritten or begins
+//! anew; what the server asks itself (subrequests, error handlers) does not count. For HTTP/2 every request counts, not the
+//! connection. Behind a trusted proxy the address is the client's.
+
+mod key;
+mod rate;
+mod rule;
+mod state;
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+use std::any::Any;
+use std::cell::OnceCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use petrel_engine::Exchange;
+use petrel_engine::config::{Diagnostic, Effect, Subject};
+use petrel_engine::ledger::Nanos;
+use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
+use petrel_engine::settings::Values;
+
+use rule::LimitRule;
+use state::{CountedRequest, LimitState, LimitStates};
+use table::LimitVerdict;
+
+pub(crate) use state::read_counters;
+
+const NAME: &str = "mod_limit";
+
+const NAME_OF_RULES: &str = "limit.rules";
+
+/// mod_limit.
+pub(crate) static MODULE: ModuleSpec = ModuleSpec {
+    name: NAME,
+    doc: "Limits how many requests of one client, or of another key, may come and be under way. docs/limits.md is about it.",
+    loaded: Loaded::Listed,
+    directives: petrel_engine::directives! {
+        "limit.rules", Map, Request, "()", Effect::Works,
+            "A map from a rule's name to its options: key (address, header:NAME, cookie:NAME, url, env:NAME or all), ipv4-prefix and ipv6-prefix, rate (such as 10/m) and burst, concurrent, entries, status. Requests beyond a limit are answered 429 with Retry-After.";
+    },
+    configure,
+};
+
+fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
+    let rules = rule::read(configure.values)?;
+    if rules.is_empty() {
+        return Ok(());
+    }
+    let (variables, others): (Vec<_>, Vec<_>) =
+        rules.into_iter().partition(|rule| rule.key.is_variable());
+    if !others.is_empty() {
+        // Where the module stands in server.modules, so that it can spare others the work; behind what says who the
+        // client is.
+        let phase = match depends_on_file(configure.values) {
+            true => Phase::Resolved,
+            false => Phase::Translate,
+        };
+        configure.add(phase, Limits::new(others));
+    }
+    if !variables.is_empty() {
+        // As soon as the variable is there: scripts set it in two phases, and authentication between them.
+        let limits = Rc::new(Limits::new(variables));
+        for phase in [Phase::Translate, Phase::Authorize, Phase::Resolved] {
+            configure.add_last(phase, SharedLimits(Rc::clone(&limits)));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the rules count only for some files: that is not known before a file is looked up.
+fn depends_on_file(values: &Values<'_>) -> bool {
+    let config = values.config();
+    let mut block = values.block_of(NAME_OF_RULES);
+    while let Some(inner) = block.and_then(|id| config.block(id)) {
+        let subject = inner.condition.as_ref().map(|condition| &condition.subject);
+        if let Some(Subject::PhysicalPath | Subject::PhysicalExistingPath) = subject {
+            return true;
+        }
+        block = inner.parent;
+    }
+    false
+}
+
+/// The rules of one set of settings.
+struct Limits {
+    rules: Vec<LimitRule>,
+    /// Made when the first request asks.
+    prepared: OnceCell<Prepared>,
+}
+
+/// The rules with what all workers know of them.
+struct Prepared {
+    states: Vec<Arc<LimitState>>,
+    /// What all requests keep that every rule has admitted, if no rule has to know when they are over or may be asked again.
+    admitted: Option<Rc<Admitted>>,
+}
+
+/// [`Limits`] that are asked in several phases.
+struct SharedLimits(Rc<Limits>);
+
+/// What a request keeps: the rules that have counted it.
+#[derive(Default)]
+struct Admitted {
+    by: Vec<Arc<LimitState>>,
+    under_way: Vec<CountedRequest>,
+    /// The same of other settings, which the request had before it was rewritten, or of an earlier phase.
+    before: Option<Rc<Admitted>>,
+}
+
+impl Hook for Limits {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        if exchange.is_subrequest() || exchange.handles_error() {
+            return Outcome::Next;
+        }
+        let prepared = self.prepared.get_or_init(|| self.prepare(exchange));
+        let before = exchange.kept::<Admitted>(NAME);
+        let ready_made = prepared.admitted.as_ref().filter(|_| before.is_none());
+        let now = exchange.worker.clock().latest();
+        let mut admitted = Admitted {
+            before,
+            ..Admitted::default()
+        };
+        for state in &prepared.states {
+            if admitted.includes(state) {
+                continue;
+            }
+            let Some(hash) = state.hash(exchange) else {
+                continue;
+            };
+            match state.admit(hash, now) {
+                LimitVerdict::Admitted if state.counts_under_way() => {
+                    admitted.under_way.push(state.under_way(hash));
+                }
+                LimitVerdict::Admitted | LimitVerdict::Uncounted => {}
+                LimitVerdict::TooFast(wait) => return refuse_too_fast(exchange, state, wait),
+                LimitVerdict::TooMany => return refuse_too_many(exchange, state),
+            }
+            if ready_made.is_none() {
+                admitted.by.push(Arc::clone(state));
+            }
+        }
+        match ready_made {
+            Some(ready_made) => exchange.keep(NAME, Rc::clone(ready_made) as Rc<dyn Any>),
+            None if admitted.by.is_empty() => {}
+            None => exchange.keep(NAME, Rc::new(admitted)),
+        }
+        Outcome::Next
+    }
+}
+
+impl Hook for SharedLimits {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        self.0.run(exchange)
+    }
+}
+
+impl Limits {
+    fn new(rules: Vec<LimitRule>) -> Limits {
+        Limits {
+            rules,
+            prepared: OnceCell::new(),
+        }
+    }
+
+    fn prepare(&self, exchange: &Exchange) -> Prepared {
+        let states = LimitStates::of(exchange.worker.shared(), &self.rules);
+        let is_simple =
+            |state: &Arc<LimitState>| !state.counts_under_way() && !state.rule.key.is_variable();
+        let admitted = states.iter().all(is_simple).then(|| Admitted {
+            by: states.clone(),
+            ..Admitted::default()
+        });
+        Prepared {
+            admitted: admitted.map(Rc::new),
+            states,
+        }
+    }
+}
+
+impl Admitted {
+    fn includes(&self, state: &Arc<LimitState>) -> bool {
+        let before = || self.before.as_ref();
+        self.by.iter().any(|known| Arc::ptr_eq(known, state))
+            || before().is_some_and(|before| before.includes(state))
+    }
+}
+
+fn refuse_too_fast(exchange: &mut Exchange, state: &LimitState, wait: Nanos) -> Outcome {
+    state.too_fast.fetch_add(1, Relaxed);
+    let rule = &state.rule;
+    let name = &rule.name;
+    if let Some(rate) = &rule.allowance.rate {
+        let cause = format_args!("limit.rules: {name:?} allows {rate} for each key");
+        tell(exchange, rule, cause);
+    }
+    refuse(exchange, rule, wait.div_ceil(SECOND))
+}
+
+fn refuse_too_many(exchange: &mut Exchange, state: &LimitState) -> Outcome {
+    state.too_many.fetch_add(1, Relaxed);
+    let rule = &state.rule;
+    let name = &rule.name;
+    if let Some(most) = rule.allowance.concurrent {
+        let cause =
+            format_args!("limit.rules: {name:?} allows {most} at the same time for each key");
+        tell(exchange, rule, cause);
+    }
+    refuse(exchange, rule, CONCURRENT_RETRY_S)
+}
+
+fn tell(exchange: &Exchange, rule: &LimitRule, cause: std::fmt::Arguments<'_>) {
+    let status = rule.status.0;
+    let key = rule.key.shown(exchange);
+    exchange.log_common_error_of(
+        "translate",
+        format_args!("answered {status}: {cause}"),
+        format_args!(" key={key}"),
+    );
+}
+
+/// Answers without any error handler: that may be a script or a backend, which the rule is there to protect.
+fn refuse(exchange: &mut Exchange, rule: &LimitRule, retry_s: u64) -> Outcome {
+    let outcome = exchange.answer_by_page(rule.status);
+    let retry_s = retry_s.max(1).to_string();
+    exchange.response.set("Retry-After", retry_s.as_bytes());
+    outcome
+}
+
+const SECOND: Nanos = 1_000_000_000;
+
+/// When a client is told to try again whose other requests are under way: how long they take cannot be known.
+const CONCURRENT_RETRY_S: u64 = 1;

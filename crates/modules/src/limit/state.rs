@@ -1,0 +1,108 @@
+//! What all workers know of the rules, for as long as the server process lives.
+
+use std::collections::BTreeMap;
+use std::hash::RandomState;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use petrel_engine::Exchange;
+use petrel_engine::shared::{Shared, lock};
+
+use super::rule::LimitRule;
+use super::table::{KeyTable, LimitVerdict};
+
+/// The rules that were asked for until now.
+#[derive(Default)]
+pub(super) struct LimitStates {
+    states: Mutex<Vec<Arc<LimitState>>>,
+    secret: RandomState,
+}
+
+/// One rule and its keys.
+pub(super) struct LimitState {
+    pub(super) rule: LimitRule,
+    pub(super) table: KeyTable,
+    pub(super) too_fast: AtomicU64,
+    pub(super) too_many: AtomicU64,
+    secret: RandomState,
+}
+
+/// A request that counts as under way. Dropping it ends that.
+pub(super) struct CountedRequest {
+    state: Arc<LimitState>,
+    hash: u64,
+}
+
+impl LimitStates {
+    /// Those of `rules`, in their order.
+    pub(super) fn of(shared: &Shared, rules: &[LimitRule]) -> Vec<Arc<LimitState>> {
+        let all = shared.belonging(LimitStates::default);
+        rules.iter().map(|rule| all.get(rule)).collect()
+    }
+
+    fn get(&self, rule: &LimitRule) -> Arc<LimitState> {
+        let mut states = lock(&self.states);
+        if let Some(known) = states.iter().find(|state| state.rule == *rule) {
+            return Arc::clone(known);
+        }
+        let made = Arc::new(LimitState {
+            table: KeyTable::new(rule.entries),
+            rule: rule.clone(),
+            too_fast: AtomicU64::new(0),
+            too_many: AtomicU64::new(0),
+            secret: self.secret.clone(),
+        });
+        states.push(Arc::clone(&made));
+        made
+    }
+}
+
+impl LimitState {
+    /// The hash of the key that the request has under this rule.
+    #[inline]
+    pub(super) fn hash(&self, exchange: &Exchange) -> Option<u64> {
+        self.rule.key.hash(exchange, &self.secret)
+    }
+
+    /// Whether a request that was admitted counts until it is over.
+    pub(super) fn counts_under_way(&self) -> bool {
+        self.rule.allowance.concurrent.is_some()
+    }
+
+    /// Counts a request that was just admitted as under way.
+    pub(super) fn under_way(self: &Arc<Self>, hash: u64) -> CountedRequest {
+        CountedRequest {
+            state: Arc::clone(self),
+            hash,
+        }
+    }
+
+    /// Counts a request of the key with this hash.
+    #[inline]
+    pub(super) fn admit(&self, hash: u64, now: u64) -> LimitVerdict {
+        self.table.admit(hash, now, &self.rule.allowance)
+    }
+}
+
+impl Drop for CountedRequest {
+    fn drop(&mut self) {
+        self.state.table.end(self.hash);
+    }
+}
+
+/// Adds what the rules have counted to `counters`. Rules of one name are added up.
+pub(crate) fn read_counters(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
+    let states = shared.belonging(LimitStates::default);
+    for state in lock(&states.states).iter() {
+        let name = &state.rule.name;
+        let (forgotten, uncounted) = state.table.losses();
+        for (what, count) in [
+            ("refused-rate", state.too_fast.load(Relaxed)),
+            ("refused-concurrent", state.too_many.load(Relaxed)),
+            ("keys-forgotten", forgotten),
+            ("uncounted", uncounted),
+        ] {
+            *counters.entry(format!("limit.{name}.{what}")).or_default() += count;
+        }
+    }
+}

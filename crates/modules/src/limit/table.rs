@@ -1,0 +1,327 @@
+//! What is known of the keys of one rule, in a fixed amount of memory, for all workers.
+//!
+//! A key is known by its hash alone, so that its length does not matter. The hash chooses one of [`SHARDS`] parts, each with a
+//! lock of its own, and in it a set of [`WAYS`] slots. When all slots of the set are taken, a new key takes the one whose
+//! bucket is full, or is full again first; so what is forgotten first is a key that has been idle or has asked for
+//! little. A key with requests under way is never forgotten.
+//!
+//! The memory is had from the system as zeros: pages that no key has come to take none.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use petrel_engine::ledger::Nanos;
+use petrel_engine::shared::lock;
+
+use super::rate::Rate;
+
+/// See the module's documentation.
+pub(super) struct KeyTable {
+    shards: Box<[Shard]>,
+    sets_per_shard: u64,
+    /// Keys whose bucket was not full when another one took their slot.
+    forgotten: AtomicU64,
+    /// Requests that were not counted, because all slots of their set had requests under way.
+    uncounted: AtomicU64,
+}
+
+/// A part of the table. Locks of two of them are never in one cache line.
+#[repr(align(64))]
+struct Shard(Mutex<Vec<KeySlot>>);
+
+/// Hash of the key or 0, when its bucket is full, requests under way. An array and not a struct, because of an array the
+/// standard library knows that zeros need not be written.
+type KeySlot = [u64; 3];
+
+const KEY: usize = 0;
+const FULL_AT: usize = 1;
+const UNDER_WAY: usize = 2;
+
+/// What a rule allows a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Allowance {
+    pub(super) rate: Option<Rate>,
+    /// Requests that may be under way at the same time.
+    pub(super) concurrent: Option<u32>,
+}
+
+/// What comes of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LimitVerdict {
+    /// It may go on. If the rule limits requests under way, [`KeyTable::end`] is to be called when it is over.
+    Admitted,
+    /// It may go on, and is not counted.
+    Uncounted,
+    /// It came too soon, by so much.
+    TooFast(Nanos),
+    /// Too many are under way.
+    TooMany,
+}
+
+impl KeyTable {
+    /// A table for at least `entries` keys.
+    pub(super) fn new(entries: usize) -> KeyTable {
+        let sets = entries.div_ceil(SHARDS * WAYS).max(1);
+        let shard = |_| Shard(Mutex::new(vec![[0; 3]; sets * WAYS]));
+        KeyTable {
+            shards: (0..SHARDS).map(shard).collect(),
+            sets_per_shard: sets as u64,
+            forgotten: AtomicU64::new(0),
+            uncounted: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts a request of the key with this hash.
+    pub(super) fn admit(&self, hash: u64, now: Nanos, allowance: &Allowance) -> LimitVerdict {
+        let mut shard = lock(self.shard(hash));
+        let Some(slot) = self.slot(&mut shard, hash, now) else {
+            self.uncounted.fetch_add(1, Relaxed);
+            return LimitVerdict::Uncounted;
+        };
+        let concurrent = allowance.concurrent.map(u64::from);
+        if concurrent.is_some_and(|most| slot[UNDER_WAY] >= most) {
+            return LimitVerdict::TooMany;
+        }
+        slot[FULL_AT] = match &allowance.rate {
+            Some(rate) => match rate.take(slot[FULL_AT], now) {
+                Ok(full_at) => full_at,
+                Err(wait) => return LimitVerdict::TooFast(wait),
+            },
+            // The last time it was used.
+            None => slot[FULL_AT].max(now),
+        };
+        if concurrent.is_some() {
+            slot[UNDER_WAY] += 1;
+        }
+        LimitVerdict::Admitted
+    }
+
+    /// A request that was counted as under way is over.
+    pub(super) fn end(&self, hash: u64) {
+        let mut shard = lock(self.shard(hash));
+        if let Some(slot) = self.set(&mut shard, hash).iter_mut().find(is(hash)) {
+            slot[UNDER_WAY] = slot[UNDER_WAY].saturating_sub(1);
+        }
+    }
+
+    /// Keys that were forgotten although that made a difference, and requests that were not counted.
+    pub(super) fn losses(&self) -> (u64, u64) {
+        (self.forgotten.load(Relaxed), self.uncounted.load(Relaxed))
+    }
+
+    #[inline]
+    fn shard(&self, hash: u64) -> &Mutex<Vec<KeySlot>> {
+        // The lowest bits; the set is chosen by the highest.
+        &self.shards[hash as usize % SHARDS].0
+    }
+
+    #[inline]
+    fn set<'s>(&self, slots: &'s mut [KeySlot], hash: u64) -> &'s mut [KeySlot] {
+        let set = (u128::from(hash) * u128::from(self.sets_per_shard)) >> 64;
+        let begin = set as usize * WAYS;
+        &mut slots[begin..begin + WAYS]
+    }
+
+    /// The slot of the key, which may be another one's that is forgotten for it.
+    #[inline]
+    fn slot<'s>(&self, slots: &'s mut [KeySlot], hash: u64, now: Nanos) -> Option<&'s mut KeySlot> {
+        let set = self.set(slots, hash);
+        let index = match set.iter().position(|slot| slot[KEY] == hash) {
+            Some(index) => index,
+            None => self.make_room(set, hash, now)?,
+        };
+        set.get_mut(index)
+    }
+
+    #[cold]
+    fn make_room(&self, set: &mut [KeySlot], hash: u64, now: Nanos) -> Option<usize> {
+        let idle = set
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, slot)| slot[UNDER_WAY] == 0);
+        // A free slot was full at 0.
+        let (index, slot) = idle.min_by_key(|(_, slot)| slot[FULL_AT])?;
+        if slot[FULL_AT] > now {
+            self.forgotten.fetch_add(1, Relaxed);
+        }
+        *slot = [hash, 0, 0];
+        Some(index)
+    }
+}
+
+/// Whether a slot is that of the key.
+fn is(hash: u64) -> impl Fn(&&mut KeySlot) -> bool {
+    move |slot| slot[KEY] == hash
+}
+
+/// As many as the cores of large machines: workers that wait for each other's lock are rare then.
+const SHARDS: usize = 64;
+
+/// Slots of a set: three cache lines. With more of them, chance fills sets more evenly, and looking takes longer.
+const WAYS: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Nanos = 1_000_000_000;
+
+    fn rate(text: &str, burst: u32) -> Allowance {
+        Allowance {
+            rate: Some(Rate::new(text, Some(burst)).expect("a rate")),
+            concurrent: None,
+        }
+    }
+
+    fn concurrent(most: u32) -> Allowance {
+        Allowance {
+            rate: None,
+            concurrent: Some(most),
+        }
+    }
+
+    /// Well-spread hashes, never the same twice (splitmix64).
+    fn hash(number: u64) -> u64 {
+        let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn slots(table: &KeyTable) -> usize {
+        table.shards.iter().map(|shard| lock(&shard.0).len()).sum()
+    }
+
+    #[test]
+    fn keys_have_buckets_of_their_own() {
+        let table = KeyTable::new(1000);
+        let two = rate("1/m", 2);
+        for key in 0..500 {
+            assert_eq!(
+                table.admit(hash(key), 0, &two),
+                LimitVerdict::Admitted,
+                "{key}"
+            );
+            assert_eq!(
+                table.admit(hash(key), 0, &two),
+                LimitVerdict::Admitted,
+                "{key}"
+            );
+        }
+        let third = table.admit(hash(7), SECOND, &two);
+        assert_eq!(third, LimitVerdict::TooFast(59 * SECOND));
+    }
+
+    #[test]
+    fn a_million_keys_take_no_more_memory_and_the_worst_is_remembered() {
+        let table = KeyTable::new(4096);
+        assert_eq!(slots(&table), 4096);
+        let five = rate("1/s", 5);
+        let worst = hash(u64::MAX);
+        for _ in 0..9 {
+            table.admit(worst, 0, &five);
+        }
+        for key in 0..1_000_000 {
+            table.admit(hash(key), 0, &five);
+        }
+        assert_eq!(slots(&table), 4096);
+        assert_eq!(table.admit(worst, 0, &five), LimitVerdict::TooFast(SECOND));
+        assert!(table.losses().0 > 900_000);
+    }
+
+    #[test]
+    fn buckets_that_are_full_are_no_loss() {
+        let table = KeyTable::new(512);
+        let one = rate("1/s", 1);
+        for key in 0..100_000 {
+            table.admit(hash(key), key * SECOND, &one);
+        }
+        assert_eq!(table.losses(), (0, 0));
+    }
+
+    #[test]
+    fn requests_under_way_are_counted_until_they_end() {
+        let table = KeyTable::new(512);
+        let two = concurrent(2);
+        let admit = |key| table.admit(hash(key), 0, &two);
+        assert_eq!(
+            (admit(1), admit(1)),
+            (LimitVerdict::Admitted, LimitVerdict::Admitted)
+        );
+        assert_eq!(
+            (admit(1), admit(2)),
+            (LimitVerdict::TooMany, LimitVerdict::Admitted)
+        );
+        table.end(hash(1));
+        assert_eq!(
+            (admit(1), admit(1)),
+            (LimitVerdict::Admitted, LimitVerdict::TooMany)
+        );
+        // One that is over twice, or was never counted, is no credit.
+        (0..5).for_each(|_| table.end(hash(2)));
+        table.end(hash(3));
+        assert_eq!(
+            (admit(2), admit(2)),
+            (LimitVerdict::Admitted, LimitVerdict::Admitted)
+        );
+        assert_eq!(admit(2), LimitVerdict::TooMany);
+    }
+
+    #[test]
+    fn keys_with_requests_under_way_are_not_forgotten() {
+        let table = KeyTable::new(512);
+        let one = concurrent(1);
+        let admitted = |key: &u64| table.admit(hash(*key), 0, &one) == LimitVerdict::Admitted;
+        let under_way: Vec<u64> = (0..10_000).filter(admitted).collect();
+        assert_eq!(under_way.len(), 512);
+        assert_eq!(table.losses(), (0, 10_000 - 512));
+        for key in &under_way {
+            assert_eq!(table.admit(hash(*key), 0, &one), LimitVerdict::TooMany);
+            table.end(hash(*key));
+        }
+        assert_eq!(table.admit(hash(20_000), 0, &one), LimitVerdict::Admitted);
+    }
+
+    #[test]
+    fn what_is_refused_for_one_limit_does_not_count_for_the_other() {
+        let table = KeyTable::new(512);
+        let both = Allowance {
+            concurrent: Some(1),
+            ..rate("1/s", 2)
+        };
+        let admit = || table.admit(hash(1), 0, &both);
+        assert_eq!(
+            (admit(), admit(), admit()),
+            (
+                LimitVerdict::Admitted,
+                LimitVerdict::TooMany,
+                LimitVerdict::TooMany
+            )
+        );
+        table.end(hash(1));
+        assert_eq!(admit(), LimitVerdict::Admitted);
+        table.end(hash(1));
+        assert_eq!(admit(), LimitVerdict::TooFast(SECOND));
+        assert_eq!(table.admit(hash(1), SECOND, &both), LimitVerdict::Admitted);
+    }
+
+    #[test]
+    fn workers_count_together() {
+        let table = KeyTable::new(512);
+        let hundred = rate("1/d", 100);
+        let admitted = std::thread::scope(|scope| {
+            let worker = || {
+                let verdicts = (0..200).map(|_| table.admit(hash(1), 0, &hundred));
+                verdicts
+                    .filter(|verdict| *verdict == LimitVerdict::Admitted)
+                    .count()
+            };
+            let workers: Vec<_> = (0..4).map(|_| scope.spawn(worker)).collect();
+            let counts = workers
+                .into_iter()
+                .map(|worker| worker.join().expect("no panic"));
+            counts.sum::<usize>()
+        });
+        assert_eq!(admitted, 100);
+    }
+}
