@@ -30,6 +30,7 @@ pub const TARGETS: &[&str] = &[
     "ajp13",
     "response",
     "proxied",
+    "ldap",
     "resp",
     "memcached",
     "stored_page",

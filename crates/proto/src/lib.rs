@@ -17,7 +17,8 @@
 //! | [`trailers`] | which trailers go on to the other side |
 //! | [`range`], [`conditional`], [`etag`], [`date`], [`accept`] | RFC 9110's small languages |
 //! | [`fastcgi`], [`scgi`], [`uwsgi`], [`ajp13`] | the protocols of application servers |
-//! | [`resp`], [`memcached`] | the protocols of stores: Redis and memcached
+//! | [`resp`], [`memcached`] | the protocols of stores: Redis and memcached |
+//! | [`ldap`] | binds and searches, for log-ins |
 //! | [`cgi`] | the heads of CGI replies, whatever carries them |
 //! | [`reply_head`] | what decoders of backends' replies fill in |
 //! | [`proxy_protocol`], [`forwarded`] | whom a proxy in front has got a request from |
@@ -44,6 +45,7 @@ pub mod header_block;
 pub mod hpack;
 pub mod http1;
 pub mod http2;
+pub mod ldap;
 pub mod memcached;
 pub mod method;
 pub mod proxy_protocol;
