@@ -6,6 +6,7 @@ mod changed_files;
 mod digest;
 mod flood;
 mod like_lighttpd;
+mod lockout;
 mod nonces;
 
 use petrel_tests::{Builder, Server};

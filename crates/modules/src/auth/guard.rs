@@ -19,10 +19,12 @@ use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
 
 use super::accounts::{Accounts, Groups};
+use super::attempt::LoginAttempt;
 use super::basic::{self, BasicField, Credentials};
 use super::digest::{self, Algorithm, DigestField, DigestOptions};
 use super::htdigest;
-use super::logins::{LoginHash, Logins};
+use super::lockout::{Failures, Lockout};
+use super::logins::Logins;
 use super::nonce::{NonceAge, Nonces};
 use super::password::{self, HashForm, UnusableHash};
 use super::rules::{Method, Rule};
@@ -42,6 +44,9 @@ pub(super) struct Guard {
     /// Also who was let in.
     pub(super) logs_all: bool,
     pub(super) logins: OnceCell<Arc<Logins>>,
+    /// `auth.lockout`.
+    pub(super) lockout: Option<Lockout>,
+    pub(super) failures: OnceCell<Arc<Failures>>,
 }
 
 struct UrlGuard(Rc<Guard>);
@@ -56,15 +61,6 @@ struct ProvedUser {
     user: Vec<u8>,
     /// What REMOTE_USER was before: the name in a client certificate, or what a script or another module has found out.
     user_from_outside: Option<Vec<u8>>,
-}
-
-/// A client asks to be let in under a rule.
-struct LoginAttempt {
-    rule: Rc<Rule>,
-    user: Vec<u8>,
-    groups: Arc<Groups>,
-    /// What the log-in is remembered by.
-    hash: Option<LoginHash>,
 }
 
 impl Hook for UrlGuard {
@@ -170,25 +166,31 @@ impl Guard {
             Ok(found) => found,
             Err(outcome) => return outcome,
         };
-        let login = LoginAttempt {
+        let mut login = LoginAttempt {
             rule: Rc::clone(rule),
-            user,
             groups,
             hash: None,
+            is_remembered: false,
+            password: self.number_of(exchange, &user, &password),
+            user,
         };
-        match files.form {
+        let is_right = match files.form {
             FileForm::Plain => {
                 let stored = accounts.find(&login.user).next();
                 // An unknown user takes the time of one that is known.
                 let is_same = password::is_same(stored.unwrap_or_default(), &password);
-                self.conclude(exchange, &login, stored.is_some() && is_same)
+                stored.is_some() && is_same
             }
             FileForm::Htdigest => {
-                let is_right = htdigest::is_right(&accounts, &login.user, &rule.realm, &password);
-                self.conclude(exchange, &login, is_right)
+                htdigest::is_right(&accounts, &login.user, &rule.realm, &password)
             }
-            FileForm::Htpasswd => self.hashed(exchange, login, &accounts, password),
+            FileForm::Htpasswd => return self.hashed(exchange, login, &accounts, password),
+        };
+        if is_right && self.lockout.is_some() {
+            // It is looked at each time, but a lock-out is not about it then.
+            self.recall(exchange, &mut login, &password, files.form.name());
         }
+        self.conclude(exchange, &login, is_right)
     }
 
     /// Asks a file whether the client has mixed the user's password into its answer.
@@ -260,19 +262,29 @@ impl Guard {
         let client_method = exchange.client_method();
         let proves = proves_for(exchange.request.head.method().as_str())
             || client_method.is_some_and(|method| proves_for(method.as_str()));
-        let login = LoginAttempt {
+        let mut login = LoginAttempt {
             rule: Rc::clone(rule),
             user,
             groups,
             hash: None,
+            is_remembered: false,
+            password: None,
         };
         let is_right = is_user && is_known && proves;
+        if is_right && self.lockout.is_some() {
+            // No other client has this nonce.
+            self.recall(exchange, &mut login, &sent.nonce, b"digest");
+        }
         let outcome = self.conclude(exchange, &login, is_right);
         if is_right
             && age == NonceAge::Ending
             && matches!(outcome, Outcome::Next)
             && let Some(nonce) = nonces.and_then(|nonces| nonces.make(now_s))
         {
+            if self.lockout.is_some() {
+                self.recall(exchange, &mut login, nonce.as_bytes(), b"digest");
+                self.remember(exchange, &login);
+            }
             let next = format!("nextnonce=\"{nonce}\"");
             exchange
                 .response
@@ -326,9 +338,12 @@ impl Guard {
             login.hash = hash;
             let now_s = exchange.worker.clock().seconds();
             if login.hash.is_some_and(|hash| logins.has(&hash, now_s)) {
-                login.hash = None;
+                (login.hash, login.is_remembered) = (None, true);
                 return self.conclude(exchange, &login, true);
             }
+        }
+        if let Some(outcome) = self.locked_out(exchange, &login) {
+            return outcome;
         }
         if HashForm::of(stored).is_none_or(|form| !form.takes_long()) {
             let verified = password::verify(stored, &password);
@@ -370,19 +385,25 @@ impl Guard {
         self.conclude(exchange, login, is_known && verified == Ok(true))
     }
 
-    /// Lets the user in, or answers 401.
-    fn conclude(&self, exchange: &mut Exchange, login: &LoginAttempt, is_right: bool) -> Outcome {
+    /// Lets the user in, or answers 401; 429 if failures before have locked out the user or the address.
+    pub(super) fn conclude(
+        &self,
+        exchange: &mut Exchange,
+        login: &LoginAttempt,
+        is_right: bool,
+    ) -> Outcome {
         let LoginAttempt {
             rule, user, groups, ..
         } = login;
+        // Also of a password that a thread has hashed: the lock-out may have begun meanwhile.
+        if let Some(outcome) = self.locked_out(exchange, login) {
+            return outcome;
+        }
+        self.count(exchange, login, is_right);
         if !is_right || !rule.who.includes(user, |group| groups.has(group, user)) {
             return refuse(exchange, login);
         }
-        if let (Some(hash), Some(max_age_s)) = (login.hash, self.max_age_s) {
-            let now_s = exchange.worker.clock().seconds();
-            let logins = self.logins.get_or_init(|| Logins::of(exchange));
-            logins.add(hash, now_s, now_s.saturating_add(max_age_s));
-        }
+        self.remember(exchange, login);
         if self.logs_all {
             let (user, path) = (shown(user), shown(exchange.request.url.path()));
             exchange.log_error("authorize", format_args!("{user} may have {path}"));
@@ -489,7 +510,7 @@ fn refuse(exchange: &mut Exchange, login: &LoginAttempt) -> Outcome {
 
 /// Whether the answer of the client was right.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Staleness {
+pub(super) enum Staleness {
     /// It was not, or there was none.
     New,
     /// It was, for a nonce that is too old. The client answers again without asking its user.
@@ -497,7 +518,7 @@ enum Staleness {
 }
 
 /// Asks the client who it is.
-fn challenge(exchange: &mut Exchange, rule: &Rule, staleness: Staleness) -> Outcome {
+pub(super) fn challenge(exchange: &mut Exchange, rule: &Rule, staleness: Staleness) -> Outcome {
     let outcome = exchange.answer(Status::UNAUTHORIZED);
     let mut realm = b" realm=".to_vec();
     write_quoted(rule.realm.as_bytes(), &mut realm);
@@ -575,7 +596,7 @@ fn write_quoted(text: &[u8], out: &mut Vec<u8>) {
 }
 
 /// What a client has sent, for a log line.
-fn shown(text: &[u8]) -> String {
+pub(super) fn shown(text: &[u8]) -> String {
     String::from_utf8_lossy(text).escape_debug().to_string()
 }
 
@@ -584,7 +605,7 @@ const NAME: &str = "mod_auth";
 /// As lighttpd.
 const DELAY_S: u32 = 1;
 
-const RETRY_AFTER_S: &[u8] = b"2";
+pub(super) const RETRY_AFTER_S: &[u8] = b"2";
 
 /// Seconds that a request waits for its password to be hashed. Its client is hardly there any longer.
 const HASH_WAIT_S: u32 = 30;

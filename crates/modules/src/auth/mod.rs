@@ -3,13 +3,16 @@
 //! [`rules`] reads `auth.require`, [`guard`] asks it for every request, [`basic`] and
 //! [`digest`] read what clients send. Users are in
 //! files ([`accounts`]); what is in them is compared by [`password`], on threads if that takes long. [`logins`] remembers
-//! good log-ins. A scope whose users cannot be looked up is answered 503 and never open.
+//! good log-ins, and [`lockout`] counts bad ones. A scope whose users cannot be looked up is answered 503 and never open.
 
 mod accounts;
+mod attempt;
 mod basic;
 mod digest;
+mod failure_table;
 mod guard;
 mod htdigest;
+mod lockout;
 mod logins;
 mod md5_crypt;
 mod nonce;
@@ -33,8 +36,10 @@ use petrel_engine::settings::Values;
 use petrel_engine::settings::directives::Effect::NotYet;
 
 use guard::Guard;
+use lockout::Lockout;
 use users::Users;
 
+pub(crate) use lockout::read_counters;
 pub use nonce::prepare;
 pub(crate) use warnings::warnings;
 
@@ -52,6 +57,8 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
             "Lets in without a password who has a REMOTE_USER that fits: the name in a verified client certificate, say.";
         "auth.cache", Map, Request, "off", Effect::Works,
             "How long a good log-in is remembered: max-age in seconds, 600 if it is left out. Passwords are not kept; a changed entry of the file counts at once.";
+        "auth.lockout", Map, Request, "()", Effect::Works,
+            "Answers 429 to log-ins after too many wrong passwords: failures (10) of one user from one address, user-failures (100) of one user from all addresses, address-failures (100) of all users from one address, within (600) seconds, lock out for (300) seconds. The numbers in brackets count for keys that are left out; 0 failures is no limit. Log-ins in auth.cache go on. Unset, no client is locked out. Petrel's own.";
         "auth.debug", Short, Request, "0", Effect::Works,
             "Other than 0: log who was let in, too.";
         "auth.backend.plain.userfile", String, Request, "unset", Effect::Works,
@@ -131,6 +138,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let users = Users::read(values)?;
     let max_age_s = max_age_s(values)?;
     let rules = rules::read(values)?;
+    let lockout = Lockout::read(values)?;
     if rules.is_empty() {
         return Ok(());
     }
@@ -143,6 +151,8 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
         ignores_case: ignores_case.unwrap_or(false),
         logs_all: values.unsigned("auth.debug", 0) > 0,
         logins: OnceCell::new(),
+        lockout,
+        failures: OnceCell::new(),
     }
     .add_to(configure);
     Ok(())

@@ -1,6 +1,7 @@
 //! Rules and files, by requests.
 
 mod files;
+mod lockout;
 mod paths;
 
 use std::fs::File;

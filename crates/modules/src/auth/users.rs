@@ -41,6 +41,17 @@ pub(super) enum FileForm {
     Htdigest,
 }
 
+impl FileForm {
+    /// What it is called in what log-ins are remembered by.
+    pub(super) fn name(self) -> &'static [u8] {
+        match self {
+            FileForm::Plain => b"plain",
+            FileForm::Htpasswd => b"htpasswd",
+            FileForm::Htdigest => b"htdigest",
+        }
+    }
+}
+
 /// Why a file says nothing now.
 pub(super) enum NoFile {
     /// It is on the disk: the hook says [`Outcome::Cold`](petrel_engine::module::Outcome::Cold).

@@ -15,7 +15,7 @@ use petrel_engine::shared::Shared;
 use petrel_engine::worker::Worker;
 use petrel_engine::{Exchange, io_counters};
 
-use crate::{gateway, limit, lua_api, magnet, page_cache, remote_store};
+use crate::{auth, gateway, limit, lua_api, magnet, page_cache, remote_store};
 
 /// mod_status.
 pub static MODULE: ModuleSpec = ModuleSpec {
@@ -41,6 +41,7 @@ type ReadCounters = fn(&Shared, &mut BTreeMap<String, u64>);
 /// Who counts, besides the workers what files cost.
 static COUNTERS: &[ReadCounters] = &[
     of_server,
+    auth::read_counters,
     gateway::counters::read,
     page_cache::counters::read,
     remote_store::counters::read,

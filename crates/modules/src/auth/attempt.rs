@@ -1,0 +1,113 @@
+//! One log-in that a client tries: whether it is remembered, locked out, or counted.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use petrel_engine::Exchange;
+use petrel_engine::module::Outcome;
+use petrel_engine::proto::status::Status;
+
+use super::accounts::Groups;
+use super::guard::{Guard, shown};
+use super::lockout::{Failures, Guess};
+use super::logins::{LoginHash, Logins};
+use super::rules::Rule;
+
+/// A client asks to be let in under a rule.
+pub(super) struct LoginAttempt {
+    pub(super) rule: Rc<Rule>,
+    pub(super) user: Vec<u8>,
+    pub(super) groups: Arc<Groups>,
+    /// What the log-in is to be remembered by.
+    pub(super) hash: Option<LoginHash>,
+    /// It is remembered already, so that no lock-out is about it.
+    pub(super) is_remembered: bool,
+    /// A number for the password; see [`Guess`].
+    pub(super) password: Option<u64>,
+}
+
+impl LoginAttempt {
+    fn guess(&self) -> Guess<'_> {
+        Guess {
+            realm: &self.rule.realm,
+            user: &self.user,
+            password: self.password,
+        }
+    }
+}
+
+impl Guard {
+    /// Looks whether a log-in by `secret` was good a short while ago; if not, it is to be remembered once it is.
+    pub(super) fn recall(
+        &self,
+        exchange: &Exchange,
+        login: &mut LoginAttempt,
+        secret: &[u8],
+        kind: &[u8],
+    ) {
+        if self.max_age_s.is_none() {
+            return;
+        }
+        let logins = self.logins.get_or_init(|| Logins::of(exchange));
+        let now_s = exchange.worker.clock().seconds();
+        let hash = logins.hash(&login.user, secret, kind);
+        login.is_remembered = hash.is_some_and(|hash| logins.has(&hash, now_s));
+        login.hash = hash.filter(|_| !login.is_remembered);
+    }
+
+    /// Remembers a log-in that was good.
+    pub(super) fn remember(&self, exchange: &Exchange, login: &LoginAttempt) {
+        if let (Some(hash), Some(max_age_s)) = (login.hash, self.max_age_s) {
+            let now_s = exchange.worker.clock().seconds();
+            let logins = self.logins.get_or_init(|| Logins::of(exchange));
+            logins.add(hash, now_s, now_s.saturating_add(max_age_s));
+        }
+    }
+
+    /// A number for the password, if wrong ones are counted.
+    pub(super) fn number_of(
+        &self,
+        exchange: &Exchange,
+        user: &[u8],
+        password: &[u8],
+    ) -> Option<u64> {
+        self.lockout.as_ref()?;
+        Some(self.failures(exchange).number_of(user, password))
+    }
+
+    fn failures(&self, exchange: &Exchange) -> &Failures {
+        let find = || Failures::of(exchange.worker.shared());
+        self.failures.get_or_init(find)
+    }
+
+    /// What a client is answered whose log-ins are locked out, whatever the password.
+    pub(super) fn locked_out(
+        &self,
+        exchange: &mut Exchange,
+        login: &LoginAttempt,
+    ) -> Option<Outcome> {
+        let lockout = self.lockout.as_ref().filter(|_| !login.is_remembered)?;
+        let failures = self.failures(exchange);
+        let locked_s = lockout.locked_s(failures, exchange, &login.guess())?;
+        let outcome = exchange.answer(Status::TOO_MANY_REQUESTS);
+        let seconds = locked_s.to_string();
+        exchange.response.set("Retry-After", seconds.as_bytes());
+        Some(outcome)
+    }
+
+    /// Counts what the password has come to.
+    pub(super) fn count(&self, exchange: &Exchange, login: &LoginAttempt, is_right: bool) {
+        let Some(lockout) = self.lockout.as_ref().filter(|_| !login.is_remembered) else {
+            return;
+        };
+        let (failures, guess) = (self.failures(exchange), login.guess());
+        if is_right {
+            return lockout.succeeded(failures, exchange, &guess);
+        }
+        let address = exchange.connection.peer.address_text();
+        for begun in lockout.failed(failures, exchange, &guess) {
+            let line = begun.line(&shown(&login.user), &address);
+            exchange.log_error("authorize", format_args!("{line}"));
+        }
+    }
+}
