@@ -118,6 +118,7 @@ const NEEDS: &[Need] = &[
     ),
     need("redis-server", "redis-server", Tests("with Redis")),
     need("memcached", "memcached", Tests("with memcached")),
+    need("slapd", "/usr/sbin/slapd", Tests("with OpenLDAP")),
 ];
 
 /// Packages that are unpacked, each into a folder of its name.

@@ -139,7 +139,8 @@ pub(crate) fn load(origin: &Origin) -> Result<Loaded, Diagnostics> {
     let checked = SettingsTable::check(&config, &schema, &modules)
         .and_then(|()| ProcessSettings::new(&config))
         .and_then(|process| {
-            let trusts = LoadedTrusts::load(&config, &modules, runs_lua(&config))?;
+            let mut trusts = LoadedTrusts::load(&config, &modules, runs_lua(&config))?;
+            modules::auth::load_authorities(&config, &mut trusts)?;
             Ok((process, trusts))
         });
     match checked {

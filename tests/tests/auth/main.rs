@@ -3,8 +3,11 @@
 mod applications;
 mod basic;
 mod changed_files;
+#[path = "../real_backends/component.rs"]
+mod component;
 mod digest;
 mod flood;
+mod ldap;
 mod like_lighttpd;
 mod lockout;
 mod nonces;

@@ -101,6 +101,14 @@ impl Groups {
         (Groups(members), left_out)
     }
 
+    /// `user` is in these groups; nothing else is known.
+    pub(super) fn of(groups: &[Box<[u8]>], user: &[u8]) -> Groups {
+        let groups = groups.iter().cloned();
+        let mut members: Vec<_> = groups.map(|group| (group, user.into())).collect();
+        members.sort();
+        Groups(members)
+    }
+
     /// Whether `user` is in `group`.
     pub(super) fn has(&self, group: &[u8], user: &[u8]) -> bool {
         let wanted = (group, user);

@@ -134,16 +134,13 @@ impl Guard {
                 exchange.answer(Status::SERVICE_UNAVAILABLE)
             }
             (Method::Basic, Users::Files(files)) => self.basic(exchange, rule, files),
+            (Method::Basic, Users::Ldap(users)) => self.ldap(exchange, rule, users),
             (Method::Digest(options), Users::Files(files)) if files.form != FileForm::Htpasswd => {
                 self.digest(exchange, rule, options, files)
             }
-            (Method::Digest(_), Users::Files(_)) => {
-                exchange.log_common_error(
-                    "authorize",
-                    format_args!(
-                        "digest cannot be had with auth.backend = \"htpasswd\", so what it guards is answered 503"
-                    ),
-                );
+            (Method::Digest(_), Users::Files(_) | Users::Ldap(_)) => {
+                let cause = "digest needs passwords that can be read, which auth.backend does not have: what it guards is answered 503";
+                exchange.log_common_error("authorize", format_args!("{cause}"));
                 exchange.answer(Status::SERVICE_UNAVAILABLE)
             }
         }

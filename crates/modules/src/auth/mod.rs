@@ -2,7 +2,7 @@
 //!
 //! [`rules`] reads `auth.require`, [`guard`] asks it for every request, [`basic`] and
 //! [`digest`] read what clients send. Users are in
-//! files ([`accounts`]); what is in them is compared by [`password`], on threads if that takes long. [`logins`] remembers
+//! files ([`accounts`]) or known to a server ([`ldap`]); what is in files is compared by [`password`], on threads if that takes long. [`logins`] remembers
 //! good log-ins, and [`lockout`] counts bad ones. A scope whose users cannot be looked up is answered 503 and never open.
 
 mod accounts;
@@ -12,6 +12,7 @@ mod digest;
 mod failure_table;
 mod guard;
 mod htdigest;
+mod ldap;
 mod lockout;
 mod logins;
 mod md5_crypt;
@@ -39,6 +40,7 @@ use guard::Guard;
 use lockout::Lockout;
 use users::Users;
 
+pub use ldap::load_authorities;
 pub(crate) use lockout::read_counters;
 pub use nonce::prepare;
 pub(crate) use warnings::warnings;
@@ -52,7 +54,7 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
         "auth.require", Map, Request, "()", Effect::Works,
             "Who may have the URLs that begin with a key: method (basic, digest or extern), realm, require (valid-user, or user=NAME and group=NAME joined by |), and for digest algorithm, nonce-secret and userhash. The first key that fits counts.";
         "auth.backend", String, Request, "unset", Effect::Works,
-            "Where users are looked up: plain, htpasswd or htdigest. With ldap, pam, gssapi, sasl, dbi or mysql, which are not built, what auth.require guards is answered 503.";
+            "Where users are looked up: plain, htpasswd, htdigest or ldap. With pam, gssapi, sasl, dbi or mysql, which are not built, what auth.require guards is answered 503.";
         "auth.extern-authn", Bool, Request, "disable", Effect::Works,
             "Lets in without a password who has a REMOTE_USER that fits: the name in a verified client certificate, say.";
         "auth.cache", Map, Request, "off", Effect::Works,
@@ -97,32 +99,32 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
             "The Kerberos name of the service.";
         "auth.backend.gssapi.store-creds", Bool, Request, "enable", NotYet(NOT_BUILT),
             "Keeps delegated credentials for backends.";
-        "auth.backend.ldap.hostname", String, Request, "unset", NotYet(NOT_BUILT),
-            "The LDAP server, or URLs of several.";
-        "auth.backend.ldap.url", String, Request, "unset", NotYet(NOT_BUILT),
-            "The LDAP server (lighttpd 1.5).";
-        "auth.backend.ldap.base-dn", String, Request, "unset", NotYet(NOT_BUILT),
+        "auth.backend.ldap.hostname", String, Request, "unset", Effect::Works,
+            "The LDAP server, or several, which are asked in turn until one answers: hosts, ldap://host:port, ldaps://host, ldapi://%2Fpath.";
+        "auth.backend.ldap.url", String, Request, "unset", Effect::Works,
+            "The same in lighttpd 1.5.";
+        "auth.backend.ldap.base-dn", String, Request, "unset", Effect::Works,
             "Where the search for a user begins.";
-        "auth.backend.ldap.filter", String, Request, "unset", NotYet(NOT_BUILT),
-            "The search filter; the user takes the place of its question mark.";
-        "auth.backend.ldap.ca-file", String, Request, "unset", NotYet(NOT_BUILT),
-            "Certificate authorities to trust.";
+        "auth.backend.ldap.filter", String, Request, "unset", Effect::Works,
+            "The search filter; ? or $ stands for the user. One that begins with a comma is the end of the user's distinguished name, behind uid=USER; then there is no search.";
+        "auth.backend.ldap.ca-file", String, Request, "unset", Effect::Works,
+            "The certificate authorities that the server is verified by. Unset, those of the system.";
         "auth.backend.ldap.cert", String, Request, "unset", NotYet(NOT_BUILT),
             "The client certificate (lighttpd 1.5).";
         "auth.backend.ldap.key", String, Request, "unset", NotYet(NOT_BUILT),
             "The key of the client certificate (lighttpd 1.5).";
-        "auth.backend.ldap.starttls", Bool, Request, "disable", NotYet(NOT_BUILT),
-            "Encrypts the connection by StartTLS.";
-        "auth.backend.ldap.bind-dn", String, Request, "unset", NotYet(NOT_BUILT),
-            "The name to search as.";
-        "auth.backend.ldap.bind-pw", String, Request, "unset", NotYet(NOT_BUILT),
+        "auth.backend.ldap.starttls", Bool, Request, "disable", Effect::Works,
+            "Encrypts connections to ldap:// by StartTLS.";
+        "auth.backend.ldap.bind-dn", String, Request, "unset", Effect::Works,
+            "The name to search as. Unset, the search is anonymous.";
+        "auth.backend.ldap.bind-pw", String, Request, "unset", Effect::Works,
             "The password of that name.";
-        "auth.backend.ldap.allow-empty-pw", Bool, Request, "disable", NotYet(NOT_BUILT),
-            "Lets users in whose password is empty.";
-        "auth.backend.ldap.groupmember", String, Request, "memberUid", NotYet(NOT_BUILT),
-            "The attribute that holds the members of a group.";
-        "auth.backend.ldap.timeout", String, Request, "2000", NotYet(NOT_BUILT),
-            "Milliseconds to wait for the server.";
+        "auth.backend.ldap.allow-empty-pw", Bool, Request, "disable", Effect::Works,
+            "Asks the server about empty passwords, too. Many servers take one for an anonymous user, and let in.";
+        "auth.backend.ldap.groupmember", String, Request, "memberUid", Effect::Works,
+            "The attribute that names members in the entries below group=NAME, which is a distinguished name: member and uniqueMember hold distinguished names, all others users.";
+        "auth.backend.ldap.timeout", String, Request, "2000000", Effect::Works,
+            "Microseconds that one question to the server may take, as in lighttpd. 100000 at least.";
         "auth.backend.pam.opts", Map, Request, "()", NotYet(NOT_BUILT),
             "Options of PAM: the service, http by default.";
         "auth.backend.sasl.opts", Map, Request, "()", NotYet(NOT_BUILT),
@@ -131,7 +133,7 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     configure,
 };
 
-const NOT_BUILT: &str = "users can be looked up in files alone";
+const NOT_BUILT: &str = "users can be looked up in files and by LDAP alone";
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let values = configure.values;

@@ -11,6 +11,7 @@ use petrel_engine::settings::Values;
 use petrel_engine::settings::core::absolute_root;
 
 use super::accounts::{Accounts, Groups};
+use super::ldap::LdapUsers;
 use super::parsed_files::ParsedFiles;
 
 /// What one set of settings says.
@@ -18,6 +19,8 @@ use super::parsed_files::ParsedFiles;
 pub(super) enum Users {
     /// In files.
     Files(UserFiles),
+    /// An LDAP server knows them.
+    Ldap(Rc<LdapUsers>),
     /// They cannot be looked up, for this reason.
     Nowhere(String),
 }
@@ -71,6 +74,12 @@ impl Users {
         let Some(name) = values.string(BACKEND) else {
             return Ok(Users::Nowhere(format!("{BACKEND} is not set")));
         };
+        if name == "ldap" {
+            return LdapUsers::read(values).map(|users| match users {
+                Ok(users) => Users::Ldap(Rc::new(users)),
+                Err(missing) => Users::Nowhere(format!("{missing} is not set")),
+            });
+        }
         if is_not_built(name) {
             return Ok(Users::Nowhere(format!(
                 "{BACKEND} = \"{name}\" is not built"
@@ -92,7 +101,7 @@ impl Users {
 
 /// Whether `name` is a backend of lighttpd that is not built.
 pub(super) fn is_not_built(name: &str) -> bool {
-    ["ldap", "pam", "gssapi", "sasl", "dbi", "mysql"].contains(&name)
+    ["pam", "gssapi", "sasl", "dbi", "mysql"].contains(&name)
 }
 
 fn form(name: &str) -> Option<(FileForm, &'static str)> {

@@ -2,6 +2,7 @@
 
 use petrel_engine::config::{Block, Config, Consequence, Diagnostic, Element, Entry};
 
+use super::ldap::has_short_timeout;
 use super::users::{BACKEND, GROUPFILE, is_not_built};
 
 /// Warnings about backends that are not built, rules that guard nothing, let no client in
@@ -17,8 +18,19 @@ pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
             && entry.value.as_str().is_some_and(is_not_built)
         {
             warnings.push(closed(entry, format!(
-                "{BACKEND}: users can be looked up in files alone, so what auth.require guards is answered 503"
+                "{BACKEND}: users can be looked up in files and by LDAP alone, so what auth.require guards is answered 503"
             )));
+        }
+        for entry in block
+            .entries
+            .iter()
+            .filter(|entry| has_short_timeout(entry))
+        {
+            let message = format!(
+                "{} is in microseconds, as in lighttpd: 100000 counts",
+                entry.name
+            );
+            warnings.push(Diagnostic::warning(message, entry.value_span));
         }
         let Some(rules) = entry(block, "auth.require") else {
             continue;
@@ -28,14 +40,18 @@ pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
             .iter()
             .filter_map(|block| entry(block, BACKEND))
             .collect();
+        let is = |entry: &&Entry, names: &[&str]| {
+            let name = entry.value.as_str();
+            name.is_some_and(|name| names.contains(&name))
+        };
         let has_hashes_alone = backends
             .iter()
-            .all(|entry| entry.value.as_str() == Some("htpasswd"));
+            .all(|entry| is(entry, &["htpasswd", "ldap"]));
         if !backends.is_empty()
             && has_hashes_alone
             && text_of(rules, "method").any(|method| method == "digest")
         {
-            let message = "auth.require: digest cannot be had with auth.backend = \"htpasswd\", so what it guards is answered 503";
+            let message = "auth.require: digest needs passwords that can be read, which auth.backend = \"htpasswd\" and \"ldap\" do not have, so what it guards is answered 503";
             let hint = "take method basic, or a file of the kind htdigest";
             warnings.push(closed(rules, message.to_owned()).with_hint(hint));
         }
@@ -44,7 +60,11 @@ pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
                 format!("auth.require: {BACKEND} is not set, so what it guards is answered 503");
             warnings.push(closed(rules, message));
         }
-        if !has(GROUPFILE) && text_of(rules, "require").any(|text| text.contains("group=")) {
+        let has_ldap = backends.iter().any(|entry| is(entry, &["ldap"]));
+        if !has(GROUPFILE)
+            && !has_ldap
+            && text_of(rules, "require").any(|text| text.contains("group="))
+        {
             let message = format!("groups have no members: {GROUPFILE} is not set");
             warnings.push(Diagnostic::warning(message, rules.name_span));
         }

@@ -190,6 +190,12 @@ fn explain(error: io::Error, address: SocketAddr) -> io::Error {
 }
 
 impl BackendStream {
+    /// Speaks TLS from now on. Nothing that was said in the clear may be left in it.
+    pub(crate) async fn start_tls(self, server: &TlsServer) -> io::Result<BackendStream> {
+        let stream = TlsStream::connect(self, server, Vec::new()).await?;
+        Ok(BackendStream::Tls(Box::new(stream)))
+    }
+
     /// Reads into `buffer`; 0 is the end. No system call when nothing has arrived.
     pub fn poll_read(
         &mut self,

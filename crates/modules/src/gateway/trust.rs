@@ -23,6 +23,8 @@ pub struct LoadedTrusts {
     known: HashMap<TrustOptions, TlsTrust>,
     /// For servers that scripts ask.
     of_scripts: Option<Result<TlsTrust, String>>,
+    /// For servers that modules ask, by the file of authorities; those of the system have none.
+    of_modules: HashMap<Option<PathBuf>, TlsTrust>,
 }
 
 impl LoadedTrusts {
@@ -52,6 +54,41 @@ impl LoadedTrusts {
             loaded.of_scripts = Some(system.and_then(|roots| TlsTrust::new(Some(roots), None)));
         }
         Ok(loaded)
+    }
+
+    /// Has servers verified by the authorities in `file`, or by the system's.
+    ///
+    /// # Errors
+    /// They cannot be read: a sentence.
+    pub(crate) fn add_authorities(&mut self, file: Option<&Path>) -> Result<(), String> {
+        let roots = match file {
+            Some(file) => {
+                let wrong = |what: &dyn std::fmt::Display| format!("{}: {what}", file.display());
+                let text = regular_file::read(file, limits::PEM_BYTES_MAX);
+                let text = text.map_err(|error| wrong(&error))?;
+                let certificates = pem::certificates(&text).map_err(|error| wrong(&error))?;
+                match pem::root_store(&certificates) {
+                    (roots, 0) => roots,
+                    (_, unusable) => {
+                        return Err(wrong(&format_args!(
+                            "{unusable} certificates cannot be read"
+                        )));
+                    }
+                }
+            }
+            None => system_roots()?,
+        };
+        let trust = TlsTrust::new(Some(Arc::new(roots)), None)?;
+        self.of_modules.insert(file.map(Path::to_path_buf), trust);
+        Ok(())
+    }
+
+    /// The server `name`, verified by the authorities in `file`, or by the system's. If they were not added, every
+    /// handshake fails.
+    pub(crate) fn authorized(&self, file: Option<&Path>, name: &TlsName) -> TlsServer {
+        let known = self.of_modules.get(&file.map(Path::to_path_buf));
+        let trust = known.cloned().unwrap_or_else(TlsTrust::in_none);
+        trust.server(name, None)
     }
 
     /// Those of the server process.

@@ -7,6 +7,9 @@ pub(crate) const REDIS_CONNECTIONS_MAX: usize = 1024;
 /// The same for one memcached, where nothing waits and which takes 1024 of all clients together.
 pub(crate) const MEMCACHED_CONNECTIONS_MAX: usize = 64;
 
+/// The same for one LDAP server, to search; as many more ask it for passwords. Each is used for a millisecond.
+pub(crate) const LDAP_CONNECTIONS_MAX: usize = 16;
+
 /// Requests of one worker that wait for a connection to one server. More are refused at once.
 pub(crate) const WAITING_MAX: usize = 4096;
 

@@ -1,4 +1,4 @@
-//! Clients of Redis and memcached, for scripts and for caches that several machines share.
+//! Clients of Redis and memcached, for scripts and for caches that several machines share; and of LDAP, for log-ins.
 //!
 //! [`Stores::of`] a worker has its connections. [`Redis`] and [`Memcached`] are handles that borrow them,
 //! an operation at a time; their operations are futures to be polled on the worker's thread. The
@@ -6,7 +6,7 @@
 //!
 //! | files | |
 //! |---|---|
-//! | [`redis`](Redis), [`memcached`](Memcached) | what a program calls |
+//! | [`redis`](Redis), [`memcached`](Memcached), [`ldap`](Ldap) | what a program calls |
 //! | [`tier`] | what both can do alike, for caches |
 //! | [`RemoteServer`], [`Link`] | a server and the connections to it, also for what scripts ask over HTTP |
 //! | `pool`, `link` | who gets a connection to a store, and one exchange on one |
@@ -28,6 +28,7 @@ mod address;
 mod circuit;
 pub(crate) mod counters;
 mod error;
+pub(crate) mod ldap;
 pub(crate) mod limits;
 mod link;
 mod memcached;
@@ -46,12 +47,14 @@ use std::time::Duration;
 use crate::gateway::resolve::FollowedNames;
 use petrel_engine::clock::Clock;
 use petrel_engine::log::LogHandle;
+use petrel_engine::tls::TlsServer;
 use petrel_engine::worker::Worker;
 
 pub(crate) use address::StoreAddress;
 pub(crate) use error::StoreError;
 #[cfg(test)]
 pub(crate) use error::{Kind, OperationStage};
+pub(crate) use ldap::{Ldap, LdapOptions, LdapTls, TlsStart};
 pub(crate) use link::Link;
 pub(crate) use memcached::{
     CasOutcome, Distribution, HashName, KeyForm, Memcached, MemcachedOptions, StoredValue, Wire,
@@ -61,6 +64,7 @@ pub(crate) use redis::{Pipeline, Redis, RedisOptions};
 pub(crate) use server::RemoteServer;
 
 use counters::StoreCounters;
+use ldap::PoolTls;
 use link::ReceiveBuffer;
 use pool::{Login, Pool, PoolOptions};
 
@@ -88,6 +92,7 @@ struct PoolKey {
     login: Vec<u8>,
     /// A memcached speaks on a connection what it heard there first.
     wire: Option<Wire>,
+    tls: Option<LdapTls>,
     connect_timeout_ms: u64,
     connections_max: usize,
 }
@@ -122,10 +127,11 @@ impl Stores {
                 .as_ref()
                 .map_or_else(Vec::new, |login| login.commands.clone()),
             wire: None,
+            tls: None,
             connect_timeout_ms: options.connect_timeout_ms,
             connections_max: options.connections_max,
         };
-        let pool = self.pool(key, login)?;
+        let pool = self.pool(key, login, None)?;
         Ok(Rc::new(Redis::new(pool, options.timeout_ms)))
     }
 
@@ -151,17 +157,58 @@ impl Stores {
                 address: address.clone(),
                 login: Vec::new(),
                 wire: Some(options.wire),
+                tls: None,
                 connect_timeout_ms: options.connect_timeout_ms,
                 connections_max: options.connections_max,
             };
-            self.pool(key, None)
+            self.pool(key, None, None)
         };
         let pools: Result<Vec<_>, StoreError> = options.servers.iter().map(pool).collect();
         let memcached = Memcached::new(options, pools?, &self.clock);
         memcached.map(Rc::new).map_err(refused)
     }
 
-    fn pool(&self, key: PoolKey, login: Option<Login>) -> Result<Rc<Pool>, StoreError> {
+    /// An LDAP server; `tls` if its options have it. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// See [`Stores::redis`].
+    pub(crate) fn ldap(
+        &self,
+        options: &LdapOptions,
+        tls: Option<&TlsServer>,
+    ) -> Result<Rc<Ldap>, StoreError> {
+        let pool = |login: Option<Login>| {
+            let key = PoolKey {
+                kind: "ldap",
+                address: options.address.clone(),
+                login: login
+                    .as_ref()
+                    .map_or_else(Vec::new, |login| login.commands.clone()),
+                wire: None,
+                tls: options.tls.clone(),
+                connect_timeout_ms: options.timeout.as_millis() as u64,
+                connections_max: limits::LDAP_CONNECTIONS_MAX,
+            };
+            let tls = options
+                .tls
+                .as_ref()
+                .zip(tls)
+                .map(|(known, server)| PoolTls {
+                    start: known.start,
+                    server: server.clone(),
+                });
+            self.pool(key, login, tls)
+        };
+        let (searching, binding) = (pool(Some(options.login()))?, pool(None)?);
+        Ok(Rc::new(Ldap::new(searching, binding, options.timeout)))
+    }
+
+    fn pool(
+        &self,
+        key: PoolKey,
+        login: Option<Login>,
+        tls: Option<PoolTls>,
+    ) -> Result<Rc<Pool>, StoreError> {
         let mut pools = self.pools.borrow_mut();
         if let Some(known) = pools.iter().find(|entry| entry.key == key) {
             return Ok(Rc::clone(&known.pool));
@@ -185,7 +232,16 @@ impl Stores {
             limits::IDLE_CONNECTIONS_MAX,
             limits::IDLE_MS_MAX,
         );
+        let (at_once, agreed) = match tls {
+            Some(PoolTls { start, server }) => match start {
+                TlsStart::AtOnce => (Some(server), None),
+                TlsStart::Agreed => (None, Some((ldap::start_tls(), server))),
+            },
+            None => (None, None),
+        };
+        let server = server.with_tls(at_once);
         let options = PoolOptions {
+            start_tls: agreed,
             counters: self.counters.of(&peer),
             peer,
             login,

@@ -5,12 +5,14 @@
 //! in all other cases, also when the operation is dropped, it is closed.
 
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use petrel_engine::clock::Clock;
+use petrel_engine::tls::TlsServer;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
@@ -35,6 +37,8 @@ pub(super) struct Pool {
 /// What a pool is made from.
 pub(super) struct PoolOptions {
     pub(crate) peer: Rc<str>,
+    /// What is said before TLS begins, and to whom it is to be spoken.
+    pub(crate) start_tls: Option<(Login, TlsServer)>,
     pub(crate) login: Option<Login>,
     pub(crate) connect_timeout: Duration,
     pub(crate) connections_max: usize,
@@ -204,9 +208,31 @@ impl Pool {
         let unconnected = |(kind, text)| self.error(OperationStage::Connect, kind, text);
         let mut link = self.server.connect().await.map_err(unconnected)?;
         count(&self.options.counters.connects, 1);
-        let Some(login) = &self.options.login else {
-            return Ok(link);
-        };
+        if let Some((request, server)) = &self.options.start_tls {
+            self.say(&mut link, request, stage).await?;
+            let stream = link.stream.start_tls(server).await;
+            let failed = |error: io::Error| {
+                self.error(
+                    OperationStage::Connect,
+                    Kind::Unreachable,
+                    error.to_string(),
+                )
+            };
+            link = Link::new(stream.map_err(failed)?);
+        }
+        if let Some(login) = &self.options.login {
+            self.say(&mut link, login, stage).await?;
+        }
+        Ok(link)
+    }
+
+    /// Says on a new connection what comes before all else.
+    async fn say(
+        &self,
+        link: &mut Link,
+        login: &Login,
+        stage: &Cell<OperationStage>,
+    ) -> Result<(), StoreError> {
         let failed = |failure: ExchangeFailure| {
             self.error(OperationStage::Login, failure.kind, failure.text)
         };
@@ -223,7 +249,7 @@ impl Pool {
             ));
         }
         match afterwards {
-            Afterwards::Reusable => Ok(link),
+            Afterwards::Reusable => Ok(()),
             Afterwards::Spent => {
                 let text = "it has closed the connection";
                 Err(self.error(OperationStage::Login, Kind::Lost, text))

@@ -1,0 +1,177 @@
+//! One log-in: the search for the user, the bind with its password, the search for its groups.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use petrel_engine::proto::ldap::{LdapResult, Scope, Search, escape_in_filter, read_filter};
+
+use super::super::rules::Rule;
+use super::options::{LdapUsers, Wanted};
+use crate::remote_store::ldap::{said, shown_result};
+use crate::remote_store::{Ldap, StoreError};
+
+/// What a client wants to know.
+pub(super) struct LdapQuestion {
+    pub(super) users: Rc<LdapUsers>,
+    pub(super) servers: Vec<Rc<Ldap>>,
+    pub(super) rule: Rc<Rule>,
+    pub(super) user: Vec<u8>,
+    pub(super) password: Vec<u8>,
+}
+
+/// What a server says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct LdapVerdict {
+    /// The password is the user's.
+    pub(super) is_right: bool,
+    /// A group of the rule that the user is in, if that was asked for.
+    pub(super) group: Option<Box<[u8]>>,
+    /// For the log.
+    pub(super) note: Option<String>,
+}
+
+impl LdapQuestion {
+    /// Asks one server after the other until one answers.
+    ///
+    /// # Errors
+    /// None does: why not, in a line.
+    pub(super) async fn verdict(self) -> Result<LdapVerdict, String> {
+        let mut failures = Vec::new();
+        for server in &self.servers {
+            let time = self.users.timeout * OPERATIONS_AT_MOST;
+            match tokio::time::timeout(time, self.ask(server)).await {
+                Ok(Ok(verdict)) => return Ok(verdict),
+                Ok(Err(error)) => failures.push(error.to_string()),
+                Err(_) => failures.push(format!("{}: no answer in time", server.peer())),
+            }
+        }
+        Err(failures.join("; "))
+    }
+
+    async fn ask(&self, server: &Ldap) -> Result<LdapVerdict, StoreError> {
+        let (name, mut note) = match self.users.lookup(&self.user) {
+            Ok(Wanted::Name(name)) => (name, None),
+            Ok(Wanted::Search(filter)) => {
+                let search = self.search(&self.users.base, &filter);
+                let found = server.find(&search).await?;
+                if !matches!(found.result.code, SUCCESS | SIZE_LIMIT_EXCEEDED) {
+                    return Err(said(server, &found.result));
+                }
+                let note = (found.names.len() > 1).then(|| {
+                    let peer = server.peer();
+                    format!("{peer}: auth.backend.ldap.filter finds more than one entry for a user; the first counts")
+                });
+                // An empty name binds no user, so that each password would be right.
+                let mut names = found.names.into_iter().filter(|name| !name.is_empty());
+                let Some(name) = names.next() else {
+                    return Ok(LdapVerdict::default());
+                };
+                (name, note)
+            }
+            // No user has a name that makes it none.
+            Err(_) => return Ok(LdapVerdict::default()),
+        };
+        let bound = server.bind(&name, &self.password).await?;
+        if bound.code != SUCCESS {
+            return refused(server, &bound);
+        }
+        let who = &self.rule.who;
+        let mut group = None;
+        if !who.includes(&self.user, |_| false) && !who.groups.is_empty() {
+            (group, note) = self.group(server, &name, note).await?;
+        }
+        Ok(LdapVerdict {
+            is_right: true,
+            group,
+            note,
+        })
+    }
+
+    /// The first group of the rule that the user is in: entries below it name the user as a member.
+    async fn group(
+        &self,
+        server: &Ldap,
+        name: &[u8],
+        mut note: Option<String>,
+    ) -> Result<(Option<Box<[u8]>>, Option<String>), StoreError> {
+        let attribute = &*self.users.group_member;
+        let names_entries = ["member", "uniqueMember"]
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(attribute));
+        let member = match names_entries {
+            true => name,
+            false => &self.user,
+        };
+        let text = [
+            b"(",
+            attribute.as_bytes(),
+            b"=",
+            &*escape_in_filter(member),
+            b")",
+        ]
+        .concat();
+        let Ok(filter) = read_filter(&text) else {
+            note = Some("auth.backend.ldap.groupmember is no attribute".to_owned());
+            return Ok((None, note));
+        };
+        for group in &self.rule.who.groups {
+            let found = server.find(&self.search(group, &filter)).await?;
+            match found.result.code {
+                SUCCESS | SIZE_LIMIT_EXCEEDED if !found.names.is_empty() => {
+                    return Ok((Some(group.clone()), note));
+                }
+                SUCCESS => {}
+                _ => {
+                    let group = String::from_utf8_lossy(group);
+                    let error = said(server, &found.result);
+                    note = Some(format!("the group {group:?} cannot be looked up: {error}"));
+                }
+            }
+        }
+        Ok((None, note))
+    }
+
+    fn search<'a>(
+        &self,
+        base: &'a [u8],
+        filter: &'a petrel_engine::proto::ldap::EncodedFilter,
+    ) -> Search<'a> {
+        Search {
+            base,
+            scope: Scope::Subtree,
+            filter,
+            entries_max: ENTRIES_MAX,
+            seconds_max: self.users.timeout.max(Duration::from_secs(1)).as_secs() as u32,
+        }
+    }
+}
+
+/// What a bind comes to that was not successful: the password is wrong, or the server has a problem of its own.
+fn refused(server: &Ldap, bound: &LdapResult) -> Result<LdapVerdict, StoreError> {
+    match bound.code {
+        INVALID_CREDENTIALS => Ok(LdapVerdict::default()),
+        code if OF_THE_USER.contains(&code) => {
+            let note = format!("{}: bind: {}", server.peer(), shown_result(bound));
+            Ok(LdapVerdict {
+                note: Some(note),
+                ..LdapVerdict::default()
+            })
+        }
+        _ => Err(said(server, bound)),
+    }
+}
+
+// RFC 4511 appendix A.
+const SUCCESS: u32 = 0;
+const SIZE_LIMIT_EXCEEDED: u32 = 4;
+const INVALID_CREDENTIALS: u32 = 49;
+
+/// Constraint violation (a locked account), no such object, invalid name, inappropriate authentication (no password),
+/// insufficient access, unwilling to perform (an expired account): this user may not bind.
+const OF_THE_USER: [u32; 6] = [19, 32, 34, 48, 50, 53];
+
+/// A second entry tells that the filter is not exact.
+const ENTRIES_MAX: u32 = 2;
+
+/// So many times the timeout of one operation a log-in may take, however many groups there are.
+const OPERATIONS_AT_MOST: u32 = 3;

@@ -1,0 +1,117 @@
+//! `auth.backend = "ldap"`: an LDAP server says whose password is right (mod_authn_ldap).
+//!
+//! A log-in searches the user as the service, binds with the name that was found and the client's password, and asks for
+//! groups if the rule has some. [`options`] reads the directives, [`log_in`] asks the server, this file waits for it. What
+//! goes wrong with the server is 503 and a line in the log, and never lets in.
+
+mod log_in;
+mod options;
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_util::FutureExt as _;
+use futures_util::future::LocalBoxFuture;
+use petrel_engine::Exchange;
+use petrel_engine::module::{Outcome, Pending};
+use petrel_engine::proto::request_head::KnownField;
+use petrel_engine::proto::status::Status;
+
+use super::accounts::Groups;
+use super::attempt::LoginAttempt;
+use super::basic::{self, BasicField, Credentials};
+use super::guard::{Guard, RETRY_AFTER_S, Staleness, challenge};
+use super::rules::Rule;
+
+use log_in::{LdapQuestion, LdapVerdict};
+
+pub use options::load_authorities;
+pub(super) use options::{LdapUsers, has_short_timeout};
+
+impl Guard {
+    /// Asks the server whether the password is the user's.
+    pub(super) fn ldap(
+        self: &Rc<Guard>,
+        exchange: &mut Exchange,
+        rule: &Rc<Rule>,
+        users: &Rc<LdapUsers>,
+    ) -> Outcome {
+        let Credentials { user, password } =
+            match basic::read(exchange.request.head.field(KnownField::Authorization)) {
+                BasicField::Credentials(credentials) => credentials,
+                BasicField::Absent => return challenge(exchange, rule, Staleness::New),
+                BasicField::Malformed => return exchange.answer(Status::BAD_REQUEST),
+            };
+        let mut login = LoginAttempt {
+            rule: Rc::clone(rule),
+            groups: Arc::default(),
+            hash: None,
+            is_remembered: false,
+            password: self.number_of(exchange, &user, &password),
+            user,
+        };
+        // A server takes a bind without a password for one of an unknown user, and agrees (RFC 4513 section 5.1.2).
+        let is_empty = password.is_empty() && !users.allows_empty_passwords();
+        if is_empty || login.user.is_empty() {
+            return self.conclude(exchange, &login, false);
+        }
+        self.recall(exchange, &mut login, &password, &users.kind(rule));
+        if login.is_remembered {
+            // It was good under the same rule.
+            login.groups = Arc::new(Groups::of(&rule.who.groups, &login.user));
+            return self.conclude(exchange, &login, true);
+        }
+        if let Some(outcome) = self.locked_out(exchange, &login) {
+            return outcome;
+        }
+        let servers = match users.servers(exchange) {
+            Ok(servers) => servers,
+            Err(why) => return unavailable(exchange, &why),
+        };
+        let question = LdapQuestion {
+            users: Rc::clone(users),
+            servers,
+            rule: Rc::clone(rule),
+            user: login.user.clone(),
+            password,
+        };
+        Outcome::Later(Box::new(LdapLogin {
+            guard: Rc::clone(self),
+            login,
+            verdict: question.verdict().boxed_local(),
+        }))
+    }
+}
+
+/// A server that is asked.
+struct LdapLogin {
+    guard: Rc<Guard>,
+    login: LoginAttempt,
+    verdict: LocalBoxFuture<'static, Result<LdapVerdict, String>>,
+}
+
+impl Pending for LdapLogin {
+    fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
+        let verdict = match ready!(self.verdict.poll_unpin(context)) {
+            Ok(verdict) => verdict,
+            Err(why) => return Poll::Ready(unavailable(exchange, &why)),
+        };
+        if let Some(note) = &verdict.note {
+            exchange.log_common_error("authorize", format_args!("{note}"));
+        }
+        if let Some(group) = verdict.group {
+            self.login.groups = Arc::new(Groups::of(&[group], &self.login.user));
+        }
+        let outcome = self.guard.conclude(exchange, &self.login, verdict.is_right);
+        Poll::Ready(outcome)
+    }
+}
+
+fn unavailable(exchange: &mut Exchange, why: &str) -> Outcome {
+    let cause = format_args!("users cannot be looked up: {why}");
+    exchange.log_common_error("authorize", cause);
+    let outcome = exchange.answer(Status::SERVICE_UNAVAILABLE);
+    exchange.response.set("Retry-After", RETRY_AFTER_S);
+    outcome
+}

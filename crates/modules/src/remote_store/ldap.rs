@@ -1,0 +1,279 @@
+//! The client of an LDAP server: searches, and binds that say whether a password is right.
+//!
+//! A bind changes what a connection may do. So there are two pools: the connections of one are bound as the service and
+//! search, those of the other are bound as users and do nothing else.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use petrel_engine::proto::ldap::{
+    LdapDecoder, LdapError, LdapReply, LdapResult, Search, write_bind, write_search,
+    write_start_tls,
+};
+use petrel_engine::tls::{TlsName, TlsServer};
+
+use super::address::StoreAddress;
+use super::error::{OperationStage, StoreError, readable};
+use super::link::Replies;
+use super::pool::{Login, LoginReplies, Operation, Pool};
+
+/// Where a server is and how it is talked to.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct LdapOptions {
+    pub(crate) address: StoreAddress,
+    pub(crate) tls: Option<LdapTls>,
+    /// Who searches; empty: it is not said.
+    pub(crate) bind_name: Vec<u8>,
+    pub(crate) bind_password: Vec<u8>,
+    /// For each operation, the wait for a connection included.
+    pub(crate) timeout: Duration,
+}
+
+/// How TLS begins, and whom it is to prove.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LdapTls {
+    pub(crate) start: TlsStart,
+    pub(crate) name: TlsName,
+    /// Whose certificates count; the system's if there is none.
+    pub(crate) ca_file: Option<PathBuf>,
+}
+
+/// When TLS begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TlsStart {
+    /// With the connection (ldaps).
+    AtOnce,
+    /// When the server has agreed (StartTLS).
+    Agreed,
+}
+
+/// A server. Cheap to make again: connections belong to the worker.
+pub(crate) struct Ldap {
+    searching: Rc<Pool>,
+    binding: Rc<Pool>,
+    timeout: Duration,
+}
+
+/// What a search has come to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct FoundNames {
+    /// Distinguished names, [`NAMES_MAX`] at most.
+    pub(crate) names: Vec<Vec<u8>>,
+    pub(crate) result: LdapResult,
+}
+
+impl LdapOptions {
+    /// What is said on a connection that searches.
+    pub(super) fn login(&self) -> Login {
+        let mut commands = Vec::new();
+        write_bind(&self.bind_name, &self.bind_password, &mut commands);
+        Login {
+            commands,
+            replies: || Box::new(LdapReplies::to(Request::Bind)),
+        }
+    }
+}
+
+/// What is said before TLS.
+pub(super) fn start_tls() -> Login {
+    let mut commands = Vec::new();
+    write_start_tls(&mut commands);
+    Login {
+        commands,
+        replies: || Box::new(LdapReplies::to(Request::StartTls)),
+    }
+}
+
+/// How the connections of a pool are protected.
+pub(super) struct PoolTls {
+    pub(super) start: TlsStart,
+    pub(super) server: TlsServer,
+}
+
+impl Ldap {
+    pub(super) fn new(searching: Rc<Pool>, binding: Rc<Pool>, timeout: Duration) -> Ldap {
+        Ldap {
+            searching,
+            binding,
+            timeout,
+        }
+    }
+
+    /// The server's name for messages.
+    pub(crate) fn peer(&self) -> &str {
+        self.searching.peer()
+    }
+
+    /// Searches as the service.
+    ///
+    /// # Errors
+    /// There is no complete reply.
+    pub(crate) async fn find(&self, search: &Search<'_>) -> Result<FoundNames, StoreError> {
+        let mut commands = Vec::new();
+        write_search(search, &mut commands);
+        let replies = || LdapReplies::to(Request::Search);
+        let replies = self.searching.perform(self.operation(&commands), replies);
+        let LdapReplies { names, result, .. } = replies.await?;
+        let result = result.unwrap_or_default();
+        Ok(FoundNames { names, result })
+    }
+
+    /// Binds as `name`. The result is the server's word on the password.
+    ///
+    /// # Errors
+    /// There is no complete reply.
+    pub(crate) async fn bind(
+        &self,
+        name: &[u8],
+        password: &[u8],
+    ) -> Result<LdapResult, StoreError> {
+        let mut commands = Vec::new();
+        write_bind(name, password, &mut commands);
+        let replies = || LdapReplies::to(Request::Bind);
+        let replies = self.binding.perform(self.operation(&commands), replies);
+        Ok(replies.await?.result.unwrap_or_default())
+    }
+
+    fn operation<'c>(&self, commands: &'c [u8]) -> Operation<'c> {
+        Operation {
+            commands,
+            is_repeatable: true,
+            may_block: false,
+            changes_connection: false,
+            timeout: self.timeout,
+        }
+    }
+}
+
+/// What was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Request {
+    Bind,
+    StartTls,
+    Search,
+}
+
+/// The replies to one request.
+struct LdapReplies {
+    request: Request,
+    decoder: LdapDecoder,
+    names: Vec<Vec<u8>>,
+    messages: usize,
+    result: Option<LdapResult>,
+    /// The result, if it is no success, for a log.
+    refusal: Vec<u8>,
+}
+
+impl LdapReplies {
+    fn to(request: Request) -> LdapReplies {
+        LdapReplies {
+            request,
+            decoder: LdapDecoder::default(),
+            names: Vec::new(),
+            messages: 0,
+            result: None,
+            refusal: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, reply: LdapReply) -> Result<(), &'static str> {
+        self.messages += 1;
+        if self.messages > MESSAGES_MAX {
+            return Err("it finds more than it was asked for");
+        }
+        match (self.request, reply) {
+            (Request::Bind, LdapReply::Bind(result))
+            | (Request::StartTls, LdapReply::Extended(result))
+            | (Request::Search, LdapReply::Done(result)) => {
+                self.refusal = shown_result(&result).into_bytes();
+                self.result = Some(result);
+            }
+            (Request::Search, LdapReply::Entry(name)) => {
+                if self.names.len() < NAMES_MAX {
+                    self.names.push(name);
+                }
+            }
+            (Request::Search, LdapReply::Reference) => {}
+            (_, LdapReply::Disconnection(_)) => return Err("it ends the connection"),
+            _ => return Err(LdapError::Unasked.text()),
+        }
+        Ok(())
+    }
+}
+
+impl Replies for LdapReplies {
+    fn feed(&mut self, input: &[u8]) -> Result<usize, &'static str> {
+        let mut used = 0;
+        while !self.is_complete() && used < input.len() {
+            let rest = input.get(used..).unwrap_or_default();
+            let fed = self.decoder.feed(rest).map_err(LdapError::text)?;
+            used += fed.consumed;
+            if let Some(reply) = fed.reply {
+                self.take(reply)?;
+            }
+        }
+        Ok(used)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.result.is_some()
+    }
+}
+
+impl LoginReplies for LdapReplies {
+    fn refusal(&self) -> Option<&[u8]> {
+        let result = self.result.as_ref()?;
+        (result.code != 0).then_some(&self.refusal)
+    }
+}
+
+/// A result for one line of a log: `49 (invalid credentials): what the server says`.
+pub(crate) fn shown_result(result: &LdapResult) -> String {
+    let known = RESULTS.iter().find(|(code, _)| *code == result.code);
+    let name = known.map_or("another result", |(_, name)| name);
+    let text = readable(&result.text);
+    match text.is_empty() {
+        true => format!("{} ({name})", result.code),
+        false => format!("{} ({name}): {text}", result.code),
+    }
+}
+
+/// An error of the server itself, for messages.
+pub(crate) fn said(ldap: &Ldap, result: &LdapResult) -> StoreError {
+    StoreError::said(
+        ldap.searching.peer(),
+        OperationStage::Read,
+        shown_result(result).as_bytes(),
+    )
+}
+
+/// RFC 4511 section 4.1.9.
+const RESULTS: &[(u32, &str)] = &[
+    (0, "success"),
+    (1, "operations error"),
+    (2, "protocol error"),
+    (3, "time limit exceeded"),
+    (4, "size limit exceeded"),
+    (7, "method not supported"),
+    (8, "stronger authentication required"),
+    (10, "referral"),
+    (11, "administrative limit exceeded"),
+    (13, "confidentiality required"),
+    (19, "constraint violation"),
+    (32, "no such object"),
+    (34, "invalid name"),
+    (48, "inappropriate authentication"),
+    (49, "invalid credentials"),
+    (50, "insufficient access"),
+    (51, "busy"),
+    (52, "unavailable"),
+    (53, "unwilling to perform"),
+    (80, "other error"),
+];
+
+/// Names of a search that are kept: one is wanted, and a second one tells that the filter is not exact.
+const NAMES_MAX: usize = 2;
+
+/// Messages that answer one request. Servers add references to the entries that were asked for.
+const MESSAGES_MAX: usize = 64;
