@@ -65,7 +65,8 @@ const SUSPICIOUS_ROUND: u16 = 80;
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     if let Some(rewrite) = Rewrite::of(configure.values, ALWAYS)? {
-        configure.add(Phase::Translate, rewrite);
+        // As in lighttpd, where redirects, scripts and mod_setenv see what rules have made, wherever these modules are listed.
+        configure.add_first(Phase::Translate, rewrite);
     }
     if let Some(rewrite) = Rewrite::of(configure.values, IF_NOT_FILE)? {
         configure.add(Phase::Map, RewriteIfNotFile(rewrite));
