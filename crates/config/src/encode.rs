@@ -47,8 +47,26 @@ pub(crate) fn append(value: &[u8], encoding: Encoding, letters: Letters, out: &m
     let written = out.get_mut(start..).unwrap_or(&mut []);
     match letters {
         Letters::AsTheyAre => {}
-        Letters::Lower => written.make_ascii_lowercase(),
-        Letters::Upper => written.make_ascii_uppercase(),
+        Letters::Lower => change_letters(written, <[u8]>::make_ascii_lowercase),
+        Letters::Upper => change_letters(written, <[u8]>::make_ascii_uppercase),
+    }
+}
+
+/// Changes the letters of `text`, but for the digits of what is percent-encoded.
+fn change_letters(mut text: &mut [u8], change: fn(&mut [u8])) {
+    while !text.is_empty() {
+        let (is_kept, length) = match is_encoded(text) {
+            true => (true, 3),
+            false => (
+                false,
+                memchr::memchr(b'%', &text[1..]).map_or(text.len(), |at| at + 1),
+            ),
+        };
+        let (piece, rest) = text.split_at_mut(length);
+        if !is_kept {
+            change(piece);
+        }
+        text = rest;
     }
 }
 

@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(expanded("${noesc:2}|${noescape:2}"), "a%20b/c~?|a%20b/c~?");
         assert_eq!(
             expanded("${tolower:url.authority}|${toupper:1}|${esc:tolower:2}"),
-            "a.example|DIR|a%2520b%2fc~%3f"
+            "a.example|DIR|a%2520b%2Fc~%3F"
         );
         assert_eq!(
             expanded("${encb64u:1}|${decb64u:3}|${decb64u:2}"),
