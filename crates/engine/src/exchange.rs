@@ -115,6 +115,8 @@ pub struct Physical {
     pub is_index: bool,
     /// Root of the part of the tree the path is in: the document root, or an alias target.
     pub base: Vec<u8>,
+    /// As `shows_slash`, for a base that is an alias target.
+    pub base_shows_slash: bool,
     /// The path below the document root. Begins with a slash.
     pub relative: Vec<u8>,
     /// The whole path; what gets opened.
@@ -719,6 +721,7 @@ impl Physical {
             server_name,
             is_index,
             base,
+            base_shows_slash,
             relative,
             path,
             path_info,
@@ -732,6 +735,7 @@ impl Physical {
         server_name.clear();
         *is_index = false;
         base.clear();
+        *base_shows_slash = false;
         relative.clear();
         path.clear();
         path_info.clear();
@@ -743,7 +747,9 @@ impl Physical {
 
     /// What applications and scripts are told behind `root`, the document root or another one: a slash or nothing.
     pub fn slash_behind(&self, root: &[u8]) -> &'static [u8] {
-        match self.shows_slash && root == self.document_root {
+        let is_shown = self.shows_slash && root == self.document_root
+            || self.base_shows_slash && root == self.base;
+        match is_shown {
             true => b"/",
             false => b"",
         }
@@ -760,6 +766,7 @@ impl Physical {
     pub(crate) fn map_below_root(&mut self, url_path: &[u8]) {
         self.base.clear();
         self.base.extend_from_slice(&self.document_root);
+        self.base_shows_slash = false;
         self.relative.clear();
         self.relative.extend_from_slice(url_path);
         self.path.clear();

@@ -146,6 +146,7 @@ impl Hook for Aliases {
         std::mem::swap(&mut physical.base, &mut physical.path);
         physical.base.clear();
         physical.base.extend_from_slice(base);
+        physical.base_shows_slash = base.len() < base_and_slash.len();
         Outcome::Next
     }
 }

@@ -133,6 +133,7 @@ fn take(exchange: &mut Exchange, name: &[u8], file: Rc<FileEntry>) {
         physical.path.extend_from_slice(&physical.document_root);
         physical.base.clear();
         physical.base.extend_from_slice(&physical.document_root);
+        physical.base_shows_slash = false;
     } else {
         exchange.request.url.extend_path(name);
     }

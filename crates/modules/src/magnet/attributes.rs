@@ -206,7 +206,10 @@ fn change_physical(exchange: &mut Exchange, attribute: Attribute, value: &[u8]) 
     let part = match attribute {
         Attribute::PhysicalRelPath => &mut physical.relative,
         Attribute::PhysicalDocRoot => &mut physical.document_root,
-        Attribute::PhysicalBaseDir => &mut physical.base,
+        Attribute::PhysicalBaseDir => {
+            physical.base_shows_slash = false;
+            &mut physical.base
+        }
         Attribute::RequestPathInfo => &mut physical.path_info,
         _ if value.first() == Some(&b'/') => &mut physical.path,
         _ => return false,

@@ -135,7 +135,7 @@ fn paths_are_those_of_the_backend() {
         (
             "/p/b.php/x",
             "",
-            "SCRIPT_NAME=/p/b.php\nPATH_INFO=/x\nPATH_TRANSLATED=TREE/out/x\nSCRIPT_FILENAME=TREE/out/b.php\nDOCUMENT_ROOT=TREE/out\n",
+            "SCRIPT_NAME=/p/b.php\nPATH_INFO=/x\nPATH_TRANSLATED=TREE/out/x\nSCRIPT_FILENAME=TREE/out/b.php\nDOCUMENT_ROOT=TREE/out/\n",
         ),
         (
             "/a.php/i",
