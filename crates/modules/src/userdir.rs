@@ -125,6 +125,9 @@ impl Hook for UserDirectoryHook {
         let Some(behind) = exchange.request.url.path().strip_prefix(b"/~") else {
             return Outcome::Next;
         };
+        if behind.is_empty() {
+            return Outcome::Next;
+        }
         let Some(length) = memchr::memchr(b'/', behind) else {
             return exchange.redirect_to_directory();
         };
@@ -283,6 +286,7 @@ fn map(exchange: &mut Exchange, directory: &[u8]) {
     let rest = behind.get(slash..).unwrap_or_default();
     physical.base.clear();
     physical.base.extend_from_slice(directory);
+    physical.base_shows_slash = false;
     physical.path.clear();
     physical.path.extend_from_slice(directory);
     physical.path.extend_from_slice(rest);
@@ -422,7 +426,7 @@ mod tests {
             ("/~./www/index.html", 404, ""),
             ("/~nosuch/", 404, ""),
             ("/~jan", 301, ""),
-            ("/~", 301, ""),
+            ("/~", 404, ""),
             ("/~/", 404, ""),
             ("/~ja!n/a.txt", 404, ""),
         ];
