@@ -19,7 +19,7 @@ pub(super) struct ListingOptions {
     pub(crate) external_css: Option<String>,
     /// `dir-listing.external-js`
     pub(crate) external_js: Option<String>,
-    /// `text/html; charset=` and the encoding.
+    /// `text/html;charset=` and the encoding.
     pub(crate) content_type: String,
     /// Whether `dir-listing.encoding` is UTF-8, so that other bytes have to be replaced.
     pub(crate) is_utf8: bool,
@@ -94,7 +94,7 @@ impl ListingOptions {
             external_js: text("dir-listing.external-js"),
             is_utf8: encoding.eq_ignore_ascii_case("utf-8")
                 || encoding.eq_ignore_ascii_case("utf8"),
-            content_type: format!("text/html; charset={encoding}"),
+            content_type: format!("text/html;charset={encoding}"),
             header,
             readme,
             footer: text("dir-listing.set-footer"),

@@ -142,7 +142,7 @@ fn names_in_another_encoding_pass_as_they_are() {
     let answer = root.site("dir-listing.encoding = \"iso-8859-1\"").get("/");
     assert_eq!(
         answer.field("Content-Type").as_deref(),
-        Some("text/html; charset=iso-8859-1")
+        Some("text/html;charset=iso-8859-1")
     );
     let needle = b"<a href=\"%E4\">\xe4</a>";
     assert!(
