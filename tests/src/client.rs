@@ -148,6 +148,14 @@ impl Client {
             .unwrap_or_else(|error| panic!("no response: {error}"))
     }
 
+    /// Waits for the response to a HEAD request.
+    ///
+    /// # Errors
+    /// There is none, or not all of it.
+    pub fn try_response_to_head(&mut self) -> Result<Response, ClientError> {
+        self.next(Asked::Head)
+    }
+
     /// Waits for the next response.
     ///
     /// # Errors

@@ -26,6 +26,8 @@ pub enum Difference {
     Page,
     /// The same if the answer is an error or a redirect, and nothing if it is not.
     PageOfErrors,
+    /// The same if lighttpd answers with a page that is built into it, and nothing if it does not.
+    BuiltInPage,
 }
 
 /// Fields that are compared. Left out: Date and Server, which differ by nature; ETag, whose form is
@@ -73,6 +75,11 @@ impl Differential {
         &self.petrel
     }
 
+    /// Both, Petrel first.
+    pub fn servers(&self) -> [&Server; 2] {
+        [&self.petrel, &self.lighttpd]
+    }
+
     /// Sends a GET for `target` to both and notes where they differ, but for `except`.
     pub fn get(&mut self, target: &str, except: Difference) -> &mut Differential {
         self.request("GET", target, &[], except)
@@ -114,7 +121,8 @@ impl Differential {
         };
         let except = match except {
             Difference::PageOfErrors if theirs.status >= 300 => Difference::Page,
-            Difference::PageOfErrors => Difference::None,
+            Difference::BuiltInPage if theirs.has_page_of_lighttpd() => Difference::Page,
+            Difference::PageOfErrors | Difference::BuiltInPage => Difference::None,
             except => except,
         };
         let mut notes = Vec::new();

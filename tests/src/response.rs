@@ -68,6 +68,13 @@ impl Response {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
+    /// Whether the body is a page about an error that is built into lighttpd.
+    pub fn has_page_of_lighttpd(&self) -> bool {
+        let text = self.text();
+        let title = format!("<title>{}", self.status);
+        self.status >= 300 && text.starts_with("<?xml") && text.contains(&title)
+    }
+
     /// Whether the server said that it will close the connection.
     pub fn closes(&self) -> bool {
         match self

@@ -1,0 +1,91 @@
+//! Petrel and lighttpd side by side: the same configuration, tree and requests, and what they answer.
+//!
+//! A difference is either in the list of `known.rs`, with its reason, or a failure. An entry of the list
+//! that no longer occurs is a failure, too.
+
+mod compare;
+mod configuration;
+mod known;
+mod requests;
+mod site;
+
+use std::fmt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use petrel_tests::Differential;
+
+use compare::notes;
+use configuration::Configuration;
+use requests::requests;
+
+/// Configurations that run at the same time.
+const THREADS: usize = 2;
+
+/// What one request showed.
+struct Finding {
+    configuration: String,
+    request: String,
+    note: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Finding {
+            configuration,
+            request,
+            note,
+        } = self;
+        write!(formatter, "{configuration}: {request}: {note}")
+    }
+}
+
+#[test]
+fn generated_requests_are_answered_alike_but_for_the_list() {
+    let configurations = Configuration::all();
+    assert!(configurations.len() >= 30, "{}", configurations.len());
+    let (next, findings) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                while let Some(one) = configurations.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let found = differences(one);
+                    findings
+                        .lock()
+                        .expect("no thread panics with it")
+                        .extend(found);
+                }
+            });
+        }
+    });
+    let findings = findings.into_inner().expect("no thread panics with it");
+    if petrel_tests::is_installed("lighttpd") {
+        let complaints = known::complaints(&findings);
+        let text = complaints.join("\n");
+        assert!(
+            complaints.is_empty(),
+            "{} complaints:\n{text}",
+            complaints.len()
+        );
+    }
+}
+
+/// Asks both servers everything under one configuration.
+fn differences(configuration: &Configuration) -> Vec<Finding> {
+    let Some(both) = Differential::start(&configuration.text, site::make) else {
+        return Vec::new();
+    };
+    let mut findings = Vec::new();
+    for request in requests(configuration) {
+        let [ours, theirs] = both.servers().map(|server| request.send_to(server));
+        for note in notes(&ours, &theirs) {
+            findings.push(Finding {
+                configuration: configuration.name.clone(),
+                request: request.to_string(),
+                note,
+            });
+        }
+    }
+    findings
+}
