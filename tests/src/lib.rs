@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod base64;
 mod binary;
 mod browser;
 mod client;
@@ -32,6 +33,7 @@ mod tls;
 mod tree;
 
 pub use backend::{Backend, Deaf, Exchange, Record, Speaks, directive, fastcgi_record};
+pub use base64::base64;
 pub use binary::petrel;
 pub use browser::Browser;
 pub use client::{Client, ClientError};

@@ -8,5 +8,6 @@ mod browser;
 mod clients;
 mod debian;
 mod isolated;
+mod published;
 mod published_tls;
 mod python_doc;
