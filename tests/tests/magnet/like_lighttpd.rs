@@ -79,7 +79,7 @@ fn site(tree: &Tree) {
 }
 
 /// Where Debian's package lighttpd-modules-lua puts lighttpd's mod_magnet.
-const MOD_MAGNET: &str = "/usr/lib/lighttpd/mod_magnet.so";
+pub(crate) const MOD_MAGNET: &str = "/usr/lib/lighttpd/mod_magnet.so";
 
 fn start() -> Option<Differential> {
     if !Path::new(MOD_MAGNET).exists() {

@@ -4,6 +4,7 @@ mod bad_input;
 mod costs;
 mod like_lighttpd;
 mod requests;
+mod sites;
 
 use petrel_tests::{Builder, Server};
 
