@@ -9,7 +9,7 @@ use petrel_engine::proto::escape;
 use petrel_engine::proto::request_head::KnownField;
 use petrel_lua::library::random;
 
-use crate::page_cache::key::cookies_of;
+use crate::cookies::cookies_of;
 
 /// mod_usertrack.
 pub(crate) static MODULE: ModuleSpec = ModuleSpec {

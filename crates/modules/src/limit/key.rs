@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use petrel_engine::Exchange;
 use petrel_engine::proto::request_head::KnownField;
 
-use crate::page_cache::key::cookies_of;
+use crate::cookies::cookies_of;
 
 /// What requests are counted by.
 #[derive(Clone, Debug, PartialEq, Eq)]

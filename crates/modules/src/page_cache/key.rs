@@ -15,6 +15,7 @@ use petrel_engine::proto::request_head::KnownField;
 
 use super::limits;
 use super::options::{CacheOptions, NamePattern, fold};
+use crate::cookies::cookies_of;
 
 /// A part of `page-cache.key`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -332,20 +333,6 @@ const NEUTRAL: [&str; 12] = [
     "SSL_SERVER_A_SIG",
     "UNIQUE_ID",
 ];
-
-/// Names and values of a Cookie field (RFC 6265 4.2.1).
-pub(crate) fn cookies_of(field: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let pairs = field.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
-    pairs
-        .filter(|pair| !pair.is_empty())
-        .map(|pair| match memchr::memchr(b'=', pair) {
-            Some(at) => (
-                pair.get(..at).unwrap_or_default().trim_ascii(),
-                pair.get(at + 1..).unwrap_or_default().trim_ascii(),
-            ),
-            None => (pair, &b""[..]),
-        })
-}
 
 #[cfg(test)]
 pub(super) mod testing {

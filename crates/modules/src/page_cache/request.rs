@@ -5,8 +5,8 @@ use petrel_engine::proto::method::Method;
 use petrel_engine::proto::request_head::{BodyFraming, KnownField};
 
 use super::cache_control::RequestDirectives;
-use super::key::cookies_of;
 use super::options::{BYPASS_HEADERS, CacheOptions};
+use crate::cookies::cookies_of;
 use crate::extforward::ACTUAL_FOR;
 
 /// What is to be done about a request.
