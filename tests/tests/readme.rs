@@ -15,7 +15,7 @@ const PAGES: &[(&str, usize, usize)] = &[
     ("docs/gateways.md", 1, 2),
     ("docs/from-apache.md", 5, 2),
     ("docs/auth.md", 2, 2),
-    ("docs/limits.md", 2, 0),
+    ("docs/limits.md", 3, 0),
     ("docs/page-cache.md", 4, 2),
     ("docs/lua.md", 1, 2),
     ("docs/fcgi-stat-accel.md", 2, 1),

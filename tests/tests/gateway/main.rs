@@ -22,6 +22,7 @@ mod nonsense;
 mod overlapping;
 mod protocols;
 mod send_files;
+mod shares;
 mod shortage;
 mod slow_disk;
 mod snippets;

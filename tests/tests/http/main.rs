@@ -2,6 +2,7 @@
 
 mod bandwidth;
 mod bodies;
+mod client_limits;
 mod conditional;
 mod evasive;
 mod http2;

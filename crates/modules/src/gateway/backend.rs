@@ -24,6 +24,7 @@ use super::protocol;
 use super::stream::{BackendStream, Connecting, SocketAddress};
 use super::trust::LoadedTrusts;
 use crate::kept_connections::KeptConnections;
+use crate::limit::PoolShares;
 
 /// What all workers know of one backend.
 pub struct SharedBackend {
@@ -39,6 +40,8 @@ pub struct SharedBackend {
     pub limit: ConnectionLimit,
     /// Requests under way: those that wait for a connection, too.
     pub load: AtomicU32,
+    /// Those of keys that may have a share of it only.
+    pub(crate) shares: Arc<PoolShares>,
     /// Requests it was asked.
     pub requests: AtomicU64,
     /// Connections made.
@@ -119,6 +122,7 @@ impl SharedBackends {
             health: Health::new(host.disable_time, host.slow_start),
             limit: ConnectionLimit::new(host.connections_max, learns),
             load: AtomicU32::new(0),
+            shares: Arc::default(),
             requests: AtomicU64::new(0),
             connected: AtomicU64::new(0),
             backlogged: AtomicU64::new(0),

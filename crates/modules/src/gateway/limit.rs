@@ -200,6 +200,11 @@ impl ConnectionLimit {
         self.learned.load(Ordering::Relaxed) != UNKNOWN
     }
 
+    /// How many there may be, if that is told or learned.
+    pub(crate) fn known(&self) -> Option<u32> {
+        Some(self.limit()).filter(|limit| *limit != UNKNOWN)
+    }
+
     /// Connections that are open or being opened.
     pub fn open(&self) -> u32 {
         self.open.load(Ordering::Relaxed)

@@ -35,6 +35,7 @@ use super::reroute;
 use super::stream::{Connecting, HandshakeFailure, is_own_shortage, is_port_shortage};
 use super::talk::{ArrivedHead, Flow, InFlight, Peer, Received, Talk};
 use super::upstream::Upstream;
+use crate::limit::take_share;
 
 /// A request on its way.
 pub(crate) struct GatewayRequest {
@@ -269,8 +270,14 @@ impl GatewayRequest {
         let what = format_args!("chosen backend={name}");
         debug::say(&self.gateway, debug::CHOICES, exchange, what);
         self.sets_cookie = choice.set_cookie;
+        let pool = &backend.shared;
+        let shares = match take_share(exchange, &pool.shares, pool.limit.known(), name) {
+            Ok(shares) => shares,
+            // It does not wait: the others that wait would have to stand behind it.
+            Err(refused) => return Transition::End(refused),
+        };
         let chosen = ChosenBackend {
-            in_flight: InFlight::new(&backend),
+            in_flight: InFlight::new(&backend, shares),
             backend: Rc::clone(&backend),
         };
         if let Some(grant) = backend.try_take() {

@@ -24,6 +24,7 @@ use super::limits;
 use super::offload;
 use super::options::{BackendHost, Gateway, Protocol};
 use super::protocol::{BodyLength, Conversation, Outgoing, ReplyEvent, RequestError, proxy_header};
+use crate::limit::TakenShares;
 
 /// One request on one connection.
 pub(super) struct Talk {
@@ -62,6 +63,8 @@ pub(super) struct Talk {
 /// A request that counts for its backend's load.
 pub(super) struct InFlight {
     shared: std::sync::Arc<SharedBackend>,
+    /// And for what its keys take of it.
+    _shares: Option<TakenShares>,
 }
 
 /// Who is asked.
@@ -124,12 +127,15 @@ impl Peer {
 
 impl InFlight {
     /// Counts a request.
-    pub(super) fn new(backend: &Backend) -> InFlight {
+    pub(super) fn new(backend: &Backend, shares: Option<TakenShares>) -> InFlight {
         let shared = std::sync::Arc::clone(&backend.shared);
         let order = std::sync::atomic::Ordering::Relaxed;
         shared.load.fetch_add(1, order);
         shared.requests.fetch_add(1, order);
-        InFlight { shared }
+        InFlight {
+            shared,
+            _shares: shares,
+        }
     }
 }
 

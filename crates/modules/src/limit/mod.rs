@@ -1,13 +1,15 @@
 //! mod_limit: how many requests may come, and be under way, for each address, header field, cookie, URL or other key.
 //!
 //! [`rule`] reads `limit.rules`, [`key`] finds the key of a request, [`table`] knows what keys have asked for, by [`rate`].
-//! All workers count together ([`state`]). A request counts once under each rule, however often it is rewritten or begins
-//! anew; what the server asks itself (subrequests, error handlers) does not count. For HTTP/2 every request counts, not the
-//! connection. Behind a trusted proxy the address is the client's.
+//! All workers count together ([`state`]); gateways ask [`share`] how much of a backend a key may take. A request counts
+//! once under each rule, however often it is rewritten or begins anew; what the server asks itself (subrequests, error
+//! handlers) does not count. For HTTP/2 every request counts, not the connection. Behind a trusted proxy the address is the
+//! client's.
 
 mod key;
 mod rate;
 mod rule;
+mod share;
 mod state;
 mod table;
 
@@ -27,9 +29,11 @@ use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase}
 use petrel_engine::settings::Values;
 
 use rule::LimitRule;
+use share::KeyOfRule;
 use state::{CountedRequest, LimitState, LimitStates};
 use table::LimitVerdict;
 
+pub(crate) use share::{PoolShares, TakenShares, take_share};
 pub(crate) use state::read_counters;
 
 const NAME: &str = "mod_limit";
@@ -43,7 +47,7 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "limit.rules", Map, Request, "()", Effect::Works,
-            "A map from a rule's name to its options: key (address, header:NAME, cookie:NAME, url, env:NAME or all), ipv4-prefix and ipv6-prefix, rate (such as 10/m) and burst, concurrent, entries, status. Requests beyond a limit are answered 429 with Retry-After.";
+            "A map from a rule's name to its options: key (address, header:NAME, cookie:NAME, url, env:NAME or all), ipv4-prefix and ipv6-prefix, rate (such as 10/m) and burst, concurrent, pool-share (percent of a backend's connections), entries, status. Requests beyond a limit are answered 429 with Retry-After.";
     },
     configure,
 };
@@ -110,6 +114,8 @@ struct SharedLimits(Rc<Limits>);
 struct Admitted {
     by: Vec<Arc<LimitState>>,
     under_way: Vec<CountedRequest>,
+    /// For rules with a share of backends.
+    shares: Vec<KeyOfRule>,
     /// The same of other settings, which the request had before it was rewritten, or of an earlier phase.
     before: Option<Rc<Admitted>>,
 }
@@ -142,6 +148,10 @@ impl Hook for Limits {
                 LimitVerdict::TooFast(wait) => return refuse_too_fast(exchange, state, wait),
                 LimitVerdict::TooMany => return refuse_too_many(exchange, state),
             }
+            if state.rule.pool_share.is_some() {
+                let state = Arc::clone(state);
+                admitted.shares.push(KeyOfRule { state, hash });
+            }
             if ready_made.is_none() {
                 admitted.by.push(Arc::clone(state));
             }
@@ -171,8 +181,11 @@ impl Limits {
 
     fn prepare(&self, exchange: &Exchange) -> Prepared {
         let states = LimitStates::of(exchange.worker.shared(), &self.rules);
-        let is_simple =
-            |state: &Arc<LimitState>| !state.counts_under_way() && !state.rule.key.is_variable();
+        let is_simple = |state: &Arc<LimitState>| {
+            let rule = &state.rule;
+            let is_counted_only = !state.counts_under_way() && rule.pool_share.is_none();
+            is_counted_only && !rule.key.is_variable()
+        };
         let admitted = states.iter().all(is_simple).then(|| Admitted {
             by: states.clone(),
             ..Admitted::default()
@@ -190,6 +203,12 @@ impl Admitted {
         self.by.iter().any(|known| Arc::ptr_eq(known, state))
             || before().is_some_and(|before| before.includes(state))
     }
+
+    /// Also those of other settings.
+    fn shares(&self) -> impl Iterator<Item = &KeyOfRule> {
+        let before = std::iter::successors(Some(self), |admitted| admitted.before.as_deref());
+        before.flat_map(|admitted| &admitted.shares)
+    }
 }
 
 fn refuse_too_fast(exchange: &mut Exchange, state: &LimitState, wait: Nanos) -> Outcome {
@@ -198,7 +217,7 @@ fn refuse_too_fast(exchange: &mut Exchange, state: &LimitState, wait: Nanos) -> 
     let name = &rule.name;
     if let Some(rate) = &rule.allowance.rate {
         let cause = format_args!("limit.rules: {name:?} allows {rate} for each key");
-        tell(exchange, rule, cause);
+        tell(exchange, "translate", rule, cause);
     }
     refuse(exchange, rule, wait.div_ceil(SECOND))
 }
@@ -210,16 +229,16 @@ fn refuse_too_many(exchange: &mut Exchange, state: &LimitState) -> Outcome {
     if let Some(most) = rule.allowance.concurrent {
         let cause =
             format_args!("limit.rules: {name:?} allows {most} at the same time for each key");
-        tell(exchange, rule, cause);
+        tell(exchange, "translate", rule, cause);
     }
     refuse(exchange, rule, CONCURRENT_RETRY_S)
 }
 
-fn tell(exchange: &Exchange, rule: &LimitRule, cause: std::fmt::Arguments<'_>) {
+fn tell(exchange: &Exchange, stage: &str, rule: &LimitRule, cause: std::fmt::Arguments<'_>) {
     let status = rule.status.0;
     let key = rule.key.shown(exchange);
     exchange.log_common_error_of(
-        "translate",
+        stage,
         format_args!("answered {status}: {cause}"),
         format_args!(" key={key}"),
     );

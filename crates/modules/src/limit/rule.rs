@@ -15,6 +15,8 @@ pub(super) struct LimitRule {
     pub(super) name: Box<str>,
     pub(super) key: LimitKey,
     pub(super) allowance: Allowance,
+    /// Hundredths of a backend's connections that requests of one key may take.
+    pub(super) pool_share: Option<u8>,
     /// Keys that are remembered.
     pub(super) entries: usize,
     /// What is answered.
@@ -55,9 +57,10 @@ fn rule(element: &Element) -> Result<LimitRule, Diagnostic> {
         rate,
         concurrent: concurrent.map(|most| most as u32),
     };
-    if allowance == Allowance::default() {
+    let pool_share = options.number("pool-share", 1..=100)?;
+    if allowance == Allowance::default() && pool_share.is_none() {
         let message = format!("the rule {name:?} limits nothing");
-        let hint = "give it \"rate\" => \"10/m\" or \"concurrent\" => 4";
+        let hint = "give it \"rate\" => \"10/m\", \"concurrent\" => 4 or \"pool-share\" => 25";
         return Err(Diagnostic::error(message, element.span).with_hint(hint));
     }
     let entries = options.number("entries", ENTRIES_MIN..=ENTRIES_MAX)?;
@@ -66,6 +69,7 @@ fn rule(element: &Element) -> Result<LimitRule, Diagnostic> {
         name: name.into(),
         key: key(&options)?,
         allowance,
+        pool_share: pool_share.map(|percent| percent as u8),
         entries: entries.unwrap_or(ENTRIES_DEFAULT) as usize,
         status: status.map_or(Status::TOO_MANY_REQUESTS, |code| Status(code as u16)),
     })
@@ -162,13 +166,14 @@ impl<'c> RuleOptions<'c> {
     }
 }
 
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 9] = [
     "key",
     IPV4_PREFIX,
     IPV6_PREFIX,
     "rate",
     "burst",
     "concurrent",
+    "pool-share",
     "entries",
     "status",
 ];

@@ -24,6 +24,9 @@ pub(super) struct LimitState {
     pub(super) table: KeyTable,
     pub(super) too_fast: AtomicU64,
     pub(super) too_many: AtomicU64,
+    pub(super) beyond_share: AtomicU64,
+    /// Of all rules.
+    pub(super) number: usize,
     secret: RandomState,
 }
 
@@ -50,6 +53,8 @@ impl LimitStates {
             rule: rule.clone(),
             too_fast: AtomicU64::new(0),
             too_many: AtomicU64::new(0),
+            beyond_share: AtomicU64::new(0),
+            number: states.len(),
             secret: self.secret.clone(),
         });
         states.push(Arc::clone(&made));
@@ -99,6 +104,7 @@ pub(crate) fn read_counters(shared: &Shared, counters: &mut BTreeMap<String, u64
         for (what, count) in [
             ("refused-rate", state.too_fast.load(Relaxed)),
             ("refused-concurrent", state.too_many.load(Relaxed)),
+            ("refused-pool-share", state.beyond_share.load(Relaxed)),
             ("keys-forgotten", forgotten),
             ("uncounted", uncounted),
         ] {

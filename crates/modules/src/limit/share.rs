@@ -1,0 +1,148 @@
+//! How much of a backend one key may take (`pool-share`).
+//!
+//! A request counts from the moment its backend is chosen, so also while it waits for a connection, until the backend is
+//! done with it. Only keys with such requests are in the table, so that what a backend works on and what waits for it is
+//! its limit.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+
+use petrel_engine::Exchange;
+use petrel_engine::ledger::Stage;
+use petrel_engine::module::Outcome;
+use petrel_engine::shared::lock;
+
+use super::state::LimitState;
+use super::{Admitted, CONCURRENT_RETRY_S, NAME, refuse, tell};
+
+/// The requests that keys have at one backend.
+#[derive(Debug, Default)]
+pub(crate) struct PoolShares {
+    requests: Mutex<HashMap<ShareKey, u32>>,
+}
+
+/// The number of a rule, and the hash of a key.
+type ShareKey = (usize, u64);
+
+/// A key of a request that a rule has admitted, for the backend it may get to.
+pub(super) struct KeyOfRule {
+    pub(super) state: Arc<LimitState>,
+    pub(super) hash: u64,
+}
+
+/// What a request takes of a backend. Dropping it gives that back.
+#[derive(Debug)]
+pub(crate) struct TakenShares {
+    pool: Arc<PoolShares>,
+    keys: Vec<ShareKey>,
+}
+
+/// Counts the request for `pool`, the backend `name` with so many connections at most, if that is known.
+///
+/// # Errors
+/// One of its keys has its share already: the request has been answered.
+pub(crate) fn take_share(
+    exchange: &mut Exchange,
+    pool: &Arc<PoolShares>,
+    connections_max: Option<u32>,
+    name: &str,
+) -> Result<Option<TakenShares>, Outcome> {
+    let Some(admitted) = exchange.kept::<Admitted>(NAME) else {
+        return Ok(None);
+    };
+    let mut taken = TakenShares {
+        pool: Arc::clone(pool),
+        keys: Vec::new(),
+    };
+    for KeyOfRule { state, hash } in admitted.shares() {
+        let percent = state.rule.pool_share.unwrap_or(100);
+        let most = connections_max.map(|count| share_of(count, percent));
+        if taken.take((state.number, *hash), most) {
+            continue;
+        }
+        state.beyond_share.fetch_add(1, Relaxed);
+        let (rule, most) = (&state.rule, most.unwrap_or_default());
+        let rule_name = &rule.name;
+        let cause = format_args!(
+            "limit.rules: {rule_name:?} allows each key {most} connections ({percent} %) to backend={name}"
+        );
+        tell(exchange, Stage::BackendQueue.name(), rule, cause);
+        return Err(refuse(exchange, rule, CONCURRENT_RETRY_S));
+    }
+    Ok((!taken.keys.is_empty()).then_some(taken))
+}
+
+/// A small pool has one connection for each key all the same.
+fn share_of(connections_max: u32, percent: u8) -> u32 {
+    let share = u64::from(connections_max) * u64::from(percent) / 100;
+    u32::try_from(share).unwrap_or(u32::MAX).max(1)
+}
+
+impl TakenShares {
+    /// False: the key has `most` already.
+    fn take(&mut self, key: ShareKey, most: Option<u32>) -> bool {
+        let mut requests = lock(&self.pool.requests);
+        let count = requests.entry(key).or_default();
+        if most.is_some_and(|most| *count >= most) {
+            return false;
+        }
+        *count += 1;
+        self.keys.push(key);
+        true
+    }
+}
+
+impl Drop for TakenShares {
+    fn drop(&mut self) {
+        let mut requests = lock(&self.pool.requests);
+        for key in &self.keys {
+            if let Entry::Occupied(mut count) = requests.entry(*key) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_never_nothing() {
+        let shares = [
+            (1, 50),
+            (3, 50),
+            (4, 25),
+            (100, 33),
+            (u32::MAX, 100),
+            (0, 1),
+        ];
+        let shares = shares.map(|(count, percent)| share_of(count, percent));
+        assert_eq!(shares, [1, 1, 1, 33, u32::MAX, 1]);
+    }
+
+    #[test]
+    fn keys_are_counted_until_what_they_took_is_dropped() {
+        let pool = Arc::<PoolShares>::default();
+        let take = |key, most| {
+            let mut taken = TakenShares {
+                pool: Arc::clone(&pool),
+                keys: Vec::new(),
+            };
+            taken.take((0, key), most).then_some(taken)
+        };
+        let unlimited = take(1, None);
+        let second = take(1, Some(2));
+        assert!(unlimited.is_some() && second.is_some());
+        assert!(take(1, Some(2)).is_none() && take(2, Some(2)).is_some());
+        drop(unlimited);
+        assert!(take(1, Some(2)).is_some());
+        drop(second);
+        assert!(lock(&pool.requests).is_empty());
+    }
+}

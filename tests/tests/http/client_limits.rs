@@ -1,0 +1,125 @@
+//! mod_limit: requests of one address or another key, over all workers.
+
+use std::net::TcpStream;
+
+use petrel_tests::http2::Http2Client;
+use petrel_tests::{Builder, Client, Server, eventually};
+use rustix::process::Signal;
+
+/// Larger than the buffers of a connection, so that its request is under way until the client reads.
+const BIG: usize = 32 << 20;
+
+fn with_rules(rules: &str) -> Builder {
+    Server::build()
+        .file("www/index.html", "hello")
+        .file("www/big", vec![b'x'; BIG])
+        .config(&format!(
+            "server.modules += ( \"mod_limit\", \"mod_status\" )
+server.h2c = \"enable\"
+status.statistics-url = \"/counters\"
+$HTTP[\"url\"] != \"/counters\" {{ limit.rules = ( {rules} ) }}"
+        ))
+}
+
+/// How many of so many requests, each on a connection of its own and so on all workers, have each status.
+fn served(server: &Server, requests: usize) -> (usize, usize) {
+    let statuses: Vec<u16> = (0..requests).map(|_| server.get("/").status).collect();
+    let count = |wanted| statuses.iter().filter(|status| **status == wanted).count();
+    (count(200), count(429))
+}
+
+fn counter(server: &Server, name: &str) -> u64 {
+    let counters = server.get("/counters").text();
+    let line = counters.lines().find_map(|line| line.strip_prefix(name));
+    let count = line.and_then(|rest| rest.strip_prefix(": ")?.parse().ok());
+    count.unwrap_or_else(|| panic!("no {name} in {counters}"))
+}
+
+#[test]
+fn all_workers_count_the_requests_of_an_address() {
+    let server = with_rules("\"few\" => ( \"rate\" => \"7/d\" )").start();
+    assert_eq!(served(&server, 40), (7, 33));
+    let refused = server.get("/");
+    let retry_s: u64 = refused
+        .field("Retry-After")
+        .and_then(|text| text.parse().ok())
+        .expect("seconds");
+    assert!((12_000..=12_343).contains(&retry_s), "{retry_s}");
+    assert!(
+        refused.text().contains("429 Too Many Requests"),
+        "{refused:?}"
+    );
+    let mut other = Client::connect_from([127, 0, 0, 2].into(), server.address());
+    assert_eq!(other.get("/").status, 200);
+    // A kept connection goes on.
+    for _ in 0..6 {
+        assert_eq!(other.get("/").status, 200);
+    }
+    assert_eq!(
+        (other.get("/").status, other.get("/counters").status),
+        (429, 200)
+    );
+    let stream = TcpStream::connect(("127.0.0.1", server.port())).expect("it listens");
+    assert_eq!(Http2Client::begin(stream, "http").get("/", 5).ok, 0);
+    assert_eq!(counter(&server, "limit.few.refused-rate"), 33 + 1 + 1 + 5);
+    assert_eq!(counter(&server, "limit.few.keys-forgotten"), 0);
+    server.expect_log("(translate) answered 429: limit.rules: \"few\" allows 7/d with a burst of 7 for each key key=127.0.0.1/32 client=127.0.0.1");
+    let lines = server.log().matches("key=127").count();
+    assert!(
+        (1..20).contains(&lines),
+        "one line a second and not {lines}"
+    );
+}
+
+#[test]
+fn streams_of_http2_count_each() {
+    let server = with_rules("\"few\" => ( \"rate\" => \"7/d\" )").start();
+    let stream = TcpStream::connect(("127.0.0.1", server.port())).expect("it listens");
+    assert_eq!(Http2Client::begin(stream, "http").get("/", 20).ok, 7);
+}
+
+#[test]
+fn requests_under_way_are_limited() {
+    let server = with_rules("\"two\" => ( \"concurrent\" => 2 )").start();
+    let busy = || {
+        let mut client = server.client().with_receive_buffer(32 * 1024);
+        client.send("GET /big HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
+        assert_eq!(client.read_bytes(12), b"HTTP/1.1 200");
+        client
+    };
+    let clients = [busy(), busy()];
+    for _ in 0..4 {
+        let refused = server.get("/");
+        assert_eq!(
+            (refused.status, refused.field("Retry-After")),
+            (429, Some("1"))
+        );
+    }
+    let mut other = Client::connect_from([127, 0, 0, 2].into(), server.address());
+    assert_eq!(other.get("/").status, 200);
+    assert_eq!(counter(&server, "limit.two.refused-concurrent"), 4);
+    drop(clients);
+    // Those whose clients have gone are over, too, and idle connections do not count.
+    assert!(eventually(|| server.get("/").status == 200));
+    let mut idle: Vec<Client> = (0..5).map(|_| server.client()).collect();
+    for client in &mut idle {
+        assert!(eventually(|| client.get("/").status == 200));
+    }
+}
+
+#[test]
+fn a_reload_begins_anew() {
+    let server = with_rules("\"few\" => ( \"rate\" => \"7/d\" )").start();
+    assert_eq!(served(&server, 9), (7, 2));
+    server.signal(Signal::USR1);
+    assert!(eventually(|| server.get("/").status == 200));
+}
+
+#[test]
+fn a_wrong_rule_is_shown_where_it_stands() {
+    let finished = with_rules("\"few\" => ( \"rate\" => \"7 a day\" )").check(&["-t"]);
+    assert_ne!(finished.code(), 0);
+    for told in ["\"7 a day\" is no rate", "petrel.conf:"] {
+        assert!(finished.errors.contains(told), "{}", finished.errors);
+    }
+}
