@@ -4,6 +4,14 @@
 /// the processor offers no such hint.
 #[inline]
 pub fn prefetch(bytes: &[u8]) {
+    // The compiler unrolls the loop over the lines of a group, whose number it knows.
+    let (groups, rest) = bytes.as_chunks::<GROUP_BYTES>();
+    groups.iter().for_each(|group| prefetch_lines(group));
+    prefetch_lines(rest);
+}
+
+#[inline]
+fn prefetch_lines(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     for line in bytes.chunks(LINE_BYTES) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -15,8 +23,10 @@ pub fn prefetch(bytes: &[u8]) {
     let _ = bytes;
 }
 
-#[cfg(target_arch = "x86_64")]
+/// What the processor fetches at a time.
 const LINE_BYTES: usize = 64;
+
+const GROUP_BYTES: usize = 8 * LINE_BYTES;
 
 #[cfg(test)]
 mod tests {
