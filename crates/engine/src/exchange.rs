@@ -763,6 +763,7 @@ impl Physical {
     }
 
     /// Builds the path of `url_path` below the document root that is set already.
+    #[inline]
     pub(crate) fn map_below_root(&mut self, url_path: &[u8]) {
         self.base.clear();
         self.base.extend_from_slice(&self.document_root);

@@ -12,19 +12,16 @@ use crate::module::Outcome;
 
 /// Builds the physical path below the document root that a hook chose, or the configured one.
 pub(crate) fn map(exchange: &mut Exchange) -> Outcome {
-    let url_path = exchange.request.url.path();
-    match &exchange.settings.core.document_root {
-        _ if !exchange.physical.document_root.is_empty() => {
-            exchange.physical.map_below_root(url_path);
-        }
-        Some(root) => {
-            exchange.physical.map(root, url_path);
-            exchange.physical.shows_slash = exchange.settings.core.document_root_has_slash;
-        }
-        None => return exchange.answer(Status::NOT_FOUND),
+    let (core, physical) = (&exchange.settings.core, &mut exchange.physical);
+    if physical.document_root.is_empty() {
+        let Some(root) = &core.document_root else {
+            return exchange.answer(Status::NOT_FOUND);
+        };
+        physical.document_root.extend_from_slice(root);
+        physical.shows_slash = core.document_root_has_slash;
     }
-    if exchange.settings.core.force_lowercase {
-        let physical = &mut exchange.physical;
+    physical.map_below_root(exchange.request.url.path());
+    if core.force_lowercase {
         physical.relative.make_ascii_lowercase();
         let root = physical.path.len() - physical.relative.len();
         physical.path[root..].make_ascii_lowercase();
