@@ -8,10 +8,10 @@ use super::encode::{hash, literal, mix};
 use super::{Indexing, static_table};
 use crate::request_head::KnownField;
 
-/// Lines that were encoded before, those of all connections of a worker. A line that another one displaces is made anew.
+/// Lines that were encoded before, those of all connections of a worker. A line that others displace is made anew.
 #[derive(Debug, Default)]
 pub struct PreparedLines {
-    /// Each line has one place. There are none before the first line.
+    /// Each line has two places, the first of which is for the newer of two lines. There are none before the first line.
     places: Vec<PreparedLine>,
     /// Where codes are made.
     code: Vec<u8>,
@@ -50,15 +50,16 @@ impl PreparedLines {
         if line.len() > LINE_BYTES_MAX {
             return None;
         }
-        let hash = mix(0, line);
-        let place = (hash >> 32) as usize % PLACES;
-        let is_there = |known: &PreparedLine| known.line() == line;
-        if !self.places.get(place).is_some_and(is_there) {
+        let place = first_place(line);
+        let is_there = |&place: &usize| self.places.get(place).is_some_and(|it| it.line() == line);
+        let known = [place, place + 1].into_iter().find(is_there);
+        if known.is_none() {
             self.prepare(line, place)?;
         }
-        self.places.get(place)
+        self.places.get(known.unwrap_or(place))
     }
 
+    /// Prepares a line, whose first place is `place`. Of the two lines that have these places the older one goes.
     #[cold]
     fn prepare(&mut self, line: &[u8], place: usize) -> Option<()> {
         let colon = memchr::memchr(b':', line)?;
@@ -93,6 +94,7 @@ impl PreparedLines {
         if self.places.is_empty() {
             self.places = vec![PreparedLine::none(); PLACES];
         }
+        self.places.swap(place, place + 1);
         let prepared = &mut self.places[place];
         prepared.line[..line.len()].copy_from_slice(line);
         prepared.line_length = line.len() as u8;
@@ -142,6 +144,12 @@ impl PreparedLine {
     pub(super) fn code(&self) -> &[u8] {
         &self.code[..usize::from(self.code_length)]
     }
+}
+
+#[inline]
+fn first_place(line: &[u8]) -> usize {
+    let hash = mix(0, line) >> 32;
+    hash as usize % (PLACES / 2) * 2
 }
 
 /// Hot lines of a site: 24 KiB.
@@ -201,6 +209,30 @@ mod tests {
             }
             lent = std::mem::take(&mut encoder.lines);
         }
+    }
+
+    #[test]
+    fn two_lines_with_the_same_places_are_both_kept_and_of_three_the_oldest_is_not() {
+        let mut lines = PreparedLines::default();
+        let numbered = (0..).map(|number| format!("ETag: \"{number}\""));
+        let numbered = numbered.filter(|line| first_place(line.as_bytes()) == 10);
+        let same_places: Vec<String> = numbered.take(3).collect();
+        let [a, b, c] = &same_places[..] else {
+            unreachable!("three were taken")
+        };
+        let mut kept = |asked: [&String; 2]| {
+            for line in asked {
+                let found = lines.find(line.as_bytes()).expect("it is kept");
+                assert_eq!(found.line(), line.as_bytes());
+            }
+            [a, b, c].map(|line| {
+                lines.places[10..12]
+                    .iter()
+                    .any(|it| it.line() == line.as_bytes())
+            })
+        };
+        assert_eq!(kept([a, b]), [true, true, false]);
+        assert_eq!(kept([a, c]), [false, true, true]);
     }
 
     #[test]
