@@ -58,7 +58,10 @@ impl HeadBuilder<'_> {
             b"method" => (&mut self.pseudo.method, is_token(value)),
             b"scheme" => (&mut self.pseudo.scheme, is_http(value)),
             b"authority" => {
-                let is_sound = is_value(value) && (is_text || is_plain_authority(value));
+                let is_sound = match is_text {
+                    true => is_value(value),
+                    false => is_plain_authority(value),
+                };
                 (&mut self.pseudo.authority, is_sound)
             }
             b"path" => (&mut self.pseudo.path, is_path(value)),
@@ -232,7 +235,9 @@ fn append(bytes: &mut Vec<u8>, part: &[u8]) -> Range<usize> {
 }
 
 fn is_http(scheme: &[u8]) -> bool {
-    scheme.eq_ignore_ascii_case(b"http") || scheme.eq_ignore_ascii_case(b"https")
+    matches!(scheme, b"http" | b"https")
+        || scheme.eq_ignore_ascii_case(b"http")
+        || scheme.eq_ignore_ascii_case(b"https")
 }
 
 /// A token, and a version if need be (RFC 9110 7.8).
@@ -240,10 +245,11 @@ fn is_protocol(protocol: &[u8]) -> bool {
     protocol.split(|&byte| byte == b'/').all(is_token)
 }
 
-/// Whether there is neither a blank in it nor user information (RFC 9113 8.3.1).
+/// Whether it is a field value with neither a blank nor user information (RFC 9113 8.3.1).
 fn is_plain_authority(authority: &[u8]) -> bool {
     // All bytes are looked at, several at a time.
-    let is_plain = |plain: bool, byte: &u8| plain & !matches!(byte, b' ' | b'\t' | b'@');
+    let is_plain =
+        |plain: bool, &byte: &u8| plain & (byte > b' ') & (byte != 0x7f) & (byte != b'@');
     authority.iter().fold(true, is_plain)
 }
 
