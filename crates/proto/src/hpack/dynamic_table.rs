@@ -19,6 +19,8 @@ pub(super) struct DynamicTable {
     /// What the entries take: at most `size_max`.
     size: u32,
     size_max: u32,
+    /// How often entries have come or gone.
+    changes: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +47,14 @@ impl DynamicTable {
             entries: VecDeque::new(),
             size: 0,
             size_max,
+            changes: 0,
         }
+    }
+
+    /// How often entries have come or gone: as long as that is the same, so is the index of each.
+    #[inline]
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// What all entries may take.
@@ -55,6 +64,7 @@ impl DynamicTable {
 
     /// Changes what all entries may take; what is above it goes, the oldest first.
     pub(super) fn set_size_max(&mut self, size_max: u32) {
+        self.changes += 1;
         self.size_max = size_max;
         self.evict(size_max);
     }
@@ -106,6 +116,7 @@ impl DynamicTable {
     /// Adds an entry; as many of the oldest go as have to. One that is larger than the table leaves it empty.
     #[inline]
     pub(super) fn add(&mut self, name: &[u8], value: &[u8], hash: u32) {
+        self.changes += 1;
         let length = name.len() + value.len();
         let room = match u32::try_from(length) {
             Ok(length) => self

@@ -2,6 +2,7 @@
 
 use super::dynamic_table::DynamicTable;
 use super::prepared::{PreparedForm, PreparedLines};
+use super::repeated::RepeatedParts;
 use super::{ENTRY_OVERHEAD_BYTES, Indexing, TABLE_BYTES, huffman, static_table};
 use crate::request_head::KnownField;
 use crate::status::Status;
@@ -15,6 +16,7 @@ pub struct HpackEncoder {
     table: DynamicTable,
     /// What the next block has to say of the size of the table.
     announced: Option<SizeChange>,
+    repeated: RepeatedParts,
     /// Lines that were encoded before. The owner may lend those of other encoders.
     pub lines: PreparedLines,
 }
@@ -34,6 +36,7 @@ impl HpackEncoder {
         HpackEncoder {
             table: DynamicTable::new(TABLE_BYTES),
             announced: None,
+            repeated: RepeatedParts::default(),
             lines: PreparedLines::default(),
         }
     }
@@ -53,9 +56,10 @@ impl HpackEncoder {
         }
     }
 
-    /// Gives back the memory that the table does not need: for a connection that has nothing to do.
+    /// Gives back the memory that the next blocks can do without: for a connection that has nothing to do.
     pub fn release_memory(&mut self) {
         self.table.release_memory();
+        self.repeated.release_memory();
     }
 
     /// Begins a block: tells the peer if the size of the table has changed.
@@ -91,11 +95,50 @@ impl HpackEncoder {
         });
     }
 
-    /// Appends Content-Length.
+    /// Appends Content-Length. Huffman code would save a byte of most lengths, and costs more than all else here.
     pub fn content_length(&mut self, out: &mut Vec<u8>, length: u64) {
         let mut digits = itoa::Buffer::new();
         let value = digits.format(length).as_bytes();
-        literal(out, 0, 0x0f, Some(static_table::CONTENT_LENGTH), b"", value);
+        write_integer(out, 0, 0x0f, static_table::CONTENT_LENGTH);
+        write_integer(out, 0, 0x7f, value.len());
+        out.extend_from_slice(value);
+    }
+
+    /// The same as [`HpackEncoder::lines`] for a part of a head that may be the same as in the head before. Parts have
+    /// numbers from 0 on, and `is_dropped` always says the same.
+    #[inline]
+    pub fn part(
+        &mut self,
+        out: &mut Vec<u8>,
+        part: usize,
+        lines: &[u8],
+        is_dropped: impl Fn(KnownField) -> bool,
+    ) {
+        let changes = self.table.changes();
+        if let Some(code) = self.repeated.code(part, lines, changes) {
+            return out.extend_from_slice(code);
+        }
+        let start = out.len();
+        self.lines(out, lines, is_dropped);
+        // A code that adds an entry is not to be repeated.
+        if self.table.changes() == changes {
+            self.repeated.keep(part, lines, &out[start..], changes);
+        }
+    }
+
+    /// Appends lines of an answer as HTTP/1 has them, each `Name: value` and CR LF; see [`HpackEncoder::line`].
+    pub fn lines(
+        &mut self,
+        out: &mut Vec<u8>,
+        lines: &[u8],
+        is_dropped: impl Fn(KnownField) -> bool,
+    ) {
+        let mut rest = lines;
+        while let Some(end) = memchr::memchr(b'\n', rest) {
+            let (line, after_line) = (&rest[..end], &rest[end + 1..]);
+            rest = after_line;
+            self.line(out, line.strip_suffix(b"\r").unwrap_or(line), &is_dropped);
+        }
     }
 
     /// Appends a line of an answer as HTTP/1 has it, `Name: value` without a line end, indexed as is best for its name: what
@@ -147,6 +190,12 @@ impl HpackEncoder {
             let known = static_table::index_of_name(name);
             self.lower_field(out, known, name, value, Indexing::usual(known, value));
         });
+    }
+
+    /// The parts of the last head, for tests.
+    #[cfg(test)]
+    pub(super) fn repeated(&self) -> &RepeatedParts {
+        &self.repeated
     }
 
     /// The table, for tests.

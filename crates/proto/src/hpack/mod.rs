@@ -18,6 +18,7 @@ mod dynamic_table;
 mod encode;
 mod huffman;
 mod prepared;
+mod repeated;
 mod static_table;
 
 pub use decode::HpackDecoder;

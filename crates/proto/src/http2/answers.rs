@@ -313,26 +313,20 @@ impl Core {
         if let Some(length) = section.length {
             self.encoder.content_length(out, length);
         }
-        for lines in section.fields {
-            self.write_lines(section, lines, out);
+        let is_dropped = |known: KnownField| match known {
+            KnownField::ContentLength => section.length.is_some() || section.status.is_none(),
+            // It says what comes in the trailers, in every version.
+            KnownField::Trailer => false,
+            known => known.is_hop_by_hop(),
+        };
+        let fields = section.fields.iter().enumerate();
+        for (part, lines) in fields.filter(|(_, lines)| !lines.is_empty()) {
+            match section.status.is_some() && section.length.is_some() {
+                true => self.encoder.part(out, part, lines, is_dropped),
+                false => self.encoder.lines(out, lines, is_dropped),
+            }
         }
         frame.finish(out, id, after, self.peer_frame_bytes_max);
-    }
-
-    fn write_lines(&mut self, section: &FieldSection<'_>, lines: &[u8], out: &mut Vec<u8>) {
-        let mut rest = lines;
-        while let Some(end) = memchr::memchr(b'\n', rest) {
-            let (line, after_line) = (&rest[..end], &rest[end + 1..]);
-            rest = after_line;
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
-            let is_dropped = |known: KnownField| match known {
-                KnownField::ContentLength => section.length.is_some() || section.status.is_none(),
-                // It says what comes in the trailers, in every version.
-                KnownField::Trailer => false,
-                known => known.is_hop_by_hop(),
-            };
-            self.encoder.line(out, line, is_dropped);
-        }
     }
 
     /// Moves on whose turn it is.
