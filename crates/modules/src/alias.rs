@@ -121,6 +121,9 @@ impl Alias {
 impl Hook for Aliases {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         let physical = &mut exchange.physical;
+        if physical.is_virtual {
+            return Outcome::Next;
+        }
         let path = physical.path.get(physical.base.len()..).unwrap_or_default();
         let found = self
             .aliases
