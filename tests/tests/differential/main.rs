@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use petrel_tests::Differential;
+use petrel_tests::{Backend, Differential, Speaks};
 
 use compare::notes;
 use configuration::Configuration;
@@ -22,6 +22,26 @@ use requests::requests;
 
 /// Configurations that run at the same time.
 const THREADS: usize = 2;
+
+/// What the backend tells of a request.
+const VARIABLES: [&str; 16] = [
+    "REQUEST_METHOD",
+    "REQUEST_URI",
+    "SCRIPT_NAME",
+    "PATH_INFO",
+    "QUERY_STRING",
+    "SCRIPT_FILENAME",
+    "PATH_TRANSLATED",
+    "DOCUMENT_ROOT",
+    "REDIRECT_URI",
+    "REDIRECT_STATUS",
+    "SERVER_NAME",
+    "REMOTE_ADDR",
+    "HTTP_HOST",
+    "HTTPS",
+    "ADDED",
+    "HTTP_X_FORWARDED_FOR",
+];
 
 /// What one request showed.
 struct Finding {
@@ -45,12 +65,21 @@ impl fmt::Display for Finding {
 fn generated_requests_are_answered_alike_but_for_the_list() {
     let configurations = Configuration::all();
     assert!(configurations.len() >= 30, "{}", configurations.len());
+    let backend = Backend::start(Speaks::FastCgi, |exchange| {
+        let told = VARIABLES.map(|name| {
+            format!(
+                "{name}={}\n",
+                exchange.request().param(name).unwrap_or("unset")
+            )
+        });
+        exchange.say(&told.concat());
+    });
     let (next, findings) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 while let Some(one) = configurations.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let found = differences(one);
+                    let found = differences(one, &backend);
                     findings
                         .lock()
                         .expect("no thread panics with it")
@@ -71,9 +100,12 @@ fn generated_requests_are_answered_alike_but_for_the_list() {
     }
 }
 
-/// Asks both servers everything under one configuration.
-fn differences(configuration: &Configuration) -> Vec<Finding> {
-    let Some(both) = Differential::start(&configuration.text, site::make) else {
+/// Asks both servers everything under one configuration. `backend` is the one of both.
+fn differences(configuration: &Configuration, backend: &Backend) -> Vec<Finding> {
+    let text = configuration
+        .text
+        .replace("\"socket\" => \"FASTCGI\"", &backend.host());
+    let Some(both) = Differential::start(&text, site::make) else {
         return Vec::new();
     };
     let mut findings = Vec::new();
