@@ -140,7 +140,7 @@ pub(crate) fn load(origin: &Origin) -> Result<Loaded, Diagnostics> {
         .and_then(|()| ProcessSettings::new(&config))
         .and_then(|process| {
             let mut trusts = LoadedTrusts::load(&config, &modules, runs_lua(&config))?;
-            modules::auth::load_authorities(&config, &mut trusts)?;
+            modules::auth::load_authorities(&config, &modules, &mut trusts)?;
             Ok((process, trusts))
         });
     match checked {

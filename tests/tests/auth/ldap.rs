@@ -379,6 +379,11 @@ fn a_configuration_that_protects_less_than_it_says_does_not_start() {
         assert_ne!(code, 0, "{more}");
         assert!(errors.contains(expected), "{expected}: {errors}");
     }
+    // What the module does not use may be missing.
+    let unused = "server.modules := ( \"mod_status\" )
+auth.backend.ldap.starttls = \"enable\"
+auth.backend.ldap.ca-file = \"/nonexistent/ca.pem\"";
+    assert_eq!(told(unused).0, 0);
     let (code, errors) = told("auth.backend.ldap.timeout = \"2000\"");
     assert_eq!(code, 0, "{errors}");
     assert!(errors.contains("is in microseconds"), "{errors}");

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use petrel_engine::Exchange;
 use petrel_engine::config::{Config, Diagnostic, Entry};
+use petrel_engine::module::ModuleSpec;
 use petrel_engine::proto::ldap::{
     EncodedFilter, FilterError, escape_in_filter, escape_in_name, read_filter,
 };
@@ -245,17 +246,22 @@ fn host(url: &str, starts_tls: bool, ca_file: Option<&PathBuf>) -> Result<Host, 
     Ok(Host { address, tls })
 }
 
-/// Has the certificates read by which the LDAP servers of `config` are verified.
+/// Has the certificates read by which the LDAP servers of `config` are verified, if mod_auth is one of the `modules`.
 ///
 /// # Errors
 /// A file is missing or of no use, with the place that names it.
-pub fn load_authorities(config: &Config, trusts: &mut LoadedTrusts) -> Result<(), Diagnostic> {
+pub fn load_authorities(
+    config: &Config,
+    modules: &[&'static ModuleSpec],
+    trusts: &mut LoadedTrusts,
+) -> Result<(), Diagnostic> {
     let entries = |name: &'static str| {
         let entries = config.blocks.iter().flat_map(|block| &block.entries);
         entries.filter(move |entry| entry.name == name && entry.value.is_enabling())
     };
     let text = |entry: &Entry| entry.value.as_str().unwrap_or_default().to_owned();
-    if !entries(BACKEND).any(|entry| text(entry) == "ldap") {
+    let is_used = entries(BACKEND).any(|entry| text(entry) == "ldap");
+    if !is_used || !modules.iter().any(|module| module.name == "mod_auth") {
         return Ok(());
     }
     let by_scheme = [HOSTNAME, URL].into_iter().flat_map(entries);
