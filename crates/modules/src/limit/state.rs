@@ -1,13 +1,13 @@
 //! What all workers know of the rules, for as long as the server process lives.
 
 use std::collections::BTreeMap;
-use std::hash::RandomState;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use petrel_engine::Exchange;
 use petrel_engine::shared::{Shared, lock};
 
+use super::key::HashSecret;
 use super::rule::LimitRule;
 use super::table::{KeyTable, LimitVerdict};
 
@@ -15,7 +15,7 @@ use super::table::{KeyTable, LimitVerdict};
 #[derive(Default)]
 pub(super) struct LimitStates {
     states: Mutex<Vec<Arc<LimitState>>>,
-    secret: RandomState,
+    secret: HashSecret,
 }
 
 /// One rule and its keys.
@@ -27,7 +27,7 @@ pub(super) struct LimitState {
     pub(super) beyond_share: AtomicU64,
     /// Of all rules.
     pub(super) number: usize,
-    secret: RandomState,
+    secret: HashSecret,
 }
 
 /// A request that counts as under way. Dropping it ends that.
