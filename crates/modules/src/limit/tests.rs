@@ -203,7 +203,7 @@ fn error_handlers_are_not_asked_and_error_files_are_sent() {
 fn a_request_counts_once_under_each_rule() {
     let site = site(
         "limit.rules = ( \"outer\" => ( \"rate\" => \"3/d\" ) )
-        url.rewrite-once = ( \"^/old$\" => \"/new\" )
+        url.rewrite-if-not-file = ( \"^/old$\" => \"/new\" )
         $HTTP[\"url\"] == \"/new\" {
             limit.rules = ( \"outer\" => ( \"rate\" => \"3/d\" ), \"inner\" => ( \"rate\" => \"2/d\", \"concurrent\" => 9 ) )
         }",
@@ -219,7 +219,7 @@ fn a_request_counts_once_under_each_rule() {
 #[test]
 fn what_is_under_way_counts_through_rewriting_and_is_over_once() {
     let site = site(
-        "url.rewrite-once = ( \"^/old$\" => \"/new\" )
+        "url.rewrite-if-not-file = ( \"^/old$\" => \"/new\" )
         limit.rules = ( \"r\" => ( \"concurrent\" => 1 ) )
         $HTTP[\"url\"] == \"/new\" { limit.rules = ( \"n\" => ( \"concurrent\" => 5 ) ) }",
     );
