@@ -161,6 +161,7 @@ impl Hook for Limits {
             None if admitted.by.is_empty() => {}
             None => exchange.keep(NAME, Rc::new(admitted)),
         }
+        exchange.took_no_time();
         Outcome::Next
     }
 }
