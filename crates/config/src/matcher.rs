@@ -99,16 +99,24 @@ impl Matcher {
         }
     }
 
-    /// Whether the condition holds, with its captures (`%0` to `%9`) put into `out`.
-    /// Only `=~` has captures; for the others `out` is emptied.
+    /// Whether the condition holds, with its captures (`%0` to `%9`) put into `out`. Only `=~` has groups; of a text that the
+    /// value is, begins or ends with, `%0` is that text. What is negated has no captures.
     pub fn captures(&self, value: &[u8], out: &mut Captures) -> bool {
-        match &self.test {
-            Test::Regex(pattern) if !self.negated => pattern.captures(value, out),
-            _ => {
-                out.clear();
-                self.matches(value)
+        if let (Test::Regex(pattern), false) = (&self.test, self.negated) {
+            return pattern.captures(value, out);
+        }
+        out.clear();
+        let holds = self.matches(value);
+        if holds && !self.negated {
+            match &self.test {
+                Test::Prefix(text) => out.push(0, text.len()),
+                Test::Suffix(text) => out.push(value.len() - text.len(), value.len()),
+                // Only one of the two may have a port.
+                Test::Host(text) => out.push(0, text.len().min(value.len())),
+                Test::Equal(_) | Test::Address(_) | Test::Regex(_) => out.push(0, value.len()),
             }
         }
+        holds
     }
 }
 
@@ -279,13 +287,24 @@ mod tests {
     }
 
     #[test]
-    fn only_a_positive_regular_expression_has_captures() {
+    fn only_positive_conditions_have_captures() {
         let mut captures = Captures::new();
         let compile = |op| Matcher::compile(&Subject::Host, op, "^(a)b", LISTEN).expect("sound");
         assert!(compile(Op::Match).captures(b"ab", &mut captures));
         assert_eq!(captures.group(1, b"ab"), b"a");
         assert!(!compile(Op::NotMatch).captures(b"ab", &mut captures));
         assert_eq!(captures, Captures::new());
+        assert!(compile(Op::Ne).captures(b"ab", &mut captures));
+        assert_eq!(captures, Captures::new());
+        for (op, whole) in [(Op::Prefix, "a.b"), (Op::Suffix, "b.c"), (Op::Eq, "a.b.c")] {
+            let matcher = Matcher::compile(&Subject::Host, op, whole, LISTEN).expect("sound");
+            assert!(matcher.captures(b"a.b.c", &mut captures));
+            assert_eq!(captures.group(0, b"a.b.c"), whole.as_bytes());
+            assert_eq!(captures.group(1, b"a.b.c"), b"");
+        }
+        let host = Matcher::compile(&Subject::Host, Op::Eq, "a.b", LISTEN).expect("sound");
+        assert!(host.captures(b"a.b:81", &mut captures));
+        assert_eq!(captures.group(0, b"a.b:81"), b"a.b");
     }
 
     #[test]

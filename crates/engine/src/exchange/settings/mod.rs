@@ -281,16 +281,17 @@ impl<'c> Values<'c> {
         conditional.map(|(name, (_, entry))| (*name, &entry.value))
     }
 
-    /// The condition whose captures `%0` to `%9` of the directive `name` stand for: that of the
-    /// innermost block around it with a regular expression.
+    /// The condition whose captures `%0` to `%9` of the directive `name` stand for: that of the innermost block around it
+    /// with a regular expression or, failing that, with a text to compare with.
     pub fn condition_of(&self, name: &str) -> Option<BlockId> {
-        let mut block = self.config.block(self.chosen.get(name)?.0)?;
-        loop {
-            match &block.condition {
-                Some(condition) if condition.op == Op::Match => return Some(block.id),
-                _ => block = self.config.block(block.parent?)?,
-            }
-        }
+        let first = self.config.block(self.chosen.get(name)?.0);
+        let with_one_of = |ops: &[Op]| {
+            let around = std::iter::successors(first, |block| self.config.block(block.parent?));
+            let mut conditional =
+                around.filter_map(|block| Some((block.id, block.condition.as_ref()?)));
+            conditional.find_map(|(id, condition)| ops.contains(&condition.op).then_some(id))
+        };
+        with_one_of(&[Op::Match]).or_else(|| with_one_of(&[Op::Eq, Op::Prefix, Op::Suffix]))
     }
 
     /// An error that points at the value of `name`.
