@@ -66,7 +66,8 @@ const SUSPICIOUS_ROUND: u16 = 80;
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     if let Some(rewrite) = Rewrite::of(configure.values, ALWAYS)? {
         // As in lighttpd, where redirects, scripts and mod_setenv see what rules have made, wherever these modules are listed.
-        configure.add_first(Phase::Translate, rewrite);
+        // mod_extforward comes before: a rule in a condition about the client's address must not be asked for its proxy's.
+        configure.add_early(Phase::Translate, rewrite);
     }
     if let Some(rewrite) = Rewrite::of(configure.values, IF_NOT_FILE)? {
         configure.add(Phase::Map, RewriteIfNotFile(rewrite));

@@ -360,15 +360,11 @@ const PROTECTING: &[&str] = &[
     "auth.",
     "dir-listing.exclude",
     "dir-listing.hide",
-    "evasive.",
-    "extforward.",
     "limit.",
-    "secdownload.",
     "ssl.",
     "static-file.exclude-extensions",
     "url.access-",
     "userdir.exclude-user",
-    "webdav.",
 ];
 
 /// How many tokens make the element that begins a line here without a comma before it. lighttpd's parser leaves out

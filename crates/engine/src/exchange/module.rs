@@ -59,6 +59,7 @@ pub struct Configure<'a> {
     pub purpose: Purpose,
     pub(crate) handed: &'a Handed,
     pub(crate) first_hooks: Vec<(Phase, Rc<dyn Hook>)>,
+    pub(crate) early_hooks: Vec<(Phase, Rc<dyn Hook>)>,
     pub(crate) hooks: Vec<(Phase, Rc<dyn Hook>)>,
     pub(crate) last_hooks: Vec<(Phase, Rc<dyn Hook>)>,
     pub(crate) wants_local_address: bool,
@@ -102,6 +103,12 @@ impl Configure<'_> {
     /// for what others rely on.
     pub fn add_first(&mut self, phase: Phase, hook: impl Hook + 'static) {
         self.first_hooks.push((phase, Rc::new(hook)));
+    }
+
+    /// Lets `hook` run in `phase` behind the hooks given to [`Configure::add_first`], which say who the client is, and before
+    /// those given to [`Configure::add`], wherever its module stands in `server.modules`.
+    pub fn add_early(&mut self, phase: Phase, hook: impl Hook + 'static) {
+        self.early_hooks.push((phase, Rc::new(hook)));
     }
 
     /// Lets `hook` run in `phase` behind all hooks given to [`Configure::add`], wherever its module

@@ -78,6 +78,7 @@ impl Settings {
             purpose,
             handed,
             first_hooks: Vec::new(),
+            early_hooks: Vec::new(),
             hooks: Vec::new(),
             last_hooks: Vec::new(),
             wants_local_address: false,
@@ -93,9 +94,13 @@ impl Settings {
         let (proxy_headers, tls) = (configure.proxy_headers, configure.tls);
         let unread = configure.unread;
         let next_names = configure.next_names;
+        let outer = configure
+            .first_hooks
+            .into_iter()
+            .chain(configure.early_hooks);
         let inner = configure.hooks.into_iter().chain(configure.last_hooks);
         let mut hooks: [Vec<Rc<dyn Hook>>; Phase::COUNT] = Default::default();
-        for (phase, hook) in configure.first_hooks.into_iter().chain(inner) {
+        for (phase, hook) in outer.chain(inner) {
             hooks[phase as usize].push(hook);
         }
         Ok(Settings {
