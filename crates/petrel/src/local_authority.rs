@@ -215,7 +215,7 @@ To take it back:
   certutil -d sql:$HOME/.pki/nssdb -D -n '{name}'
   rm -r {directory}
 certutil is in Debian's package libnss3-tools. A program that can read {KEY} can pose as any server to those
-who trust the authority: give it to no one."
+who trust the authority: keep it to yourself."
         );
         text
     }
