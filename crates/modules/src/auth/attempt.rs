@@ -9,7 +9,7 @@ use petrel_engine::proto::status::Status;
 
 use super::accounts::Groups;
 use super::guard::{Guard, shown};
-use super::lockout::{Failures, Guess};
+use super::lockout::{Failures, Guess, address_key};
 use super::logins::{LoginHash, Logins};
 use super::rules::Rule;
 
@@ -17,6 +17,8 @@ use super::rules::Rule;
 pub(super) struct LoginAttempt {
     pub(super) rule: Rc<Rule>,
     pub(super) user: Vec<u8>,
+    /// What failures are counted under where a user can spell its name in several ways.
+    pub(super) spelling: Option<Vec<u8>>,
     pub(super) groups: Arc<Groups>,
     /// What the log-in is to be remembered by.
     pub(super) hash: Option<LoginHash>,
@@ -30,7 +32,7 @@ impl LoginAttempt {
     fn guess(&self) -> Guess<'_> {
         Guess {
             realm: &self.rule.realm,
-            user: &self.user,
+            user: self.spelling.as_deref().unwrap_or(&self.user),
             password: self.password,
         }
     }
@@ -38,6 +40,9 @@ impl LoginAttempt {
 
 impl Guard {
     /// Looks whether a log-in by `secret` was good a short while ago; if not, it is to be remembered once it is.
+    ///
+    /// A log-in that is remembered passes a lock-out. So where clients can be locked out, it is remembered for its address
+    /// alone: a client elsewhere that guesses the password does not learn so.
     pub(super) fn recall(
         &self,
         exchange: &Exchange,
@@ -50,7 +55,12 @@ impl Guard {
         }
         let logins = self.logins.get_or_init(|| Logins::of(exchange));
         let now_s = exchange.worker.clock().seconds();
-        let hash = logins.hash(&login.user, secret, kind);
+        let mut kind = kind.to_vec();
+        if self.lockout.is_some() {
+            let address = address_key(exchange).unwrap_or_default();
+            kind.extend_from_slice(&address.to_ne_bytes());
+        }
+        let hash = logins.hash(&login.user, secret, &kind);
         login.is_remembered = hash.is_some_and(|hash| logins.has(&hash, now_s));
         login.hash = hash.filter(|_| !login.is_remembered);
     }

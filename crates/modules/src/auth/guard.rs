@@ -166,6 +166,7 @@ impl Guard {
         let mut login = LoginAttempt {
             rule: Rc::clone(rule),
             groups,
+            spelling: None,
             hash: None,
             is_remembered: false,
             password: self.number_of(exchange, &user, &password),
@@ -263,6 +264,7 @@ impl Guard {
             rule: Rc::clone(rule),
             user,
             groups,
+            spelling: None,
             hash: None,
             is_remembered: false,
             password: None,
@@ -330,12 +332,9 @@ impl Guard {
             return self.conclude(exchange, &login, false);
         };
         let is_known = known.is_some();
-        let hash = logins.hash(&login.user, &password, stored);
-        if is_known && self.max_age_s.is_some() {
-            login.hash = hash;
-            let now_s = exchange.worker.clock().seconds();
-            if login.hash.is_some_and(|hash| logins.has(&hash, now_s)) {
-                (login.hash, login.is_remembered) = (None, true);
+        if is_known {
+            self.recall(exchange, &mut login, &password, stored);
+            if login.is_remembered {
                 return self.conclude(exchange, &login, true);
             }
         }
@@ -346,6 +345,7 @@ impl Guard {
             let verified = password::verify(stored, &password);
             return self.verified(exchange, &login, is_known, verified);
         }
+        let hash = logins.hash(&login.user, &password, stored);
         let stored = stored.to_vec();
         let origin = Origin::PROCESSOR
             .for_client(exchange.connection.client_key())

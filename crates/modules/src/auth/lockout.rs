@@ -2,7 +2,8 @@
 //!
 //! Three things are counted for all workers: failures of one user from one address, of one user from all addresses, and
 //! from one address for all users. An address of IPv6 stands for its network of 64 bits. A client by a unix socket has no
-//! address, so that only its user counts. A log-in that is remembered (`auth.cache`) is none of this module's business.
+//! address, so that only its user counts. A log-in that is remembered (`auth.cache`) from the same address is none of this
+//! module's business.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -155,8 +156,7 @@ impl Lockout {
         exchange: &Exchange,
         guess: &Guess<'_>,
     ) -> impl Iterator<Item = (u64, Subject, LockRule)> {
-        let peer = &exchange.connection.peer;
-        let address = peer.ip().map(|_| exchange.connection.client_key());
+        let address = address_key(exchange);
         let user = (guess.realm, guess.user);
         self.rules.iter().filter_map(move |(subject, rule)| {
             let (address, user) = match subject {
@@ -168,6 +168,12 @@ impl Lockout {
             Some((key, *subject, *rule))
         })
     }
+}
+
+/// What stands for the client's address; `None`: it comes by a unix socket and has none.
+pub(super) fn address_key(exchange: &Exchange) -> Option<u64> {
+    let connection = &exchange.connection;
+    connection.peer.ip().map(|_| connection.client_key())
 }
 
 fn number(option: &Element) -> Result<u32, Diagnostic> {
@@ -240,7 +246,8 @@ const DIRECTIVE: &str = "auth.lockout";
 /// What counts for a key that is left out.
 const DEFAULTS: [(&str, u32); 5] = [
     ("failures", 10),
-    ("user-failures", 100),
+    // Ten addresses could lock out any user.
+    ("user-failures", 0),
     ("address-failures", 100),
     ("within", 600),
     ("for", 300),

@@ -60,7 +60,7 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
         "auth.cache", Map, Request, "off", Effect::Works,
             "How long a good log-in is remembered: max-age in seconds, 600 if it is left out. Passwords are not kept; a changed entry of the file counts at once.";
         "auth.lockout", Map, Request, "()", Effect::Works,
-            "Answers 429 to log-ins after too many wrong passwords: failures (10) of one user from one address, user-failures (100) of one user from all addresses, address-failures (100) of all users from one address, within (600) seconds, lock out for (300) seconds. The numbers in brackets count for keys that are left out; 0 failures is no limit. Log-ins in auth.cache go on. Unset, no client is locked out. Petrel's own.";
+            "Answers 429 to log-ins after too many wrong passwords: failures (10) of one user from one address, user-failures (0, which is no limit) of one user from all addresses, address-failures (100) of all users from one address, within (600) seconds, lock out for (300) seconds. The numbers in brackets count for keys that are left out; 0 failures is no limit. Log-ins in auth.cache go on from their address. Unset, no client is locked out. Petrel's own.";
         "auth.debug", Short, Request, "0", Effect::Works,
             "Other than 0: log who was let in, too.";
         "auth.backend.plain.userfile", String, Request, "unset", Effect::Works,

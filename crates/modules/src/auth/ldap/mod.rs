@@ -43,17 +43,21 @@ impl Guard {
                 BasicField::Absent => return challenge(exchange, rule, Staleness::New),
                 BasicField::Malformed => return exchange.answer(Status::BAD_REQUEST),
             };
+        let spelling = one_spelling(&user);
         let mut login = LoginAttempt {
             rule: Rc::clone(rule),
             groups: Arc::default(),
             hash: None,
             is_remembered: false,
-            password: self.number_of(exchange, &user, &password),
+            password: self.number_of(exchange, &spelling, &password),
+            spelling: Some(spelling),
             user,
         };
         // A server takes a bind without a password for one of an unknown user, and agrees (RFC 4513 section 5.1.2).
         let is_empty = password.is_empty() && !users.allows_empty_passwords();
-        if is_empty || login.user.is_empty() {
+        // LDAP's text is UTF-8, so there is no user whose name is not.
+        let is_text = str::from_utf8(&login.user).is_ok();
+        if is_empty || login.user.is_empty() || !is_text {
             return self.conclude(exchange, &login, false);
         }
         self.recall(exchange, &mut login, &password, &users.kind(rule));
@@ -82,6 +86,12 @@ impl Guard {
             verdict: question.verdict().boxed_local(),
         }))
     }
+}
+
+/// The name that servers take `user` for: to most of them letter case and spaces make no difference.
+fn one_spelling(user: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(user).to_lowercase();
+    text.split_whitespace().collect::<String>().into_bytes()
 }
 
 /// A server that is asked.
@@ -114,4 +124,17 @@ fn unavailable(exchange: &mut Exchange, why: &str) -> Outcome {
     let outcome = exchange.answer(Status::SERVICE_UNAVAILABLE);
     exchange.response.set("Retry-After", RETRY_AFTER_S);
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::one_spelling;
+
+    #[test]
+    fn letter_case_and_spaces_make_no_other_user() {
+        for user in ["Anna Ärmel", " aNNA  ÄRMEL ", "anna\u{a0}ärmel"] {
+            assert_eq!(one_spelling(user.as_bytes()), "annaärmel".as_bytes());
+        }
+        assert_ne!(one_spelling(b"anna"), one_spelling(b"bob"));
+    }
 }

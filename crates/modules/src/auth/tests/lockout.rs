@@ -153,6 +153,19 @@ fn a_client_by_a_unix_socket_is_no_address() {
 }
 
 #[test]
+fn many_addresses_lock_out_no_user_unless_that_is_set() {
+    let tree = Tree::new(FILES);
+    let rules = rule("/a/", "valid-user");
+    let config = format!("auth.lockout = ( \"failures\" => 3 )\nauth.require = ( {rules} )");
+    let mut site = site(&tree, &config);
+    for number in 0..120 {
+        come_from(&mut site, &format!("192.0.2.{number}"));
+        assert_eq!(guess(&site, "anna", number), 401);
+    }
+    assert_eq!(ask(&site, "/a/f.html", ANNA).status(), 200);
+}
+
+#[test]
 fn who_is_logged_in_stays_so() {
     let tree = Tree::new(FILES);
     // anna:pw
@@ -172,6 +185,8 @@ fn who_is_logged_in_stays_so() {
         }
         // The user is locked out everywhere, but for the log-in that was there before.
         assert_eq!(guess(&site, "anna", 20), 429);
+        // A client elsewhere does not learn that it has guessed the password.
+        assert_eq!(ask(&site, "/a/f.html", ANNA).status(), 429, "{backend}");
         come_from(&mut site, "192.0.2.1");
         assert_eq!(ask(&site, "/a/f.html", ANNA).status(), 200, "{backend}");
         assert_eq!(guess(&site, "anna", 21), 429);
