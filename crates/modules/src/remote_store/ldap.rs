@@ -14,7 +14,7 @@ use petrel_engine::proto::ldap::{
 use petrel_engine::tls::{TlsName, TlsServer};
 
 use super::address::StoreAddress;
-use super::error::{OperationStage, StoreError, readable};
+use super::error::{Kind, OperationStage, StoreError, readable};
 use super::link::Replies;
 use super::pool::{Login, LoginReplies, Operation, Pool};
 
@@ -115,7 +115,7 @@ impl Ldap {
         let replies = || LdapReplies::to(Request::Search);
         let replies = self.searching.perform(self.operation(&commands), replies);
         let LdapReplies { names, result, .. } = replies.await?;
-        let result = result.unwrap_or_default();
+        let result = result.ok_or_else(|| self.without_result())?;
         Ok(FoundNames { names, result })
     }
 
@@ -131,8 +131,25 @@ impl Ldap {
         let mut commands = Vec::new();
         write_bind(name, password, &mut commands);
         let replies = || LdapReplies::to(Request::Bind);
-        let replies = self.binding.perform(self.operation(&commands), replies);
-        Ok(replies.await?.result.unwrap_or_default())
+        let operation = Operation {
+            // A server counts wrong passwords, and may wait before it refuses one.
+            is_repeatable: false,
+            may_block: true,
+            ..self.operation(&commands)
+        };
+        let replies = self.binding.perform(operation, replies);
+        let result = replies.await?.result;
+        result.ok_or_else(|| self.without_result())
+    }
+
+    fn without_result(&self) -> StoreError {
+        let text = "its reply has no result";
+        StoreError::new(
+            self.searching.peer(),
+            OperationStage::Read,
+            Kind::Protocol,
+            text,
+        )
     }
 
     fn operation<'c>(&self, commands: &'c [u8]) -> Operation<'c> {

@@ -39,7 +39,7 @@ pub enum LdapReply {
 }
 
 /// How a request has ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LdapResult {
     /// RFC 4511 section 4.1.9; 0 is success.
     pub code: u32,

@@ -30,8 +30,31 @@ pub(super) struct LdapVerdict {
     pub(super) note: Option<String>,
 }
 
+impl LdapVerdict {
+    fn refusal(note: String) -> LdapVerdict {
+        LdapVerdict {
+            note: Some(note),
+            ..LdapVerdict::default()
+        }
+    }
+}
+
+/// Why a server gives no verdict.
+enum NoVerdict {
+    /// Another server may.
+    HereNot(String),
+    /// It has looked at the password. No further server gets it: each counts its own wrong ones.
+    Anywhere(String),
+}
+
+impl From<StoreError> for NoVerdict {
+    fn from(error: StoreError) -> NoVerdict {
+        NoVerdict::HereNot(error.to_string())
+    }
+}
+
 impl LdapQuestion {
-    /// Asks one server after the other until one answers.
+    /// Asks one server after the other until one answers the bind.
     ///
     /// # Errors
     /// None does: why not, in a line.
@@ -41,44 +64,55 @@ impl LdapQuestion {
             let time = self.users.timeout * OPERATIONS_AT_MOST;
             match tokio::time::timeout(time, self.ask(server)).await {
                 Ok(Ok(verdict)) => return Ok(verdict),
-                Ok(Err(error)) => failures.push(error.to_string()),
+                Ok(Err(NoVerdict::HereNot(why))) => failures.push(why),
+                Ok(Err(NoVerdict::Anywhere(why))) => {
+                    failures.push(why);
+                    break;
+                }
                 Err(_) => failures.push(format!("{}: no answer in time", server.peer())),
             }
         }
         Err(failures.join("; "))
     }
 
-    async fn ask(&self, server: &Ldap) -> Result<LdapVerdict, StoreError> {
-        let (name, mut note) = match self.users.lookup(&self.user) {
-            Ok(Wanted::Name(name)) => (name, None),
+    async fn ask(&self, server: &Ldap) -> Result<LdapVerdict, NoVerdict> {
+        let name = match self.users.lookup(&self.user) {
+            Ok(Wanted::Name(name)) => name,
             Ok(Wanted::Search(filter)) => {
                 let search = self.search(&self.users.base, &filter);
                 let found = server.find(&search).await?;
                 if !matches!(found.result.code, SUCCESS | SIZE_LIMIT_EXCEEDED) {
-                    return Err(said(server, &found.result));
+                    return Err(said(server, &found.result).into());
                 }
-                let note = (found.names.len() > 1).then(|| {
+                if found.names.len() > 1 || found.result.code == SIZE_LIMIT_EXCEEDED {
+                    // Which of them the user is cannot be told, and one of them may have chosen what the filter compares.
                     let peer = server.peer();
-                    format!("{peer}: auth.backend.ldap.filter finds more than one entry for a user; the first counts")
-                });
+                    return Ok(LdapVerdict::refusal(format!(
+                        "{peer}: auth.backend.ldap.filter finds more than one entry for a user, which is refused"
+                    )));
+                }
                 // An empty name binds no user, so that each password would be right.
                 let mut names = found.names.into_iter().filter(|name| !name.is_empty());
                 let Some(name) = names.next() else {
                     return Ok(LdapVerdict::default());
                 };
-                (name, note)
+                name
             }
-            // No user has a name that makes it none.
+            // The filter or the name cannot be built from this user, so there is no such user.
             Err(_) => return Ok(LdapVerdict::default()),
         };
         let bound = server.bind(&name, &self.password).await?;
         if bound.code != SUCCESS {
-            return refused(server, &bound);
+            let behind_bind = |error: StoreError| NoVerdict::Anywhere(error.to_string());
+            return refused(server, &bound).map_err(behind_bind);
         }
         let who = &self.rule.who;
-        let mut group = None;
+        let (mut group, mut note) = (None, None);
         if !who.includes(&self.user, |_| false) && !who.groups.is_empty() {
-            (group, note) = self.group(server, &name, note).await?;
+            (group, note) = self
+                .group(server, &name)
+                .await
+                .map_err(|error| NoVerdict::Anywhere(error.to_string()))?;
         }
         Ok(LdapVerdict {
             is_right: true,
@@ -92,7 +126,6 @@ impl LdapQuestion {
         &self,
         server: &Ldap,
         name: &[u8],
-        mut note: Option<String>,
     ) -> Result<(Option<Box<[u8]>>, Option<String>), StoreError> {
         let attribute = &*self.users.group_member;
         let names_entries = ["member", "uniqueMember"]
@@ -111,9 +144,10 @@ impl LdapQuestion {
         ]
         .concat();
         let Ok(filter) = read_filter(&text) else {
-            note = Some("auth.backend.ldap.groupmember is no attribute".to_owned());
-            return Ok((None, note));
+            let note = "auth.backend.ldap.groupmember is no attribute";
+            return Ok((None, Some(note.to_owned())));
         };
+        let mut note = None;
         for group in &self.rule.who.groups {
             let found = server.find(&self.search(group, &filter)).await?;
             match found.result.code {
@@ -152,10 +186,7 @@ fn refused(server: &Ldap, bound: &LdapResult) -> Result<LdapVerdict, StoreError>
         INVALID_CREDENTIALS => Ok(LdapVerdict::default()),
         code if OF_THE_USER.contains(&code) => {
             let note = format!("{}: bind: {}", server.peer(), shown_result(bound));
-            Ok(LdapVerdict {
-                note: Some(note),
-                ..LdapVerdict::default()
-            })
+            Ok(LdapVerdict::refusal(note))
         }
         _ => Err(said(server, bound)),
     }
