@@ -62,6 +62,28 @@ fn a_network_of_clients_gets_its_share_and_no_more() {
     server.expect_log(" key=127.0.0.4/30 client=127.0.0.");
 }
 
+/// Else a client that comes and goes would have all processes in the end.
+#[test]
+fn a_client_that_has_gone_has_its_share_until_the_backend_is_done() {
+    let (backend, go_on) = held();
+    // A share of one.
+    let server = in_front_of_with(&backend, "\"max-connections\" => 2, ")
+        .config(COUNTERS)
+        .config(RULES)
+        .start();
+    let gone = ask(&server, 4);
+    backend.expect_requests(1);
+    let load = || counter(&server, "gw.active-requests");
+    assert!(eventually(|| load() == 1));
+    gone.abort();
+    assert!(eventually(|| load() == 0));
+    assert_eq!(ask(&server, 5).response().status, 429);
+    let mut other = ask(&server, 8);
+    go_on.store(true, Ordering::SeqCst);
+    assert_eq!(other.response().status, 200);
+    assert!(eventually(|| ask(&server, 6).response().status == 200));
+}
+
 #[test]
 fn files_and_unknown_sizes_are_not_limited() {
     let (backend, go_on) = held();

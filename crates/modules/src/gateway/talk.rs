@@ -32,7 +32,7 @@ pub(super) struct Talk {
     pub peer: Peer,
     connection: Option<Box<BackendConnection>>,
     in_flight: Option<InFlight>,
-    /// What must live as long as the conversation: a child process.
+    /// What must live as long as the conversation: a child process, or the share of a client that has gone.
     companion: Option<Box<dyn Any>>,
     body_offset: u64,
     body_is_sent: bool,
@@ -64,7 +64,7 @@ pub(super) struct Talk {
 pub(super) struct InFlight {
     shared: std::sync::Arc<SharedBackend>,
     /// And for what its keys take of it.
-    _shares: Option<TakenShares>,
+    shares: Option<TakenShares>,
 }
 
 /// Who is asked.
@@ -132,10 +132,7 @@ impl InFlight {
         let order = std::sync::atomic::Ordering::Relaxed;
         shared.load.fetch_add(1, order);
         shared.requests.fetch_add(1, order);
-        InFlight {
-            shared,
-            _shares: shares,
-        }
+        InFlight { shared, shares }
     }
 }
 
@@ -461,7 +458,9 @@ impl Talk {
         let silence = Some(host.read_timeout).filter(|time| !time.is_zero());
         let time = std::time::Duration::from_secs(limits::DRAIN_S_MAX.into());
         let time = silence.map_or(time, |silence| silence.min(time));
-        self.in_flight = None;
+        // The request is no load any more; its keys have their share until the backend is done.
+        let in_flight = self.in_flight.take();
+        let shares = in_flight.and_then(|mut in_flight| in_flight.shares.take());
         // Most of the time all of it is here already.
         let mut context = Context::from_waker(std::task::Waker::noop());
         let mut bytes = 0;
@@ -472,7 +471,7 @@ impl Talk {
             peer: self.peer.clone(),
             connection: self.connection.take(),
             in_flight: None,
-            companion: None,
+            companion: shares.map(|shares| Box::new(shares) as Box<dyn Any>),
             sending: Turn::default(),
             receiving: Turn::default(),
             trailers: HeaderBlock::new(),
