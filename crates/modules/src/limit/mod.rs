@@ -133,7 +133,7 @@ impl Hook for Limits {
             before,
             ..Admitted::default()
         };
-        for state in &prepared.states {
+        for (index, state) in prepared.states.iter().enumerate() {
             if admitted.includes(state) {
                 continue;
             }
@@ -145,8 +145,14 @@ impl Hook for Limits {
                     admitted.under_way.push(state.under_way(hash));
                 }
                 LimitVerdict::Admitted | LimitVerdict::Uncounted => {}
-                LimitVerdict::TooFast(wait) => return refuse_too_fast(exchange, state, wait),
-                LimitVerdict::TooMany => return refuse_too_many(exchange, state),
+                refusal => {
+                    for counted in &prepared.states[..index] {
+                        if !admitted.had_before(counted) {
+                            counted.give_back(exchange);
+                        }
+                    }
+                    return refuse_for(refusal, exchange, state);
+                }
             }
             if state.rule.pool_share.is_some() {
                 let state = Arc::clone(state);
@@ -200,15 +206,26 @@ impl Limits {
 
 impl Admitted {
     fn includes(&self, state: &Arc<LimitState>) -> bool {
-        let before = || self.before.as_ref();
-        self.by.iter().any(|known| Arc::ptr_eq(known, state))
-            || before().is_some_and(|before| before.includes(state))
+        self.by.iter().any(|known| Arc::ptr_eq(known, state)) || self.had_before(state)
+    }
+
+    /// Whether the rule was asked in an earlier phase, or before the request was rewritten.
+    fn had_before(&self, state: &Arc<LimitState>) -> bool {
+        let before = self.before.as_ref();
+        before.is_some_and(|before| before.includes(state))
     }
 
     /// Also those of other settings.
     fn shares(&self) -> impl Iterator<Item = &KeyOfRule> {
         let before = std::iter::successors(Some(self), |admitted| admitted.before.as_deref());
         before.flat_map(|admitted| &admitted.shares)
+    }
+}
+
+fn refuse_for(verdict: LimitVerdict, exchange: &mut Exchange, state: &LimitState) -> Outcome {
+    match verdict {
+        LimitVerdict::TooFast(wait) => refuse_too_fast(exchange, state, wait),
+        _ => refuse_too_many(exchange, state),
     }
 }
 

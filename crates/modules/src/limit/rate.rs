@@ -71,6 +71,11 @@ impl Rate {
             Some(wait) => Err(wait),
         }
     }
+
+    /// When the bucket is full at `full_at`, and one that was taken is put back: when it is full then.
+    pub(super) fn give_back(&self, full_at: Nanos) -> Nanos {
+        full_at.saturating_sub(self.interval)
+    }
 }
 
 impl std::fmt::Display for Rate {

@@ -87,6 +87,13 @@ impl LimitState {
     pub(super) fn admit(&self, hash: u64, now: u64) -> LimitVerdict {
         self.table.admit(hash, now, &self.rule.allowance)
     }
+
+    /// A request that was just admitted is refused by another rule: it costs nothing.
+    pub(super) fn give_back(&self, exchange: &Exchange) {
+        if let (Some(rate), Some(hash)) = (&self.rule.allowance.rate, self.hash(exchange)) {
+            self.table.give_back(hash, rate);
+        }
+    }
 }
 
 impl Drop for CountedRequest {

@@ -96,6 +96,14 @@ impl KeyTable {
         LimitVerdict::Admitted
     }
 
+    /// A request that was admitted does not come after all.
+    pub(super) fn give_back(&self, hash: u64, rate: &Rate) {
+        let mut shard = lock(self.shard(hash));
+        if let Some(slot) = self.set(&mut shard, hash).iter_mut().find(is(hash)) {
+            slot[FULL_AT] = rate.give_back(slot[FULL_AT]);
+        }
+    }
+
     /// A request that was counted as under way is over.
     pub(super) fn end(&self, hash: u64) {
         let mut shard = lock(self.shard(hash));
@@ -303,6 +311,30 @@ mod tests {
         table.end(hash(1));
         assert_eq!(admit(), LimitVerdict::TooFast(SECOND));
         assert_eq!(table.admit(hash(1), SECOND, &both), LimitVerdict::Admitted);
+    }
+
+    #[test]
+    fn what_is_given_back_can_be_had_again_and_no_more() {
+        let table = KeyTable::new(512);
+        let two = rate("1/m", 2);
+        let admit = |key| table.admit(hash(key), SECOND, &two);
+        let rate = two.rate.as_ref().expect("it has one");
+        assert_eq!(
+            (admit(1), admit(1)),
+            (LimitVerdict::Admitted, LimitVerdict::Admitted)
+        );
+        table.give_back(hash(1), rate);
+        table.give_back(hash(2), rate);
+        assert_eq!(admit(1), LimitVerdict::Admitted);
+        assert_eq!(admit(1), LimitVerdict::TooFast(60 * SECOND));
+        for _ in 0..9 {
+            table.give_back(hash(1), rate);
+        }
+        assert_eq!(
+            (admit(1), admit(1)),
+            (LimitVerdict::Admitted, LimitVerdict::Admitted)
+        );
+        assert_eq!(admit(1), LimitVerdict::TooFast(60 * SECOND));
     }
 
     #[test]

@@ -210,10 +210,44 @@ fn a_request_counts_once_under_each_rule() {
     );
     let status = |target| site.get(target).status();
     assert_eq!((status("/old"), status("/new")), (404, 404));
-    // The inner one refuses, behind the outer one, which has counted the request.
+    // The inner one refuses, after the outer one has counted the request in an earlier phase.
     assert_eq!((status("/old"), status("/other")), (429, 429));
     assert_eq!(counter(&site, "limit.inner.refused-rate"), 1);
     assert_eq!(counter(&site, "limit.outer.refused-rate"), 1);
+}
+
+/// Else one client could take what all may have together.
+#[test]
+fn what_one_rule_refuses_costs_nothing_under_the_others() {
+    for other in ["\"rate\" => \"2/d\"", "\"concurrent\" => 2"] {
+        let mut site = site(&format!(
+            "limit.rules = (
+                \"site\" => ( \"key\" => \"all\", \"rate\" => \"5/d\", \"concurrent\" => 5 ),
+                \"client\" => ( {other} ),
+                \"behind\" => ( \"rate\" => \"3/d\" )
+            )"
+        ));
+        let (one, two) = ("192.0.2.1", "192.0.2.2");
+        let mut under_way = Vec::new();
+        for (client, wanted) in [
+            (one, [404, 404, 429, 429, 429, 429]),
+            (two, [404, 404, 429, 429, 429, 429]),
+        ] {
+            for status in wanted {
+                let answer = ask(&mut site, client, "/", "");
+                assert_eq!(answer.status(), status, "{client} {other}");
+                under_way.push(answer);
+            }
+        }
+        assert_eq!(ask(&mut site, "192.0.2.3", "/", "").status(), 404);
+        assert_eq!(ask(&mut site, "192.0.2.4", "/", "").status(), 429);
+        assert_eq!(
+            counter(&site, "limit.client.refused-rate")
+                + counter(&site, "limit.client.refused-concurrent"),
+            8
+        );
+        assert_eq!(counter(&site, "limit.behind.refused-rate"), 0);
+    }
 }
 
 #[test]
