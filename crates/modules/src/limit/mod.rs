@@ -81,15 +81,15 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
 /// Whether the rules count only for some files: that is not known before a file is looked up.
 fn depends_on_file(values: &Values<'_>) -> bool {
     let config = values.config();
-    let mut block = values.block_of(NAME_OF_RULES);
-    while let Some(inner) = block.and_then(|id| config.block(id)) {
-        let subject = inner.condition.as_ref().map(|condition| &condition.subject);
-        if let Some(Subject::PhysicalPath | Subject::PhysicalExistingPath) = subject {
-            return true;
-        }
-        block = inner.parent;
-    }
-    false
+    let block = values.block_of(NAME_OF_RULES);
+    let block = block.and_then(|id| config.block(id));
+    let is_known = |subject: &Subject| {
+        !matches!(
+            subject,
+            Subject::PhysicalPath | Subject::PhysicalExistingPath
+        )
+    };
+    block.is_some_and(|block| !config.depends_only_on(block, &is_known))
 }
 
 /// The rules of one set of settings.

@@ -293,6 +293,15 @@ fn rules_for_some_files_count_when_the_file_is_known() {
     let status = |target| site.get(target).status();
     assert_eq!((status("/a.txt"), status("/a.txt")), (200, 200));
     assert_eq!((status("/a.zip"), status("/a.zip")), (200, 429));
+    let site = tree.site(
+        "$PHYSICAL[\"path\"] =~ \"\\.txt$\" { server.tag = \"t\" } else {
+            limit.rules = ( \"r\" => ( \"rate\" => \"1/d\" ) )
+        }",
+        &[&MODULE, &static_file::MODULE],
+    );
+    let status = |target| site.get(target).status();
+    assert_eq!((status("/a.txt"), status("/a.txt")), (200, 200));
+    assert_eq!((status("/a.zip"), status("/a.zip")), (200, 429));
 }
 
 #[tokio::test(flavor = "local")]
