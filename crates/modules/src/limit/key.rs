@@ -151,7 +151,9 @@ fn network_v6(ip: Ipv6Addr, bits: u8) -> Ipv6Addr {
 
 fn begin_of(text: Option<&[u8]>, bytes_max: usize) -> String {
     let text = text.unwrap_or_default();
-    let mut shown = text[..text.len().min(bytes_max)].escape_ascii().to_string();
+    let begin = &text[..text.len().min(bytes_max)];
+    // Without spaces: what is behind one is another field of the log line.
+    let mut shown = begin.escape_ascii().to_string().replace(' ', "\\x20");
     if text.len() > bytes_max {
         let _ = write!(shown, "... ({} bytes)", text.len());
     }
@@ -261,7 +263,7 @@ mod tests {
             (LimitKey::Cookie(name("id")), Some("cookie:id:\\\"1\\\"")),
             (LimitKey::Cookie(name("b")), None),
             (LimitKey::Environment(name("a")), None),
-            (LimitKey::Url, Some("/a b")),
+            (LimitKey::Url, Some("/a\\x20b")),
             (LimitKey::All, Some("all")),
         ] {
             assert_eq!(
