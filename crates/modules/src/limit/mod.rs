@@ -140,7 +140,11 @@ impl Hook for Limits {
             let Some(hash) = state.hash(exchange) else {
                 continue;
             };
-            match state.admit(hash, now) {
+            let verdict = match state.remembers_keys() {
+                true => state.admit(hash, now),
+                false => LimitVerdict::Admitted,
+            };
+            match verdict {
                 LimitVerdict::Admitted if state.counts_under_way() => {
                     admitted.under_way.push(state.under_way(hash));
                 }

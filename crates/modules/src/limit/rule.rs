@@ -64,6 +64,10 @@ fn rule(element: &Element) -> Result<LimitRule, Diagnostic> {
         return Err(Diagnostic::error(message, element.span).with_hint(hint));
     }
     let entries = options.number("entries", ENTRIES_MIN..=ENTRIES_MAX)?;
+    if entries.is_some() && allowance == Allowance::default() {
+        let message = "entries is how many keys rate or concurrent remember, and there is neither";
+        return Err(options.error("entries", message));
+    }
     let status = options.number("status", 400..=599)?;
     Ok(LimitRule {
         name: name.into(),
@@ -88,7 +92,9 @@ fn key(options: &RuleOptions<'_>) -> Result<LimitKey, Diagnostic> {
         }
         None if text == "url" => LimitKey::Url,
         None if text == "all" => LimitKey::All,
-        Some(("header", name)) if is_token(name) => LimitKey::Header(name.into()),
+        Some(("header", name)) if is_token(name) => {
+            LimitKey::Header(name.to_ascii_lowercase().into())
+        }
         Some(("cookie", name)) if is_token(name) => LimitKey::Cookie(name.into()),
         Some(("env", name)) if is_token(name) => LimitKey::Environment(name.into()),
         _ => {

@@ -69,6 +69,13 @@ impl LimitState {
         self.rule.key.hash(exchange, &self.secret)
     }
 
+    /// Whether the rule has to know what its keys have asked for; a share of a backend is counted there.
+    #[inline]
+    pub(super) fn remembers_keys(&self) -> bool {
+        let allowance = &self.rule.allowance;
+        allowance.rate.is_some() || allowance.concurrent.is_some()
+    }
+
     /// Whether a request that was admitted counts until it is over.
     pub(super) fn counts_under_way(&self) -> bool {
         self.rule.allowance.concurrent.is_some()

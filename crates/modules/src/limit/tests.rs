@@ -366,11 +366,14 @@ fn equal_rules_are_one_wherever_they_stand() {
     let site = site(&format!(
         "$HTTP[\"url\"] == \"/a\" {{ {rule} }}
         $HTTP[\"url\"] == \"/b\" {{ {rule} }}
-        $HTTP[\"url\"] == \"/c\" {{ limit.rules = ( \"r\" => ( \"rate\" => \"1/d\" ) ) }}"
+        $HTTP[\"url\"] == \"/c\" {{ limit.rules = ( \"r\" => ( \"rate\" => \"1/d\" ) ) }}
+        $HTTP[\"url\"] == \"/d\" {{ limit.rules = ( \"h\" => ( \"key\" => \"header:Host\", \"rate\" => \"1/d\" ) ) }}
+        $HTTP[\"url\"] == \"/e\" {{ limit.rules = ( \"h\" => ( \"key\" => \"header:host\", \"rate\" => \"1/d\" ) ) }}"
     ));
     let status = |target| site.get(target).status();
     assert_eq!((status("/a"), status("/b"), status("/a")), (404, 404, 429));
     assert_eq!((status("/c"), status("/c"), status("/")), (404, 429, 404));
+    assert_eq!((status("/d"), status("/e")), (404, 429));
     assert_eq!(counter(&site, "limit.r.refused-rate"), 2);
 }
 
@@ -415,6 +418,10 @@ fn wrong_rules_are_told_with_their_line() {
         (
             "( \"a\" => ( \"concurrent\" => 1, \"entries\" => 99999999 ) )",
             "entries takes a number from 512 to 4194304",
+        ),
+        (
+            "( \"a\" => ( \"pool-share\" => 10, \"entries\" => 9999 ) )",
+            "how many keys rate or concurrent remember",
         ),
         (
             "( \"a\" => ( \"concurrent\" => 1, \"ipv4-prefix\" => 33 ) )",
