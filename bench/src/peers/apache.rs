@@ -49,12 +49,12 @@ fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
     });
     let perl = perl.transpose()?;
     if site.upstream.is_some_and(|upstream| upstream.cached) {
-        // It serves as nobody.
+        // Apache serves as the user called nobody.
         std::fs::set_permissions(site.memory, Permissions::from_mode(0o777))?;
     }
     let login = site.login()?;
     if let Some((_, users)) = &login {
-        // It serves as nobody.
+        // Apache serves as the user called nobody.
         for (path, mode) in [(users.as_path(), 0o644), (site.directory, 0o755)] {
             std::fs::set_permissions(path, Permissions::from_mode(mode))?;
         }
