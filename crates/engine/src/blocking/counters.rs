@@ -1,43 +1,43 @@
-//! What the threads have done: for the status page and for those who wonder what waits for what.
+//! Counters of the disk threads, for the status page and the log.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{Class, Origin, PoolState, pool};
 
-/// Counts of one class of work since the process began, and how it is now.
+/// Counters of one class since the process began, and its present state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Jobs that were done.
     pub jobs: u64,
     /// Jobs that were refused because too many waited.
     pub refused: u64,
-    /// The time that jobs waited for a thread, all together, in microseconds.
+    /// The sum of the times that jobs waited for a thread, in microseconds.
     pub wait_us: u64,
-    /// The longest of these waits.
+    /// The longest time that a job waited for a thread.
     pub wait_us_max: u64,
-    /// The time that they took, all together, in microseconds. Of those that are done.
+    /// The sum of the times that finished jobs ran, in microseconds.
     pub run_us: u64,
-    /// The longest of these times.
+    /// The longest time that a job ran.
     pub run_us_max: u64,
     /// Jobs that wait now.
     pub queued: usize,
     /// Jobs that run now.
     pub running: usize,
-    /// Those of them that have been running for longer than [`limits::STUCK_JOB_MS`](crate::limits::STUCK_JOB_MS).
+    /// How many of these have run for longer than [`limits::STUCK_JOB_MS`](crate::limits::STUCK_JOB_MS).
     pub stuck: usize,
-    /// Threads there are now.
+    /// Threads that exist now.
     pub threads: usize,
 }
 
 impl Counts {
-    /// What a job has waited for a thread on average, in microseconds; 0 before the first.
+    /// The average time that a job waited for a thread, in microseconds; 0 before the first job.
     pub(crate) fn wait_us_mean(&self) -> u64 {
         let begun = self.jobs + self.running as u64;
         self.wait_us.checked_div(begun).unwrap_or(0)
     }
 
-    /// What a job has taken on average, in microseconds; 0 before the first is done.
+    /// The average time that a job ran, in microseconds; 0 before the first is done.
     pub(crate) fn run_us_mean(&self) -> u64 {
         self.run_us.checked_div(self.jobs).unwrap_or(0)
     }
@@ -49,10 +49,10 @@ pub fn counts(class: Class) -> Counts {
     pool.counters.read(&pool.lock())
 }
 
-/// What runs and waits for a file system now.
+/// The jobs that run on a file system or wait for it now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceLoad {
-    /// Its number, as in [`Origin`]: 0 for all that is not known.
+    /// The device number, as in [`Origin`]; 0 stands for all file systems that are not known.
     pub device: u64,
     /// Jobs that run.
     pub running: usize,
@@ -60,7 +60,7 @@ pub struct DeviceLoad {
     pub waiting: usize,
 }
 
-/// The file systems that have work now, in the order of their numbers. All classes together.
+/// The file systems that have jobs now, ordered by device number. All classes are added up.
 pub fn device_loads() -> Vec<DeviceLoad> {
     let mut all: Vec<DeviceLoad> = Vec::new();
     for class in Class::ALL {
@@ -80,7 +80,7 @@ pub fn device_loads() -> Vec<DeviceLoad> {
     all
 }
 
-/// The counters themselves.
+/// The counters of one class; disk threads and workers add to them.
 pub(super) struct JobCounters {
     jobs: AtomicU64,
     refused: AtomicU64,

@@ -1,7 +1,7 @@
 //! How long a request waits for a file system: `server.max-file-wait`.
 //!
-//! There is one such time and one sentence about it, whatever is waited for: a look-up, a file that is read whole, the
-//! next bytes of a body, work that a module hands to a thread.
+//! One timeout and one error message serve every wait for a file system: a look-up, a file that is read
+//! whole, the next bytes of a body, and a job that a module hands to a disk thread.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -13,23 +13,23 @@ use std::task::{Context, Poll};
 use crate::clock::Clock;
 use crate::deadlines::{Alarm, Deadlines};
 
-/// The time that a file system has for what one task waits for. It begins with the first wait.
+/// The timeout of one task's waits for a file system. The time runs from the first wait.
 pub struct FileDeadline {
     clock: Rc<Clock>,
     wait_s: u32,
-    /// The second in which the time is up; [`Deadlines::NEVER`]: nothing was waited for.
+    /// The second in which the time is up; [`Deadlines::NEVER`] while the task does not wait.
     due_s: u32,
     alarm: Alarm,
 }
 
-/// The file system has not answered in time. Displayed, it is the sentence for the log.
+/// The error of a file system that has not answered in time. Its `Display` is the message for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Late {
     wait_s: u32,
 }
 
 impl FileDeadline {
-    /// Nothing is waited for yet; `wait_s` is `server.max-file-wait`, in seconds of `clock`.
+    /// A deadline that does not run yet. `wait_s` is `server.max-file-wait`; `clock` tells the time.
     pub(crate) fn new(clock: &Rc<Clock>, deadlines: &Rc<Deadlines>, wait_s: u32) -> FileDeadline {
         FileDeadline {
             clock: Rc::clone(clock),
@@ -39,10 +39,11 @@ impl FileDeadline {
         }
     }
 
-    /// Passes `polled` on while there is time. If it is pending, the task of `context` is woken when the time is up.
+    /// Returns `polled` while there is time. If it is pending, the task of `context` is woken when the time
+    /// is up.
     ///
     /// # Errors
-    /// It is pending, and the time is up.
+    /// `polled` is pending, and the time is up.
     pub fn limit<T>(
         &mut self,
         polled: Poll<T>,
@@ -61,16 +62,16 @@ impl FileDeadline {
         Poll::Pending
     }
 
-    /// The file system has answered: the next wait has all the time again.
+    /// Stops the clock, because the file system has answered: the next wait gets the full time again.
     pub fn renew(&mut self) {
         self.due_s = Deadlines::NEVER;
         self.alarm.clear();
     }
 
-    /// What `work` comes to.
+    /// Awaits `work`.
     ///
     /// # Errors
-    /// It has not come to anything in time.
+    /// `work` did not end in time.
     pub async fn wait_for<T>(mut self, work: impl Future<Output = T>) -> Result<T, Late> {
         let mut work = pin!(work);
         poll_fn(|context| {
@@ -80,7 +81,7 @@ impl FileDeadline {
         .await
     }
 
-    /// What is said of a file system when its time is up.
+    /// The error for the log and for the request.
     pub fn late(&self) -> Late {
         Late {
             wait_s: self.wait_s,
@@ -89,7 +90,7 @@ impl FileDeadline {
 }
 
 impl Late {
-    /// Whether that is what `error` says.
+    /// Whether `error` wraps a [`Late`].
     pub(crate) fn is(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|error| error.is::<Late>())
     }
@@ -135,7 +136,7 @@ mod tests {
         clock.skip(Duration::from_secs(10));
         for _ in 0..2 {
             assert!(limit(&mut deadline).is_pending());
-            // The second in which a wait begins does not count.
+            // A wait begins somewhere within a second, so that second does not count.
             clock.skip(Duration::from_secs(2));
             assert!(limit(&mut deadline).is_pending(), "there is time left");
             deadline.renew();

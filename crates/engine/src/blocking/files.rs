@@ -1,5 +1,5 @@
-//! Files, for those who must not wait for them. Each function takes the turn of a client
-//! ([`Origin::client`]).
+//! Reads, writes, lists and removes files without blocking the worker. Each function queues its job under the
+//! key of a client ([`Origin::client`]), so that clients take turns.
 
 use std::ffi::OsString;
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
@@ -24,20 +24,21 @@ pub async fn read_file(path: &Path, bytes_max: usize, client: u64) -> io::Result
     run_io(Class::Read, origin, move || read(&path, bytes_max)).await
 }
 
-/// Makes `bytes` the content of the file: others see the old one or the new one, whole, also when the
-/// process ends meanwhile. A new file is made each time, with the permissions that the umask leaves. It
-/// is not forced to the disk: after a power failure the file may be the old one, or empty. If the process
-/// ends meanwhile, a file `.petrel-*.part` may stay beside it. A future that is dropped takes the bytes along,
-/// unless they are being written.
+/// Replaces the content of the file with `bytes`. Other programs see the old content or the new one, never a
+/// part, also if the process ends meanwhile. Each call creates a new file with the permissions that the umask
+/// leaves, and renames it. The file is not synced to the disk: after a power failure its content may be the
+/// old one, or empty. If the process ends during the write, a file `.petrel-*.part` may stay beside it.
+/// Dropping the future frees the bytes, unless a thread is writing them.
 ///
 /// # Errors
-/// Those of open(2), write(2) and rename(2), and of [`run_io`]. The file is the old one then.
+/// Those of open(2), write(2) and rename(2), and of [`run_io`]. The file keeps its old content then.
 pub async fn write_file_atomically(path: &Path, bytes: Bytes, client: u64) -> io::Result<()> {
     let origin = Origin::of_path(path)
         .for_client(client)
         .with_bytes(bytes.len());
     let path = path.to_owned();
-    // A job that waits behind a file system that hangs holds nothing of those who have gone.
+    // The job may wait long behind a file system that hangs. It holds the bytes weakly, so that they are
+    // freed when the request goes.
     let bytes = Arc::new(bytes);
     let to_write = Arc::downgrade(&bytes);
     let written = run_io(Class::Write, origin, move || {
@@ -49,7 +50,7 @@ pub async fn write_file_atomically(path: &Path, bytes: Bytes, client: u64) -> io
     written
 }
 
-/// What is at `path`, behind symlinks.
+/// The metadata of the file at `path`; symlinks are followed.
 ///
 /// # Errors
 /// Those of stat(2) and of [`run_io`].
@@ -58,7 +59,7 @@ pub async fn stat(path: &Path, client: u64) -> io::Result<Metadata> {
     run_io(Class::Stat, origin, move || fs::metadata(path)).await
 }
 
-/// Where the symlink at `path` leads, as it says.
+/// The target of the symlink at `path`, as it is written there.
 ///
 /// # Errors
 /// Those of readlink(2) and of [`run_io`].
@@ -80,7 +81,7 @@ pub async fn remove_file(path: &Path, client: u64) -> io::Result<()> {
     run_io(Class::Write, origin, remove).await
 }
 
-/// What is in a directory, in no order, without `.` and `..`.
+/// The entries of a directory, in no order, without `.` and `..`.
 ///
 /// # Errors
 /// Those of opendir(3) and readdir(3); [`FileTooLarge`](io::ErrorKind::FileTooLarge) if there are more
@@ -97,14 +98,14 @@ pub async fn read_directory(
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryEntry {
-    /// The name, any bytes but `/` and NUL.
+    /// The name: any bytes but `/` and NUL.
     pub name: OsString,
-    /// What bears it; symlinks are not followed.
+    /// The type of the entry itself; a symlink is not followed.
     pub file_type: FileType,
 }
 
 fn read(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
-    // Opening a pipe or a terminal must not keep the thread.
+    // Without NONBLOCK, opening a pipe would block this thread until a writer comes.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     let metadata = file.metadata()?;
@@ -116,7 +117,7 @@ fn read(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     let mut bytes = Vec::with_capacity(length);
-    // It may grow while it is read, and files of /proc say that they are empty.
+    // The file may grow while it is read, and files of /proc report a size of 0.
     file.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > bytes_max {
         return Err(io::ErrorKind::FileTooLarge.into());
@@ -133,13 +134,13 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .and_then(|mut file| file.write_all(bytes))
         .and_then(|()| fs::rename(&unfinished, path));
     if written.is_err() {
-        // It may not even have been made; the first error is the one to tell.
+        // The file may not even exist; the caller should see the first error.
         let _ = fs::remove_file(&unfinished);
     }
     written
 }
 
-/// A name in the same directory that nobody else uses.
+/// A file name in the same directory that no other write uses.
 fn beside(path: &Path) -> io::Result<PathBuf> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
@@ -167,7 +168,7 @@ fn list(path: &Path, entries_max: usize) -> io::Result<Vec<DirectoryEntry>> {
 mod tests {
     use super::*;
 
-    /// A directory that goes with the test.
+    /// A directory that is removed at the end of the test.
     struct Directory(PathBuf);
 
     impl Directory {
@@ -225,7 +226,7 @@ mod tests {
         let inner = directory.0.join("inner");
         fs::create_dir(&inner).expect("mkdir");
         let bytes = Bytes::from_static(b"x");
-        // A directory is in the way.
+        // A directory has the name already.
         let in_the_way = write_file_atomically(&inner, bytes.clone(), 0).await;
         assert_eq!(kind(in_the_way), io::ErrorKind::IsADirectory);
         let nowhere = write_file_atomically(&directory.0.join("no/a"), bytes.clone(), 0).await;
@@ -245,7 +246,7 @@ mod tests {
             kind(read_file(&path, 3, 0).await),
             io::ErrorKind::FileTooLarge
         );
-        // Says that it is empty, and is not.
+        // It reports a size of 0 but is not empty.
         let grows = Path::new("/proc/self/status");
         assert_eq!(
             kind(read_file(grows, 10, 0).await),

@@ -1,18 +1,20 @@
-//! Work that may wait for the disk, on threads of its own.
+//! Jobs that may wait for the disk, run by threads of their own ("disk threads").
 //!
-//! A worker must not wait: whoever opens, reads or writes what is not in memory hands a closure to
-//! [`run_for`] and awaits its result. The threads are those of the process, shared by all workers, started
-//! when there is work and ended when there has been none for a while. There are five [`Class`]es with threads of
-//! their own, so that small work does not wait behind large work: looking up behind reading, reading behind writing,
-//! and nothing behind what keeps processors busy.
-//! Within a class jobs wait in a fair queue ([`queue`]): each file
-//! system in turn, and there each client; what runs on one file system at the same time is bounded, and a
-//! thread that one of them has not given back for a second is replaced. Nothing waits for the threads when
-//! the server stops: a job that runs then is cut short with the process, so what it does has to be right at
-//! every moment (as [`write_file_atomically`] is). Knows nothing of requests.
+//! A worker must never wait. Code that opens, reads or writes something that is not in memory hands a closure
+//! to [`run_for`] and awaits its result. All workers of the process share the threads. A thread starts when
+//! there is work and ends after a time without any. There are five [`Class`]es, each with its own threads, so
+//! that small work does not wait behind large work: look-ups do not wait behind reads, reads do not wait
+//! behind writes, and no disk job waits behind jobs that keep processors busy.
 //!
-//! Callers: the [file cache](crate::file_cache), the network backends, spools, listings, scripts and the disk
-//! tier of the page cache.
+//! Within a class, jobs wait in a fair queue ([`queue`]): file systems take turns, and within a file system
+//! clients take turns. The number of jobs that run on one file system at the same time is limited. If a job
+//! runs for more than a second, the pool may start another thread in place of the one that hangs. A server
+//! that stops does not wait for these threads: the end of the process cuts short any job that still runs. So
+//! every job must leave files in a valid state at every moment (as [`write_file_atomically`] does). This
+//! module knows nothing of requests.
+//!
+//! Callers: the [file cache](crate::file_cache), the network backends, spools, directory listings, scripts
+//! and the disk tier of the page cache.
 #![expect(clippy::disallowed_methods, reason = "disk threads have no worker")]
 
 mod counters;
@@ -51,19 +53,19 @@ pub use shared::{JobWaiter, SharedJobs};
 pub enum Class {
     /// Looking at paths: open, stat, directories (`server.max-stat-threads`).
     Stat,
-    /// The first read of a file that was just looked up; as many threads.
+    /// Reading the start of a file right after its look-up; as many threads as `Stat`.
     First,
     /// Reading from open files (`server.max-read-threads`).
     Read,
-    /// Writing, and whatever else waits for the disk (`server.max-write-threads`).
+    /// Writing, and all other disk work (`server.max-write-threads`).
     Write,
-    /// What keeps a processor busy for milliseconds and waits for nothing: hashes of passwords. Few threads, of lower
-    /// priority than the workers. Few jobs may wait, and of one client fewer.
+    /// Work that keeps a processor busy for milliseconds and never waits: password hashes. There are few
+    /// threads, with a lower priority than the workers. Few jobs may wait, and fewer of one client.
     Compute,
 }
 
 impl Class {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Class; 5] = [
         Class::Stat,
         Class::First,
@@ -72,7 +74,7 @@ impl Class {
         Class::Compute,
     ];
 
-    /// Its name in counters: `stat`, `first`, `read`, `write` or `compute`.
+    /// The name in counters: `stat`, `first`, `read`, `write` or `compute`.
     pub fn name(self) -> &'static str {
         match self {
             Class::Stat => "stat",
@@ -84,28 +86,32 @@ impl Class {
     }
 }
 
-/// Whom and what a job is for. Jobs of one origin are done in their order.
+/// Which file system and which client a job is for. Jobs of one origin begin in the order in which they were
+/// submitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// The file system it will wait for: a device number; 0 if that is not known.
+    /// The file system that the job will wait for: a device number; 0 if it is not known.
     pub device: u64,
     /// Whether another machine or a program answers for that file system.
     pub is_remote: bool,
-    /// Who should get no more than a fair share: [`ConnectionFacts::client_key`]; 0 for the server itself.
+    /// The client who must get no more than a fair share: [`ConnectionFacts::client_key`]; 0 for the server
+    /// itself.
     ///
     /// [`ConnectionFacts::client_key`]: crate::exchange::ConnectionFacts::client_key
     pub client: u64,
-    /// How many bytes it reads or writes, or takes of memory if it computes; 0 if they are few.
+    /// How many bytes the job reads or writes or, for [`Class::Compute`], how much memory it takes; 0 if
+    /// little.
     pub bytes: usize,
 }
 
-/// What a thread does. A closure is one that is always wanted.
+/// The work that a thread does. A closure is a job that is always wanted.
 pub trait Job: Send {
-    /// Does it. It may wait, and it may panic.
+    /// Does the work. It may wait, and it may panic.
     fn run(self: Box<Self>);
 
-    /// Whether anybody waits for it still. A job that has said no is not run any more: it is dropped, and if it
-    /// is not of [`Class::Write`], any thread may do that, also one that must not wait.
+    /// Whether a caller still waits for the result. The pool drops a job that answers `false` instead of
+    /// running it. Unless the job is of [`Class::Write`], any thread may drop it, a worker included, so
+    /// dropping it must not wait.
     fn is_wanted(&self) -> bool {
         true
     }
@@ -130,8 +136,7 @@ pub struct Threads {
     pub compute: usize,
 }
 
-/// Sets how many threads there may be, for the whole process. Those that are there end when they have
-/// nothing to do.
+/// Sets how many threads there may be in the whole process. Surplus threads end when they have nothing to do.
 pub fn configure(threads: Threads) {
     let most = [
         threads.stat,
@@ -147,13 +152,14 @@ pub fn configure(threads: Threads) {
     }
 }
 
-/// Has a thread of [`Class::Write`] do `job` for `origin`, behind those that came before. It is begun whether or
-/// not the future is polled; if that is dropped before its turn comes, the job is left out, and if it is dropped
-/// later the result is. What the job owns is there until its turn has come, which may be never: memory is better
-/// kept by who waits, and only found from here (as [`write_file_atomically`] does).
+/// Has a thread of [`Class::Write`] run `job` for `origin`, after the jobs that came before. The job is
+/// queued whether or not the caller polls the future. If the caller drops the future before the job begins,
+/// the job is left out; if later, its result is dropped. What the job owns stays in memory until its turn
+/// comes, and behind a file system that hangs that may be never. So let the caller own large buffers, and let
+/// the job hold a weak reference (as [`write_file_atomically`] does).
 ///
-/// The future ends with an error when [`limits::BLOCKING_QUEUE_MAX`] jobs wait already; then nothing is
-/// done.
+/// If [`limits::BLOCKING_QUEUE_MAX`] jobs wait already, the future ends with an error and the job does not
+/// run.
 pub fn run<T: Send + 'static>(
     origin: Origin,
     job: impl FnOnce() -> T + Send + 'static,
@@ -161,8 +167,8 @@ pub fn run<T: Send + 'static>(
     run_for(Class::Write, origin, job)
 }
 
-/// [`run`] for a class. What a job of another class than [`Class::Write`] owns must not have to wait
-/// when it is dropped: a worker may do that when nobody waits for the result any more.
+/// Like [`run`], for a given class. Unless the class is [`Class::Write`], dropping what the job owns must not
+/// wait: a worker may drop the job when no caller waits for the result any more.
 pub fn run_for<T: Send + 'static>(
     class: Class,
     origin: Origin,
@@ -171,7 +177,7 @@ pub fn run_for<T: Send + 'static>(
     pool(class).run(origin, job)
 }
 
-/// Begins a job whose end nobody is told of.
+/// Queues a job without a result.
 ///
 /// # Errors
 /// [`limits::BLOCKING_QUEUE_MAX`] jobs of the class wait already.
@@ -179,15 +185,15 @@ pub fn start(class: Class, origin: Origin, job: impl Job + 'static) -> Result<()
     pool(class).submit(origin, Box::new(job))
 }
 
-/// Has a thread drop `what`, because that may wait for the file system of `origin`: the last descriptor of a file
-/// there, say. It is never refused, so that no worker has to: of what is to be dropped there is never more than
-/// there was room to open.
+/// Has a thread drop `what`, because dropping it may wait for the file system of `origin`: it may be the last
+/// descriptor of a file there. This is never refused, since the worker would have to wait otherwise. The
+/// queue stays bounded because the limits on open files bound how much there is to drop.
 pub fn drop_elsewhere(origin: Origin, what: impl Send + 'static) {
     pool(Class::Write).submit_in_any_case(origin, Box::new(move || drop(what)));
 }
 
-/// [`run`] for what has to be done also if nobody waits for it any more: it is never refused and never left out. Whoever
-/// calls this sees to it that there is an end to such jobs.
+/// Like [`run`], for a job that must run even if no caller waits for it any more: it is never refused and
+/// never left out. The caller bounds the number of such jobs.
 pub fn run_in_any_case<T: Send + 'static>(
     origin: Origin,
     job: impl FnOnce() -> T + Send + 'static,
@@ -195,11 +201,11 @@ pub fn run_in_any_case<T: Send + 'static>(
     pool(Class::Write).run_in_any_case(origin, job)
 }
 
-/// [`run_for`] for jobs that have I/O errors themselves. Those of the threads become
-/// [`ResourceBusy`](io::ErrorKind::ResourceBusy) and [`Other`](io::ErrorKind::Other).
+/// Like [`run_for`], for jobs that return I/O errors. [`NotDone::QueueFull`] becomes
+/// [`ResourceBusy`](io::ErrorKind::ResourceBusy), [`NotDone::Lost`] becomes [`Other`](io::ErrorKind::Other).
 ///
 /// # Errors
-/// Those of the job, and [`NotDone`].
+/// Those of the job, and the two above.
 pub async fn run_io<T: Send + 'static>(
     class: Class,
     origin: Origin,
@@ -208,23 +214,23 @@ pub async fn run_io<T: Send + 'static>(
     run_for(class, origin, job).await?
 }
 
-/// Replaces threads that hang while others have work to do. Workers call it once a second, and so does a program
-/// without workers as long as it waits.
+/// Starts threads in place of those that hang, if jobs wait. Each worker calls this once a second, and so
+/// does a program without workers while it waits.
 pub fn look_after() {
     for class in Class::ALL {
         pool(class).look_after();
     }
 }
 
-/// The result of a job, once it is done.
+/// A future that yields the result of a job.
 pub struct RunningJob<T>(Result<oneshot::Receiver<T>, NotDone>);
 
 /// Why a job has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotDone {
-    /// Too many jobs waited.
+    /// Too many jobs waited already.
     QueueFull,
-    /// It panicked, or no thread could be started for it.
+    /// The job panicked, or no thread could be started for it.
     Lost,
 }
 
@@ -260,8 +266,8 @@ impl From<NotDone> for io::Error {
     }
 }
 
-/// The threads of this process. Disks take some dozens of requests at once; how many are best depends on
-/// what is asked for.
+/// The threads of this process, one pool a class. A disk serves some dozens of requests at once; the best
+/// number depends on the kind of request.
 static POOLS: [Pool; 5] = [
     Pool::new("stat", THREADS.stat),
     Pool::new("first", THREADS.stat),
@@ -270,7 +276,7 @@ static POOLS: [Pool; 5] = [
     Pool::new("compute", THREADS.compute).computing(),
 ];
 
-/// Threads as long as nothing else is configured.
+/// The number of threads unless the configuration says otherwise.
 pub const THREADS: Threads = Threads {
     stat: 64,
     read: 16,
@@ -288,7 +294,7 @@ fn pool(class: Class) -> &'static Pool {
     }
 }
 
-/// A closure whose result somebody waits for.
+/// A closure, and where its result goes.
 struct Task<F, T> {
     work: F,
     result: oneshot::Sender<T>,
@@ -296,7 +302,7 @@ struct Task<F, T> {
 
 impl<F: FnOnce() -> T + Send, T: Send> Job for Task<F, T> {
     fn run(self: Box<Self>) {
-        // Who waited may have gone meanwhile.
+        // The caller may have stopped waiting meanwhile.
         let _ = self.result.send((self.work)());
     }
 
@@ -305,46 +311,48 @@ impl<F: FnOnce() -> T + Send, T: Send> Job for Task<F, T> {
     }
 }
 
-/// Threads and the jobs that wait for them.
+/// The threads of one class, and the jobs that wait for them.
 struct Pool {
     name: &'static str,
     state: Mutex<PoolState>,
-    /// There is a job for a thread that waits.
+    /// Wakes one idle thread: there is a job for it.
     has_job: Condvar,
     threads_max: AtomicUsize,
     queue_max: usize,
     idle_time: Duration,
-    /// Whether jobs that nobody waits for are taken out. What is written may own files that are closed, and
-    /// removed, with it: those wait for their turn.
+    /// Whether jobs without a waiting caller are taken out of the queue early, possibly by a worker. Not in
+    /// [`Class::Write`]: such a job may own a file whose close and removal wait for the disk, so a disk
+    /// thread must drop it.
     is_purged: bool,
-    /// Its jobs wait for nothing: one that takes long does not hang, and another thread would not make it faster.
+    /// The jobs compute and do not wait. A long one does not hang, and another thread would not make it
+    /// faster.
     is_computing: bool,
-    /// Jobs of one client that may wait.
+    /// How many jobs of one client may wait.
     client_queue_max: usize,
     counters: counters::JobCounters,
 }
 
 struct PoolState {
     queue: JobQueue<Box<dyn Job>>,
-    /// When the queue was last looked through for what nobody waits for.
+    /// When jobs without a waiting caller were last taken out of the queue.
     purged_at: Option<Instant>,
     threads: usize,
     /// Threads that wait for a job.
     idle: usize,
-    /// Threads that have been counted, and have not looked for a job yet.
+    /// Threads that were started but have not looked for a job yet; they are counted in `threads`.
     starting: usize,
-    /// What each thread does; places of threads that have ended are used again.
+    /// What each thread does. The slot of a thread that has ended is used again.
     places: Vec<ThreadState>,
 }
 
 /// What a thread does.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ThreadState {
-    /// It has ended.
+    /// No thread uses this slot.
     Free,
-    /// It looks for work, or waits for it.
+    /// The thread looks for a job or waits for one.
     Idle,
-    /// A job, since then.
+    /// The thread has run a job since then.
     Busy(Instant),
 }
 
@@ -413,7 +421,8 @@ impl Pool {
         job: impl FnOnce() -> T + Send + 'static,
     ) -> RunningJob<T> {
         let (result, receiver) = oneshot::channel();
-        // Nobody may wait for it: a closure is wanted all the same.
+        // The caller may have dropped the receiver. The job runs all the same: a plain closure is always
+        // wanted.
         let job = move || drop(result.send(job()));
         self.submit_in_any_case(origin, Box::new(job));
         RunningJob(Ok(receiver))
@@ -433,7 +442,7 @@ impl Pool {
                 self.see_to_threads(state);
             }
         }
-        // It may submit jobs itself: nothing is locked any more.
+        // Dropping a job may submit another one, so the lock must be free here.
         drop(unwanted);
         if is_full {
             self.counters.refused();
@@ -448,11 +457,12 @@ impl Pool {
         self.see_to_threads(state);
     }
 
-    /// Whether no more may wait. What hangs does not take the places of all others.
+    /// Whether the queue takes no more jobs. A file system that hangs may fill only its own part of the
+    /// queue.
     fn is_full(&self, state: &PoolState, origin: Origin) -> bool {
         let (waiting, length) = (state.queue.waiting_for(origin.device), state.queue.len());
         if self.is_computing {
-            // A few clients that have many jobs do not shut out one that has none: the clients take turns.
+            // Clients take turns, so a few clients with many jobs must not keep out a client that has none.
             return match state.queue.waiting_of(origin) {
                 0 => length >= self.queue_max + limits::COMPUTE_NEWCOMERS_MAX,
                 own => length >= self.queue_max || own >= self.client_queue_max,
@@ -462,8 +472,8 @@ impl Pool {
             || length >= self.queue_max
     }
 
-    /// Takes out what nobody waits for any more, unless that was done just now. The caller drops it when
-    /// nothing is locked.
+    /// Takes out the jobs without a waiting caller, unless that was done a moment ago. The caller drops them
+    /// after it has released the lock.
     fn purge(&self, state: &mut PoolState) -> Vec<Box<dyn Job>> {
         let pause = Duration::from_millis(limits::BLOCKING_PURGE_PAUSE_MS);
         let is_early = state.purged_at.is_some_and(|then| then.elapsed() < pause);
@@ -474,7 +484,7 @@ impl Pool {
         state.queue.purge(|job| job.is_wanted())
     }
 
-    /// Wakes a thread, or starts one, if there is a job that may be begun.
+    /// Wakes or starts a thread if there is a job that may begin.
     fn see_to_threads(&'static self, mut state: MutexGuard<'_, PoolState>) {
         let ready = state.queue.ready();
         if ready == 0 {
@@ -493,7 +503,7 @@ impl Pool {
         self.start_thread();
     }
 
-    /// Whether one more thread may be there. Those whose jobs hang do not count.
+    /// Whether the pool may start another thread. Threads whose jobs hang do not count against the limit.
     fn may_start(&self, state: &mut PoolState) -> bool {
         let most = self.threads_max.load(Ordering::Relaxed);
         if state.threads < most {
@@ -523,8 +533,8 @@ impl Pool {
         }
     }
 
-    /// Starts the thread that was counted. If it cannot be, the others do its work; without any, those
-    /// who wait are told.
+    /// Starts a thread that [`PoolState::count_new_thread`] has counted. If that fails, the other threads do
+    /// its work. If there are none, all queued jobs are dropped, so that their callers get [`NotDone::Lost`].
     fn start_thread(&'static self) -> bool {
         let started = std::thread::Builder::new()
             .name(match self.is_computing {
@@ -548,10 +558,11 @@ impl Pool {
         started
     }
 
-    /// What a thread does.
+    /// The main loop of a thread.
     fn work(&'static self) {
         if self.is_computing {
-            // Of this thread alone. If it is refused, workers get their share of the processors all the same.
+            // Linux sets the niceness of this thread alone. If it refuses, workers still get their share of
+            // the processors.
             let _ = rustix::process::nice(COMPUTE_NICENESS);
         }
         let mut state = self.lock();
@@ -566,10 +577,11 @@ impl Pool {
             }) = state.queue.pop()
             {
                 state.places[place] = ThreadState::Busy(begun);
-                // The end of the one before may have made room for more than this one.
+                // The job that ended before may have made room for several jobs, and this thread takes only
+                // one.
                 self.see_to_threads(state);
                 self.counters.begun(begun.duration_since(queued_at));
-                // Who waits for a job that panics finds its sender gone.
+                // After a panic the sender is gone, which tells the caller that the job is lost.
                 let _ = catch_unwind(AssertUnwindSafe(|| match job.is_wanted() {
                     true => job.run(),
                     false => drop(job),
@@ -582,7 +594,7 @@ impl Pool {
             }
             let most = self.threads_max.load(Ordering::Relaxed);
             if state.threads > most && state.threads - state.stuck() > most {
-                // It took the place of one that hung and is back.
+                // This thread stood in for one that hung, and that one is back.
                 break;
             }
             state.idle += 1;
@@ -604,7 +616,7 @@ impl Pool {
 }
 
 impl PoolState {
-    /// Threads that take what comes next.
+    /// Threads that will take the next jobs.
     fn free(&self) -> usize {
         self.idle + self.starting
     }
@@ -614,7 +626,7 @@ impl PoolState {
         self.starting += 1;
     }
 
-    /// A place for a thread that begins.
+    /// Takes a slot for a new thread.
     fn take_place(&mut self) -> usize {
         let free = self
             .places
@@ -628,13 +640,13 @@ impl PoolState {
         place
     }
 
-    /// Jobs that run.
+    /// The number of jobs that run.
     fn running(&self) -> usize {
         let is_busy = |place: &&ThreadState| matches!(place, ThreadState::Busy(_));
         self.places.iter().filter(is_busy).count()
     }
 
-    /// Jobs that take so long that their threads do not count.
+    /// The number of jobs that have run for so long that their threads do not count against the limit.
     fn stuck(&self) -> usize {
         let patience = Duration::from_millis(limits::STUCK_JOB_MS);
         let now = Instant::now();
@@ -646,10 +658,10 @@ impl PoolState {
     }
 }
 
-/// How far threads that compute stand back behind the workers.
+/// Computing threads run at this niceness, so that workers go first.
 const COMPUTE_NICENESS: i32 = 10;
 
-/// System calls need little.
+/// The jobs make system calls, which need little stack.
 const STACK_BYTES: usize = 256 * 1024;
 
 #[cfg(test)]
@@ -679,11 +691,11 @@ mod tests {
     /// A job that waits until the sender is dropped.
     fn gate() -> (mpsc::Sender<()>, impl FnOnce() + Send) {
         let (open, is_open) = mpsc::channel::<()>();
-        // It ends with an error, when the sender has gone.
+        // `recv` fails as soon as the sender is dropped.
         (open, move || assert!(is_open.recv().is_err()))
     }
 
-    /// Threads, those of them that are idle, and jobs that wait.
+    /// How many threads there are, how many of them are idle, and how many jobs wait.
     fn counts(pool: &Pool) -> (usize, usize, usize) {
         let state = pool.lock();
         (state.threads, state.idle, state.queue.len())
@@ -719,7 +731,7 @@ mod tests {
         for (number, gate) in gates.into_iter().enumerate() {
             running.push(pool.run(NOWHERE, gate));
             if number < 2 {
-                // Taken off the queue.
+                // Until the thread has taken it off the queue.
                 until(|| counts(pool).2 == 0).await;
             }
         }
@@ -752,7 +764,7 @@ mod tests {
         until(|| counts(pool) == (1, 0, 4)).await;
         drop(open_large);
         first.await.expect("it ran");
-        // Nobody submits anything or looks after the threads.
+        // The threads take the jobs without another submission or a call of `look_after`.
         until(|| counts(pool) == (4, 0, 0)).await;
         drop(open);
         for one in others {
@@ -820,14 +832,14 @@ mod tests {
         let waiting = fill();
         assert_eq!(pool.run(NOWHERE, || ()).await, Err(NotDone::QueueFull));
         drop(waiting);
-        // It was looked through just now.
+        // The queue was purged a moment ago, so this finds it full.
         let mut other = None;
         until(|| {
             other = Some(pool.run(NOWHERE, || 1));
             counts(pool).2 == 1
         })
         .await;
-        // And once a second.
+        // `look_after` purges it as well.
         drop(pool.run(NOWHERE, || 0));
         until(|| {
             pool.look_after();
@@ -884,7 +896,7 @@ mod tests {
             },
             || 4,
         );
-        // What a worker does once a second.
+        // A worker does this once a second.
         until(|| {
             pool.look_after();
             counts(pool).0 > 2
@@ -895,7 +907,7 @@ mod tests {
         for one in hung {
             assert_eq!(one.await, Ok(()));
         }
-        // Those that were added end when nobody hangs any more.
+        // The extra threads end when no job hangs any more.
         until(|| counts(pool).0 <= 2).await;
     }
 
@@ -983,7 +995,7 @@ mod tests {
         let then = counts();
         assert!(then.run_us_max >= held_us, "{then:?}");
         assert!(then.wait_us_max >= held_us, "{then:?}");
-        // Two have waited for the first.
+        // Two jobs have waited for the first.
         assert!(then.wait_us >= 2 * held_us, "{then:?}");
         assert!(then.wait_us_mean() < then.wait_us_max, "{then:?}");
         assert_eq!((then.queued, then.stuck, then.refused), (0, 0, 1));

@@ -1,4 +1,4 @@
-//! Whom work waits for: from a path or a descriptor to its file system.
+//! Makes an [`Origin`]: finds the file system of a path or of a descriptor.
 
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -9,7 +9,7 @@ use crate::mounts::{self, MountedPlace, Storage};
 use crate::paths;
 
 impl Origin {
-    /// Work that waits for no file system: what hangs is not in its way.
+    /// For work that waits for no file system, so that none that hangs can delay it.
     pub const PROCESSOR: Origin = Origin {
         device: u64::MAX,
         is_remote: false,
@@ -17,8 +17,8 @@ impl Origin {
         bytes: 0,
     };
 
-    /// The system's list of users, which a directory service on another machine may answer for: a flood of questions
-    /// takes few threads from file systems.
+    /// For look-ups in the system's list of users, which a directory service on another machine may answer.
+    /// It counts as remote, so a flood of look-ups takes only a few of the threads.
     pub const USERS: Origin = Origin {
         device: u64::MAX - 1,
         is_remote: true,
@@ -26,7 +26,7 @@ impl Origin {
         bytes: 0,
     };
 
-    /// Something at `place`, for the server itself.
+    /// Work on the file system of `place`, for the server itself.
     pub fn at(place: MountedPlace) -> Origin {
         Origin {
             device: place.device,
@@ -36,27 +36,27 @@ impl Origin {
         }
     }
 
-    /// `path`, which is absolute or starts from the working directory: where it leads as far as the kernel
-    /// can tell that without asking anybody.
+    /// The file system of `path`, which is absolute or relative to the working directory. Follows the path as
+    /// far as the kernel can without waiting for a disk or another machine.
     pub fn of_path(path: &Path) -> Origin {
-        // Where there is no working directory, a relative path leads nowhere.
+        // Without a working directory a relative path has no meaning.
         let path = std::path::absolute(path).unwrap_or_default();
         Origin::at(paths::place_of(path.as_os_str().as_bytes()))
     }
 
-    /// What is open. Never waits.
+    /// The file system of an open file. Never waits.
     pub fn of_descriptor(descriptor: impl AsFd) -> Origin {
         Origin::at(mounts::of_descriptor(descriptor))
     }
 
-    /// The same for a client, who has a turn of its own: [`ConnectionFacts::client_key`].
+    /// The same for a client, who gets a turn of its own: [`ConnectionFacts::client_key`].
     ///
     /// [`ConnectionFacts::client_key`]: crate::exchange::ConnectionFacts::client_key
     pub fn for_client(self, client: u64) -> Origin {
         Origin { client, ..self }
     }
 
-    /// The same for work on so many bytes.
+    /// The same for work on `bytes` bytes.
     pub fn with_bytes(self, bytes: usize) -> Origin {
         Origin { bytes, ..self }
     }
@@ -74,7 +74,7 @@ mod tests {
         assert!(!origin.is_remote);
         assert_eq!(Origin::of_path(Path::new("/proc/self/status")), origin);
         assert_eq!(Origin::of_path(Path::new("/tmp/../proc/.")), origin);
-        // Whatever it is, it is somewhere.
+        // A relative path has the file system of the working directory.
         assert_eq!(
             Origin::of_path(Path::new("no-such-file")),
             Origin::of_path(&std::env::current_dir().expect("a directory").join("x"))

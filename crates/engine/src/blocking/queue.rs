@@ -1,5 +1,6 @@
-//! The order in which jobs are done: each file system in turn, there each client in turn, and of one
-//! file system no more at the same time than it can bear. Sans threads and clocks of its own.
+//! The order in which jobs begin: file systems take turns, and within a file system clients take turns. The
+//! number of jobs that run on one file system is limited, and so are the bytes that they move. The queue
+//! starts no threads and sets no timers; its owner calls `pop` and `ended`.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -7,12 +8,12 @@ use std::time::Instant;
 use super::{DeviceLoad, Origin};
 use crate::limits;
 
-/// Jobs that wait.
+/// Jobs that have not begun, and how many run on each file system.
 pub(crate) struct JobQueue<J> {
-    /// Others like it that ask the same file systems, and it.
+    /// How many queues share these file systems, this one included.
     shares: usize,
     devices: Vec<Device<J>>,
-    /// Where the next job is looked for.
+    /// The index in `devices` at which `pop` looks first.
     turn: usize,
     waiting: usize,
 }
@@ -20,36 +21,36 @@ pub(crate) struct JobQueue<J> {
 /// A job whose turn has come.
 pub(crate) struct Work<J> {
     pub(crate) job: J,
-    /// To be given to [`JobQueue::ended`].
+    /// Pass this to [`JobQueue::ended`] when the job is done.
     pub(crate) load: Load,
     pub(crate) queued_at: Instant,
 }
 
-/// What a job is to a file system.
+/// What a job takes of the capacity of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
     device: u64,
     bytes: usize,
 }
 
-/// A job that waits.
+/// A job that has not begun.
 struct QueuedJob<J> {
     job: J,
     bytes: usize,
     queued_at: Instant,
 }
 
-/// What waits for one file system, and how much of it is being done.
+/// The jobs that wait for one file system, and how many run on it.
 struct Device<J> {
     number: u64,
     running: usize,
     running_max: usize,
-    /// Bytes that are being read or written.
+    /// How many bytes the running jobs read or write.
     running_bytes: usize,
     running_bytes_max: usize,
     waiting: usize,
     jobs: HashMap<u64, VecDeque<QueuedJob<J>>>,
-    /// The clients that have jobs, in the order of their turns.
+    /// The clients that have jobs waiting, in the order of their turns.
     clients: VecDeque<u64>,
 }
 
@@ -58,7 +59,8 @@ impl<J> JobQueue<J> {
         JobQueue::shared_by(1)
     }
 
-    /// One of `shares`, each of which gets its part of what a file system can bear.
+    /// One of `shares` queues that share the file systems; each gets an equal part of a file system's
+    /// capacity.
     pub(crate) const fn shared_by(shares: usize) -> JobQueue<J> {
         JobQueue {
             shares,
@@ -68,17 +70,17 @@ impl<J> JobQueue<J> {
         }
     }
 
-    /// Jobs that wait.
+    /// How many jobs wait.
     pub(crate) fn len(&self) -> usize {
         self.waiting
     }
 
-    /// Jobs that could be begun now.
+    /// How many jobs could begin now.
     pub(crate) fn ready(&self) -> usize {
         self.devices.iter().map(Device::ready).sum()
     }
 
-    /// The file systems that have work, in no order.
+    /// The file systems that have jobs, in no order.
     pub(crate) fn loads(&self) -> impl Iterator<Item = DeviceLoad> {
         self.devices.iter().map(|device| DeviceLoad {
             device: device.number,
@@ -87,13 +89,13 @@ impl<J> JobQueue<J> {
         })
     }
 
-    /// Jobs that wait for one file system.
+    /// How many jobs wait for one file system.
     pub(crate) fn waiting_for(&self, device: u64) -> usize {
         let known = self.devices.iter().find(|known| known.number == device);
         known.map_or(0, |known| known.waiting)
     }
 
-    /// Jobs of one client that wait for one file system.
+    /// How many jobs of one client wait for one file system.
     pub(crate) fn waiting_of(&self, origin: Origin) -> usize {
         let known = self
             .devices
@@ -126,7 +128,7 @@ impl<J> JobQueue<J> {
         self.waiting += 1;
     }
 
-    /// The next job, if one may be begun.
+    /// The next job that may begin.
     pub(crate) fn pop(&mut self) -> Option<Work<J>> {
         let count = self.devices.len();
         for step in 0..count {
@@ -154,7 +156,7 @@ impl<J> JobQueue<J> {
         None
     }
 
-    /// A job is done.
+    /// A job that `pop` returned is done.
     pub(crate) fn ended(&mut self, load: Load) {
         let place = self
             .devices
@@ -169,7 +171,7 @@ impl<J> JobQueue<J> {
         }
     }
 
-    /// Takes out what waits and is not wanted.
+    /// Takes out the waiting jobs for which `is_wanted` is false.
     pub(crate) fn purge(&mut self, is_wanted: impl Fn(&J) -> bool) -> Vec<J> {
         let mut unwanted = Vec::new();
         for device in &mut self.devices {
@@ -181,7 +183,7 @@ impl<J> JobQueue<J> {
         unwanted
     }
 
-    /// Takes out all that waits.
+    /// Takes out all waiting jobs.
     pub(crate) fn clear(&mut self) -> Vec<J> {
         let mut all = Vec::new();
         for device in &mut self.devices {
@@ -217,8 +219,9 @@ impl<J> Device<J> {
         }
     }
 
-    /// Jobs that could be begun now. Large ones are begun until they are enough, so that a disk goes through
-    /// a few of them one after the other instead of through all of them in turns.
+    /// How many jobs could begin now. While the running jobs move `running_bytes_max` bytes or more, no other
+    /// begins: a disk should work through a few large jobs one after the other instead of switching between
+    /// all of them.
     fn ready(&self) -> usize {
         let room = self.running_max.saturating_sub(self.running);
         match self.running_bytes >= self.running_bytes_max && self.number != 0 {
@@ -317,7 +320,7 @@ mod tests {
             queue.ended(load(1));
         }
         queue.ended(load(2));
-        // Nothing is kept of devices without work.
+        // The queue forgets file systems without work.
         assert!(queue.devices.is_empty());
     }
 
@@ -330,7 +333,7 @@ mod tests {
         }
         let running = queue.pop().expect("there is room");
         assert_eq!(running.job, 0);
-        // All of the second client, and of the second device.
+        // All jobs of client 1 but none of the others, and none of device 2.
         let mut unwanted = queue.purge(|number| *number < 10 && number % 3 != 1);
         unwanted.sort_unstable();
         assert_eq!(unwanted, [1, 4, 10, 11, 12, 13, 14, 15]);

@@ -1,9 +1,10 @@
-//! One job for all requests of a worker that want the same of the disk at the same time.
+//! Requests of a worker that want the same thing from the disk at the same time share one job.
 //!
-//! The worker knows a job until it is over, whether or not a request waits for it: a request that asks for what hangs
-//! joins the thread that hangs there already, so that requests that come and go take no further threads. A job that no
-//! request waits for when its turn comes is left out; what one finds that runs then is dropped by its thread. Jobs need
-//! no task: the requests poll them. [`Sharing`] says what becomes of a job that a thread has begun. Knows nothing of
+//! A request that asks for a file on a file system that hangs joins the job that hangs there already; so
+//! requests that come and go take no further threads. The worker keeps track of a job until it ends, even if
+//! no request waits for it. If no request waits when a thread takes the job, the thread leaves it out; if
+//! none waits when the job ends, the thread drops the result. Jobs need no task of their own: the requests
+//! poll them. [`Sharing`] says whether a request may join a job that a thread has begun. Knows nothing of
 //! requests; the file cache, mod_dirlisting and mod_staticfile call it.
 
 use std::cell::{Cell, RefCell};
@@ -21,36 +22,37 @@ use tokio::sync::Notify;
 use super::{Class, Job, NotDone, Origin, start};
 use crate::limits;
 
-/// Jobs of a worker that wait for a thread or run, by what they are for. Their threads find an `S`, of which a `T` is
-/// made for those who wait.
+/// The unfinished jobs of a worker, by key. A job returns an `S`, which is turned into a `T` for the requests
+/// that wait.
 pub struct SharedJobs<K, S, T: Clone = Result<S, NotDone>> {
     last: RefCell<HashMap<K, LastJob<S, T>>>,
-    /// With so many it is time to take out those that are over.
+    /// When the table has this many entries, entries of finished jobs are removed.
     prune_at: Cell<usize>,
 }
 
-/// A request's wait for a job. All that wait for one job get the same result.
+/// A future that yields the result of a shared job. All requests that wait for one job get a clone of the
+/// same result.
 pub type JobWaiter<T> = Shared<LocalBoxFuture<'static, T>>;
 
-/// Which requests share a job.
+/// When a request may join a job that exists already.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sharing {
-    /// Those that come before it is over: what it finds may be older than their question. Another one is begun beside
-    /// it only if it is likely to wait for nothing, and few of them: when the question is about another file system by
-    /// now, and when it has taken very long.
+    /// Until the job is over. The result may be older than the request. A second job is begun beside the
+    /// first only if the first may never end and the second probably will: the path leads to another file
+    /// system by now, or the first has taken very long. The number of such jobs is limited.
     UntilOver,
-    /// Those that come before a thread begins it: what it finds is not older than their question. Those that come later
-    /// share the next one, which is not handed to a thread before the present one is over. So a key takes one thread of
-    /// a worker, however many requests ask and however long the disk takes.
+    /// Until a thread begins the job. So the result is never older than the request. Requests that come later
+    /// share the next job, which no thread gets before the present one is over. So a key takes one thread per
+    /// worker at most, however many requests ask and however slow the disk is.
     UntilBegun,
 }
 
-/// The last job for a key.
+/// The last job that was queued for a key.
 struct LastJob<S, T: Clone> {
-    /// Lives as long as a request waits for it.
+    /// Weak: the waiting requests own it.
     waiter: Option<WeakShared<LocalBoxFuture<'static, T>>>,
     state: Arc<JobState<S>>,
-    /// Those before it that were not over when it was asked for.
+    /// Older jobs for this key that were not over when this one was queued.
     before: Vec<Arc<JobState<S>>>,
 }
 
@@ -60,9 +62,10 @@ where
     S: Send + 'static,
     T: Clone + From<Result<S, NotDone>> + 'static,
 {
-    /// Waits for a job for `key` that no thread has begun. If there is none, it is `work` of `origin`. `None`: there
-    /// are jobs for `keys_max` other keys. `work` may be dropped by the worker, so it closes nothing when it is: files
-    /// come as a [`SharedDescriptor`](crate::file_cache::SharedDescriptor).
+    /// Waits for a job for `key` that no thread has begun. If there is none, queues `work` for `origin`.
+    /// Returns `None` if there are jobs for `keys_max` other keys. The worker itself may drop `work`, so
+    /// dropping it must not close a file: pass files as
+    /// [`SharedDescriptor`](crate::file_cache::SharedDescriptor).
     pub fn join_next(
         &self,
         key: K,
@@ -84,7 +87,8 @@ where
         Some(self.join(key, Sharing::UntilBegun, || origin, work))
     }
 
-    /// Waits for the job for `key`. If there is none that can be shared, it is the one that `work` makes, of `origin`.
+    /// Waits for the job for `key`. If there is none to share, queues the one that `work` returns, for
+    /// `origin`.
     pub(crate) fn join<W: FnOnce(JobEnd<S>) + Send + 'static>(
         &self,
         key: K,
@@ -131,12 +135,13 @@ where
             wait.found().await
         });
         table.insert(key, last);
-        // It is begun whether or not the request waits for it at once.
+        // Polled once here, so that the job is queued even if the request does not wait for it now.
         let _ = waiter.clone().now_or_never();
         waiter
     }
 
-    /// Lets those who come later not wait for a job that may have looked before a change.
+    /// Requests that come from now on do not share the present job for `key`, which may have looked before a
+    /// change.
     pub(crate) fn forget(&self, key: &K) {
         self.last.borrow_mut().remove(key);
     }
@@ -158,7 +163,7 @@ impl<K, S, T: Clone> Default for SharedJobs<K, S, T> {
 }
 
 impl<S: 'static, T: Clone + From<Result<S, NotDone>> + 'static> LastJob<S, T> {
-    /// Whether it may never end, and another job may.
+    /// Whether this job may never end while another one could.
     fn is_hopeless(&self, device: impl Fn() -> u64) -> bool {
         let is_new = self.state.queued_at.elapsed() < Duration::from_millis(limits::STUCK_JOB_MS);
         if is_new || self.state.is_over() {
@@ -166,7 +171,7 @@ impl<S: 'static, T: Clone + From<Result<S, NotDone>> + 'static> LastJob<S, T> {
         }
         let mut before = self.before.iter().filter(|state| !state.is_over());
         if device() != self.state.device {
-            // Another file system was mounted, or was found behind a symlink.
+            // A file system was mounted or unmounted on the path, or a symlink leads elsewhere by now.
             return before.count() + 1 < limits::LOOK_UPS_PER_PATH_MAX;
         }
         let patience = Duration::from_secs(limits::LOOK_UP_AGAIN_S);
@@ -179,10 +184,10 @@ impl<S: 'static, T: Clone + From<Result<S, NotDone>> + 'static> LastJob<S, T> {
         self.waiter.as_ref()?.upgrade()
     }
 
-    /// One more wait for it. `None`: it is over.
+    /// Another future for the result. `None`: the job is over.
     fn rejoin(&mut self) -> Option<JobWaiter<T>> {
         if let Some(waiter) = self.waiter() {
-            // What it has found is for those who have waited for it.
+            // A finished result is only for the requests that waited while the job ran.
             return Some(waiter).filter(|waiter| waiter.peek().is_none());
         }
         let mut progress = self.state.lock();
@@ -204,16 +209,16 @@ impl<S: 'static, T: Clone + From<Result<S, NotDone>> + 'static> LastJob<S, T> {
         waiter
     }
 
-    /// It and those before it, as far as they are not over.
+    /// This job and the ones before it, without those that are over.
     fn unfinished(&self) -> Vec<Arc<JobState<S>>> {
         let all = self.before.iter().chain([&self.state]);
         all.filter(|state| !state.is_over()).cloned().collect()
     }
 }
 
-/// What a worker and the threads have in common of a job.
+/// The state of a job that the worker and the disk threads share.
 struct JobState<S> {
-    /// The file system that it waits for.
+    /// The file system that the job waits for.
     device: u64,
     queued_at: Instant,
     progress: Mutex<JobProgress<S>>,
@@ -222,18 +227,18 @@ struct JobState<S> {
 
 struct JobProgress<S> {
     step: JobStep,
-    /// No request waits.
+    /// No request waits for the job any more.
     is_given_up: bool,
-    /// What it has found, or what is told if that will be nothing.
+    /// The result, or the error that requests get if there will be none.
     found: Result<S, NotDone>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum JobStep {
     Queued,
-    /// A thread works, since then.
+    /// A thread has worked on it since then.
     Running(Instant),
-    /// It is done, or will never be.
+    /// The job is done, or will never be done.
     Over,
 }
 
@@ -271,7 +276,8 @@ impl<S> JobState<S> {
     }
 }
 
-/// What the requests that wait for a job have of it. When it is dropped, no request waits any more.
+/// The requests' side of a job. All its waiting requests share one; dropping it means that no request waits
+/// any more.
 struct JobWait<S>(Arc<JobState<S>>);
 
 impl<S> JobWait<S> {
@@ -285,7 +291,7 @@ impl<S> Drop for JobWait<S> {
     fn drop(&mut self) {
         let mut progress = self.0.lock();
         progress.is_given_up = true;
-        // Why there will be nothing is told to a request that waits again.
+        // An error stays: a request that joins again later needs to see it.
         let is_unwanted = progress.found.is_ok();
         let unwanted = is_unwanted.then(|| mem::replace(&mut progress.found, Err(NotDone::Lost)));
         drop(progress);
@@ -293,12 +299,12 @@ impl<S> Drop for JobWait<S> {
     }
 }
 
-/// What the thread that does a job has of it. When it is dropped, the job is over: those who wait are told also when
-/// it panics or is never run.
+/// The thread's side of a job. Dropping it ends the job, so the waiting requests hear of the end also when
+/// the job panics or never runs.
 pub(crate) struct JobEnd<S>(Arc<JobState<S>>);
 
 impl<S: Send + 'static> JobEnd<S> {
-    /// Tells those who wait.
+    /// Stores the result and wakes the waiting requests.
     pub(crate) fn finish(self, found: S) {
         let mut progress = self.0.lock();
         progress.step = JobStep::Over;
@@ -310,7 +316,8 @@ impl<S: Send + 'static> JobEnd<S> {
         drop(unwanted);
     }
 
-    /// Has a thread of another class go on with it. If there is no room for that, those who wait are told.
+    /// Passes the job on to a thread of another class. If that queue is full, the waiting requests get an
+    /// error.
     pub(crate) fn go_on(
         self,
         class: Class,
@@ -321,7 +328,7 @@ impl<S: Send + 'static> JobEnd<S> {
         progress.step = JobStep::Queued;
         progress.found = Err(NotDone::QueueFull);
         drop(progress);
-        // Refused, it is dropped.
+        // A full queue drops the job, and that drops `end`, which wakes the requests.
         let _ = start(class, origin, SharedWork { work, end: self });
     }
 }
@@ -333,7 +340,7 @@ impl<S> Drop for JobEnd<S> {
     }
 }
 
-/// What a thread does of a job.
+/// The job as a thread gets it: what to do, and where the result goes.
 struct SharedWork<W, S> {
     work: W,
     end: JobEnd<S>,
@@ -352,7 +359,7 @@ impl<W: FnOnce(JobEnd<S>) + Send, S: Send> Job for SharedWork<W, S> {
     fn is_wanted(&self) -> bool {
         let mut progress = self.end.0.lock();
         if progress.is_given_up {
-            // A request that comes now would find it left out.
+            // The thread will leave this job out, so no request may join it from now on.
             progress.step = JobStep::Over;
         }
         !progress.is_given_up
@@ -372,7 +379,7 @@ mod tests {
     type Jobs = SharedJobs<&'static str, u64>;
     type Waiter = JobWaiter<Result<u64, NotDone>>;
 
-    /// A job for "a" that no thread has: the test is the thread.
+    /// A job for "a" that no thread runs: the test plays the thread.
     struct Fixture {
         jobs: Jobs,
         state: Arc<JobState<u64>>,
@@ -420,7 +427,7 @@ mod tests {
             work: |end: JobEnd<u64>| end.finish(1),
             end: fixture.end(),
         };
-        // Before a thread has it, and while one does.
+        // All requests leave: first before a thread takes the job, then while one runs it.
         drop(first);
         let second = fixture.rejoin().expect("it waits for a thread");
         assert!(job.is_wanted());
@@ -448,7 +455,7 @@ mod tests {
         drop(first);
         assert!(!job.is_wanted());
         assert!(fixture.rejoin().is_none());
-        // And what ends with no request waiting leaves nothing behind.
+        // A job that ends while no request waits leaves nothing behind.
         let (fixture, first) = Fixture::new();
         drop(first);
         fixture.end().finish(1);
@@ -461,7 +468,7 @@ mod tests {
             jobs.last.borrow().len()
         };
         let known: Vec<usize> = (0..10 * PRUNE_AT_LEAST).map(begin).collect();
-        // What a busy machine has not finished by now is finished soon.
+        // On a busy machine the job may need a moment to end.
         let mut later = (known.len()..20_000).map(begin);
         assert!(later.any(|known| {
             std::thread::sleep(Duration::from_millis(1));
@@ -520,12 +527,12 @@ mod tests {
         let stuck = last(second);
         assert!(!stuck.is_hopeless(|| 7));
         assert!(stuck.is_hopeless(|| 8), "another file system is there");
-        // It may wait for its turn as long as that takes.
+        // On a busy machine it may wait long for its turn.
         let mut stuck = last(2 * long);
         assert!(!stuck.is_hopeless(|| 7));
         stuck.state.lock().step = JobStep::Running(ago(long));
         assert!(stuck.is_hopeless(|| 7));
-        // Once.
+        // It ran once.
         stuck.before = vec![JobState::new(7)];
         assert!(!stuck.is_hopeless(|| 7));
         stuck.before[0].lock().step = JobStep::Over;
@@ -537,7 +544,7 @@ mod tests {
         assert!(!stuck.is_hopeless(|| 8), "it is over");
     }
 
-    /// Jobs that count themselves, and end when they may.
+    /// Jobs that count themselves and end when the test lets them.
     struct Counting {
         jobs: Jobs,
         keys_max: usize,
@@ -553,7 +560,7 @@ mod tests {
             }
         }
 
-        /// A job that ends when the sender is dropped, and says how many were begun before.
+        /// A job that ends when the sender is dropped, and returns how many began before it.
         fn gated(&self, key: &'static str) -> (Option<Waiter>, Sender<()>) {
             let (open, is_open) = mpsc::channel::<()>();
             let begun = Arc::clone(&self.begun);
@@ -573,7 +580,7 @@ mod tests {
             }
         }
 
-        /// A request that comes while the job runs.
+        /// This request comes while the job runs.
         fn late(&self, key: &'static str) -> Waiter {
             let (waiter, _) = self.gated(key);
             waiter.expect("there is room")
@@ -586,7 +593,7 @@ mod tests {
         let (first, open) = counting.gated("a");
         counting.until_begun(1).await;
         let late = (counting.late("a"), counting.late("a"), counting.late("a"));
-        // Another key waits for none.
+        // A job for another key does not wait for it.
         assert_eq!(counting.late("b").await, Ok(1));
         let first = first.expect("there is room");
         let all = async { tokio::join!(first, late.0, late.1, late.2) };
