@@ -1,8 +1,9 @@
-//! One request and its answer on their way through the phases.
+//! One request and its response on their way through the phases.
 //!
-//! An exchange is taken from the worker's pool when the first byte of a request has come and given back
-//! after the answer; its buffers stay, so that a warm request allocates nothing. Hooks get it
-//! by `&mut` and change what is theirs: the URL, the physical path, the response.
+//! When the first byte of a request has arrived, the connection takes an exchange from the worker's pool;
+//! after the response it gives it back. The buffers in it stay allocated, so that a warm request allocates
+//! nothing. Hooks get the exchange by `&mut` and change the parts that are theirs: the URL, the physical
+//! path, the response.
 
 use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
@@ -46,103 +47,105 @@ pub(crate) use progress::{HandledError, WalkProgress};
 pub use run_state::Interim;
 use run_state::RunState;
 
-/// One request and its answer.
+/// One request and its response.
 pub struct Exchange {
-    /// The worker it runs on: file cache, clock, logs.
+    /// The worker that serves the request: file cache, clock, logs.
     pub worker: Rc<Worker>,
-    /// What the request obeys. Decided anew by [`Exchange::resettle`].
+    /// The settings that apply to this request. [`Exchange::resettle`] chooses them again.
     pub settings: Rc<Settings>,
     /// The request.
     pub request: Request,
-    /// Where the URL leads in the file system.
+    /// The file or directory that the URL leads to.
     pub physical: Physical,
-    /// The answer in the making.
+    /// The response, while hooks build it.
     pub response: Response,
-    /// The client's connection.
+    /// What is known of the client's connection.
     pub connection: ConnectionFacts,
     /// What modules set for backends, scripts and logs (setenv.add-environment, REMOTE_USER).
     pub environment: Environment,
-    /// The time of every stage.
+    /// How long each stage of the exchange took.
     pub ledger: Ledger,
-    /// What was sent, for logs.
+    /// What was sent to the client, for logs.
     pub sent: SentBytes,
-    /// When a pending hook wants to be called again at the latest.
+    /// The second in which a pending hook is polled again at the latest.
     pub(crate) wake_at_s: u32,
-    /// The client will send nothing more.
+    /// The client has closed its sending side.
     pub(crate) is_half_closed: bool,
     kept: Vec<(&'static str, Rc<dyn Any>)>,
     pub(crate) scope: Option<Rc<HostScope>>,
     pub(crate) progress: WalkProgress,
     pub(crate) run_state: RunState,
     pub(crate) lineage: Lineage,
-    /// What the disk was asked for this request.
+    /// Look-ups and reads of files that this request started, and their results.
     pub(crate) cold: ColdFiles,
 }
 
-/// The request as it is now: hooks may have changed it.
+/// The request as it is now; hooks may have changed it.
 pub struct Request {
-    /// Method, version, header fields.
+    /// Method, version and header fields.
     pub head: RequestHead,
-    /// The target, taken apart and normalised.
+    /// The target, parsed and normalised.
     pub url: Url,
-    /// The target as a script has written it, or as it was before a script has changed the query: it counts when the
-    /// request begins again. Empty: that of `url`.
+    /// The target as a script wrote it, or as it was before a script changed the query. When the request
+    /// begins again, this is parsed instead of `url`. Empty: the target of `url` counts.
     pub written_target: Vec<u8>,
     /// The target as the client sent it, for logs and the original path.
     pub original_target: Vec<u8>,
-    /// The first line of a head that was refused, at most 1 KiB of it, for logs. Empty for every
-    /// other request. Anything can stand in it.
+    /// The first line of a request head that was refused, cut to 1 KiB, for logs. It can hold any bytes.
+    /// Empty for all other requests.
     pub refused_line: Vec<u8>,
-    /// The body, as far as it was asked for and has been received.
+    /// The body, as far as a hook asked for it and the client has sent it.
     pub body: RequestBody,
-    /// Bytes of the body that came in, wanted or not.
+    /// How many bytes of the body the client has sent, whether a hook wanted them or not.
     pub body_bytes: u64,
-    /// Method to act on; HEAD or GET when `server.error-handler` runs.
+    /// The method that hooks act on: HEAD or GET while `server.error-handler` runs.
     pub method: Method,
 }
 
-/// Where the URL leads in the file system.
+/// The file or directory that the URL leads to.
 #[derive(Default)]
 pub struct Physical {
-    /// The document root, without a slash at its end unless a script has set it so.
+    /// The document root, without a trailing slash unless a script has set one.
     pub document_root: Vec<u8>,
-    /// Applications and scripts are told the document root with a slash at its end, because it is configured so, or a
-    /// module for virtual hosts has chosen it (as in lighttpd).
+    /// Whether applications and scripts see the document root with a trailing slash. As in lighttpd they do
+    /// if it is configured with one or if a module for virtual hosts has chosen it.
     pub shows_slash: bool,
-    /// The name of the server that such a module has chosen in place of the host that was asked for. Empty: none.
+    /// The server name that a module for virtual hosts has chosen in place of the requested host. Empty: none
+    /// has.
     pub server_name: Vec<u8>,
-    /// The URL path goes on to an index file.
+    /// An index file was appended to the URL path.
     pub is_index: bool,
-    /// Root of the part of the tree the path is in: the document root, or an alias target.
+    /// The document root, or the target of the alias that the path is in.
     pub base: Vec<u8>,
-    /// As `shows_slash`, for a base that is an alias target.
+    /// As `shows_slash`, for a `base` that is the target of an alias.
     pub base_shows_slash: bool,
-    /// The path below the document root. Begins with a slash.
+    /// The URL path below the document root. An alias does not change it. Begins with a slash.
     pub relative: Vec<u8>,
-    /// The whole path; what gets opened.
+    /// The whole path, which the server opens.
     pub path: Vec<u8>,
-    /// What followed a file's name in the URL. Empty, or begins with a slash.
+    /// The part of the URL path after the name of a file. Empty, or begins with a slash.
     pub path_info: Vec<u8>,
-    /// It was found behind a file, not behind what a backend is asked for.
+    /// `path_info` follows the name of a file that exists, and not just the part of the URL that a backend is
+    /// configured for.
     pub(crate) is_info_behind_file: bool,
-    /// A script has made the whole URL path the path-info: it names the program as well.
+    /// A script has made the whole URL path the path-info, so it is the name of the program as well.
     pub info_is_whole: bool,
-    /// What is there. Set between the phases Map and Resolved.
+    /// The file or directory at `path`. Set between the phases Map and Resolved.
     pub file: Option<Rc<FileEntry>>,
-    /// No hook needs to know what is there: a backend answers whatever the file system has. The path
-    /// is built all the same; the file is not looked up.
+    /// No hook needs to know which file is at `path`, because a backend answers anyway. `path` is still
+    /// built, but the file is not looked up.
     pub is_virtual: bool,
 }
 
-/// The client's connection, as far as an exchange may know it. What comes before the first request, such as TLS, may
-/// change its facts after the connection was accepted.
+/// What an exchange knows of the client's connection. TLS and the PROXY protocol, which come before the first
+/// request, may add facts after the connection was accepted.
 #[derive(Clone)]
 pub struct ConnectionFacts {
-    /// The client.
+    /// The client's address.
     pub peer: Peer,
-    /// What it speaks.
+    /// `https` if the client speaks TLS, else `http`.
     pub scheme: Scheme,
-    /// The address it connected to.
+    /// The listening socket that the client connected to.
     pub listener: Rc<ListenerFacts>,
     /// The number of this request on its connection, from 1.
     pub request_number: u32,
@@ -152,35 +155,37 @@ pub struct ConnectionFacts {
     pub(crate) late: Option<Rc<LateFacts>>,
 }
 
-/// What is known of few connections, and not when they are accepted.
+/// Facts that few connections have, and that are not known yet when a connection is accepted.
 #[derive(Clone, Default)]
 pub struct LateFacts {
-    /// What the header of the PROXY protocol said, if the connection began with one.
+    /// The header of the PROXY protocol, if the connection began with one.
     pub proxied: Option<Proxied>,
-    /// The address of this server, where the listener is a wildcard and a module wants to know.
+    /// The local address of the connection. Set if the listener is a wildcard and a module wants to know the
+    /// address.
     pub local_address: Option<SocketAddr>,
-    /// What client and server have agreed on when TLS began.
+    /// What client and server agreed on in the TLS handshake.
     pub tls: Option<Rc<TlsConnectionFacts>>,
 }
 
 impl ConnectionFacts {
-    /// What is known of few connections. Exchanges that have begun keep what they know.
+    /// The facts that few connections have, for changing. Exchanges that have begun keep the earlier ones.
     pub fn late(&mut self) -> &mut LateFacts {
         Rc::make_mut(self.late.get_or_insert_default())
     }
 
-    /// What `table` has decided for the requests of the connection.
+    /// Which conditions of `table` are true for all requests on this connection.
     pub fn scope(&self, table: &SettingsTable) -> Rc<ConnectionScope> {
         table.connection_scope(&self.listener.address, self.peer.ip(), self.scheme)
     }
 
-    /// Who shares a turn at the disk ([`Origin::client`](crate::blocking::Origin::client)): all connections from
-    /// an address, or from the 64 bits of an IPv6 address that are a network's, because a client in it has
-    /// the others at will. As the request is known: behind a trusted proxy the client has the turn and not the
-    /// proxy. A unix socket has no address: there it is the connection.
+    /// The key under which this client takes turns at the disk
+    /// ([`Origin::client`](crate::blocking::Origin::client)). All connections from one IPv4 address share a
+    /// key. So do all from one IPv6 /64 network, because a client there can use every address of it. Behind a
+    /// trusted proxy the key is that of the client, not of the proxy. A unix socket has no peer address, so
+    /// there each connection has its own key.
     ///
-    /// No two of them have the same key, and none has the server's own, 0: the others are in parts of the IPv6
-    /// space that are no addresses of hosts (RFC 4291 section 2.4).
+    /// All these keys differ from each other and from the server's own, 0: those of IPv4 addresses and of
+    /// connections lie in parts of the IPv6 space where no host has an address (RFC 4291 section 2.4).
     pub fn client_key(&self) -> u64 {
         match self.peer.ip() {
             Some(IpAddr::V4(ip)) => IPV4_KEYS | u64::from(ip.to_bits()),
@@ -190,62 +195,62 @@ impl ConnectionFacts {
     }
 }
 
-/// `::1`, whose upper half is 0.
+/// The key of `::1`, whose upper 64 bits are 0.
 const LOOPBACK_KEY: u64 = 1;
 
-/// What an IPv4 address is in the upper half of one of version 6.
+/// Added to an IPv4 address, this makes a key that no IPv6 network has.
 const IPV4_KEYS: u64 = 1 << 32;
 
-/// The same for a connection.
+/// The same for the number of a connection.
 const CONNECTION_KEYS: u64 = 1 << 48;
 
-/// The other end of a connection.
+/// The address of the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// Over TCP.
+    /// A client over TCP.
     Ip(SocketAddr),
-    /// Over a unix socket.
+    /// A client over a unix socket.
     Unix,
 }
 
-/// What clients speak.
+/// Whether clients speak TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Scheme {
-    /// HTTP in the clear.
+    /// HTTP without TLS.
     #[default]
     Http,
     /// HTTP over TLS.
     Https,
 }
 
-/// A connection that a proxy has passed on by the PROXY protocol. [`ConnectionFacts::peer`] is the
-/// client that it named.
+/// What a trusted proxy told about a connection by the PROXY protocol. [`ConnectionFacts::peer`] is the
+/// client that the proxy named.
 #[derive(Clone, Debug)]
 pub struct Proxied {
-    /// The proxy.
+    /// The address of the proxy itself.
     pub sender: Peer,
-    /// What it said besides addresses.
+    /// The other fields of its header.
     pub extras: Extras,
 }
 
-/// Variables for backends, scripts and logs. Few, so a list.
+/// Variables for backends, scripts and logs. There are few, so this is a list.
 #[derive(Default)]
 pub struct Environment {
     variables: Vec<(String, Vec<u8>)>,
 }
 
-/// What left the server for an exchange.
+/// What was sent to the client for one exchange.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SentBytes {
-    /// Bytes of head and body.
+    /// Bytes of the head and of the body.
     pub bytes: u64,
-    /// Bytes of the body alone, without transfer coding.
+    /// Bytes of the body, without transfer coding.
     pub body_bytes: u64,
     /// Bytes of the response head.
     pub head_bytes: u64,
     /// Whether the connection stays open.
     pub keep_alive: bool,
-    /// The whole answer was handed to the kernel.
+    /// The whole response was handed to the kernel.
     pub is_complete: bool,
 }
 
@@ -272,13 +277,14 @@ impl Exchange {
         }
     }
 
-    /// Whether its buffers are small enough to wait in the pool.
+    /// Whether the buffers are small enough to be kept in the pool.
     pub(crate) fn is_worth_keeping(&self) -> bool {
         self.request.head.capacity() <= limits::POOLED_BUFFER_BYTES_MAX
     }
 
-    /// Forgets the last request. All fields are named here, as in the other `clear` functions, so that a new one is
-    /// not forgotten: building a new exchange around the buffers would copy all of it for each request.
+    /// Forgets the last request. Like the other `clear` functions, this one names all fields, so that it does
+    /// not compile until a new field is cleared, too. Building a new exchange around the old buffers instead
+    /// would copy the whole struct for each request.
     pub(crate) fn clear(&mut self) {
         let Exchange {
             // The worker stays; connection, ledger and settings are written when the next request begins.
@@ -315,14 +321,14 @@ impl Exchange {
         cold.clear();
     }
 
-    /// Answers with `status`; error pages and handlers come later.
+    /// Makes a response with `status`. An error handler or error page may still replace it.
     pub fn answer(&mut self, status: Status) -> Outcome {
         self.response.answer(status);
         Outcome::Answer
     }
 
-    /// Answers with `status` by its error file or page; no error handler is asked, because that may be a script or a backend
-    /// that requests like this one must not reach.
+    /// Makes a response with `status` and its error page or error file. No error handler runs, because it may
+    /// be a script or a backend, which requests like this one must not reach.
     pub fn answer_by_page(&mut self, status: Status) -> Outcome {
         self.progress.error = Some(HandledError {
             status,
@@ -331,23 +337,23 @@ impl Exchange {
         self.answer(status)
     }
 
-    /// Chooses the settings for the request as it is now. To be called after a change of what
-    /// conditions look at.
+    /// Chooses the settings for the request as it is now. Call this after a change to a value that conditions
+    /// look at.
     pub(crate) fn resettle(&mut self) {
         let Some(scope) = &self.scope else { return };
         self.settings = self.worker.settings_table().settings(scope, &*self);
     }
 
-    /// Chooses the settings for what is done to the answer. As in lighttpd, conditions on the URL see the path after
-    /// index files there, and without what stands behind the name of a file. Where a backend has a part of the URL space
-    /// for itself they see all of it, or nothing could be said of one of its pages.
+    /// Chooses the settings that change the response. As in lighttpd, conditions on the URL now see the path
+    /// of the index file, and do not see the path-info after the name of a file. If a backend answers for a
+    /// part of the URL space, they see the whole path; otherwise they could not tell its pages apart.
     pub(crate) fn settle_for_answer(&mut self) {
         if self.physical.is_index || self.physical.is_info_behind_file {
             self.resettle();
         }
     }
 
-    /// The URL path as conditions see it.
+    /// The URL path that conditions compare.
     fn condition_path(&self) -> &[u8] {
         let path = self.request.url.path();
         match self.physical.is_info_behind_file && self.progress.phase() >= Phase::Transform {
@@ -359,9 +365,9 @@ impl Exchange {
         }
     }
 
-    /// Takes a proxy's word for it that the client is `peer` and speaks `scheme` with it, and that the
-    /// host is what the head says now, for this request alone. All conditions are decided anew. The hook
-    /// that calls this says [`Outcome::Again`] if [`Exchange::settings`] are others than before.
+    /// Believes a trusted proxy: for this request the client is `peer` and speaks `scheme`, and the host is
+    /// the one that the head names now. All conditions are evaluated again. If [`Exchange::settings`] change
+    /// by that, the calling hook returns [`Outcome::Again`].
     pub fn set_client(&mut self, peer: Peer, scheme: Scheme) {
         self.connection.peer = peer;
         self.connection.scheme = scheme;
@@ -369,24 +375,23 @@ impl Exchange {
         self.settle(&connection);
     }
 
-    /// What the client speaks, to this server or to a trusted proxy in front of it.
+    /// Whether the client speaks TLS, to this server or to a trusted proxy in front of it.
     pub fn scheme(&self) -> Scheme {
         self.connection.scheme
     }
 
-    /// What the client and this server have agreed on if they speak TLS.
+    /// What client and server agreed on in the TLS handshake. `None`: the client does not speak TLS.
     pub fn tls(&self) -> Option<&Rc<TlsConnectionFacts>> {
         self.connection.late.as_ref()?.tls.as_ref()
     }
 
-    /// What the proxy in front said about the connection, if it began with a header of the PROXY protocol
-    /// from a trusted address.
+    /// What a trusted proxy told about the connection, if it began with a header of the PROXY protocol.
     pub fn proxied(&self) -> Option<&Proxied> {
         self.connection.late.as_ref()?.proxied.as_ref()
     }
 
-    /// What a hook says that has changed the physical path: go on, or if conditions look at that path
-    /// begin the phase again with the settings that are right now.
+    /// The outcome for a hook that has changed the physical path. If a condition looks at that path, the
+    /// phase begins again with the settings that apply now; otherwise the next hook runs.
     pub fn physical_path_changed(&self) -> Outcome {
         match &self.scope {
             Some(scope) if scope.uses_physical() => Outcome::Again(Phase::Resolved),
@@ -394,31 +399,32 @@ impl Exchange {
         }
     }
 
-    /// Whether `file`, which is at `path`, is a regular file that this process may not read and that goes on to
-    /// the hooks all the same; see [`Configure::take_unread`](crate::module::Configure::take_unread).
+    /// Whether hooks get `file` although it is a regular file that this process may not read, because a
+    /// module has declared so for `path`: see
+    /// [`Configure::take_unread`](crate::module::Configure::take_unread).
     pub fn is_taken_unread(&self, path: &[u8], file: &FileEntry) -> bool {
         let (settings, url_path) = (&self.settings, self.request.url.path());
         file.is_unreadable_file() && settings.unread.iter().any(|takes| takes(url_path, path))
     }
 
-    /// For a pending hook: call it again when the worker's clock says `second`, if nothing else
-    /// happens before.
+    /// For a pending hook: polls it again when the worker's clock reaches `second`, or earlier if it is
+    /// woken.
     pub fn wake_at(&mut self, second: u32) {
         self.wake_at_s = second;
     }
 
-    /// The body the request has, as its head tells.
+    /// How the request head announces the body.
     pub fn body_framing(&self) -> BodyFraming {
         self.request.head.framing()
     }
 
-    /// Whether the client has said that it will send nothing more. It still gets its answer.
+    /// Whether the client has closed its sending side. It still gets its response.
     pub fn is_half_closed(&self) -> bool {
         self.is_half_closed
     }
 
-    /// Sends an interim response (1xx) ahead of the answer, to clients that understand one
-    /// (RFC 9110 15.2). Nothing happens when too many wait for the client to read.
+    /// Sends an interim response (1xx) before the response, if the client's version of HTTP has them (RFC
+    /// 9110 15.2). Drops it if too many wait for the client to read.
     pub fn inform(&mut self, status: Status, fields: HeaderBlock) {
         let is_understood = self.request.head.version() >= Version::Http11;
         if is_understood && !self.progress.is_over() {
@@ -426,35 +432,36 @@ impl Exchange {
         }
     }
 
-    /// The answer is 101: from now on the request body is every byte the client sends, and the
-    /// response body every byte it gets, until each side ends (RFC 9110 7.8).
+    /// The response is 101: from now on the request body is every byte that the client sends, and the
+    /// response body every byte that it gets, until both sides close (RFC 9110 7.8).
     pub fn become_tunnel(&mut self, ahead: ReadAhead) {
-        // The body of the request itself is over; what comes now is another one.
+        // This ends the request body proper; the bytes of the tunnel are a new body.
         self.request.body.clear();
         self.request.body.stream(ahead);
         self.run_state.is_tunnel = true;
         self.response.close = true;
     }
 
-    /// Whether what the client sends is passed on as it is; see [`Exchange::become_tunnel`].
+    /// Whether the client's bytes are passed on unchanged; see [`Exchange::become_tunnel`].
     #[inline]
     pub fn is_tunnel(&self) -> bool {
         self.run_state.is_tunnel
     }
 
-    /// Keeps `what` for `module` until the request is over, through restarts and error handlers.
+    /// Stores `what` for `module` until the end of the request. Restarts and error handlers do not clear it.
     pub fn keep(&mut self, module: &'static str, what: Rc<dyn Any>) {
         self.kept.retain(|(owner, _)| *owner != module);
         self.kept.push((module, what));
     }
 
-    /// What `module` gave to [`Exchange::keep`].
+    /// The value that `module` stored with [`Exchange::keep`].
     pub fn kept<T: Any>(&self, module: &'static str) -> Option<Rc<T>> {
         let (_, what) = self.kept.iter().find(|(owner, _)| *owner == module)?;
         Rc::clone(what).downcast().ok()
     }
 
-    /// Chooses host scope and settings; `connection` is what is decided for the connection.
+    /// Chooses the host scope and the settings. `connection` holds the conditions that are true for the
+    /// connection.
     pub(crate) fn settle(&mut self, connection: &ConnectionScope) {
         let scope = self
             .worker
@@ -464,7 +471,7 @@ impl Exchange {
         self.scope = Some(scope);
     }
 
-    /// The captures of the condition of `block`, and the value they point into.
+    /// The captures of the condition of `block`, and the text that their ranges point into.
     pub fn captures_of(&self, block: BlockId) -> (Captures, Vec<u8>) {
         let mut captures = Captures::new();
         let mut text = Vec::new();
@@ -477,8 +484,8 @@ impl Exchange {
         (captures, text)
     }
 
-    /// For a hook that has taken some nanoseconds: the ledger gives them to the next stage, unless other hooks of the
-    /// phase have work, too. Reading the clock would take longer.
+    /// For a hook that took only some nanoseconds: its time goes to the next stage unless another hook of the
+    /// phase did work. Reading the clock would take longer than the hook.
     #[inline]
     pub fn took_no_time(&mut self) {
         if self.progress.hook == 1 {
@@ -493,46 +500,47 @@ impl Exchange {
         self.ledger.stamp(stage, now);
     }
 
-    /// The same with the time that was read last, by code that has just received something.
+    /// Like [`Exchange::stamp`], with the time that was read last. For code that has just received data, when
+    /// that time is fresh.
     #[inline]
     pub fn stamp_latest(&mut self, stage: Stage) {
         let latest = self.worker.clock().latest();
         self.ledger.stamp(stage, latest);
     }
 
-    /// The address the client connected to; `None` for a unix socket. A module that asks for it
-    /// calls [`Configure::want_local_address`](crate::module::Configure::want_local_address); else
-    /// it is not known if the listener is a wildcard.
+    /// The local address of the connection; `None` for a unix socket. On a wildcard listener the address is
+    /// known only if a module called
+    /// [`Configure::want_local_address`](crate::module::Configure::want_local_address).
     pub fn local_address(&self) -> Option<SocketAddr> {
         let late = self.connection.late.as_ref();
         late.and_then(|late| late.local_address)
             .or(self.connection.listener.local_address)
     }
 
-    /// Whether this is an error handler at work: the answer replaces an error, so conditions and
+    /// Whether an error handler answers this exchange. Its response stands for an error, so conditions and
     /// ranges of the request do not apply to it.
     pub fn handles_error(&self) -> bool {
         self.progress.error.is_some()
     }
 
-    /// Whether this is a [`Subrequest`](crate::subrequest::Subrequest): the server made it, for a request
-    /// of the client that [`Exchange::connection`] names.
+    /// Whether the server made this request itself, as a [`Subrequest`](crate::subrequest::Subrequest), for a
+    /// request of the client that [`Exchange::connection`] names.
     pub fn is_subrequest(&self) -> bool {
         self.subrequest_depth() > 0
     }
 
-    /// The method of the client's request that this subrequest was made for. `None`: it is no subrequest.
+    /// The method of the client's request that this subrequest belongs to. `None`: this is no subrequest.
     pub fn client_method(&self) -> Option<Method> {
         self.lineage.client_method
     }
 
-    /// 0 for a client's request, 1 for its subrequests, 2 for theirs; at most
+    /// 0 for a client's request, 1 for its subrequests, 2 for their subrequests; at most
     /// [`limits::SUBREQUEST_DEPTH_MAX`].
     pub fn subrequest_depth(&self) -> u8 {
         self.lineage.depth
     }
 
-    /// What request heads may look like on a connection with this scheme.
+    /// How strictly request heads on a connection with this scheme are parsed.
     pub fn head_options(&self) -> HeadOptions {
         HeadOptions {
             default_port: self.scheme().default_port(),
@@ -540,8 +548,8 @@ impl Exchange {
         }
     }
 
-    /// The name to use for this server in answers: `server.name`, the request's host, the name that the client gave
-    /// to TLS, or the listener's address.
+    /// The name of this server for use in responses. The first of these that there is: `server.name`, the
+    /// host of the request, the name that the client gave to TLS, the address of the listener.
     pub fn server_name(&self) -> &[u8] {
         match (
             &self.settings.core.name,
@@ -559,8 +567,8 @@ impl Exchange {
         }
     }
 
-    /// The host of absolute URLs, with its port unless it is the scheme's own: the host that the client asked for,
-    /// or else [`Exchange::server_name`].
+    /// The host part of absolute URLs, with the port unless it is the default of the scheme. This is the host
+    /// that the client asked for, or else [`Exchange::server_name`].
     pub fn authority(&self) -> &[u8] {
         match self.request.head.host() {
             b"" => self.server_name(),
@@ -568,15 +576,15 @@ impl Exchange {
         }
     }
 
-    /// Appends what absolute URLs of this server begin with, such as `https://www.example.org`.
+    /// Appends scheme and authority of this server, such as `https://www.example.org`, to `out`.
     pub fn write_origin(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.scheme().as_str().as_bytes());
         out.extend_from_slice(b"://");
         out.extend_from_slice(self.authority());
     }
 
-    /// Writes a line about this exchange to its error log. The client is named without its port,
-    /// so that the log counts what one client repeats on many connections.
+    /// Writes a line about this exchange to its error log. The line names the client without its port, so
+    /// that the log can count identical lines that one client causes on many connections.
     pub fn log_error(&self, stage: &str, cause: std::fmt::Arguments<'_>) {
         self.with_details(|details| {
             let log = &self.settings.core.error_log;
@@ -584,13 +592,14 @@ impl Exchange {
         });
     }
 
-    /// The same for what can be wrong with very many requests: of those with one cause a single one is told each second,
-    /// with a count of the others.
+    /// Like [`Exchange::log_error`], for an error that very many requests may have. Each second the log
+    /// writes one line for each cause, with the number of suppressed ones.
     pub fn log_common_error(&self, stage: &str, cause: std::fmt::Arguments<'_>) {
         self.log_common_error_of(stage, cause, format_args!(""));
     }
 
-    /// The same with `particulars` of this one request: they stand behind the cause and are no part of it.
+    /// Like [`Exchange::log_common_error`]. `particulars` of this request follow the cause in the line; lines
+    /// that differ only in them still count as one cause.
     pub fn log_common_error_of(
         &self,
         stage: &str,
@@ -604,7 +613,7 @@ impl Exchange {
         });
     }
 
-    /// Calls `tell` with the end of a log line, which says what request it is about.
+    /// Calls `tell` with the end of a log line that names the request.
     fn with_details(&self, tell: impl FnOnce(std::fmt::Arguments<'_>)) {
         let client = self.connection.peer.without_port();
         let host = String::from_utf8_lossy(self.request.head.host());
@@ -666,7 +675,7 @@ impl Default for Request {
 }
 
 impl Request {
-    /// The target: what applications are told as REDIRECT_URI, and scripts as `request.uri`.
+    /// The target, which applications get as REDIRECT_URI and scripts as `request.uri`.
     pub fn target(&self) -> &[u8] {
         match self.written_target.is_empty() {
             true => self.url.target(),
@@ -674,7 +683,7 @@ impl Request {
         }
     }
 
-    /// Keeps what logs tell about a head that was refused, of which `bytes` were received.
+    /// Keeps the first line of a refused head for logs. `bytes` is all of the head that was received.
     pub(crate) fn keep_refused_line(&mut self, bytes: &[u8]) {
         let bytes = bytes.trim_ascii_start();
         let bytes = bytes.get(..limits::REFUSED_LINE_BYTES_MAX).unwrap_or(bytes);
@@ -687,8 +696,7 @@ impl Request {
             .extend_from_slice(line.strip_suffix(b"\r").unwrap_or(line));
     }
 
-    /// Method and target, or the first line of a refused head, without anything that could pass
-    /// for more.
+    /// Method and target, or the first line of a refused head, escaped so that it cannot forge log lines.
     fn shown(&self) -> String {
         if !self.refused_line.is_empty() {
             return self.refused_line.escape_ascii().to_string();
@@ -754,7 +762,7 @@ impl Physical {
         *is_virtual = false;
     }
 
-    /// What applications and scripts are told behind `root`, the document root or another one: a slash or nothing.
+    /// The slash, or nothing, that applications and scripts see after `root`.
     pub fn slash_behind(&self, root: &[u8]) -> &'static [u8] {
         let is_shown = self.shows_slash && root == self.document_root
             || self.base_shows_slash && root == self.base;
@@ -764,14 +772,14 @@ impl Physical {
         }
     }
 
-    /// Makes `root` the document root and builds the path of `url_path` below it.
+    /// Makes `root` the document root, and builds the physical path of `url_path` below it.
     pub fn map(&mut self, root: &[u8], url_path: &[u8]) {
         self.document_root.clear();
         self.document_root.extend_from_slice(root);
         self.map_below_root(url_path);
     }
 
-    /// Builds the path of `url_path` below the document root that is set already.
+    /// Builds the physical path of `url_path` below the present document root.
     #[inline]
     pub(crate) fn map_below_root(&mut self, url_path: &[u8]) {
         self.base.clear();
@@ -794,7 +802,7 @@ impl Scheme {
         }
     }
 
-    /// The port that URLs need not name.
+    /// The port that URLs of this scheme may leave out.
     pub const fn default_port(self) -> u16 {
         match self {
             Scheme::Http => 80,
@@ -809,7 +817,7 @@ impl Peer {
         self.ip().map(|ip| ip.to_string()).unwrap_or_default()
     }
 
-    /// For logs: the address without the port, or `unix:`.
+    /// The address for logs: without the port, or `unix:`.
     pub(crate) fn without_port(&self) -> String {
         match self.ip() {
             Some(ip) => ip.to_string(),
@@ -817,7 +825,7 @@ impl Peer {
         }
     }
 
-    /// The IP address; an IPv4-mapped one as IPv4.
+    /// The IP address. An IPv4-mapped IPv6 address is returned as IPv4.
     pub fn ip(&self) -> Option<IpAddr> {
         match self {
             Peer::Ip(address) => Some(address.ip().to_canonical()),
@@ -850,7 +858,7 @@ impl Environment {
         self.variables.push((name.to_owned(), value.to_vec()));
     }
 
-    /// Removes the variables whose names `stays` does not want.
+    /// Keeps only the variables whose names `stays` accepts.
     pub fn retain(&mut self, stays: impl Fn(&str) -> bool) {
         self.variables.retain(|(name, _)| stays(name));
     }
@@ -903,7 +911,7 @@ mod tests {
             facts.id = id;
             facts.client_key()
         };
-        // One connection and another one of the same client.
+        // Two connections of the same client.
         for (one, other) in [
             ("192.0.2.1", "192.0.2.1"),
             ("192.0.2.1", "::ffff:192.0.2.1"),

@@ -1,8 +1,8 @@
-//! Looking at files for a request, and waiting for those that are on the disk.
+//! Look-ups of files for a request, and the wait for the disk.
 //!
-//! A hook asks [`Exchange::look_up`]. What is not known yet is `None`: the hook says
-//! [`Outcome::Cold`], and the phase loop calls it again when the disk has answered. What the disk has said
-//! stays with the exchange, so that the second call finds it whatever the file cache keeps.
+//! A hook calls [`Exchange::look_up`]. `None` means that the disk has to be read: the hook returns
+//! [`Outcome::Cold`], and the phase loop calls it again after a disk thread has looked. The exchange keeps
+//! the results, so that the second call finds them even if the file cache has dropped them already.
 
 use std::cell::{RefCell, RefMut};
 use std::future::Future;
@@ -23,7 +23,8 @@ use crate::ledger::Stage;
 use crate::module::{Outcome, Pending};
 use crate::network_backend::FileReader;
 
-/// What the disk was asked for one request, and what it said. Most requests ask nothing, and pay a word.
+/// Look-ups and reads that one request started, and their results. Most requests start none, and use one word
+/// of memory for this.
 #[derive(Default)]
 pub(crate) struct ColdFiles(RefCell<Option<Box<Asked>>>);
 
@@ -31,15 +32,15 @@ pub(crate) struct ColdFiles(RefCell<Option<Box<Asked>>>);
 struct Asked {
     found: Vec<FoundFile>,
     waiting: Option<DiskWait>,
-    /// A file that is being read whole, or has been.
+    /// A read of a whole file, running or finished.
     reading: Option<ReadWhole>,
-    /// The file system has not answered in time: nothing more is waited for.
+    /// The file system did not answer in time, so the request waits for no further file.
     is_late: bool,
-    /// The status of an answer that could not be made because a file could not be looked at or read.
+    /// The status for the response if a file could not be looked up or read for a script.
     failure: Option<Status>,
 }
 
-/// A file that a thread reads whole.
+/// A whole file that a disk thread reads.
 struct ReadWhole {
     path: Vec<u8>,
     file: Rc<FileEntry>,
@@ -64,7 +65,7 @@ impl ColdFiles {
         Some(Rc::clone(&known.entry))
     }
 
-    /// The first bytes of `file`, if a job has just read them. They are given once.
+    /// The first bytes of `file`, if the job that looked it up has read them. Returns them once.
     pub(crate) fn take_first(&self, file: &Rc<FileEntry>) -> Option<Bytes> {
         let mut asked = self.0.borrow_mut();
         let known = asked
@@ -81,7 +82,7 @@ impl ColdFiles {
         })
     }
 
-    /// Lets the next look-up of `path` find `file`, also where nothing else remembers it.
+    /// Makes the next look-up of `path` return `file`, even if no cache has it any more.
     fn hold(&self, path: &[u8], symlinks: Symlinks, file: &Rc<FileEntry>) {
         let found = &mut self.change().found;
         if found.iter().any(|known| Rc::ptr_eq(&known.entry, file)) {
@@ -95,7 +96,7 @@ impl ColdFiles {
         });
     }
 
-    /// What was read of `file`, if it was to be read and is.
+    /// The content of `file`, if a read of it has finished.
     fn take_whole(&self, file: &Rc<FileEntry>) -> Option<io::Result<Bytes>> {
         let mut asked = self.0.borrow_mut();
         let reading = &mut asked.as_mut()?.reading;
@@ -114,7 +115,7 @@ impl ColdFiles {
         Poll::Ready(())
     }
 
-    /// The path that is waited for, when it is given up.
+    /// The path of the file that the request waited for; ends the wait.
     fn take_late_path(&self) -> Vec<u8> {
         let mut asked = self.0.borrow_mut();
         let Some(asked) = asked.as_mut() else {
@@ -133,14 +134,14 @@ impl ColdFiles {
 }
 
 impl Exchange {
-    /// What is at `path` (absolute, without NUL). `None`: the disk has to be asked, and the hook says
-    /// [`Outcome::Cold`].
+    /// The file at `path`, which is absolute and has no NUL. `None`: the disk has to be read, and the hook
+    /// returns [`Outcome::Cold`].
     #[inline]
     pub fn look_up(&self, path: &[u8], symlinks: Symlinks) -> Option<Rc<FileEntry>> {
         self.look_up_with(path, symlinks, || None)
     }
 
-    /// The same, with the names that will be asked for next if the disk has to be asked.
+    /// Like [`Exchange::look_up`]. If the disk has to be read, the same job looks up the `next` names, too.
     #[inline]
     pub(crate) fn look_up_with(
         &self,
@@ -169,14 +170,15 @@ impl Exchange {
         }
     }
 
-    /// What is at `path` if that is known already. The disk is asked for the next time.
+    /// The file at `path`, if the file cache knows it. Otherwise starts a look-up, so that later calls find
+    /// the file, and does not wait for it.
     pub(crate) fn look_up_now(&self, path: &[u8], symlinks: Symlinks) -> Option<Rc<FileEntry>> {
         let found = self.look_up(path, symlinks);
         self.cold.take_waiting();
         found
     }
 
-    /// Whether the file system was too slow for this request before.
+    /// Whether a file system has been too slow for this request already.
     pub fn gave_up_on_files(&self) -> bool {
         self.cold
             .0
@@ -185,38 +187,39 @@ impl Exchange {
             .is_some_and(|asked| asked.is_late)
     }
 
-    /// The file system has not answered in time for work on `path`. The log is told, and nothing else that this
-    /// request could do without is waited for.
+    /// The file system did not answer in time for work on `path`. Writes that to the log. From now on the
+    /// request waits for no file that it could do without.
     pub fn give_up_on_file(&self, stage: &str, path: &[u8]) {
         self.cold.change().is_late = true;
         self.log_late_file(stage, path);
     }
 
-    /// The answer for that: 504, unless the caller knows better.
+    /// Gives up on `path` and answers 504.
     pub fn answer_late_file(&mut self, stage: &str, path: &[u8]) -> Outcome {
         self.give_up_on_file(stage, path);
         self.answer(Status::GATEWAY_TIMEOUT)
     }
 
-    /// How long this request waits for a file system. The time begins when it first has to.
+    /// How long this request waits for a file system. The time runs from its first wait.
     pub fn file_deadline(&self) -> FileDeadline {
         self.worker.file_deadline(self.settings.core.file_wait_s)
     }
 
-    /// Reads the files that this request is answered with: by its client's share of the disk, and under its settings.
+    /// A reader for the files that this request is answered with. It reads under the client's turn at the
+    /// disk and with the settings of the request.
     pub fn file_reader(&self) -> FileReader {
         let client = self.connection.client_key();
         self.worker.file_reader(&self.settings.core, client)
     }
 
-    /// The file system has failed where this request's script wanted something of it. That is an error of the
-    /// script, and unless it is caught [`Exchange::file_failure`] is the status of the answer.
+    /// Notes that a file system failed while a script of this request used it. The script gets an error. If
+    /// it does not catch the error, [`Exchange::file_failure`] is the status of the response.
     pub fn fail_on_file(&self, status: Status) {
         self.cold.change().failure = Some(status);
     }
 
-    /// What an error of a script is answered with if files are to blame: 504 if the file system was too slow,
-    /// the status of the last failure otherwise.
+    /// The status of the response when a script failed because of a file: 504 if the file system was too
+    /// slow, else the status of the last failure.
     pub fn file_failure(&self) -> Option<Status> {
         let asked = self.cold.0.borrow();
         let asked = asked.as_ref()?;
@@ -226,8 +229,8 @@ impl Exchange {
         }
     }
 
-    /// Tells the log that the file system has not answered in time for work on `path`, without which the request
-    /// goes on as if nothing had happened.
+    /// Logs that the file system did not answer in time for work on `path`. For work that the request can do
+    /// without.
     pub fn log_late_file(&self, stage: &str, path: &[u8]) {
         self.log_error(
             stage,
@@ -239,31 +242,30 @@ impl Exchange {
         );
     }
 
-    /// Lets the next look-up of `path` ask anew what the disk has said to this request: for scripts, which may
-    /// wait until a file changes.
+    /// Forgets the result for `path`, so that the next look-up asks the file system again. For scripts, which
+    /// may wait until a file changes.
     pub fn forget_look_up(&self, path: &[u8]) {
         if let Some(asked) = &mut *self.cold.0.borrow_mut() {
             asked.found.retain(|known| &*known.path != path);
         }
     }
 
-    /// Lets all look-ups ask anew: what was found may have been changed, by an application that has answered
-    /// meanwhile.
+    /// Forgets all results: an application has answered meanwhile and may have changed the files.
     pub fn forget_look_ups(&self) {
         if let Some(asked) = &mut *self.cold.0.borrow_mut() {
             asked.found.clear();
         }
     }
 
-    /// Lets those who wait for the entry of `path` forget what the disk said about it.
+    /// Forgets what this request and the file cache know about `path`.
     pub fn forget_file(&self, path: &[u8]) {
         self.forget_look_up(path);
         self.worker.files().forget(path);
     }
 
-    /// All of `file`, which was looked up by `path` and `symlinks`, at most `bytes_max` bytes. `None`: the disk has
-    /// to be asked, as for [`Exchange::look_up`], which finds the same file until it is forgotten. What the disk has
-    /// said is given once.
+    /// The content of `file`, which was looked up by `path` and `symlinks`; at most `bytes_max` bytes.
+    /// `None`: the disk has to be read, as for [`Exchange::look_up`]. Until the content is returned, a
+    /// look-up of `path` finds the same file. Returns the content once.
     ///
     /// # Errors
     /// Those of pread(2) and of [`blocking::run_io`]; `FileTooLarge`; `UnexpectedEof` if the file has become shorter.
@@ -323,16 +325,16 @@ impl Exchange {
     }
 }
 
-/// A wait for files that [`Exchange::look_up`] did not know, at most `server.max-file-wait` for all of them.
+/// A wait for files that [`Exchange::look_up`] did not know. All of them together get `server.max-file-wait`.
 pub struct ColdWait {
-    /// For what else is waited for in the same time.
+    /// The deadline. The caller may use it for other waits that share the same time.
     pub deadline: FileDeadline,
-    /// The disk has not answered at once.
+    /// The disk did not answer at the first poll.
     has_waited: bool,
 }
 
 impl ColdWait {
-    /// Nothing is waited for yet.
+    /// A wait that has not begun.
     pub fn new(exchange: &Exchange) -> ColdWait {
         ColdWait {
             deadline: exchange.file_deadline(),
@@ -340,10 +342,10 @@ impl ColdWait {
         }
     }
 
-    /// Until the disk has answered: then the next look-up of the same path says what is there.
+    /// Ready when the disk has answered; then the next look-up of the same path returns the file.
     ///
     /// # Errors
-    /// It has not in time: the outcome, 504, is to be the hook's.
+    /// The time is up. The hook returns this outcome, which answers 504.
     pub fn poll(
         &mut self,
         exchange: &mut Exchange,
@@ -353,10 +355,10 @@ impl ColdWait {
             .map_err(|_| exchange.answer(Status::GATEWAY_TIMEOUT))
     }
 
-    /// The same for a caller that makes the answer itself.
+    /// Like [`ColdWait::poll`], for a caller that makes the response itself.
     ///
     /// # Errors
-    /// It has not in time. The log has been told.
+    /// The time is up, and the log has a line about it.
     pub fn poll_in_time(
         &mut self,
         exchange: &mut Exchange,
@@ -365,7 +367,8 @@ impl ColdWait {
         let polled = exchange.poll_cold(context);
         let Poll::Ready(limited) = self.deadline.limit(polled, context) else {
             if !std::mem::replace(&mut self.has_waited, true) {
-                // What was done before belongs to the phase, the wait to the file system.
+                // The time until now belongs to the phase; the time from now on is a wait for the file
+                // system.
                 exchange.stamp(exchange.progress.stage());
             }
             return Poll::Pending;
@@ -381,17 +384,17 @@ impl ColdWait {
     }
 }
 
-/// [`ColdWait`] as the work of a hook that said [`Outcome::Cold`].
+/// A [`ColdWait`] that the phase loop polls after a hook returned [`Outcome::Cold`].
 pub(crate) struct Cold {
     wait: ColdWait,
-    /// What is said when the disk has answered.
+    /// The outcome after the disk has answered.
     then: Option<Outcome>,
-    /// The request is answered; it is for a page, or for changing the answer, that the file is needed.
+    /// The request has a response already; the file is for its error page, or for a hook that changes it.
     has_answer: bool,
 }
 
 impl Cold {
-    /// `then` counts when the disk has answered.
+    /// Waits for the disk; afterwards the outcome is `then`.
     pub(crate) fn until(exchange: &Exchange, then: Outcome, has_answer: bool) -> Cold {
         Cold {
             wait: ColdWait::new(exchange),
@@ -405,8 +408,8 @@ impl Pending for Cold {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let then = match ready!(self.wait.poll_in_time(exchange, context)) {
             Ok(()) => self.then.take().unwrap_or(Outcome::Next),
-            // There is an answer, and it is right. The page of an error is the built-in one then, and a hook
-            // that changes answers is called again and sees that nothing is waited for any more.
+            // The response is right without the file. An error gets the built-in page, and a hook that
+            // changes responses is called again and sees that no look-up is waited for any more.
             Err(_) if self.has_answer => self.then.take().unwrap_or(Outcome::Next),
             Err(_) => exchange.answer(Status::GATEWAY_TIMEOUT),
         };
@@ -414,8 +417,8 @@ impl Pending for Cold {
     }
 }
 
-/// The status of a failure of the file system: 503 if something ran short, 504 if it is away (a network file
-/// system that is mounted to give up), 500 otherwise.
+/// The status for an error of the file system: 503 if a resource ran short, 504 if the file system is away (a
+/// network file system with a `soft` mount), 500 otherwise.
 pub fn status_of_failure(errno: Errno) -> Status {
     match errno {
         Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::BUSY => Status::SERVICE_UNAVAILABLE,
@@ -424,7 +427,8 @@ pub fn status_of_failure(errno: Errno) -> Status {
     }
 }
 
-/// The same for work of threads: 504 for what has not answered in time.
+/// Like [`status_of_failure`], for errors of disk threads: 504 also for a file system that did not answer in
+/// time.
 pub fn status_of_error(error: &io::Error) -> Status {
     match (Errno::from_io_error(error), error.kind()) {
         (_, io::ErrorKind::TimedOut) => Status::GATEWAY_TIMEOUT,
@@ -455,7 +459,7 @@ mod tests {
         },
     };
 
-    /// Makes what was missing, as an application that makes small pictures does.
+    /// Creates the missing file, as an application does that makes thumbnails.
     struct Makes;
 
     impl Hook for Makes {
@@ -464,7 +468,7 @@ mod tests {
             if let (true, Some(root)) = (exchange.handles_error(), root) {
                 let root = String::from_utf8_lossy(&root).into_owned();
                 std::fs::write(format!("{root}/made"), "made").expect("write");
-                // What the worker does while an application makes it.
+                // The worker does this while an application creates the file.
                 exchange.worker.files().process_events();
             }
             Outcome::Next
@@ -482,7 +486,7 @@ mod tests {
     #[test]
     fn a_file_that_was_made_for_the_request_is_found_by_it() {
         let root = std::env::temp_dir().join(format!("petrel-made-{}", std::process::id()));
-        // No name in it has been looked for before: the disk is asked.
+        // Nothing has looked up a name in it before, so the disk has to be read.
         let _ = std::fs::remove_dir_all(&root);
         std::fs::create_dir_all(&root).expect("mkdir");
         let root = root.canonicalize().expect("it was just made");
@@ -511,7 +515,8 @@ mod tests {
         },
     };
 
-    /// The look-up of `ROOT/file`, or of what the query names below it, has failed.
+    /// A hook that looks up `ROOT/file`, or the path in the query, and answers with the status of the
+    /// failure.
     struct Failing;
 
     impl Hook for Failing {
@@ -533,7 +538,7 @@ mod tests {
         std::fs::write(root.join("file"), "x").expect("write");
         let text = format!("server.document-root = {root:?}");
         let status = |modules: &[_], target: &str| Site::new(&text, modules).get(target).status();
-        // These are what is looked up, one after the other.
+        // The paths that are looked up, one after the other.
         for failing in ["/a/b/c", "/a", ""] {
             let target = format!("/file/a/b/c?{failing}");
             assert_eq!(status(&[&MODULE], &target), 204, "{failing}");

@@ -1,16 +1,16 @@
-//! What is known of a listening socket.
+//! Facts about a listening socket.
 
 use std::net::SocketAddr;
 
-/// What an exchange may know of the socket its connection came in by.
+/// What an exchange knows of the socket that accepted its connection.
 #[derive(Debug)]
 pub struct ListenerFacts {
     /// The address in the canonical form that conditions compare.
     pub address: String,
     /// The TCP port; 0 for a unix socket.
     pub port: u16,
-    /// The address as a number; `None` for a unix socket and for a wildcard, where every connection
-    /// has its own.
+    /// The address as a number; `None` for a unix socket, and for a wildcard, where the local address differs
+    /// between connections.
     pub local_address: Option<SocketAddr>,
 }
 

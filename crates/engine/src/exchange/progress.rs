@@ -5,14 +5,14 @@ use petrel_proto::status::Status;
 use crate::ledger::Stage;
 use crate::module::{Pending, Phase};
 
-/// How far an exchange has come.
+/// The state of the phase loop for one exchange.
 #[derive(Default)]
 pub(crate) struct WalkProgress {
     pub(crate) phase: Option<Phase>,
     pub(crate) hook: usize,
     pub(crate) restarts: u8,
     pub(crate) pending: Option<Box<dyn Pending>>,
-    /// The status an error handler runs for, and whose status counts in the end.
+    /// The error that an error handler answers for, or that an error page shows.
     pub(crate) error: Option<HandledError>,
     pub(crate) worked: bool,
 }
@@ -21,12 +21,13 @@ pub(crate) struct WalkProgress {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HandledError {
     pub(crate) status: Status,
-    /// `server.error-handler`: the error's status is sent, unless an application answers for it.
+    /// Set by `server.error-handler`: the response keeps the status of the error, unless an application sets
+    /// another one.
     pub(crate) keeps_status: bool,
 }
 
 impl WalkProgress {
-    /// Whether there is an answer, and no hook changes it any more.
+    /// Whether the response is complete and no hook changes it any more.
     pub(crate) fn is_over(&self) -> bool {
         self.phase == Some(Phase::Log)
     }
@@ -36,7 +37,7 @@ impl WalkProgress {
         self.phase.unwrap_or(Phase::Translate)
     }
 
-    /// The stage of the ledger that the present phase belongs to.
+    /// The stage of the ledger for the present phase.
     pub(crate) fn stage(&self) -> Stage {
         match self.phase() {
             Phase::Translate => Stage::Translate,

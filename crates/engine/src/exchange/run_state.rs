@@ -1,4 +1,4 @@
-//! What a run keeps in its exchange.
+//! The part of an exchange that only its [`ExchangeRun`](crate::run::ExchangeRun) uses.
 
 use std::collections::VecDeque;
 
@@ -9,34 +9,35 @@ use crate::limits;
 use crate::pace::ClientPace;
 use crate::throttle::Throttle;
 
-/// An answer ahead of the answer (RFC 9110 15.2).
+/// An interim response (RFC 9110 15.2).
 #[derive(Clone, Debug)]
 pub struct Interim {
-    /// 1xx.
+    /// The status, 1xx.
     pub status: Status,
-    /// Its fields.
+    /// The header fields.
     pub fields: HeaderBlock,
 }
 
 impl Interim {
-    /// Bytes of memory it takes, roughly.
+    /// How many bytes of memory it takes, roughly.
     fn bytes(&self) -> usize {
         size_of::<Interim>() + self.fields.as_bytes().len()
     }
 }
 
-/// What a run keeps in its exchange, beside how far the hooks are.
+/// The state of a run, without the state of the phase loop.
 #[derive(Default)]
 pub(crate) struct RunState {
-    /// The client's bytes are passed on as they are, in both directions.
+    /// Client and backend exchange bytes that are passed on unchanged.
     pub(crate) is_tunnel: bool,
     /// The request was refused, or its answer replaced; see [`crate::phase::refuse`].
     pub(crate) is_refused: bool,
-    /// The answer takes the place of another one, of which nothing had been taken.
+    /// The response replaces another one, of which no byte was sent.
     pub(crate) is_replacement: bool,
-    /// Answers ahead of the answer that the owner has not taken yet.
+    /// Interim responses that the connection has not taken yet.
     pub(crate) interim: VecDeque<Interim>,
-    /// The second in which more of a streamed request body must have come; 0: none is waited for.
+    /// The second in which the next bytes of a streamed request body must have arrived; 0: the run does not
+    /// wait for any.
     pub(crate) body_due_s: u32,
     /// How fast the client sends its body.
     pub(crate) body_pace: ClientPace,
@@ -44,7 +45,7 @@ pub(crate) struct RunState {
 }
 
 impl RunState {
-    /// Keeps `interim` for the owner, unless too much waits for the client already.
+    /// Queues `interim` for the connection. Drops it if too many bytes wait for the client already.
     pub(crate) fn keep_interim(&mut self, interim: Interim) {
         let waiting: usize = self.interim.iter().map(Interim::bytes).sum();
         if waiting + interim.bytes() <= limits::INTERIM_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! A worker: one thread, one runtime, and everything its connections share.
+//! A worker: one thread, one runtime, and everything that its connections share.
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
@@ -22,7 +22,7 @@ use crate::settings::{CoreSettings, ProcessSettings, Settings, SettingsTable};
 use crate::shared::Shared;
 use crate::tls::TlsBuffers;
 
-/// What all connections of one core share. Lives on its thread; never locked, never waited for.
+/// What all connections of one worker share. Only its own thread uses it, so there is no lock.
 pub struct Worker {
     clock: Rc<Clock>,
     files: FileCache,
@@ -33,21 +33,23 @@ pub struct Worker {
     logs: Arc<LogRegistry>,
     pub(crate) deadlines: Rc<Deadlines>,
     pub(crate) receive_buffer: RefCell<Box<[u8]>>,
-    /// What has come of HTTP/2, while the streams look at it: a stream that ends reads what its backend has sent
-    /// meanwhile, which is what [`Worker::receive_buffer`] is for. Made for the first connection of HTTP/2.
+    /// Received bytes of an HTTP/2 connection, while its streams work on them. They cannot be in
+    /// [`Worker::receive_buffer`]: a stream that ends may read from its backend, and that uses the other
+    /// buffer. Allocated for the first HTTP/2 connection.
     http2_buffer: Cell<Option<Box<[u8]>>>,
-    /// Made for the first connection that speaks TLS.
+    /// Allocated for the first connection that speaks TLS.
     tls_buffers: OnceCell<Rc<RefCell<TlsBuffers>>>,
-    /// Connections whose TLS handshake is not done.
+    /// How many TLS handshakes are under way.
     pub(crate) handshakes: Cell<usize>,
-    /// What connections put together to send, if the one before has sent all of its own; else they make another one.
+    /// The buffer in which connections assemble what they send. A connection that cannot send all of it keeps
+    /// the buffer, and the next connection allocates another one.
     pub(crate) send_buffer: Cell<Vec<u8>>,
-    /// Lines of heads that HTTP/2 has encoded before, lent to the connection that is at work.
+    /// Header lines that HTTP/2 has encoded before. The connection that is being polled borrows them.
     pub(crate) prepared_lines: Cell<PreparedLines>,
-    /// Exchanges waiting for a request. Boxed: a connection holds a pointer, and none when idle.
+    /// Unused exchanges. Boxed, because a connection holds a pointer, and none while it is idle.
     #[expect(clippy::vec_box, reason = "the box itself is what is pooled")]
     exchanges: RefCell<Vec<Box<Exchange>>>,
-    /// The same for what HTTP/1 has under way for an exchange.
+    /// Unused objects of HTTP/1 connections, pooled in the same way.
     spares: RefCell<Vec<Box<dyn Any>>>,
     draining: Cell<Option<Drain>>,
     cut: Cell<Option<Cut>>,
@@ -57,45 +59,45 @@ pub struct Worker {
     connection_ended: Notify,
     connection_ids: Cell<u64>,
     requests: Cell<u64>,
-    /// Exchanges that are in use, and how many of them the other workers know of.
+    /// How many exchanges are in use, and the number that this worker last told the others.
     exchanges_used: Cell<usize>,
     exchanges_published: Cell<usize>,
-    /// Subrequests that go on without a client.
+    /// How many subrequests run although their client is gone.
     pub(crate) detached: Cell<u32>,
     belongings: RefCell<Vec<Rc<dyn Any>>>,
     readers: Rc<Readers>,
 }
 
-/// Looks after what a module keeps for a worker.
+/// Called once a second for the data of a module.
 pub type LookAfter = fn(&Rc<Worker>);
 
-/// How a worker stops taking work.
+/// How a worker stops accepting connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drain {
-    /// A successor serves the same listeners: an idle connection ends after a moment in which its next request
-    /// is still answered.
+    /// A new server process serves the same listeners. An idle connection stays open for a moment and answers
+    /// a request that was on its way.
     Successor,
     /// The server stops: idle connections end at once.
     Stop,
 }
 
-/// Why requests end before their answer is complete.
+/// Why the worker ends requests before their response is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// A reload has replaced the server process, and the time it had for its requests is over.
+    /// A reload replaced the server process, and the time for its requests is over.
     DrainTimeOver,
-    /// There were more reloads than replaced server processes may go on.
+    /// There were more reloads than old server processes may stay.
     TooManyGenerations,
-    /// A reload was to end all requests of the old configuration.
+    /// The reload was told to end all requests of the old configuration.
     ReloadNow,
-    /// A graceful stop, and the time it leaves to requests is over.
+    /// A graceful stop, and the time for requests is over.
     StopTimeOver,
     /// The server was told to stop at once.
     StopNow,
 }
 
 impl Cut {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Cut; 5] = [
         Cut::DrainTimeOver,
         Cut::TooManyGenerations,
@@ -125,7 +127,7 @@ impl Cut {
 }
 
 impl Worker {
-    /// A worker with nothing to do yet.
+    /// A worker without connections.
     pub fn new(
         settings: SettingsTable,
         process: Arc<ProcessSettings>,
@@ -182,49 +184,49 @@ impl Worker {
         &self.clock
     }
 
-    /// The file cache.
+    /// The worker's file cache.
     pub fn files(&self) -> &FileCache {
         &self.files
     }
 
-    /// A reader of files that are not in memory, for `client`: [`Origin::client`](blocking::Origin::client), as `core`
-    /// has it.
+    /// A reader for files that are not in memory, with the settings `core`. It reads under the turn of
+    /// `client` ([`Origin::client`](blocking::Origin::client)).
     pub fn file_reader(&self, core: &CoreSettings, client: u64) -> FileReader {
         let deadline = self.file_deadline(core.file_wait_s);
         FileReader::new(&self.readers, core.network_backend, client, deadline)
     }
 
-    /// How long something waits for a file system: `wait_s` seconds from its first wait on.
+    /// A timeout of `wait_s` seconds for a file system, which runs from the first wait.
     pub fn file_deadline(&self, wait_s: u32) -> FileDeadline {
         FileDeadline::new(&self.clock, &self.deadlines, wait_s)
     }
 
-    /// What reads files for it that are not in memory.
+    /// The network backends of this worker that read files.
     pub(crate) fn readers(&self) -> &Rc<Readers> {
         &self.readers
     }
 
-    /// The configuration, compiled.
+    /// The settings table of this worker.
     pub fn settings_table(&self) -> &SettingsTable {
         &self.settings
     }
 
-    /// The settings outside all conditions, for requests whose own are not known.
+    /// The settings outside all conditions, for requests whose settings are not known.
     pub fn base_settings(&self) -> Rc<Settings> {
         Rc::clone(&self.base_settings)
     }
 
-    /// Settings of the process.
+    /// The settings of the process.
     pub fn process(&self) -> &ProcessSettings {
         &self.process
     }
 
-    /// What all workers share.
+    /// State that all workers share.
     pub fn shared(&self) -> &Shared {
         &self.shared
     }
 
-    /// What a module keeps for this worker, made when it is first asked for.
+    /// The value of type `T` that a module keeps for this worker. The first call creates it by `make`.
     pub fn belonging<T: Any>(&self, make: impl FnOnce() -> T) -> Rc<T> {
         let find = || {
             let belongings = self.belongings.borrow();
@@ -240,13 +242,14 @@ impl Worker {
         })
     }
 
-    /// The buffer that reads of this worker go through, from clients and backends alike; those of HTTP/2 have one of their
-    /// own. To be given back before anything else is polled, and before an exchange ends.
+    /// The buffer for all reads of this worker, from clients and from backends; HTTP/2 connections use
+    /// another one. The borrow must end before another future is polled and before an exchange ends.
     pub fn receive_buffer(&self) -> RefMut<'_, Box<[u8]>> {
         self.receive_buffer.borrow_mut()
     }
 
-    /// The buffer that a connection of HTTP/2 reads into. The connection gives it back when it has looked at all of it.
+    /// Takes the buffer that an HTTP/2 connection reads into. The connection gives it back after it has
+    /// processed all of it.
     pub(crate) fn take_http2_buffer(&self) -> Box<[u8]> {
         let buffer = self.http2_buffer.take();
         buffer.unwrap_or_else(|| vec![0; limits::RECEIVE_BUFFER_BYTES].into())
@@ -256,7 +259,7 @@ impl Worker {
         self.http2_buffer.set(Some(buffer));
     }
 
-    /// Whether clients speak TLS to a listener, as far as conditions on addresses of clients do not say otherwise.
+    /// Whether clients of a listener speak TLS, leaving aside conditions on the client's address.
     pub(crate) fn speaks_tls(&self, listener: &ListenerFacts) -> bool {
         let scope = self
             .settings
@@ -264,23 +267,23 @@ impl Worker {
         scope.speaks_tls
     }
 
-    /// What its TLS sessions use one after the other.
+    /// The buffers that all TLS sessions of this worker share.
     pub(crate) fn tls_buffers(&self) -> Rc<RefCell<TlsBuffers>> {
         Rc::clone(self.tls_buffers.get_or_init(Rc::default))
     }
 
-    /// The logs.
+    /// The open logs.
     pub fn logs(&self) -> &LogRegistry {
         &self.logs
     }
 
-    /// Whether and how the worker is stopping.
+    /// Set while the worker stops accepting connections.
     #[inline]
     pub fn draining(&self) -> Option<Drain> {
         self.draining.get()
     }
 
-    /// Stops accepting; what is under way goes on. What the worker remembers for later requests is dropped.
+    /// Stops accepting connections and drops caches for later requests. Requests that have begun go on.
     pub fn drain(self: &Rc<Self>, how: Drain) {
         self.draining.set(Some(how));
         self.drain_begins.notify_waiters();
@@ -291,8 +294,8 @@ impl Worker {
         self.look_after();
     }
 
-    /// Has `look_after` called once a second, and when the worker begins to drain: for what a module keeps for later
-    /// requests.
+    /// Calls `look_after` once a second, and when the worker begins to drain, so that a module can tidy its
+    /// data.
     pub fn each_second(&self, look_after: LookAfter) {
         self.each_second.borrow_mut().push(look_after);
     }
@@ -305,34 +308,35 @@ impl Worker {
         }
     }
 
-    /// Whether and why what is under way has to end.
+    /// Set when requests that have begun must end.
     #[inline]
     pub fn cut(&self) -> Option<Cut> {
         self.cut.get()
     }
 
-    /// Stops accepting, and ends what is under way.
+    /// Stops accepting connections and ends all requests.
     pub fn cut_off(self: &Rc<Self>, why: Cut) {
         self.cut.set(Some(why));
         self.drain(Drain::Stop);
     }
 
-    /// Connections that are open on this worker.
+    /// How many connections this worker has.
     pub fn connections(&self) -> usize {
         self.connections.get()
     }
 
-    /// Resolves when the worker is draining and no connection is left.
+    /// Resolves when the worker drains and has no connection left.
     pub(crate) async fn drained_and_empty(&self) {
         self.drained().await;
-        // Listeners get one turn to accept what the kernel has completed.
+        // The kernel may have completed connections that the listeners have not accepted yet: give them one
+        // turn.
         tokio::task::yield_now().await;
         while self.connections.get() > 0 {
             self.connection_ended.notified().await;
         }
     }
 
-    /// Resolves when draining begins, at once if it has.
+    /// Resolves when draining begins; at once if it has begun.
     pub(crate) async fn drained(&self) {
         let begins = self.drain_begins.notified();
         if self.draining.get().is_none() {
@@ -340,13 +344,13 @@ impl Worker {
         }
     }
 
-    /// Counts an answered request. Other workers see it within a second.
+    /// Counts an answered request. Other workers see the count within a second.
     #[inline]
     pub(crate) fn count_request(&self) {
         self.requests.set(self.requests.get() + 1);
     }
 
-    /// Adds this worker's counts to those all workers share.
+    /// Adds the counts of this worker to the shared ones.
     pub(crate) fn publish_counts(&self) {
         self.shared.count_requests(self.requests.take());
         let used = self.exchanges_used.get();
@@ -368,8 +372,8 @@ impl Worker {
         self.connection_ended.notify_waiters();
     }
 
-    /// An exchange of the pool. `None`: the caller makes a new one. In either case the caller gives the exchange back by
-    /// [`Worker::give_exchange`].
+    /// Takes an exchange from the pool. `None`: the caller makes a new one. In both cases the caller gives it
+    /// back by [`Worker::give_exchange`].
     pub(crate) fn take_exchange(&self) -> Option<Box<Exchange>> {
         self.exchanges_used.set(self.exchanges_used.get() + 1);
         self.exchanges.borrow_mut().pop()
@@ -382,7 +386,7 @@ impl Worker {
         }
     }
 
-    /// The same as [`Worker::take_exchange`] for what connections have under way, all of one type.
+    /// Like [`Worker::take_exchange`], for the objects of HTTP/1 connections, which are all of one type.
     pub(crate) fn take_spare<T: Any>(&self) -> Option<Box<T>> {
         self.spares.borrow_mut().pop()?.downcast().ok()
     }
@@ -399,18 +403,19 @@ impl Worker {
     }
 }
 
-/// The number before that of a worker's first connection: no other worker of the process has its numbers, not
-/// even one of before a reload, whose connections may go on.
+/// The number before that of a worker's first connection. Workers have separate ranges, also from workers of
+/// before a reload, whose connections may still be open.
 fn first_id() -> u64 {
     static WORKERS: AtomicU64 = AtomicU64::new(0);
     WORKERS.fetch_add(1, Ordering::Relaxed) << CONNECTION_ID_BITS
 }
 
-/// After 4 billion connections a worker gets to the numbers of the next one. Two clients of unix sockets then
-/// may share a turn at the disk.
+/// After 4 billion connections a worker uses the numbers of the next one. Then two clients on unix sockets
+/// might share a turn at the disk, which does no harm.
 const CONNECTION_ID_BITS: u32 = 32;
 
-/// Once a second: the date, the connections whose time is up, and what modules keep.
+/// Once a second: updates the date, ends connections whose time is up, and calls the modules' [`LookAfter`]
+/// functions.
 pub(crate) async fn tick(worker: Rc<Worker>) {
     let mut interval = tokio::time::interval(Duration::from_millis(1000));
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -424,7 +429,7 @@ pub(crate) async fn tick(worker: Rc<Worker>) {
     }
 }
 
-/// Hands inotify events to the file cache as they come.
+/// Passes inotify events to the file cache.
 pub(crate) async fn watch_files(worker: Rc<Worker>) {
     let Some(descriptor) = worker.files.watcher().descriptor() else {
         return;
@@ -433,7 +438,8 @@ pub(crate) async fn watch_files(worker: Rc<Worker>) {
         return;
     };
     while let Ok(mut guard) = readable.readable().await {
-        // Cleared first: an event that comes while these are read makes it readable again.
+        // Cleared before reading, so that an event that arrives during the read makes the descriptor ready
+        // again.
         guard.clear_ready();
         while worker.files.process_events() {
             tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! The core's own per-request directives, typed.
+//! The per-request directives of the core, with Rust types.
 
 use std::rc::Rc;
 
@@ -13,15 +13,15 @@ use crate::log::{LogHandle, LogRegistry, LogTarget};
 use crate::pace::MinRate;
 use crate::throttle::ScopeThrottle;
 
-/// Per-request settings of the core. Units are in the names.
+/// Per-request settings of the core. The names of the fields say their units.
 pub struct CoreSettings {
     /// `server.document-root`, absolute and without a slash at its end.
     pub document_root: Option<Rc<[u8]>>,
-    /// It is configured with a slash at its end.
+    /// Whether the configuration writes it with a trailing slash.
     pub document_root_has_slash: bool,
     /// `server.name`.
     pub name: Option<Rc<[u8]>>,
-    /// The whole `Server: ...\r\n` line, empty when `server.tag` is blank.
+    /// The whole header line `Server: ...\r\n`; empty if `server.tag` is blank.
     pub server_line: Rc<[u8]>,
     /// `server.max-request-size`.
     pub body_bytes_max: Option<u64>,
@@ -59,11 +59,11 @@ pub struct CoreSettings {
     pub symlinks: Symlinks,
     /// `server.protocol-http11`.
     pub http11: bool,
-    /// `server.h2c`, and what `server.feature-flags` says of HTTP/2; of connections.
+    /// `server.h2c`, and the HTTP/2 switches of `server.feature-flags`. Decided for a connection.
     pub(crate) http2: Http2Offer,
     /// `server.range-requests`.
     pub range_requests: bool,
-    /// `server.kbytes-per-second`; all connections of the scope together.
+    /// `server.kbytes-per-second`, a limit on all connections of the scope together.
     pub scope_throttle: Option<ScopeThrottle>,
     /// `connection.kbytes-per-second`, in bytes.
     pub connection_bytes_per_second: u64,
@@ -79,9 +79,9 @@ pub struct CoreSettings {
     pub etag_size: bool,
     /// `server.errorlog`.
     pub error_log: LogHandle,
-    /// `ledger.server-timing`: send the stages of the exchange in a Server-Timing field.
+    /// `ledger.server-timing`: sends the stages of the exchange in a Server-Timing field.
     pub server_timing: bool,
-    /// What to trace.
+    /// What to trace in the error log.
     pub debug: Debug,
 }
 
@@ -102,7 +102,7 @@ pub struct Debug {
     pub condition_handling: bool,
     /// `debug.log-timeouts`
     pub timeouts: bool,
-    /// `debug.log-ssl-noise`: handshakes of clients that speak no TLS, or leave.
+    /// `debug.log-ssl-noise`: also log handshakes of clients that speak no TLS or go away.
     pub ssl_noise: bool,
     /// `debug.log-state-handling`
     pub state_handling: bool,
@@ -111,10 +111,10 @@ pub struct Debug {
 }
 
 impl CoreSettings {
-    /// Reads the core's directives out of `values`.
+    /// Reads the directives of the core from `values`.
     ///
     /// # Errors
-    /// The first value that cannot be what the directive needs.
+    /// The first value that its directive does not allow.
     pub fn new(
         values: &Values<'_>,
         logs: &LogRegistry,
@@ -131,7 +131,7 @@ impl CoreSettings {
         };
         let read_idle_s = values.unsigned("server.max-read-idle", 60);
         let write_idle_s = values.unsigned("server.max-write-idle", 360);
-        // A client that was fast may be silent for as long as the idle time allows.
+        // A client that has been fast for a while may send nothing for as long as the idle time allows.
         let min_rate = |name: &str, patience_s: u32| MinRate {
             bytes_per_second: values.unsigned(name, 250),
             patience_s,
@@ -184,7 +184,7 @@ impl CoreSettings {
     }
 }
 
-/// Makes a directory of the configuration absolute and strips what a path of it need not have.
+/// Makes the path of a directory absolute, and removes slashes and dots that it does not need.
 pub fn absolute_root(text: &str) -> Rc<[u8]> {
     let mut path = Vec::new();
     if !text.starts_with('/') {
@@ -230,7 +230,8 @@ fn server_line(values: &Values<'_>) -> Rc<[u8]> {
     }
 }
 
-/// A URL path. lighttpd starts with one that has no slash, too, and answers 400 where it is needed.
+/// The URL path of an error handler, which must begin with a slash. lighttpd also starts with one that has no
+/// slash, and answers 400 when it needs the handler.
 fn handler(values: &Values<'_>, name: &str) -> Option<Rc<[u8]>> {
     let path = values.string(name)?;
     let slash = if path.starts_with('/') { "" } else { "/" };
@@ -253,7 +254,7 @@ fn debug(values: &Values<'_>) -> Debug {
     }
 }
 
-/// What `server.tag` is when it is not set.
+/// The value of `server.tag` if it is not set.
 pub const DEFAULT_TAG: &str = concat!("petrel/", env!("CARGO_PKG_VERSION"));
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
-//! The core's own directives: name, type, scope, default, effect and what they mean.
+//! The directives of the core: name, type, scope, default, effect and meaning.
 //!
-//! One entry a directive, in the order of the reference. The effect must be what the code does:
-//! whoever implements a directive changes its entry in the same commit. Modules have tables of
-//! their own, written with the same [`directives!`](crate::directives) macro; the schema is the
-//! sum of all tables. What the values mean to a request stands in [`super::core`], what they mean to
-//! the process in [`super::process`].
+//! One entry for each directive, in the order of the reference. The effect must say what the code does: a
+//! commit that implements a directive changes its entry, too. Modules have their own tables, written with the
+//! same [`directives!`](crate::directives) macro; the schema is made of all tables. [`super::core`] reads the
+//! values that apply to requests, [`super::process`] the values that apply to the process.
 //!
-//! Many counts that lighttpd calls short it takes beyond 65535 as well; those are ints here.
+//! lighttpd takes values above 65535 for many directives that it types as `short`. Those are `Int` here.
 
 use petrel_config::Effect::{Accepted, NotYet, Removed, Works};
 pub use petrel_config::{DirectiveSpec, Effect, Scope, ValueKind};
@@ -39,7 +38,7 @@ macro_rules! directives {
 
 /// Every directive of the core.
 pub static DIRECTIVES: &[DirectiveSpec] = directives! {
-    // Of the process.
+    // Directives of the process.
     "server.modules", List, Server, "()", Works,
         "The modules to use. Hooks of one phase run in this order.";
     "server.compat-module-load", Bool, Server, "enable", Works,
@@ -115,7 +114,7 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "server.use-noatime", Bool, Server, "disable", NotYet("files are opened in the ordinary way"),
         "Opens files without touching their access time (lighttpd 1.5).";
 
-    // Of a listener.
+    // Directives of a listener.
     "server.listen-backlog", Int, Socket, "1024", Works,
         "Connections that may wait in the kernel's queue; net.core.somaxconn caps it.";
     "server.socket-perms", String, Socket, "unset", Works,
@@ -133,7 +132,7 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "server.ip-transparent", Bool, Socket, "disable", Works,
         "Lets a listener use an address that is not the machine's own (IP_TRANSPARENT; needs the capability).";
 
-    // Of a request.
+    // Directives of a request.
     "server.network-backend", String, Request, "auto", Works,
         "How contents of files leave: auto (what is in memory at once, all else read by threads), write, writev, linux-sendfile (these three wait for the disk), gthread-aio (threads read), gthread-sendfile (threads call sendfile), posix-aio (the C library reads), linux-aio-sendfile (kernel AIO reads past the page cache), io_uring. The last three read by threads where the kernel or the file system does not let them. See docs/cold-files.md.";
     "server.max-file-wait", Short, Request, "60", Works,
@@ -227,7 +226,7 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "debug.log-timing", Bool, Request, "disable", Works,
         "Logs one line with the time of every stage of each request, in microseconds (lighttpd 1.5).";
 
-    // Names that are gone: lighttpd 1.5 refuses to start with them.
+    // Old names. lighttpd 1.5 refuses to start with them.
     "server.host", Any, Server, "gone", Removed("server.bind"),
         "Old name.";
     "server.docroot", Any, Request, "gone", Removed("server.document-root"),

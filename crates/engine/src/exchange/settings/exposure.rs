@@ -1,19 +1,24 @@
-//! What protects is never ignored: directives that are known, not built, and whose absence would
-//! expose something make their scope answer 503. So do those that protect ([`PROTECTORS`]) while their module is not in
-//! `server.modules`, and keys of [`BACKENDS`] with an empty list. lighttpd ignores the directives of a module that is not
-//! loaded; those that give URLs to backends and scripts ([`GATEWAYS`]) answer 503 only where a file would be sent, which
-//! may be source.
+//! Answers 503 where an ignored directive would leave something unprotected.
 //!
-//! Where such a directive names the URLs it is about ([`MAPS_OF_URLS`], [`SUFFIXES`], [`PREFIXED`]),
-//! only those are closed; otherwise the whole scope is, also where the value holds
-//! addresses or scripts.
+//! lighttpd ignores the directives of a module that is not loaded. Here the scope of a directive answers 503
+//! in these cases:
+//!
+//! - the directive is known but not implemented, and ignoring it would expose something;
+//! - the directive protects something ([`PROTECTORS`]), and its module is not in `server.modules`;
+//! - a key of one of [`BACKENDS`] has an empty list of backends.
+//!
+//! If a directive gives URLs to backends or scripts ([`GATEWAYS`]) and its module is not loaded, only
+//! requests that would send a file get 503, because that file may be source code.
+//!
+//! If the directive names the URLs that it applies to ([`MAPS_OF_URLS`], [`SUFFIXES`], [`PREFIXED`]), only
+//! those are closed. Otherwise the whole scope is closed, also if the value holds addresses or scripts.
 
 use petrel_config::{Array, Config, Element, Entry, Schema, Value};
 
 use super::Values;
 use crate::module::ModuleSpec;
 
-/// The URLs that are closed, and by which directive.
+/// The URLs that are closed, and the directive that closes each of them.
 #[derive(Debug, Default)]
 pub struct Exposure {
     closed: Vec<RefusesAll>,
@@ -26,21 +31,21 @@ struct RefusesAll {
     closes: Closes,
 }
 
-/// What is answered 503.
+/// Which requests get 503.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closes {
-    /// Every request that the directive is about.
+    /// Every request that the directive applies to.
     Requests,
-    /// Such a request where a file would be sent.
+    /// Such a request, if a file would be sent.
     Files,
 }
 
-/// What a directive is about.
+/// Which URLs a directive applies to.
 #[derive(Debug)]
 enum Urls {
-    /// Its whole scope.
+    /// All URLs of its scope.
     All,
-    /// Paths with these prefixes and suffixes.
+    /// URLs whose path has one of these prefixes or suffixes.
     Keys(Vec<Vec<u8>>),
 }
 
@@ -61,7 +66,7 @@ impl Urls {
         }
     }
 
-    /// Whether that is every URL there can be, as far as the configuration shows.
+    /// Whether these are all URLs, as far as the configuration shows.
     fn are_all(&self) -> bool {
         match self {
             Urls::All => true,
@@ -77,7 +82,7 @@ impl Urls {
 }
 
 impl Exposure {
-    /// `modules`: those that take part.
+    /// What `values` close; `modules` are the ones that are loaded.
     pub(super) fn new(values: &Values<'_>, modules: &[&ModuleSpec]) -> Exposure {
         let closed = values.exposing().iter().map(|entry| RefusesAll {
             directive: entry.name.clone(),
@@ -115,13 +120,14 @@ impl Exposure {
         }
     }
 
-    /// The directive that closes the URL with the decoded `path`, if one does.
+    /// The directive that closes the URL with the decoded `path`. `None`: it is open.
     #[inline]
     pub fn closes(&self, path: &[u8]) -> Option<&str> {
         self.first(Closes::Requests, |urls| urls.contain(path))
     }
 
-    /// The directive that keeps the file `physical` from being sent as the answer to such a URL, if one does.
+    /// The directive that keeps the file `physical` from being sent for the URL `path`. `None`: it may be
+    /// sent.
     #[inline]
     pub fn closes_file(&self, path: &[u8], physical: &[u8]) -> Option<&str> {
         self.first(Closes::Files, |urls| {
@@ -129,7 +135,7 @@ impl Exposure {
         })
     }
 
-    /// The same for a physical path, where only suffixes mean anything.
+    /// Like [`Exposure::closes`] for a physical path, which only suffixes apply to.
     #[inline]
     pub(crate) fn closes_suffix(&self, path: &[u8]) -> Option<&str> {
         self.first(Closes::Requests, |urls| urls.contain_suffix_of(path))
@@ -143,7 +149,8 @@ impl Exposure {
     }
 }
 
-/// The entries outside all conditions that close every URL, where no condition sets the directive otherwise.
+/// The entries outside all conditions that close every URL. Leaves out a directive that a condition sets to
+/// another value.
 pub fn of_every_request<'c>(
     config: &'c Config,
     schema: &Schema,
@@ -164,7 +171,7 @@ pub fn of_every_request<'c>(
     closing
 }
 
-/// What `entry` closes while no module reads it.
+/// What `entry` closes if no loaded module reads it.
 pub fn closed_unread(entry: &Entry) -> Option<Closes> {
     let name = entry.name.as_str();
     if !entry.value.is_enabling() {
@@ -176,12 +183,12 @@ pub fn closed_unread(entry: &Entry) -> Option<Closes> {
     GATEWAYS.contains(&name).then_some(Closes::Files)
 }
 
-/// Whether the scripts of `directive` may decide who gets something.
+/// Whether the scripts of `directive` may decide which clients get a URL.
 fn runs_for_every_request(directive: &str) -> bool {
     directive.starts_with("magnet.") || directive == "cml.power-magnet"
 }
 
-/// Whether one of the backends of `entry` only says who gets something.
+/// Whether a backend of `entry` is an authorizer, which decides which clients get a URL.
 fn has_authorizer(entry: &Entry) -> bool {
     fn elements(value: &Value) -> impl Iterator<Item = &Element> {
         value.as_array().into_iter().flatten()
@@ -194,13 +201,13 @@ fn has_authorizer(entry: &Entry) -> bool {
         && elements(&entry.value).any(|key| elements(&key.value).any(is_authorizer))
 }
 
-/// Whether one of `modules` knows `directive`.
+/// Whether one of `modules` reads `directive`.
 fn is_read(directive: &str, modules: &[&ModuleSpec]) -> bool {
     let mut directives = modules.iter().flat_map(|module| module.directives);
     directives.any(|spec| spec.name == directive)
 }
 
-/// The keys of a map of backends that have none.
+/// The keys of a map of backends that have an empty list.
 fn keys_without_backends(entry: &Entry) -> Option<Urls> {
     if !BACKENDS.contains(&entry.name.as_str()) {
         return None;
@@ -213,9 +220,9 @@ fn keys_without_backends(entry: &Entry) -> Option<Urls> {
     (!keys.is_empty()).then_some(Urls::Keys(keys))
 }
 
-/// lighttpd's rule for keys: a prefix when it begins with a slash, otherwise a suffix of the path
-/// or of any part of it that path-info may follow. Letter case is ignored, so that a case-insensitive
-/// file system opens nothing.
+/// lighttpd's rule for keys: a key that begins with a slash is a prefix of the path. Any other key is a
+/// suffix of the path, or of a part of it after which path-info may follow. Letter case is ignored, so that a
+/// case-insensitive file system does not open what a key closes.
 fn covers(key: &[u8], path: &[u8]) -> bool {
     if key.first() == Some(&b'/') {
         return path.len() >= key.len() && path[..key.len()].eq_ignore_ascii_case(key);
@@ -226,7 +233,7 @@ fn covers(key: &[u8], path: &[u8]) -> bool {
     ends(path) || memchr::memchr_iter(b'/', path).any(|slash| ends(&path[..slash]))
 }
 
-/// The prefixes and suffixes that `entry` is about; none when it is about everything in its scope.
+/// The prefixes and suffixes that `entry` applies to. `None`: it applies to its whole scope.
 fn keys(entry: &Entry) -> Option<Vec<Vec<u8>>> {
     let name = entry.name.as_str();
     if MAPS_OF_URLS.contains(&name) {
@@ -239,7 +246,7 @@ fn keys(entry: &Entry) -> Option<Vec<Vec<u8>>> {
     Some(suffixes.map(|suffix| suffix.as_bytes().to_vec()).collect())
 }
 
-/// The URL prefix that the directive `name` holds; none when it is not set or is no prefix.
+/// The URL prefix in the directive `name`. `None`: it is not set, or its value is no prefix.
 fn prefix_in(values: &Values<'_>, name: &str) -> Option<Vec<Vec<u8>>> {
     let prefix = values.string(name).filter(|text| text.starts_with('/'))?;
     Some(vec![prefix.as_bytes().to_vec()])
@@ -281,7 +288,7 @@ const GATEWAYS: &[&str] = &[
     "scgi.server",
 ];
 
-/// Directives that say who gets something, or whom the server takes a client for.
+/// Directives that decide which clients get a URL, or which address the server takes for the client's.
 const PROTECTORS: &[&str] = &[
     "auth.require",
     "evasive.max-conns-per-ip",
@@ -293,7 +300,7 @@ const PROTECTORS: &[&str] = &[
     "url.access-deny",
 ];
 
-/// Of the gateways, those that have a list of backends behind each key.
+/// The gateways that have a list of backends for each key.
 const BACKENDS: &[&str] = &[
     "ajp13.server",
     "fastcgi.server",
@@ -304,7 +311,7 @@ const BACKENDS: &[&str] = &[
 /// Directives whose value is one suffix, or a list of them.
 const SUFFIXES: &[&str] = &["ssi.extension", "cml.extension", "url.access-deny"];
 
-/// Directives about the URLs below the prefix that another directive holds.
+/// Directives that apply to the URLs below a prefix, with the directive that holds the prefix.
 const PREFIXED: &[(&str, &str)] = &[("secdownload.secret", "secdownload.uri-prefix")];
 
 #[cfg(test)]
@@ -347,7 +354,7 @@ mod tests {
         assert!(covers(b"", b"/anything"));
     }
 
-    /// What `text` closes, when the first directive in it exposes and the rest are of the same kind.
+    /// What `text` closes. Its first directive exposes something; the others have the same type.
     fn exposure(names: &'static [&'static str], kind: ValueKind, text: &str) -> Exposure {
         exposure_with(names, kind, text, &[])
     }
@@ -383,7 +390,7 @@ mod tests {
         Exposure::new(&values, modules)
     }
 
-    /// What `name = value` closes.
+    /// What the line `name = value` closes.
     fn one(name: &'static &'static str, kind: ValueKind, value: &str) -> Exposure {
         exposure(
             std::slice::from_ref(name),
@@ -430,7 +437,8 @@ mod tests {
         configure: |_| Ok(()),
     };
 
-    /// The first directive is another one, so that these are built.
+    /// What `text` closes if gateways are implemented: `exposure_with` treats only the first name as not
+    /// implemented.
     fn gateway(text: &str, modules: &[&ModuleSpec]) -> Exposure {
         const NAMES: &[&str] = &["t.exposes", "fastcgi.server", "proxy-core.backends"];
         exposure_with(NAMES, ValueKind::Any, text, modules)

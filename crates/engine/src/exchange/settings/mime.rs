@@ -1,11 +1,11 @@
-//! Content types by file name.
+//! Content types by the names of files.
 //!
-//! The rules are lighttpd 1.4's, letter case ignored: `mimetype.assign` with fewer than 16 entries
-//! is a list whose first key that ends the name counts, so its order matters; a longer one is a
-//! table that is asked for the whole file name, then for its extensions from the longest to the
-//! shortest, each with and without the leading dot, then for `""`. Without `mimetype.assign` a
-//! built-in table answers. Knows nothing of extended attributes or of what a missing type means;
-//! whoever opens a file asks once and keeps the answer with it.
+//! The rules are those of lighttpd 1.4; letter case is ignored. If `mimetype.assign` has fewer than 16
+//! entries, it is a list: the first key that is a suffix of the name counts, so the order matters. A longer
+//! one is a table. It is searched for the whole file name, then for each extension from the longest to the
+//! shortest, with and without the leading dot, and then for `""`. Without `mimetype.assign` a built-in table
+//! is used. This file knows nothing of extended attributes, and does not decide what a missing type means.
+//! The code that opens a file asks for its type once and stores the answer with the file.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,9 +16,8 @@ use petrel_config::BlockId;
 
 use super::Values;
 
-/// What a file is sent as when no rule knows its type. lighttpd sends such a file without ETag and
-/// Last-Modified, so that a type that is configured later is not hidden by caches; mod_staticfile
-/// here sends both all the same.
+/// The type of a file that no rule matches. lighttpd sends such a file without ETag and Last-Modified, so
+/// that caches do not hide a type that is configured later. mod_staticfile sends both all the same.
 pub const UNKNOWN: &[u8] = b"application/octet-stream";
 
 /// The types of one set of settings.
@@ -40,8 +39,8 @@ struct SuffixType {
     content_type: Box<[u8]>,
 }
 
-/// The tables of one configuration, each made once however many settings use it: a list of 1,500
-/// types takes 170 KiB and 0.3 ms to make, and a thousand virtual hosts share it.
+/// The type tables of one configuration. All settings with the same `mimetype.assign` share a table: a list
+/// of 1,500 types takes 170 KiB and 0.3 ms to build, and a thousand virtual hosts may use it.
 #[derive(Debug, Default)]
 pub struct MimeCache {
     by_block: RefCell<HashMap<BlockId, Rc<MimeTypes>>>,
@@ -49,7 +48,7 @@ pub struct MimeCache {
 }
 
 impl MimeCache {
-    /// The types for `values`, which come from the configuration this cache belongs to.
+    /// The types for `values`, which must be of the configuration that this cache belongs to.
     pub fn types(&self, values: &Values<'_>) -> Rc<MimeTypes> {
         let make = || Rc::new(MimeTypes::new(values));
         match values.block_of(ASSIGN) {
@@ -60,7 +59,7 @@ impl MimeCache {
 }
 
 impl MimeTypes {
-    /// The types `mimetype.assign` gives, or the built-in ones when it is not set at all.
+    /// The types of `mimetype.assign`, or the built-in ones if it is not set.
     pub fn new(values: &Values<'_>) -> MimeTypes {
         let Some(assigned) = values.array(ASSIGN) else {
             return MimeTypes {
@@ -71,8 +70,8 @@ impl MimeTypes {
         MimeTypes::assigned(pairs.filter_map(|pair| Some((pair.key()?, pair.value.as_str()?))))
     }
 
-    /// The bytes to put behind `Content-Type: ` for the file at `path`, of which only the last part
-    /// counts. `None` when nothing is known: see [`UNKNOWN`].
+    /// The value of Content-Type for the file at `path`; only the last part of the path counts. `None`: no
+    /// rule matches, see [`UNKNOWN`].
     pub fn content_type_of(&self, path: &[u8]) -> Option<&[u8]> {
         let content_type = match &self.rules {
             Rules::BuiltIn => BUILT_IN.look_up(path),
@@ -105,16 +104,15 @@ impl MimeTypes {
     }
 }
 
-/// Types by lower-case key.
+/// Content types by key in lower case.
 #[derive(Debug, Default)]
 struct TypeTable {
     by_key: HashMap<Box<[u8]>, Box<[u8]>, foldhash::fast::RandomState>,
-    /// The type of the key `""`: of everything else.
+    /// The type of the key `""`, which matches all other files.
     rest: Option<Box<[u8]>>,
-    /// Whether a key lacks the dot that extensions begin with: a file name, or an extension
-    /// written without its dot.
+    /// Whether a key does not begin with a dot: it is a file name, or an extension without its dot.
     has_words: bool,
-    /// The longest key, so that longer parts of a name are not looked up.
+    /// The length of the longest key. Longer parts of a name need no look-up.
     key_bytes_max: usize,
 }
 
@@ -129,7 +127,7 @@ impl TypeTable {
             table.has_words |= !key.starts_with('.');
             table.key_bytes_max = table.key_bytes_max.max(key.len());
             let key = key.to_ascii_lowercase().into_bytes().into_boxed_slice();
-            // As in lighttpd, of two keys that differ in letter case only the first one counts.
+            // As in lighttpd, the first of several keys that differ only in letter case counts.
             table
                 .by_key
                 .entry(key)
@@ -141,7 +139,7 @@ impl TypeTable {
     fn look_up(&self, path: &[u8]) -> Option<&[u8]> {
         let start = memchr::memrchr(b'/', path).map_or(0, |slash| slash + 1);
         let name = path.get(start..).unwrap_or_default();
-        // A file name has at most 255 bytes (NAME_MAX); of anything longer the end is enough.
+        // A file name has 255 bytes at most (NAME_MAX). Of a longer text only the end is compared.
         let name = &name[name.len().saturating_sub(NAME_BYTES_MAX)..];
         let mut lower = [0; NAME_BYTES_MAX];
         let lower = &mut lower[..name.len()];
@@ -158,7 +156,7 @@ impl TypeTable {
             .or(self.rest.as_deref())
     }
 
-    /// The type of `.ext`, which may be configured as `ext` as well.
+    /// The type of `.ext`. The configuration may write its key as `ext`, too.
     fn extension(&self, extension: &[u8]) -> Option<&[u8]> {
         let word = extension.get(1..).unwrap_or_default();
         self.get(extension).or_else(|| {
@@ -184,20 +182,20 @@ fn ends_with(path: &[u8], suffix: &[u8]) -> bool {
 
 const ASSIGN: &str = "mimetype.assign";
 
-/// From this many entries on `mimetype.assign` is a table, as in lighttpd.
+/// With this many entries `mimetype.assign` is a table, as in lighttpd.
 const TABLE_FROM: usize = 16;
 
-/// The longest file name of Linux.
+/// The longest file name that Linux allows.
 const NAME_BYTES_MAX: usize = 255;
 
 static BUILT_IN: LazyLock<TypeTable> =
     LazyLock::new(|| TypeTable::new(BUILT_IN_TYPES.iter().copied()));
 
-/// The types of the web today, by IANA's registry and the MIME Sniffing standard. Where lighttpd 1.4.86 has a built-in
-/// type, its charset is the same, to the space; other text goes out as UTF-8, but for HTML and XML: they can name their
-/// own encoding, which a charset here would overrule.
+/// Common types of the web, from IANA's registry and the MIME Sniffing standard. Types that lighttpd 1.4.86
+/// has, too, have the same charset in the same spelling. Other text gets UTF-8, but not HTML and XML: they
+/// can name their own encoding, which a charset here would override.
 static BUILT_IN_TYPES: &[(&str, &str)] = &[
-    // Pages and what they are made of.
+    // Pages, styles and scripts.
     (".html", "text/html"),
     (".htm", "text/html"),
     (".xhtml", "application/xhtml+xml"),
@@ -268,7 +266,7 @@ static BUILT_IN_TYPES: &[(&str, &str)] = &[
     (".otf", "font/otf"),
     (".ttc", "font/collection"),
     (".eot", "application/vnd.ms-fontobject"),
-    // Sound and pictures that move.
+    // Sound and video.
     (".mp3", "audio/mpeg"),
     (".m4a", "audio/mp4"),
     (".aac", "audio/aac"),
@@ -321,7 +319,7 @@ static BUILT_IN_TYPES: &[(&str, &str)] = &[
     (".odt", "application/vnd.oasis.opendocument.text"),
     (".ods", "application/vnd.oasis.opendocument.spreadsheet"),
     (".odp", "application/vnd.oasis.opendocument.presentation"),
-    // Archives and what is only downloaded.
+    // Archives and downloads.
     (".zip", "application/zip"),
     (".gz", "application/gzip"),
     (".tgz", "application/gzip"),
@@ -364,7 +362,7 @@ mod tests {
         }
     }
 
-    /// `pairs` and as many entries that match nothing as make a table of them.
+    /// A table with `pairs`, made long enough by keys that match nothing.
     fn table(pairs: &[(&'static str, &'static str)]) -> MimeTypes {
         const NOTHING: [&str; TABLE_FROM] = [
             ".n0", ".n1", ".n2", ".n3", ".n4", ".n5", ".n6", ".n7", ".n8", ".n9", ".na", ".nb",
@@ -415,7 +413,7 @@ mod tests {
         }
     }
 
-    // What lighttpd 1.4.69 answers for the same lists was observed, not read.
+    // The expected values were observed on lighttpd 1.4.69 with the same lists.
 
     #[test]
     fn a_short_list_goes_by_its_order() {

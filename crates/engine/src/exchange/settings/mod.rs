@@ -1,8 +1,8 @@
-//! From the configuration tree to what a request obeys.
+//! From the configuration tree to the settings of a request.
 //!
-//! [`Values`] is the raw merge of all blocks that are true; [`Settings`] is the typed, interned
-//! result with the hooks of every module that has work. [`scope::SettingsTable`] decides which
-//! blocks are true and keeps the results, so that nobody merges options per request.
+//! [`Values`] merges the entries of all blocks that are true. [`Settings`] is made from that: typed values
+//! and the hooks of all modules that have work. [`scope::SettingsTable`] decides which blocks are true and
+//! caches the results, so that requests do not merge options each time.
 
 pub mod core;
 pub mod directives;
@@ -29,24 +29,24 @@ pub(crate) use mime::MimeCache;
 pub use process::ProcessSettings;
 pub use scope::{ConnectionScope, HostScope, SettingsTable};
 
-/// Everything that is true for one set of true conditions. Built once, shared by all requests.
+/// The settings for one set of true blocks. Built once and shared by all requests that have the same set.
 pub struct Settings {
-    /// Distinguishes this object from every other of its worker: a key for caches.
+    /// A number that no other `Settings` of this worker has, for use as a key in caches.
     pub profile: u32,
-    /// The core's own directives, typed.
+    /// The core's per-request directives, typed.
     pub core: CoreSettings,
-    /// What protects or maps something and cannot: these URLs are answered 503.
+    /// The URLs that answer 503 because a directive that protects them has no effect.
     pub exposure: Exposure,
-    /// A hook needs the address a client connected to.
+    /// Whether a hook needs the local address of the connection.
     pub(crate) wants_local_address: bool,
-    /// Whose files need not be readable.
+    /// Files that hooks get even if this process may not read them.
     pub(crate) unread: Vec<TakesUnread>,
     pub(crate) next_names: Vec<LooksNext>,
-    /// Whose connections begin with a header of the PROXY protocol.
+    /// Which peers begin their connections with a header of the PROXY protocol.
     pub(crate) proxy_headers: Option<ProxyHeaders>,
-    /// Certificates and rules for clients that speak TLS.
+    /// The certificates, and the rules for clients that speak TLS.
     pub(crate) tls: Option<Rc<TlsHost>>,
-    /// Clients are to speak TLS. Without `tls` they get an alert.
+    /// Whether clients must speak TLS. If `tls` is `None`, their handshakes fail with an alert.
     pub(crate) speaks_tls: bool,
     hooks: [Vec<Rc<dyn Hook>>; Phase::COUNT],
 }
@@ -58,10 +58,10 @@ impl Settings {
         &self.hooks[phase as usize]
     }
 
-    /// Builds the settings for `values`. `mime` belongs to their configuration.
+    /// Builds the settings for `values`. `mime` must belong to the same configuration.
     ///
     /// # Errors
-    /// The first value that its owner refuses.
+    /// The first value that the core or its module refuses.
     pub fn build(
         values: &Values<'_>,
         modules: &[&'static ModuleSpec],
@@ -117,8 +117,8 @@ impl Settings {
         })
     }
 
-    /// Settings under which every request is answered 503: those of `wanted` could not be set up. What was to be encrypted
-    /// does not go in the clear for that.
+    /// Settings that answer every request with 503, because those for `wanted` could not be built. If
+    /// `wanted` says TLS, clients still have to speak TLS, so that nothing is sent in the clear by mistake.
     fn unavailable(
         wanted: &Values<'_>,
         schema: &Schema,
@@ -143,13 +143,13 @@ impl Settings {
     }
 }
 
-/// Whether HTTP/2 is offered to clients that speak TLS, by `server.feature-flags`.
+/// Whether `server.feature-flags` offers HTTP/2 to clients that speak TLS.
 pub fn offers_http2(values: &Values<'_>) -> bool {
     process::Http2Offer::read(values).over_tls
 }
 
-/// The modules that take part, in hook order: those always there, those `server.modules` lists, and
-/// as long as `server.compat-module-load` is on those lighttpd adds by itself.
+/// The modules that are used, in the order of their hooks: those that are always used, those in
+/// `server.modules`, and those that lighttpd adds itself while `server.compat-module-load` is on.
 pub fn loaded_modules(config: &Config, known: &[&'static ModuleSpec]) -> Vec<&'static ModuleSpec> {
     let global = config.global();
     let listed = global
@@ -161,7 +161,7 @@ pub fn loaded_modules(config: &Config, known: &[&'static ModuleSpec]) -> Vec<&'s
         .and_then(|entry| entry.value.as_bool())
         .unwrap_or(true);
     let find = |name: &str| {
-        // As in lighttpd since 1.4.56, where mod_deflate took mod_compress's place.
+        // As in lighttpd since 1.4.56, where mod_deflate replaced mod_compress.
         let name = match name {
             "mod_compress" => "mod_deflate",
             "mod_boringssl" | "mod_gnutls" | "mod_mbedtls" | "mod_nss" | "mod_wolfssl" => {
@@ -191,7 +191,7 @@ pub struct Values<'c> {
 }
 
 impl<'c> Values<'c> {
-    /// Merges the blocks `true_blocks`, which come in the order of the text.
+    /// Merges the blocks `true_blocks`, which must come in the order of the text.
     pub fn merge(
         config: &'c Config,
         schema: &Schema,
@@ -229,32 +229,32 @@ impl<'c> Values<'c> {
         self.config
     }
 
-    /// The entry that counts for `name`.
+    /// The entry of `name` that counts.
     pub fn entry(&self, name: &str) -> Option<&'c Entry> {
         self.chosen.get(name).map(|(_, entry)| *entry)
     }
 
-    /// The value of `name`, if it is set.
+    /// The value of `name`. `None`: it is not set.
     pub fn value(&self, name: &str) -> Option<&'c Value> {
         self.entry(name).map(|entry| &entry.value)
     }
 
-    /// A string that is set and not empty.
+    /// The value of a string directive. `None`: it is not set or empty.
     pub fn string(&self, name: &str) -> Option<&'c str> {
         self.value(name)?.as_str().filter(|text| !text.is_empty())
     }
 
-    /// A switch.
+    /// The value of a switch.
     pub fn bool(&self, name: &str) -> Option<bool> {
         self.value(name)?.as_bool()
     }
 
-    /// A whole number.
+    /// The value of an integer directive.
     pub fn integer(&self, name: &str) -> Option<i64> {
         self.value(name)?.as_integer()
     }
 
-    /// A number that is not negative, or `default`.
+    /// The value of a number, at least 0, or `default` if it is not set.
     pub fn unsigned(&self, name: &str, default: u32) -> u32 {
         match self.integer(name) {
             Some(number) => u32::try_from(number.max(0)).unwrap_or(u32::MAX),
@@ -262,32 +262,32 @@ impl<'c> Values<'c> {
         }
     }
 
-    /// A list or map.
+    /// The value of a list or map.
     pub fn array(&self, name: &str) -> Option<&'c Array> {
         self.value(name)?.as_array()
     }
 
-    /// A list of strings; empty when it is not set.
+    /// The values of a list of strings; empty if it is not set.
     pub fn strings(&self, name: &str) -> Vec<&'c str> {
         self.value(name)
             .and_then(Value::as_strings)
             .unwrap_or_default()
     }
 
-    /// The block whose entry counts for `name`.
+    /// The block with the entry of `name` that counts.
     pub fn block_of(&self, name: &str) -> Option<BlockId> {
         self.chosen.get(name).map(|(block, _)| *block)
     }
 
-    /// The values that conditions have set, by the names of their directives, in no order.
+    /// The values that are set inside conditions, with their directives, in no order.
     pub fn conditional(&self) -> impl Iterator<Item = (&'c str, &'c Value)> {
         let set = self.chosen.iter();
         let conditional = set.filter(|(_, (block, _))| *block != BlockId::GLOBAL);
         conditional.map(|(name, (_, entry))| (*name, &entry.value))
     }
 
-    /// The condition whose captures `%0` to `%9` of the directive `name` stand for: that of the innermost block around it
-    /// with a regular expression or, failing that, with a text to compare with.
+    /// The block whose captures `%0` to `%9` mean in the directive `name`: the innermost block around it with
+    /// a regular expression. If there is none, the innermost one that compares with a text.
     pub fn condition_of(&self, name: &str) -> Option<BlockId> {
         let first = self.config.block(self.chosen.get(name)?.0);
         let with_one_of = |ops: &[Op]| {
@@ -299,7 +299,7 @@ impl<'c> Values<'c> {
         with_one_of(&[Op::Match]).or_else(|| with_one_of(&[Op::Eq, Op::Prefix, Op::Suffix]))
     }
 
-    /// An error that points at the value of `name`.
+    /// An error message that points at the value of `name`.
     pub fn error(&self, name: &str, message: impl Into<String>) -> Diagnostic {
         match self.entry(name) {
             Some(entry) => Diagnostic::error(message, entry.value_span),
@@ -307,7 +307,7 @@ impl<'c> Values<'c> {
         }
     }
 
-    /// Where the value of `name` stands.
+    /// The place of the value of `name` in the text.
     pub fn span(&self, name: &str) -> Option<Span> {
         self.entry(name).map(|entry| entry.value_span)
     }

@@ -1,18 +1,20 @@
-//! `$SERVER["socket"]` with `ssl.engine` inside conditions on requests: as in lighttpd the whole listener speaks TLS, for a
-//! listener opens whatever its block stands in, and its clients begin before there is a request.
+//! `$SERVER["socket"]` blocks with `ssl.engine` inside conditions on requests. As in lighttpd the whole
+//! listener speaks TLS: a listener opens whatever conditions are around its block, and TLS begins before
+//! there is a request to evaluate them for.
 
 use petrel_config::{Block, Config, Op, Schema, Scope, Subject};
 
 use super::Values;
 
-/// Whether the truth of `block` is known before TLS begins. The scheme is not: it is "http" until then.
+/// Whether it is known before TLS begins if `block` is true. Conditions on the scheme are not: the scheme is
+/// "http" until then.
 pub fn is_known_before_tls(config: &Config, block: &Block) -> bool {
     config.depends_only_on(block, &|subject| {
         matches!(subject, Subject::SocketAddress | Subject::RemoteIp)
     })
 }
 
-/// Whether `block` is one for a listener, and what it stands in is not known before TLS begins.
+/// Whether `block` is a block for a listener, inside a condition that is not known before TLS begins.
 pub fn is_nested_listener(config: &Config, block: &Block) -> bool {
     let is_listener = block.condition.as_ref().is_some_and(|condition| {
         condition.subject == Subject::SocketAddress && condition.op == Op::Eq
@@ -20,15 +22,15 @@ pub fn is_nested_listener(config: &Config, block: &Block) -> bool {
     is_listener && !is_known_before_tls(config, block)
 }
 
-/// Whether `block` is such a block, and switches TLS on.
+/// Whether `block` is such a block and sets `ssl.engine`.
 pub(super) fn switches_on(config: &Config, block: &Block) -> bool {
     let entry = block.entry("ssl.engine");
     entry.is_some_and(|entry| entry.value.as_bool() == Some(true))
         && is_nested_listener(config, block)
 }
 
-/// Adds to the values of requests on a listener what `block`, which need not be true for them, says of its TLS. Other true
-/// blocks may say otherwise, but not that it is off.
+/// Adds the TLS settings of `block` to the values of a listener's requests, even if `block` is not true for
+/// them. Other true blocks may change them, but cannot switch TLS off.
 pub(super) fn add<'c>(values: &mut Values<'c>, block: &'c Block, schema: &Schema) {
     for entry in &block.entries {
         let name = entry.name.as_str();

@@ -1,9 +1,10 @@
-//! Which blocks are true, remembered as long as what they depend on stays the same.
+//! Which blocks are true, cached as long as the facts that they depend on stay the same.
 //!
-//! Conditions on socket and client address are decided once a connection ([`ConnectionScope`]),
-//! those on the host once a host ([`HostScope`]); only what is left (URL, query, header fields ...)
-//! is looked at per request, and blocks inside a block that is false never are. The set of true
-//! blocks indexes interned [`Settings`]. So 1,000 virtual hosts cost what one does.
+//! Conditions on the socket and on the client's address are evaluated once for each connection
+//! ([`ConnectionScope`]), those on the host once for each host ([`HostScope`]). Only the others (URL, query,
+//! header fields …) are evaluated for each request, and blocks inside a false block never are. The set of
+//! true blocks is the key of shared [`Settings`]. So a request costs the same with 1,000 virtual hosts as
+//! with one.
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -23,7 +24,7 @@ use crate::log::LogRegistry;
 use crate::module::{ModuleSpec, ProxyHeaders, Purpose};
 use crate::tls::TlsHost;
 
-/// One worker's view of the configuration.
+/// The settings of one worker.
 pub struct SettingsTable {
     config: Arc<Config>,
     schema: Arc<Schema>,
@@ -32,54 +33,55 @@ pub struct SettingsTable {
     mime: MimeCache,
     handed: Handed,
     stability: Vec<Stability>,
-    /// Blocks to decide once a connection, in the order of the text.
+    /// Blocks that are decided for each connection, in the order of the text.
     connection_blocks: Vec<BlockId>,
-    /// Blocks to decide once a host.
+    /// Blocks that are decided for each host.
     host_blocks: Vec<BlockId>,
-    /// Blocks to decide with each request, because a host's scope does not know the connection; in a handshake with that.
+    /// Blocks that depend on both host and connection. They are decided for each request, because the scope
+    /// of a host does not know the connection, and in a TLS handshake for its connection.
     mixed_blocks: Vec<BlockId>,
-    /// Blocks that switch TLS on for a whole listener, whether or not they are true.
+    /// Blocks that switch TLS on for a whole listener, even while they are false.
     nested_tls: Vec<BlockId>,
     asks_for_host: bool,
-    /// `debug.log-state-handling` is on for some requests.
+    /// Whether `debug.log-state-handling` is on for some requests.
     pub(crate) traces_states: bool,
-    /// The scope of every connection, when no condition asks for socket or address.
+    /// The scope of all connections, if no condition compares the socket or the address.
     any_connection: OnceCell<Rc<ConnectionScope>>,
     connections: RefCell<HashMap<Vec<u64>, Rc<ConnectionScope>>>,
     interned: RefCell<HashMap<Vec<u64>, Rc<Settings>>>,
     profiles: Cell<u32>,
 }
 
-/// What a block's truth depends on, its own condition and everything around it included.
+/// The facts that decide whether a block is true: those of its own condition and of all blocks around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stability {
     Always,
     Connection,
     Host,
-    /// On host and connection, the one inside the other.
+    /// Both host and connection.
     HostOnConnection,
     Request,
-    /// Also on the physical path, which is known late.
+    /// The request and the physical path, which becomes known late.
     Physical,
 }
 
-/// What is decided for a connection.
+/// What is decided once for a connection.
 pub struct ConnectionScope {
     truths: Truths,
     hosts: RefCell<HashMap<Box<[u8]>, Rc<HostScope>, foldhash::fast::RandomState>>,
-    /// The scope for every host, when no condition asks for the host.
+    /// The scope of all hosts, if no condition compares the host.
     any_host: Option<Rc<HostScope>>,
     proxy_headers: Option<ProxyHeaders>,
-    /// Where clients may speak HTTP/2.
+    /// Which versions of HTTP/2 clients may speak.
     pub(crate) http2: Http2Offer,
-    /// Clients speak TLS.
+    /// Whether clients speak TLS.
     pub(crate) speaks_tls: bool,
 }
 
-/// What is decided for a host on a connection.
+/// What is decided once for a host on a connection.
 pub struct HostScope {
     truths: Truths,
-    /// Blocks left to decide per request, in the order of the text.
+    /// Blocks that are decided for each request, in the order of the text.
     candidates: Vec<BlockId>,
     uses_physical: bool,
     settings: RefCell<HashMap<Vec<u64>, Rc<Settings>, foldhash::fast::RandomState>>,
@@ -87,14 +89,14 @@ pub struct HostScope {
     scratch: RefCell<Vec<u64>>,
 }
 
-/// A request, as conditions see it.
+/// The values of a request that conditions compare.
 pub trait ConditionValues {
-    /// Calls `with` with the value of `subject`; empty when the request has none.
+    /// Calls `with` with the value of `subject`; with an empty one if the request has none.
     fn with_value(&self, subject: &Subject, with: &mut dyn FnMut(&[u8]) -> bool) -> bool;
 }
 
 impl SettingsTable {
-    /// A table for one worker.
+    /// The table of one worker.
     pub fn new(
         config: Arc<Config>,
         schema: Arc<Schema>,
@@ -147,19 +149,19 @@ impl SettingsTable {
         }
     }
 
-    /// The same with what modules have made before the server process was started.
+    /// Adds what modules made before the server process was started.
     #[must_use]
     pub fn with_handed(mut self, handed: Handed) -> SettingsTable {
         self.handed = handed;
         self
     }
 
-    /// What the module has made before the server process was started, if it has.
+    /// What a module made before the server process was started. `None`: it made nothing.
     pub fn handed<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         self.handed.get()
     }
 
-    /// Builds the settings of every block with those around it, to find wrong values.
+    /// Builds the settings of every block together with the blocks around it, to find wrong values.
     ///
     /// # Errors
     /// The first wrong value.
@@ -185,13 +187,13 @@ impl SettingsTable {
         Ok(())
     }
 
-    /// The configuration behind the table.
+    /// The configuration that the table was made from.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What is true for every request on a connection accepted at `listener` (its address in
-    /// canonical form) from `peer`, which speaks `scheme`.
+    /// Decides the blocks for a connection that `listener` (its address in canonical form) accepted from
+    /// `peer`, which speaks `scheme`.
     pub(crate) fn connection_scope(
         &self,
         listener: &str,
@@ -245,7 +247,7 @@ impl SettingsTable {
         scope
     }
 
-    /// What is true for every request to `host` on such a connection.
+    /// Decides the blocks for requests to `host` on such a connection.
     #[inline]
     pub(crate) fn host_scope(&self, connection: &ConnectionScope, host: &[u8]) -> Rc<HostScope> {
         match &connection.any_host {
@@ -272,8 +274,8 @@ impl SettingsTable {
         self.intern(&connection.truths)
     }
 
-    /// What TLS is for clients that ask for `host` on such a connection: by conditions on the host, and no others of the
-    /// request, which is not known yet. `None`: they speak in the clear.
+    /// The TLS settings for clients that name `host` in the handshake on such a connection. Only conditions
+    /// on the host are evaluated, because the request is not known yet. `None`: clients do not speak TLS.
     pub(crate) fn tls_host(
         &self,
         connection: &ConnectionScope,
@@ -307,8 +309,8 @@ impl SettingsTable {
         }
     }
 
-    /// The blocks that are true for a request in `scope`, in the order of the text, without the
-    /// global one. For tracing: nothing is remembered.
+    /// The blocks that are true for a request in `scope`, in the order of the text, without the global one.
+    /// For tracing: the result is not cached.
     pub fn true_blocks(&self, scope: &HostScope, request: &dyn ConditionValues) -> Vec<&Block> {
         let mut truths = scope.truths.clone();
         self.decide_candidates(scope, request, &mut truths);
@@ -343,7 +345,7 @@ impl SettingsTable {
         settings
     }
 
-    /// Decides what `scope` leaves to each request.
+    /// Decides the blocks that `scope` leaves to each request.
     #[inline]
     fn decide_candidates(
         &self,
@@ -406,7 +408,7 @@ impl SettingsTable {
             .unwrap_or(Stability::Physical)
     }
 
-    /// The settings for exactly these true blocks.
+    /// The settings for this set of true blocks, from the cache or new.
     fn intern(&self, truths: &Truths) -> Rc<Settings> {
         if let Some(settings) = self.interned.borrow().get(&truths.bits) {
             return Rc::clone(settings);
@@ -421,7 +423,7 @@ impl SettingsTable {
             .filter(|id| truths.is_true(*id));
         let mut values = Values::merge(&self.config, &self.schema, true_blocks);
         let mut nested = self.blocks(&self.nested_tls).enumerate();
-        // As in lighttpd the first one in the text counts.
+        // As in lighttpd, the first one in the text counts.
         if let Some((_, block)) =
             nested.find(|(number, _)| truths.is_set(self.config.blocks.len() + number))
         {
@@ -439,8 +441,8 @@ impl SettingsTable {
             profile,
         );
         let settings = Rc::new(built.unwrap_or_else(|diagnostic| {
-            // Every block was checked at start-up. What fails now fails together with others,
-            // or for a reason of the moment; the safe answer is none.
+            // Start-up has checked every block. If building fails now, it is because of a combination of
+            // blocks, or because of a passing problem. Serving no request is the safe reaction.
             self.logs.error(format_args!(
                 "settings: {diagnostic:?}; requests with them get 503"
             ));
@@ -463,14 +465,15 @@ impl ConnectionScope {
 }
 
 impl HostScope {
-    /// Whether settings may change once the physical path is known.
+    /// Whether the settings may change when the physical path becomes known.
     #[inline]
     pub(crate) fn uses_physical(&self) -> bool {
         self.uses_physical
     }
 }
 
-/// One bit a block, and behind them one for each of [`SettingsTable::nested_tls`]: whether the connection is its listener's.
+/// One bit for each block, then one for each of [`SettingsTable::nested_tls`]: whether the connection came in
+/// by that listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Truths {
     bits: Vec<u64>,
@@ -493,7 +496,7 @@ impl Truths {
             .is_some_and(|word| word >> (index % 64) & 1 == 1)
     }
 
-    /// Decides `block`, after all blocks before it. `holds` is its own condition.
+    /// Decides `block`; all blocks before it must be decided. `holds` evaluates its own condition.
     fn decide(&mut self, config: &Config, block: &Block, holds: impl FnOnce() -> bool) {
         let around = block.parent.is_none_or(|parent| self.is_true(parent));
         let is_true = around && !self.an_earlier_branch_is_true(config, block) && holds();
@@ -519,7 +522,7 @@ impl Truths {
     }
 }
 
-/// Whether a condition on socket, address or scheme is true for a connection.
+/// Whether a condition on the socket, the address or the scheme holds for a connection.
 fn holds_for_connection(
     condition: &Condition,
     listener: &str,

@@ -1,4 +1,4 @@
-//! `server.io-chunk-size`, and what start-up tells of it where it has no effect.
+//! `server.io-chunk-size`, and warnings where it has no effect.
 
 use petrel_config::{Config, Diagnostic};
 
@@ -8,7 +8,7 @@ use crate::network_backend::NetworkBackend;
 
 const NAME: &str = "server.io-chunk-size";
 
-/// Bytes; 0: by the pace of the client.
+/// The chunk size in bytes; 0: it follows the pace of the client.
 pub(super) fn read(config: &Config, values: &Values<'_>, warnings: &mut Vec<Diagnostic>) -> usize {
     let kib = values.unsigned(NAME, 0) as usize;
     if kib == 0 {
@@ -29,7 +29,7 @@ pub(super) fn read(config: &Config, values: &Values<'_>, warnings: &mut Vec<Diag
     bytes.min(most)
 }
 
-/// Backends that send as the socket takes it, and read no chunks.
+/// Warns of network backends that send directly to the socket and read no chunks.
 fn warn_of_backends(config: &Config, warnings: &mut Vec<Diagnostic>) {
     for block in &config.blocks {
         let Some(entry) = block.entry("server.network-backend") else {

@@ -1,7 +1,6 @@
-//! `server.feature-flags`: behaviour that lighttpd hides behind a map of switches.
+//! `server.feature-flags`: lighttpd's map of switches for special behaviour.
 //!
-//! [`FLAGS`] lists every name lighttpd knows with what comes of it here, so that none is skipped in
-//! silence.
+//! [`FLAGS`] lists every flag that lighttpd knows with its effect here, so that no flag is ignored silently.
 
 use petrel_config::schema::nearest;
 use petrel_config::{Diagnostic, Element};
@@ -9,22 +8,21 @@ use petrel_config::{Diagnostic, Element};
 use super::super::Values;
 use crate::log::TimePrecision;
 
-/// The flags that do something.
+/// The values of the flags that have an effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// `http10.range`: Range is honoured on HTTP/1.0 too.
+    /// `http10.range`: Range works in HTTP/1.0 requests, too.
     pub http10_range: bool,
-    /// `server.absolute-dir-redirect`: the Location of a redirect to a directory names scheme and
-    /// host.
+    /// `server.absolute-dir-redirect`: redirects to a directory have scheme and host in Location.
     pub absolute_dir_redirect: bool,
-    /// `server.graceful-shutdown-timeout`, if it is set: seconds that a stop and a reload leave to requests;
-    /// 0 is no limit.
+    /// `server.graceful-shutdown-timeout`: how many seconds a stop or a reload leaves to requests; 0 is no
+    /// limit. `None`: it is not set.
     pub graceful_timeout_s: Option<u32>,
-    /// `server.http-pathinfo`: a path that goes on behind a file is its PATH_INFO, not a 404.
+    /// `server.http-pathinfo`: a path that continues after the name of a file is PATH_INFO and not a 404.
     pub pathinfo: bool,
     /// `server.errorlog-high-precision`.
     pub error_log_precision: TimePrecision,
-    /// `auth.delay-invalid-creds`: who has sent a wrong password is told so after a second.
+    /// `auth.delay-invalid-creds`: a client that sends a wrong password gets the response a second later.
     pub delay_invalid_creds: bool,
 }
 
@@ -41,17 +39,17 @@ impl Default for Features {
     }
 }
 
-/// Where clients may speak HTTP/2.
+/// Where clients may use HTTP/2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Http2Offer {
-    /// Over TLS, if they choose it in the handshake (ALPN).
+    /// Over TLS, if the client selects it in the handshake (ALPN).
     pub(crate) over_tls: bool,
-    /// In the clear: if they begin with it, or ask for the change from HTTP/1.1.
+    /// Without TLS, if the client begins with it or upgrades from HTTP/1.1.
     pub(crate) in_clear: bool,
 }
 
 impl Http2Offer {
-    /// What the feature flags say, and `server.h2c`, which is above the flag of that name.
+    /// Reads the feature flags, and `server.h2c`, which takes precedence over the flag of that name.
     pub(crate) fn read(values: &Values<'_>) -> Http2Offer {
         let flag = |name: &str| {
             let mut flags = values.array(NAME).into_iter().flatten();
@@ -93,17 +91,18 @@ pub(super) fn read(
     Ok(features)
 }
 
-/// What comes of a flag.
+/// The effect of a flag.
 enum Flag {
-    /// It switches something.
+    /// The flag switches a behaviour on or off.
     Switch(fn(&mut Features) -> &mut bool),
-    /// It sets something.
+    /// The flag has another value.
     Works(fn(&mut Features, &Element) -> Result<(), Diagnostic>),
-    /// It belongs to something that warns by itself while it is not built, or cannot matter here.
+    /// The flag needs no code: the feature that it belongs to warns by itself while it is not implemented, or
+    /// the flag cannot matter here.
     NothingToDo,
-    /// It would change something, and does not.
+    /// The flag would change something, which is not implemented.
     NotYet {
-        /// The value that asks for nothing.
+        /// The value of the flag that asks for no change.
         default: bool,
     },
 }
@@ -132,10 +131,10 @@ fn unknown(element: &Element, key: &str) -> Diagnostic {
 
 const NAME: &str = "server.feature-flags";
 
-/// Whether HTTP/2 is spoken at all.
+/// Whether HTTP/2 is offered at all.
 const H2PROTO: &str = "server.h2proto";
 
-/// The flag, and the directive.
+/// The name of both a flag and a directive.
 const H2C: &str = "server.h2c";
 
 const FLAGS: &[(&str, Flag)] = &[
@@ -171,7 +170,8 @@ const FLAGS: &[(&str, Flag)] = &[
         "auth.delay-invalid-creds",
         Flag::Switch(|features| &mut features.delay_invalid_creds),
     ),
-    // Of gateways and TLS, whose directives say that they are not built. A connection that guesses passwords stays.
+    // Flags of gateways and TLS, whose directives warn where they are not implemented. A connection that
+    // guesses passwords stays open.
     ("auth.http-goaway-invalid-creds", Flag::NothingToDo),
     ("cgi.tempfile-accum", Flag::NothingToDo),
     ("proxy.force-http10", Flag::NothingToDo),
@@ -181,14 +181,14 @@ const FLAGS: &[(&str, Flag)] = &[
     ("ssl.refresh-certs", Flag::NothingToDo),
     ("ssl.refresh-crls", Flag::NothingToDo),
     ("ssl.session-cache", Flag::NothingToDo),
-    // Read with the settings of a connection: [`Http2Offer`].
+    // These are read with the settings of a connection: [`Http2Offer`].
     (H2PROTO, Flag::Works(|_, element| switch(element).map(drop))),
     (H2C, Flag::Works(|_, element| switch(element).map(drop))),
-    // How the bytes travel inside lighttpd, and its guard against a wall clock that jumps: timers
-    // here run on the monotonic clock.
+    // How lighttpd moves bytes internally, and its guard against a wall clock that jumps. Timers here use the
+    // monotonic clock.
     ("chunkqueue.splice", Flag::NothingToDo),
     ("server.clock-jump-restart", Flag::NothingToDo),
-    // A reload never closes a listener that stays, and never drops a connection.
+    // A reload never closes a listener that stays in the configuration, and never drops a connection.
     ("server.graceful-restart-bg", Flag::NothingToDo),
     (
         "server.graceful-unconfig-sock",

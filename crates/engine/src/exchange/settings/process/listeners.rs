@@ -1,8 +1,8 @@
-//! The addresses to listen on, with the options of each.
+//! The addresses to listen on, with their options.
 //!
-//! As in lighttpd every `$SERVER["socket"] ==` adds an address, whatever it stands in, and its
-//! block may set the options of that listener. Blocks for one address are one listener, also when
-//! that address is the main one.
+//! As in lighttpd, every `$SERVER["socket"] ==` block adds an address, whatever blocks are around it, and may
+//! set the options of that listener. All blocks for one address make one listener, also if it is the main
+//! address.
 
 use petrel_config::{
     BlockId, Condition, Config, Diagnostic, ListenAddress, ListenDefaults, Op, Schema, Span,
@@ -11,14 +11,14 @@ use petrel_config::{
 
 use super::super::Values;
 
-/// One address to listen on.
+/// An address to listen on, with its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerSettings {
-    /// Where. The port is never 0.
+    /// The address. Its port is never 0.
     pub address: ListenAddress,
-    /// Whether it is that of `server.bind` and `server.port`.
+    /// Whether this is the address of `server.bind` and `server.port`.
     pub is_default: bool,
-    /// `server.listen-backlog`: connections that may wait in the kernel.
+    /// `server.listen-backlog`: how many connections may wait in the kernel's queue.
     pub backlog: u32,
     /// `server.socket-perms`: the mode of a unix socket.
     pub socket_perms: Option<u32>,
@@ -26,15 +26,15 @@ pub struct ListenerSettings {
     pub defer_accept: bool,
     /// IPV6_V6ONLY of an IPv6 listener: `server.set-v6only`, unless `server.v4mapped` is on.
     pub v6only: bool,
-    /// `server.use-ipv6`: a host name stands for its IPv6 address.
+    /// `server.use-ipv6`: a host name means its IPv6 address.
     pub use_ipv6: bool,
     /// `server.ip-transparent`: IP_TRANSPARENT.
     pub ip_transparent: bool,
-    /// The place in the configuration that asks for it, for errors of bind(2).
+    /// The place in the configuration that asks for this address, for errors of bind(2).
     pub span: Option<Span>,
 }
 
-/// The listeners of `config`, whose global values are `global`.
+/// The listeners of `config`; `global` are its global values.
 pub(super) fn read(
     config: &Config,
     global: &Values<'_>,
@@ -75,7 +75,7 @@ pub(super) fn read(
         .collect()
 }
 
-/// An address and all the blocks that may set its options.
+/// An address and all blocks that may set its options.
 struct AddressBlocks {
     address: ListenAddress,
     blocks: Vec<BlockId>,
@@ -86,7 +86,7 @@ fn adds(condition: &Condition) -> bool {
     condition.subject == Subject::SocketAddress && condition.op == Op::Eq
 }
 
-/// `block` behind all blocks around it, in the order of the text.
+/// `block` and all blocks around it, in the order of the text.
 fn with_parents(config: &Config, block: BlockId) -> Vec<BlockId> {
     let around = |id: &BlockId| config.block(*id).and_then(|block| block.parent);
     let mut blocks: Vec<_> = std::iter::successors(Some(block), around).collect();
@@ -132,7 +132,7 @@ fn main_address(values: &Values<'_>, port: u16) -> Result<ListenAddress, Diagnos
     let text = values.string("server.bind").unwrap_or_default();
     let at = |port: u16| parse(text, defaults(values, port));
     let address = at(port).map_err(|message| values.error("server.bind", message))?;
-    // An address that is the same whatever the default port names a port of its own.
+    // If the address does not depend on the default port, the text has a port of its own.
     let other_port = port % 2 + 1;
     if !matches!(address, ListenAddress::Unix(_)) && at(other_port).as_ref() == Ok(&address) {
         let error = values.error("server.bind", "server.bind takes an address without a port");
@@ -167,5 +167,5 @@ fn socket_perms(values: &Values<'_>) -> Result<Option<u32>, Diagnostic> {
     }
 }
 
-/// The port when none is set.
+/// The value of `server.port` if it is not set.
 const DEFAULT_PORT: u32 = 80;

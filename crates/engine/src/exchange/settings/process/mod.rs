@@ -1,9 +1,8 @@
-//! What the configuration says about the process: listeners, identity, limits, strictness.
+//! The settings of the process: listeners, user, limits, strictness.
 //!
-//! Typed once at start-up and at each reload, from the global block and the blocks on
-//! `$SERVER["socket"]`; nothing here can differ between requests. Reads values and checks what can
-//! be checked without touching the system: users, directories and addresses are tried by whoever
-//! uses them (the keeper, the binary's start-up, the listeners).
+//! Read once at start-up and at each reload, from the global block and the blocks on `$SERVER["socket"]`.
+//! Nothing here can differ between requests. This code checks only what needs no system call. The keeper,
+//! start-up and the listeners check users, directories and addresses when they use them.
 
 mod chunks;
 mod features;
@@ -29,14 +28,14 @@ pub use listeners::ListenerSettings;
 /// The settings of the process.
 #[derive(Debug)]
 pub struct ProcessSettings {
-    /// `server.bind` with `server.port` first, then one for every other address of
-    /// `$SERVER["socket"] ==`, in the order of the text.
+    /// The address of `server.bind` and `server.port` first, then every other address of `$SERVER["socket"]
+    /// ==`, in the order of the text.
     pub listeners: Vec<ListenerSettings>,
-    /// `server.systemd-socket-activation`: take the listeners from LISTEN_FDS where it is set.
+    /// `server.systemd-socket-activation`: takes the listeners from LISTEN_FDS if that is set.
     pub socket_activation: bool,
-    /// `server.max-worker`; unset or 0 is one for each core this process may use.
+    /// `server.max-worker`; if it is unset or 0, one worker for each core that this process may use.
     pub workers: NonZeroUsize,
-    /// `server.username`. Whether it exists, and is not root, is for the privilege drop to see.
+    /// `server.username`. The code that drops privileges checks that the user exists and is not root.
     pub username: Option<String>,
     /// `server.groupname`.
     pub groupname: Option<String>,
@@ -52,40 +51,40 @@ pub struct ProcessSettings {
     pub max_fds: Option<u64>,
     /// `server.max-connections`; see [`ProcessSettings::connections_max`].
     pub max_connections: Option<usize>,
-    /// `server.errorlog` of the global block, or syslog by `server.errorlog-use-syslog`.
+    /// `server.errorlog` of the global block, or syslog if `server.errorlog-use-syslog` is on.
     pub error_log: LogTarget,
     /// `server.syslog-facility`.
     pub syslog_facility: SyslogFacility,
-    /// `server.io-chunk-size` in bytes; 0: by the pace of the client.
+    /// `server.io-chunk-size` in bytes; 0: it follows the pace of the client.
     pub io_chunk_bytes: usize,
-    /// `server.max-stat-threads`, `server.max-read-threads`, `server.max-write-threads`; 0 stands for the
-    /// default.
+    /// `server.max-stat-threads`, `server.max-read-threads` and `server.max-write-threads`, with the defaults
+    /// filled in.
     pub threads: Threads,
     /// `server.stat-cache-engine`.
     pub stat_cache: StatCache,
-    /// `server.upload-dirs`, or $TMPDIR, or /var/tmp; never empty. For the temporary files of
+    /// `server.upload-dirs`, or else $TMPDIR, or else /var/tmp; never empty. For the temporary files of
     /// request bodies.
     pub upload_directories: Vec<PathBuf>,
-    /// `server.max-request-field-size`, and what `server.http-parseopts` says of header fields.
+    /// `server.max-request-field-size`, and the header options of `server.http-parseopts`.
     pub head_options: HeadOptions,
-    /// What `server.http-parseopts` says of URLs.
+    /// The URL options of `server.http-parseopts`.
     pub url_options: UrlOptions,
     /// `server.feature-flags`.
     pub features: Features,
-    /// How long requests may take once their server process is to end.
+    /// How long requests may continue once their server process has to end.
     pub drain: DrainLimits,
-    /// What start-up should tell.
+    /// Warnings for start-up to show.
     pub warnings: Vec<Diagnostic>,
 }
 
-/// How long requests may take once their server process is to end. None is no limit.
+/// How long requests may continue once their server process has to end. `None` is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrainLimits {
     /// Seconds after a graceful stop: `server.graceful-shutdown-timeout`.
     pub stop_s: Option<u32>,
     /// Seconds after a reload: `server.drain-timeout`, or else `server.graceful-shutdown-timeout`.
     pub reload_s: Option<u32>,
-    /// Replaced server processes at a time: `server.drain-generations`.
+    /// How many replaced server processes may exist at the same time: `server.drain-generations`.
     pub generations: Option<u16>,
 }
 
@@ -109,10 +108,10 @@ impl DrainLimits {
 }
 
 impl ProcessSettings {
-    /// Reads the settings out of `config`.
+    /// Reads the settings from `config`.
     ///
     /// # Errors
-    /// The first value that cannot be what its directive needs.
+    /// The first value that its directive does not allow.
     pub fn new(config: &Config) -> Result<ProcessSettings, Diagnostic> {
         let schema = Schema::default();
         let values = &Values::merge(config, &schema, std::iter::once(BlockId::GLOBAL));
@@ -147,15 +146,15 @@ impl ProcessSettings {
         })
     }
 
-    /// The limit on open files to ask the kernel for, when `hard_limit` is what it allows without
-    /// privileges: `server.max-fds`, or the hard limit but at most 65536, so that a limit of
-    /// "unlimited" does not size tables.
+    /// The limit on open files to request from the kernel: `server.max-fds`. If that is unset, `hard_limit`,
+    /// which the kernel allows without privileges, but at most 65536, because tables are sized by it and
+    /// "unlimited" would be too much.
     pub fn fds_to_ask_for(&self, hard_limit: u64) -> u64 {
         self.max_fds.unwrap_or(hard_limit.min(FDS_MAX_UNSET)).max(1)
     }
 
-    /// Connections at a time, when the process may open `fds` files: `server.max-connections`, but
-    /// no more than half of them since a connection that serves a file needs two; unset, a third,
+    /// How many connections may be open if the process may open `fds` files: `server.max-connections`, but at
+    /// most half of `fds`, since a connection that serves a file needs two. If it is unset, a third of `fds`,
     /// which leaves one for a backend as well. At least 1.
     pub fn connections_max(&self, fds: u64) -> usize {
         let fds = usize::try_from(fds).unwrap_or(usize::MAX);
@@ -166,7 +165,7 @@ impl ProcessSettings {
     }
 }
 
-/// A number above 0; 0 stands for the default.
+/// A number above 0. `None`: it is 0 or unset, and the default counts.
 fn positive(values: &Values<'_>, name: &str) -> Option<u32> {
     Some(values.unsigned(name, 0)).filter(|number| *number > 0)
 }
@@ -237,7 +236,7 @@ fn upload_directories(values: &Values<'_>) -> Vec<PathBuf> {
     vec![temporary.unwrap_or_else(|| Path::new("/var/tmp").to_owned())]
 }
 
-/// The error for a word that is none of `known`.
+/// The error for a word that is not in `known`.
 pub(super) fn unknown<'a>(
     values: &Values<'_>,
     directive: &str,
@@ -254,7 +253,7 @@ pub(super) fn unknown<'a>(
         .with_hint(hint)
 }
 
-/// Open files asked for when `server.max-fds` is not set and the hard limit is higher.
+/// The limit on open files if `server.max-fds` is unset and the hard limit is higher.
 const FDS_MAX_UNSET: u64 = 65_536;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! `server.http-parseopts`: how strictly requests are read.
+//! `server.http-parseopts`: how strictly requests are parsed.
 //!
-//! The rules between the switches are lighttpd's: `url-normalize` off rests all the others, and what
-//! decodes and what refuses the same thing cannot both be asked for. One is kinder: asking only to
-//! refuse takes back the decoding that is on by default, where lighttpd does not start.
+//! The switches depend on each other as in lighttpd: without `url-normalize` all others have no effect, and
+//! an input cannot be both decoded and refused. One rule is less strict: a configuration that asks only to
+//! refuse switches off the decoding that is on by default, where lighttpd does not start.
 
 use petrel_config::{Diagnostic, Element};
 use petrel_proto::request_head::HeadOptions;
@@ -11,7 +11,7 @@ use petrel_proto::url::UrlOptions;
 use super::super::Values;
 use super::unknown;
 
-/// Both halves of what the switches say.
+/// The options for header fields and for URLs.
 pub(super) struct ParseOptions {
     pub(super) head: HeadOptions,
     pub(super) url: UrlOptions,
@@ -95,7 +95,7 @@ fn set(
     Ok(())
 }
 
-/// Applies what one switch means for another.
+/// Applies what one switch implies for another.
 fn settle(values: &Values<'_>, options: &mut ParseOptions) -> Result<(), Diagnostic> {
     options.head.host_normalize |= options.head.host_strict;
     let url = &mut options.url;
@@ -110,7 +110,7 @@ fn settle(values: &Values<'_>, options: &mut ParseOptions) -> Result<(), Diagnos
     Ok(())
 }
 
-/// An error if `key` is switched on in so many words, while `other` is.
+/// An error if the configuration switches on `key` explicitly while `other` is on.
 fn not_both(values: &Values<'_>, key: &str, other: &str) -> Result<(), Diagnostic> {
     let element = values.array(NAME).and_then(|switches| switches.get(key));
     match element {
@@ -122,7 +122,8 @@ fn not_both(values: &Values<'_>, key: &str, other: &str) -> Result<(), Diagnosti
     }
 }
 
-/// A connection may make the server hold as much before it has said what it wants.
+/// The most bytes of a request head: a connection can make the server hold that much before it has sent a
+/// whole request.
 const HEAD_BYTES_MAX: usize = 1024 * 1024;
 
 const NAME: &str = "server.http-parseopts";
@@ -131,7 +132,7 @@ const REJECT: &str = "url-path-2f-reject";
 const DOTS_REMOVE: &str = "url-path-dotseg-remove";
 const DOTS_REJECT: &str = "url-path-dotseg-reject";
 
-/// Every switch, for hints.
+/// All switches, for hints.
 const KEYS: [&str; 15] = [
     "url-normalize",
     "url-normalize-unreserved",
@@ -150,7 +151,7 @@ const KEYS: [&str; 15] = [
     "method-get-body",
 ];
 
-/// Directives that were switches before there was a list of them. The list counts.
+/// Directives that were switches before `server.http-parseopts` existed, which takes precedence.
 const OLDER_NAMES: [(&str, &str); 3] = [
     ("server.http-parseopt-header-strict", "header-strict"),
     ("server.http-parseopt-host-strict", "host-strict"),

@@ -1,4 +1,4 @@
-//! Which blocks are true, in all nestings of conditions.
+//! Which blocks are true, for many nestings of conditions.
 
 use std::net::Ipv4Addr;
 
@@ -7,7 +7,7 @@ use petrel_config::{LoadOptions, parse_str};
 use super::*;
 use crate::settings::directives::DIRECTIVES;
 
-/// A request that is nothing but what conditions look at.
+/// A request with only the values that conditions compare.
 #[derive(Default)]
 struct Fake {
     url: &'static str,
@@ -197,7 +197,8 @@ fn an_address_inside_a_host_is_the_clients_address() {
     assert_eq!(name(&table, from("10.1.2.4")), "in");
 }
 
-/// Clients speak TLS where `ssl.engine` is on, with certificates that are numbered by `server.name`. One that is "broken" cannot be set up.
+/// Clients speak TLS where `ssl.engine` is on. `server.name` selects a numbered certificate; with the name
+/// "broken" the set-up fails.
 static TLS: ModuleSpec = ModuleSpec {
     name: "mod_tls_of_a_test",
     doc: "For tests.",
@@ -276,7 +277,7 @@ fn a_listener_inside_a_host_speaks_tls_with_every_client() {
                $SERVER["socket"] == "127.0.0.1:444" { ssl.engine = "disable" }
            }"#,
     );
-    // Asked first, for no listener at all: what is remembered of it must not count for the others.
+    // Asked first without a listener: the cached answer must not apply to the listeners below.
     assert!(!table.connection_scope("", None, Scheme::Http).speaks_tls);
     for plain in ["127.0.0.1:80", "127.0.0.1:444"] {
         assert!(!table.connection_scope(plain, None, Scheme::Http).speaks_tls);
@@ -291,7 +292,7 @@ fn a_listener_inside_a_host_speaks_tls_with_every_client() {
     for (host, certificate_id) in [("a", 1), ("b", 2), ("c", 0)] {
         let tls = table.tls_host(&connection, host.as_bytes(), listener, None);
         assert_eq!(tls.expect("it speaks TLS").certificate_id, certificate_id);
-        // So it is for requests.
+        // Requests get the same settings.
         let scope = table.host_scope(&connection, host.as_bytes());
         let request = Fake {
             host,
