@@ -1,9 +1,9 @@
-//! Looking at the disk: jobs that answer what neither the cache nor the kernel has in memory.
+//! Disk jobs that look up files for which neither the file cache nor the kernel's caches have an answer.
 //!
-//! One job does everything a request needs of a path, on threads that may wait: first open and fstat, also of the
-//! names that come next (index files, precompressed siblings), then the first read. Where threads are
-//! not to read contents (`server.network-backend`), the first read is that of small files alone. Knows nothing of
-//! requests.
+//! One job does everything that a request needs of a path, on disk threads. It opens the file and calls
+//! fstat(2), also for the names that the request needs next (index files, precompressed siblings); then it
+//! does the first read. If the network backend does not let threads read contents (`server.network-backend`),
+//! the job reads only small files, which workers keep in memory. Knows nothing of requests.
 
 use std::sync::Arc;
 
@@ -23,44 +23,46 @@ use crate::paths::{LookReach, NotOpened, open_and_stat, place_of_the_way};
 /// What a job has found out about one path.
 pub(super) struct LookedUpFile {
     pub(crate) path: Box<[u8]>,
-    /// Whoever drops it, a worker perhaps, closes nothing that could wait.
+    /// Dropping this never waits, so a worker may do it.
     pub(crate) found: Result<(Descriptor, Stat), NotOpened>,
-    /// Where it is, or where the way there ends.
+    /// The file system of the file. If there is no file: the one of the last directory on the path that
+    /// exists.
     pub(crate) place: MountedPlace,
-    /// The whole content of a small file, the beginning of a larger one.
+    /// The content of a small file, or the beginning of a larger one.
     pub(crate) first: Option<Bytes>,
-    /// Whether the file had not been changed just before it was looked at, nor while it was read.
+    /// Whether the file had not changed shortly before the look-up, nor during the read.
     pub(crate) is_settled: bool,
 }
 
-/// Who looks, and what for.
+/// For which client a look-up is, and how much it reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asker {
-    /// Gets no more than its share of the disk.
+    /// The client whose turn at the disk the job takes.
     pub client: u64,
-    /// The first bytes of large files are wanted, too: a thread is to read contents.
+    /// Whether the job reads the beginning of a large file as well: the network backend lets threads read
+    /// contents.
     pub wants_first: bool,
 }
 
-/// Further paths that a request will want to know about.
+/// Further paths that the request will look up.
 pub struct NextNames {
-    /// The paths, in the order in which they will be asked for.
+    /// The paths, in the order in which the request needs them.
     pub paths: Vec<Vec<u8>>,
-    /// What they are to the first path.
+    /// When the request needs them.
     pub role: Role,
 }
 
-/// What further names are for.
+/// When a request needs further paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Asked for if the first path is a directory, until one is there.
+    /// If the first path is a directory. The request needs them up to the first one that exists.
     Indexes,
-    /// Asked for if the first path is a regular file; one that is there and not older is sent instead.
+    /// If the first path is a regular file. A sibling that exists and is not older is sent in its place.
     Siblings,
 }
 
-/// A look-up as threads do it: a thread of [`Class::Stat`] looks, and what is to be read then waits for one of
-/// [`Class::First`], so that look-ups that need no contents do not wait behind it.
+/// The job of a look-up. A thread of [`Class::Stat`] looks. If there is something to read, the job then waits
+/// for a thread of [`Class::First`], so that look-ups without a read do not wait behind reads.
 pub(super) fn look_up(
     path: Box<[u8]>,
     symlinks: Symlinks,
@@ -81,7 +83,7 @@ pub(super) fn look_up(
     }
 }
 
-/// What a thread does first: it looks at the first path, and at those that come next.
+/// The first part of the job: looks up the first path and those that the request needs next.
 fn look(path: Box<[u8]>, symlinks: Symlinks, next: Option<NextNames>) -> Vec<LookedUpFile> {
     let mut all = vec![look_at(path, symlinks)];
     if let Some(next) = next {
@@ -106,19 +108,19 @@ fn look(path: Box<[u8]>, symlinks: Symlinks, next: Option<NextNames>) -> Vec<Loo
     all
 }
 
-/// Whether [`read`] has anything to do.
+/// Whether [`read`] has something to do.
 fn is_to_be_read(all: &[LookedUpFile], wants_first: bool) -> bool {
     let is_kept = |size| size <= limits::FILE_IN_MEMORY_BYTES_MAX;
     let mut sizes = all.iter().map(LookedUpFile::size);
     sizes.any(|size| size > 0 && (wants_first || is_kept(size)))
 }
 
-/// What a thread does then, perhaps another one: it reads what the request will need first.
+/// The second part of the job: reads the content that the request will need first.
 fn read(all: &mut [LookedUpFile], wants_first: bool, accounts: &Arc<FileAccounts>) {
     if wants_first && let Some(sent) = probably_sent(all) {
         sent.read_first(accounts);
     }
-    // What workers keep in memory is read in any case.
+    // The content of files that workers keep in memory is always read.
     for looked in all {
         if looked.first.is_none() && looked.size() <= limits::FILE_IN_MEMORY_BYTES_MAX {
             looked.read_first(accounts);
@@ -126,7 +128,8 @@ fn read(all: &mut [LookedUpFile], wants_first: bool, accounts: &Arc<FileAccounts
     }
 }
 
-/// The file that will most likely be sent: the last one that is there, a sibling only if it is not older.
+/// The file that will probably be sent: the first of `others` that is a regular file and not older, else the
+/// first path.
 fn probably_sent(all: &mut [LookedUpFile]) -> Option<&mut LookedUpFile> {
     let (first, others) = all.split_first_mut()?;
     let modified = |looked: &LookedUpFile| {
@@ -170,7 +173,7 @@ impl LookedUpFile {
         Some(FileType::from_raw_mode(stat.st_mode))
     }
 
-    /// Bytes; none for what is no regular file.
+    /// The size in bytes; 0 if this is no regular file.
     fn size(&self) -> u64 {
         match (&self.found, self.file_type()) {
             (Ok((_, stat)), Some(FileType::RegularFile)) => {
@@ -180,8 +183,8 @@ impl LookedUpFile {
         }
     }
 
-    /// Reads the whole of a small file, or what a client will want first. In one go: a short first read
-    /// would make the kernel read ahead in small steps, each of them a way of the disk's heads.
+    /// Reads a small file whole, or as much of a larger one as a client takes first. One large read: after a
+    /// short one the kernel would read ahead in small steps, each with a seek of the disk.
     fn read_first(&mut self, accounts: &Arc<FileAccounts>) {
         let most = match accounts.has_memory() {
             true => limits::FIRST_READ_BYTES_MAX,
@@ -203,20 +206,23 @@ impl LookedUpFile {
                 accounts.count_async(NetworkBackend::GthreadAio, *count);
             }
             match read {
-                // Programs behind FUSE may say what is at the path by now, whatever was opened.
+                // A program behind FUSE may report other metadata for the same open file, so a difference
+                // means nothing there.
                 Ok((count, now)) if is_remote || FileStat::from(&now) == FileStat::from(&*stat) => {
                     self.is_settled = FileStat::from(&*stat).is_settled();
                     self.first = Some(memory.into_bytes(count));
                     return;
                 }
-                // Somebody has written to it meanwhile: the bytes belong to what it is now.
+                // Another process wrote to the file during the read. Read again under the new metadata.
                 Ok((_, now)) => *stat = now,
-                // The answer has not begun: better an error than an answer that breaks off.
+                // No byte of the response was sent yet, so an error is better than a response that breaks
+                // off.
                 Err(errno) => self.found = Err(errno.into()),
             }
         }
     }
 }
 
-/// Times a file is read that changes while it is; then it is sent without its first bytes being known.
+/// How often a file is read again that changes during the read. Then the response begins without a first
+/// read.
 const READ_AGAIN_MAX: u32 = 2;

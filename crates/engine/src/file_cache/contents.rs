@@ -1,9 +1,9 @@
-//! Open files and the contents of small ones, held once for all workers.
+//! Open files and contents of small files that all workers share.
 //!
-//! Every worker has its own entries, but the file behind them is the same: shared, contents take
-//! half the memory on two cores, descriptors last for twice the files, and the check that comes
-//! once a second is made by one worker for all. Asked only when a worker fills an entry or its
-//! second is over; a warm request reads its own entry and never comes here.
+//! Each worker has its own entries, which point to the shared files. Sharing halves the memory for contents
+//! on two cores, lets the same limit on descriptors serve twice as many files, and lets one worker do the
+//! recheck once a second for all. A worker comes here only when it fills an entry or when the second of an
+//! entry is over. A warm request only reads its own worker's entry.
 
 use std::hash::BuildHasher;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,7 +19,7 @@ use super::resident::LastLoss;
 use crate::blocking::{self, Origin};
 use crate::file_accounts::FileAccounts;
 
-/// Open files by the state they were in when they were opened.
+/// The open files, by their metadata at the time they were opened.
 pub struct Contents {
     hasher: foldhash::fast::RandomState,
     shards: [Mutex<Shard>; SHARDS],
@@ -43,16 +43,16 @@ struct SharedContent {
 
 /// An open file.
 pub(crate) struct Descriptor {
-    /// There until it is dropped.
+    /// `None` only while it is being dropped.
     descriptor: Option<OwnedFd>,
-    /// The second in which it was last found unchanged, by any worker.
+    /// The second in which a worker last found the file unchanged.
     checked_s: AtomicU32,
-    /// Whom closing it may wait for.
+    /// The file system for which close(2) has to wait. `None`: closing does not wait.
     closing: Option<Origin>,
 }
 
-/// What is held of a file: its content if it is small, and its descriptor if there is room for
-/// one or the content is not held.
+/// What the cache keeps of a file: the content if the file is small, and the descriptor if there is room for
+/// it or the content is not kept.
 #[derive(Default)]
 pub(super) struct Held {
     pub(crate) content: Option<Arc<[u8]>>,
@@ -60,7 +60,8 @@ pub(super) struct Held {
 }
 
 impl Contents {
-    /// Nothing yet. Each worker keeps at most `descriptors_max` files open, and what jobs read counts for `accounts`.
+    /// An empty store. Each worker keeps at most `descriptors_max` files open; `accounts` counts what jobs
+    /// read.
     pub fn new(descriptors_max: usize, accounts: Arc<FileAccounts>) -> Contents {
         Contents {
             hasher: foldhash::fast::RandomState::default(),
@@ -72,7 +73,7 @@ impl Contents {
         }
     }
 
-    /// How look-ups of all workers were answered.
+    /// Counts how look-ups of all workers were answered.
     pub(crate) fn look_ups(&self) -> LookUps {
         self.counters.read()
     }
@@ -89,7 +90,7 @@ impl Contents {
         &self.last_loss
     }
 
-    /// What other workers hold of the file with this stat.
+    /// What other workers keep of the file with this metadata.
     pub(super) fn get(&self, stat: &FileStat) -> Held {
         let shared = self
             .shard(stat, |shard| shard.files.get(stat).cloned())
@@ -100,7 +101,7 @@ impl Contents {
         }
     }
 
-    /// Offers what is held of a file to other workers.
+    /// Lets other workers use what this one keeps of a file.
     pub(super) fn put(&self, stat: &FileStat, held: &Held) {
         let shared = SharedContent {
             content: held.content.as_ref().map(Arc::downgrade),
@@ -119,7 +120,7 @@ impl Contents {
         });
     }
 
-    /// Files that a worker keeps open at most, not counting those that are being sent.
+    /// How many files a worker keeps open at most, not counting those that are being sent.
     pub(super) fn descriptors_max(&self) -> usize {
         self.descriptors_max
     }
@@ -144,8 +145,8 @@ impl SharedContent {
 }
 
 impl Descriptor {
-    /// A file that was opened at `now_s`. On a network file system, and on one that a program answers for,
-    /// close(2) is a question like any other, and may wait for ever.
+    /// A file that was opened at `now_s`. On a network file system, or on one that a program answers for,
+    /// close(2) is a request to the other side and may wait forever.
     pub(crate) fn new(descriptor: OwnedFd, now_s: u32, origin: Origin) -> Descriptor {
         Descriptor {
             descriptor: Some(descriptor),
@@ -154,12 +155,13 @@ impl Descriptor {
         }
     }
 
-    /// The descriptor itself, for somebody else to close.
+    /// The descriptor, for the caller to close.
     pub(crate) fn into_owned(mut self) -> OwnedFd {
         self.descriptor.take().expect("only dropping takes it")
     }
 
-    /// Whether the file is still as `stat` says. Asks the kernel unless a worker did since `now_s`.
+    /// Whether the metadata of the file is still `stat`. Calls fstat(2) unless a worker has done so since
+    /// `now_s`.
     pub(crate) fn is_still(&self, stat: &FileStat, now_s: u32) -> bool {
         if self.checked_s.load(Ordering::Relaxed) == now_s {
             return true;
@@ -171,8 +173,8 @@ impl Descriptor {
         is_still
     }
 
-    /// A file without a name, which may be large: its last descriptor is closed by a thread that may
-    /// wait: its pages are freed then (8 ms for 200 MB) and its blocks, for which it may take the disk.
+    /// A file that has no name any more. A disk thread closes its last descriptor, because that frees the
+    /// pages (8 ms for 200 MB) and the disk blocks, which may wait for the disk.
     pub(crate) fn of_temporary_file(descriptor: OwnedFd, origin: Origin) -> Descriptor {
         let mut descriptor = Descriptor::new(descriptor, 0, origin);
         descriptor.closing = Some(origin);

@@ -1,21 +1,20 @@
-//! How look-ups were answered that a worker's own memory could not answer.
+//! Counts the look-ups that a worker's own cache could not answer.
 //!
-//! Those it could answer are not counted: that would be the only thing they write to memory that workers
-//! share. The number of requests gives the ratio.
+//! The others are not counted: the counter would be the only memory shared between workers that they write
+//! to. The ratio follows from the number of requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Look-ups since the process began, of all workers.
+/// Look-ups of all workers since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LookUps {
     /// The kernel had everything in its caches.
     pub(crate) cached: u64,
-    /// It had not, or could not be asked without waiting: a job was begun, or one that was under way was
-    /// joined.
+    /// The kernel did not, or asking it could have waited. The request started a job or joined one.
     pub(crate) disk: u64,
 }
 
-/// The counters themselves.
+/// The counters that workers add to.
 #[derive(Default)]
 pub(super) struct LookUpCounters {
     cached: AtomicU64,

@@ -1,4 +1,4 @@
-//! One path's place in the cache: what is there, and what is kept of it.
+//! A cache entry: what is at one path, and what the cache keeps of it.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -22,7 +22,7 @@ use crate::limits;
 use crate::mounts::{self, MountedPlace, Storage};
 use crate::paths::{NotOpened, cached_stat};
 
-/// What the file system has at a path.
+/// What is at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// A regular file that could be opened.
@@ -31,27 +31,28 @@ pub enum FileKind {
     Directory,
     /// Nothing (ENOENT, ENAMETOOLONG).
     Missing,
-    /// Something we may not open, or a symlink where those are refused.
+    /// A file that this process may not open, or a symlink where symlinks are refused.
     Denied,
-    /// The path goes on behind a file (ENOTDIR).
+    /// The path continues after the name of a file (ENOTDIR).
     NotADirectory,
-    /// A device, socket or pipe: never served.
+    /// A device, socket or pipe, which is never served.
     Special,
-    /// The file system failed, the process is out of descriptors, or too many look-ups wait already. Nobody knows
-    /// what is there: whoever takes that for [`FileKind::Missing`] may answer with something else.
+    /// The file system failed, the process has no descriptor left, or too many look-ups wait already. It is
+    /// unknown whether a file is there: code that treats this as [`FileKind::Missing`] may answer with the
+    /// wrong file.
     Failed(Errno),
 }
 
 impl FileKind {
-    /// Whether something that may be served is there.
+    /// Whether a file or directory is there that may be served.
     pub fn exists(self) -> bool {
         matches!(self, FileKind::Regular | FileKind::Directory)
     }
 
-    /// What is at a path that cannot be looked at because of `errno`.
+    /// The kind for a path whose look-up failed with `errno`.
     pub fn of_error(errno: Errno) -> FileKind {
         match errno {
-            // The last two: no file of this file system can have such a name.
+            // With the last two errors, no file of this file system can have that name.
             Errno::NOENT | Errno::NAMETOOLONG | Errno::ILSEQ => FileKind::Missing,
             Errno::NOTDIR => FileKind::NotADirectory,
             Errno::ACCESS | Errno::PERM | Errno::LOOP => FileKind::Denied,
@@ -61,33 +62,33 @@ impl FileKind {
     }
 }
 
-/// The parts of stat(2) that are used.
+/// The fields of stat(2) that the server uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileStat {
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Last change of the content, seconds since the epoch (negative times become 0).
+    /// When the content last changed, in seconds since the epoch (negative times become 0).
     pub modified_s: u64,
-    /// And nanoseconds.
+    /// The nanoseconds of that time.
     pub modified_ns: u32,
-    /// Inode number.
+    /// The inode number.
     pub inode: u64,
-    /// Device number.
+    /// The device number.
     pub device: u64,
-    /// Permission and type bits.
+    /// The permission and type bits.
     pub mode: u32,
     pub(super) changed_s: i64,
     pub(super) changed_ns: u32,
 }
 
-/// A cached path. What a warm request looks at comes first, so that it is on two cache lines.
+/// A cached path. The fields that a warm request reads come first, so that they are on two cache lines.
 #[repr(C)]
 pub struct FileEntry {
     valid: Cell<bool>,
     used: Cell<bool>,
     is_watched: bool,
     symlinks: Symlinks,
-    /// When to compare the entry with the file again.
+    /// The second in which the entry is compared with the file again.
     recheck_at_s: Cell<u32>,
     kind: FileKind,
     storage: Storage,
@@ -96,28 +97,28 @@ pub struct FileEntry {
     label: RefCell<Label>,
     stat: FileStat,
     descriptor: Option<Arc<Descriptor>>,
-    /// What was lately seen to be in the page cache.
+    /// Which parts of the file were recently found in the page cache.
     resident: Resident,
-    /// What it counts for in `usage`, besides its descriptor.
+    /// How many bytes of `usage` this entry accounts for; its descriptor is counted separately.
     bytes: usize,
     usage: Rc<Usage>,
-    /// Of the file system it is on: [`MountedPlace::device`]. What stat(2) says is another one on btrfs and overlayfs.
+    /// The file system: [`MountedPlace::device`]. On btrfs and overlayfs stat(2) returns another number.
     device: u64,
 }
 
-/// An open file that several threads use. Whoever lets go of it last closes it without waiting.
+/// An open file that several threads use. Closing it never waits, whichever thread drops it last.
 pub type SharedDescriptor = Arc<dyn AsFd + Send + Sync>;
 
-/// The path of an entry and, right behind it, the header fields made for its file: a hit compares
-/// the one and copies the other.
+/// The path of an entry, followed by the header fields made for its file: a hit compares the first part and
+/// copies the second.
 struct Label {
     bytes: Rc<[u8]>,
     path_length: usize,
-    /// What the fields were made under; none are there yet if `None`.
+    /// The key under which the fields were made. `None`: there are no fields yet.
     key: Option<u64>,
 }
 
-/// Header fields in wire form, kept with a file.
+/// Header fields in wire format, stored with a file.
 pub struct PreparedEntry {
     label: Rc<[u8]>,
     begin: usize,
@@ -132,7 +133,7 @@ impl std::ops::Deref for PreparedEntry {
     }
 }
 
-/// What all entries of a worker hold, those included that left the cache while they are sent.
+/// The resources of all entries of a worker, also of those that have left the cache but are still being sent.
 #[derive(Default)]
 pub(super) struct Usage {
     /// Bytes of contents and paths.
@@ -141,7 +142,7 @@ pub(super) struct Usage {
     pub(crate) descriptors: Cell<usize>,
 }
 
-/// What the cache allows a new entry.
+/// The circumstances under which an entry is made.
 pub(super) struct Budget {
     pub(crate) now_s: u32,
     pub(crate) contents: Arc<Contents>,
@@ -150,21 +151,21 @@ pub(super) struct Budget {
     pub(crate) place: MountedPlace,
 }
 
-/// How the content of a small file gets into memory.
+/// How the content of a small file is obtained.
 pub(super) enum ContentReading {
-    /// From what the kernel has; the entry is not made if that is not enough.
+    /// From the kernel's caches. If they do not have all of it, no entry is made.
     Cached,
-    /// Somebody has read what there is to read.
+    /// A disk thread has read it.
     Done {
         /// The first bytes of the file.
         first: Option<Bytes>,
-        /// Whether the file had then been as it was for long enough to be shared.
+        /// Whether the file had not changed for long enough that workers may share the content.
         is_settled: bool,
     },
 }
 
-/// A regular file that belongs to no cache, and what has to be known of it. Can be made by a thread that
-/// may wait, and dropped by one that may not.
+/// A regular file outside the cache, with its metadata. A disk thread can make one, and a worker can drop it
+/// without waiting.
 pub struct Uncached {
     descriptor: Descriptor,
     stat: FileStat,
@@ -173,11 +174,11 @@ pub struct Uncached {
 }
 
 impl Uncached {
-    /// Asks the kernel about an open file. `path` is what the log calls it: where it was, or the directory it
-    /// is in if it never had a name.
+    /// Reads the metadata of an open file. `path` names the file in the log: its former path, or its
+    /// directory if it never had a name.
     ///
     /// # Errors
-    /// Those of fstat(2); `InvalidInput` when it is not a regular file.
+    /// Those of fstat(2); `InvalidInput` if it is not a regular file.
     pub fn new(file: impl Into<OwnedFd>, path: &[u8]) -> io::Result<Uncached> {
         let descriptor = file.into();
         let stat = rustix::fs::fstat(&descriptor)?;
@@ -203,7 +204,8 @@ impl AsFd for Uncached {
 }
 
 impl FileEntry {
-    /// The entry of `path`, where `looked` was found. `None`: its content would have to be waited for.
+    /// The entry for `path`, with the result `looked` of its look-up. `None`: the content cannot be read
+    /// without waiting.
     pub(super) fn new(
         path: &[u8],
         symlinks: Symlinks,
@@ -216,7 +218,7 @@ impl FileEntry {
         entry.valid.set(true);
         let recheck_at_s = budget.now_s + limits::FILE_RECHECK_S_MIN;
         entry.recheck_at_s.set(recheck_at_s);
-        // Once in the label, and nearly once more as a name that is watched.
+        // The label has the path, and the watch has the file name, which is at most as long.
         entry.bytes = 2 * path.len();
         let taken = match looked {
             Ok((descriptor, stat)) => entry.take(descriptor, &stat, reading, budget),
@@ -230,7 +232,7 @@ impl FileEntry {
                 Some(())
             }
         };
-        // An entry that is not made counts for nothing, and is dropped like any other.
+        // Counted even if no entry is made: dropping the entry subtracts the same.
         entry.bytes += entry.content.as_ref().map_or(0, |content| content.len());
         let usage = &entry.usage;
         usage.bytes.set(usage.bytes.get() + entry.bytes);
@@ -239,7 +241,7 @@ impl FileEntry {
         taken.map(|()| entry)
     }
 
-    /// What could not be looked at.
+    /// The entry for a look-up that failed.
     pub(super) fn failed(path: &[u8], errno: Errno, budget: &Budget) -> FileEntry {
         let looked = Err(errno.into());
         let reading = ContentReading::Done {
@@ -252,16 +254,16 @@ impl FileEntry {
         entry
     }
 
-    /// A file that was opened by somebody else and belongs to no cache: a temporary file, or one
-    /// that a backend named. `path` is as in [`Uncached::new`].
+    /// An entry outside the cache for an open file: a temporary file, or one that a backend named. `path` is
+    /// as in [`Uncached::new`].
     ///
     /// # Errors
-    /// Those of fstat(2); `InvalidInput` when it is not a regular file.
+    /// Those of fstat(2); `InvalidInput` if it is not a regular file.
     pub fn from_file(file: impl Into<OwnedFd>, path: &[u8]) -> io::Result<Rc<FileEntry>> {
         Ok(FileEntry::from_uncached(Uncached::new(file, path)?))
     }
 
-    /// The same when a thread that may wait has looked at it.
+    /// Like [`FileEntry::from_file`], for a file that a disk thread has examined.
     pub fn from_uncached(file: Uncached) -> Rc<FileEntry> {
         let Uncached {
             descriptor,
@@ -277,7 +279,7 @@ impl FileEntry {
         Rc::new(entry)
     }
 
-    /// Nothing that is known, at `path`.
+    /// An empty entry for `path`.
     fn blank(path: &[u8], symlinks: Symlinks, place: MountedPlace, usage: Rc<Usage>) -> FileEntry {
         FileEntry {
             valid: Cell::new(false),
@@ -303,39 +305,39 @@ impl FileEntry {
         }
     }
 
-    /// The path that was looked at, or what else the log calls the file.
+    /// The path of the file, or another name for it in the log.
     pub fn path(&self) -> Vec<u8> {
         let label = self.label.borrow();
         label.bytes[..label.path_length].to_vec()
     }
 
-    /// What is there.
+    /// What is at the path.
     pub fn kind(&self) -> FileKind {
         self.kind
     }
 
-    /// Whether a regular file is there that this process may not read.
+    /// Whether this is a regular file that this process may not read.
     pub fn is_unreadable_file(&self) -> bool {
         self.is_unreadable_file
     }
 
-    /// Its stat. All zero unless it is a file or directory.
+    /// The metadata. All zero unless this is a file or a directory.
     pub fn stat(&self) -> &FileStat {
         &self.stat
     }
 
-    /// The whole content, if it is small enough to be kept.
+    /// The whole content, if the file is small enough to be kept in memory.
     #[inline]
     pub fn content(&self) -> Option<&[u8]> {
         self.content.as_deref()
     }
 
-    /// The same for a user that keeps it. It is not copied.
+    /// The content without a copy, for a user that keeps it.
     pub(crate) fn share_content(&self) -> Option<Bytes> {
         Some(Bytes::from_owner(Arc::clone(self.content.as_ref()?)))
     }
 
-    /// Lets the processor fetch what will be copied behind the head, while the head is made.
+    /// Prefetches the bytes that will be copied after the response head into the processor's cache.
     #[inline]
     pub(super) fn prefetch(&self) {
         if let Some(content) = &self.content
@@ -345,21 +347,21 @@ impl FileEntry {
         }
     }
 
-    /// The open file, for sendfile. `None` only for entries that are not regular files, and for
-    /// files in memory when descriptors are short.
+    /// The open file, for sendfile. `None` if this is not a regular file, and for files in memory if
+    /// descriptors are short.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.descriptor
             .as_ref()
             .map(|descriptor| descriptor.as_fd())
     }
 
-    /// The open file for another thread, which keeps it open.
+    /// The open file for another thread; it stays open until that thread drops it.
     pub fn share_descriptor(&self) -> Option<SharedDescriptor> {
         let descriptor = Arc::clone(self.descriptor.as_ref()?);
         Some(descriptor)
     }
 
-    /// Whom a job that reads `bytes` of it for `client` waits for.
+    /// The origin of a job that reads `bytes` bytes of the file for `client`.
     pub fn origin(&self, client: u64, bytes: usize) -> Origin {
         let place = MountedPlace {
             storage: self.storage,
@@ -372,35 +374,37 @@ impl FileEntry {
         }
     }
 
-    /// What can be expected of the file system it is on.
+    /// Whether the file system is in memory, on a disk, or remote.
     pub fn storage(&self) -> Storage {
         self.storage
     }
 
-    /// How far `range` is taken to be in the page cache, from its start on; `range.start` if it is not there.
+    /// The end of the part of `range` that is probably in the page cache, from the start of `range`;
+    /// `range.start` if its first byte is not.
     #[inline]
     pub(crate) fn end_of_resident(&self, range: &Range<u64>, now_s: u32, loss: &LastLoss) -> u64 {
         match self.storage {
             Storage::Memory => range.end,
             Storage::Disk => self.resident.end_of_seen(range, now_s, loss.life_s(now_s)),
-            // sendfile(2) asks the other side whether the file is still the same.
+            // On a remote file system sendfile(2) asks the other machine whether the file has changed, and
+            // waits for it.
             Storage::Remote => range.start,
         }
     }
 
-    /// Remembers that `range` is in the page cache.
+    /// Notes that `range` is in the page cache.
     pub(crate) fn saw_resident(&self, range: &Range<u64>, now_s: u32) {
         self.resident.saw(range, self.stat.size, now_s);
     }
 
-    /// Remembers that what is at `offset` is not there.
+    /// Notes that the byte at `offset` is not in the page cache.
     pub(crate) fn missed_resident(&self, offset: u64, now_s: u32, loss: &LastLoss) {
         if self.resident.missed(offset) {
             loss.set(now_s);
         }
     }
 
-    /// Reads from the open file at `offset`; 0 is the end of the file. May wait for the disk.
+    /// Reads from the file at `offset`; 0 means the end of the file. May wait for the disk.
     ///
     /// # Errors
     /// Those of pread(2); `NotFound` without an open file.
@@ -417,12 +421,12 @@ impl FileEntry {
         Ok(rustix::io::pread(descriptor, buffer, offset)?)
     }
 
-    /// Whether header fields are kept under `key`.
+    /// Whether header fields are stored under `key`.
     pub fn has_prepared(&self, key: u64) -> bool {
         self.label.borrow().key == Some(key)
     }
 
-    /// The header fields made for this file and kept under `key`, or what `make` makes.
+    /// The header fields that are stored under `key`; if there are none, stores what `make` returns.
     #[inline]
     pub fn prepared(&self, key: u64, make: impl FnOnce(&FileEntry) -> Vec<u8>) -> PreparedEntry {
         if self.label.borrow().key != Some(key) {
@@ -446,13 +450,13 @@ impl FileEntry {
         label.bytes[..label.path_length] == *path
     }
 
-    /// Whether nothing is known to have changed.
+    /// Whether the file is not known to have changed.
     #[inline]
     pub(crate) fn is_valid(&self) -> bool {
         self.valid.get()
     }
 
-    /// Whether changes are told at once.
+    /// Whether inotify reports all changes at once.
     pub(super) fn is_watched(&self) -> bool {
         self.is_watched
     }
@@ -467,12 +471,12 @@ impl FileEntry {
         now_s >= self.recheck_at_s.get()
     }
 
-    /// Whether it was used since the last call.
+    /// Whether the entry was used since the last call.
     pub(super) fn was_used(&self) -> bool {
         self.used.replace(false)
     }
 
-    /// The check that comes when it is due. Entries that nothing watches are over.
+    /// The periodic recheck. Entries without a watch end at their first one.
     #[cold]
     pub(super) fn is_still_right(&self, path: &[u8], now_s: u32) -> bool {
         let right = self.is_watched
@@ -506,7 +510,7 @@ impl FileEntry {
             _ => FileKind::Special,
         };
         if self.kind != FileKind::Regular {
-            // Closing it may wait as well.
+            // Closing a directory may wait, too.
             drop(Descriptor::new(descriptor, 0, self.origin(0, 0)));
             return Some(());
         }
@@ -527,19 +531,19 @@ impl Drop for FileEntry {
 }
 
 impl FileStat {
-    /// Whether the last change is long enough ago that another one would look different.
+    /// Whether the last change was so long ago that a further change gets another time stamp.
     pub(super) fn is_settled(&self) -> bool {
         self.unchanged_s() >= limits::CONTENT_SETTLED_S
     }
 
-    /// A file that has been as it is for long is not compared every second: an eighth of its age,
-    /// within limits.
+    /// The time until the next recheck: an eighth of the file's age, within limits, so that old files are not
+    /// rechecked every second.
     fn recheck_after_s(&self) -> u32 {
         let eighth = u32::try_from(self.unchanged_s() / 8).unwrap_or(u32::MAX);
         eighth.clamp(limits::FILE_RECHECK_S_MIN, limits::FILE_RECHECK_S_MAX)
     }
 
-    /// Seconds since content or attributes changed.
+    /// How many seconds ago the content or the attributes changed.
     #[expect(
         clippy::disallowed_methods,
         reason = "the time of files is that of the system"
@@ -570,9 +574,9 @@ impl From<&Stat> for FileStat {
     }
 }
 
-/// Takes what another worker holds of the file, or reads it. A file that was changed just now is
-/// not shared: a second change within the same tick of the clock would look the same. `None`: it would
-/// have to be waited for.
+/// Uses what another worker keeps of the file, or reads the file. A file that has just changed is not shared:
+/// a second change within the same clock tick would have the same time stamp. `None`: the content cannot be
+/// read without waiting.
 fn hold(
     descriptor: OwnedFd,
     stat: &FileStat,
@@ -581,7 +585,8 @@ fn hold(
 ) -> Option<Held> {
     let contents = &budget.contents;
     let origin = Origin::at(budget.place);
-    // Closed as its file system asks, also when it is not kept.
+    // Wrapped at once, so that closing follows the rules of the file system even if the descriptor is not
+    // kept.
     let descriptor = Descriptor::new(descriptor, budget.now_s, origin);
     let is_settled = match &reading {
         ContentReading::Done { is_settled, .. } => *is_settled,
@@ -600,7 +605,7 @@ fn hold(
             ContentReading::Cached if budget.place.storage == Storage::Disk => {
                 read_whole(stat.size, |buffer| read_cached(&descriptor, buffer, 0))?
             }
-            // Memory.
+            // The file system is in memory.
             ContentReading::Cached => {
                 read_whole(stat.size, |buffer| read_full(&descriptor, buffer, 0))?
             }
@@ -609,8 +614,8 @@ fn hold(
             held.content = Some(Arc::from([]));
         }
     }
-    // A file that is not in memory cannot be served without its descriptor.
-    // One that is may do without, so those have half of the room.
+    // A file that is not in memory cannot be sent without its descriptor. One that is in memory needs it
+    // less, so such files get at most half of the room for descriptors.
     let has_room = budget.usage.descriptors.get() < contents.descriptors_max() / 2;
     let is_needed = held.content.is_none() || has_room;
     if !is_needed {
@@ -624,8 +629,8 @@ fn hold(
     Some(held)
 }
 
-/// The content; none when the file is not as long as its stat said, because somebody is writing it, or
-/// cannot be read. `None`: not all of it can be had at once.
+/// The content. `Some(None)`: the file cannot be read, or its length is not the one in its metadata because
+/// another process is writing it. `None`: not all of it can be read without waiting.
 #[expect(
     clippy::option_option,
     reason = "two questions: can it be had, and is it right"
@@ -640,7 +645,7 @@ fn read_whole(
     let mut content = vec![0; length];
     match read(&mut content) {
         Ok(count) if count == length => Some(Some(content.into())),
-        // Beside EAGAIN: what can be read without waiting may end before the file does.
+        // Apart from EAGAIN, a read that may not wait can also end before the end of the file.
         Ok(count) if count > 0 => None,
         Ok(_) => Some(None),
         Err(Errno::AGAIN | Errno::OPNOTSUPP) => None,
@@ -654,7 +659,7 @@ mod tests {
 
     #[test]
     fn jobs_wait_for_the_file_system_and_not_for_the_device_of_a_file() {
-        // As of a file on overlayfs: what stat(2) has is none of mountinfo's.
+        // As on overlayfs: the device number of stat(2) is not in mountinfo.
         let place = MountedPlace {
             storage: Storage::Remote,
             device: 12 << 32 | 34,

@@ -1,16 +1,21 @@
-//! A worker's memory of the file system: physical path to open file, its stat and its content.
+//! The file cache of a worker: from a physical path to the open file, its metadata and its content.
 //!
-//! A warm lookup makes no system call. What keeps it true, in this order: inotify on every
-//! directory of the path and of symlink targets ([`watch`]); one fstat on the open descriptor of
-//! an entry in use, a second after a change and every ten seconds when nothing changes (catches
-//! writes through mmap and through another hard link); and a life of a second where inotify cannot
-//! see (NFS, FUSE, out of watches). Names that do not exist are remembered as well.
+//! A warm look-up makes no system call. Three mechanisms keep entries true:
 //!
-//! What is not remembered is asked of the kernel, as far as it can answer from its own caches. What
-//! it cannot is [`LookResult::Cold`]: a job on a thread that may wait ([`cold`]), which all who miss the same path
-//! wait for ([`SharedJobs`]). Then the entry is made here, behind its watches, from what the job has opened.
+//! - inotify on every directory of the path and of the targets of symlinks in it ([`watch`]);
+//! - an fstat(2) on the open file of an entry in use, one second after a change and later every ten seconds,
+//!   which notices writes through mmap and through another hard link;
+//! - a lifetime of one second where inotify does not see changes (NFS, FUSE, no watches left).
 //!
-//! It knows nothing of URLs, settings or HTTP. [`Exchange::look_up`](crate::Exchange::look_up) is the way
+//! Names that do not exist have entries, too.
+//!
+//! If there is no entry, the worker asks the kernel, as far as that can answer from its own caches. If it
+//! cannot, the result is [`LookResult::Cold`]: a disk job ([`cold`]) looks, and all requests for the same
+//! path wait for the same job ([`SharedJobs`]). Afterwards the worker sets the watches and makes the entry
+//! from the files that the job has opened.
+//!
+//! The cache knows nothing of URLs, settings or HTTP. Hooks use it by
+//! [`Exchange::look_up`](crate::Exchange::look_up).
 //! to it for hooks.
 
 mod cold;
@@ -48,16 +53,16 @@ pub use crate::paths::{Symlinks, open_directory, open_directory_place};
 /// How the file cache learns that a file has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StatCache {
-    /// Nothing is kept from one request to the next.
+    /// The cache keeps nothing between requests.
     Disabled,
-    /// By looking again after a second.
+    /// It rechecks each entry after a second.
     Simple,
-    /// By inotify, and by looking again where that sees nothing.
+    /// By inotify, and by rechecks where inotify sees no changes.
     #[default]
     Inotify,
 }
 
-/// One worker's cache.
+/// The file cache of one worker.
 pub struct FileCache {
     following: RefCell<EntryTable>,
     refusing: RefCell<EntryTable>,
@@ -68,15 +73,15 @@ pub struct FileCache {
     jobs: SharedJobs<(Box<[u8]>, Symlinks), Vec<cold::LookedUpFile>, LookUpResult>,
 }
 
-/// What a look at a path has come to.
+/// The result of a look-up.
 pub enum LookResult {
-    /// It is known.
+    /// The file is known.
     Here(Rc<FileEntry>),
-    /// The disk has to be asked; [`FileCache::poll_cold`] tells when it has answered.
+    /// The disk has to be read. [`FileCache::poll_cold`] is ready when that is done.
     Cold(DiskWait),
 }
 
-/// A request's wait for the disk. Dropped, the job goes on for others, or for none.
+/// A request's wait for a disk job. Dropping it does not stop a job that other requests wait for.
 pub struct DiskWait {
     path: Box<[u8]>,
     symlinks: Symlinks,
@@ -84,13 +89,13 @@ pub struct DiskWait {
 }
 
 impl DiskWait {
-    /// The path that is looked at.
+    /// The path that the job looks up.
     pub fn path(&self) -> &[u8] {
         &self.path
     }
 }
 
-/// What a job has found. The first request that is told makes entries of it, for all.
+/// The result of a job. The first request that gets it makes the entries, for all of them.
 #[derive(Clone)]
 struct LookUpResult(Rc<(Cell<LookedUp>, OnceCell<Vec<FoundFile>>)>);
 
@@ -102,21 +107,21 @@ impl From<LookedUp> for LookUpResult {
     }
 }
 
-/// What a job has found out about a path.
+/// One path that a job has looked up.
 #[derive(Clone)]
 pub struct FoundFile {
     /// The path.
     pub path: Box<[u8]>,
-    /// How symlinks in it were taken.
+    /// Whether symlinks were followed.
     pub symlinks: Symlinks,
-    /// What is there.
+    /// The entry.
     pub entry: Rc<FileEntry>,
-    /// Its first bytes, if they were read and are not the entry's content.
+    /// The first bytes of the file, if the job read them and they are not the content of the entry.
     pub first: Option<Bytes>,
 }
 
 impl FileCache {
-    /// An empty cache that shares open files with the other owners of `contents`.
+    /// An empty cache. It shares open files with the other owners of `contents`.
     pub fn new(engine: StatCache, contents: Arc<Contents>) -> FileCache {
         FileCache {
             following: RefCell::default(),
@@ -129,8 +134,9 @@ impl FileCache {
         }
     }
 
-    /// What is at `path` (absolute, without NUL), if that can be told without waiting. `now_s` is the
-    /// worker's coarse clock; `next` says what else the request will look at, if the disk has to be asked.
+    /// The file at `path`, which is absolute and has no NUL, if that can be found out without waiting.
+    /// `now_s` is the worker's coarse clock. If the disk has to be read, `next` names what the request will
+    /// look up next.
     #[inline]
     pub fn lookup(
         &self,
@@ -155,8 +161,8 @@ impl FileCache {
         }
     }
 
-    /// Waits for a job. What it has found, the path that was asked for first; entries are in the cache as
-    /// far as they may be.
+    /// Ready when the job is done, with one result for each path; the requested path comes first. Entries are
+    /// in the cache as far as they may be kept.
     pub fn poll_cold(
         &self,
         waiting: &mut DiskWait,
@@ -177,13 +183,13 @@ impl FileCache {
         Poll::Ready(found.clone())
     }
 
-    /// The watcher, whose descriptor the worker waits on.
+    /// The watcher; the worker waits for its descriptor.
     pub(crate) fn watcher(&self) -> &Watcher {
         &self.watcher
     }
 
-    /// Reads what inotify has to say and drops what changed. True: there is more, and others should have
-    /// their turn first.
+    /// Reads inotify events and drops the entries that changed. Returns true if there are more events; the
+    /// caller lets other tasks run first.
     pub fn process_events(&self) -> bool {
         if self.watcher.process_events() == watch::EventReach::Everything {
             self.flush();
@@ -191,7 +197,7 @@ impl FileCache {
         self.watcher.has_more()
     }
 
-    /// Lets the next lookup of `path` ask the file system: the caller has just changed it.
+    /// Drops the entry of `path`, because the caller has just changed the file.
     pub fn forget(&self, path: &[u8]) {
         for symlinks in [Symlinks::Follow, Symlinks::Refuse] {
             self.jobs.forget(&(path.into(), symlinks));
@@ -203,7 +209,7 @@ impl FileCache {
         }
     }
 
-    /// Forgets everything.
+    /// Drops all entries.
     pub fn flush(&self) {
         for table in [&self.following, &self.refusing] {
             for entry in table.borrow_mut().drain() {
@@ -213,12 +219,12 @@ impl FileCache {
         self.watcher.reset();
     }
 
-    /// Entries held, for tests and counters.
+    /// The number of entries, for tests and counters.
     pub fn len(&self) -> usize {
         self.following.borrow().len() + self.refusing.borrow().len()
     }
 
-    /// Whether nothing is held.
+    /// Whether the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -238,9 +244,9 @@ impl FileCache {
         !entry.is_due_for_check(now_s) || entry.is_still_right(path, now_s)
     }
 
-    /// Asks the kernel for what it has in its caches. `None`: that is not enough, or cannot be told
-    /// without asking somebody who may not answer. Watches are set before the file is looked at, so that a
-    /// change in between is an event and not a stale entry.
+    /// Asks the kernel for what it has in its caches. `None`: the caches do not have it, or asking could wait
+    /// for another machine. Watches are set before the look-up, so that a change in between causes an event
+    /// and not a stale entry.
     #[cold]
     fn fill_from_caches(
         &self,
@@ -252,7 +258,8 @@ impl FileCache {
         if place.storage == Storage::Remote {
             return None;
         }
-        // Opening can be a question to somebody else; walking there by what is cached is not.
+        // On a remote file system open(2) may wait for the other side; following the path in the kernel's
+        // caches does not.
         match open_place(path, symlinks, LookReach::Cached) {
             Ok(there) => place = mounts::of_descriptor(&there),
             Err(Errno::AGAIN) => return None,
@@ -301,9 +308,10 @@ impl FileCache {
         }
     }
 
-    /// Makes an entry of what a thread has looked at. What it has opened keeps the way there in the kernel's
-    /// caches, so that setting the watches waits for nothing. They come after the look, so there is a
-    /// second one: what is not the same any more is served once, and asked for again in a second.
+    /// Makes an entry from the result of a disk thread. Since the thread has opened the file, the directories
+    /// on the path are in the kernel's caches, and setting the watches does not wait. The watches come after
+    /// the look-up, so the path is looked up once more here. If it has changed, the old result is served once
+    /// and rechecked a second later.
     fn settle(&self, looked: cold::LookedUpFile, symlinks: Symlinks, now_s: u32) -> FoundFile {
         self.make_room();
         let path = looked.path;
@@ -325,7 +333,7 @@ impl FileCache {
         if let Some(cover) = cover.filter(|_| is_watched) {
             self.watcher.register(cover, &entry);
         }
-        // A late job has nothing to say of what was looked at, and is watched, since.
+        // If a watched entry exists already, it is newer than this late result.
         if is_watched || !self.is_watching(&path, symlinks) {
             self.keep(&path, symlinks, &entry);
         }
@@ -338,7 +346,7 @@ impl FileCache {
         }
     }
 
-    /// Whether there is an entry that nothing has happened to, as far as its watch knows.
+    /// Whether there is a watched entry that is not known to have changed.
     fn is_watching(&self, path: &[u8], symlinks: Symlinks) -> bool {
         let table = self.table(symlinks).borrow();
         table
@@ -346,7 +354,7 @@ impl FileCache {
             .is_some_and(|entry| entry.is_valid() && entry.is_watched())
     }
 
-    /// What becomes of a look-up that could not be made.
+    /// The entry for a look-up that could not be made.
     pub(crate) fn failed(
         &self,
         path: &[u8],
@@ -365,7 +373,7 @@ impl FileCache {
 
     fn keep(&self, path: &[u8], symlinks: Symlinks, entry: &Rc<FileEntry>) {
         if matches!(entry.kind(), FileKind::Failed(_)) {
-            // A failure may be over with the next request.
+            // The next request may succeed.
             return;
         }
         let mut table = self.table(symlinks).borrow_mut();
@@ -384,8 +392,8 @@ impl FileCache {
         }
     }
 
-    /// Drops what was not used since the last time room was needed, and if that is not enough
-    /// every second entry.
+    /// Drops the entries that were not used since the last call. If that is not enough, drops every second
+    /// entry.
     fn make_room(&self) {
         let is_full = || {
             self.len() >= limits::FILE_CACHE_ENTRIES_MAX
@@ -419,12 +427,12 @@ impl FileCache {
     }
 }
 
-/// Whether a path still leads to what a thread has found there, as far as the kernel knows.
+/// Whether the path still leads to what a disk thread found, as far as the kernel's caches know.
 fn is_still<D>(path: &[u8], symlinks: Symlinks, found: &Result<(D, Stat), NotOpened>) -> bool {
     match (found, cached_stat(path, symlinks)) {
         (Ok((_, before)), Ok(now)) => FileStat::from(before) == FileStat::from(&now),
         (Err(NotOpened::Failed(before)), Err(now)) => *before == now,
-        // What may not be opened can be looked at.
+        // stat(2) works on a file that this process may not open.
         (Err(NotOpened::Unreadable), Ok(now)) => {
             FileType::from_raw_mode(now.st_mode) == FileType::RegularFile
         }

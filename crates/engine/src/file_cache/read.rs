@@ -1,4 +1,4 @@
-//! Reading files: what is in the page cache, or as far as it takes.
+//! Reads files: either only from the page cache, or also from the disk.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -8,8 +8,8 @@ use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 use super::FileEntry;
 use crate::mounts::Storage;
 
-/// Reads what is there without anybody waiting, from `offset` on; 0 is the end of the file. `None`: it has to be
-/// waited for.
+/// Reads from `offset` what can be read without waiting; 0 means the end of the file. `None`: reading would
+/// wait.
 ///
 /// # Errors
 /// Those of the file; `NotFound` if it is not open.
@@ -31,7 +31,7 @@ pub(crate) fn read_at_once(
     }
 }
 
-/// Fills `buffer` from `offset` on; fewer bytes only at the end of the file. May wait for the disk.
+/// Fills `buffer` from `offset`; returns fewer bytes only at the end of the file. May wait for the disk.
 pub(crate) fn read_full(file: impl AsFd, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
     let mut filled = 0;
     while let Some(room @ [_, ..]) = buffer.get_mut(filled..) {
@@ -45,9 +45,8 @@ pub(crate) fn read_full(file: impl AsFd, buffer: &mut [u8], offset: u64) -> Resu
     Ok(filled)
 }
 
-/// Reads what is in the page cache from `offset` on, and waits for nothing. `EAGAIN` if the first byte is
-/// not there, `EOPNOTSUPP` if the file system cannot tell (overlayfs, FUSE, tmpfs; RWF_NOWAIT is of
-/// Linux 4.14).
+/// Reads what the page cache has from `offset` and never waits. `EAGAIN`: the first byte is not there.
+/// `EOPNOTSUPP`: the file system cannot tell (overlayfs, FUSE, tmpfs; RWF_NOWAIT exists since Linux 4.14).
 pub(crate) fn read_cached(file: impl AsFd, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
     let slices = &mut [std::io::IoSliceMut::new(buffer)];
     loop {

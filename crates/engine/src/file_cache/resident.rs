@@ -1,9 +1,10 @@
-//! Which parts of a file were lately seen to be in the page cache.
+//! Which parts of a file were recently found in the page cache.
 //!
-//! sendfile(2) is the cheapest way to send what is there, and waits for the disk where it is not; the kernel
-//! tells only whoever reads. So the first to send a block reads it (preadv2 RWF_NOWAIT), and for a while
-//! others take it to be there still: half a minute, as long as nothing that was seen is found gone, and
-//! seconds for a minute after that. Nothing is asked for files in memory.
+//! sendfile(2) is the cheapest way to send what is in the page cache, but waits for the disk where it is not.
+//! Only a read tells (preadv2 with RWF_NOWAIT). So the first response that sends a block reads it, and for a
+//! while later responses assume that it is still in the page cache: for half a minute, as long as no block is
+//! found to have left the cache, and for some seconds during the minute after one was. Files on file systems
+//! in memory are always taken to be there.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -12,18 +13,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::limits;
 
-/// The blocks of one file.
+/// The blocks of one file that were found in the page cache.
 #[derive(Default)]
 pub(super) struct Resident {
-    /// When the first block was seen; 0 is never. Most files have no other.
+    /// When the first block was found; 0: never. Most files have only this block.
     first: Cell<u32>,
-    /// The same for those behind it.
+    /// The same for the later blocks.
     others: RefCell<Vec<u32>>,
 }
 
 impl Resident {
-    /// How far `range` is taken to be in the page cache: the end of its first bytes that are, at most its own.
-    /// `range.start`: not even the first byte. What was seen counts for `life_s`: [`LastLoss::life_s`].
+    /// The end of the part of `range` that is probably in the page cache, from the start of `range`.
+    /// `range.start`: its first byte is not. A block counts for `life_s` seconds after it was found:
+    /// [`LastLoss::life_s`].
     #[inline]
     pub(crate) fn end_of_seen(&self, range: &Range<u64>, now_s: u32, life_s: u32) -> u64 {
         let since = now_s.saturating_sub(life_s);
@@ -46,7 +48,8 @@ impl Resident {
         unseen.map_or(range.end, |block| (block * BLOCK).max(range.start))
     }
 
-    /// All of `range` was seen there. Blocks count as a whole, the last one up to the end of the file at `size`.
+    /// Notes that all of `range` was found in the page cache. Only whole blocks count; the last one ends with
+    /// the file at `size`.
     pub(crate) fn saw(&self, range: &Range<u64>, size: u64, now_s: u32) {
         let first = range.start.div_ceil(BLOCK);
         let last = match range.end >= size {
@@ -58,7 +61,8 @@ impl Resident {
         }
     }
 
-    /// The block at `offset` is not there. Answers whether it was seen before: memory is short then.
+    /// Notes that the block at `offset` is not in the page cache. Returns whether it was there before; then
+    /// the machine is short of memory.
     pub(crate) fn missed(&self, offset: u64) -> bool {
         let block = offset / BLOCK;
         let before = match block {
@@ -91,12 +95,13 @@ impl Resident {
     }
 }
 
-/// When something was gone from the page cache that had been seen, by the coarse clock; 0 is never. One for all workers.
+/// When a block was last found to have left the page cache, by the coarse clock; 0: never. All workers share
+/// this.
 #[derive(Clone, Default)]
 pub(crate) struct LastLoss(Arc<AtomicU32>);
 
 impl LastLoss {
-    /// How long ago a block may have been seen.
+    /// For how many seconds a found block counts.
     #[inline]
     pub(crate) fn life_s(&self, now_s: u32) -> u32 {
         let lost_s = self.0.load(Ordering::Relaxed);
@@ -106,16 +111,16 @@ impl LastLoss {
         }
     }
 
-    /// It is now.
+    /// A block has left the page cache at `now_s`.
     pub(crate) fn set(&self, now_s: u32) {
         self.0.store(now_s.max(1), Ordering::Relaxed);
     }
 }
 
-/// Bytes that are seen or not seen as a whole.
+/// Blocks of this many bytes are tracked as a whole.
 const BLOCK: u64 = limits::CHUNK_BYTES_PROBED as u64;
 
-/// Blocks of a file that are remembered: 16 GiB.
+/// The most blocks of a file that are tracked: 16 GiB.
 const BLOCKS_MAX: u64 = 65_536;
 
 #[cfg(test)]
@@ -130,7 +135,7 @@ mod tests {
             resident.end_of_seen(&(0..10), 100, limits::RESIDENT_S_MAX),
             0
         );
-        // Not from its beginning: nothing is known of the block.
+        // This read does not begin with the block, so nothing is known of the block.
         resident.saw(&(1..BLOCK), size, 100);
         assert_eq!(
             resident.end_of_seen(&(0..10), 100, limits::RESIDENT_S_MAX),
@@ -148,7 +153,7 @@ mod tests {
             resident.end_of_seen(&within, 101, limits::RESIDENT_S_MAX),
             within.end
         );
-        // As far as it was seen, and no further.
+        // Up to the end of what was found, and no further.
         assert_eq!(
             resident.end_of_seen(&(7..size), 100, limits::RESIDENT_S_MAX),
             2 * BLOCK
@@ -158,7 +163,7 @@ mod tests {
             resident.end_of_seen(&unseen, 100, limits::RESIDENT_S_MAX),
             unseen.start
         );
-        // The last block ends with the file.
+        // The last block ends at the end of the file.
         resident.saw(&(3 * BLOCK..size), size, 100);
         assert_eq!(
             resident.end_of_seen(&(3 * BLOCK..size), 100, limits::RESIDENT_S_MAX),
@@ -187,7 +192,7 @@ mod tests {
         };
         let late = u32::MAX / 2;
         resident.saw(&(0..2 * BLOCK), 2 * BLOCK, late);
-        // Nothing that was seen is lost.
+        // Block 5 was never found, so missing it is no loss.
         missed(5 * BLOCK, late + 10);
         let both = 0..2 * BLOCK;
         assert_eq!(end_of_seen(&both, late + 10), both.end);

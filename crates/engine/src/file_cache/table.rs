@@ -1,8 +1,8 @@
 //! Entries by path: a hash table of 16-byte slots.
 //!
-//! A slot holds the whole hash of the path, so that a look-up reads the entry it wants and no
-//! other; the path itself stands in front of the entry's header fields, which a hit reads anyway.
-//! With 10,000 files in turn every cache line that need not be read counts.
+//! A slot holds the whole hash of the path, so that a look-up reads only the entry that it wants. The path
+//! itself is stored in front of the entry's header fields, which a hit reads anyway. When requests go through
+//! 10,000 files in turn, every cache line counts.
 
 use std::hash::BuildHasher;
 use std::rc::Rc;
@@ -34,7 +34,7 @@ impl EntryTable {
         Some(&slot.entry)
     }
 
-    /// Puts `entry` in the place of the one of its path, which is returned.
+    /// Adds `entry`. Returns the entry that had its path before.
     pub(crate) fn insert(&mut self, path: &[u8], entry: Rc<FileEntry>) -> Option<Rc<FileEntry>> {
         let hash = self.hasher.hash_one(path);
         let is_same = |slot: &Slot| slot.hash == hash && slot.entry.is_at(path);
@@ -51,12 +51,12 @@ impl EntryTable {
         self.slots.retain(|slot| keep(&slot.entry));
     }
 
-    /// Takes all entries out.
+    /// Removes all entries.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Rc<FileEntry>> {
         self.slots.drain().map(|slot| slot.entry)
     }
 
-    /// Entries in the table.
+    /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }

@@ -1,4 +1,4 @@
-//! What the cache notices of a file system that changes under it.
+//! How the cache notices changes of the file system.
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::*;
 
 const DESCRIPTORS_MAX: usize = 100;
 
-/// Threads are to read contents.
+/// The network backend lets threads read contents.
 const READS: Asker = Asker {
     client: 0,
     wants_first: true,
@@ -53,7 +53,7 @@ fn look_at(cache: &FileCache, path: &[u8], symlinks: Symlinks, now_s: u32) -> Rc
     }
 }
 
-/// What a job finds, however much of it the kernel has in memory.
+/// Runs a disk job for `path`, even if the kernel has everything in memory.
 fn look_on_disk(cache: &FileCache, path: &Path, next: Option<NextNames>) -> Vec<FoundFile> {
     let path = path.as_os_str().as_bytes();
     wait(
@@ -75,7 +75,7 @@ fn wait(cache: &FileCache, mut waiting: DiskWait) -> Vec<FoundFile> {
 
 fn after_events(cache: &FileCache) {
     std::thread::sleep(Duration::from_millis(2));
-    // What other tests do in the temporary directory is told as well.
+    // Other tests cause events in the temporary directory, too.
     while cache.process_events() {}
 }
 
@@ -368,7 +368,7 @@ fn a_job_finds_what_a_look_finds() {
         assert_eq!(found[0].entry.kind(), entry.kind(), "{name}");
         assert_eq!(found[0].entry.stat(), entry.stat(), "{name}");
         assert_eq!(found[0].entry.content(), entry.content(), "{name}");
-        // And it is in the cache now.
+        // The entry is in the cache now.
         assert!(Rc::ptr_eq(&found[0].entry, &look(&cache, &path)), "{name}");
     }
     let large = look_on_disk(&cache, &tree.0.join("large"), None);
@@ -405,7 +405,7 @@ fn a_job_reads_large_files_only_for_who_wants_it() {
         let both = look("large", Some(sibling));
         assert_eq!(lengths(&both), [0, read(90_000)]);
         assert!(both.iter().all(|found| found.entry.descriptor().is_some()));
-        // Workers keep these in memory, and no backend sends them.
+        // Workers keep these in memory, so the network backend does not read them.
         let small = look("small", None);
         assert_eq!(small[0].entry.content(), Some(&b"hello"[..]));
     }
@@ -445,7 +445,7 @@ fn one_job_looks_at_all_names_that_come_next() {
     let names = ["index.php", "index.html", "index.htm"];
     let found = look_on_disk(&cache, &tree.0, next(&names, Role::Indexes));
     let kinds: Vec<_> = found.iter().map(|found| found.entry.kind()).collect();
-    // Not further than to the one that is there.
+    // It stops at the first one that exists.
     assert_eq!(
         kinds,
         [FileKind::Directory, FileKind::Missing, FileKind::Regular]
@@ -461,7 +461,7 @@ fn one_job_looks_at_all_names_that_come_next() {
         kinds,
         [FileKind::Regular, FileKind::Missing, FileKind::Regular]
     );
-    // What is no directory has no index.
+    // A file has no index files.
     let found = look_on_disk(&cache, &tree.0.join("file"), next(&names, Role::Indexes));
     assert_eq!(found.len(), 1);
 }
@@ -473,7 +473,7 @@ fn misses_of_one_path_share_a_job() {
     let path = tree.0.join("a");
     let path = path.as_os_str().as_bytes();
     let begin = || cache.begin_job(path, Symlinks::Follow, READS, || None);
-    // A job that a thread has begun by then is not shared any more.
+    // If a thread has begun the first job already, it is not shared.
     let are_shared = |_| {
         let (first, second) = (begin(), begin());
         let found = (wait(&cache, first), wait(&cache, second));
@@ -495,7 +495,7 @@ fn a_late_job_does_not_replace_what_was_found_since() {
         first: None,
         is_settled: true,
     };
-    // Looked at before the file was made, and told after it.
+    // The job looked before the file was created and is told afterwards.
     let late = missing();
     tree.write("file", "new");
     assert_eq!(

@@ -1,10 +1,9 @@
-//! Which directories are watched for which entries, and what an inotify event makes stale.
+//! Which directories are watched for which entries, and which entries an inotify event makes stale.
 //!
-//! Every directory on the way to a cached path is watched, as it is spelled, and so is the way
-//! to the target of every symlink among them. An event about a name that is a cached leaf makes
-//! that entry stale; an event about a name that is a directory or symlink on the way makes
-//! everything stale (rare: a release switch, a renamed directory). Names nobody asked about
-//! cost one hash lookup.
+//! Every directory on a cached path is watched, as the path spells it, and so are the directories on the way
+//! to the target of every symlink in it. An event for a name that is the last part of a cached path makes
+//! that entry stale. An event for a directory or symlink within a path makes all entries stale; that is rare
+//! (a release switch, a renamed directory). An event for any other name costs one hash look-up.
 
 use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
@@ -24,7 +23,7 @@ use crate::limits;
 use crate::mounts::{self, Storage};
 use crate::paths::{SYMLINKS_MAX, simplify};
 
-/// How far an event reaches.
+/// Which entries an event makes stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EventReach {
     /// Some entries, which are marked already.
@@ -33,7 +32,7 @@ pub(super) enum EventReach {
     Everything,
 }
 
-/// Where an entry's changes will be reported.
+/// The directories in which changes of a path will be reported. `None`: inotify cannot see all changes.
 pub(super) struct Cover(Option<Vec<(i32, Box<[u8]>)>>);
 
 impl Cover {
@@ -43,7 +42,7 @@ impl Cover {
     }
 }
 
-/// One worker's inotify instance and what it is for.
+/// The inotify instance of one worker, and what its watches are for.
 pub(crate) struct Watcher {
     state: RefCell<WatchState>,
     has_more: Cell<bool>,
@@ -51,46 +50,46 @@ pub(crate) struct Watcher {
 
 struct WatchState {
     inotify: Option<OwnedFd>,
-    /// Watched directories by the path they were reached by.
+    /// The watched directories, by the path that led to them.
     by_path: HashMap<PathBuf, Watched>,
-    /// What is watched in each directory, by its watch.
+    /// What each watch is for, by its number.
     directories: HashMap<i32, Directory>,
 }
 
 struct Directory {
-    /// A path it was reached by.
+    /// A path that leads to the directory.
     path: PathBuf,
-    /// Cached files are in it, so changes of content are reported too. Elsewhere they are not: a
-    /// log beside the document root would wake the worker with every line.
+    /// Whether cached files are in it, so that changes of content are reported. Not reported elsewhere: a log
+    /// file beside the document root would wake the worker with every line.
     has_leaves: bool,
-    /// Who cares about which name.
+    /// What each name in the directory means to the cache.
     names: HashMap<Box<[u8]>, Interest>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watched {
     Local(i32),
-    /// On a network or user-space file system, whose changes inotify does not see.
+    /// On a network file system or a FUSE file system, whose changes inotify does not see.
     Remote,
 }
 
 /// How far a path can be followed.
 enum WatchedWay {
-    /// To its last directory, which has this watch.
+    /// To the last directory, which has this watch.
     Reached(i32),
-    /// To a name that does not exist.
+    /// Not to the end: a name on it does not exist.
     Ends,
 }
 
 #[derive(Default)]
 struct Interest {
-    /// A directory or symlink that cached paths go through.
+    /// The name is a directory or symlink that cached paths go through.
     is_on_the_way: bool,
     entries: Vec<Weak<FileEntry>>,
 }
 
 impl Watcher {
-    /// A watcher; one that is not `enabled`, or cannot be made, watches nothing.
+    /// A watcher. If it is not `enabled`, or if the kernel refuses an inotify instance, it watches nothing.
     pub(crate) fn new(enabled: bool) -> Watcher {
         let inotify = enabled
             .then(|| init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok())
@@ -105,7 +104,7 @@ impl Watcher {
         }
     }
 
-    /// The inotify descriptor, duplicated for whoever waits for it to become readable.
+    /// A duplicate of the inotify descriptor, for the task that waits until it is readable.
     pub(crate) fn descriptor(&self) -> Option<OwnedFd> {
         self.state
             .borrow()
@@ -114,8 +113,8 @@ impl Watcher {
             .and_then(|fd| fd.try_clone().ok())
     }
 
-    /// Watches the way to `path`, as far as it exists. A path that the kernel would refuse for its
-    /// length is not watched.
+    /// Watches the directories on `path`, as far as they exist. A path that is too long for the kernel is not
+    /// watched.
     pub(super) fn cover(&self, path: &[u8]) -> Cover {
         if path.len() > limits::PATH_BYTES_MAX {
             return Cover(None);
@@ -130,7 +129,7 @@ impl Watcher {
         Cover(covered.map(|()| places))
     }
 
-    /// Remembers that changes reported at `cover` make `entry` stale.
+    /// Changes reported for `cover` make `entry` stale from now on.
     pub(super) fn register(&self, cover: Cover, entry: &Rc<FileEntry>) {
         let mut state = self.state.borrow_mut();
         for (directory, name) in cover.0.into_iter().flatten() {
@@ -138,7 +137,8 @@ impl Watcher {
                 continue;
             };
             let interest = directory.names.entry(name).or_default();
-            // A missing directory may be in the way of thousands: looked through only when full.
+            // Thousands of paths may lead through the same missing directory, so the list is cleaned only
+            // when it is full.
             if interest.entries.len() == interest.entries.capacity() {
                 interest.entries.retain(|entry| entry.strong_count() > 0);
             }
@@ -146,9 +146,9 @@ impl Watcher {
         }
     }
 
-    /// Reads the events there are, up to [`limits::INOTIFY_EVENTS_AT_ONCE_MAX`]: a log that grows in a
-    /// watched directory may make them as fast as they are read. Marks the entries they concern.
-    /// [`Watcher::has_more`] tells whether some are left.
+    /// Reads the pending events and marks the entries that they make stale. Stops after
+    /// [`limits::INOTIFY_EVENTS_AT_ONCE_MAX`], because a growing log file in a watched directory may cause
+    /// events as fast as they are read. [`Watcher::has_more`] tells whether some are left.
     pub(super) fn process_events(&self) -> EventReach {
         let mut state = self.state.borrow_mut();
         let WatchState {
@@ -165,7 +165,7 @@ impl Watcher {
         let mut count = 0;
         self.has_more.set(false);
         loop {
-            // What is in the buffer is read to its end: it is gone with the buffer.
+            // Events in the buffer must all be handled, because the buffer is dropped with the reader.
             if count >= limits::INOTIFY_EVENTS_AT_ONCE_MAX && reader.is_buffer_empty() {
                 self.has_more.set(true);
                 break reach;
@@ -191,7 +191,7 @@ impl Watcher {
         self.has_more.get()
     }
 
-    /// Drops all watches: what paths lead where may have changed.
+    /// Removes all watches: paths may lead elsewhere now.
     pub(super) fn reset(&self) {
         let mut state = self.state.borrow_mut();
         let watches: Vec<i32> = state
@@ -202,7 +202,7 @@ impl Watcher {
         state.by_path.clear();
         if let Some(inotify) = &state.inotify {
             for watch in watches {
-                // It may be gone with its directory already; either way it is no longer there.
+                // If its directory was removed, the kernel has removed the watch already; that is fine.
                 let _ = remove_watch(inotify, watch);
             }
         }
@@ -225,8 +225,8 @@ impl Watcher {
 }
 
 impl WatchState {
-    /// Watches every directory on the way to `path` and notes in `places` where a change of its
-    /// last existing part will be reported. `None`: inotify cannot see all of it.
+    /// Watches every directory on `path`, and adds to `places` where a change of its last existing part will
+    /// be reported. `None`: inotify cannot see all changes.
     fn cover(
         &mut self,
         path: &Path,
@@ -248,8 +248,8 @@ impl WatchState {
         self.cover_target(path, places, symlinks_left)
     }
 
-    /// The same for what `path` points to, if it is a symlink. Calls itself by way of
-    /// [`WatchState::cover`], as often as the kernel would follow.
+    /// Does the same for the target of `path` if that is a symlink. Calls itself through
+    /// [`WatchState::cover`], as often as the kernel follows symlinks.
     fn cover_target(
         &mut self,
         path: &Path,
@@ -266,9 +266,9 @@ impl WatchState {
         self.cover(&target, places, symlinks_left.checked_sub(1)?)
     }
 
-    /// Watches every directory from the root down to `directory`, with as many system calls as
-    /// there are directories: names that do not exist cost one, however many a client strings
-    /// together. `None`: inotify cannot see all of it.
+    /// Watches every directory from the root down to `directory`. The number of system calls is at most the
+    /// number of directories that exist plus one, however many names that do not exist a client puts into a
+    /// URL. `None`: inotify cannot see all changes.
     fn watch_way(
         &mut self,
         directory: &Path,
@@ -283,7 +283,7 @@ impl WatchState {
             match self.watch_directory(ancestor, place.clone(), symlinks_left) {
                 Ok(Watched::Local(watch)) => above = Some(watch),
                 Ok(Watched::Remote) => return None,
-                // It does not exist (or is a file): its appearance is what matters.
+                // The directory does not exist, or is a file. An event will tell when it appears.
                 Err(Errno::NOENT | Errno::NOTDIR) => {
                     places.extend(place);
                     self.cover_target(ancestor, places, symlinks_left)?;
@@ -295,8 +295,7 @@ impl WatchState {
         above.map(WatchedWay::Reached)
     }
 
-    /// Watches `directory`, which is reached through `place` and, if it is a symlink, through the
-    /// way to its target.
+    /// Watches `directory`, which `place` leads to. If it is a symlink, watches the way to its target, too.
     fn watch_directory(
         &mut self,
         directory: &Path,
@@ -326,7 +325,7 @@ impl WatchState {
         Ok(watched)
     }
 
-    /// From now on changes of the content of files in the directory are reported as well.
+    /// Reports changes of the content of files in the directory, too, from now on.
     fn report_content(&mut self, directory: i32) {
         let (Some(inotify), Some(directory)) =
             (&self.inotify, self.directories.get_mut(&directory))
@@ -335,7 +334,7 @@ impl WatchState {
         };
         if !directory.has_leaves {
             let events = CONTENT_EVENTS | WatchFlags::MASK_ADD | WatchFlags::ONLYDIR;
-            // When the directory has just gone, an event says so.
+            // If the directory was just removed, an event tells.
             directory.has_leaves = add_watch(inotify, &directory.path, events).is_ok();
         }
     }
@@ -373,12 +372,13 @@ fn apply(
         return EventReach::Everything;
     }
     let Some(Directory { names, .. }) = directories.get_mut(&directory) else {
-        // Left over from before a reset.
+        // An event of a watch from before a reset.
         return EventReach::Entries;
     };
     let Some(name) = name.filter(|name| !name.is_empty()) else {
-        // About the directory itself. Its content is reported by name, its attributes and its
-        // going to its own parent; but its parent by this spelling need not be watched.
+        // The event is about the directory itself. Changes of its content come with a name, and its parent
+        // reports attribute changes and its removal. But the parent may be unwatched if the directory was
+        // reached by another path.
         let gone = ReadFlags::DELETE_SELF
             | ReadFlags::MOVE_SELF
             | ReadFlags::UNMOUNT
@@ -407,13 +407,13 @@ fn apply(
     EventReach::Entries
 }
 
-/// Whether somebody else would have to be asked about a path, who may not answer. By its text: the way there is
-/// gone part by part, behind symlinks as well.
+/// Whether a look-up of the path could wait for another machine. Decided by the text of the path, which is
+/// enough because the way there is followed part by part, behind symlinks as well.
 fn is_remote(path: &Path) -> bool {
     mounts::has_remote() && mounts::of_path(path.as_os_str().as_bytes()).storage == Storage::Remote
 }
 
-/// What happens to names: enough for directories that cached paths only go through.
+/// Events about names: enough for directories that cached paths only go through.
 const NAME_EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVE)
@@ -422,10 +422,10 @@ const NAME_EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::MOVE_SELF)
     .union(WatchFlags::ONLYDIR);
 
-/// What happens to the content of files.
+/// Events about the content of files.
 const CONTENT_EVENTS: WatchFlags = WatchFlags::MODIFY.union(WatchFlags::CLOSE_WRITE);
 
-/// statfs(2) magic numbers: NFS, SMB, CIFS, SMB2, FUSE, 9p, Ceph, AFS, Coda, GFS2, Lustre.
+/// Magic numbers of statfs(2) for NFS, SMB, CIFS, SMB2, FUSE, 9p, Ceph, AFS, Coda, GFS2 and Lustre.
 const REMOTE_FILE_SYSTEMS: [u32; 11] = [
     0x6969,
     0x517b,
@@ -465,7 +465,7 @@ mod tests {
         let watcher = Watcher::new(true);
         watcher.cover(directory.join("asked").as_os_str().as_bytes());
         for number in 0..limits::INOTIFY_EVENTS_AT_ONCE_MAX {
-            // Two events each, with names that differ: equal ones are merged by the kernel.
+            // Each write causes two events. The names differ, because the kernel merges equal events.
             std::fs::write(directory.join(format!("other-{number}")), "").expect("write");
         }
         assert_eq!(watcher.process_events(), EventReach::Entries);
@@ -497,7 +497,8 @@ mod tests {
         };
         assert!(has_leaves(&directory.join("inner")) && !has_leaves(&directory));
         std::fs::write(directory.join("log"), "more").expect("write");
-        // Others make and remove names above it meanwhile; these are no content.
+        // Other tests create and remove names in the directory above meanwhile; those events are not about
+        // content.
         let inotify = watcher.descriptor().expect("inotify");
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut events = Reader::new(&inotify, &mut buffer);
