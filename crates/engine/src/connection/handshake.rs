@@ -1,4 +1,4 @@
-//! The beginning of TLS: which host it is for, until when it must be done, and what is said if it comes to nothing.
+//! The TLS handshake of a connection: which host it is for, its deadline, and what happens if it fails.
 
 use std::cell::RefCell;
 use std::ops::ControlFlow::{Break, Continue};
@@ -25,13 +25,14 @@ use crate::worker::{Drain, Worker};
 /// A handshake that is under way.
 pub(super) struct Handshake {
     worker: Rc<Worker>,
-    /// The second in which it must be done; 0: its time has not begun.
+    /// The second in which the handshake must be complete; 0: its time does not run yet.
     due_s: u32,
-    /// The host that the client has asked for.
+    /// The host that the client named in its ClientHello.
     host: RefCell<Option<Rc<TlsHost>>>,
 }
 
-/// What a connection begins with, behind the header of the PROXY protocol if it has one: `input` came with that.
+/// The first state of a connection, after the header of the PROXY protocol if there is one. `input` has the
+/// bytes that came with that header.
 pub(super) fn begin(input: Vec<u8>, link: &mut Link) -> ConnectionState {
     let Some(stream) = link.transport.tls() else {
         return ConnectionState::Idle(input);
@@ -61,7 +62,7 @@ impl Handshake {
         let Some(stream) = link.transport.tls() else {
             return Continue(ConnectionState::Over(None));
         };
-        // What comes of the handshake is looked at when the buffer is given back.
+        // The result is examined after the receive buffer is free again.
         let polled = {
             let mut plain = self.worker.receive_buffer.borrow_mut();
             let polled = stream.poll_handshake(context, &mut plain, &choose);
@@ -79,7 +80,7 @@ impl Handshake {
         }
     }
 
-    /// All that a handshake needs is to come within its time, however often the client sends something.
+    /// Sets the deadline of the whole handshake. It does not move when the client sends something.
     fn set_due(&mut self, link: &Link) {
         if self.due_s > 0 {
             return;
@@ -115,7 +116,7 @@ impl Handshake {
         Ok(config)
     }
 
-    /// The handshake is done; `input` is the first of what the client says behind it.
+    /// The handshake is complete. `input` has the first bytes that the client sent after it.
     fn done(self, input: Vec<u8>, link: &mut Link) -> ConnectionState {
         let (Some(stream), Some(host)) = (link.transport.tls(), self.host.take()) else {
             return ConnectionState::Over(None);
@@ -166,7 +167,7 @@ impl Handshake {
             HandshakeError::Tls(TlsError::Hello(hello @ HelloError::PlainHttp)) => {
                 return answer_in_clear(hello, link);
             }
-            // Scanners, and clients that have changed their mind.
+            // Scanners, and clients that gave up.
             HandshakeError::Left
             | HandshakeError::Socket(_)
             | HandshakeError::Tls(TlsError::Hello(_)) => {
@@ -178,7 +179,7 @@ impl Handshake {
         }
         match error {
             HandshakeError::Left | HandshakeError::Socket(_) => ConnectionState::Over(None),
-            // Without this the client might see a reset in place of the alert.
+            // The client must be able to read the alert; closing at once could cause a reset.
             HandshakeError::Tls(_) => {
                 link.stop_speaking();
                 ConnectionState::Linger(None)
@@ -187,12 +188,13 @@ impl Handshake {
     }
 }
 
-/// The name in ALPN of what an authority asks by, which wants to see a certificate and nothing more (RFC 8737).
+/// The ALPN name by which a certificate authority asks for its challenge certificate; it sends no request
+/// (RFC 8737).
 const ACME: &[u8] = b"acme-tls/1";
-/// The name of HTTP/2 in ALPN.
+/// The ALPN name of HTTP/2.
 const HTTP2: &[u8] = b"h2";
 
-/// The client speaks plain HTTP to a TLS port: that is what its answer says, in the clear.
+/// Answers a client that speaks plain HTTP to a TLS port: with a response without TLS that tells it so.
 fn answer_in_clear(error: &HelloError, link: &mut Link) -> ConnectionState {
     let stream = link.transport.tls();
     let input = stream

@@ -1,4 +1,4 @@
-//! The response head in the form of HTTP/1.
+//! Writes response heads of HTTP/1.
 
 use petrel_proto::http1::{write_content_length, write_status_line};
 use petrel_proto::request_head::Version;
@@ -7,12 +7,13 @@ use super::send::Framing;
 use super::serving::Serving;
 use crate::trace;
 
-/// Writes the head of the answer into the outgoing bytes and decides the framing.
+/// Writes the head of the response into the send buffer, and decides how the end of the body is marked.
 pub(super) fn write(serving: &mut Serving, keep_alive: bool) {
     let run = &mut serving.run;
     let is_head_unread = !run.request.refused_line.is_empty();
     let version = match run.settings.core.http11 {
-        // Of a head that was refused the end of its first line tells, else the answer bears our own.
+        // For a refused head, the end of its first line tells the client's version; otherwise the response
+        // has our own.
         true if is_head_unread && run.request.refused_line.ends_with(b" HTTP/1.0") => {
             Version::Http10
         }

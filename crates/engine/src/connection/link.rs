@@ -1,4 +1,4 @@
-//! What lasts for the whole of a connection: its socket, its client, its place in the table of deadlines.
+//! The part of a connection that lasts until it closes: its socket, its client, its deadline.
 
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -15,26 +15,27 @@ use crate::worker::{Drain, Worker};
 
 use std::ops::ControlFlow::{Break, Continue};
 
-/// The connection as such.
+/// The part of a connection that all its states share.
 pub(super) struct Link {
     pub(crate) transport: Transport,
     pub(crate) worker: Rc<Worker>,
     pub(crate) scope: Rc<ConnectionScope>,
-    /// Its `request_number` counts the requests that have begun.
+    /// Its `request_number` counts the requests that have begun on this connection.
     pub(crate) facts: ConnectionFacts,
     deadline: Option<DeadlineId>,
     reader: Reader,
 }
 
-/// What is known of a client as a reader, which decides how many bytes the kernel takes for it.
+/// Whether the client is known to read its responses. Decides how many bytes the worker gives to the kernel
+/// at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reader {
-    /// It has not been sent much yet.
+    /// The client was not sent much yet.
     New,
-    /// It has been sent [`limits::UNPROVEN_TURN_BYTES`], and may not read at all: the kernel holds no more than so many
-    /// unsent.
+    /// The client was sent [`limits::UNPROVEN_TURN_BYTES`] and may not read at all. The kernel queues at most
+    /// that many unsent bytes for it.
     Unproven,
-    /// It has taken what the kernel held: the kernel's buffer grows with its pace.
+    /// The client has read what the kernel had queued. The kernel's buffer may grow with the client's pace.
     Proven,
 }
 
@@ -78,13 +79,13 @@ impl Link {
         }
     }
 
-    /// A run for the request that begins.
+    /// A run for the next request.
     pub(crate) fn begin_run(&mut self) -> ExchangeRun {
         self.facts.request_number += 1;
         ExchangeRun::new(&self.worker, self.facts.clone())
     }
 
-    /// A proxy has said whose connection it is.
+    /// A trusted proxy has named the client of this connection.
     pub(crate) fn be_proxied(&mut self, peer: Peer, scheme: Scheme, proxied: Proxied) {
         self.facts.peer = peer;
         if !self.transport.is_tls() {
@@ -94,7 +95,7 @@ impl Link {
         self.scope = self.facts.scope(self.worker.settings_table());
     }
 
-    /// Asks for the address the client connected to, if the settings want it and it is not known.
+    /// Gets the local address from the kernel, if the settings want it and it is not known.
     #[inline]
     pub(crate) fn know_local_address(&mut self, run: &mut ExchangeRun) {
         if run.settings.wants_local_address {
@@ -112,7 +113,7 @@ impl Link {
         }
     }
 
-    /// Whether the deadline has passed. The first call sets one.
+    /// Whether the deadline has passed. The first call registers the connection in the table of deadlines.
     pub(crate) fn is_late(&mut self, context: &Context<'_>) -> bool {
         let deadlines = &self.worker.deadlines;
         let Some(deadline) = self.deadline else {
@@ -123,19 +124,19 @@ impl Link {
         deadlines.is_over(deadline, self.worker.clock().seconds())
     }
 
-    /// Ends the present wait when more than `seconds` have passed; see [`Clock::after`](crate::clock::Clock::after).
+    /// The present wait ends after `seconds`; see [`Clock::after`](crate::clock::Clock::after).
     pub(crate) fn set_deadline(&self, seconds: u32) {
         self.set_due(self.worker.clock().after(seconds));
     }
 
-    /// Ends the present wait in the second `due_s`.
+    /// The present wait ends in the second `due_s`.
     pub(crate) fn set_due(&self, due_s: u32) {
         if let Some(deadline) = self.deadline {
             self.worker.deadlines.set(deadline, due_s);
         }
     }
 
-    /// Ends it in the second `due_s` if it would end later.
+    /// The present wait ends in the second `due_s` at the latest.
     pub(crate) fn lower_due(&self, due_s: Option<u32>) {
         if let (Some(deadline), Some(due_s)) = (self.deadline, due_s) {
             self.worker.deadlines.lower(deadline, due_s);
@@ -148,8 +149,8 @@ impl Link {
         }
     }
 
-    /// An idle connection has nothing to read: it ends if the worker drains. What arrives between the
-    /// last read and the end is answered all the same.
+    /// Keeps an idle connection waiting, or ends it if the worker drains. A request that arrives before the
+    /// end is still answered.
     pub(crate) fn rest(&mut self, waiting: ConnectionState) -> Step {
         match self.worker.draining() {
             Some(Drain::Stop) if self.transport.is_silent() => {
@@ -162,9 +163,9 @@ impl Link {
         Break(waiting)
     }
 
-    /// The time of an idle connection is over. A request that has arrived meanwhile is answered; one that arrives
-    /// from now on meets an end of the stream in good order, without a reset if the worker drains: then many
-    /// connections end at once that their clients did not take for old.
+    /// Ends an idle connection whose time is over. A request that has arrived meanwhile is still answered. If
+    /// the worker drains, a request that arrives later meets an orderly end of the stream and no reset,
+    /// because then many connections end at once that their clients did not expect to end.
     pub(crate) fn end_idle(&mut self, input: Vec<u8>) -> ConnectionState {
         if !self.transport.is_silent() {
             self.set_deadline(limits::IDLE_DRAIN_S);
@@ -182,14 +183,15 @@ impl Link {
         }
     }
 
-    /// The server says nothing more, and has some time for the client to close its side.
+    /// Closes our sending side. The client gets some time to close its side.
     pub(crate) fn stop_speaking(&mut self) {
         self.transport.say_end();
         self.transport.shutdown_write();
         self.set_deadline(limits::LINGER_S);
     }
 
-    /// Reads until the client closes, so that it gets the answer before it can see a reset.
+    /// Reads and drops input until the client closes. If we closed first, a reset could reach the client
+    /// before it has read the response.
     pub(crate) fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut buffer = self.worker.receive_buffer.borrow_mut();
         loop {
@@ -200,7 +202,7 @@ impl Link {
         }
     }
 
-    /// Bytes that may be sent before others have their turn.
+    /// How many bytes may be sent before other tasks of the worker run.
     pub(crate) fn turn_bytes(&self) -> u64 {
         match self.reader {
             Reader::New | Reader::Unproven => u64::from(limits::UNPROVEN_TURN_BYTES),
@@ -208,8 +210,9 @@ impl Link {
         }
     }
 
-    /// The client was sent more; `has_taken`: because it has taken what the kernel held for it. Until it has once, the
-    /// kernel is given little, so that clients that do not read cost little of the worker's time.
+    /// Counts bytes that were sent to the client. `has_taken`: the client has read what the kernel had queued
+    /// for it. Until that happens once, the kernel gets only little at a time, so that clients that do not
+    /// read cost the worker little time.
     #[inline]
     pub(crate) fn judge_reader(&mut self, sent_bytes: u64, has_taken: bool) {
         match self.reader {
@@ -227,7 +230,7 @@ impl Link {
         self.reader = reader;
     }
 
-    /// `debug.log-state-handling`: what the connection did, and what it will do now.
+    /// For `debug.log-state-handling`: logs the state that has ended and the next one.
     #[inline]
     pub(crate) fn trace_state(&self, serving: &Serving, before: &'static str, next: &'static str) {
         if serving.run.settings.core.debug.state_handling && next != before {
@@ -242,7 +245,7 @@ impl Link {
         serving.run.log_error("state", cause);
     }
 
-    /// `debug.log-timeouts`: what took too long.
+    /// For `debug.log-timeouts`: logs what took too long.
     pub(crate) fn trace_timeout(&self, serving: Option<&Serving>, what: &str) {
         match serving {
             Some(serving) if serving.run.settings.core.debug.timeouts => {
@@ -259,7 +262,7 @@ impl Link {
         }
     }
 
-    /// Tells the log what the client does wrong, if that is no matter of one request.
+    /// Logs an error of the client that concerns no single request.
     #[cold]
     pub(crate) fn log_common(&self, stage: &str, cause: &str) {
         let log = &self.worker.base_settings().core.error_log;
@@ -267,13 +270,13 @@ impl Link {
         log.error(format_args!("({stage}) {cause} client={client}"));
     }
 
-    /// Whether clients may speak HTTP/2 without TLS.
+    /// Whether clients may use HTTP/2 without TLS.
     #[inline]
     pub(crate) fn takes_http2_in_clear(&self) -> bool {
         self.scope.http2.in_clear && !self.transport.is_tls()
     }
 
-    /// The connection is dropped.
+    /// Frees the place in the table of deadlines, because the connection is dropped.
     pub(crate) fn let_go(&self) {
         if let Some(deadline) = self.deadline {
             self.worker.deadlines.remove(deadline);

@@ -1,10 +1,10 @@
-//! A client connection: one task that drives HTTP/1 from bytes to exchanges and back.
+//! A client connection: one task that reads requests from a socket and writes responses to it.
 //!
-//! A [`Connection`] is a [`Link`], which lasts, and a [`ConnectionState`], which says what is waited for and owns what that
-//! needs: an idle connection has no buffer and no exchange, one that serves a request has a [`Serving`]. A state is
-//! consumed by each [`ConnectionState::step`] and gives the next one. What every version of HTTP needs is in the
-//! [`ExchangeRun`](crate::run::ExchangeRun); what is here is HTTP/1's alone: heads and their encoding, chunks,
-//! keep-alive, tunnels, and the client's socket.
+//! A [`Connection`] is a [`Link`], which lasts until the end, and a [`ConnectionState`]. The state says what
+//! the connection waits for, and owns what it needs for that: an idle connection has no buffer and no
+//! exchange, one that serves a request has a [`Serving`]. [`ConnectionState::step`] consumes a state and
+//! returns the next one. Code that all versions of HTTP need is in [`ExchangeRun`](crate::run::ExchangeRun).
+//! This folder has the code of HTTP/1: heads, chunks, keep-alive, tunnels, and the client's socket.
 
 mod handshake;
 mod head;
@@ -32,42 +32,44 @@ use http2::Http2;
 use link::Link;
 use serving::Serving;
 
-/// One client connection. tokio adds up to 104 bytes and rounds up to a multiple of 128: 152 bytes take 256, and one
-/// byte more takes 384. In the server, tokio's sockets take 8 bytes more than where cargo builds this crate alone.
+/// A client connection. Its size matters: tokio adds up to 104 bytes and rounds up to a multiple of 128, so
+/// that 152 bytes take 256, and one byte more takes 384. In the server, tokio's sockets are 8 bytes larger
+/// than where cargo builds this crate alone.
 pub(crate) struct Connection {
     link: Link,
     state: ConnectionState,
 }
 
-/// What the connection is doing. Names say what we are waiting for.
+/// What the connection waits for.
 enum ConnectionState {
-    /// A header of the PROXY protocol, of which so much has come. A second vector would need a word more.
+    /// The rest of a header of the PROXY protocol; the bytes are its beginning. A boxed slice, because a
+    /// vector would need a word more.
     ProxyHeader(Box<[u8]>),
     /// The TLS handshake.
     Handshake(Box<Handshake>),
-    /// The first byte of a request, unless it has come behind the last one.
+    /// The first byte of a request. If requests are pipelined, it may be here already.
     Idle(Vec<u8>),
     /// The rest of a request head.
     Head(Serving),
-    /// Hooks.
+    /// The hooks.
     Walk(Serving),
-    /// The request body, because a hook asked for it.
+    /// The request body, which a hook asked for.
     WantedBody(Serving),
-    /// The request body, to be thrown away before the answer is sent.
+    /// The rest of the request body, before the response is sent. The body is dropped.
     UnwantedBody(Serving),
-    /// The client, to take the answer.
+    /// The client, which has to read the response.
     Send(Serving),
-    /// The rest of a request body that no hook has wanted; the answer is sent.
+    /// The rest of a request body that no hook wanted, after the response was sent.
     Discard(Serving),
-    /// Anything, from the client or for it: it speaks HTTP/2.
+    /// Anything: the client speaks HTTP/2.
     Http2(Box<Http2>),
-    /// The client, to close its side after we closed ours.
+    /// The client, which has to close its side after we closed ours.
     Linger(Option<Serving>),
-    /// Nothing: the connection is over.
+    /// Nothing: the connection has ended.
     Over(Option<Serving>),
 }
 
-/// What a state has come to: the next one, or the same again, which waits.
+/// The result of a step: `Continue` has the next state, `Break` the same state, which waits.
 type Step = ControlFlow<ConnectionState, ConnectionState>;
 
 impl Connection {
@@ -116,7 +118,7 @@ impl ConnectionState {
         }
     }
 
-    /// For `debug.log-state-handling`.
+    /// The name for `debug.log-state-handling`.
     fn name(&self) -> &'static str {
         match self {
             ConnectionState::ProxyHeader(_) => "ProxyHeader",
@@ -186,7 +188,7 @@ impl ConnectionState {
         }
     }
 
-    /// `debug.log-timeouts`: what took too long.
+    /// What took too long, for `debug.log-timeouts`.
     fn timed_out(&self, link: &Link) -> Option<&'static str> {
         Some(match self {
             ConnectionState::ProxyHeader(_) => "the header of the PROXY protocol came too slowly",
@@ -212,7 +214,8 @@ impl ConnectionState {
         })
     }
 
-    /// What is under way ends because the server process does. A client that has nothing of its answer gets 503.
+    /// Ends the requests, because the server process ends. A client that has received nothing of its response
+    /// gets 503.
     fn cut_off(self, why: Cut, link: &mut Link) -> ConnectionState {
         if self
             .serving()
@@ -225,7 +228,7 @@ impl ConnectionState {
             ConnectionState::ProxyHeader(_)
             | ConnectionState::Handshake(_)
             | ConnectionState::Head(_) => ConnectionState::Over(None),
-            // What has arrived becomes a request, which is refused then.
+            // The bytes that have arrived become a request, which is then refused.
             ConnectionState::Idle(input) if input.is_empty() && link.transport.is_silent() => {
                 ConnectionState::Over(None)
             }
@@ -241,7 +244,7 @@ impl ConnectionState {
         }
     }
 
-    /// The connection is dropped with its runtime: what is under way is told like everything else that is cut.
+    /// The runtime drops the connection: logs the requests on it, like others that are cut off.
     fn tell_dropped(self, link: &mut Link) {
         if let ConnectionState::Http2(http2) = self {
             return http2.tell_dropped(link);
@@ -260,7 +263,7 @@ impl ConnectionState {
         }
     }
 
-    /// The stage that the time since the last stamp belongs to, and the one that the log names.
+    /// The stage that the time since the last stamp belongs to, and the stage that the log names.
     fn stages(&self) -> (Stage, Stage) {
         match self {
             ConnectionState::Walk(serving) => (serving.run.stage(), Stage::Content),

@@ -1,7 +1,7 @@
-//! Connections of proxies that say first, by the PROXY protocol, whose connection it is.
+//! Connections of proxies that name the client by the PROXY protocol.
 //!
-//! Only connections from addresses that the settings name get here. From such an address the header
-//! must come: without it the connection is closed, as the request would be taken for the proxy's.
+//! Only connections from addresses that the settings name get here. From such an address the header must
+//! come: otherwise the connection is closed, because its requests would be taken for the proxy's own.
 
 use std::ops::ControlFlow::{Break, Continue};
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use super::link::Link;
 use super::{ConnectionState, Step, handshake};
 use crate::exchange::{Peer, Proxied, Scheme};
 
-/// Waits for the header, of which `input` has come.
+/// Waits for the rest of the header; `input` is its beginning.
 pub(super) fn poll_header(input: Box<[u8]>, link: &mut Link, context: &mut Context<'_>) -> Step {
     let mut input = input.into_vec();
     loop {

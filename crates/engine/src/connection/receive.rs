@@ -22,22 +22,22 @@ use crate::limits;
 use crate::trace;
 use crate::turn::Turn;
 
-/// What a client begins with that speaks TLS (RFC 8446 5.1).
+/// The first byte from a client that speaks TLS (RFC 8446 5.1).
 const TLS_HANDSHAKE: u8 = 22;
 
-/// How the body of the request at hand is being received.
+/// The state of receiving a request body.
 #[derive(Default)]
 pub(super) struct Receiving {
     decoder: Option<BodyDecoder>,
-    /// The client waits for "100 Continue" and has not got it.
+    /// The client waits for "100 Continue", and it was not sent.
     pub(crate) waits_for_continue: bool,
-    /// Nothing more comes from the client of a tunnel.
+    /// The client of a tunnel sends no more.
     has_tunnel_ended: bool,
-    /// The client's body waits for the disk, not for the client.
+    /// Receiving waits for the disk, and not for the client.
     waits_for_disk: bool,
-    /// The body was not there at once when a hook wanted it.
+    /// The body was not complete at once when a hook wanted it.
     has_waited: bool,
-    /// Bytes of the body that were received before others had their turn.
+    /// Counts bytes of the body, so that other tasks get their turn.
     turn: Turn,
 }
 
@@ -55,12 +55,12 @@ impl Receiving {
     }
 }
 
-/// The head.
+/// Receiving the head.
 impl Serving {
-    /// Waits for the first byte of a request, if it is not in `input`.
+    /// Waits for the first byte of a request, if `input` is empty.
     pub(crate) fn poll_first(input: Vec<u8>, link: &mut Link, context: &mut Context<'_>) -> Step {
         if !input.is_empty() {
-            // The next request of a pipeline.
+            // The client has sent its next request already (pipelining).
             return Continue(Serving::begin(link).take_head(input.into(), link));
         }
         let worker = Rc::clone(&link.worker);
@@ -92,7 +92,7 @@ impl Serving {
         Continue(self.take_head(input.into(), link))
     }
 
-    /// Parses `bytes`, the head so far.
+    /// Parses `bytes`, which are what has arrived of the head.
     fn take_head(mut self, bytes: Cow<'_, [u8]>, link: &mut Link) -> ConnectionState {
         if bytes.first() == Some(&b'P') {
             match Http2::poll_begins_with(&bytes, link) {
@@ -114,8 +114,8 @@ impl Serving {
                 self.wire.input.extend_from_slice(&bytes[length..]);
                 self.begin_request(link)
             }
-            // A client of HTTP/2 would take an answer of HTTP/1 for a frame that goes on (RFC 9113 3.4). It begins with a
-            // word, unlike one of TLS.
+            // A client of HTTP/2 would take a response of HTTP/1 for an unfinished frame (RFC 9113 3.4). Its
+            // first bytes are letters, unlike those of a TLS client.
             Err(HeadError::RequestLine)
                 if Http2::may_begin(link) && bytes.first().is_some_and(u8::is_ascii_uppercase) =>
             {
@@ -135,7 +135,7 @@ impl Serving {
         }
     }
 
-    /// Refuses a head of which `bytes` have been received.
+    /// Refuses a head; `bytes` are what has arrived of it.
     pub(super) fn refuse_head(
         mut self,
         bytes: &[u8],
@@ -144,7 +144,7 @@ impl Serving {
         cause: Arguments<'_>,
     ) -> ConnectionState {
         let run = &mut self.run;
-        // Whose settings apply is not known; those of the last request would be wrong.
+        // Without a head it is unknown which settings apply. Those of the previous request would be wrong.
         run.settings = run.worker.base_settings();
         run.request.method = run.request.head.method();
         run.request.keep_refused_line(bytes);
@@ -158,7 +158,7 @@ impl Serving {
         self.refuse_head(&input, Stage::Receive, Status::REQUEST_TIMEOUT, cause)
     }
 
-    /// A complete head: what does the request obey, and may it have a body that long?
+    /// The head is complete: finds the settings, and checks that they allow a body of this length.
     fn begin_request(mut self, link: &mut Link) -> ConnectionState {
         if let Err(error) = self.run.begin(&link.scope) {
             let cause = format_args!("the URL is refused: {error}");
@@ -177,7 +177,7 @@ impl Serving {
         }
         let is_allowed = match framing {
             BodyFraming::Length(length) => self.run.allows_body(length),
-            // The decoder counts what comes.
+            // For chunks the decoder counts the bytes.
             BodyFraming::None | BodyFraming::Chunked => true,
         };
         if is_allowed {
@@ -189,7 +189,7 @@ impl Serving {
         }
     }
 
-    /// The request may ask for HTTP/2 from here on.
+    /// Changes to HTTP/2 if the request asks for that.
     fn upgrade_if_asked(mut self, link: &Link) -> ConnectionState {
         let Some(settings) = Http2::upgrade_of(&self.run.request.head) else {
             return ConnectionState::Walk(self);
@@ -199,9 +199,9 @@ impl Serving {
     }
 }
 
-/// The body.
+/// Receiving the body.
 impl Serving {
-    /// Whether the whole request has been received, or the client's side of a tunnel.
+    /// Whether the whole request was received; in a tunnel, whether the client has closed its side.
     #[inline]
     pub(crate) fn is_received(&self) -> bool {
         let receiving = &self.wire.receiving;
@@ -211,7 +211,7 @@ impl Serving {
         }
     }
 
-    /// Whether what is left of the body is worth reading to use the connection again.
+    /// Whether the rest of the body is short enough to read, so that the connection can be used again.
     pub(crate) fn can_be_received(&self) -> bool {
         let receiving = &self.wire.receiving;
         let is_short = |decoder: &BodyDecoder| {
@@ -223,9 +223,9 @@ impl Serving {
             && receiving.decoder.as_ref().is_none_or(is_short)
     }
 
-    /// An answer that is no error comes after the body, so that a body that turns out to be
-    /// malformed or too large is still refused. Errors are answered at once.
-    /// A body that is passed on while it comes is the answer's maker's business.
+    /// Whether the request body is read before the response is sent. That is so for a response that is no
+    /// error, so that a body that turns out malformed or too large is still refused. Errors are sent at once.
+    /// If the body is passed on while it arrives, the hook that makes the response decides by itself.
     pub(crate) fn reads_before_answer(&self) -> bool {
         let run = &self.run;
         !self.is_received()
@@ -234,7 +234,7 @@ impl Serving {
             && !run.request.body.is_streamed()
     }
 
-    /// Receives the request body: `waiting` is the state that waits for it, `then` what comes behind it.
+    /// Receives the request body. `waiting` is the state that waits for it, `then` the state that follows.
     pub(crate) fn poll_body(
         mut self,
         waiting: fn(Serving) -> ConnectionState,
@@ -244,7 +244,7 @@ impl Serving {
     ) -> Step {
         self.ask_for_body();
         if self.poll_interim(link, context).is_err() {
-            // The client has not waited to be asked. No log is told of it.
+            // The client sent the body without waiting for 100 Continue. This is not logged.
             return Continue(ConnectionState::Over(Some(self)));
         }
         match self.poll_whole_body(link, context) {
@@ -266,15 +266,15 @@ impl Serving {
         if self.wire.receiving.has_waited {
             self.run.stamp(Stage::RequestBody);
         }
-        // A body that there was no room for is not worked on.
+        // No hook gets a body that could not be stored.
         Poll::Ready(match self.run.request.body.failure() {
             Some(_) => Err(Broken::TooEarly),
             None => Ok(()),
         })
     }
 
-    /// Goes on receiving a body that is passed on while it comes, as far as there is room for it.
-    /// Ready when the exchange has something new to look at.
+    /// Receives more of a body that is passed on while it arrives, as far as there is room. Ready when the
+    /// exchange has something new to process.
     pub(crate) fn poll_streamed_body(
         &mut self,
         link: &mut Link,
@@ -303,7 +303,7 @@ impl Serving {
         Poll::Ready(taken)
     }
 
-    /// Takes what came of a streamed body out of the input.
+    /// Moves the bytes of a streamed body from the input to the request.
     fn take_streamed(&mut self, is_end: bool) -> Result<(), Broken> {
         if self.run.is_tunnel() {
             self.run.receive(&self.wire.input);
@@ -324,19 +324,19 @@ impl Serving {
         }
     }
 
-    /// What the client has sent behind its body and may go on.
+    /// The trailers after the body that may be passed on.
     fn trailers(&self) -> HeaderBlock {
         let decoder = self.wire.receiving.decoder.as_ref();
         let lines = decoder.map_or(&b""[..], BodyDecoder::trailer_lines);
         trailers::of_request(lines, &self.run.request.head)
     }
 
-    /// Throws away what is left of a body after the answer.
+    /// Reads and drops the rest of a body after the response was sent.
     pub(crate) fn poll_discard(mut self, link: &mut Link, context: &mut Context<'_>) -> Step {
         match self.poll_rest_of_body(false, link, context) {
             Poll::Pending => Break(ConnectionState::Discard(self)),
             Poll::Ready(Ok(())) => Continue(self.end("Discard", link)),
-            // It cannot be read on, and the client may not have the whole answer yet.
+            // The rest cannot be parsed, and the client may not have read all of the response yet.
             Poll::Ready(Err(Broken::Malformed(_))) => {
                 link.transport.say_end();
                 link.transport.shutdown_write();
@@ -346,8 +346,7 @@ impl Serving {
         }
     }
 
-    /// Feeds the decoder from the connection until the body is complete. `is_wanted`: the client has its time anew
-    /// with each byte.
+    /// Feeds the decoder until the body is complete. `is_wanted`: each byte restarts the client's timeout.
     fn poll_rest_of_body(
         &mut self,
         is_wanted: bool,
@@ -377,7 +376,7 @@ impl Serving {
         }
     }
 
-    /// Receives bytes behind those that are there; 0 is the end.
+    /// Receives bytes and appends them to the input; 0 is the end.
     fn poll_receive(
         &mut self,
         link: &mut Link,
@@ -397,8 +396,8 @@ impl Serving {
         polled
     }
 
-    /// Waits until the disk has taken enough for more to be received, or for the body to be complete. The
-    /// client's time does not run meanwhile; the disk's is limited by the spool.
+    /// Waits until the disk has taken enough that more can be received, or until it has taken the whole body.
+    /// The client's timeout does not run meanwhile; the spool has one for the disk.
     fn poll_disk(&mut self, is_received: bool, link: &Link, context: &mut Context<'_>) -> Poll<()> {
         let body = &mut self.run.request.body;
         let polled = match is_received {
@@ -415,7 +414,7 @@ impl Serving {
         polled
     }
 
-    /// Tells a waiting client that its body is welcome, behind what it has not taken yet. False: it does not wait.
+    /// Queues "100 Continue" for a client that waits for it. Returns false if the client does not wait.
     fn ask_for_body(&mut self) -> bool {
         let waits = std::mem::take(&mut self.wire.receiving.waits_for_continue);
         let is_asked = waits && self.wire.input.is_empty();

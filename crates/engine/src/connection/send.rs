@@ -1,8 +1,8 @@
-//! Sending: head and body pieces to the socket, in as few system calls as they allow.
+//! Sends the head and the body in as few system calls as possible.
 //!
-//! What goes out next is always a prefix (the head, or a chunk header) and a piece of the body.
-//! In memory both leave in one writev; a piece that is a file leaves by the configured network
-//! backend behind a prefix that the kernel holds back for it (MSG_MORE).
+//! The next bytes to send are always a prefix (the head, or the header of a chunk) and a piece of the body.
+//! If both are in memory, one writev sends them. If the piece is in a file, the network backend sends it, and
+//! the kernel holds the prefix back for it (MSG_MORE).
 
 use std::io::{self, IoSlice};
 use std::ops::ControlFlow::{Break, Continue};
@@ -32,46 +32,46 @@ pub(super) enum Framing {
     /// By Content-Length, or there is no body.
     #[default]
     Plain,
-    /// By chunks (RFC 9112 section 7.1).
+    /// By chunked coding (RFC 9112 section 7.1).
     Chunked,
-    /// By the end of the connection (HTTP/1.0).
+    /// By closing the connection (HTTP/1.0).
     UntilClose,
 }
 
-/// What is on its way to the client.
+/// The response that is being sent.
 #[derive(Default)]
 pub(super) struct Sending {
     prefix: Vec<u8>,
     prefix_sent: usize,
     piece: Option<Piece>,
     framing: Framing,
-    /// Body bytes at the end of `prefix`: small pieces travel with what is in front of them.
+    /// How many bytes at the end of `prefix` are of the body: small pieces are copied there.
     inlined: usize,
-    /// Bytes at the front of `prefix` that are interim responses, or the rest of one.
+    /// How many bytes at the front of `prefix` are of interim responses.
     interim: usize,
     /// The end of the body has been queued.
     is_last: bool,
     in_chunk: bool,
-    /// What the client does while it waits for its answer is known.
+    /// The worker has looked already whether the client sends something while it waits for its response.
     pub(crate) has_looked: bool,
-    /// The next piece of the answer is not there yet.
+    /// The source of the body has no piece ready.
     pub(crate) waits_for_maker: bool,
-    /// The second in which the client must have taken more of the answer; 0: it takes what there is.
+    /// The second in which the client must have taken more of the response; 0: it takes what there is.
     write_due_s: u32,
-    /// What is under way of the files of the body.
+    /// Reads of files of the body that are under way.
     flight: Option<Box<Flight>>,
-    /// Files of the body that are read into memory, because they leave encrypted.
+    /// Reads of files into memory, for a connection that encrypts.
     memory: Option<Box<InMemory>>,
-    /// How fast the client takes the answer.
+    /// How fast the client takes the response.
     pub(crate) pace: ClientPace,
-    /// How much of the answer the client had taken when the kernel was last asked. Below zero: bytes of an answer
-    /// before it were still on their way. `None`: the client has not been waited for.
+    /// How much of the response the client had taken when the worker last asked the kernel. Below zero: bytes
+    /// of an earlier response were still unacknowledged. `None`: the worker has not waited for the client.
     taken_bytes: Option<i64>,
 }
 
 impl Sending {
-    /// Starts a new answer; the head is written behind what is in the returned buffer: interim responses that the
-    /// client has not taken yet.
+    /// Starts a response. The caller appends the head to the returned buffer, which may begin with interim
+    /// responses that the client has not taken yet.
     pub(crate) fn begin(&mut self, framing: Framing, run: &mut ExchangeRun) -> &mut Vec<u8> {
         self.queue_interim(run);
         self.interim = self.prefix.len();
@@ -80,7 +80,7 @@ impl Sending {
         &mut self.prefix
     }
 
-    /// Takes an answer back of which nothing has been sent, but for what stood before its head.
+    /// Removes a response of which nothing was sent. Interim responses in front of its head stay.
     fn take_back(&mut self) {
         let mut prefix = std::mem::take(&mut self.prefix);
         prefix.truncate(self.interim);
@@ -88,7 +88,7 @@ impl Sending {
         self.prefix = prefix;
     }
 
-    /// Forgets the answer, and keeps no large buffer.
+    /// Forgets the response. Large buffers are freed.
     pub(crate) fn clear(&mut self) {
         let Sending {
             prefix,
@@ -136,7 +136,7 @@ impl Sending {
         }
     }
 
-    /// Queues `bytes` that are no part of the answer.
+    /// Queues `bytes` that are not part of the response.
     pub(crate) fn push_prefix(&mut self, bytes: &[u8]) {
         self.prefix.extend_from_slice(bytes);
     }
@@ -149,7 +149,7 @@ impl Sending {
         self.piece.is_none() && self.prefix_sent >= self.prefix.len()
     }
 
-    /// Queues `piece` behind what is queued.
+    /// Queues `piece` after what is queued already.
     #[inline]
     fn queue(&mut self, piece: Piece) {
         self.forget_sent_prefix();
@@ -169,7 +169,7 @@ impl Sending {
         }
     }
 
-    /// Queues the end of the body. Only one in chunks can end with trailers.
+    /// Queues the end of the body. Trailers are sent only with chunked coding.
     fn queue_end(&mut self, trailers: &HeaderBlock) {
         self.forget_sent_prefix();
         if self.framing == Framing::Chunked {
@@ -181,7 +181,7 @@ impl Sending {
         self.is_last = true;
     }
 
-    /// The next piece in memory, for a stream that files cannot be sent by.
+    /// The next piece, in memory, for a connection that cannot send from files.
     fn poll_in_memory(
         &mut self,
         run: &mut ExchangeRun,
@@ -216,13 +216,13 @@ impl Sending {
         }
     }
 
-    /// Accounts for `count` bytes that the kernel took. Returns how many were body.
+    /// Accounts for `count` bytes that the kernel has taken. Returns how many of them were of the body.
     #[inline]
     fn advance(&mut self, count: usize) -> u64 {
         let of_prefix = count.min(self.prefix_left().len());
         self.prefix_sent += of_prefix;
         let of_piece = (count - of_prefix) as u64;
-        // Inlined bytes stand at the end of the prefix: they are sent when all of it is.
+        // The bytes of the body are at the end of the prefix, so they count when all of it is sent.
         let is_prefix_sent = self.prefix_sent >= self.prefix.len();
         let inlined = if is_prefix_sent {
             std::mem::take(&mut self.inlined)
@@ -239,18 +239,19 @@ impl Sending {
     }
 }
 
-/// What sending has come to.
+/// How sending ended.
 enum Ended {
-    /// All of it is sent.
+    /// All was sent.
     Complete,
-    /// The disk, or who makes the body, has failed: another answer takes its place if nothing of it has been sent.
+    /// The disk or the source of the body has failed. If nothing was sent yet, another response takes its
+    /// place.
     Failed(io::Error),
-    /// The client is gone, or has broken the rules.
+    /// The client is gone or has broken the protocol.
     Lost(String),
 }
 
 impl Serving {
-    /// Sends the answers ahead of the answer, as far as the client takes them.
+    /// Sends interim responses, as far as the client takes them.
     pub(super) fn poll_interim(
         &mut self,
         link: &mut Link,
@@ -274,7 +275,7 @@ impl Serving {
         }
     }
 
-    /// Sends the answer; to the end, or as far as the client takes it.
+    /// Sends the response to its end, or as far as the client takes it.
     pub(crate) fn poll_send(mut self, link: &mut Link, context: &mut Context<'_>) -> Step {
         let Poll::Ready(ended) = self.poll_to_end(link, context) else {
             return Break(ConnectionState::Send(self));
@@ -296,7 +297,8 @@ impl Serving {
             let stage = self.run.response.body.stage();
             self.run.stamp(stage);
         } else if matches!(self.run.response.body, Body::Source(_)) && self.run.sent.bytes > 0 {
-            // The connection has waited for the client or for a bandwidth limit, and may wait for the maker next.
+            // The time until now was spent on the client or on a bandwidth limit; the next wait may be for
+            // the source.
             self.run.stamp(Stage::Send);
         }
         self.stop_paces();
@@ -339,7 +341,7 @@ impl Serving {
                     let body_bytes = self.wire.sending.advance(count);
                     self.run.account(count as u64, body_bytes);
                     turn = turn.saturating_sub(count as u64);
-                    // It was waited for.
+                    // The deadline was set, so the worker has waited for the client.
                     let has_taken = std::mem::take(&mut self.wire.sending.write_due_s) != 0;
                     link.judge_reader(self.run.sent.bytes, has_taken);
                     if !self.wire.sending.is_drained() {
@@ -368,7 +370,7 @@ impl Serving {
         }
     }
 
-    /// A body that is made while it is sent may take a streamed request body meanwhile, or read ahead.
+    /// While a response is sent, its body's source may take more of a streamed request body, or read ahead.
     #[inline]
     fn work_beside_sending(
         &mut self,
@@ -389,8 +391,8 @@ impl Serving {
         Ok(())
     }
 
-    /// The client takes nothing. Its time goes on while others wake the connection: a backend that has
-    /// more for it, or its own request body.
+    /// The client takes nothing now. Its timeout continues to run when something else wakes the connection,
+    /// such as a backend with more data or its own request body.
     fn wait_for_client(&mut self, link: &Link) {
         let sending = &mut self.wire.sending;
         let core = &self.run.settings.core;
@@ -407,19 +409,20 @@ impl Serving {
         }
     }
 
-    /// The next bytes are still on the disk; that is not the client's fault. Their reader has a deadline of its own.
+    /// The next bytes are still on the disk, which is not the client's fault. The reader has a deadline of
+    /// its own.
     fn wait_for_disk(&mut self, link: &mut Link, context: &mut Context<'_>) -> Poll<Ended> {
         self.run.stamp(Stage::Send);
         self.wait_until(Deadlines::NEVER, link, context)
     }
 
-    /// The body's maker waits; that is not the client's fault.
+    /// The source of the body waits, which is not the client's fault.
     fn wait_for_maker(&mut self, link: &mut Link, context: &mut Context<'_>) -> Poll<Ended> {
         let due_s = self.run.due_s();
         self.wait_until(due_s, link, context)
     }
 
-    /// The next piece is waited for, at most until the second `due_s`.
+    /// Waits for the next piece, until the second `due_s` at most.
     fn wait_until(
         &mut self,
         due_s: u32,
@@ -429,7 +432,7 @@ impl Serving {
         self.wire.sending.waits_for_maker = true;
         self.wire.sending.write_due_s = 0;
         link.set_due(due_s);
-        // What it says is found when the next piece is sent.
+        // An error will show when the next piece is sent.
         let _ = link.transport.poll_flush(context);
         match self.poll_leaving(link, context) {
             Poll::Ready(Peeked::Gone) => Poll::Ready(Ended::Lost(LEFT.to_owned())),
@@ -437,10 +440,10 @@ impl Serving {
         }
     }
 
-    /// The backend's side of a tunnel has ended, the client's has not: the client is told, and what it
-    /// still sends is passed on.
+    /// The backend has closed its side of a tunnel, and the client has not: closes our sending side, and
+    /// passes on what the client still sends.
     fn poll_rest_of_tunnel(&mut self, link: &mut Link, context: &mut Context<'_>) -> Poll<Ended> {
-        // The socket may not have taken all that was encrypted.
+        // The socket may not have taken all encrypted bytes yet.
         match link.transport.poll_flush(context) {
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(error)) => return Poll::Ready(Ended::Lost(error.to_string())),
@@ -451,7 +454,8 @@ impl Serving {
         }
         if !std::mem::replace(&mut self.run.sent.is_complete, true) {
             if link.transport.is_tls() {
-                // A session that has said its end drops what still comes, so the tunnel ends for both sides.
+                // After its close_notify a TLS session drops what still arrives, so the tunnel ends for both
+                // sides.
                 return Poll::Ready(Ended::Complete);
             }
             link.transport.shutdown_write();
@@ -462,7 +466,7 @@ impl Serving {
         }
     }
 
-    /// The server process ends while the answer is sent. A client that has nothing of it gets 503.
+    /// The server process ends during the response. A client that has received nothing of it gets 503.
     pub(crate) fn cut_off_sending(mut self, why: Cut, link: &mut Link) -> ConnectionState {
         self.log_cut(Stage::Send, why);
         if self.run.replace_answer(Status::SERVICE_UNAVAILABLE) {
@@ -472,10 +476,10 @@ impl Serving {
         self.abort_sending(why.sentence(), link)
     }
 
-    /// The deadline has passed while the answer is sent.
+    /// The deadline has passed during the response.
     pub(crate) fn time_out(self, is_late_reader: bool, link: &mut Link) -> ConnectionState {
         let waits_for_maker = self.wire.sending.waits_for_maker;
-        // The answer's maker may wait for the body just as well.
+        // The source of the body may be waiting for the request body.
         if waits_for_maker && self.run.is_body_late() {
             let cause = self.run.lateness_of_body();
             self.run
@@ -484,7 +488,7 @@ impl Serving {
         }
         match is_late_reader {
             true => self.abort_sending("the client took no bytes for too long", link),
-            // What is waited for looks at the clock itself, or the client takes what waits for it fast enough.
+            // The source checks its own deadlines, or the client takes the waiting bytes fast enough.
             false => ConnectionState::Send(self),
         }
     }
@@ -494,10 +498,10 @@ impl Serving {
         self.abort(stage, format_args!("{cause}"), link)
     }
 
-    /// Whether the client has taken nothing of its answer for `server.max-write-idle`, or takes it below the least
-    /// rate, which the log is told. A full socket becomes writable only when much of its queue is free. The queue may
-    /// hold megabytes, and a slow client may need minutes for them. So the worker asks the kernel what the client has
-    /// taken before it gives the client up.
+    /// Whether the client has taken nothing of the response for `server.max-write-idle`, or takes it too
+    /// slowly; the latter is logged. A full socket becomes writable only when much of its queue is free. The
+    /// queue may hold megabytes, for which a slow client may need minutes. So the worker asks the kernel how
+    /// much the client has acknowledged before it gives up.
     pub(crate) fn is_late_reader(&mut self, link: &Link) -> bool {
         let now_s = link.worker.clock().seconds();
         let core = &self.run.settings.core;
@@ -524,17 +528,17 @@ impl Serving {
         is_slow || self.is_write_idle()
     }
 
-    /// Whether the client has taken nothing for `server.max-write-idle`, as far as is known.
+    /// Whether the client has taken nothing for `server.max-write-idle`, as far as the worker knows.
     pub(crate) fn is_write_idle(&self) -> bool {
         let due_s = self.wire.sending.write_due_s;
         due_s != 0 && due_s <= self.run.worker.clock().seconds()
     }
 
-    /// Sees to it that something is queued: the head goes out with the first piece of the body, and waits for that
-    /// only if it is on a disk.
+    /// Makes sure that something is queued. The head is sent with the first piece of the body, and waits for
+    /// it only if it is on a disk.
     fn fill(&mut self, in_memory: bool, context: &mut Context<'_>) -> Fill {
         let sending = &mut self.wire.sending;
-        // What the client does not take must not pile up here, a small piece a turn.
+        // Many small pieces must not pile up here while the client takes nothing.
         let is_enough = sending.prefix_left().len() > limits::INLINED_PIECE_BYTES_MAX;
         if sending.piece.is_some() || is_enough {
             return Fill::Ready;
@@ -566,7 +570,8 @@ impl Serving {
         Fill::Ready
     }
 
-    /// Queues a piece. What a job has just read of its file is sent from memory, if a thread was to read it.
+    /// Queues a piece. If a disk job has just read the beginning of its file, and the network backend lets
+    /// threads read, that part is sent from memory.
     fn queue(&mut self, piece: Piece) {
         let (run, sending) = (&self.run, &mut self.wire.sending);
         if let Piece::File { file, range } = &piece
@@ -581,7 +586,7 @@ impl Serving {
         sending.queue(piece);
     }
 
-    /// One system call's worth of what is queued, at most `allowed` bytes of it.
+    /// Makes one system call for what is queued, for `allowed` bytes at most.
     fn send_once(
         &mut self,
         transport: &mut Transport,
@@ -634,14 +639,14 @@ impl Serving {
         flight.send(backend, socket, &stretch, scratch, now_s, context)
     }
 
-    /// Whether it was the disk that has failed; that a client has gone is nothing to tell. sendfile(2) reports
-    /// the errors of both, and network file systems have some of the same names.
+    /// Whether the disk has failed, which the log must tell; a client that is gone is not worth a line.
+    /// sendfile(2) returns errors of both, and network file systems have some of the same.
     fn is_of_disk(&self, error: &io::Error, transport: &Transport) -> bool {
         let is_of_socket = is_of_socket(error, || transport.is_broken());
         matches!(self.wire.sending.piece, Some(Piece::File { .. })) && !is_of_socket
     }
 
-    /// Tells the log what is wrong with the file that is being sent.
+    /// Logs an error of the file that is being sent.
     fn log_file(&self, cause: &str) {
         let path = match &self.wire.sending.piece {
             Some(Piece::File { file, .. }) => String::from_utf8_lossy(&file.path()).into_owned(),
@@ -653,10 +658,10 @@ impl Serving {
 }
 
 impl Sending {
-    /// Asks the kernel how much of the answer, of which `sent_bytes` were sent, the client has taken. Answers whether
-    /// that is more than the time before. The kernel's queue belongs to the connection: it may also hold bytes of the
-    /// answers before. So only differences count, from the first time on that the client is waited for. One system
-    /// call.
+    /// Asks the kernel how much of the response the client has acknowledged; `sent_bytes` of it were sent.
+    /// Returns whether that is more than at the last call. The kernel's queue may also hold bytes of earlier
+    /// responses on this connection, so only the differences since the first wait for the client count. One
+    /// system call.
     fn look_what_is_taken(&mut self, sent_bytes: u64, transport: &Transport) -> bool {
         let taken_bytes = sent_bytes.cast_signed() - transport.unacknowledged().cast_signed();
         let before = self.taken_bytes.unwrap_or(taken_bytes);
@@ -678,7 +683,8 @@ enum Fill {
 /// The client has closed the connection.
 const LEFT: &str = "the client left before it had its answer";
 
-/// Whether it is the socket that has failed: of errors that files may have as well, if the socket is broken.
+/// Whether the socket has failed. Some errors can come from files as well; for those, checks whether the
+/// socket is broken.
 fn is_of_socket(error: &io::Error, is_broken: impl FnOnce() -> bool) -> bool {
     use io::ErrorKind::{
         BrokenPipe, ConnectionAborted, ConnectionReset, HostUnreachable, NetworkUnreachable,
@@ -692,7 +698,7 @@ fn is_of_socket(error: &io::Error, is_broken: impl FnOnce() -> bool) -> bool {
     }
 }
 
-/// What the socket has said.
+/// Turns the result of a write to the socket into a [`SendResult`].
 fn sent(polled: Poll<io::Result<usize>>) -> io::Result<SendResult> {
     match polled {
         Poll::Ready(Ok(0)) => Err(io::ErrorKind::WriteZero.into()),

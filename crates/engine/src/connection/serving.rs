@@ -20,29 +20,30 @@ use crate::run::ExchangeRun;
 use crate::transport::Peeked;
 use crate::worker::{Cut, Worker};
 
-/// A request and its answer, and what HTTP/1 has under way for them.
+/// A request, its response, and the state of HTTP/1 for them.
 pub(super) struct Serving {
     pub(crate) run: ExchangeRun,
     pub(crate) wire: Pooled<Wire>,
 }
 
-/// What HTTP/1 has under way for a request. It waits for the next one in the worker's pool, with its buffers.
+/// The state of HTTP/1 for one request. Afterwards it waits in the worker's pool for the next request, with
+/// its buffers.
 pub(crate) struct Wire {
     worker: Rc<Worker>,
-    /// Bytes that were received and not used yet.
+    /// Received bytes that were not parsed yet.
     pub(super) input: Vec<u8>,
     pub(super) receiving: Receiving,
     pub(super) sending: Sending,
 }
 
-/// Why nothing more comes of a request's body.
+/// Why the rest of a request body cannot be received.
 #[derive(Debug)]
 pub(super) enum Broken {
     /// The client is gone.
     Left,
-    /// It ended before the body did, or the body cannot be kept.
+    /// The client has closed its side before the end of the body, or the body cannot be stored.
     TooEarly,
-    /// What it sends is no body.
+    /// The client has sent something that is no body.
     Malformed(BodyError),
 }
 
@@ -78,7 +79,7 @@ impl GiveBack for Wire {
 }
 
 impl Serving {
-    /// The first bytes of a request have come.
+    /// Starts a request whose first bytes have arrived.
     pub(crate) fn begin(link: &mut Link) -> Serving {
         let now = link.worker.clock().now();
         let mut run = link.begin_run();
@@ -88,7 +89,7 @@ impl Serving {
         Serving { run, wire }
     }
 
-    /// Goes through the hooks.
+    /// Runs the hooks.
     pub(crate) fn poll_walk(mut self, link: &mut Link, context: &mut Context<'_>) -> Step {
         let body: fn(Serving) -> ConnectionState = loop {
             match self.run.poll_answer(context) {
@@ -107,15 +108,15 @@ impl Serving {
                 },
             }
         };
-        // The time the head and the hooks took is not the body's.
+        // The time for the head and the hooks does not belong to the body.
         let stage = self.run.stage();
         self.run.stamp(stage);
         link.set_deadline(self.run.settings.core.read_idle_s);
         Continue(body(self))
     }
 
-    /// What goes on between client and server while a hook waits for something else: interim
-    /// responses, a streamed body, and the client's leaving. Ready: the hook should look again.
+    /// Handles what else happens while a hook waits: interim responses, a streamed body, and a client that
+    /// leaves. Ready: the hook should be polled again.
     fn poll_beside_walk(
         &mut self,
         link: &mut Link,
@@ -140,7 +141,8 @@ impl Serving {
         Poll::Pending
     }
 
-    /// Looks, once for each request, what the client sends while it waits for its answer.
+    /// Checks once for each request whether the client sends something or leaves while it waits for its
+    /// response.
     pub(crate) fn poll_leaving(
         &mut self,
         link: &mut Link,
@@ -155,7 +157,7 @@ impl Serving {
         Poll::Ready(peeked)
     }
 
-    /// It is not known yet whether the client will be waited for.
+    /// Stops measuring the client's pace: it is unknown whether the worker will wait for the client.
     #[inline]
     pub(crate) fn stop_paces(&mut self) {
         let now_s = self.run.worker.clock().seconds();
@@ -163,10 +165,10 @@ impl Serving {
         self.run.stop_body_pace();
     }
 
-    /// The response is ready: writes its head and begins to send.
+    /// The response is ready: writes its head and begins to send it.
     pub(crate) fn answer(mut self, link: &Link) -> ConnectionState {
         let keep_alive = self.may_keep_alive(link);
-        // A client that has not been asked for its body by now is not asked any more.
+        // A client that still waits for "100 Continue" does not get it any more.
         self.wire.receiving.waits_for_continue = false;
         head::write(&mut self, keep_alive);
         ConnectionState::Send(self)
@@ -182,7 +184,7 @@ impl Serving {
             && self.can_be_received()
     }
 
-    /// The answer is sent: log it, and be ready for the next request.
+    /// The response was sent: logs the request and prepares for the next one.
     pub(crate) fn finish(mut self, link: &mut Link) -> ConnectionState {
         link.know_local_address(&mut self.run);
         self.run.finish();
@@ -193,7 +195,7 @@ impl Serving {
                 link.set_deadline(limits::LINGER_S);
                 ConnectionState::Discard(self)
             }
-            // Nothing unread: closing cannot cost the client its answer (no reset is sent).
+            // No input is unread, so closing sends no reset that could destroy the response.
             (false, true) if self.wire.input.is_empty() && !self.run.is_refused() => {
                 link.transport.say_end();
                 ConnectionState::Over(Some(self))
@@ -205,15 +207,15 @@ impl Serving {
         }
     }
 
-    /// The connection is ready for another request. `before`: what it has done until now.
+    /// Waits for the next request. `before` is the state that has ended.
     pub(crate) fn end(mut self, before: &'static str, link: &Link) -> ConnectionState {
         let next = ConnectionState::Idle(match self.wire.input.is_empty() {
-            // The buffer of a body does not stay with the connection.
+            // The connection does not keep the buffer of a body while it is idle.
             true => {
                 link.set_deadline(self.run.settings.core.keep_alive_idle_s);
                 Vec::new()
             }
-            // The next request is there: nothing is waited for.
+            // The next request has arrived already.
             false => {
                 link.no_deadline();
                 std::mem::take(&mut self.wire.input)
@@ -223,13 +225,14 @@ impl Serving {
         next
     }
 
-    /// The client is waited for to close its side. What it has sent beyond its request is of no use.
+    /// Waits until the client closes its side. Drops what the client has sent after its request.
     pub(crate) fn linger(mut self) -> ConnectionState {
         self.wire.input = Vec::new();
         ConnectionState::Linger(Some(self))
     }
 
-    /// Refuses the request, whatever became of it so far, and closes after the answer.
+    /// Refuses the request at any point before the response is sent. The connection closes after the
+    /// response.
     pub(crate) fn refuse(
         mut self,
         stage: Stage,
@@ -240,7 +243,7 @@ impl Serving {
         ConnectionState::Walk(self)
     }
 
-    /// The rest of the request's body will not come.
+    /// The rest of the request body will not arrive.
     pub(crate) fn give_up(self, stage: Stage, broken: &Broken, link: &mut Link) -> ConnectionState {
         let incomplete = "the client left before the request body was complete";
         let unanswered = "the client left before it had its answer";
@@ -262,7 +265,7 @@ impl Serving {
         self.refuse(stage, Status::REQUEST_TIMEOUT, format_args!("{cause}"))
     }
 
-    /// The server process ends while the answer is in the making.
+    /// The server process ends before there is a response.
     pub(crate) fn cut_off(mut self, stage: Stage, of_log: Stage, why: Cut) -> ConnectionState {
         self.log_cut(of_log, why);
         self.run.refuse_quietly(stage, Status::SERVICE_UNAVAILABLE);
@@ -274,7 +277,7 @@ impl Serving {
         self.run.log_error(stage.name(), cause);
     }
 
-    /// The answer cannot be completed: it is logged as far as it got.
+    /// The response cannot be completed: logs the part that was sent.
     pub(crate) fn abort(
         mut self,
         stage: Stage,
@@ -286,7 +289,7 @@ impl Serving {
         ConnectionState::Over(Some(self))
     }
 
-    /// What the time since the last stamp was spent on, while the answer is being sent.
+    /// The stage that the time since the last stamp belongs to while a response is being sent.
     pub(crate) fn stage_of_sending(&self) -> Stage {
         match self.wire.sending.waits_for_maker {
             true => self.run.response.body.stage(),

@@ -15,7 +15,7 @@ use crate::ledger::{Ledger, Nanos};
 use crate::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Pending, Phase};
 use crate::testing::Site;
 
-/// Answers with the body of the request, which it asks for half way.
+/// A module that asks for the body of the request after some work, and answers with it.
 static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_half_way",
     doc: "For tests.",
@@ -31,9 +31,9 @@ static MODULE: ModuleSpec = ModuleSpec {
 };
 
 thread_local! {
-    /// How often the hook has been called that needs the body for `/`.
+    /// How often the hook for `/`, which needs the body, was called.
     static BODIES_WANTED: Cell<u32> = const { Cell::new(0) };
-    /// The ledger of the last request that was logged.
+    /// The ledger of the last logged request.
     static LEDGER: RefCell<Ledger> = RefCell::default();
 }
 
@@ -95,7 +95,7 @@ impl Hook for Transform {
 
 const PIECES: u32 = 100;
 
-/// A body in pieces that are there at once, but for the one in the middle: that comes after [`PAUSE`].
+/// A body in pieces. All are ready at once but the middle one, which is ready after [`PAUSE`].
 struct Pieces {
     left: u32,
     pause: Pin<Box<tokio::time::Sleep>>,
@@ -127,7 +127,7 @@ impl BodySource for Pieces {
     }
 }
 
-/// The body of the request and its trailers, when both have come.
+/// Collects the body of the request and its trailers, and answers when both are complete.
 #[derive(Default)]
 struct Through {
     bytes: Vec<u8>,
@@ -161,7 +161,7 @@ impl BodySource for Through {
     }
 }
 
-/// Waits for a moment, then for the body, and goes on where it is.
+/// Sleeps, then waits for the body, and continues without beginning anew.
 struct HalfWay {
     sleep: Pin<Box<tokio::time::Sleep>>,
     has_slept: bool,
@@ -209,12 +209,13 @@ fn connect(site: &Site) -> (UnixStream, tokio::task::JoinHandle<()>) {
     (client, tokio::task::spawn_local(connection))
 }
 
-/// What comes back when `parts` are sent with a pause between them.
+/// The response to `parts`, which are sent with a pause between them.
 async fn talk(config: &str, parts: &[&str]) -> String {
     talk_after(config, parts, "").await
 }
 
-/// The same. Behind the first part the server has to say `interim`, or what is sent next may come with it.
+/// Like `talk`. After the first part the client waits for `interim`, because otherwise it could arrive
+/// together with the next part.
 async fn talk_after(config: &str, parts: &[&str], interim: &str) -> String {
     let site = Site::new(config, &[&MODULE]);
     let (mut client, served) = connect(&site);
@@ -259,7 +260,7 @@ async fn a_body_is_received_when_a_hook_asks_for_it_in_whatever_way() {
     }
 }
 
-/// What comes back for `request`, of which the server gets the part behind `split` later.
+/// The response to `request`, which is sent in two parts that are split at `split`.
 async fn answer_in_two_parts(site: &Site, request: &str, split: usize) -> String {
     let (mut client, served) = connect(site);
     for part in [&request[..split], &request[split..]] {
@@ -330,15 +331,15 @@ async fn a_hook_of_the_answer_does_not_wait_for_a_body_that_was_refused() {
     }
 }
 
-/// Sends `parts`, each after a pause of [`PAUSE`] that begins when `has_taken` says that the server has taken the
-/// part before. Answers with the ledger of the request.
+/// Sends `parts`. Before each it waits until `has_taken` says that the server has read the part before, and
+/// then for [`PAUSE`]. Returns the ledger of the request.
 async fn ledger_of(parts: [&str; 2], has_taken: impl Fn(&Site) -> bool) -> Ledger {
     let site = Site::new("server.document-root = \"/\"", &[&MODULE]);
     let worker = site.worker();
     worker.shared().take_permit_over_limit();
     let (mut client, server) = UnixStream::pair().expect("two sockets");
     let listener = Rc::new(ListenerFacts::new("/test.sock".to_owned(), 0));
-    // The pool's only exchange: gone from there, a head has begun.
+    // Puts one exchange into the pool: when it is gone, a head has begun.
     let facts = ConnectionFacts {
         peer: Peer::Unix,
         scheme: Scheme::Http,
@@ -347,7 +348,7 @@ async fn ledger_of(parts: [&str; 2], has_taken: impl Fn(&Site) -> bool) -> Ledge
         id: 0,
         late: None,
     };
-    // The worker counts those that are in use: one is taken before one is given back.
+    // The worker counts exchanges in use, so one must be taken before one is given back.
     assert!(worker.take_exchange().is_none());
     worker.give_exchange(Box::new(Exchange::new(Rc::clone(worker), facts)));
     let connection = Connection::new(worker, ClientSocket::Unix(server), Peer::Unix, &listener);
@@ -392,7 +393,7 @@ async fn the_time_between_two_pieces_of_a_request_is_that_of_receiving_it() {
     let (first, rest) = head.split_at(20);
     let in_two_heads = ledger_of([first, &format!("{rest}abc")], head_has_begun).await;
     let in_two_bodies = ledger_of([&format!("{head}a"), "bc"], body_is_wanted).await;
-    // A second part that never is a whole head.
+    // With this second part the head is never complete.
     let broken = ledger_of([first, "\r\n : \r\n\r\n"], head_has_begun).await;
     let pause = PAUSE.as_nanos() as Nanos;
     for (ledger, stage) in [
@@ -400,7 +401,7 @@ async fn the_time_between_two_pieces_of_a_request_is_that_of_receiving_it() {
         (&in_two_bodies, Stage::RequestBody),
         (&broken, Stage::Receive),
     ] {
-        // On a busy machine the pause has begun before the server has read the first part.
+        // On a busy machine the pause may begin before the server has read the first part.
         assert!(ledger.stage(stage) >= pause / 2, "{stage:?} of {ledger:?}");
         assert!(ledger.stage(Stage::Parse) > 0, "{ledger:?}");
         assert_eq!(ledger.unattributed(), 0, "{ledger:?}");
@@ -434,7 +435,7 @@ async fn a_body_of_many_pieces_reads_the_clock_only_where_it_waits() {
     let readings = site.worker().clock().readings() - before;
     assert!(readings < 15, "{readings}");
     let ledger = LEDGER.take();
-    // The pause begins when the body is made, which is a moment before the connection waits for it.
+    // The pause begins when the body is made, a moment before the connection waits for it.
     let pause = PAUSE.as_nanos() as Nanos / 2;
     assert!(ledger.stage(Stage::Content) >= pause, "{ledger:?}");
     assert_eq!(ledger.unattributed(), 0, "{ledger:?}");
@@ -453,12 +454,12 @@ async fn a_client_that_was_fast_may_pause_for_the_idle_times() {
 
 #[test]
 fn an_idle_connection_is_small() {
-    // See the type. The sockets of tokio take 32 bytes in the server, and 24 where cargo builds this crate alone.
+    // See the type. tokio's sockets have 32 bytes in the server, and 24 where cargo builds this crate alone.
     let bytes = size_of::<Connection>() - size_of::<tokio::net::TcpStream>() + 32;
     assert!(bytes <= 152, "{bytes}");
 }
 
-/// A connection that is polled by the test itself, and its client.
+/// A connection that the test polls itself, and its client.
 fn unattended(site: &Site) -> (UnixStream, Connection) {
     let worker = site.worker();
     worker.shared().take_permit_over_limit();

@@ -1,4 +1,4 @@
-//! Connections that speak TLS, and clients of rustls in a thread.
+//! Connections that speak TLS, with clients of rustls in a thread.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream as ClientStream;
@@ -30,7 +30,8 @@ use crate::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use crate::testing::Site;
 use crate::tls::{RefuseClient, TlsHost};
 
-/// Two hosts with certificates of their own, a third with the first's, and one with a rule for its clients.
+/// Two hosts with their own certificates, one that shares the first certificate, and one that requires client
+/// certificates.
 const CONFIG: &str = r#"
 server.tag = "a.example"
 $HTTP["host"] == "b.example" { server.tag = "b.example" }
@@ -66,7 +67,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// Answers `/` with the request's scheme and the name that TLS was begun for, other paths with as many bytes as they say.
+/// Answers `/` with the scheme of the request and the name from the ClientHello, and `/N` with N bytes.
 struct Echo;
 
 impl Hook for Echo {
@@ -165,7 +166,7 @@ fn client_of(
     StreamOwned::new(connection, socket)
 }
 
-/// Runs `client` in a thread with a socket to a connection of a site, until both are done.
+/// Runs `client` in a thread with a socket to a connection of a site. Ends when both have ended.
 async fn serve<T: Send + 'static>(client: impl FnOnce(ClientStream) -> T + Send + 'static) -> T {
     let site = Site::new(CONFIG, &[&MODULE]);
     let worker = site.worker();
@@ -190,7 +191,7 @@ async fn serve<T: Send + 'static>(client: impl FnOnce(ClientStream) -> T + Send 
     client.join().expect("the client is content")
 }
 
-/// Reads one answer: its head, and its body by Content-Length.
+/// Reads a response: its head, and its body by Content-Length.
 fn answer(client: &mut impl Read) -> (String, Vec<u8>) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -234,7 +235,7 @@ async fn requests_are_answered_one_after_the_other_and_the_end_is_said() {
                 );
             }
             get(&mut client, "/5", "b.example", "Connection: close\r\n");
-            // Without close_notify this is an error.
+            // Without close_notify this read would return an error.
             assert_eq!(client.read(&mut [0]).expect("an end in good order"), 0);
         })
         .await;
@@ -359,7 +360,7 @@ async fn a_client_that_leaves_in_the_middle_is_let_go() {
     }
 }
 
-/// The status of the answer that comes by HTTP/2 on stream `id`, a GET for `host`.
+/// The status of the HTTP/2 response to a GET for `host` on stream `id`.
 fn status_by_http2(client: &mut Client, id: u32, host: &str) -> String {
     let mut out = Vec::new();
     if id == 1 {
@@ -387,7 +388,8 @@ fn status_by_http2(client: &mut Client, id: u32, host: &str) -> String {
         let stream = u32::from_be_bytes([header[5], header[6], header[7], header[8]]);
         if header[3] == kind::HEADERS && stream == id {
             let mut status = String::new();
-            // Statuses with no index of their own may refer to the table: not those of the first heads.
+            // Statuses without a static index may refer to the dynamic table; those of the first heads do
+            // not.
             let _ = HpackDecoder::new(4096).decode(&payload, &mut |line| {
                 if line.name == b":status" {
                     status = String::from_utf8_lossy(line.value).into_owned();
@@ -398,7 +400,8 @@ fn status_by_http2(client: &mut Client, id: u32, host: &str) -> String {
     }
 }
 
-/// Asks for an answer of `length` bytes by HTTP/2, and reads when told. Answers with the frames that have come.
+/// Requests `length` bytes by HTTP/2, and reads the response only when `begins` says so. Returns the received
+/// frames.
 fn read_late(client: &mut Client, length: usize, begins: &Receiver<()>) -> Vec<u8> {
     let mut out = PREFACE.to_vec();
     write_settings(&mut out, &[Setting::InitialWindowSize(1 << 20)]);
@@ -418,12 +421,12 @@ fn read_late(client: &mut Client, length: usize, begins: &Receiver<()>) -> Vec<u
     client.write_all(&out).expect("it reads");
     begins.recv().expect("it begins");
     let mut said = Vec::new();
-    // The connection is cut.
+    // The server cuts the connection.
     let _ = client.read_to_end(&mut said);
     said
 }
 
-/// Bytes of DATA.
+/// The number of DATA bytes in `frames`.
 fn data_bytes(mut frames: &[u8]) -> usize {
     let mut bytes = 0;
     while let Some(header) = frames.first_chunk::<FRAME_HEADER_BYTES>() {
@@ -440,7 +443,8 @@ fn data_bytes(mut frames: &[u8]) -> usize {
 #[tokio::test(flavor = "local")]
 async fn a_stream_is_complete_when_the_kernel_has_all_of_its_records() {
     let (mut is_first, mut incomplete) = (true, 0);
-    // The first fits into the socket. Then come those whose ends wait in the session.
+    // The first response fits into the socket. After it come responses whose last bytes wait in the TLS
+    // session.
     for length in (120_000..800_000).step_by(12_000) {
         let site = Site::new(CONFIG, &[&MODULE]);
         let worker = site.worker();
