@@ -1,4 +1,4 @@
-//! Bytes of a file that were read to be sent.
+//! Bytes of a file that were read for sending.
 
 use std::io;
 use std::ops::Range;
@@ -14,18 +14,18 @@ use super::{SendResult, linux_sendfile};
 use crate::file_accounts::MemoryShare;
 use crate::transport::ClientSocket;
 
-/// A stretch of a file in memory.
+/// A part of a file, in memory.
 pub(crate) struct Chunk {
     /// The offset of the first byte in the file.
     pub(crate) offset: u64,
     /// The bytes.
     pub(crate) bytes: Bytes,
-    /// The file in memory that they are in, if sendfile(2) can send them from there, and where in it.
+    /// If sendfile(2) can send the bytes from a file in memory: that file, and the offset of the bytes in it.
     pub(crate) in_file: Option<(Arc<Buffer>, u64)>,
 }
 
 impl Chunk {
-    /// Bytes in memory.
+    /// A chunk with `bytes` in ordinary memory.
     pub(crate) fn new(offset: u64, bytes: Bytes) -> Chunk {
         Chunk {
             offset,
@@ -34,7 +34,7 @@ impl Chunk {
         }
     }
 
-    /// `found` bytes of what a queue has read into `buffer`, behind the first `skip`.
+    /// A chunk of `found` bytes that a read queue has read into `buffer`, after the first `skip` bytes.
     pub(crate) fn in_buffer(
         offset: u64,
         buffer: Buffer,
@@ -57,12 +57,12 @@ impl Chunk {
         }
     }
 
-    /// Where it lies in the file.
+    /// The range of the file that the chunk covers.
     pub(crate) fn range(&self) -> Range<u64> {
         self.offset..self.offset + self.bytes.len() as u64
     }
 
-    /// At most `length` bytes from `offset` of the file on.
+    /// At most `length` bytes of the chunk, from `offset` of the file.
     pub(super) fn part(&self, offset: u64, length: usize) -> Part<'_> {
         let from = self.from(offset);
         let bytes = self.bytes.slice_ref(from.get(..length).unwrap_or(from));
@@ -76,7 +76,7 @@ impl Chunk {
         }
     }
 
-    /// The bytes from `offset` of the file on.
+    /// The bytes of the chunk from `offset` of the file.
     pub(crate) fn from(&self, offset: u64) -> &[u8] {
         let skipped = offset.checked_sub(self.offset);
         let skipped = skipped.and_then(|skipped| usize::try_from(skipped).ok());
@@ -86,17 +86,17 @@ impl Chunk {
     }
 }
 
-/// What may be sent of a chunk at once.
+/// The part of a chunk that may be sent now.
 #[derive(Default)]
 pub(crate) struct Part<'a> {
-    /// None at the end of the file.
+    /// The bytes; empty at the end of the file.
     pub(crate) bytes: Bytes,
-    /// The same in a file that lies in memory: where they begin.
+    /// The file in memory that has the same bytes, and their offset in it.
     in_file: Option<(BorrowedFd<'a>, u64)>,
 }
 
 impl Part<'_> {
-    /// Sends it behind `prefix`.
+    /// Sends the part after `prefix`.
     pub(super) fn send(
         self,
         socket: &mut ClientSocket,
@@ -113,7 +113,7 @@ impl Part<'_> {
     }
 }
 
-/// What a queue has read of a chunk.
+/// Bytes in a buffer that a read queue has filled.
 struct BufferRead {
     buffer: Arc<Buffer>,
     range: Range<usize>,

@@ -1,10 +1,10 @@
-//! The one reader of files: while what is there is taken, what comes next is read.
+//! Reads files in chunks: while the user takes one chunk, the next one is read.
 //!
-//! It gives chunks of a file in memory, or what its user has found in the page cache, and has the read-ahead, the
-//! pace, the share of the disk and the deadline of those who take them: the connection that sends from files
-//! ([`flight`](super::flight)), and all who need the bytes themselves (filters, caches, scripts, connections that
-//! encode; see [`Piece::poll_read`](crate::body::Piece::poll_read)). The [`ChunkReader`](super::ChunkReader) of
-//! `server.network-backend` does the reads. Knows nothing of sockets.
+//! A reader returns chunks that are in memory, or what its user itself has found in the page cache. It has
+//! the read-ahead, the pace, the turn at the disk and the deadline of its user. Users are the connections
+//! that send from files ([`flight`](super::flight)) and all code that needs the bytes in memory (filters,
+//! caches, scripts, connections that encrypt; see [`Piece::poll_read`](crate::body::Piece::poll_read)). The
+//! [`ChunkReader`](super::ChunkReader) of `server.network-backend` does the reads. Knows nothing of sockets.
 
 use std::io;
 use std::ops::Range;
@@ -20,47 +20,47 @@ use crate::file_cache::FileEntry;
 use crate::ledger::Nanos;
 use crate::limits;
 
-/// Reads the files of one answer, one stretch after the other. Allocates nothing before it has to ask the disk.
+/// Reads the files of one response, one part after the other. Allocates nothing until it has to read from the
+/// disk.
 pub struct FileReader {
     readers: Rc<Readers>,
     backend: NetworkBackend,
-    /// [`Origin::client`](crate::blocking::Origin::client).
+    /// The client whose turn at the disk the reads take: [`Origin::client`](crate::blocking::Origin::client).
     client: u64,
     deadline: FileDeadline,
     chunk: Option<(Rc<FileEntry>, Chunk)>,
     ahead: Option<ChunkAhead>,
     pace: ChunkPace,
-    /// The disk has not answered the last call.
+    /// The last call is waiting for the disk.
     is_waiting: bool,
 }
 
-/// A chunk that is being read.
+/// The chunk that is being read ahead.
 struct ChunkAhead {
     file: Rc<FileEntry>,
     offset: u64,
     reading: ChunkReading,
 }
 
-/// How fast the bytes are taken, so that a chunk is what is taken in two seconds.
+/// How fast the user takes bytes. A chunk has as many as the user takes in two seconds.
 #[derive(Clone, Copy, Default)]
 struct ChunkPace {
-    /// When the present chunk began to be taken.
+    /// When the user began to take the present chunk.
     since: Nanos,
-    /// The size of the next one; 0: nothing is known yet.
+    /// The size of the next chunk; 0: the pace is unknown.
     bytes: usize,
 }
 
-/// What there is of a stretch.
+/// The next part of the file.
 pub(crate) enum Next<'a, T> {
-    /// Bytes in memory; none at the end of the file.
+    /// Bytes in memory; empty at the end of the file.
     Chunk(Part<'a>),
-    /// What the caller has found by itself.
+    /// What the caller's own look found.
     There(T),
 }
 
 impl FileReader {
-    /// A reader that has nothing to do yet, for `client`
-    /// ([`Origin::client`](crate::blocking::Origin::client)).
+    /// A reader without work, for `client` ([`Origin::client`](crate::blocking::Origin::client)).
     pub(crate) fn new(
         readers: &Rc<Readers>,
         backend: NetworkBackend,
@@ -84,17 +84,17 @@ impl FileReader {
         self.is_waiting
     }
 
-    /// Whose share of the disk it takes.
+    /// The client whose turn at the disk the reads take.
     pub(super) fn client(&self) -> u64 {
         self.client
     }
 
-    /// Those of the worker.
+    /// The readers of the worker.
     pub(crate) fn readers(&self) -> &Rc<Readers> {
         &self.readers
     }
 
-    /// Forgets what it has read.
+    /// Drops the chunks that were read.
     pub fn clear(&mut self) {
         self.chunk = None;
         self.ahead = None;
@@ -102,16 +102,16 @@ impl FileReader {
         self.deadline.renew();
     }
 
-    /// The first bytes of `file` were read with its being opened.
+    /// Uses `bytes`, the first bytes of `file`, which were read when it was opened.
     pub(crate) fn give_first(&mut self, file: &Rc<FileEntry>, bytes: Bytes) {
         self.take(Rc::clone(file), Chunk::new(0, bytes));
     }
 
-    /// The next bytes of `range` of `file` (not empty), at most `bytes_max` of them: of the chunk at hand, or what
-    /// `look` finds. If that is nothing, they are read.
+    /// The next bytes of `range` of `file` (not empty), `bytes_max` of them at most: from the present chunk,
+    /// or what `look` finds. If neither has any, reads them.
     ///
     /// # Errors
-    /// Those of the file and of `look`; `TimedOut` if the disk has not answered for `server.max-file-wait`.
+    /// Those of the file and of `look`; `TimedOut` if the disk did not answer for `server.max-file-wait`.
     pub(crate) fn poll_next<T>(
         &mut self,
         file: &Rc<FileEntry>,
@@ -147,10 +147,10 @@ impl FileReader {
         Poll::Ready(Ok(Next::Chunk(part.unwrap_or_default())))
     }
 
-    /// Passes on what a system call that reads and sends has come to, in the time that the disk has.
+    /// Applies the disk's deadline to a system call that reads and sends.
     ///
     /// # Errors
-    /// `TimedOut` if it is pending and the time is up.
+    /// `TimedOut` if the call is pending and the time is up.
     pub(super) fn limit<T>(
         &mut self,
         polled: Poll<io::Result<T>>,
@@ -178,7 +178,7 @@ impl FileReader {
         self.chunk = Some((file, chunk));
     }
 
-    /// Lets go of a chunk that has nothing from `offset` of `file` on.
+    /// Drops the present chunk if it has no bytes from `offset` of `file` on.
     pub(crate) fn drop_chunk_without(&mut self, file: &Rc<FileEntry>, offset: u64) {
         let is_over = |(of, chunk): &mut (Rc<FileEntry>, Chunk)| {
             !Rc::ptr_eq(of, file) || chunk.from(offset).is_empty()
@@ -189,13 +189,13 @@ impl FileReader {
         }
     }
 
-    /// Begins to read what comes behind the chunk at hand and before `end`, if there is memory for it.
+    /// Begins to read the bytes after the present chunk and before `end`, if there is memory for them.
     fn read_on(&mut self, end: u64) {
         let Some((file, chunk)) = &self.chunk else {
             return;
         };
         let begin = chunk.range().end;
-        // How much is wanted is not known before a chunk was taken.
+        // How much to read is unknown before the user has taken one chunk.
         if !self.backend.reads_elsewhere()
             || !self.pace.is_known()
             || self.ahead.is_some()
@@ -216,7 +216,7 @@ impl FileReader {
         self.begin(&file, begin..end);
     }
 
-    /// Begins to read what comes first of `range`.
+    /// Begins to read the first part of `range`.
     pub(crate) fn begin(&mut self, file: &Rc<FileEntry>, range: Range<u64>) {
         let left = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
         let size = match self.readers.chunk_bytes {
@@ -239,7 +239,7 @@ impl FileReader {
 }
 
 impl ChunkPace {
-    /// A chunk of `length` bytes was sent by `now`.
+    /// Notes that a chunk of `length` bytes was taken by `now`.
     fn measure(&mut self, length: usize, now: Nanos) {
         let took = u128::from(now.saturating_sub(self.since).max(1));
         let in_time = length as u128 * u128::from(CHUNK_TIME) / took;
@@ -247,13 +247,13 @@ impl ChunkPace {
         self.bytes = bytes.clamp(limits::CHUNK_BYTES_MIN, limits::CHUNK_BYTES_MAX);
     }
 
-    /// Whether a chunk was taken.
+    /// Whether the pace is known, because the user has taken a chunk.
     fn is_known(&self) -> bool {
         self.bytes > 0
     }
 
-    /// The size of the next chunk, which begins at `offset` and has `left` bytes before it at most. It ends
-    /// where a step ends, and leaves no small rest.
+    /// The size of the next chunk, which begins at `offset`; at most `left` bytes are left. The chunk ends
+    /// where a step ends, and does not leave a small rest.
     fn chunk_bytes(&self, offset: u64, left: usize) -> usize {
         if !self.is_known() {
             return limits::CHUNK_BYTES_FIRST;
@@ -270,7 +270,7 @@ impl ChunkPace {
     }
 }
 
-/// What should be taken of a chunk: two seconds.
+/// A chunk has as much as the user takes in two seconds.
 const CHUNK_TIME: Nanos = 2_000_000_000;
 
 #[cfg(test)]
@@ -285,10 +285,10 @@ mod tests {
     use super::*;
     use crate::testing::Site;
 
-    /// A disk that answers at once, or not at all.
+    /// A disk that answers at once or never.
     struct Fake {
         answers: bool,
-        /// Where reads began, how long they were, and for whom.
+        /// For each read: its offset, its length and its client.
         reads: RefCell<Vec<(u64, usize, u64)>>,
     }
 
@@ -304,7 +304,7 @@ mod tests {
         }
     }
 
-    /// Bytes of the file of these tests.
+    /// The size of the file in these tests.
     const SIZE: u64 = 3 * limits::CHUNK_BYTES_MAX as u64;
 
     fn reader(answers: bool) -> (FileReader, Rc<Fake>, Rc<FileEntry>) {
@@ -348,7 +348,7 @@ mod tests {
         };
         let first = next(&mut reader, &file, 0).await.expect("it is read");
         assert_eq!(first, limits::CHUNK_BYTES_FIRST);
-        // A part of it was taken: it is still at hand, and how fast all of it goes is not known.
+        // The user took only a part of the chunk: the rest is still there, and the pace is not known.
         let rest = next(&mut reader, &file, 10).await.expect("it is there");
         assert_eq!((rest, reads().len()), (first - 10, 1));
         let mut at = first as u64;
@@ -360,7 +360,7 @@ mod tests {
             let ahead = reads.last().expect("there were some");
             assert_eq!(ahead.0, if at < SIZE { at } else { ahead.0 });
         }
-        // Each byte once.
+        // Each byte was read once.
         assert!(reads().windows(2).all(|pair| pair[0].1 == pair[1].0));
     }
 
@@ -381,7 +381,7 @@ mod tests {
     const STEP: usize = limits::READ_AHEAD_STEP_BYTES;
     const PLENTY: usize = 1 << 40;
 
-    /// The pace of a client that takes `length` bytes in so many milliseconds.
+    /// The pace of a client that took `length` bytes in `milliseconds`.
     fn pace(length: usize, milliseconds: u64) -> ChunkPace {
         let mut pace = ChunkPace::default();
         pace.measure(length, milliseconds * 1_000_000);

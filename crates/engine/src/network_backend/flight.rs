@@ -1,4 +1,4 @@
-//! What a connection has under way of the files it sends, by the backend of its settings.
+//! Sends from files for one connection, by the network backend of its settings.
 
 use std::cell::RefMut;
 use std::io;
@@ -15,28 +15,28 @@ use crate::file_cache::read::read_at_once;
 use crate::limits;
 use crate::transport::ClientSocket;
 
-/// The state of a connection that sends from files. Made when it is first needed.
+/// The state of a connection that sends from files. Created when it is first needed.
 pub(crate) struct Flight {
     reader: FileReader,
     call: Option<gthread_sendfile::Call>,
 }
 
 impl Flight {
-    /// What the disk has to be asked for is read by `reader`.
+    /// A connection whose reads from the disk `reader` does.
     pub(crate) fn new(reader: FileReader) -> Flight {
         Flight { reader, call: None }
     }
 
-    /// The first bytes of `file` were read with its being opened.
+    /// Uses `bytes`, the first bytes of `file`, which were read when it was opened.
     pub(crate) fn give_first(&mut self, file: &Rc<FileEntry>, bytes: Bytes) {
         self.reader.give_first(file, bytes);
     }
 
-    /// Sends what it can of `stretch`, by one system call. `scratch` is borrowed to look at the page cache, and
-    /// overwritten.
+    /// Sends what it can of `stretch` with one system call. Uses `scratch` to look into the page cache, and
+    /// overwrites it.
     ///
     /// # Errors
-    /// Those of the file or the socket; `TimedOut` if the disk has not answered for `server.max-file-wait`.
+    /// Those of the file or the socket; `TimedOut` if the disk did not answer for `server.max-file-wait`.
     pub(crate) fn send<'s>(
         &mut self,
         backend: NetworkBackend,
@@ -55,7 +55,7 @@ impl Flight {
         }
         let bytes_max = stretch.file_bytes_max();
         if bytes_max == 0 {
-            // A limit of bandwidth has room for a part of the head alone.
+            // The bandwidth limit allows only a part of the head now.
             return write::send(socket, stretch.prefix, &[], context);
         }
         let look = || match backend {
@@ -77,8 +77,8 @@ impl Flight {
     }
 }
 
-/// How far the page cache has the stretch, from its start on; the start itself is the end of the file. `None`: not even
-/// the first byte.
+/// The end of the part of the stretch that is in the page cache, from its start. If that is the start itself,
+/// the file ends there. `None`: its first byte is not in the page cache.
 fn look(stretch: &Stretch<'_>, scratch: &mut [u8], now_s: u32) -> io::Result<Option<u64>> {
     let (file, start) = (stretch.file, stretch.range.start);
     if let Some(end) = stretch.end_of_resident(now_s) {
@@ -92,12 +92,12 @@ fn look(stretch: &Stretch<'_>, scratch: &mut [u8], now_s: u32) -> io::Result<Opt
     Ok(found.map(|count| start + count))
 }
 
-/// How many bytes from the start of `range` on the page cache has, at most to the end of a block, which then counts
-/// as seen; 0 is the end of the file. `None`: not even the first one.
+/// How many bytes from the start of `range` are in the page cache, up to the end of a block; that block then
+/// counts as found. 0: the file ends there. `None`: the first byte is not in the page cache.
 ///
-/// Only a read tells that. Its bytes are dropped: they go into `scratch`, which stays in the processor's cache, and
-/// sendfile(2) sends the same pages. A client that reads nothing holds no memory then, where a copy of the block
-/// would stay as long as it does.
+/// Only a read can tell. Its bytes go into `scratch`, which stays in the processor's cache, and are dropped;
+/// sendfile(2) sends the same pages. So a client that does not read holds no memory, while a copy of the
+/// block would stay until it reads.
 fn look_at_block(
     file: &FileEntry,
     range: &Range<u64>,

@@ -1,4 +1,5 @@
-//! `gthread-aio`: threads read, the worker sends. What `auto` does with what is not in the page cache.
+//! `gthread-aio`: disk threads read, and the worker sends. `auto` does this with what is not in the page
+//! cache.
 
 use std::io;
 use std::rc::Rc;
@@ -11,7 +12,7 @@ use crate::file_accounts::FileAccounts;
 use crate::file_cache::FileEntry;
 use crate::mounts::Storage;
 
-/// Reads by the threads of the process.
+/// Reads by the disk threads.
 pub(super) struct GthreadAio(pub(crate) Arc<FileAccounts>);
 
 impl ChunkReader for GthreadAio {

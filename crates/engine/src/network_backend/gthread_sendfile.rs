@@ -1,5 +1,6 @@
-//! `gthread-sendfile`: threads call sendfile(2), so that neither the worker waits nor bytes are copied. A call is
-//! for what a connection may send in its turn ([`SEND_TURN_BYTES`](crate::limits::SEND_TURN_BYTES)).
+//! `gthread-sendfile`: disk threads call sendfile(2). So the worker does not wait, and no bytes are copied.
+//! One call sends what a connection may send in its turn
+//! ([`SEND_TURN_BYTES`](crate::limits::SEND_TURN_BYTES)).
 
 use std::future::Future;
 use std::io;
@@ -16,7 +17,7 @@ use crate::blocking::{self, Class, RunningJob};
 use crate::file_cache::FileEntry;
 use crate::transport::{ClientSocket, FileSender};
 
-/// A call that a thread makes.
+/// A call that a thread is making.
 pub(super) struct Call {
     file: Rc<FileEntry>,
     offset: u64,
@@ -25,7 +26,7 @@ pub(super) struct Call {
     is_over: bool,
 }
 
-/// Sends the prefix, then lets a thread send from the file. `reader` has the client and the deadline.
+/// Sends the prefix, then lets a thread send from the file. `reader` knows the client and has the deadline.
 pub(super) fn send(
     call: &mut Option<Call>,
     reader: &mut FileReader,
@@ -101,8 +102,9 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         if !self.is_over {
-            // The connection ends within an answer. The thread may hang for as long as the disk does, and its
-            // descriptor would keep the connection open: the client is told now.
+            // The connection ends before the response is complete. The thread may hang as long as the disk
+            // does, and its duplicate of the socket would keep the connection open. So shut the socket down
+            // now.
             self.sender.shut_down();
         }
     }

@@ -1,4 +1,4 @@
-//! `io_uring`: the kernel reads, told and asked by shared memory; the worker sends.
+//! `io_uring`: the kernel reads, with a ring in shared memory for requests and results; the worker sends.
 
 use std::io;
 
@@ -8,13 +8,13 @@ use super::queue_reader::{PreparedRead, QueueReader};
 use super::{NetworkBackend, Readers};
 use crate::limits;
 
-/// The reader of a worker.
+/// Creates the reader of a worker.
 pub(super) fn start(readers: &Readers) -> io::Result<QueueReader> {
     let queue = IoUring::new(limits::QUEUED_READS_MAX)?;
     QueueReader::start(NetworkBackend::IoUring, queue, PreparedRead::plain, readers)
 }
 
-/// Whether there can be such readers, in a few words either way.
+/// Whether this backend works here: `Ok` says how it reads, `Err` why it does not.
 pub(super) fn check() -> Result<String, String> {
     let queue = IoUring::new(limits::QUEUED_READS_MAX).map_err(|error| reason(&error))?;
     Ok(format!(

@@ -1,8 +1,8 @@
-//! `linux-aio-sendfile`: kernel AIO reads past the page cache into files that lie in memory, from where
-//! sendfile(2) sends them without copying.
+//! `linux-aio-sendfile`: kernel AIO reads past the page cache (O_DIRECT) into files in memory, and
+//! sendfile(2) sends from them without copying.
 //!
-//! As lighttpd 1.5 did it, with files in /dev/shm. What is in the page cache already is taken from there. The
-//! disk is asked for whole blocks, so a chunk begins and ends in the middle of what was read.
+//! lighttpd 1.5 did the same with files in /dev/shm. Parts that the page cache has already are taken from
+//! there. Only whole blocks can be read from the disk, so a chunk can begin and end within a block.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,14 +19,14 @@ use super::{NetworkBackend, Readers};
 use crate::file_cache::SharedDescriptor;
 use crate::limits;
 
-/// The reader of a worker.
+/// Creates the reader of a worker.
 pub(super) fn start(readers: &Readers) -> io::Result<QueueReader> {
     let queue = KernelAio::new(limits::QUEUED_READS_MAX)?;
     try_to_reopen()?;
     QueueReader::start(NetworkBackend::LinuxAioSendfile, queue, prepare, readers)
 }
 
-/// Whether there can be such readers, in a few words either way.
+/// Whether this backend works here: `Ok` says how it reads, `Err` why it does not.
 pub(super) fn check() -> Result<String, String> {
     let queue = KernelAio::new(limits::QUEUED_READS_MAX).map_err(|error| reason(&error))?;
     Buffer::in_file(1).map_err(|error| format!("there are no files in memory: {error}"))?;
@@ -39,7 +39,8 @@ pub(super) fn check() -> Result<String, String> {
     ))
 }
 
-/// Whether open files can be opened once more. It is the file system of each that says whether that is of use.
+/// Whether an open file can be opened once more by way of /proc. Whether that helps depends on the file
+/// system of each file.
 fn try_to_reopen() -> io::Result<()> {
     let buffer = Buffer::in_file(1)?;
     let Some((file, _)) = buffer.file() else {
@@ -61,7 +62,7 @@ fn reason(error: &io::Error) -> String {
     format!("{why}: {error}")
 }
 
-/// What is wanted, in whole blocks.
+/// Widens the wanted range to whole blocks.
 fn prepare(file: &SharedDescriptor, offset: u64, length: usize) -> io::Result<PreparedRead> {
     let room = length + 2 * ALIGNMENT_BYTES;
     let range = DirectRange::around(offset, length, room.min(BUFFER_BYTES_MAX))
@@ -81,8 +82,8 @@ fn prepare(file: &SharedDescriptor, offset: u64, length: usize) -> io::Result<Pr
     })
 }
 
-/// A file that was opened once more. The first one is closed last: a file without a name knows that its end
-/// takes time, and who has it.
+/// A file that was opened once more. The first descriptor is closed last, because its type knows that closing
+/// a file without a name takes time, and which thread may do it.
 struct DirectFile {
     direct: OwnedFd,
     _shared: SharedDescriptor,
@@ -94,8 +95,8 @@ impl AsFd for DirectFile {
     }
 }
 
-/// Whether all of it is. Where the kernel does not tell (before Linux 6.5, or of other people's files) it is
-/// taken not to be, and read once more.
+/// Whether all of `range` is in the page cache. If the kernel does not tell (before Linux 6.5, or for files
+/// of other users), the answer is no, and the range is read from the disk.
 fn is_in_page_cache(file: impl AsFd, range: DirectRange) -> bool {
     let end = range.offset + (range.skip + range.wanted) as u64;
     let pages = rustix::param::page_size() as u64;

@@ -1,7 +1,7 @@
-//! `linux-sendfile`: the kernel sends from the page cache, and waits where the file is not there.
+//! `linux-sendfile`: the kernel sends from the page cache, and waits for the disk if the file is not there.
 //!
-//! The cheapest way for what is in the page cache: sendfile(2) costs 72 ms of CPU a GB, reading and writing
-//! 167. `auto` uses it for stretches that were just seen to be there.
+//! This is the cheapest way for what is in the page cache: sendfile(2) costs 72 ms of CPU time a GB, read and
+//! write cost 167. `auto` uses it for parts that were recently found there.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -11,7 +11,7 @@ use super::write::taken;
 use super::{SendResult, Stretch};
 use crate::transport::ClientSocket;
 
-/// Sends the prefix held back, then the file.
+/// Sends the prefix with MSG_MORE, then the file.
 pub(super) fn sendfile(
     socket: &mut ClientSocket,
     stretch: &Stretch<'_>,

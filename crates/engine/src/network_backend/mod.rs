@@ -1,4 +1,4 @@
-//! How a stretch of a file gets to the socket: `server.network-backend`.
+//! How a part of a file gets to the socket: `server.network-backend`.
 //!
 //! | backend | reads | sends |
 //! |---|---|---|
@@ -11,10 +11,10 @@
 //! | `linux-aio-sendfile` | by io_submit(2), past the page cache | sendfile(2) from memory |
 //! | `io_uring` | by a ring | from memory |
 //!
-//! The first row and the last five never let the worker wait for a disk. A backend that reads elsewhere is a
-//! [`ChunkReader`]: one file, and one line in [`make`]. What is common to them is in [`file_reader`]: a connection
-//! sends one chunk while the next is read. Filters, caches and scripts read by the same [`FileReader`]. What is
-//! in memory does not come here; it leaves together with the head.
+//! With `auto` and the last five the worker never waits for a disk. A backend that reads elsewhere than on
+//! the worker's thread is a [`ChunkReader`]: one file here, and one line in [`make`]. [`file_reader`] has
+//! what they share: a connection sends one chunk while the next is read. Filters, caches and scripts read
+//! with the same [`FileReader`]. Bodies in memory do not come here; they are sent together with the head.
 
 mod chunk;
 mod file_reader;
@@ -52,11 +52,11 @@ use crate::file_cache::{Contents, FileEntry, LastLoss};
 use crate::log::LogRegistry;
 use crate::transport::ClientSocket;
 
-/// What became of an attempt to send.
+/// The result of an attempt to send.
 pub(crate) enum SendResult {
-    /// So many bytes were taken, first of what is in front of the piece.
+    /// This many bytes were sent, prefix first.
     Bytes(usize),
-    /// The file has become shorter than the piece.
+    /// The file is shorter than the piece by now.
     Truncated,
     /// The socket takes nothing now.
     WaitsForClient,
@@ -64,22 +64,22 @@ pub(crate) enum SendResult {
     WaitsForDisk,
 }
 
-/// What is to be sent: bytes in memory, then a stretch of a file.
+/// What to send: bytes in memory, then a part of a file.
 pub(crate) struct Stretch<'a> {
-    /// The head, or what else is in front.
+    /// The head, or other bytes before the file.
     pub(crate) prefix: &'a [u8],
     /// The file.
     pub(crate) file: &'a Rc<FileEntry>,
-    /// The bytes of it that are left to send.
+    /// The range of the file that is still to be sent.
     pub(crate) range: Range<u64>,
     /// How many bytes may be sent now, prefix included.
     pub(crate) bytes_max: usize,
-    /// Those of the worker.
+    /// The readers of the worker.
     pub(crate) readers: &'a Readers,
 }
 
 impl<'a> Stretch<'a> {
-    /// The same as far as `end` of the file.
+    /// The same stretch, ended at `end` of the file.
     fn up_to(&self, end: u64) -> Stretch<'a> {
         let count = usize::try_from(end.saturating_sub(self.range.start)).unwrap_or(usize::MAX);
         Stretch {
@@ -89,7 +89,8 @@ impl<'a> Stretch<'a> {
         }
     }
 
-    /// How far what may be sent now was lately seen to be in the page cache. `None`: not at all.
+    /// Up to where the bytes that may be sent now were recently found in the page cache. `None`: not the
+    /// first one.
     #[inline]
     fn end_of_resident(&self, now_s: u32) -> Option<u64> {
         let start = self.range.start;
@@ -100,15 +101,15 @@ impl<'a> Stretch<'a> {
         (end > start).then_some(end)
     }
 
-    /// How much of the file may be sent now.
+    /// How many bytes of the file may be sent now.
     fn file_bytes_max(&self) -> usize {
         let left = usize::try_from(self.range.end - self.range.start).unwrap_or(usize::MAX);
         left.min(self.bytes_max.saturating_sub(self.prefix.len()))
     }
 }
 
-/// What of the stretch can be sent without anything being remembered from one call to the next: as much as was
-/// lately seen to be in memory, or all of it if the backend waits in any case. `None`: nothing.
+/// The part of the stretch that one call can send without state between calls: what was recently found in
+/// memory, or all of it if the backend lets the worker wait anyway. `None`: there is no such part.
 #[inline]
 pub(crate) fn at_hand<'a>(
     backend: NetworkBackend,
@@ -124,7 +125,7 @@ pub(crate) fn at_hand<'a>(
     }
 }
 
-/// Sends what is at hand.
+/// Sends the stretch that [`at_hand`] has returned.
 ///
 /// # Errors
 /// Those of the file or the socket.
@@ -148,23 +149,24 @@ pub(crate) fn send_at_hand(
     Ok(sent)
 }
 
-/// A backend that reads somewhere else than on the worker's thread.
+/// A backend that does not read on the worker's thread.
 pub(crate) trait ChunkReader {
-    /// Begins to read `length` bytes of `file` from `offset` on. The result may be shorter; it is empty at
-    /// the end of the file. Dropped, the read is left out or its result is, and the file with it.
+    /// Begins to read `length` bytes of `file` from `offset`. The result may be shorter, and is empty at the
+    /// end of the file. If the caller drops the future, the read is left out or its result is dropped, and
+    /// with it the reference to the file.
     fn read(&self, file: &Rc<FileEntry>, offset: u64, length: usize, client: u64) -> ChunkReading;
 }
 
 /// A read that is under way.
 pub(crate) type ChunkReading = Pin<Box<dyn Future<Output = io::Result<Chunk>>>>;
 
-/// What reads files for a worker.
+/// The readers of a worker, one for each network backend.
 pub(crate) struct Readers {
-    /// Made when they are first needed.
+    /// The readers that were needed so far.
     made: RefCell<Vec<(NetworkBackend, Rc<dyn ChunkReader>)>>,
-    /// `server.io-chunk-size`; 0: as much as is taken in two seconds.
+    /// `server.io-chunk-size`; 0: as much as the user takes in two seconds.
     chunk_bytes: usize,
-    /// Workers of the process.
+    /// The number of workers of the process.
     workers: usize,
     /// `server.max-read-threads`.
     threads: usize,
@@ -176,7 +178,7 @@ pub(crate) struct Readers {
 }
 
 impl Readers {
-    /// No readers yet, for one of `workers`. `chunk_bytes` is `server.io-chunk-size`, `threads`
+    /// No readers yet, for one of `workers` workers. `chunk_bytes` is `server.io-chunk-size`, `threads` is
     /// `server.max-read-threads`.
     pub(crate) fn new(
         chunk_bytes: usize,
@@ -199,12 +201,12 @@ impl Readers {
         }
     }
 
-    /// Adds what the worker has read and sent itself to what all have.
+    /// Adds what this worker has read and sent to the shared counters.
     pub(crate) fn publish_counts(&self) {
         self.own_counts.publish(&self.accounts);
     }
 
-    /// Memory for bytes that are read at once, at most `length`: less when memory is short.
+    /// Memory for `length` bytes that are read now, or for fewer if memory is short.
     pub(crate) fn memory(&self, length: usize) -> ChunkMemory {
         self.accounts.memory(self.accounts.within_memory(length))
     }
@@ -213,7 +215,7 @@ impl Readers {
         GthreadAio(Arc::clone(&self.accounts))
     }
 
-    /// The reader of `backend`.
+    /// The reader for `backend`.
     fn of(&self, backend: NetworkBackend) -> Rc<dyn ChunkReader> {
         let find = || {
             let made = self.made.borrow();
@@ -228,7 +230,8 @@ impl Readers {
     }
 }
 
-/// Whether a backend works here, and how, or why it does not and `threads` read in its place.
+/// Whether a backend works here: `Ok` says how it reads, `Err` why it does not and `threads` threads read in
+/// its place.
 pub(crate) fn check(backend: NetworkBackend, threads: usize) -> Result<String, String> {
     let how = match backend {
         NetworkBackend::PosixAio => return posix_aio::check(threads),
@@ -246,7 +249,7 @@ pub(crate) fn check(backend: NetworkBackend, threads: usize) -> Result<String, S
     Ok(how)
 }
 
-/// Makes the reader of a backend.
+/// Creates the reader for a backend.
 fn make(backend: NetworkBackend, readers: &Readers) -> Rc<dyn ChunkReader> {
     let made = match backend {
         NetworkBackend::PosixAio => posix_aio::start(readers),
@@ -261,7 +264,8 @@ fn make(backend: NetworkBackend, readers: &Readers) -> Rc<dyn ChunkReader> {
     };
     match made {
         Ok(reader) => Rc::new(reader),
-        // Why is told at the start (`file_report`), unless it was possible then.
+        // The reason is reported at start-up (`file_report`); this line is for a failure that start-up did
+        // not have.
         Err(error) => {
             readers.logs.error(format_args!(
                 "network backend {}: {error}, threads read for this worker (gthread-aio)",

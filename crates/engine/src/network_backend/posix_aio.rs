@@ -1,7 +1,7 @@
-//! `posix-aio`: the C library reads by threads of its own, the worker sends.
+//! `posix-aio`: the C library reads with threads of its own, and the worker sends.
 //!
-//! There because lighttpd 1.5 had it, for systems with nothing better; `gthread-aio` does the same with
-//! threads that this server can see.
+//! It is here because lighttpd 1.5 had it. `gthread-aio` does the same with threads that this server
+//! controls.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use super::queue_reader::{PreparedRead, QueueReader};
 use super::{NetworkBackend, Readers};
 use crate::limits;
 
-/// The reader of a worker.
+/// Creates the reader of a worker.
 pub(super) fn start(readers: &Readers) -> io::Result<QueueReader> {
     let queue = queue(readers.threads)?;
     QueueReader::start(
@@ -22,7 +22,7 @@ pub(super) fn start(readers: &Readers) -> io::Result<QueueReader> {
     )
 }
 
-/// Whether there can be such readers, in a few words either way.
+/// Whether this backend works here: `Ok` says how it reads, `Err` why it does not.
 pub(super) fn check(read_threads: usize) -> Result<String, String> {
     let queue = queue(read_threads).map_err(|error| error.to_string())?;
     Ok(format!(

@@ -1,4 +1,4 @@
-//! `write` and `writev`: the worker reads and writes, and waits where the file is not in memory.
+//! `write` and `writev`: the worker reads and writes, and waits for the disk if the file is not in memory.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use super::{SendResult, Stretch};
 use crate::transport::ClientSocket;
 
-/// Sends the prefix by itself and the file behind it.
+/// Sends the prefix, then the file.
 pub(super) fn write(
     socket: &mut ClientSocket,
     stretch: &Stretch<'_>,
@@ -18,7 +18,7 @@ pub(super) fn write(
     writev(socket, stretch, context)
 }
 
-/// Sends the prefix together with the beginning of the file.
+/// Sends the prefix and the beginning of the file with one call.
 pub(super) fn writev(
     socket: &mut ClientSocket,
     stretch: &Stretch<'_>,
@@ -35,7 +35,7 @@ pub(super) fn writev(
     send(socket, stretch.prefix, &buffer[..count], context)
 }
 
-/// Sends two stretches of memory by one call.
+/// Sends two byte slices with one call.
 pub(super) fn send(
     socket: &mut ClientSocket,
     prefix: &[u8],
@@ -48,7 +48,7 @@ pub(super) fn send(
     })
 }
 
-/// What the socket has said.
+/// Turns the result of a write to the socket into a [`SendResult`].
 pub(super) fn taken(polled: Poll<io::Result<usize>>) -> io::Result<SendResult> {
     match polled {
         Poll::Ready(count) => Ok(SendResult::Bytes(count?)),
@@ -56,5 +56,5 @@ pub(super) fn taken(polled: Poll<io::Result<usize>>) -> io::Result<SendResult> {
     }
 }
 
-/// On the stack, so not more than this.
+/// The buffer is on the stack, so it must be small.
 const READ_BYTES: usize = 64 * 1024;

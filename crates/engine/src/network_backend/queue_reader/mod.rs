@@ -1,15 +1,15 @@
-//! What the backends have in common whose reads are done by a [`ReadQueue`] of the worker: whose turn it is,
-//! and how results get to those who wait.
+//! The common part of the backends whose reads a [`ReadQueue`] of the worker does: the order of the reads,
+//! and how results get to the waiting clients.
 //!
-//! Reads wait in the same fair order as jobs of threads do: each file system in turn, there each client, and of
-//! one file system no more at a time than it can bear. A task of the worker begins those whose turn has come,
-//! a few at a time, and collects those that have ended. A client that no longer waits has dropped its end of a
-//! channel; a read that was not begun is soon left out, whatever becomes of those before it, and the descriptor with
-//! it; otherwise the result is dropped when it comes.
+//! Reads wait in the same fair order as jobs of disk threads: file systems take turns, within a file system
+//! clients take turns, and the number of reads on one file system at a time is limited. A task of the worker
+//! begins the reads whose turn has come, a few at a time, and collects those that have ended. A client that
+//! stops waiting drops its end of a channel. If its read has not begun, it is soon left out, with its
+//! descriptor, even if earlier reads hang. Otherwise the result is dropped when it arrives.
 //!
-//! What a queue cannot do is done by the threads of `gthread-aio`: file systems that are another machine's or
-//! a program's (one that hangs would fill the queue), reads that it declines, and all when it is full. [`PrepareRead`]
-//! is what the backends differ in.
+//! The threads of `gthread-aio` do what a queue cannot: reads on file systems of another machine or of a
+//! program (one that hangs would fill the queue), reads that the queue declines, and all reads while it is
+//! full. The backends differ only in [`PrepareRead`].
 
 #[cfg(test)]
 mod tests;
@@ -41,11 +41,11 @@ use crate::limits;
 use crate::log::LogHandle;
 use crate::mounts::{DeviceNumber, Storage};
 
-/// What a backend does in its own way: says how so many bytes (not 0) from an offset on are to be read. Called when the
-/// turn of the read has come. After an error threads read it.
+/// How a backend reads `length` bytes (not 0) from an offset. Called when the turn of the read has come. If
+/// it returns an error, threads do the read.
 pub(super) type PrepareRead = fn(&SharedDescriptor, u64, usize) -> io::Result<PreparedRead>;
 
-/// What to read, and where to.
+/// What to read, and into which buffer.
 pub(super) struct PreparedRead {
     pub(crate) file: Arc<dyn AsFd + Send + Sync>,
     pub(crate) buffer: Buffer,
@@ -53,7 +53,7 @@ pub(super) struct PreparedRead {
 }
 
 impl PreparedRead {
-    /// Just what is wanted, into plain memory.
+    /// A read of exactly the wanted bytes into ordinary memory.
     pub(crate) fn plain(
         file: &SharedDescriptor,
         offset: u64,
@@ -76,10 +76,10 @@ impl PreparedRead {
 pub(super) struct QueueReader(Rc<Inner>);
 
 impl QueueReader {
-    /// A reader of `backend` on `queue`.
+    /// Creates a reader for `backend` on `queue`.
     ///
     /// # Errors
-    /// The queue cannot be waited for.
+    /// The worker cannot wait for the queue.
     pub(crate) fn start(
         backend: NetworkBackend,
         queue: impl ReadQueue + 'static,
@@ -141,10 +141,10 @@ impl ChunkReader for QueueReader {
     }
 }
 
-// There is a buffer for all that is asked for.
+// The largest chunk fits into a buffer.
 const _: () = assert!(limits::CHUNK_BYTES_CONFIGURED_MAX <= BUFFER_BYTES_MAX);
 
-/// A read that is wanted.
+/// A read that a client wants.
 struct Order {
     file: SharedDescriptor,
     offset: u64,
@@ -156,11 +156,11 @@ struct Order {
 
 enum Answer {
     Read(io::Result<Chunk>),
-    /// A thread has to do it.
+    /// A thread has to do the read.
     Declined,
 }
 
-/// A read that the queue has been given.
+/// A read that the queue has begun.
 struct RunningRead {
     order: Order,
     range: DirectRange,
@@ -175,13 +175,13 @@ struct Inner {
     waiting: RefCell<JobQueue<Order>>,
     running: RefCell<HashMap<u64, RunningRead>>,
     tokens: Cell<u64>,
-    /// Something waits.
+    /// Wakes the task when a read waits.
     wake: Notify,
-    /// The kernel does not take what was gathered.
+    /// The kernel does not take the reads that were prepared.
     is_failing: Cell<bool>,
-    /// When those who have gone were last looked for.
+    /// When reads without a waiting client were last removed.
     forgotten_at: Cell<Nanos>,
-    /// File systems that do not do what this backend asks for.
+    /// File systems that cannot do what this backend needs.
     refused: RefCell<Vec<u64>>,
     accounts: Arc<FileAccounts>,
     own_counts: Rc<OwnCounts>,
@@ -197,7 +197,7 @@ async fn drive(inner: Rc<Inner>, readable: AsyncFd<OwnedFd>) {
             () = inner.wake.notified() => {}
             () = tokio::time::sleep(FORGET), if waits => {}
             guard = readable.readable() => match guard {
-                // Cleared first: what ends while these are collected makes it readable again.
+                // Cleared first, so that a read that ends during `collect` makes the descriptor ready again.
                 Ok(mut guard) => guard.clear_ready(),
                 Err(_) => return,
             },
@@ -211,15 +211,14 @@ async fn drive(inner: Rc<Inner>, readable: AsyncFd<OwnedFd>) {
     }
 }
 
-/// Between two attempts to give the kernel what it does not take.
+/// The pause between two attempts to pass reads to the kernel while it does not take them.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// Between two times that reads are looked for which no client waits for any more: of a disk that hangs the turn of none
-/// comes.
+/// How often reads without a waiting client are removed. If the disk hangs, their turn would never come.
 const FORGET: Duration = Duration::from_secs(1);
 
 impl Inner {
-    /// Whether a read of this kind is one for the queue.
+    /// Whether the queue can do such a read.
     fn takes(&self, storage: Storage, origin: &Origin) -> bool {
         let queue = self.queue.borrow();
         storage == Storage::Disk
@@ -229,7 +228,7 @@ impl Inner {
             && self.has_place(origin.device)
     }
 
-    /// Whether one more may wait. What hangs does not take the places of all others.
+    /// Whether one more read may wait. A file system that hangs may fill only its own part of the queue.
     fn has_place(&self, device: u64) -> bool {
         let has_place = || {
             let waiting = self.waiting.borrow();
@@ -242,7 +241,8 @@ impl Inner {
         }
     }
 
-    /// Takes out what no client waits for any more, with its descriptor, unless that was done less than `pause` ago.
+    /// Removes waiting reads without a waiting client, with their descriptors, unless that was done less than
+    /// `pause` ago.
     fn forget_who_has_gone(&self, pause: Duration) {
         let now = self.clock.now();
         if u128::from(now - self.forgotten_at.get()) < pause.as_nanos() {
@@ -254,8 +254,8 @@ impl Inner {
         drop(forgotten);
     }
 
-    /// Collects what has ended and begins what may be begun, for about as long as a worker may be kept.
-    /// Answers whether there is more to begin, or to try again.
+    /// Collects reads that have ended, and begins reads whose turn has come; stops before it keeps the worker
+    /// too long. Returns whether there are more to begin, or to try again.
     fn step(&self) -> bool {
         self.forget_who_has_gone(FORGET);
         self.collect(|backend, bytes| self.accounts.count_async(backend, bytes));
@@ -265,14 +265,14 @@ impl Inner {
             }
         }
         let flushed = self.queue.borrow_mut().flush();
-        // What was in the page cache has ended by now.
+        // Reads from the page cache have ended by now.
         self.collect(|backend, bytes| self.own_counts.count_sync(backend, bytes));
         self.note(flushed.err());
         self.is_failing.get() || self.may_begin()
     }
 
-    /// Reads that could not be begun stay in the queue and are tried again; threads do those that come
-    /// meanwhile. That is told when it begins.
+    /// Reads that the kernel did not take stay in the queue and are tried again; threads do the reads that
+    /// come meanwhile. Logs when this state begins.
     fn note(&self, error: Option<io::Error>) {
         let failed_before = self.is_failing.replace(error.is_some());
         if let Some(error) = error.filter(|_| !failed_before) {
@@ -288,7 +288,7 @@ impl Inner {
         queue.in_flight() < queue.capacity() && self.waiting.borrow().ready() > 0
     }
 
-    /// Begins the read whose turn it is. `false`: there is none that may be begun.
+    /// Begins the read whose turn has come. Returns `false` if no read may begin.
     fn begin_next(&self) -> bool {
         let is_full = {
             let queue = self.queue.borrow();
@@ -300,7 +300,7 @@ impl Inner {
         let Some(work) = self.waiting.borrow_mut().pop() else {
             return false;
         };
-        // No client waits for it any more.
+        // No client waits for this read any more.
         if work.job.answer.is_closed() {
             self.waiting.borrow_mut().ended(work.load);
             return true;
@@ -343,7 +343,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Hands over what has ended.
+    /// Passes the results of ended reads to their clients.
     fn collect(&self, count: impl Fn(NetworkBackend, usize)) {
         let mut ended = Vec::new();
         self.queue.borrow_mut().completed(&mut ended);
@@ -372,16 +372,16 @@ impl Inner {
         };
         let found = range.found(bytes);
         if found == 0 && bytes > 0 {
-            // It stopped in front of what is wanted: at the end of the file, or somewhere else.
+            // The read stopped before the wanted bytes: at the end of the file, or for another reason.
             return drop(order.answer.send(Answer::Declined));
         }
         count(self.backend, found);
         let chunk = Chunk::in_buffer(order.offset, done.buffer, range.skip, found, memory);
-        // Who waited may have gone meanwhile.
+        // The client may have stopped waiting meanwhile.
         let _ = order.answer.send(Answer::Read(Ok(chunk)));
     }
 
-    /// Has threads do it. The first time a file system refuses, that is told.
+    /// Lets threads do the read. Logs it when a file system refuses for the first time.
     fn decline(&self, order: Order, error: &io::Error) {
         let mut refused = self.refused.borrow_mut();
         let is_new = is_refusal(error) && order.device != 0 && !refused.contains(&order.device);

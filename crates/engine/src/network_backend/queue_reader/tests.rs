@@ -22,7 +22,7 @@ struct Scene {
 
 impl Scene {
     fn new(name: &str) -> Scene {
-        // Not the directory for temporary files, which may be memory.
+        // Not the directory for temporary files, which may be in memory.
         let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target");
         let directory = match std::env::var_os("CARGO_TARGET_DIR") {
             Some(target) => PathBuf::from(target),
@@ -57,7 +57,7 @@ impl Scene {
         started.expect("it can be waited for")
     }
 
-    /// Whether the tests of queues say anything here.
+    /// Whether the file is on a disk, so that queues are used for it.
     fn is_on_disk(&self) -> bool {
         self.file.storage() == Storage::Disk
     }
@@ -69,11 +69,11 @@ impl Drop for Scene {
     }
 }
 
-/// A queue whose reads end with an error, or not at all.
+/// A queue whose reads end with an error or never end.
 struct Fake {
     errno: Option<i32>,
     capacity: usize,
-    /// How often flush still fails.
+    /// How many further calls of flush fail.
     failures: u32,
     reads: Vec<Read>,
     descriptor: PipeReader,
@@ -179,7 +179,7 @@ async fn what_cannot_be_begun_is_tried_again() {
         while !reader.0.is_failing.get() {
             tokio::task::yield_now().await;
         }
-        // Threads do what comes meanwhile.
+        // Threads do the reads that come meanwhile.
         let second = patiently(reader.read(&scene.file, 0, 1000, 2)).await;
         assert_eq!(second.expect("it is read").bytes.len(), 1000);
         let first = patiently(first).await;
@@ -218,7 +218,7 @@ async fn what_is_under_way_and_what_waits_is_counted() {
     }
     let reader = scene.reader(Fake::new(None, 1000));
     let origin = scene.file.origin(0, 0);
-    // More than one file system is given at a time. Others may read by such a queue meanwhile.
+    // These are more reads than one file system gets at a time. Other tests may use such a queue meanwhile.
     let reads: Vec<_> = (0..100)
         .map(|client| reader.read(&scene.file, 0, 1000, client))
         .collect();
@@ -247,7 +247,7 @@ async fn when_memory_has_become_short_little_is_read() {
     }
     for reader in readers(&scene) {
         let read = reader.read(&scene.file, 5, 1_000_000, 1);
-        // It was wanted while there was enough.
+        // The test takes all memory after the read was queued.
         let all = reader.0.accounts.share(limits::READ_MEMORY_BYTES_MAX);
         let chunk = patiently(read).await.expect("it is read");
         drop(all);
@@ -264,7 +264,7 @@ async fn who_has_gone_leaves_nothing_behind() {
     let held = Arc::strong_count(&descriptor);
     let reader = scene.reader(PosixAio::new(8).expect("a thread"));
     for client in 0..20 {
-        // Some have begun, some wait, some are dropped before anything has happened.
+        // Some reads have begun, some wait, and some are dropped before anything has happened.
         let mut read = reader.read(&scene.file, 0, 100_000, client);
         if client % 3 > 0 {
             let short = Duration::from_micros(client * 50);
@@ -281,7 +281,7 @@ async fn who_has_gone_leaves_nothing_behind() {
     assert_eq!(reader.0.waiting.borrow().len(), 0);
 }
 
-/// A reader on a disk that hangs, and so many reads of its file that are begun or wait.
+/// A reader on a disk that hangs, with `count` reads of its file that have begun or wait.
 async fn hanging(scene: &Scene, count: usize) -> (QueueReader, Vec<ChunkReading>) {
     let reader = scene.reader(Fake::new(None, 1000));
     let reads: Vec<_> = (0..count)
@@ -307,7 +307,7 @@ async fn who_has_gone_leaves_nothing_behind_a_disk_that_hangs() {
     let (reader, mut reads) = hanging(&scene, 200).await;
     let begun = reader.0.running.borrow().len();
     assert!((1..100).contains(&begun), "{begun}");
-    // The last one stays.
+    // All but the last read are dropped.
     reads.drain(..199);
     patiently(async {
         while reader.0.waiting.borrow().len() > 1 {
@@ -317,7 +317,7 @@ async fn who_has_gone_leaves_nothing_behind_a_disk_that_hangs() {
     .await;
     assert_eq!(reader.0.running.borrow().len(), begun);
     assert_eq!(reader.0.waiting.borrow().len(), 1);
-    // Each that was begun has the descriptor twice: in the queue, too.
+    // Each read that has begun holds the descriptor twice, once in the queue.
     assert_eq!(Arc::strong_count(&descriptor), held + 2 * begun + 1);
 }
 
@@ -332,7 +332,7 @@ async fn one_file_system_takes_half_of_the_places_at_most() {
     let more = reader.0.running.borrow().len();
     reads.extend((0..more).map(|_| reader.read(&scene.file, 0, 1000, 1)));
     assert_eq!(reader.0.waiting.borrow().len(), MOST);
-    // Threads do it.
+    // Threads do this read.
     let chunk = patiently(reader.read(&scene.file, 0, 1000, 1)).await;
     assert!(chunk.expect("it is read").bytes == scene.content[..1000]);
     drop(reads);
@@ -345,7 +345,7 @@ async fn one_file_system_takes_half_of_the_places_at_most() {
     .await;
 }
 
-/// All that this system has.
+/// All queues that this system has.
 fn readers(scene: &Scene) -> Vec<QueueReader> {
     let mut readers = vec![scene.reader(PosixAio::new(64).expect("a thread"))];
     readers.extend(IoUring::new(64).ok().map(|queue| scene.reader(queue)));

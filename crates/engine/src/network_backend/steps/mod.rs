@@ -1,14 +1,16 @@
-//! Long stretches of a file, read in steps so that a disk goes on where it is.
+//! Reads a long part of a file in steps, so that the disk does not have to seek in between.
 //!
-//! A disk that is asked for nothing more where it stands goes elsewhere for somebody else and comes back later.
-//! One that is asked for all of a stretch and takes the nearest first enters it from behind half of the time,
-//! and goes through it backwards. So the kernel is always asked for two steps, the one that is being read and
-//! the one behind it; and for the next as soon as either of them has come, since it may be the second.
+//! If the kernel has no further request for the place where the disk's head is, the disk serves another file
+//! and comes back later. If it has requests for the whole part, and takes the nearest first, then half of the
+//! time the head comes from behind and the disk reads the part backwards. So the kernel always has requests
+//! for two steps, the one that is being read and the next one. As soon as either has been read, it gets the
+//! request for the one after them; it may be the second one that is read first.
 //!
-//! A thread that reads waits for one step only. Which of the two comes first a small ring (io_uring) says, one
-//! for each thread, that waits for the last byte of each. Where there is none, steps are awaited in their order.
+//! A reading thread can wait for one step only. To learn which of the two was read first, each thread has a
+//! small ring (io_uring) that reads the last byte of each step. Without a ring, the thread waits for the
+//! steps in their order.
 //!
-//! Knows nothing of who wants the bytes; called by the threads of the pool.
+//! Knows nothing of who wants the bytes; disk threads call it.
 
 use std::cell::RefCell;
 use std::io;
@@ -50,17 +52,18 @@ pub(super) fn read_chunk(
     read_in_order(accounts, file.as_fd(), range)
 }
 
-/// Tells the kernel what will be read soon. By itself it reads ahead in steps of 128 KiB, and between two of
-/// them the disk goes elsewhere.
+/// Tells the kernel what will be read soon. Its own read-ahead has steps of 128 KiB, and between two of them
+/// the disk seeks elsewhere.
 pub(super) fn ask_for(file: impl AsFd, range: Range<u64>) {
     for step in steps(range) {
         let length = NonZeroU64::new(step.end - step.start);
-        // Only a hint: where it is not taken, reading does what it always does.
+        // This is only a hint: if the kernel ignores it, the read still works.
         let _ = fadvise(&file, step.start, length, Advice::WillNeed);
     }
 }
 
-/// The steps of a stretch. All but the outer ones begin and end at multiples of their length in the file.
+/// The steps of `range`. All but the first and the last begin and end at multiples of the step length in the
+/// file.
 fn steps(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     const STEP: u64 = READ_AHEAD_STEP_BYTES as u64;
     let mut left = range;
@@ -75,7 +78,7 @@ fn steps(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     })
 }
 
-/// Reads step by step; the ones behind have been asked for then.
+/// Reads step by step; the kernel already has the requests for the next ones.
 fn read_in_order(
     accounts: &Arc<FileAccounts>,
     file: BorrowedFd<'_>,
@@ -106,13 +109,14 @@ fn read_in_order(
     Ok(Chunk::new(range.start, memory.into_bytes(count)))
 }
 
-/// Brings a stretch into the page cache, step by step. False: it is not known whether it is there.
+/// Brings a part of the file into the page cache, step by step. Returns false if it is unknown whether it is
+/// there.
 fn bring(file: &SharedDescriptor, range: Range<u64>) -> bool {
     WATCH.with_borrow_mut(|watch| {
         let Some(known) = watch else { return false };
         let result = known.bring(file, range);
         if result.is_err() {
-            // Something may be in flight that nobody waits for.
+            // A read may still be under way in the ring, so the ring must not be used again.
             *watch = None;
         }
         result.is_ok()
@@ -120,14 +124,14 @@ fn bring(file: &SharedDescriptor, range: Range<u64>) -> bool {
 }
 
 thread_local! {
-    /// The ring of this thread, made when it is first needed; none where the kernel refuses.
+    /// The ring of this thread, created when it is first needed. `None`: the kernel refuses rings.
     static WATCH: RefCell<Option<StepWatch>> = RefCell::new(StepWatch::new().ok());
 }
 
-/// Knows when steps have come.
+/// Tells when steps have been read.
 struct StepWatch {
     queue: Box<dyn ReadQueue>,
-    /// Each for the last byte of a step.
+    /// Each one is for the last byte of a step.
     buffers: Vec<Buffer>,
     done: Vec<Done>,
 }
@@ -177,7 +181,7 @@ impl StepWatch {
         self.queue.submit(read).map_err(|(_, error)| error)
     }
 
-    /// Until something has come. What, or whether it is an error, those will see who read it.
+    /// Waits until a read has ended. Its result does not matter: the read of the data will see any error.
     fn wait(&mut self) -> io::Result<()> {
         loop {
             self.queue.completed(&mut self.done);

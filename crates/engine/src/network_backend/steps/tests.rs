@@ -17,9 +17,9 @@ fn steps_lie_where_those_of_other_reads_lie() {
     assert_eq!(steps(u64::MAX - 1..u64::MAX).count(), 1);
 }
 
-/// A queue whose reads end when the test says so; it can be waited for at any time.
+/// A queue whose reads end when the test says so. Waiting for it always works.
 struct Scripted {
-    /// Which of the reads in flight ends next, counted from the one begun last.
+    /// Which of the reads under way ends next, counted from the one that began last.
     next: fn(usize) -> usize,
     flying: Vec<Read>,
     begun: Arc<Mutex<Vec<u64>>>,
@@ -61,7 +61,7 @@ impl ReadQueue for Scripted {
     fn completed(&mut self, done: &mut Vec<Done>) {
         let ends = (self.next)(self.flying.len());
         let read = self.flying.remove(self.flying.len() - 1 - ends);
-        // For those who look at what was begun when.
+        // Marks in the list of begun reads when a read ended.
         self.begun.lock().expect("no panic").push(u64::MAX);
         done.push(Done {
             token: read.token,
@@ -93,7 +93,7 @@ fn some_file(content: &[u8]) -> SharedDescriptor {
 
 #[test]
 fn the_next_step_is_asked_for_when_any_has_come() {
-    // The one that was begun last ends first, as if the disk came from behind.
+    // The read that began last ends first, as if the disk's head came from behind.
     let (queue, begun) = Scripted::new(|_| 0);
     let mut watch = StepWatch::with(Box::new(queue)).expect("memory");
     let range = 0..4 * STEP;
