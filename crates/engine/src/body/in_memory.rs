@@ -1,7 +1,9 @@
-//! Reading pieces into memory for those who need the bytes themselves: filters, caches, scripts.
+//! Reads the pieces of a body into memory, for code that needs the bytes: filters, caches, scripts,
+//! connections that encrypt.
 //!
-//! What is in memory or in the page cache is read at once; all else by the same [`FileReader`] that connections have,
-//! which reads ahead. Plain connections do not come here: they send files by a network backend.
+//! Bytes in memory or in the page cache are available at once. Others are read by the same [`FileReader`]
+//! that connections use, which reads ahead. Connections without encryption do not come here: their network
+//! backend sends from the file.
 
 use std::io;
 use std::ops::Range;
@@ -17,12 +19,12 @@ use crate::limits;
 use crate::network_backend::{FileReader, Next};
 
 impl Piece {
-    /// Reads up to `buffer.len()` bytes from the front of the piece and forgets them, without waiting for
-    /// the disk. `reader` reads one piece at a time.
+    /// Reads up to `buffer.len()` bytes from the front of the piece and removes them from it, without waiting
+    /// for the disk. `reader` can read one piece at a time.
     ///
     /// # Errors
-    /// The file could not be read, or ends before the piece does (it was truncated); `TimedOut` when the disk
-    /// has not answered for `server.max-file-wait`. The error names the file.
+    /// The file cannot be read, or is shorter than the piece because it was truncated; `TimedOut` if the disk
+    /// did not answer for `server.max-file-wait`. The error names the file.
     pub fn poll_read(
         &mut self,
         buffer: &mut [u8],
@@ -45,7 +47,7 @@ impl Piece {
         Poll::Ready(self.took_from(reader, read, |count| *count))
     }
 
-    /// The same for what is there at once. `None`: the disk has to be asked.
+    /// Like [`Piece::poll_read`], for bytes that can be read at once. `None`: the disk has to be read.
     ///
     /// # Errors
     /// Those of [`Piece::poll_read`].
@@ -61,7 +63,7 @@ impl Piece {
         }
     }
 
-    /// The next bytes, [`limits::CHUNK_BYTES_FIRST`] at most. Those of a chunk that was read are not copied.
+    /// The next bytes, at most [`limits::CHUNK_BYTES_FIRST`]. Bytes of a chunk are not copied.
     fn poll_in_memory(
         &mut self,
         reader: &mut FileReader,
@@ -85,7 +87,7 @@ impl Piece {
         Poll::Ready(self.took_from(reader, read, Bytes::len))
     }
 
-    /// The stretch of a file that is not in memory.
+    /// The file and its range, if this piece is a part of a file that is not in memory.
     fn on_disk(&self) -> Option<(&Rc<FileEntry>, &Range<u64>)> {
         match self {
             Piece::File { file, range } if file.content().is_none() => Some((file, range)),
@@ -97,7 +99,8 @@ impl Piece {
         usize::try_from(self.length()).map_or(bytes_max, |length| length.min(bytes_max))
     }
 
-    /// Bytes were read, so many as `length` says; none are the end of the file.
+    /// Removes the bytes that were read from the front of the piece. `length` tells how many; 0 is the end of
+    /// the file.
     fn took<T>(&mut self, read: io::Result<T>, length: impl FnOnce(&T) -> usize) -> io::Result<T> {
         let error = match read {
             Ok(read) => match length(&read) {
@@ -117,7 +120,7 @@ impl Piece {
         Err(io::Error::new(error.kind(), words))
     }
 
-    /// The same; `reader` lets go of what was taken.
+    /// Like [`Piece::took`]; `reader` also frees a chunk that was used up.
     fn took_from<T>(
         &mut self,
         reader: &mut FileReader,
@@ -132,15 +135,15 @@ impl Piece {
     }
 }
 
-/// Turns the pieces of a body into pieces of memory.
+/// Turns the pieces of a body into pieces that are in memory.
 pub struct InMemory {
-    /// What is being read of the body.
+    /// The piece of the body that is being read.
     piece: Option<Piece>,
     reader: FileReader,
 }
 
 impl InMemory {
-    /// Files of the body are read by `reader`.
+    /// Reads files of a body with `reader`.
     pub fn new(reader: FileReader) -> InMemory {
         InMemory {
             piece: None,
@@ -148,7 +151,7 @@ impl InMemory {
         }
     }
 
-    /// The same behind `piece`, which was pulled of the body.
+    /// Like [`InMemory::new`], beginning with `piece`, which was taken from the body already.
     pub fn beginning_with(piece: Piece, reader: FileReader) -> InMemory {
         InMemory {
             piece: Some(piece),
@@ -156,17 +159,17 @@ impl InMemory {
         }
     }
 
-    /// Whether the disk has not answered the last call.
+    /// Whether the last call is waiting for the disk.
     pub fn is_waiting(&self) -> bool {
         self.reader.is_waiting()
     }
 
-    /// Bytes of the piece that is being read, which the body does not count any more.
+    /// How many bytes are left of the piece that is being read. The body does not count them any more.
     pub fn remaining(&self) -> u64 {
         self.piece.as_ref().map_or(0, Piece::length)
     }
 
-    /// The next piece as it is, behind what is still to be read.
+    /// The rest of the piece that is being read, as it is; after that the next pieces of the body.
     pub fn poll_rest(
         &mut self,
         body: &mut Body,
@@ -174,7 +177,7 @@ impl InMemory {
     ) -> Poll<Option<io::Result<Piece>>> {
         match self.piece.take() {
             Some(piece) => {
-                // It begins where the bytes end that were handed on.
+                // The piece begins where the bytes end that were returned last.
                 self.reader.clear();
                 Poll::Ready(Some(Ok(piece)))
             }
@@ -184,7 +187,7 @@ impl InMemory {
 }
 
 impl Body {
-    /// The next piece in memory: stretches of files are read, [`limits::CHUNK_BYTES_FIRST`] at a time.
+    /// The next piece, in memory. Parts of files are read, [`limits::CHUNK_BYTES_FIRST`] at a time.
     pub fn poll_in_memory(
         &mut self,
         memory: &mut InMemory,
@@ -215,7 +218,7 @@ mod tests {
     use crate::network_backend::NetworkBackend;
     use crate::testing::Site;
 
-    /// A piece of `bytes`, and what has been cut off its file meanwhile.
+    /// A piece of a file that has `bytes` now, while the piece covers `range`.
     fn piece(bytes: &[u8], range: std::ops::Range<u64>) -> Piece {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);

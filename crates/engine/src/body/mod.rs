@@ -1,9 +1,9 @@
-//! Response bodies: pulled in pieces, one at a time.
+//! Response bodies, which their consumer takes piece by piece.
 //!
-//! A [`Piece`] can always be read into memory, and one that is a stretch of a file may also
-//! travel from the page cache to the socket without us (h2o's send vector). So a plain HTTP/1
-//! connection sends files by sendfile, while a filter such as deflate, or TLS and HTTP/2 later,
-//! read the same piece. Who pulls decides the pace: back-pressure lives in one place.
+//! Every [`Piece`] can be read into memory. A piece that is a part of a file can also go from the page cache
+//! to the socket without a copy (h2o's send vector). So an HTTP/1 connection without TLS sends files with
+//! sendfile, while filters such as deflate, TLS and HTTP/2 read the same piece. A body makes its next piece
+//! only when its consumer asks for it, so a slow client slows the source down.
 
 mod in_memory;
 mod request;
@@ -27,72 +27,72 @@ pub use spool::Spool;
 /// A response body.
 #[derive(Default)]
 pub enum Body {
-    /// No bytes at all.
+    /// No bytes.
     #[default]
     Empty,
-    /// One piece: the common case, without an allocation.
+    /// One piece. This is the common case, and allocates nothing.
     Piece(Piece),
     /// Several pieces whose lengths are all known (multipart ranges, joined files).
     Pieces(VecDeque<Piece>),
-    /// Made while it is sent.
+    /// A source that makes pieces while the body is sent.
     Source(Box<dyn BodySource>),
 }
 
-/// A stretch of a body.
+/// A part of a body.
 #[derive(Clone)]
 pub enum Piece {
     /// Bytes in memory.
     Bytes(Bytes),
-    /// Bytes `range` of an open file. The file's content may be in memory as well.
+    /// A part of an open file. The file's content may be in memory as well.
     File {
         /// The open file.
         file: Rc<FileEntry>,
-        /// What is left to send of it.
+        /// The range that is still to be sent.
         range: Range<u64>,
     },
 }
 
-/// A body that is made while it is sent: filters, backends, scripts.
+/// A body that is made while it is sent, by a filter, a backend or a script.
 pub trait BodySource {
-    /// The next piece; `None` is the end. An error takes the place of the answer as long as nothing of that has been
-    /// sent, and cuts the connection afterwards, so that the client sees that the body is incomplete. Pieces are
-    /// not empty.
+    /// The next piece, which is not empty; `None` is the end. If the source returns an error before anything
+    /// of the response was sent, the error's status replaces the response. Later the connection is cut, so
+    /// that the client sees that the body is incomplete.
     fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>>;
 
-    /// Bytes that are still to come, if known.
+    /// How many bytes are still to come, if that is known.
     fn remaining(&self) -> Option<u64>;
 
-    /// The trailers behind the last piece, as [`trailers`](petrel_proto::trailers) lets them pass; none if the block is
-    /// empty. Asked for once, at the end.
+    /// The trailers after the last piece, as [`trailers`](petrel_proto::trailers) lets them pass; an empty
+    /// block if there are none. Called once, at the end.
     fn take_trailers(&mut self) -> HeaderBlock {
         HeaderBlock::new()
     }
 
-    /// What it does beside making pieces, called before every wait of the connection, also when the
-    /// client takes nothing: passes on a streamed request body, reads ahead. Goes on after the
-    /// last piece as long as the client sends.
+    /// Does work besides making pieces: passes on a streamed request body, reads ahead. The connection calls
+    /// this before each of its waits, also while the client takes nothing, and after the last piece as long
+    /// as the client sends.
     fn work(&mut self, request_body: &mut RequestBody, context: &mut Context<'_>) {
         let _ = (request_body, context);
     }
 
-    /// The second of the worker's clock in which it wants to be called again at the latest.
+    /// The second of the worker's clock in which the source has to be polled again at the latest.
     fn wake_at_s(&self) -> Option<u32> {
         None
     }
 
-    /// Whether the next piece is still to be read from a disk, after [`BodySource::poll_piece`] was pending: the head
-    /// of the answer does not go ahead of it, so that a disk that fails is an error still.
+    /// After [`BodySource::poll_piece`] was pending: whether the source waits for a disk. Then the connection
+    /// does not send the response head yet, so that a disk error can still become an error response.
     fn waits_for_disk(&self) -> bool {
         false
     }
 
-    /// The stage of the ledger that the last call of [`BodySource::poll_piece`] belongs to, and the wait after it if
-    /// it was pending.
+    /// The stage of the ledger for the last call of [`BodySource::poll_piece`] and, if it was pending, for
+    /// the wait after it.
     fn stage(&self) -> Stage {
         Stage::Content
     }
 
-    /// Whether nothing the client still sends can be passed on: the other end is gone, or silent
+    /// Whether no more bytes of the client can be passed on, because the other end is gone or did not answer
     /// for too long.
     fn has_failed(&self) -> bool {
         false
@@ -100,12 +100,12 @@ pub trait BodySource {
 }
 
 impl Body {
-    /// A body of bytes that live as long as the program.
+    /// A body of static bytes.
     pub fn from_static(bytes: &'static [u8]) -> Body {
         Body::Piece(Piece::Bytes(Bytes::from_static(bytes)))
     }
 
-    /// Bytes of the body, if that is known before it is sent.
+    /// The length of the body, if it is known before the body is sent.
     pub fn length(&self) -> Option<u64> {
         match self {
             Body::Empty => Some(0),
@@ -147,7 +147,7 @@ impl Body {
         }
     }
 
-    /// See [`BodySource::stage`]. Files of a body are read from the disk while they are sent.
+    /// See [`BodySource::stage`]. Parts of files count as content, since they are read while they are sent.
     pub fn stage(&self) -> Stage {
         match self {
             Body::Source(source) => source.stage(),
@@ -198,7 +198,7 @@ impl From<Vec<u8>> for Body {
 }
 
 impl Piece {
-    /// Bytes left in this piece.
+    /// How many bytes are left in this piece.
     pub fn length(&self) -> u64 {
         match self {
             Piece::Bytes(bytes) => bytes.len() as u64,
@@ -218,7 +218,7 @@ impl Piece {
         }
     }
 
-    /// The same for a user that keeps them. They are not copied.
+    /// Like [`Piece::in_memory`], for a consumer that keeps the bytes. They are not copied.
     pub(crate) fn share_bytes(&self) -> Option<Bytes> {
         match self {
             Piece::Bytes(bytes) => Some(bytes.clone()),
@@ -229,7 +229,7 @@ impl Piece {
         }
     }
 
-    /// Forgets the first `count` bytes: they are sent, or read.
+    /// Removes the first `count` bytes, which were sent or read.
     pub fn advance(&mut self, count: u64) {
         match self {
             Piece::Bytes(bytes) => {
@@ -242,7 +242,7 @@ impl Piece {
         }
     }
 
-    /// Forgets what comes behind the first `length` bytes.
+    /// Removes all bytes after the first `length`.
     pub fn truncate(&mut self, length: u64) {
         match self {
             Piece::Bytes(bytes) => bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX)),
@@ -252,11 +252,11 @@ impl Piece {
         }
     }
 
-    /// Reads up to `buffer.len()` bytes from the front of the piece and forgets them; waits for the disk if
-    /// it has to. Workers call [`Piece::poll_read`].
+    /// Reads up to `buffer.len()` bytes from the front of the piece and removes them from it. May wait for
+    /// the disk, so workers call [`Piece::poll_read`] instead.
     ///
     /// # Errors
-    /// The file could not be read, or ends before the piece does (it was truncated).
+    /// The file cannot be read, or is shorter than the piece because it was truncated.
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let wanted = usize::try_from(self.length())
             .unwrap_or(usize::MAX)

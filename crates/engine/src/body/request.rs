@@ -1,9 +1,8 @@
-//! The request body, as far as it has been received.
+//! The request body, as far as it was received.
 //!
-//! The connection fills it; handlers read it. A handler that needs the whole body answers
-//! [`crate::module::Outcome::NeedBody`] and is called again when it is complete; one that passes it on
-//! while it comes asks for that with [`RequestBody::stream`]. What no handler asks for is read and
-//! thrown away.
+//! The connection writes into it, and hooks read from it. A hook that needs the whole body returns
+//! [`crate::module::Outcome::NeedBody`] and is called again when it is complete. A hook that passes the body
+//! on while it arrives calls [`RequestBody::stream`]. A body that no hook wants is received and dropped.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,7 +13,7 @@ use petrel_proto::header_block::HeaderBlock;
 use super::Spool;
 use crate::limits;
 
-/// The received request body of one exchange.
+/// The request body of one exchange.
 #[derive(Default)]
 pub struct RequestBody {
     spool: Spool,
@@ -24,32 +23,32 @@ pub struct RequestBody {
     trailers: HeaderBlock,
 }
 
-/// What becomes of the bytes.
+/// What happens to the received bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Use {
-    /// They are thrown away.
+    /// They are dropped.
     #[default]
     None,
-    /// They are kept until the last one is there.
+    /// They are stored until the body is complete.
     Hold,
-    /// They are taken while they come.
+    /// A hook takes them while they arrive.
     Stream(ReadAhead),
-    /// They were, until nobody needed them any more: they are received and thrown away.
+    /// A hook took them until it needed no more. The rest is received and dropped.
     GivenUp,
 }
 
-/// How far the client may be ahead of who takes a streamed body.
+/// How many bytes of a streamed body may be stored before the hook takes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadAhead {
-    /// As far as it likes; what memory does not hold goes to a temporary file
-    /// (`server.stream-request-body = 1`).
+    /// All of them. What does not fit into memory goes to a temporary file (`server.stream-request-body =
+    /// 1`).
     Unbounded,
-    /// By [`limits::STREAM_BUFFER_BYTES_MAX`] (`server.stream-request-body = 2`).
+    /// At most [`limits::STREAM_BUFFER_BYTES_MAX`] (`server.stream-request-body = 2`).
     Bounded,
 }
 
 impl RequestBody {
-    /// Forgets everything: a new request begins.
+    /// Forgets everything, for the next request.
     pub fn clear(&mut self) {
         let RequestBody {
             spool,
@@ -65,34 +64,35 @@ impl RequestBody {
         *trailers = HeaderBlock::new();
     }
 
-    /// Asks the connection to keep the whole body. A [`Pending`](crate::module::Pending) that has asked
-    /// and waits is polled again when it is complete, and not before; a hook says
-    /// [`NeedBody`](crate::module::Outcome::NeedBody) instead. Nothing happens to a body that is streamed
-    /// or was given up.
+    /// Asks the connection to store the whole body. A [`Pending`](crate::module::Pending) that calls this and
+    /// waits is polled again when the body is complete, and not before. A hook returns
+    /// [`NeedBody`](crate::module::Outcome::NeedBody) instead. Has no effect on a body that is streamed or
+    /// was given up.
     pub fn want(&mut self) {
         if self.use_ == Use::None {
             self.use_ = Use::Hold;
         }
     }
 
-    /// Asks the connection for the body while it comes, with the exchange going on.
+    /// Asks the connection for the body while it arrives; the exchange continues.
     pub fn stream(&mut self, ahead: ReadAhead) {
         self.use_ = Use::Stream(ahead);
     }
 
-    /// Puts `bytes` in the place of a body that is complete, or of none: backends and scripts get them instead.
+    /// Replaces a body that is complete, or a missing one, with `bytes`: backends and scripts get them
+    /// instead.
     pub fn replace(&mut self, bytes: &[u8], directories: &[PathBuf], client: u64) {
         self.spool.clear();
         self.use_ = Use::Hold;
         self.complete = true;
         self.failure = None;
         self.trailers = HeaderBlock::new();
-        // There is no other time when all of it has to be taken at once, so it is, also if it cannot be written.
+        // Stores all bytes now, even if they cannot be written to a file, because there is no later
+        // opportunity.
         self.spool.push(bytes, directories, client);
     }
 
-    /// Nobody wants what is held, or what is still to come: from now on it is a body without a
-    /// byte, whatever the client sends.
+    /// Drops the stored bytes, and all that the client still sends: from now on the body is empty.
     pub fn give_up(&mut self) {
         self.use_ = Use::GivenUp;
         self.spool.clear();
@@ -105,22 +105,22 @@ impl RequestBody {
         self.use_ == Use::GivenUp
     }
 
-    /// Whether a handler asked for the bytes.
+    /// Whether a hook asked for the body.
     pub fn is_wanted(&self) -> bool {
         !matches!(self.use_, Use::None | Use::GivenUp)
     }
 
-    /// Whether somebody waits for the last byte of a body that is kept.
+    /// Whether a hook waits for the end of a body that is being stored.
     pub(crate) fn is_held_incomplete(&self) -> bool {
         self.use_ == Use::Hold && !self.complete
     }
 
-    /// Whether the bytes are received while the exchange goes on.
+    /// Whether the body is received while the exchange continues.
     pub fn is_streamed(&self) -> bool {
         matches!(self.use_, Use::Stream(_) | Use::GivenUp)
     }
 
-    /// Whether more may be received now.
+    /// Whether more bytes may be received now.
     pub fn has_room(&self) -> bool {
         match self.use_ {
             Use::Stream(ReadAhead::Bounded) => self.spool.held() < limits::STREAM_BUFFER_BYTES_MAX,
@@ -130,8 +130,9 @@ impl RequestBody {
         }
     }
 
-    /// Waits until the disk has taken enough for more to be received. Ready also if it has failed, which
-    /// [`RequestBody::failure`] tells. Who takes a body that is bounded makes room for it itself, and nobody is woken for that.
+    /// Waits until the disk has taken enough that more can be received. Also ready if the disk has failed;
+    /// then [`RequestBody::failure`] has the error. Does not wait for room in a bounded body: the hook that
+    /// takes its bytes makes that room itself.
     pub fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.failure.is_none()
             && let Err(error) = ready!(self.spool.poll_room(context))
@@ -144,8 +145,8 @@ impl RequestBody {
         }
     }
 
-    /// Waits until a body that is complete needs no more memory than it should. Ready also if the disk has
-    /// failed.
+    /// For a body that is complete: waits until the disk has taken what should not stay in memory. Also ready
+    /// if the disk has failed.
     pub fn poll_written(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.failure.is_none()
             && let Err(error) = ready!(self.spool.poll_written(context))
@@ -155,7 +156,7 @@ impl RequestBody {
         Poll::Ready(())
     }
 
-    /// Takes bytes in, if they are wanted and the disk has not failed. Whoever calls this asks
+    /// Stores bytes if a hook wants them and the disk has not failed. The caller waits for
     /// [`RequestBody::poll_room`] before it receives more.
     pub fn receive(&mut self, bytes: &[u8], directories: &[PathBuf], client: u64) {
         if self.is_wanted() && self.failure.is_none() {
@@ -163,18 +164,18 @@ impl RequestBody {
         }
     }
 
-    /// Why the body could not be kept.
+    /// The error because of which the body could not be stored.
     pub fn failure(&self) -> Option<&io::Error> {
         self.failure.as_ref()
     }
 
-    /// The last byte has been received.
+    /// Marks the body as complete.
     pub fn complete(&mut self) {
         self.complete = true;
     }
 
-    /// The same with `trailers` behind the last byte. They are kept for a body that is passed on while it comes: a whole
-    /// one goes to backends with its length, which leaves no place for them.
+    /// Marks the body as complete; `trailers` came after it. They are kept only for a streamed body: a stored
+    /// one goes to backends with a Content-Length, and that leaves no place for trailers.
     pub fn complete_with(&mut self, trailers: HeaderBlock) {
         self.complete = true;
         if matches!(self.use_, Use::Stream(_)) {
@@ -182,33 +183,33 @@ impl RequestBody {
         }
     }
 
-    /// What came behind the last byte; none if the block is empty.
+    /// The trailers after the body; an empty block if there are none.
     pub fn trailers(&self) -> &HeaderBlock {
         &self.trailers
     }
 
-    /// Whether everything that is wanted has been received.
+    /// Whether all wanted bytes were received.
     pub fn is_complete(&self) -> bool {
         self.complete || self.use_ == Use::GivenUp
     }
 
-    /// Bytes that were received and wanted.
+    /// How many wanted bytes were received.
     pub fn received(&self) -> u64 {
         self.spool.pushed()
     }
 
-    /// The bytes held, if they are all in memory.
+    /// The stored bytes, if all of them are in memory.
     pub fn bytes(&self) -> Option<&[u8]> {
         self.spool.in_memory(0)
     }
 
-    /// What has been received and not been released.
+    /// The bytes that were received and not released.
     pub fn spool(&self) -> &Spool {
         &self.spool
     }
 
-    /// The same, for who reads it ([`Spool::poll_read`], [`Spool::poll_recall`]) and gives up what has been passed on for
-    /// good ([`Spool::release`]).
+    /// The spool, for the code that reads it ([`Spool::poll_read`], [`Spool::poll_recall`]) and releases
+    /// bytes that were passed on ([`Spool::release`]).
     pub fn spool_mut(&mut self) -> &mut Spool {
         &mut self.spool
     }
@@ -292,7 +293,7 @@ mod tests {
         let received = body.received();
         body.receive(b"more", &["/nonexistent".into()], 0);
         assert_eq!(body.received(), received);
-        // The next request is another body.
+        // The body of the next request does not inherit the failure.
         body.clear();
         body.want();
         assert!(body.failure().is_none() && body.has_room());

@@ -1,15 +1,15 @@
-//! The part of a spool that does not stay in memory: a temporary file, and what is not in it yet.
+//! The part of a spool that is not to stay in memory: a temporary file, and the bytes that are not in it yet.
 //!
 //! ```text
 //!   base        written          tail_begin      end
 //!    |  the file   |   the block     |   the tail  |
 //! ```
 //!
-//! Bytes are appended to the *tail*. When there are [`limits::SPOOL_WRITE_BYTES`] of them they become the
-//! *block*, which one job at a time writes behind what is in the file; the first job makes the file. The
-//! bytes of the block stay in memory until they are in the file, and for good if they cannot be
-//! written: then nothing is lost, but there is no room for more. Knows the front and the end of what
-//! is held only as arguments.
+//! New bytes are appended to the *tail*. When the tail has [`limits::SPOOL_WRITE_BYTES`], it becomes the
+//! *block*, and a job appends the block to the file; one job runs at a time, and the first one creates the
+//! file. The block stays in memory until it is in the file. If it cannot be written, it stays for good: no
+//! byte is lost, but the spool takes no more. This code does not store the begin and the end of the spool;
+//! they are arguments.
 
 use std::future::Future;
 use std::io;
@@ -27,44 +27,44 @@ use super::temporary::{self, Target};
 use crate::file_cache::{FileEntry, Uncached};
 use crate::limits;
 
-/// A file in the making, and what is to be written to it.
+/// A temporary file, and the bytes that have to be written to it.
 pub(super) struct OnDisk {
     directories: Arc<[PathBuf]>,
-    /// None before the first block is in it.
+    /// `None` until the first block is in the file.
     file: Option<Rc<FileEntry>>,
-    /// Whose turn at the disk it takes.
+    /// The client whose turn at the disk the jobs take.
     client: u64,
-    /// Byte 0 of the file is that at this offset.
+    /// The offset in the spool of the first byte of the file.
     base: u64,
-    /// The bytes in front of it are in the file, but for those that were taken before.
+    /// Bytes before this offset are in the file, unless they were taken before they were written.
     written: u64,
     block: Option<Block>,
     tail: SpoolMemory,
-    /// Offset of the first byte in `tail`.
+    /// The offset of the first byte in `tail`.
     tail_begin: u64,
-    /// Why there will be no room.
+    /// The error because of which the spool takes no more bytes.
     failure: Option<io::Error>,
-    /// What was read last of the file, and the offset of the first byte.
+    /// The bytes that were last read from the file, and their offset.
     read: (u64, Vec<u8>),
-    /// A job that reads at an offset.
+    /// A job that reads from the file, and its offset.
     reading: Option<(u64, SpoolJob<Vec<u8>>)>,
-    /// Bytes that are brought back to memory, and the offset of the first of them.
+    /// Bytes that were read back for [`Spool::poll_recall`](super::Spool::poll_recall), and their offset.
     recalled: (u64, Vec<u8>),
 }
 
-/// Bytes that are being written.
+/// Bytes that a job writes.
 struct Block {
     begin: u64,
     bytes: Bytes,
-    /// None: it failed.
+    /// `None`: the job has failed.
     job: Option<SpoolJob<Option<Uncached>>>,
 }
 
 type SpoolJob<T> = Pin<Box<dyn Future<Output = io::Result<T>>>>;
 
 impl OnDisk {
-    /// What was in memory, from offset `begin` on, is to be written to a file in one of `directories`, in the
-    /// turn of `client`.
+    /// Takes over `memory`, which begins at offset `begin`, to write it to a file in one of `directories`.
+    /// The jobs take the turn of `client`.
     pub(crate) fn new(
         memory: SpoolMemory,
         begin: u64,
@@ -91,7 +91,7 @@ impl OnDisk {
         self.tail.append_all(bytes);
     }
 
-    /// Whether the disk keeps up.
+    /// Whether the disk keeps up, so that more bytes can be pushed.
     pub(crate) fn has_room(&self) -> bool {
         let block = self.block.as_ref().map_or(0, |block| block.bytes.len());
         let unwritten = block + self.tail.len();
@@ -100,17 +100,17 @@ impl OnDisk {
                 || (unwritten < limits::SPOOL_UNWRITTEN_BYTES_MAX && memory::has_budget()))
     }
 
-    /// Whether a block is being written.
+    /// Whether a job is writing a block.
     pub(crate) fn is_writing(&self) -> bool {
         self.block.as_ref().is_some_and(|block| block.job.is_some())
     }
 
-    /// Why nothing more can be written.
+    /// The error because of which no more can be written.
     pub(crate) fn failure(&self) -> Option<&io::Error> {
         self.failure.as_ref()
     }
 
-    /// Goes on writing; the bytes in front of `begin` are not needed.
+    /// Continues to write. Bytes before `begin` need not be written.
     pub(crate) fn poll_write(&mut self, begin: u64, context: &mut Context<'_>) {
         loop {
             if let Some(block) = &mut self.block {
@@ -137,7 +137,8 @@ impl OnDisk {
         }
     }
 
-    /// Makes a block of the tail. False: there is too little of it, or no place for it.
+    /// Turns the tail into a block and starts a job for it. Returns false if the tail is too short, or if an
+    /// earlier job has failed.
     fn begin_block(&mut self, begin: u64) -> bool {
         self.forget(begin);
         if self.failure.is_some() || self.unreleased_tail(begin).len() < limits::SPOOL_WRITE_BYTES {
@@ -164,7 +165,7 @@ impl OnDisk {
         true
     }
 
-    /// The bytes in front of `begin` are not needed any more.
+    /// Frees the bytes before `begin`.
     pub(crate) fn forget(&mut self, begin: u64) {
         if let Some(block) = &self.block
             && block.job.is_none()
@@ -172,7 +173,7 @@ impl OnDisk {
         {
             self.block = None;
         }
-        // Not a few at a time: the others are moved each time.
+        // Draining moves the rest of the tail, so it is done only when half of it can go.
         let released = self.tail.len() - self.unreleased_tail(begin).len();
         if released >= self.tail.len() / 2 {
             self.drain_tail(begin);
@@ -189,7 +190,7 @@ impl OnDisk {
         from_offset(&self.tail, self.tail_begin, begin.max(self.tail_begin)).unwrap_or_default()
     }
 
-    /// The bytes from `offset` on, as far as they are together in memory.
+    /// The bytes from `offset` on that are contiguous in memory.
     pub(crate) fn in_memory(&self, offset: u64) -> Option<&[u8]> {
         let of_block = self
             .block
@@ -198,7 +199,7 @@ impl OnDisk {
         of_block.or_else(|| from_offset(&self.tail, self.tail_begin, offset))
     }
 
-    /// Takes the stretch at `begin`, of which there are bytes.
+    /// Takes the piece at `begin` off the spool, which is not empty.
     pub(crate) fn take(&mut self, begin: u64) -> Piece {
         if let Some(file) = &self.file
             && begin < self.written
@@ -220,7 +221,7 @@ impl OnDisk {
         Piece::Bytes(tail.into_bytes())
     }
 
-    /// Bytes from `offset` on, at most `bytes_max`. They are before `end`, where what is held ends.
+    /// At most `bytes_max` bytes from `offset` on, which is before the end of the spool.
     pub(crate) fn poll_read(
         &mut self,
         offset: u64,
@@ -228,12 +229,12 @@ impl OnDisk {
         context: &mut Context<'_>,
     ) -> Poll<io::Result<&[u8]>> {
         let bytes = if offset >= self.written {
-            // The backend may think for long about what it has of the file.
+            // Frees what was read from the file: a backend may take its time with what it has got.
             self.read = (offset, Vec::new());
             self.in_memory(offset).unwrap_or_default()
         } else {
             if from_offset(&self.read.1, self.read.0, offset).is_none() {
-                // A job for another offset is of no use any more.
+                // A job for another offset is dropped.
                 let mut job = match self.reading.take() {
                     Some((of, job)) if of == offset => job,
                     _ => self.read_at(offset, bytes_max)?,
@@ -244,14 +245,14 @@ impl OnDisk {
                 }
                 self.read = (offset, ready!(read)?);
             }
-            // Nothing is there if another program has made the file shorter.
+            // Nothing was read if another program has truncated the file.
             let read = from_offset(&self.read.1, self.read.0, offset);
             read.ok_or(io::ErrorKind::UnexpectedEof)?
         };
         Poll::Ready(Ok(bytes.get(..bytes_max).unwrap_or(bytes)))
     }
 
-    /// Begins to read what the file has from `offset` on, up to `bytes_max` bytes.
+    /// Begins to read at most `bytes_max` bytes of the file from `offset` on.
     fn read_at(&mut self, offset: u64, bytes_max: usize) -> io::Result<SpoolJob<Vec<u8>>> {
         let file = self.file.clone().ok_or(io::ErrorKind::NotFound)?;
         let left = usize::try_from(self.written - offset).unwrap_or(usize::MAX);
@@ -261,7 +262,7 @@ impl OnDisk {
         Ok(Box::pin(read))
     }
 
-    /// What [`OnDisk::keep_recalled`] was given for the same `begin`.
+    /// The bytes that [`OnDisk::keep_recalled`] has stored for the same `begin`.
     pub(crate) fn take_recalled(&mut self, begin: u64) -> Vec<u8> {
         match std::mem::take(&mut self.recalled) {
             (of, bytes) if of == begin => bytes,
@@ -269,12 +270,12 @@ impl OnDisk {
         }
     }
 
-    /// Keeps the bytes from `begin` on for the next time.
+    /// Stores bytes that were read back, which begin at `begin`.
     pub(crate) fn keep_recalled(&mut self, begin: u64, bytes: Vec<u8>) {
         self.recalled = (begin, bytes);
     }
 
-    /// All of it from `begin` on, in order.
+    /// Passes all bytes from `begin` to `end` to `take`, in order.
     pub(crate) fn into_pieces(mut self, mut begin: u64, end: u64, mut take: impl FnMut(Piece)) {
         if let Some(file) = self.file.take()
             && begin < self.written
@@ -300,7 +301,7 @@ impl Block {
     }
 }
 
-/// What is behind `offset` of `bytes`, which begin at `begin`; at least one byte.
+/// The part of `bytes` from `offset` on; `bytes` begins at `begin`. `None` if that is empty.
 fn from_offset(bytes: &[u8], begin: u64, offset: u64) -> Option<&[u8]> {
     let skipped = usize::try_from(offset.checked_sub(begin)?).ok()?;
     bytes.get(skipped..).filter(|rest| !rest.is_empty())

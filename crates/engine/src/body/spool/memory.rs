@@ -1,4 +1,4 @@
-//! Bytes that a spool has in memory, and the budget that all spools of a worker share.
+//! Bytes of a spool that are in memory, and the memory budget that all spools of a worker share.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -8,8 +8,8 @@ use bytes::Bytes;
 
 use crate::limits;
 
-/// Bytes in memory. What is more than [`limits::SPOOL_MEMORY_BYTES_MAX`] counts for a budget that all
-/// spools of a worker share, until it is sent or forgotten.
+/// Bytes in memory. The bytes beyond the first [`limits::SPOOL_MEMORY_BYTES_MAX`] use the budget that all
+/// spools of a worker share, until they are sent or dropped.
 #[derive(Default)]
 pub(super) struct SpoolMemory {
     bytes: Vec<u8>,
@@ -17,7 +17,7 @@ pub(super) struct SpoolMemory {
 }
 
 impl SpoolMemory {
-    /// Whether `count` more bytes may stay here; counts them.
+    /// Whether `count` more bytes may be stored in memory. If so, takes them from the budget.
     pub(crate) fn has_room_for(&mut self, count: usize) -> bool {
         let length = self.bytes.len() + count;
         if length <= limits::SPOOL_MEMORY_BYTES_MAX {
@@ -32,16 +32,17 @@ impl SpoolMemory {
         has_room
     }
 
-    /// Appends what there is room for.
+    /// Appends bytes for which [`SpoolMemory::has_room_for`] returned true.
     pub(crate) fn append(&mut self, bytes: &[u8]) {
         match self.bytes.capacity() {
-            // Most bodies come at once: what has exactly their size becomes a piece as it is.
+            // Most bodies arrive in one piece. With exactly their size, the vector becomes a piece without a
+            // copy.
             0 => self.bytes = bytes.to_vec(),
             _ => self.bytes.extend_from_slice(bytes),
         }
     }
 
-    /// Appends what has to stay here, room or not, until it is written.
+    /// Appends bytes even if the budget is used up: they stay in memory until they are written.
     pub(crate) fn append_all(&mut self, bytes: &[u8]) {
         let length = self.bytes.len() + bytes.len();
         if self.bytes.capacity() == 0 {
@@ -52,7 +53,7 @@ impl SpoolMemory {
         self.count();
     }
 
-    /// The bytes in front of `count` are not needed any more.
+    /// Removes the first `count` bytes.
     pub(crate) fn drain(&mut self, count: usize) {
         self.bytes.drain(..count.min(self.bytes.len()));
         self.count();
@@ -64,7 +65,7 @@ impl SpoolMemory {
         self.share.set(0);
     }
 
-    /// The bytes; they count until nobody holds them.
+    /// The bytes. They use the budget until the last reference is dropped.
     pub(crate) fn into_bytes(self) -> Bytes {
         match self.share.counted {
             0 => Bytes::from(self.bytes),
@@ -72,8 +73,8 @@ impl SpoolMemory {
         }
     }
 
-    /// The bytes for this worker, which count until it has let go of them, and for another thread, which may
-    /// look for them until then.
+    /// The bytes for this worker, which use the budget until it drops them, and a weak reference for a disk
+    /// thread.
     pub(crate) fn into_shared(self) -> (Bytes, Weak<Vec<u8>>) {
         let bytes = Arc::new(self.bytes);
         let for_others = Arc::downgrade(&bytes);
@@ -121,12 +122,12 @@ impl AsRef<[u8]> for SpoolMemory {
     }
 }
 
-/// Whether bytes that need not stay in memory may.
+/// Whether the budget of this worker has room.
 pub(super) fn has_budget() -> bool {
     COUNTED.get() < limits::SPOOL_BUDGET_BYTES_MAX
 }
 
-/// What this worker's spools have counted.
+/// How many bytes of the budget this worker's spools use.
 #[cfg(test)]
 pub(super) fn counted() -> usize {
     COUNTED.get()
@@ -143,22 +144,22 @@ impl AsRef<[u8]> for CountedBytes {
     }
 }
 
-/// A part of the budget, given back when it is dropped.
+/// A part of the budget, which is returned when this is dropped.
 #[derive(Default)]
 struct SpoolShare {
     counted: usize,
 }
 
 thread_local! {
-    /// What this worker's spools have counted.
+    /// How many bytes of the budget this worker's spools use.
     static COUNTED: Cell<usize> = const { Cell::new(0) };
 }
 
 impl SpoolShare {
     fn set(&mut self, counted: usize) {
         if counted != self.counted {
-            // Bytes that another thread was given count there: nobody does that, and it would only
-            // make the budget wrong.
+            // Dropped on another thread, this counts for that thread's budget. That does not happen, and
+            // would only make the budget wrong.
             COUNTED.set((COUNTED.get() + counted).saturating_sub(self.counted));
             self.counted = counted;
         }

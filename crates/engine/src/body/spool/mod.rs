@@ -1,16 +1,16 @@
-//! Bytes that are kept until somebody takes them: in memory first, then in a temporary file.
+//! Stores bytes until a consumer takes them: first in memory, then in a temporary file.
 //!
-//! A body that must be whole before it goes on, or whose taker is slower than its maker, is pushed
-//! in at the end and read from the front. The temporary file has no name from the beginning
-//! (O_TMPFILE), so nothing is left behind whatever happens. Knows nothing of sockets; the request
-//! body and the replies of backends are kept in it.
+//! A body is stored if it has to be complete before it is passed on, or if its consumer is slower than its
+//! source. Bytes are appended at the end and read from the front. The temporary file never has a name
+//! (O_TMPFILE), so nothing is left behind if the process ends. Request bodies and replies of backends use
+//! spools. Knows nothing of sockets.
 //!
-//! Nobody waits for the disk here. Files are made, written and closed by [blocking](crate::blocking)
-//! threads; what is not written yet is in memory and can be taken as if it was. Whoever pushes asks
-//! [`Spool::poll_room`] before it fetches more: it is pending as long as the disk is behind by
-//! [`limits::SPOOL_UNWRITTEN_BYTES_MAX`], and fails when the disk does. Then no byte that was pushed is
-//! lost, but there is no room for another. A spool that is dropped takes its file along, and what a job
-//! has done for it meanwhile.
+//! No call here waits for the disk. [Disk threads](crate::blocking) create, write and close the file; bytes
+//! that are not written yet are in memory, and can be read as if they were. Code that appends waits for
+//! [`Spool::poll_room`] before it fetches more bytes. That is pending while the disk is behind by
+//! [`limits::SPOOL_UNWRITTEN_BYTES_MAX`], and fails when the disk fails. After a failure no appended byte is
+//! lost, but the spool takes no more. Dropping a spool removes its file, also one that a job creates just
+//! then.
 
 mod disk;
 mod memory;
@@ -30,20 +30,20 @@ use crate::limits;
 use disk::OnDisk;
 use memory::SpoolMemory;
 
-/// A queue of bytes with a place in memory and, beyond it, one on disk.
+/// A queue of bytes in memory and, if that is not enough, in a file.
 #[derive(Default)]
 pub struct Spool {
     place: SpoolPlace,
-    /// Offset of the first byte that is still held; all before were released.
+    /// The offset of the first stored byte; all bytes before it were released.
     begin: u64,
-    /// Bytes that were pushed in all.
+    /// How many bytes were appended in all.
     end: u64,
 }
 
 enum SpoolPlace {
-    /// Everything that is held; the first byte is that at `begin`.
+    /// All stored bytes, beginning with the one at `begin`.
     Memory(SpoolMemory),
-    /// What is not in the file is going there.
+    /// A file, and bytes that are going to be written to it.
     Disk(Box<OnDisk>),
 }
 
@@ -54,7 +54,7 @@ impl Default for SpoolPlace {
 }
 
 impl Spool {
-    /// Forgets everything. Memory for small bodies stays, a file does not.
+    /// Forgets everything. Keeps the memory of small bodies; a file is removed.
     pub fn clear(&mut self) {
         let Spool { place, begin, end } = self;
         match place {
@@ -65,9 +65,9 @@ impl Spool {
         *end = 0;
     }
 
-    /// Appends `bytes`. What memory has no room for will go to a file in one of `directories`, the first
-    /// in which one can be made, in the turn of `client` ([`Origin::client`]). It is written while somebody polls: [`Spool::poll_room`],
-    /// [`Spool::poll_written`] or [`Spool::poll_read`].
+    /// Appends `bytes`. What does not fit into memory goes to a file in the first of `directories` that takes
+    /// one. The write jobs take the turn of `client` ([`Origin::client`]). They progress only while the
+    /// caller polls [`Spool::poll_room`], [`Spool::poll_written`] or [`Spool::poll_read`].
     pub fn push(&mut self, bytes: &[u8], directories: &[PathBuf], client: u64) {
         match &mut self.place {
             SpoolPlace::Memory(memory) => {
@@ -86,7 +86,8 @@ impl Spool {
         self.end += bytes.len() as u64;
     }
 
-    /// Whether more may be pushed: memory is enough, or the disk keeps up. False for good after a failure.
+    /// Whether more bytes may be appended: they fit into memory, or the disk keeps up. Always false after a
+    /// failure.
     pub fn has_room(&self) -> bool {
         match &self.place {
             SpoolPlace::Memory(_) => true,
@@ -94,11 +95,11 @@ impl Spool {
         }
     }
 
-    /// Ready when more may be pushed.
+    /// Ready when more bytes may be appended.
     ///
     /// # Errors
-    /// Those of open(2) and pwrite(2), `StorageFull` above all, each time; `TimedOut` when the disk has done
-    /// nothing for [`limits::SPOOL_JOB_S_MAX`].
+    /// Those of open(2) and pwrite(2), mostly `StorageFull`, again at each call; `TimedOut` if a job took
+    /// longer than [`limits::SPOOL_JOB_S_MAX`].
     pub fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let SpoolPlace::Disk(disk) = &mut self.place else {
             return Poll::Ready(Ok(()));
@@ -111,11 +112,11 @@ impl Spool {
         }
     }
 
-    /// Ready when nothing is being written, so that no more than [`limits::SPOOL_WRITE_BYTES`] are in
-    /// memory unless that is their place.
+    /// Ready when no job is writing. Then at most [`limits::SPOOL_WRITE_BYTES`] of the bytes that belong into
+    /// a file are in memory.
     ///
     /// # Errors
-    /// As with [`Spool::poll_room`].
+    /// Those of [`Spool::poll_room`].
     pub fn poll_written(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let SpoolPlace::Disk(disk) = &mut self.place else {
             return Poll::Ready(Ok(()));
@@ -128,27 +129,27 @@ impl Spool {
         }
     }
 
-    /// Bytes pushed since the last [`Spool::clear`].
+    /// How many bytes were appended since the last [`Spool::clear`].
     pub fn pushed(&self) -> u64 {
         self.end
     }
 
-    /// Bytes that are held.
+    /// How many bytes are stored.
     pub fn held(&self) -> u64 {
         self.end - self.begin
     }
 
-    /// Whether nothing is held.
+    /// Whether no bytes are stored.
     pub fn is_empty(&self) -> bool {
         self.begin == self.end
     }
 
-    /// Whether memory was not enough.
+    /// Whether the spool uses a file.
     pub fn is_on_disk(&self) -> bool {
         matches!(self.place, SpoolPlace::Disk(_))
     }
 
-    /// The bytes from `offset` on, if all that is held is in memory; otherwise nothing.
+    /// The bytes from `offset` on, if all stored bytes are in memory.
     pub fn in_memory(&self, offset: u64) -> Option<&[u8]> {
         let SpoolPlace::Memory(memory) = &self.place else {
             return None;
@@ -157,12 +158,13 @@ impl Spool {
         memory.get(skipped..)
     }
 
-    /// Bytes from `offset` on, at most `bytes_max` and at least one unless it is the end of what is held.
-    /// What is in the file is read at once if that does not wait for the disk, otherwise by a thread
-    /// that may: one stretch at a time, so one reader at a time.
+    /// At least one and at most `bytes_max` bytes from `offset` on; empty at the end of the spool. Bytes of
+    /// the file are read at once if that does not wait, otherwise by a disk thread. Only one read can be
+    /// under way, so there can be only one reader.
     ///
     /// # Errors
-    /// Those of pread(2); `InvalidInput` for bytes that were released, `TimedOut` as with writing.
+    /// Those of pread(2); `InvalidInput` for bytes that were released; `TimedOut` as for
+    /// [`Spool::poll_room`].
     pub fn poll_read(
         &mut self,
         offset: u64,
@@ -185,11 +187,11 @@ impl Spool {
         }
     }
 
-    /// Brings everything that is held back to memory, for somebody who needs all of it at once and has
-    /// looked at [`Spool::held`].
+    /// Reads all stored bytes back into memory, for a consumer that needs them all at once and has checked
+    /// [`Spool::held`].
     ///
     /// # Errors
-    /// As with [`Spool::poll_read`].
+    /// Those of [`Spool::poll_read`].
     pub fn poll_recall(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let (begin, end) = (self.begin, self.end);
@@ -216,7 +218,7 @@ impl Spool {
         }
     }
 
-    /// Gives up the bytes in front of `offset`.
+    /// Drops the bytes before `offset`.
     pub fn release(&mut self, offset: u64) {
         let offset = offset.clamp(self.begin, self.end);
         match &mut self.place {
@@ -229,7 +231,7 @@ impl Spool {
         self.forget_file();
     }
 
-    /// Takes the next stretch off the front: a piece of memory, or of the file, of at most
+    /// Takes the next piece off the front: bytes in memory, or a part of the file, at most
     /// [`limits::SPOOL_PIECE_BYTES_MAX`].
     pub fn take(&mut self) -> Option<Piece> {
         if self.is_empty() {
@@ -244,7 +246,7 @@ impl Spool {
         Some(piece)
     }
 
-    /// Everything that is held, as a body.
+    /// All stored bytes, as a body.
     pub fn into_body(self) -> Body {
         let mut pieces = std::collections::VecDeque::new();
         match self.place {
@@ -254,11 +256,11 @@ impl Spool {
                 disk.into_pieces(self.begin, self.end, |piece| pieces.push_back(piece));
             }
         }
-        // Not a lone piece: filters keep what they make of those for the next request.
+        // A list even if it has a single piece: filters cache their output for bodies that are one piece.
         Body::Pieces(pieces)
     }
 
-    /// When everything is taken, memory is enough again.
+    /// When all bytes were taken, the spool begins in memory again.
     fn forget_file(&mut self) {
         if self.is_empty() && self.is_on_disk() {
             self.place = SpoolPlace::default();
@@ -266,7 +268,7 @@ impl Spool {
     }
 }
 
-/// A failure, to be told once more.
+/// A copy of an error.
 fn same(failure: &io::Error) -> io::Error {
     match failure.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
@@ -274,5 +276,5 @@ fn same(failure: &io::Error) -> io::Error {
     }
 }
 
-/// Bytes that are brought back to memory at a time.
+/// How many bytes are read back at a time.
 const RECALL_BYTES: usize = 256 * 1024;

@@ -1,8 +1,7 @@
-//! Temporary files of spools: what is done to them by threads that may wait.
+//! The temporary files of spools; disk threads do the work.
 //!
-//! Such a file has no name from the beginning (O_TMPFILE) or loses it at once, so nothing is left behind
-//! whatever happens. Jobs that find too many others before them try again; one that takes longer than
-//! [`limits::SPOOL_JOB_S_MAX`] is given up.
+//! Such a file never has a name (O_TMPFILE) or loses it at once, so nothing is left behind if the process
+//! ends. A job that finds the queue full is tried again. After [`limits::SPOOL_JOB_S_MAX`] a job is given up.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -21,17 +20,17 @@ use crate::file_cache::{FileEntry, SharedDescriptor, Uncached};
 use crate::limits;
 use crate::socket::is_own_shortage;
 
-/// Where a block is written.
+/// Which file a block is written to.
 pub(super) enum Target {
-    /// To a new file in the first of these directories that takes one.
+    /// A new file, in the first of these directories that takes one.
     New(Arc<[PathBuf]>),
-    /// To this one, and whom that is for.
+    /// This file, with the origin for its jobs.
     Open(SharedDescriptor, Origin),
 }
 
-/// Writes `bytes` at `offset` of `target`, in the turn of `client`. The file, if it is a new one. Whoever has the bytes keeps them until
-/// that is done: a job that waits holds none of its own, so that behind a file system that hangs there is
-/// nothing left of those who have gone.
+/// Writes `bytes` at `offset` of `target`, in the turn of `client`. Returns the file if it is a new one. The
+/// caller keeps `bytes` until this is done. The job has only a weak reference, so that a job behind a file
+/// system that hangs holds no memory of requests that are gone.
 pub(super) async fn write(
     target: Target,
     bytes: Weak<Vec<u8>>,
@@ -47,13 +46,14 @@ pub(super) async fn write(
     };
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for directory in &*directories {
-        // Each waits for its own file system, which is where symlinks lead.
+        // The job for each directory waits for the directory's own file system, which is the one that
+        // symlinks lead to.
         let origin = Origin::of_path(directory).for_client(client);
         let path = directory.clone();
         let write = move |bytes: &[u8]| {
             let made = unnamed_file(&path);
             let written = made.map(|file| write_all(&file, bytes, offset).map(|()| file));
-            // That it could not be made is not the end.
+            // An error of the open is no failure yet: the next directory is tried.
             written.map_or_else(|error| Ok(Err(error)), |written| written.map(Ok))
         };
         match write_at(origin, Weak::clone(&bytes), write).await? {
@@ -61,7 +61,7 @@ pub(super) async fn write(
             Err(error) => {
                 let message = format!("a temporary file in {}: {error}", directory.display());
                 let kind = match is_own_shortage(&error) {
-                    // The errno does not get as far as the answer, which is 503 then.
+                    // Without the errno, the response will have status 503.
                     true => io::ErrorKind::ResourceBusy,
                     false => error.kind(),
                 };
@@ -72,7 +72,7 @@ pub(super) async fn write(
     Err(last)
 }
 
-/// Has a thread write `bytes`.
+/// Lets a disk thread write `bytes`.
 async fn write_at<T: Send + 'static>(
     origin: Origin,
     bytes: Weak<Vec<u8>>,
@@ -90,8 +90,8 @@ async fn write_at<T: Send + 'static>(
     .await
 }
 
-/// Fills `buffer` from `offset` of `file` on, in the turn of `client`: at once if that does not wait for the disk. What
-/// is there of it.
+/// Reads from `offset` of `file` into `buffer`, in the turn of `client`: at once if that does not wait for
+/// the disk. Returns what was read.
 pub(super) async fn read(
     file: Rc<FileEntry>,
     offset: u64,
@@ -114,7 +114,7 @@ pub(super) async fn read(
     .await
 }
 
-/// Has `job` done by a thread that may wait, when there is one.
+/// Lets a disk thread run `job`. Tries again while the queue is full.
 async fn elsewhere<T: Send + 'static>(
     class: Class,
     origin: Origin,
@@ -140,18 +140,18 @@ async fn elsewhere<T: Send + 'static>(
     })
 }
 
-/// A file without a name in `directory`.
+/// Creates a file without a name in `directory`.
 fn unnamed_file(directory: &Path) -> io::Result<Uncached> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     match openat(CWD, directory, flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => Uncached::new(file, directory.as_os_str().as_bytes()),
-        // Some file systems (old overlayfs, NFS) have no O_TMPFILE.
+        // Some file systems (old overlayfs, NFS) do not have O_TMPFILE.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT) => named_and_removed(directory),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The same in two steps.
+/// Creates a file and removes its name.
 fn named_and_removed(directory: &Path) -> io::Result<Uncached> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     for attempt in 0..NAMES_TRIED_MAX {
@@ -159,7 +159,8 @@ fn named_and_removed(directory: &Path) -> io::Result<Uncached> {
         let path = directory.join(name);
         match openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR) {
             Ok(file) => {
-                // Some file systems (FUSE) know files by their names alone.
+                // Some file systems (FUSE) look files up by name, so read the metadata before the name is
+                // gone.
                 let file = Uncached::new(file, path.as_os_str().as_bytes());
                 std::fs::remove_file(&path)?;
                 return file;
@@ -171,7 +172,7 @@ fn named_and_removed(directory: &Path) -> io::Result<Uncached> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// A number no other call of this process gets.
+/// A number that no other call in this process returns.
 fn unique() -> u64 {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
@@ -192,5 +193,5 @@ fn write_all(file: impl AsFd, mut bytes: &[u8], mut offset: u64) -> io::Result<(
     Ok(())
 }
 
-/// Names tried before giving up; one is nearly always enough.
+/// How many names are tried; the first one nearly always works.
 const NAMES_TRIED_MAX: u32 = 16;

@@ -18,7 +18,7 @@ fn directories() -> Vec<PathBuf> {
     vec![std::env::temp_dir()]
 }
 
-/// Bytes that tell their offset.
+/// Bytes that contain their own offsets.
 fn data(length: usize) -> Vec<u8> {
     let words = (0..length.div_ceil(4)).map(|number| (number as u32).to_be_bytes());
     let mut bytes: Vec<u8> = words.flatten().collect();
@@ -26,7 +26,7 @@ fn data(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A spool with nothing but a disk under it: it begins with the first block.
+/// A spool that begins with its first block on disk.
 fn on_disk(bytes: &[u8]) -> Spool {
     let mut spool = Spool {
         place: SpoolPlace::Disk(Box::new(OnDisk::new(
@@ -163,7 +163,7 @@ fn without_a_budget_left_the_disk_is_used() {
     }
     let in_memory = spools.len() - 1;
     assert_eq!(in_memory * part.len(), limits::SPOOL_BUDGET_BYTES_MAX);
-    // And what the disk has not got yet may be no more than it must.
+    // After that, the unwritten bytes of a spool are limited to the minimum.
     let mut last = spools.pop().expect("there is one");
     last.clear();
     let mut spool = on_disk(&part[..BLOCK]);
@@ -253,7 +253,7 @@ async fn nothing_waits_for_a_slow_disk_but_who_pushes() {
         spool.push(part, &directories(), 0);
         pushed += part.len();
     }
-    // All of it is in memory, one job is on its way, and the room is what it should be.
+    // All bytes are in memory, one job is under way, and the spool took as much as it should.
     let most = limits::SPOOL_LARGE_BYTES_MAX + limits::SPOOL_UNWRITTEN_BYTES_MAX;
     assert!((BLOCK..=most + 10_000).contains(&pushed), "{pushed}");
     until(|| gate.arrived() == 1).await;
@@ -291,7 +291,7 @@ async fn one_write_at_a_time_is_on_its_way() {
     assert_eq!(taken(&mut spool).len(), 4 * BLOCK);
 }
 
-/// What is done to a spool with a block on its way to the disk and bytes behind it.
+/// What a test does to a spool that has a block on its way to the disk and bytes after it.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Push,
@@ -299,13 +299,13 @@ enum Step {
     ReleaseSome,
     ReleaseMuch,
     Read,
-    /// The write at the gate is done.
+    /// The write at the gate succeeds.
     Done,
-    /// It fails.
+    /// The write at the gate fails.
     Fail,
 }
 
-/// All orders of three steps, and a comparison with a plain vector after each of them.
+/// Tries all orders of three steps, and compares with a plain vector after each.
 #[tokio::test(flavor = "local")]
 async fn every_order_of_steps_and_completions_keeps_the_bytes() {
     use Step::{Done, Fail, Push, Read, ReleaseMuch, ReleaseSome, Take};
@@ -323,10 +323,10 @@ async fn every_order_of_steps_and_completions_keeps_the_bytes() {
 struct Model {
     gate: gate::ClosedGate,
     spool: Spool,
-    /// What was pushed, and how much of it is gone.
+    /// The bytes that were pushed, and how many of them were released.
     all: Vec<u8>,
     gone: usize,
-    /// Writes that were let through the gate.
+    /// How many writes were let through the gate.
     ended: usize,
     has_failed: bool,
 }
@@ -343,7 +343,7 @@ impl Model {
             has_failed: false,
         };
         model.push(BLOCK + 5);
-        // One block is in the file, one at the gate, and there is something behind it.
+        // One block is in the file, one is at the gate, and there are bytes after it.
         model.gate.pass_one();
         written(&mut model.spool).await.expect("written");
         model.push(BLOCK + 7);
@@ -409,7 +409,7 @@ impl Model {
         self.spool.release(self.gone as u64);
     }
 
-    /// Lets one write end, if there is one.
+    /// Lets one write end, if one is under way.
     async fn end_write(&mut self, errno: Option<Errno>) {
         let SpoolPlace::Disk(disk) = &self.spool.place else {
             return;
@@ -432,7 +432,7 @@ impl Model {
                     self.has_failed = true;
                     return;
                 }
-                // The next one is there.
+                // The next write has reached the gate.
                 Poll::Pending if self.gate.arrived() > self.ended => return,
                 Poll::Pending => tokio::time::sleep(Duration::from_millis(1)).await,
             }
@@ -483,7 +483,7 @@ async fn a_disk_that_is_really_full_is_told_as_such() {
         .is_ok_and(|output| output.status.success());
     if !mounted {
         let test = "a_disk_that_is_really_full_is_told_as_such";
-        // Past the harness, which swallows what `println!` prints.
+        // Directly to stdout, because the test harness captures `println!`.
         let _ = writeln!(
             std::io::stdout(),
             "SKIPPED {test}: no small tmpfs can be mounted"
@@ -503,7 +503,7 @@ async fn a_disk_that_is_really_full_is_told_as_such() {
     assert_eq!(result.kind(), io::ErrorKind::StorageFull);
     assert!(read_all(&mut spool, 0).await.iter().all(|byte| *byte == 3));
     drop(spool);
-    // The file has gone with the spool, so that the mount is nobody's: closed by another thread.
+    // A disk thread closes the file, so unmounting may have to wait a moment.
     let mut unmounted = false;
     for _ in 0..2400 {
         let done = std::process::Command::new("umount")
@@ -536,7 +536,7 @@ async fn a_spool_that_is_dropped_while_it_is_written_leaves_nothing_open() {
     let is_open = || {
         let descriptors = std::fs::read_dir("/proc/self/fd").expect("it is there");
         let stats = descriptors.filter_map(|entry| std::fs::metadata(entry.ok()?.path()).ok());
-        // Others test at the same time, but no other file has this length.
+        // Other tests run at the same time, but no other file has this length.
         stats.into_iter().any(|stat| stat.len() == LENGTH as u64)
     };
     until(|| !is_open()).await;
@@ -569,7 +569,7 @@ async fn what_is_passed_on_at_once_needs_neither_room_nor_a_file() {
     for _ in 0..50 {
         spool.push(&[1; BLOCK / 2], &[], 0);
         spool.push(b"stays", &[], 0);
-        // Of the block, too, nothing is needed any more.
+        // The block, too, is not needed any more.
         spool.release(spool.pushed() - 5);
         assert!(poll_room(&mut spool).is_ready());
     }

@@ -1,4 +1,5 @@
-//! A disk as slow and as broken as a test wants it: jobs of the thread that closed the gate wait there.
+//! A disk that is as slow and as broken as a test wants: jobs of a thread wait at the gate that it has
+//! closed.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -7,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 
 use rustix::io::Errno;
 
-/// What holds the writes of the spools of this thread up.
+/// Holds up the writes of the spools of one thread.
 #[derive(Default)]
 pub(in crate::body::spool) struct Gate {
     state: Mutex<GateState>,
@@ -16,7 +17,7 @@ pub(in crate::body::spool) struct Gate {
 
 #[derive(Default)]
 struct GateState {
-    /// What becomes of the next writes.
+    /// The results of the next writes.
     passes: VecDeque<Option<Errno>>,
     is_open: bool,
     arrived: usize,
@@ -57,7 +58,7 @@ impl ClosedGate {
         self.0.state.lock().expect("sound").arrived
     }
 
-    /// Held by those who are at the gate, or on their way there.
+    /// The gate, as long as a job is at it or on its way to it.
     pub(crate) fn watch(&self) -> Weak<Gate> {
         Arc::downgrade(&self.0)
     }
@@ -77,7 +78,7 @@ impl Drop for ClosedGate {
 }
 
 impl Gate {
-    /// Waits to be let through.
+    /// Waits until the test lets this write through.
     pub(crate) fn pass(&self) -> io::Result<()> {
         let mut state = self.state.lock().expect("sound");
         state.arrived += 1;
