@@ -1,5 +1,5 @@
-//! Error-log lines: the time in front, nothing in them that could pass for another line, and
-//! the same message at most once a second.
+//! Lines of error logs: with the time in front, with control characters escaped so that a message cannot
+//! forge a line, and with the same message at most once a second.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::local_time::TimeFormat;
 use crate::limits::{ERROR_MESSAGE_BYTES_MAX, ERROR_REPEATS_MAX};
 
-/// How exact the time in error logs is.
+/// How precise the time in error logs is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimePrecision {
     /// `2026-11-21 20:40:46: `
@@ -15,20 +15,20 @@ pub enum TimePrecision {
     Seconds,
     /// `2026-11-21 20:40:46.185323537: ` (server.errorlog-high-precision)
     Nanoseconds,
-    /// No time: syslog writes its own.
+    /// No time: syslog adds its own.
     None,
 }
 
 /// Which counts of repeated messages to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repeats {
-    /// Those whose second is over.
+    /// Counts of seconds that are over.
     OfEarlierSeconds,
-    /// All of them: the log may not be written to again.
+    /// All counts, because the log may get no further line.
     All,
 }
 
-/// What one error log remembers between lines.
+/// The state of one error log.
 pub(super) struct ErrorLines {
     format: TimeFormat,
     second: u64,
@@ -36,7 +36,7 @@ pub(super) struct ErrorLines {
     seen: Vec<Seen>,
 }
 
-/// A message of the present second.
+/// A message of the present second, and how often it was repeated.
 struct Seen {
     message: String,
     repeated: u64,
@@ -54,8 +54,8 @@ impl Default for ErrorLines {
 }
 
 impl ErrorLines {
-    /// Hands the lines that `message` leads to to `write`: what was held back in an earlier
-    /// second, and the message, with its details, unless it was written in this one already.
+    /// Passes to `write` the counts of repeated messages of earlier seconds and then `message` with its
+    /// details. If the message was written in this second already, only counts it.
     pub(super) fn message(
         &mut self,
         message: &str,
@@ -80,7 +80,7 @@ impl ErrorLines {
         write(&self.line(&text, precision, now.subsec_nanos()));
     }
 
-    /// Writes the counts of what was held back.
+    /// Passes the counts of repeated messages to `write`.
     pub(super) fn tell_repeats(
         &mut self,
         which: Repeats,
@@ -95,7 +95,7 @@ impl ErrorLines {
         self.begin_second(now, precision, write);
     }
 
-    /// Whether messages are held back.
+    /// Whether a count of repeated messages has to be written.
     pub(super) fn holds_back(&self) -> bool {
         self.seen.iter().any(|seen| seen.repeated > 0)
     }
@@ -139,7 +139,7 @@ impl ErrorLines {
     }
 }
 
-/// Writes control characters as `\xHH`, byte by byte; a line end at the very end is dropped.
+/// Appends `message` with control characters as `\xHH`, byte by byte. Drops a line end at the end.
 fn escape_controls(line: &mut String, message: &str) {
     let mut bytes = [0; 4];
     for character in message.trim_end_matches('\n').chars() {

@@ -1,4 +1,4 @@
-//! One log: its queue, its outlet, and the handle that lines are given to.
+//! One log: its queue, its outlet, and the handle that takes lines.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,11 +14,11 @@ use super::syslog::SyslogLevel;
 use super::target::LogTarget;
 use super::writer::Signals;
 
-/// A log that lines can be given to, from any thread. The default one goes nowhere.
+/// A log that takes lines from any thread. The default handle drops them.
 #[derive(Clone, Default)]
 pub struct LogHandle {
     log: Option<Arc<Log>>,
-    /// For syslog; without meaning elsewhere.
+    /// The level for syslog; other logs ignore it.
     level: Option<SyslogLevel>,
 }
 
@@ -30,8 +30,8 @@ impl LogHandle {
         }
     }
 
-    /// Hands a line over: bytes with a line end behind them and none among them. Never waits once
-    /// the writer runs ([`super::LogRegistry::start`]); before that, writes at once.
+    /// Queues a line: bytes that end with a line end and have no other one. Never waits once the writer
+    /// thread runs ([`super::LogRegistry::start`]); before that, writes the line itself.
     #[inline]
     pub fn write(&self, line: &[u8]) {
         if let Some(log) = &self.log {
@@ -39,14 +39,14 @@ impl LogHandle {
         }
     }
 
-    /// Writes a message as error logs have it: the time in front, control characters escaped, and
-    /// the same text at most once a second, with a count of the others behind it.
+    /// Writes a message in the format of error logs: with the time in front, and with control characters
+    /// escaped. Writes the same text at most once a second, followed by a count of the repetitions.
     pub fn error(&self, message: std::fmt::Arguments<'_>) {
         self.common_error(message, format_args!(""));
     }
 
-    /// The same, where messages that differ in their `details` only are one message: the first of a second is
-    /// written with its details.
+    /// Like [`LogHandle::error`]. Messages that differ only in `details` count as the same; the first one of
+    /// a second is written with its details.
     pub(crate) fn common_error(
         &self,
         message: std::fmt::Arguments<'_>,
@@ -62,12 +62,12 @@ impl LogHandle {
         });
     }
 
-    /// Lines of this log that were dropped since it was opened, because its writer was behind.
+    /// How many lines of this log were dropped since it was opened.
     pub fn dropped(&self) -> u64 {
         self.log.as_ref().map_or(0, |log| log.dropped())
     }
 
-    /// Whether lines go anywhere.
+    /// Whether lines are written anywhere.
     pub fn is_open(&self) -> bool {
         self.log.is_some()
     }
@@ -93,27 +93,27 @@ impl std::fmt::Debug for LogHandle {
 /// One log of the process.
 pub(super) struct Log {
     pub(super) target: LogTarget,
-    /// Where the path of a file starts from, if not from the root of the process.
+    /// The directory that the path of the file is relative to. `None`: the root of the process.
     root: Option<PathBuf>,
     queue: LineQueue,
     signals: Arc<Signals>,
-    /// Taken by whoever writes: the writer, or before it runs the one who logs.
+    /// Locked by the thread that writes: the writer thread or, before it runs, any thread that logs.
     sink: Mutex<Sink>,
-    /// What the sink gets before its next write.
+    /// Replaces the outlet of the sink before the next write.
     replacement: Mutex<Option<Outlet>>,
     errors: Mutex<ErrorLines>,
-    /// Dropped lines that the error log has been told of.
+    /// How many dropped lines the error log has reported.
     told_dropped: AtomicU64,
 }
 
-/// What a round of writing left behind.
+/// What was left after a round of writing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rest {
     /// Something was written.
     pub(super) moved: bool,
-    /// Lines wait for a reader that is behind.
+    /// Lines wait for a slow reader.
     pub(super) blocked: bool,
-    /// Lines wait for an error to pass or a command to start.
+    /// Lines wait because of an error, or for a command to start.
     pub(super) later: bool,
 }
 
@@ -147,7 +147,7 @@ impl Log {
         }
     }
 
-    /// What stands in front of a queued line: for syslog its level.
+    /// The byte in front of a queued line: for syslog its level.
     fn mark(&self, level: Option<SyslogLevel>) -> Option<u8> {
         match self.target {
             LogTarget::Syslog => Some(level.unwrap_or(SyslogLevel::INFO).mark()),
@@ -163,14 +163,15 @@ impl Log {
         self.queue.is_empty() && lock(&self.replacement).is_none()
     }
 
-    /// Writes what is queued, as far as it goes without waiting for a reader.
+    /// Writes the queued lines, as far as that does not wait for a reader.
     pub(super) fn write_out(&self) -> Rest {
         let mut sink = lock(&self.sink);
         let mut rest = Rest::default();
-        // Let go of the lock before writing: who brings a replacement never waits for a disk.
+        // Releases this lock before the write, so that a thread that brings a replacement never waits for a
+        // disk.
         let replacement = lock(&self.replacement).take();
         if let Some(outlet) = replacement {
-            // What was logged before goes to where it was meant for, if that still takes it.
+            // Lines from before go to the old outlet, if it still takes them.
             self.fill(&mut sink);
             self.write_sink(&mut sink, &mut rest);
             sink.replace(outlet);
@@ -214,7 +215,7 @@ impl Log {
         }
     }
 
-    /// What the error log should be told about lost lines, since the last time it was asked.
+    /// A message about lines that were dropped since the last call.
     pub(super) fn news_of_losses(&self) -> Option<String> {
         let dropped = self.dropped();
         let news = dropped - self.told_dropped.swap(dropped, Ordering::Relaxed);
@@ -226,12 +227,12 @@ impl Log {
         })
     }
 
-    /// Whether there are such news.
+    /// Whether lines were dropped that no message has reported.
     pub(super) fn has_untold_losses(&self) -> bool {
         self.dropped() > self.told_dropped.load(Ordering::Relaxed)
     }
 
-    /// Queues the counts of repeated messages. True while some are held back.
+    /// Queues the counts of repeated messages. Returns whether there are more to write later.
     pub(super) fn tell_repeats(&self, which: Repeats) -> bool {
         let mark = self.mark(Some(SyslogLevel::ERROR));
         self.with_error_lines(|errors, precision| {
@@ -244,7 +245,8 @@ impl Log {
         })
     }
 
-    /// Looks after a command. True if this log has one. `renewed` gets a new writing end.
+    /// Restarts the command of this log if it has ended. Returns whether this log has a command. Adds a new
+    /// write end to `renewed`.
     pub(super) fn tend(&self, renewed: &mut Vec<(LogTarget, OwnedFd)>) -> bool {
         let mut sink = lock(&self.sink);
         let Outlet::Pipe(pipe) = &mut sink.outlet else {
@@ -257,7 +259,7 @@ impl Log {
         pipe.is_ours()
     }
 
-    /// Opens a file anew, or makes one that belongs to `owner`; other targets stay.
+    /// Opens a file again, or creates it with `owner` as its owner. Does nothing for other targets.
     pub(super) fn reopen(&self, owner: FileOwner) -> io::Result<()> {
         if matches!(self.target, LogTarget::File(_)) {
             let outlet = Outlet::open(&self.target, self.root.as_deref(), owner)?;
@@ -266,12 +268,12 @@ impl Log {
         Ok(())
     }
 
-    /// Where the path of a file starts from, if not from the root of the process.
+    /// The directory that the path of the file is relative to. `None`: the root of the process.
     pub(super) fn root(&self) -> Option<&Path> {
         self.root.as_deref()
     }
 
-    /// Goes on with another outlet, after what is queued was written to the old one.
+    /// Continues with another outlet, after the queued lines were written to the present one.
     pub(super) fn replace(&self, outlet: Outlet) {
         *lock(&self.replacement) = Some(outlet);
         if self.signals.is_threaded() {
@@ -281,7 +283,7 @@ impl Log {
         }
     }
 
-    /// A copy of the descriptor, to hand to another process.
+    /// A duplicate of the descriptor, for another process.
     pub(super) fn copy_descriptor(&self) -> Option<io::Result<OwnedFd>> {
         let sink = lock(&self.sink);
         match &sink.outlet {
@@ -290,15 +292,15 @@ impl Log {
         }
     }
 
-    /// A copy of the descriptor whose reader is behind, if it is.
+    /// A duplicate of the descriptor, if its reader is slow.
     pub(super) fn wait_descriptor(&self) -> Option<OwnedFd> {
         let sink = lock(&self.sink);
         let descriptor = sink.outlet.descriptor().filter(|_| sink.is_blocked)?;
         descriptor.as_fd().try_clone_to_owned().ok()
     }
 
-    /// Closes the outlet. True when nobody has to be waited for: neither a command nor a write
-    /// that hangs.
+    /// Closes the outlet. Returns true if nothing is left to wait for: neither a command nor a write that
+    /// hangs.
     pub(super) fn close(&self) -> bool {
         let mut sink = match self.sink.try_lock() {
             Ok(sink) => sink,
@@ -328,7 +330,7 @@ impl Log {
     }
 }
 
-/// Nothing in here can panic half-way, so a poisoned lock still guards sound data.
+/// Code under these locks cannot panic half-way, so a poisoned lock still protects valid data.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

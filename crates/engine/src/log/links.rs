@@ -1,8 +1,8 @@
-//! Opening a log as root where other users may have laid out symbolic links.
+//! Opens a log as root where other users may have created symbolic links.
 //!
-//! The directory of a log often belongs to the user the server runs as, and the keeper, which opens
-//! logs anew on SIGHUP, is root. A link in that directory must not make root write elsewhere:
-//! only root's own links are followed, on the whole way and without a moment in between.
+//! The directory of a log often belongs to the user that the server runs as, and the keeper, which reopens
+//! logs on SIGHUP, is root. A link in that directory must not make root write to another file. So only root's
+//! own links are followed, on the whole path. There is no moment between check and use.
 
 use std::ffi::OsStr;
 use std::io;
@@ -15,10 +15,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// Opens `path` as open(2) does, but follows no symbolic link that does not belong to `user`.
+/// Opens `path` like open(2), but follows no symbolic link that does not belong to `user`.
 ///
 /// # Errors
-/// `PermissionDenied` for a link of another user, and what the file system says.
+/// `PermissionDenied` for a link of another user, and the errors of open(2).
 pub(super) fn open(path: &Path, flags: OFlags, mode: Mode, user: u32) -> io::Result<OwnedFd> {
     let root = || openat(CWD, c"/", PLACE, Mode::empty());
     let (mut at, mut rest) = (root()?, Vec::new());
@@ -29,7 +29,7 @@ pub(super) fn open(path: &Path, flags: OFlags, mode: Mode, user: u32) -> io::Res
         if is_last {
             match openat(&at, &*part, flags | OFlags::NOFOLLOW, mode) {
                 Err(Errno::LOOP) => {}
-                // What is there may be a link to where the file is to be made.
+                // The name may be a link to the place where the file is to be created.
                 Err(Errno::EXIST) if flags.contains(OFlags::EXCL) => {}
                 opened => return Ok(opened?),
             }
@@ -44,7 +44,8 @@ pub(super) fn open(path: &Path, flags: OFlags, mode: Mode, user: u32) -> io::Res
             continue;
         }
         if fstatfs(&there)?.f_type == PROC_SUPER_MAGIC {
-            // Made by the kernel, and not always by a text that could be followed: /proc/self/fd/2.
+            // The kernel makes these links, and their text is not always a path that can be followed:
+            // /proc/self/fd/2.
             match is_last {
                 true => return Ok(openat(&at, &*part, flags, mode)?),
                 false => at = openat(&at, &*part, PLACE, Mode::empty())?,
@@ -69,7 +70,7 @@ pub(super) fn open(path: &Path, flags: OFlags, mode: Mode, user: u32) -> io::Res
     Err(Errno::ISDIR.into())
 }
 
-/// Puts the parts of `path` on `rest`, the first one on top.
+/// Pushes the parts of `path` onto `rest`, with the first one on top.
 fn push_parts(rest: &mut Vec<Vec<u8>>, path: &Path) {
     let parts = path.components().rev().filter_map(|part| match part {
         Component::Normal(name) => Some(name.as_bytes().to_vec()),
@@ -81,7 +82,7 @@ fn push_parts(rest: &mut Vec<Vec<u8>>, path: &Path) {
 
 const PLACE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// As many as the kernel follows.
+/// As many links as the kernel follows.
 const LINKS_MAX: u32 = 40;
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Local time for log lines: `strftime` formats in the zone of the machine.
+//! Local time for log lines: `strftime` formats in the time zone of the machine.
 //!
-//! Uses `jiff`: it reads TZ and /etc/localtime without unsafe code and without the lock that libc's
-//! `localtime_r` takes, says what is wrong with a format instead of panicking when it is used
-//! (`chrono`), and works in a process with threads (`time` refuses local time there).
+//! Uses `jiff`: it reads TZ and /etc/localtime without unsafe code and without the lock of libc's
+//! `localtime_r`; it reports a wrong format, where `chrono` panics at the first use; and it works in a
+//! process with threads, where `time` refuses local time.
 //!
-//! The zone is read once, so that it is there after a chroot; a changed TZ needs a restart.
+//! The zone is read once, so that it is known after a chroot. A change of TZ needs a restart.
 
 use std::sync::OnceLock;
 
@@ -20,7 +20,7 @@ impl TimeFormat {
     /// Checks `format` by using it once.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// A description of what is wrong with the format.
     pub fn new(format: &str) -> Result<TimeFormat, String> {
         let mut out = String::new();
         match broken_down(0).format_with_config(
@@ -33,15 +33,15 @@ impl TimeFormat {
         }
     }
 
-    /// Appends the local time `seconds` after the epoch.
+    /// Appends the local time of `seconds` after the epoch.
     pub fn write(&self, seconds: u64, out: &mut Vec<u8>) {
         let config = Config::new().custom(PosixCustom::new());
-        // The format was accepted before, and every part of a time is always there.
+        // The format was checked before, and every part of a time is known.
         let _ = broken_down(seconds).format_with_config(&config, &*self.0, out);
     }
 }
 
-/// Reads the zone now, for processes that will not see /etc or /usr/share later.
+/// Reads the time zone now, for a process that will not see /etc or /usr/share later.
 pub(crate) fn load_zone() {
     zone();
 }

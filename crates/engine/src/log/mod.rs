@@ -1,19 +1,18 @@
-//! Logs: where lines go, and the thread that takes them there.
+//! Logs: their targets, and the thread that writes the lines.
 //!
-//! A line is handed over without waiting: each log has a bounded queue
-//! ([`crate::limits::LOG_QUEUE_BYTES_MAX`]), which one thread of the process empties; lines that do
-//! not fit are dropped and counted, and the error log says so. Error and access logs use the same
-//! code, and so do files, pipes to commands and syslog.
+//! Logging a line never waits. Each log has a bounded queue ([`crate::limits::LOG_QUEUE_BYTES_MAX`]), which
+//! the writer thread of the process empties. Lines that do not fit are dropped and counted, and the error log
+//! reports the count. Error logs and access logs use the same code, and so do files, pipes to commands and
+//! syslog.
 //!
-//! [`LogRegistry::open`] opens everything and starts no thread: until [`LogRegistry::start`],
-//! lines are written by whoever logs them, so that privileges can be dropped in between and a
-//! single-threaded process can log at all. A process that cannot open files itself gets them by
-//! [`LogRegistry::adopt`].
+//! [`LogRegistry::open`] opens all logs and starts no thread. Until [`LogRegistry::start`], the thread that
+//! logs a line writes it. So the process can drop privileges in between, and a process with a single thread
+//! can log. A process that may not open files itself gets descriptors by [`LogRegistry::adopt`].
 //!
-//! [`Rotations`] notices files that were renamed or removed, for the process that opens them.
+//! [`Rotations`] notices log files that were renamed or removed, for the process that opens them.
 //!
-//! Knows nothing of requests or of what lines mean: those are `modules/access_log` and whoever
-//! has an error to tell.
+//! Knows nothing of requests or of what lines mean. Callers are `modules/access_log` and all code that logs
+//! errors.
 #![expect(clippy::disallowed_methods, reason = "log threads have no worker")]
 
 mod error_lines;
@@ -48,10 +47,10 @@ use handle::{Log, lock};
 use outlet::Outlet;
 use writer::Common;
 
-/// All logs of the process. The default one has standard error only. Clones are the same registry.
+/// All logs of the process. The default registry has only standard error. Clones share their logs.
 #[derive(Clone)]
 pub struct LogRegistry {
-    /// None: handles go nowhere.
+    /// `None`: handles drop their lines.
     common: Option<Arc<Common>>,
 }
 
@@ -66,13 +65,12 @@ impl Default for LogRegistry {
 }
 
 impl LogRegistry {
-    /// A registry whose handles go nowhere: for checks.
+    /// A registry whose handles drop their lines, for checks.
     pub fn discarding() -> LogRegistry {
         LogRegistry { common: None }
     }
 
-    /// Opens standard error and all of `targets`, and reads the time zone, as what follows may be
-    /// a chroot.
+    /// Opens standard error and all of `targets`. Also reads the time zone, because a chroot may follow.
     ///
     /// # Errors
     /// The first target that cannot be opened; the message names it.
@@ -83,7 +81,7 @@ impl LogRegistry {
         Ok(registry)
     }
 
-    /// Opens those of `targets` that are not open yet: for a reload.
+    /// Opens the `targets` that are not open yet, for a reload.
     ///
     /// # Errors
     /// The first target that cannot be opened; then none of the new ones is kept.
@@ -91,12 +89,12 @@ impl LogRegistry {
         self.add_below(None, FileOwner::default(), targets)
     }
 
-    /// The same for files whose paths start from `root`: a chroot this process is not in, while
-    /// the configuration was written for one that is. A log that is open already stays where it is.
-    /// Files that are made belong to `owner`.
+    /// Like [`LogRegistry::add`], with the paths of files relative to `root`: this process is not in the
+    /// chroot that the configuration was written for. A log that is open already keeps its file. New files
+    /// belong to `owner`.
     ///
     /// # Errors
-    /// As with [`LogRegistry::add`]. Below a root, files need openat2 (Linux 5.6).
+    /// Those of [`LogRegistry::add`]. Files below a root need openat2 (Linux 5.6).
     pub fn add_below(
         &self,
         root: Option<&Path>,
@@ -120,8 +118,8 @@ impl LogRegistry {
         Ok(())
     }
 
-    /// Closes the logs that are not among `targets`, after what is queued for them was written or
-    /// `limit` was over. Handles to them go nowhere from then on. Standard error and syslog stay.
+    /// Closes the logs that are not among `targets`, after their queued lines were written or `limit` is
+    /// over. From then on their handles drop lines. Standard error and syslog stay open.
     pub fn retain(&self, targets: &[LogTarget], limit: Duration) {
         let Some(common) = &self.common else { return };
         let stays = |target: &LogTarget| {
@@ -135,8 +133,8 @@ impl LogRegistry {
         close_all(&closing, limit);
     }
 
-    /// Takes over descriptors that another process opened: new logs, or new descriptors of logs
-    /// that are open already, which then go on there.
+    /// Takes over descriptors that another process opened, for new logs or as replacements for logs that are
+    /// open.
     pub fn adopt(&self, descriptors: Vec<(LogTarget, OwnedFd)>) {
         let Some(common) = &self.common else { return };
         for (target, descriptor) in descriptors {
@@ -148,8 +146,8 @@ impl LogRegistry {
         }
     }
 
-    /// Copies of the descriptors of all files and pipes, for [`LogRegistry::adopt`] in another
-    /// process. Standard error is inherited, and syslog is connected to by each for itself.
+    /// Duplicates of the descriptors of all files and pipes, for [`LogRegistry::adopt`] in another process.
+    /// Standard error is inherited, and each process connects to syslog itself.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -162,11 +160,11 @@ impl LogRegistry {
         copies.collect()
     }
 
-    /// Starts the thread that writes. After this, logging never waits. To be called when
-    /// privileges are dropped; calling it again does nothing.
+    /// Starts the writer thread. After this, logging never waits. Call it after privileges were dropped; a
+    /// second call does nothing.
     ///
     /// # Errors
-    /// The kernel refuses a thread.
+    /// The kernel refuses the thread.
     pub fn start(&self) -> io::Result<()> {
         self.common.as_ref().map_or(Ok(()), Common::start)
     }
@@ -176,13 +174,13 @@ impl LogRegistry {
         self.logs().iter().map(|log| log.target.clone()).collect()
     }
 
-    /// The handle of `target`; one that goes nowhere if it was not opened. Syslog need not be
-    /// opened before, unless a chroot hides its socket. The level there is [`SyslogLevel::INFO`].
+    /// A handle for `target`, which drops lines if the target was not opened. Syslog need not have been
+    /// opened, unless a chroot hides its socket. Its level is [`SyslogLevel::INFO`].
     pub fn get(&self, target: &LogTarget) -> LogHandle {
         self.handle(target, SyslogLevel::INFO)
     }
 
-    /// The handle for an error log: `target`, or the server's own.
+    /// A handle for an error log: for `target`, or for the server's own.
     pub fn error_log(&self, target: Option<LogTarget>) -> LogHandle {
         match (target, &self.common) {
             (Some(target), _) => self.handle(&target, SyslogLevel::ERROR),
@@ -191,38 +189,36 @@ impl LogRegistry {
         }
     }
 
-    /// Makes `target` the server's own error log, for [`LogRegistry::error`] and for what there is
-    /// to tell about logs.
+    /// Makes `target` the server's own error log, which [`LogRegistry::error`] and messages about logs go to.
     pub fn set_error_log(&self, target: LogTarget) {
         if let Some(common) = &self.common {
             *lock(&common.error_target) = Some(target);
         }
     }
 
-    /// Writes to the server's own error log; to standard error if that was not opened.
+    /// Writes to the server's own error log; to standard error if that log is not open.
     pub fn error(&self, message: std::fmt::Arguments<'_>) {
         if let Some(common) = &self.common {
             common.error_handle().error(message);
         }
     }
 
-    /// How exact the time in error logs is (server.errorlog-high-precision).
+    /// Sets the precision of the time in error logs (server.errorlog-high-precision).
     pub fn set_time_precision(&self, precision: TimePrecision) {
         if let Some(common) = &self.common {
             common.signals.set_precision(precision);
         }
     }
 
-    /// The facility of syslog lines (server.syslog-facility).
+    /// Sets the facility of syslog lines (server.syslog-facility).
     pub fn set_syslog_facility(&self, facility: SyslogFacility) {
         if let Some(common) = &self.common {
             common.signals.set_facility(facility);
         }
     }
 
-    /// Opens every file anew, as a rotation wants it. What was logged before still goes to the
-    /// old one. A file that cannot be opened goes on as it was and the error log says so. Files
-    /// that are made belong to `owner`.
+    /// Opens every file again, for a rotation. Lines that are queued go to the old file. If a file cannot be
+    /// opened, its log continues with the old one, and the error log says so. New files belong to `owner`.
     ///
     /// # Errors
     /// The last file that could not be opened.
@@ -237,8 +233,8 @@ impl LogRegistry {
         result
     }
 
-    /// Starts commands again that died, each after its pause. Returns the new writing ends, for
-    /// a process that adopted the old ones. Where the writer runs, it does this by itself.
+    /// Restarts commands that have ended, each after its pause. Returns the new write ends, for a process
+    /// that adopted the old ones. If the writer thread runs, it does this itself.
     pub fn tend(&self) -> Vec<(LogTarget, OwnedFd)> {
         let mut renewed = Vec::new();
         for log in self.logs() {
@@ -247,20 +243,20 @@ impl LogRegistry {
         renewed
     }
 
-    /// Waits until everything logged so far is written, at most for `limit`. Whether it is.
+    /// Waits until all lines logged so far are written, for `limit` at most. Returns whether they are.
     pub fn flush(&self, limit: Duration) -> bool {
         self.common
             .as_ref()
             .is_none_or(|common| common.flush(limit))
     }
 
-    /// Lines that were dropped, all logs together.
+    /// How many lines all logs together have dropped.
     pub fn dropped(&self) -> u64 {
         self.logs().iter().map(|log| log.dropped()).sum()
     }
 
-    /// Writes what is queued, ends the writer, closes all logs but standard error and waits for
-    /// commands to end, all within `limit`. A command that takes longer is left to finish.
+    /// Writes the queued lines, ends the writer thread, closes all logs but standard error, and waits for
+    /// commands to end; all that within `limit`. A command that takes longer continues on its own.
     pub fn shut_down(&self, limit: Duration) {
         let Some(common) = &self.common else { return };
         let deadline = Instant::now() + limit;
@@ -277,7 +273,7 @@ impl LogRegistry {
             return LogHandle::default();
         };
         if *target == LogTarget::Syslog {
-            // Cannot fail: a daemon that is not there is looked for again when there are lines.
+            // This cannot fail: if the daemon is not there, the log tries again when it has lines.
             let _ = self.add([LogTarget::Syslog]);
         }
         let log = common.find(target);
@@ -288,7 +284,7 @@ impl LogRegistry {
     fn insert(&self, target: LogTarget, root: Option<&Path>, outlet: Outlet) {
         let Some(common) = &self.common else { return };
         let mut logs = lock(&common.logs);
-        // Two threads may have asked for one log at a time: the first one has it.
+        // Two threads may have opened the same log; the first one counts.
         if logs.iter().all(|log| log.target != target) {
             logs.push(Arc::new(Log::new(
                 target,
@@ -307,7 +303,7 @@ impl LogRegistry {
     }
 }
 
-/// Closes `logs` and waits for their commands, at most for `limit`.
+/// Closes `logs` and waits for their commands, for `limit` at most.
 fn close_all(logs: &[Arc<Log>], limit: Duration) {
     let deadline = Instant::now() + limit;
     let mut open: Vec<&Arc<Log>> = logs.iter().collect();

@@ -1,7 +1,7 @@
-//! The far end of a log: an open file, a pipe or the syslog daemon, and the bytes on their way there.
+//! The destination of a log (a file, a pipe or the syslog daemon), and the bytes that it has not taken yet.
 //!
-//! Nothing here waits, except in a write to a slow disk or to standard error. What cannot be
-//! written stays, is tried again a second later, and blocks nobody but its own log.
+//! Nothing here waits, except a write to a slow disk or to standard error. Bytes that cannot be written are
+//! kept and tried again a second later; only their own log is delayed by that.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,57 +18,57 @@ use super::syslog::{SYSLOG_PATH, SyslogFacility, SyslogOutlet};
 use super::target::LogTarget;
 use crate::beneath::open_in_root;
 
-/// Where the bytes go.
+/// Where the bytes of a log go.
 pub(super) enum Outlet {
     /// Standard error of the process.
     Stderr,
-    /// A file, or a pipe somebody else made.
+    /// A file, or a pipe that another process made.
     File(OwnedFd),
-    /// A command.
+    /// The standard input of a command.
     Pipe(PipeOutlet),
     /// The syslog daemon.
     Syslog(SyslogOutlet),
-    /// Closed for good: bytes are dropped.
+    /// Closed for good; bytes are dropped.
     Closed,
 }
 
-/// An outlet with the bytes that it has not taken yet.
+/// An outlet, and the bytes that it has not taken yet.
 pub(super) struct Sink {
     pub(super) outlet: Outlet,
-    /// Whole lines, the first `written` bytes of which are out.
+    /// Whole lines, of which the first `written` bytes were written.
     pub(super) bytes: Vec<u8>,
     written: usize,
-    /// The reader had no room left.
+    /// The reader had no room.
     pub(super) is_blocked: bool,
-    /// After an error: not before then.
+    /// After an error: the time of the next attempt.
     retry_at: Option<Instant>,
-    /// Writes that failed.
+    /// How many writes have failed.
     pub(super) errors: u64,
 }
 
-/// What came of writing.
+/// The result of writing.
 #[derive(Debug)]
 pub(super) enum Written {
-    /// All of it is out.
+    /// All bytes were written.
     All,
-    /// The reader is behind: wait until it can take more.
+    /// The reader is slow: wait until it takes more.
     Blocked,
-    /// An error, now or less than a second ago, or nobody reads: try again later. Only a new
-    /// error is told.
+    /// A write has failed, now or less than a second ago, or the pipe has no reader: try again later. The
+    /// error is set only if it is new.
     Later(Option<Errno>),
 }
 
-/// How long to wait after an error before the next try.
+/// How long to wait after an error before the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// The most that is given to the kernel in one call.
+/// The most bytes that one call passes to the kernel.
 const WRITE_BYTES_MAX: usize = 1024 * 1024;
 
 impl Outlet {
-    /// Opens `target`; the path of a file starts from `root`, if there is one. A file that is made
-    /// belongs to `owner`.
+    /// Opens `target`. The path of a file is relative to `root`, if there is one. A new file belongs to
+    /// `owner`.
     ///
     /// # Errors
-    /// What the kernel says, with the target's name.
+    /// That of the kernel, with the name of the target.
     pub(super) fn open(
         target: &LogTarget,
         root: Option<&Path>,
@@ -88,7 +88,7 @@ impl Outlet {
         })
     }
 
-    /// Makes an outlet for `target` of a descriptor that another process opened.
+    /// Makes an outlet for `target` from a descriptor that another process opened.
     pub(super) fn adopt(target: &LogTarget, descriptor: OwnedFd) -> Outlet {
         let _ = rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC);
         match target {
@@ -100,7 +100,7 @@ impl Outlet {
         }
     }
 
-    /// The descriptor to write to or to wait for.
+    /// The descriptor to write to and to wait for.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Outlet::Stderr => Some(rustix::stdio::stderr()),
@@ -111,7 +111,7 @@ impl Outlet {
     }
 }
 
-/// Who a log file belongs to that this process makes. None of both: to the process itself.
+/// Who owns the log files that this process creates. With both `None`, the process itself does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileOwner {
     /// A user id.
@@ -120,8 +120,8 @@ pub struct FileOwner {
     pub group: Option<u32>,
 }
 
-/// Opens a file for appending, and makes it if there is none. Only a file that was made here is
-/// given to `owner`: the name may lead to any other file, and that keeps its owner.
+/// Opens a file for appending, and creates it if it does not exist. Only a new file gets `owner`: an existing
+/// name may lead to any file, which keeps its owner.
 pub(super) fn open_or_make(
     path: &Path,
     root: Option<&Path>,
@@ -136,7 +136,7 @@ pub(super) fn open_or_make(
             opened => return opened,
         }
         match open_file(path, root, OFlags::CREATE | OFlags::EXCL) {
-            // Another process made it in between.
+            // Another process has created it meanwhile.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
             Ok(made) => {
@@ -146,32 +146,32 @@ pub(super) fn open_or_make(
             }
         }
     }
-    // In a chroot EXCL refuses a symbolic link whose target does not exist yet.
+    // In a chroot, EXCL refuses a symbolic link whose target does not exist yet.
     open_file(path, root, OFlags::CREATE)
 }
 
-/// Opens a file for appending, with `more` flags. Standard output and error by their names in /dev
-/// are the descriptors themselves: those may be sockets or another user's pipes, which cannot be
-/// opened.
+/// Opens a file for appending, with the additional flags `more`. The names of standard output and standard
+/// error in /dev stand for the descriptors themselves, because those may be sockets or pipes of another user,
+/// which cannot be opened.
 ///
-/// Root follows only links of its own: see [`links`].
+/// Root follows only its own links: see [`links`].
 ///
-/// With a `root` the path means what it means to a process that has it as its root directory, also
-/// behind symbolic links: what lies in there may belong to others. That takes openat2(2), Linux 5.6.
+/// With a `root`, the path means what it means to a process whose root directory that is, also behind
+/// symbolic links, because other users may own what is in there. Needs openat2(2), Linux 5.6.
 pub(super) fn open_file(path: &Path, root: Option<&Path>, more: OFlags) -> io::Result<OwnedFd> {
     match path.to_str() {
         Some("/dev/stdout") => return rustix::stdio::stdout().try_clone_to_owned(),
         Some("/dev/stderr") => return rustix::stdio::stderr().try_clone_to_owned(),
         _ => {}
     }
-    // NONBLOCK is for named pipes: without a reader they are an error instead of a hang.
+    // With NONBLOCK, opening a named pipe without a reader is an error instead of a hang.
     let flags = OFlags::WRONLY
         | OFlags::APPEND
         | OFlags::CLOEXEC
         | OFlags::NOCTTY
         | OFlags::NONBLOCK
         | more;
-    // The kernel wants no mode where nothing can be made.
+    // The kernel refuses a mode if no file can be created.
     let mode = match more.contains(OFlags::CREATE) {
         true => Mode::from_raw_mode(0o644),
         false => Mode::empty(),
@@ -185,7 +185,8 @@ pub(super) fn open_file(path: &Path, root: Option<&Path>, more: OFlags) -> io::R
     Ok(open_in_root(root, path, flags, mode)?)
 }
 
-/// How often a file may come and go between two calls before that is taken for a link.
+/// How often the file may appear and disappear between two calls; after that it must be a link without a
+/// target.
 const TRIES: usize = 3;
 
 impl Sink {
@@ -200,7 +201,7 @@ impl Sink {
         }
     }
 
-    /// Writes what is there, as far as it goes.
+    /// Writes as many bytes as possible.
     pub(super) fn write(&mut self, facility: SyslogFacility, lost: &mut u64) -> Written {
         if self.bytes.is_empty() {
             return Written::All;
@@ -256,7 +257,7 @@ impl Sink {
         Written::All
     }
 
-    /// Puts another outlet in. A line that is half out goes whole to the new one.
+    /// Changes the outlet. A line that was written in part is written whole to the new one.
     pub(super) fn replace(&mut self, outlet: Outlet) {
         self.outlet = outlet;
         self.retry_at = None;
@@ -264,13 +265,13 @@ impl Sink {
         self.rewind();
     }
 
-    /// Back to the start of the line that is half out.
+    /// Goes back to the start of a line that was written in part.
     fn rewind(&mut self) {
         let out = &self.bytes[..self.written];
         self.written = memchr::memrchr(b'\n', out).map_or(0, |line_end| line_end + 1);
     }
 
-    /// Whether everything taken is out.
+    /// Whether all bytes were written.
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

@@ -1,7 +1,7 @@
-//! `|command` logs: a command whose standard input is the log, started again when it dies.
+//! `|command` logs: the standard input of a command that is started again when it ends.
 //!
-//! The pipe never blocks whoever writes, and the command gets a process group of its own, so that
-//! a Ctrl-C at the terminal leaves it time to read the server's last lines.
+//! Writing to the pipe never blocks. The command has a process group of its own, so that Ctrl-C at a terminal
+//! leaves it time to read the server's last lines.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,29 +12,29 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
-/// The writing end of a pipe, and what is known of who reads it.
+/// The write end of a pipe, and the command that reads it.
 pub(super) struct PipeOutlet {
-    /// What to start again; none when another process looks after the command.
+    /// The command to start again. `None`: another process started it and restarts it.
     command: Option<String>,
     child: Option<Child>,
     input: Option<OwnedFd>,
-    /// The writing end is another one than [`PipeOutlet::take_renewed`] knows of.
+    /// The write end is new since the last [`PipeOutlet::take_renewed`].
     is_renewed: bool,
     started: Instant,
     pause: Duration,
 }
 
-/// The first pause before a command that died soon is started again; it doubles each time.
+/// The first pause before a command that ended soon is started again. It doubles each time.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// A command that ran this long starts again at once.
+/// A command that ran this long is started again at once.
 const LIVED: Duration = Duration::from_secs(10);
-/// What a pipe may hold; the kernel's limit for unprivileged processes.
+/// The size of the pipe: the kernel's limit for processes without privileges.
 const PIPE_BYTES: usize = 1024 * 1024;
 
 impl PipeOutlet {
-    /// Starts `command` by /bin/sh.
+    /// Starts `command` with /bin/sh.
     pub(super) fn start(command: &str) -> io::Result<PipeOutlet> {
         let (child, input) = spawn(command)?;
         Ok(PipeOutlet {
@@ -47,7 +47,7 @@ impl PipeOutlet {
         })
     }
 
-    /// A pipe to a command that another process started and looks after.
+    /// A pipe to a command that another process has started and restarts.
     pub(super) fn adopt(input: OwnedFd) -> PipeOutlet {
         PipeOutlet {
             command: None,
@@ -59,28 +59,28 @@ impl PipeOutlet {
         }
     }
 
-    /// The writing end, while somebody reads.
+    /// The write end, unless the command has closed its end.
     pub(super) fn input(&self) -> Option<BorrowedFd<'_>> {
         self.input.as_ref().map(AsFd::as_fd)
     }
 
-    /// Nobody reads any more (EPIPE).
+    /// The command has closed its end (EPIPE).
     pub(super) fn broke(&mut self) {
         self.input = None;
     }
 
-    /// Whether this process looks after the command.
+    /// Whether this process starts the command.
     pub(super) fn is_ours(&self) -> bool {
         self.command.is_some()
     }
 
-    /// The writing end, if it is new since the last call.
+    /// The write end, if it is new since the last call.
     pub(super) fn take_renewed(&mut self) -> Option<BorrowedFd<'_>> {
         let is_renewed = std::mem::take(&mut self.is_renewed);
         self.input().filter(|_| is_renewed)
     }
 
-    /// Takes note of a command that ended, and starts it again when its pause is over.
+    /// Notices that the command has ended, and starts it again after its pause.
     pub(super) fn tend(&mut self, now: Instant) {
         let Some(command) = &self.command else {
             return;
@@ -94,7 +94,7 @@ impl PipeOutlet {
             self.input = None;
         }
         let lived = now.saturating_duration_since(self.started);
-        // One that closed its input but runs on is waited for: two at a time would write to the
+        // A command that closed its input but still runs must end first: two at a time would write to the
         // same place.
         let runs = self.child.is_some() || self.input.is_some();
         if runs || (lived < LIVED && lived < self.pause) {
@@ -114,7 +114,7 @@ impl PipeOutlet {
         self.is_renewed = true;
     }
 
-    /// Closes the pipe, so that the command reads its end.
+    /// Closes the pipe, so that the command reads the end of its input.
     pub(super) fn close(&mut self) {
         self.command = None;
         self.input = None;
@@ -145,11 +145,11 @@ fn spawn(command: &str) -> io::Result<(Child, OwnedFd)> {
     Ok((child, input))
 }
 
-/// Makes writing to a pipe end not wait, and the pipe large if it may be.
+/// Makes writes to a pipe non-blocking, and the pipe larger if that is allowed.
 pub(super) fn prepare(input: BorrowedFd<'_>) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(input)?;
     rustix::fs::fcntl_setfl(input, flags | OFlags::NONBLOCK)?;
-    // A refusal (the user's pipes are too many) costs speed, not lines.
+    // If the kernel refuses (the user has too many pipes), logging is slower, but no line is lost.
     let _ = fcntl_setpipe_size(input, PIPE_BYTES);
     Ok(())
 }

@@ -1,11 +1,12 @@
-//! The bounded queue between those who log and the writer: one buffer, swapped for an empty one.
+//! The bounded queue between threads that log and the writer thread: one buffer, which is swapped for an
+//! empty one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::limits::{LOG_QUEUE_BYTES_MAX, LOG_WAKE_BYTES};
 
-/// Lines on their way to one log.
+/// Lines that wait for the writer.
 #[derive(Default)]
 pub(super) struct LineQueue {
     lines: Mutex<Lines>,
@@ -15,25 +16,25 @@ pub(super) struct LineQueue {
 #[derive(Default)]
 struct Lines {
     bytes: Vec<u8>,
-    /// The writer has been woken for these lines.
+    /// The writer was woken for these lines already.
     urged: bool,
 }
 
-/// What became of a line.
+/// What happened to a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pushed {
-    /// It waits for the writer's next round.
+    /// It waits for the next round of the writer.
     Waits,
-    /// It waits, and the writer should not wait any longer. Said once a swap.
+    /// It waits, and the writer should begin now. Returned once for each swap.
     Urgent,
-    /// There was no room: counted.
+    /// The queue was full; the line was dropped and counted.
     Dropped,
 }
 
-/// What the queue may hold: the writer can have as much again in its hands.
+/// The size of the queue: half of the limit, because the writer can hold as much again.
 const BYTES_MAX: usize = LOG_QUEUE_BYTES_MAX / 2;
 
-/// Capacity that is kept from one round to the next: a queue that is woken for in time fits in.
+/// A swapped buffer keeps this capacity. A queue that wakes the writer in time fits into it.
 const KEPT_BYTES: usize = 4 * LOG_WAKE_BYTES;
 
 impl LineQueue {
@@ -55,7 +56,7 @@ impl LineQueue {
         Pushed::Urgent
     }
 
-    /// Swaps the lines for `empty`, which gets them.
+    /// Swaps the queued lines with `empty`.
     pub(super) fn take(&self, empty: &mut Vec<u8>) {
         debug_assert!(empty.is_empty());
         if empty.capacity() > KEPT_BYTES {
@@ -74,12 +75,12 @@ impl LineQueue {
             .is_empty()
     }
 
-    /// Lines that found no room so far.
+    /// How many lines were dropped so far.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Counts lines that were lost after they had been taken.
+    /// Counts lines that were lost after the writer had taken them.
     pub(super) fn count_dropped(&self, lines: u64) {
         self.dropped.fetch_add(lines, Ordering::Relaxed);
     }

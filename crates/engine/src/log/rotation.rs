@@ -1,10 +1,10 @@
-//! Log files that were renamed or removed: a rotation that tells this server nothing.
+//! Notices log files that were renamed or removed without telling this server.
 //!
-//! Debian's logrotate tells lighttpd by the path of its program, which does not reach us. So the
-//! process that opens the logs looks at their names itself: at once when inotify reports one of them,
-//! and every few seconds for what inotify does not see (a link on the way, another machine). A name
-//! that leads to another regular file is opened. One that leads nowhere has five seconds, in which
-//! logrotate makes the new file with the mode and the owner of its own configuration; then we make
+//! Debian's logrotate signals lighttpd by the path of its program, which does not reach Petrel. So the
+//! process that opens the logs watches their names: inotify reports most changes at once, and every few
+//! seconds the process checks what inotify does not see (a link on the path, another machine). If a name
+//! leads to another regular file, that file is opened. If it leads to no file, logrotate gets five seconds to
+//! create the new file with the mode and the owner of its own configuration. After that, this process creates
 //! it. Until then lines go to the old file, so that none is lost.
 //!
 //! Has no thread and no clock: the keeper calls [`Rotations::look`].
@@ -30,47 +30,47 @@ use super::handle::Log;
 use super::outlet::{FileOwner, Outlet, open_file, open_or_make};
 use super::target::LogTarget;
 
-/// What is known of the names of the log files.
+/// The watched names of the log files.
 pub struct Rotations {
-    /// None: the kernel has no more of them. Names are looked at more often then.
+    /// `None`: the kernel has no inotify instance left. Then the names are checked more often.
     inotify: Option<OwnedFd>,
-    /// The watches of the directories that logs are in. Two paths may lead to one directory.
+    /// The watches of the directories that contain logs. Two paths may lead to the same directory.
     watches: HashMap<PathBuf, i32>,
-    /// When all names are looked at again, whatever inotify says.
+    /// When all names are checked again, even without an event.
     look_at: Instant,
-    /// Names that lead nowhere, or where a log must not go.
+    /// Logs whose name leads to no file, or to a file that a log must not be written to.
     lost: Vec<Lost>,
 }
 
 struct Lost {
     target: LogTarget,
     since: Instant,
-    /// The error log knows. From then on the name is looked at as seldom as the others.
+    /// The error log has a message about it. From then on the name is checked only as often as the others.
     is_told: bool,
 }
 
 /// Where the name of a log leads.
 enum Name {
-    /// To the file that is open, or to one that is none of our concern.
+    /// To the open file, or to one that this code leaves alone.
     Same,
-    /// To another file, which is open for appending.
+    /// To another file, now open for appending.
     Another(OwnedFd),
     Nowhere,
-    /// To something that a log must not go to.
+    /// To something that a log must not be written to.
     Refused(io::Error),
 }
 
-/// What inotify has reported.
+/// The events that inotify has reported.
 #[derive(Default)]
 struct Changes {
-    /// The names that were reported, by watch.
+    /// The names in the events, by watch.
     names: HashMap<i32, HashSet<OsString>>,
-    /// A directory itself has changed, or reports were lost.
+    /// A directory itself has changed, or events were lost.
     anything: bool,
 }
 
 impl Rotations {
-    /// Nothing is watched before the first look, which is due `now`.
+    /// Nothing is watched before the first call of [`Rotations::look`], which is due `now`.
     pub fn new(now: Instant) -> Rotations {
         Rotations {
             inotify: init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok(),
@@ -80,12 +80,12 @@ impl Rotations {
         }
     }
 
-    /// Becomes readable when a look is worth it.
+    /// Readable when names should be checked.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.inotify.as_ref().map(AsFd::as_fd)
     }
 
-    /// When the next look is due in any case.
+    /// When names have to be checked next, even without an event.
     pub fn deadline(&self, now: Instant) -> Instant {
         match self.lost.iter().all(|lost| lost.is_told) {
             true => self.look_at,
@@ -93,13 +93,13 @@ impl Rotations {
         }
     }
 
-    /// Makes a look at all names due: logs were opened or closed.
+    /// All names have to be checked, because logs were opened or closed.
     pub fn logs_changed(&mut self, now: Instant) {
         self.look_at = now;
     }
 
-    /// Looks at the names that may lead elsewhere, and opens their logs anew; files that are made
-    /// belong to `owner`. Answers the new descriptors, for the processes that write these logs.
+    /// Checks the names that may lead elsewhere, and opens their logs again. New files belong to `owner`.
+    /// Returns the new descriptors, for the processes that write these logs.
     pub fn look(
         &mut self,
         logs: &LogRegistry,
@@ -118,7 +118,7 @@ impl Rotations {
         });
         let files: Vec<(Arc<Log>, PathBuf)> = files.collect();
         if all {
-            // Before the names are looked at: what changes in between is reported.
+            // The watches come before the checks, so that a change in between causes an event.
             self.watch(&files);
             let pace = match self.inotify {
                 Some(_) => LOOK_EVERY,
@@ -140,7 +140,7 @@ impl Rotations {
         renewed
     }
 
-    /// Answers a copy of the new descriptor, if there is one.
+    /// Checks one log. Returns a duplicate of the new descriptor if there is one.
     fn look_at_one(
         &mut self,
         logs: &LogRegistry,
@@ -171,7 +171,7 @@ impl Rotations {
         }
         let made = match (name, &log.target) {
             (Name::Refused(error), _) => Err(error),
-            // The name may lead somewhere by now, so what was opened is checked here as well.
+            // The name may lead to a file by now, so the opened file is checked here as well.
             (_, LogTarget::File(path)) => open_or_make(path, log.root(), owner).and_then(checked),
             _ => return None,
         };
@@ -201,7 +201,7 @@ impl Rotations {
         };
         let mut buffer = [MaybeUninit::uninit(); EVENT_BUFFER_BYTES];
         let mut reader = Reader::new(inotify, &mut buffer);
-        // Ends with AGAIN, when everything was read.
+        // Ends with EAGAIN, when all events were read.
         while let Ok(event) = reader.next() {
             match event.file_name() {
                 _ if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => changes.anything = true,
@@ -209,7 +209,7 @@ impl Rotations {
                     let names = changes.names.entry(event.wd()).or_default();
                     names.insert(OsStr::from_bytes(name.to_bytes()).to_owned());
                 }
-                // Nothing, if it is about a watch that was given up.
+                // An event without a name is of no interest if its watch was removed.
                 None => changes.anything |= self.watches.values().any(|watch| *watch == event.wd()),
             }
         }
@@ -225,13 +225,13 @@ impl Rotations {
         names.is_some_and(|names| name.is_some_and(|name| names.contains(name)))
     }
 
-    /// Watches the directories of `files`, and no others.
+    /// Watches the directories of `files`, and removes all other watches.
     fn watch(&mut self, files: &[(Arc<Log>, PathBuf)]) {
         let Some(inotify) = &self.inotify else { return };
         let directories = files.iter().filter_map(|(_, path)| path.parent());
         let directories: HashSet<&Path> = directories.collect();
-        // Asked for again, the kernel answers the same watch. A directory that is not there is
-        // looked for again by the next look.
+        // For a directory that is watched already, the kernel returns the same watch. A directory that does
+        // not exist is tried again by the next call.
         let watches = directories.into_iter().filter_map(|directory| {
             let watch = add_watch(inotify, directory, NAME_EVENTS).ok()?;
             Some((directory.to_owned(), watch))
@@ -239,7 +239,7 @@ impl Rotations {
         let watches: HashMap<PathBuf, i32> = watches.collect();
         for watch in self.watches.values() {
             if watches.values().all(|kept| kept != watch) {
-                // The kernel has given it up by itself if the directory was removed.
+                // If the directory was removed, the kernel has removed the watch already.
                 let _ = remove_watch(inotify, *watch);
             }
         }
@@ -247,8 +247,8 @@ impl Rotations {
     }
 }
 
-/// The path of a log that is a file, as this process sees it. None for a name that stands for a
-/// descriptor of this process.
+/// The path of a log that is a file, as this process sees it. `None` for names that stand for a descriptor of
+/// this process.
 fn path_of(log: &Log) -> Option<PathBuf> {
     let LogTarget::File(path) = &log.target else {
         return None;
@@ -263,7 +263,7 @@ fn path_of(log: &Log) -> Option<PathBuf> {
     }
 }
 
-/// Looks where the name of `log` leads now, by the rules for opening it.
+/// Finds out where the name of `log` leads now, by the same rules as for opening it.
 fn name_of(log: &Log) -> Name {
     let open = log
         .copy_descriptor()
@@ -291,9 +291,9 @@ fn name_of(log: &Log) -> Name {
     }
 }
 
-/// Answers `file` if a log may go on there without an administrator's word: it is a regular file and, for root, has
-/// one name only. With a second name the owner of the directory could have root write to any file of the same file
-/// system.
+/// Returns `file` if a log may continue in it without an explicit order: it must be a regular file and, for
+/// root, have only one name. With a second name, the owner of the directory could make root write to any file
+/// of the same file system.
 fn checked(file: OwnedFd) -> io::Result<OwnedFd> {
     let found = fstat(&file)?;
     if !is_regular(&found) {
@@ -309,9 +309,9 @@ fn is_regular(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-/// Lets `log` go on in `file`. Answers a copy for other processes.
+/// Lets `log` continue in `file`. Returns a duplicate for other processes.
 fn take(logs: &LogRegistry, log: &Log, file: OwnedFd, why: &str) -> Option<OwnedFd> {
-    // Without a copy the others would go on in the old file: the next look tries again.
+    // Without a duplicate the others would continue in the old file: the next call tries again.
     let copy = file.try_clone();
     match copy {
         Ok(_) => {
@@ -326,7 +326,8 @@ fn take(logs: &LogRegistry, log: &Log, file: OwnedFd, why: &str) -> Option<Owned
     copy.ok()
 }
 
-/// What happens to names in a directory, but not to contents: else each line would wake us.
+/// Events about names in a directory, and not about contents: otherwise each log line would wake this
+/// process.
 const NAME_EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVED_FROM)
@@ -334,16 +335,16 @@ const NAME_EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::MOVE_SELF)
     .union(WatchFlags::ONLYDIR);
-/// Room for some events with long names.
+/// Room for several events with long names.
 const EVENT_BUFFER_BYTES: usize = 4096;
-/// How long logrotate has to make a new file.
+/// How long logrotate has to create a new file.
 const WAIT_FOR_LOGROTATE: Duration = Duration::from_secs(5);
-/// How often a name that leads nowhere is looked at meanwhile. The new file may still get its owner
-/// when inotify reports it.
+/// How often a name without a file is checked during that time. Not at once, because logrotate may change the
+/// owner of a new file after inotify has reported it.
 const LOOK_FOR_LOST_EVERY: Duration = Duration::from_millis(250);
-/// How often all names are looked at, for what inotify does not see.
+/// How often all names are checked for changes that inotify does not see.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// The same where there is no inotify.
+/// The same if there is no inotify.
 const LOOK_EVERY_WITHOUT_INOTIFY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A client for the local syslog daemon: RFC 3164 lines as datagrams to /dev/log.
 //!
-//! Never waits: a daemon that is away or slow costs lines, which are counted.
+//! Never waits: if the daemon is away or slow, lines are lost and counted.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -10,17 +10,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::local_time::TimeFormat;
 use crate::limits::SYSLOG_LINE_BYTES_MAX;
 
-/// Severity of a syslog line (RFC 5424 6.2.1): 0 emergency to 7 debug.
+/// The severity of a syslog line (RFC 5424 6.2.1), from 0 (emergency) to 7 (debug).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyslogLevel(u8);
 
 impl SyslogLevel {
-    /// Error: what error logs use.
+    /// Error, the level of error logs.
     pub(crate) const ERROR: SyslogLevel = SyslogLevel(3);
-    /// Informational: what access logs use unless told otherwise.
+    /// Informational, the default level of access logs.
     pub const INFO: SyslogLevel = SyslogLevel(6);
 
-    /// The level of this number; `None` above 7.
+    /// The level with this number; `None` above 7.
     pub fn new(number: u32) -> Option<SyslogLevel> {
         u8::try_from(number)
             .ok()
@@ -28,7 +28,7 @@ impl SyslogLevel {
             .map(SyslogLevel)
     }
 
-    /// One byte that is neither control character nor part of a number.
+    /// The level as one byte, which is neither a control character nor part of a number.
     pub(super) fn mark(self) -> u8 {
         b'0' + self.0
     }
@@ -36,15 +36,15 @@ impl SyslogLevel {
 
 macro_rules! facilities {
     ($($name:literal $number:literal,)*) => {
-        /// Facility of the syslog lines of this process.
+        /// The facility of the syslog lines of this process.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct SyslogFacility(u8);
 
         impl SyslogFacility {
-            /// The names `server.syslog-facility` takes.
+            /// The names that `server.syslog-facility` takes.
             pub const NAMES: &'static [&'static str] = &[$($name,)*];
 
-            /// The facility of this name.
+            /// The facility with this name.
             pub fn from_name(name: &str) -> Option<SyslogFacility> {
                 match name {
                     $($name => Some(SyslogFacility($number)),)*
@@ -71,7 +71,7 @@ impl Default for SyslogFacility {
 pub(super) struct SyslogOutlet {
     path: PathBuf,
     socket: Option<UnixDatagram>,
-    /// Not before then is another connection tried.
+    /// The time of the next attempt to connect.
     retry_at: Option<Instant>,
     time: TimeFormat,
     datagram: Vec<u8>,
@@ -80,12 +80,12 @@ pub(super) struct SyslogOutlet {
 /// Where the daemon listens.
 pub(super) const SYSLOG_PATH: &str = "/dev/log";
 
-/// How long a daemon that was not there is left alone.
+/// The pause between two attempts to connect.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl SyslogOutlet {
-    /// Connects at once, so that the socket is there after a chroot. A daemon that is not there
-    /// (yet) is no error: syslog(3) does not complain either.
+    /// Connects at once, so that the socket is open after a chroot. If the daemon is not there (yet), that is
+    /// no error; syslog(3) does not report it either.
     pub(super) fn new(path: &Path) -> SyslogOutlet {
         let mut outlet = SyslogOutlet {
             path: path.to_owned(),
@@ -98,7 +98,8 @@ impl SyslogOutlet {
         outlet
     }
 
-    /// Sends every line of `lines`, each with its mark in front and `\n` behind. Says how many were lost.
+    /// Sends every line of `lines`. Each begins with its level and ends with `\n`. Returns how many were
+    /// lost.
     pub(super) fn send_lines(&mut self, lines: &[u8], facility: SyslogFacility) -> u64 {
         let now = Instant::now();
         let wall = SystemTime::now()
@@ -145,7 +146,7 @@ impl SyslogOutlet {
             };
             match socket.send(datagram) {
                 Ok(_) => return true,
-                // The daemon is there and has no room.
+                // The daemon is there, but its queue is full.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(_) => self.socket = None,
             }

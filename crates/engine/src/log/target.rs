@@ -1,9 +1,9 @@
-//! Where a log goes, as the configuration names it.
+//! The target of a log, as the configuration names it.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a log goes.
+/// The target of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum LogTarget {
     /// Standard error.
@@ -12,12 +12,12 @@ pub enum LogTarget {
     File(PathBuf),
     /// The standard input of a command (`|command`).
     Pipe(String),
-    /// syslog, under the facility of the registry; each line has its handle's level.
+    /// syslog, with the facility of the registry and the level of the handle.
     Syslog,
 }
 
 impl LogTarget {
-    /// Reads the value of `server.errorlog` or `accesslog.filename`.
+    /// Parses the value of `server.errorlog` or `accesslog.filename`.
     pub fn parse(text: &str) -> LogTarget {
         match text.strip_prefix('|') {
             Some(command) => LogTarget::Pipe(command.trim().to_owned()),

@@ -1,4 +1,4 @@
-//! Logs as the server uses them: files, rotation, commands, descriptors from elsewhere, floods.
+//! Logs as the server uses them: files, rotation, commands, adopted descriptors, floods.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,7 +11,7 @@ use crate::limits::LOG_QUEUE_BYTES_MAX;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A directory that goes with the test.
+/// A directory that is removed at the end of the test.
 pub(super) struct Directory(pub(super) PathBuf);
 
 impl Directory {
@@ -29,7 +29,7 @@ impl Directory {
         std::fs::read_to_string(self.0.join(name)).unwrap_or_default()
     }
 
-    /// Waits until `name` is as `done` wants it.
+    /// Waits until `done` is true for the content of `name`.
     fn read_until(&self, name: &str, done: impl Fn(&str) -> bool) -> String {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -54,7 +54,7 @@ fn started(target: &LogTarget) -> LogRegistry {
     registry
 }
 
-// As seen in a chroot: an absolute path, and an absolute symbolic link, start from its root.
+// As in a chroot, an absolute path and an absolute symbolic link start from its root.
 #[test]
 fn a_file_below_a_root_stays_there_also_after_a_rotation() {
     let directory = Directory::new("root");
@@ -95,7 +95,7 @@ fn the_writer_writes_without_being_asked() {
         log.write(b"line\n");
         let text = directory.read_until("a", |text| text.len() == round * 5);
         assert_eq!(text, "line\n".repeat(round));
-        // Long enough for the writer to go to sleep again.
+        // Long enough that the writer sleeps again.
         std::thread::sleep(Duration::from_millis(120));
     }
     registry.shut_down(LIMIT);
@@ -200,7 +200,7 @@ fn a_full_queue_drops_counts_and_tells() {
         text.contains("lines of the log |nobody reads were dropped"),
         "{text}"
     );
-    // Once somebody reads, everything that was not dropped arrives.
+    // Once the reader reads, everything arrives that was not dropped.
     let arrived = std::thread::spawn(move || std::io::read_to_string(reader).expect("text"));
     assert!(registry.flush(LIMIT));
     registry.shut_down(LIMIT);
@@ -225,7 +225,7 @@ fn a_command_gets_the_lines_and_is_waited_for() {
 fn a_command_that_dies_is_started_again() {
     let directory = Directory::new("restart");
     let out = directory.0.join("out");
-    // Takes one line and ends.
+    // This command reads one line and ends.
     let target = LogTarget::parse(&format!("|head -n 1 >>{}", out.display()));
     let registry = started(&target);
     let log = registry.get(&target);

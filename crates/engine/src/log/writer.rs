@@ -1,9 +1,9 @@
-//! The thread that takes lines to their logs, and what it shares with those who log.
+//! The thread that writes the lines of all logs, and what it shares with the threads that log.
 //!
-//! While lines come it makes a round every [`LOG_ROUND_MS`] and nobody has to wake it: under load
-//! a worker makes no system call for a line. Only the first line after a quiet round and a queue
-//! that grows past [`crate::limits::LOG_WAKE_BYTES`] wake it. One thread serves all logs: a site
-//! with a thousand of them costs one. So a file system that hangs holds up every log, but no worker.
+//! While lines come, the thread makes a round every [`LOG_ROUND_MS`] without being woken, so that under load
+//! a worker makes no system call for a line. Only the first line after a quiet round wakes it, and a queue
+//! that grows beyond [`crate::limits::LOG_WAKE_BYTES`]. One thread serves all logs, so a site with a thousand
+//! logs needs only one. So a file system that hangs delays every log, but no worker.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use super::syslog::SyslogFacility;
 use super::target::LogTarget;
 use crate::limits::LOG_ROUND_MS;
 
-/// The logs of a process and who writes them.
+/// The logs of a process, and the state of the writer thread.
 #[derive(Default)]
 pub(super) struct Common {
     pub(super) logs: Mutex<Vec<Arc<Log>>>,
@@ -30,23 +30,23 @@ pub(super) struct Common {
     progressed: Condvar,
 }
 
-/// What every log needs to know of the writer, and the writer of all logs.
+/// What each log needs to know of the writer thread.
 #[derive(Default)]
 pub(super) struct Signals {
-    /// Lines are left to the writer.
+    /// The writer thread runs and writes all lines.
     is_threaded: AtomicBool,
     writer: OnceLock<Thread>,
-    /// The writer sleeps until it is woken.
+    /// The writer sleeps until a thread wakes it.
     idle: AtomicBool,
-    /// The writer should end.
+    /// The writer has to end.
     stop: AtomicBool,
     precise_time: AtomicBool,
     facility: Mutex<SyslogFacility>,
-    /// Messages about logs, for the error log.
+    /// Messages about logs, which the writer puts into the error log.
     news: Mutex<Vec<String>>,
 }
 
-/// Rounds in which everything queued was written, asked for and done.
+/// How many flushes were requested and done. A flush is done after a round that wrote everything.
 #[derive(Default)]
 struct WriterRounds {
     flushes_asked: u64,
@@ -54,12 +54,12 @@ struct WriterRounds {
     ended: bool,
 }
 
-/// A round of the writer, when there is something to do.
+/// The pause between two rounds of the writer while there is work.
 const ROUND: Duration = Duration::from_millis(LOG_ROUND_MS);
-/// How often the error log hears of dropped lines, and a quiet writer looks after commands.
+/// How often the error log reports dropped lines, and how often an idle writer checks commands.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// Messages about logs that wait to be told; more are forgotten.
+/// How many messages about logs may wait; further ones are dropped.
 const NEWS_MAX: usize = 64;
 
 impl Signals {
@@ -88,7 +88,7 @@ impl Signals {
             .store(precision == TimePrecision::Nanoseconds, Ordering::Relaxed);
     }
 
-    /// Ends the writer's pause.
+    /// Wakes the writer.
     pub(super) fn wake(&self) {
         self.idle.store(false, Ordering::SeqCst);
         if let Some(thread) = self.writer.get() {
@@ -96,8 +96,9 @@ impl Signals {
         }
     }
 
-    /// Wakes the writer if it sleeps. The line was queued before: either the writer saw it when it
-    /// looked a last time, under the queue's lock, or it had set `idle` before and this sees that.
+    /// Wakes the writer if it sleeps. The caller has queued its line before. Either the writer found the line
+    /// in its last check, under the lock of the queue, or it had set `idle` before that, and the caller sees
+    /// it here.
     #[inline]
     pub(super) fn wake_if_idle(&self) {
         if self.idle.load(Ordering::SeqCst) && self.idle.swap(false, Ordering::SeqCst) {
@@ -105,7 +106,7 @@ impl Signals {
         }
     }
 
-    /// Notes a message about a log. Written by the next round.
+    /// Queues a message about a log for the next round.
     pub(super) fn tell(&self, message: String) {
         let mut news = lock(&self.news);
         if news.len() < NEWS_MAX {
@@ -122,12 +123,12 @@ impl Common {
             .cloned()
     }
 
-    /// Whether every log's target `stays`.
+    /// Whether `stays` is true for the targets of all logs.
     pub(super) fn logs_are_all(&self, stays: &dyn Fn(&LogTarget) -> bool) -> bool {
         lock(&self.logs).iter().all(|log| stays(&log.target))
     }
 
-    /// Takes out the logs whose target does not stay.
+    /// Removes the logs for whose target `stays` is false, and returns them.
     pub(super) fn remove_logs(&self, stays: &dyn Fn(&LogTarget) -> bool) -> Vec<Arc<Log>> {
         let mut logs = lock(&self.logs);
         let (kept, removed) = logs.drain(..).partition(|log| stays(&log.target));
@@ -139,7 +140,7 @@ impl Common {
         lock(&self.logs).clone()
     }
 
-    /// Starts the writer, once.
+    /// Starts the writer thread. Later calls do nothing.
     pub(super) fn start(self: &Arc<Common>) -> std::io::Result<()> {
         if self.signals.writer.get().is_some() {
             return Ok(());
@@ -181,13 +182,14 @@ impl Common {
             }
         }
         self.signals.is_threaded.store(false, Ordering::Release);
-        // Lines from now on are written by those who log them, with what came in between.
+        // From now on the threads that log write their lines themselves, beginning with lines that were
+        // queued meanwhile.
         write_all(&self.all());
         lock(&self.progress).ended = true;
         self.progressed.notify_all();
     }
 
-    /// Sleeps until the next line; at most a second while there are commands or counts to look after.
+    /// Sleeps until the next line; for a second at most if there are commands to check or counts to report.
     fn sleep(&self, logs: &mut Vec<Arc<Log>>) {
         let busy = logs
             .iter()
@@ -216,7 +218,7 @@ impl Common {
         }
     }
 
-    /// Writes messages about logs to the error log, and to standard error what is about that one.
+    /// Writes the messages about logs to the server's error log. Returns whether there were any.
     pub(super) fn tell_news(&self) -> bool {
         let news = std::mem::take(&mut *lock(&self.signals.news));
         for message in &news {
@@ -234,7 +236,7 @@ impl Common {
             .unwrap_or_default()
     }
 
-    /// Waits until everything queued so far is written. False when `limit` was over first.
+    /// Waits until all lines queued so far are written. Returns false if `limit` was over first.
     pub(super) fn flush(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         for log in self.all() {
@@ -286,7 +288,7 @@ impl Common {
         }
     }
 
-    /// Ends the writer after a last round.
+    /// Tells the writer thread to end after a last round.
     pub(super) fn stop(&self) {
         self.signals.stop.store(true, Ordering::SeqCst);
         self.signals.wake();
@@ -304,7 +306,7 @@ fn write_all(logs: &[Arc<Log>]) -> Rest {
     all
 }
 
-/// Waits a round at most for a log's reader to take more.
+/// Waits until the reader of a log takes more, for one round at most.
 fn wait_for_readers(logs: &[Arc<Log>]) {
     let descriptors: Vec<OwnedFd> = logs
         .iter()

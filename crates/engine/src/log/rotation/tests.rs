@@ -1,4 +1,4 @@
-//! What logrotate and others do to log files, with a clock that the test sets.
+//! What logrotate and others do to log files. The test sets the clock.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, chown, symlink};
@@ -9,10 +9,10 @@ use rustix::process::geteuid;
 use super::super::tests::Directory;
 use super::*;
 
-/// Longer than logrotate is waited for.
+/// Longer than this code waits for logrotate.
 const LONG: Duration = Duration::from_secs(6);
 
-/// A log "a" and an error log "errors" in a directory, followed by [`Rotations`].
+/// A log "a" and an error log "errors" in a directory, watched by [`Rotations`].
 struct Followed {
     directory: Directory,
     logs: LogRegistry,
@@ -40,7 +40,7 @@ impl Followed {
         followed
     }
 
-    /// Lets time pass and looks. The number of new descriptors.
+    /// Advances the clock and checks the names. Returns the number of new descriptors.
     fn look_after(&mut self, time: Duration) -> usize {
         self.now += time;
         self.rotations.look(&self.logs, self.owner, self.now).len()
@@ -68,7 +68,7 @@ impl Followed {
         self.directory.read("errors").matches(what).count()
     }
 
-    /// Whether a process that waits for the descriptor is woken.
+    /// Whether the descriptor is readable, so that a waiting process wakes.
     fn wakes(&self) -> bool {
         let descriptor = self.rotations.descriptor().expect("there is inotify");
         let mut polled = [PollFd::new(&descriptor, PollFlags::IN)];
@@ -127,7 +127,7 @@ fn after_five_seconds_the_file_is_made_here() {
     a.write("one\n");
     assert_eq!(a.directory.read("logs/a"), "one\n");
     assert_eq!(a.told("no file of its name any more"), 1);
-    // A file that was removed is a name that leads nowhere, too.
+    // The name of a removed file leads to no file, either.
     fs::remove_file(a.path("logs/a")).expect("it is there");
     assert_eq!(a.look_after(Duration::ZERO), 0);
     assert_eq!(a.look_after(LONG), 1);
@@ -219,7 +219,8 @@ fn the_owner_of_the_directory_cannot_have_root_write_elsewhere() {
     }
 }
 
-/// What the owner of the directory puts there between the look that finds no file and the call that makes one.
+/// The owner of the directory puts something there after the check finds no file and before the file is
+/// created.
 #[test]
 fn what_is_opened_instead_of_made_is_checked() {
     let directory = Directory::new("rotation-checked");
@@ -247,7 +248,7 @@ fn only_files_that_are_made_here_change_their_owner() {
         let data = fs::metadata(path).expect("it is there");
         (data.uid(), data.gid())
     };
-    // Made by logrotate, with the owner that its configuration names.
+    // logrotate has created it, with the owner from its configuration.
     a.rename("logs/a", "logs/a.1");
     a.make("logs/a");
     chown(a.path("logs/a"), Some(OTHER + 1), Some(0)).expect("chown");
@@ -257,7 +258,7 @@ fn only_files_that_are_made_here_change_their_owner() {
     assert_eq!(a.look_after(Duration::ZERO), 0);
     assert_eq!(a.look_after(LONG), 1);
     assert_eq!(owner_of(&a.path("logs/a")), (OTHER, OTHER));
-    // On SIGHUP, and at the start, also behind a link of root's that leads nowhere yet.
+    // On SIGHUP and at the start, also through a link of root whose target does not exist yet.
     a.rename("logs/a", "logs/a.3");
     a.logs.reopen_all(owner).expect("opens");
     assert_eq!(owner_of(&a.path("logs/a")), (OTHER, OTHER));
