@@ -1,9 +1,9 @@
-//! Opening what is below a directory, with no way out of it.
+//! Opens files below a directory in such a way that no path leads out of it.
 //!
-//! openat2(2) with RESOLVE_BENEATH does it in one call (Linux 5.6), but knows no symlink with an
-//! absolute target that leads back inside, and may be missing or refused by a sandbox. Then the path
-//! is walked part by part, each directory by its descriptor, so that no process can change what is
-//! already behind us. Waits for the disk; knows no cache.
+//! openat2(2) with RESOLVE_BENEATH does that in one call (Linux 5.6). But it refuses a symlink with an
+//! absolute target even if the target is inside, and it may be missing or forbidden by a sandbox. Then this
+//! code walks the path part by part and holds a descriptor of each directory, so that no process can change
+//! the part that was walked already. Waits for the disk. Uses no cache.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -13,12 +13,12 @@ use rustix::io::Errno;
 
 use crate::limits::{SYMLINKS_MAX, WALKED_DIRECTORIES_MAX};
 
-/// Opens `relative` below `directory`, whose path is `directory_path`: what a symlink with an absolute
-/// target must begin with. Symlinks of /proc that lead to what a process has open are not followed.
+/// Opens `relative` below `directory`, whose path is `directory_path`: a symlink with an absolute target must
+/// begin with it. Does not follow symlinks of /proc that lead to open files.
 ///
 /// # Errors
-/// Those of openat2(2); `XDEV` for what leads out of the directory, `LOOP` for a symlink of /proc and for
-/// too many of them.
+/// Those of openat2(2); `XDEV` for a path that leads out of the directory, `LOOP` for a symlink of /proc and
+/// for too many symlinks.
 pub fn open_beneath(
     directory: &OwnedFd,
     directory_path: &[u8],
@@ -27,7 +27,7 @@ pub fn open_beneath(
 ) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     match openat2(directory, relative, flags, Mode::empty(), resolve) {
-        // An absolute symlink, too, is XDEV.
+        // An absolute symlink also causes XDEV.
         Err(error) if error == Errno::XDEV || lacks_openat2(error) => {
             walk(directory, Some(directory_path), relative, flags)
         }
@@ -35,7 +35,7 @@ pub fn open_beneath(
     }
 }
 
-/// Opens `relative` below `directory`. No symlink is followed, the last part included.
+/// Opens `relative` below `directory`. Follows no symlinks, not even at the end of the path.
 ///
 /// # Errors
 /// Those of openat2(2); `ELOOP` for a symlink.
@@ -51,30 +51,31 @@ pub fn open_without_symlinks(
     }
 }
 
-/// Opens `path` as a process would whose root directory is `root`, also behind symlinks: what lies below it may
-/// belong to other users. `mode` is that of a file that is made.
+/// Opens `path` like a process whose root directory is `root`, also behind symlinks, because other users may
+/// own what is below it. `mode` is for a new file.
 ///
 /// # Errors
-/// Those of openat2(2), which has to be there (Linux 5.6).
+/// Those of openat2(2), which this needs (Linux 5.6).
 pub fn open_in_root(root: &Path, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let place = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = openat(CWD, root, place, Mode::empty())?;
     openat2(root, path, flags, mode, ResolveFlags::IN_ROOT)
 }
 
-/// Opens an absolute `path` without openat2(2). No symlink is followed, the last part included.
+/// Opens an absolute `path` without openat2(2). Follows no symlinks, not even at the end of the path.
 pub(crate) fn open_part_by_part(path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let place = OFlags::PATH | OFlags::CLOEXEC;
     walk(&openat(CWD, c"/", place, Mode::empty())?, None, path, flags)
 }
 
-/// EAGAIN: something was renamed while a `..` was resolved, so that nothing is certain.
+/// Whether openat2(2) is missing, forbidden, or returned EAGAIN because a file was renamed while it resolved
+/// a `..`.
 fn lacks_openat2(error: Errno) -> bool {
     matches!(error, Errno::NOSYS | Errno::PERM | Errno::AGAIN)
 }
 
-/// Goes from part to part. `root_path` is the path of `root` for symlinks with an absolute target
-/// below it; `None` refuses all symlinks.
+/// Walks the path part by part. `root_path` is the path of `root`, for symlinks with an absolute target below
+/// it; `None` refuses all symlinks.
 fn walk(
     root: &OwnedFd,
     root_path: Option<&[u8]>,
@@ -109,7 +110,7 @@ fn walk(
                 };
                 to_go.extend(parts_in_reverse(target));
             }
-            // A directory, too, by its name: `.` in it would need the right to search it.
+            // A directory is opened by its name, too: opening `.` in it would need the right to search it.
             _ if to_go.is_empty() => {
                 return openat(at, &*part, flags | OFlags::NOFOLLOW, Mode::empty());
             }
@@ -131,13 +132,13 @@ fn parts_in_reverse(path: &[u8]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// What is left of `target` below `root`; empty for the root itself.
+/// The rest of `target` below `root`; empty for the root itself.
 fn below<'t>(target: &'t [u8], root: &[u8]) -> Option<&'t [u8]> {
     let rest = target.strip_prefix(root)?;
     (rest.is_empty() || rest.first() == Some(&b'/')).then_some(rest)
 }
 
-/// Fails unless a walk and openat2 come to the same file, or to none for the same reason.
+/// Fails unless a walk and openat2 lead to the same file, or fail for the same reason.
 #[cfg(any(test, feature = "testing"))]
 pub fn assert_walk_agrees(directory: &[u8], relative: &[u8]) {
     let place = OFlags::PATH | OFlags::CLOEXEC;

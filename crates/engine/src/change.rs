@@ -1,9 +1,9 @@
-//! What scripts may change of a request that is under way: URL, host, scheme, method, fields, file.
+//! The changes that scripts can make to a request: URL, host, scheme, method, fields, file.
 //!
-//! Every change obeys the rules that the client's own request did, or is not made: nothing that a script
-//! puts together can split a head, leave the document root by `..`, or make server and client disagree
-//! about where an answer ends. Conditions are looked at again when the caller says
-//! [`Outcome::Again`](crate::module::Outcome::Again) or calls [`Exchange::resettle`]; only a change of host or scheme does so at once.
+//! Each change follows the rules for the client's own request, or is not made: no script can split a head,
+//! leave the document root by `..`, or make server and client disagree about the end of a response. A change
+//! of host or scheme chooses the settings again at once. Other changes do that when the caller returns
+//! [`Outcome::Again`](crate::module::Outcome::Again) or calls [`Exchange::resettle`].
 
 use petrel_proto::escape;
 use petrel_proto::request_head::KnownField;
@@ -13,12 +13,12 @@ use crate::exchange::{Exchange, Scheme};
 use crate::limits;
 
 impl Exchange {
-    /// Makes `target` (path, and query behind `?`) the URL, percent-encoded as a client would send it.
-    /// Spaces and control characters are encoded first. What the client sent stays
+    /// Makes `target` the URL: a path and perhaps `?` and a query, percent-encoded as a client sends it.
+    /// Spaces and control characters are encoded. The client's target stays available as
     /// [`original_target`](crate::exchange::Request::original_target).
     ///
     /// # Errors
-    /// Those that a client's target has; the URL is as before then.
+    /// Those of a client's target. The URL does not change then.
     pub fn set_target(&mut self, target: &[u8]) -> Result<(), UrlError> {
         let options = self.worker.process().url_options;
         let mut url = self.request.url.clone();
@@ -28,16 +28,16 @@ impl Exchange {
         Ok(())
     }
 
-    /// Makes `path` the decoded path, which rules match and files are looked up by. A missing slash in
-    /// front is added, and segments `.` and `..` are resolved. Target and query stay, and so does what
-    /// HTTP backends are asked for, unless [`Exchange::set_target`] is called as well.
+    /// Makes `path` the decoded path, which rules compare and files are looked up by. Adds a missing slash in
+    /// front, and resolves `.` and `..`. Does not change the target and the query, nor the URL that HTTP
+    /// backends get; [`Exchange::set_target`] does.
     pub fn set_url_path(&mut self, path: &[u8]) {
         let mut encoded = Vec::with_capacity(path.len() + 1);
         if path.first() != Some(&b'/') {
             encoded.push(b'/');
         }
         escape::percent_encode_path(&mut encoded, path);
-        // Without normalisation nothing is refused; the decoded path is made safe in any case.
+        // Without normalisation no path is refused; the decoded path is made safe in any case.
         let options = UrlOptions {
             normalize: false,
             ..UrlOptions::default()
@@ -50,10 +50,10 @@ impl Exchange {
         self.request.url.set_path(safe);
     }
 
-    /// Makes `query` the query of the URL, without `?`, under the rules of [`Exchange::set_target`].
+    /// Makes `query` the query of the URL, without `?`. The rules are those of [`Exchange::set_target`].
     ///
     /// # Errors
-    /// Those that a client's query has, and for `OPTIONS *`; the URL is as before then.
+    /// Those of a client's query, and one for `OPTIONS *`. The URL does not change then.
     pub fn set_url_query(&mut self, query: &[u8]) -> Result<(), UrlError> {
         let options = self.worker.process().url_options;
         let before = &self.request.url;
@@ -64,14 +64,14 @@ impl Exchange {
         }
         let mut url = before.clone();
         url.set_path_and_query(&target, &options)?;
-        // An index file may have made another one of it.
+        // An index file may have changed the decoded path: keep it.
         url.set_path(before.path());
         self.request.url = url;
         Ok(())
     }
 
-    /// Makes `authority` the host, and the value of Host; settings follow at once. False, and nothing
-    /// changed, if it is malformed.
+    /// Makes `authority` the host and the value of Host, and chooses the settings again. Returns false and
+    /// changes nothing if it is malformed.
     pub fn set_authority(&mut self, authority: &[u8]) -> bool {
         let options = self.head_options();
         let is_replaced = self.request.head.replace_host(authority, &options);
@@ -81,16 +81,17 @@ impl Exchange {
         is_replaced
     }
 
-    /// Takes the request for one over `scheme`; settings follow at once.
+    /// Treats the request as one over `scheme`, and chooses the settings again.
     pub fn set_scheme(&mut self, scheme: Scheme) {
         self.set_client(self.connection.peer, scheme);
     }
 
-    /// Gives the request field `name` this value, for conditions, backends and scripts; an empty one
-    /// removes it. Host is [`Exchange::set_authority`]. False, and nothing changed, where `name` or, for
-    /// Host, `value` is malformed, for fields that belong to the framing (Content-Length,
-    /// Transfer-Encoding), for a value for those that are about the client's connection (Upgrade,
-    /// Expect and the like), and when the fields have become too long
+    /// Sets the request field `name`, for conditions, backends and scripts; an empty value removes it. For
+    /// Host this is [`Exchange::set_authority`].
+    ///
+    /// Returns false and changes nothing in these cases: `name` is malformed, or `value` is for Host; the
+    /// field belongs to the framing (Content-Length, Transfer-Encoding); the field is about the client's
+    /// connection (Upgrade, Expect and the like) and `value` is not empty; the fields have become too long
     /// ([`limits::CHANGED_FIELDS_BYTES_MAX`]).
     pub fn set_request_field(&mut self, name: &str, value: &[u8]) -> bool {
         match KnownField::from_name(name.as_bytes()) {
@@ -115,7 +116,8 @@ impl Exchange {
     }
 }
 
-/// Encodes what no target may hold as it is: spaces, control characters and those of `also`.
+/// Percent-encodes the characters that a target must not contain: spaces, control characters and those in
+/// `also`.
 fn encode_unsafe(text: &[u8], also: &[u8]) -> Vec<u8> {
     let mut encoded = Vec::with_capacity(text.len());
     for &byte in text {

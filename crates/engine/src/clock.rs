@@ -1,7 +1,7 @@
-//! The worker's clock: coarse seconds for deadlines and the Date header, nanoseconds for stamps.
+//! The clock of a worker: seconds for deadlines and the Date header, nanoseconds for stamps.
 //!
-//! The Date line is formatted once a second. Every stamp looks whether the second is over, so
-//! the date is right even when the tick comes late because the worker is busy.
+//! The Date line is formatted once a second. Each reading of the clock checks whether the second is over, so
+//! the date is right even if the tick comes late because the worker is busy.
 #![expect(clippy::disallowed_methods, reason = "this is the clock")]
 
 use std::cell::{Cell, RefCell};
@@ -14,17 +14,17 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::ledger::Nanos;
 
-/// One worker's clock.
+/// The clock of one worker.
 pub struct Clock {
     latest: Cell<Nanos>,
-    /// Monotonic time at which `wall_s` stops being right.
+    /// The monotonic time until which `wall_s` is right.
     second_ends: Cell<Nanos>,
     wall_s: Cell<u64>,
     monotonic_s: Cell<u32>,
     date_line: RefCell<[u8; DATE_LINE_BYTES]>,
     #[cfg(test)]
     readings: Cell<u32>,
-    /// The monotonic and the wall time that a test has stopped the clock at.
+    /// The monotonic and the wall-clock time at which a test has stopped the clock.
     #[cfg(any(test, feature = "testing"))]
     stopped_at: Cell<Option<(i64, i64)>>,
 }
@@ -65,12 +65,12 @@ impl Clock {
         now
     }
 
-    /// The present moment, as timers of the runtime take it.
+    /// The present time for timers of the runtime.
     pub(crate) fn instant(&self) -> Instant {
         Instant::now()
     }
 
-    /// Puts the clock forward, and stops it there.
+    /// Advances the clock and stops it there.
     #[cfg(any(test, feature = "testing"))]
     pub fn skip(&self, by: Duration) {
         let after = |clock| self.read(clock) + by.as_nanos() as i64;
@@ -85,7 +85,8 @@ impl Clock {
         self.readings.get()
     }
 
-    /// What [`Clock::now`] said last: for what may be as old as the present turn of the worker.
+    /// The result of the last [`Clock::now`]. For times that may be as old as the present poll of the
+    /// worker's task.
     #[inline]
     pub fn latest(&self) -> Nanos {
         self.latest.get()
@@ -102,25 +103,25 @@ impl Clock {
         self.latest() / MILLI
     }
 
-    /// Seconds since the epoch, as of the last reading.
+    /// Seconds since the epoch at the last reading.
     pub fn wall_seconds(&self) -> u64 {
         self.wall_s.get()
     }
 
-    /// Monotonic seconds, as of the last reading: the unit of deadlines.
+    /// Monotonic seconds at the last reading. Deadlines use this unit.
     #[inline]
     pub fn seconds(&self) -> u32 {
         self.monotonic_s.get()
     }
 
-    /// The deadline of what may take `seconds` from now on: on a clock of full seconds, as in lighttpd, never early, up
-    /// to a second late, and 0 is the shortest time there is.
+    /// The deadline of a wait that may take `seconds`. The clock counts full seconds, as in lighttpd: a
+    /// deadline is never early and up to a second late, and 0 is the shortest time.
     #[inline]
     pub fn after(&self, seconds: u32) -> u32 {
         self.seconds().saturating_add(seconds).saturating_add(1)
     }
 
-    /// Wall-clock time in nanoseconds since the epoch at the monotonic time `at`.
+    /// The wall-clock time at the monotonic time `at`, in nanoseconds since the epoch.
     pub fn wall_nanos_at(&self, at: Nanos) -> u64 {
         let begun = self.second_ends.get().saturating_sub(SECOND);
         let wall = self.wall_s.get() * SECOND;
@@ -143,7 +144,7 @@ impl Clock {
         out.extend_from_slice(&*self.date_line.borrow());
     }
 
-    /// What a clock of the kernel says, in nanoseconds.
+    /// The time of a clock of the kernel, in nanoseconds.
     #[inline]
     fn read(&self, clock: ClockId) -> i64 {
         #[cfg(any(test, feature = "testing"))]

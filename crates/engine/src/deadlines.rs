@@ -1,15 +1,14 @@
-//! Time-outs of connections: one coarse deadline each, looked at once a second.
+//! Timeouts of connections: each has one deadline in full seconds, which is checked once a second.
 //!
-//! Setting a deadline is one store, so the request path may do it as often as it likes. The
-//! sweep reads 4 bytes a connection: 10,000 connections cost some microseconds a second, which
-//! is why there is no wheel.
+//! Setting a deadline is one store, so the request path may do it often. The check reads 4 bytes for each
+//! connection: for 10,000 connections it takes some microseconds a second, so there is no timer wheel.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
-/// Deadlines of all connections of a worker.
+/// The deadlines of all connections of a worker.
 #[derive(Default)]
 pub(crate) struct Deadlines {
     due_s: RefCell<Vec<Cell<u32>>>,
@@ -17,7 +16,8 @@ pub(crate) struct Deadlines {
     free: RefCell<Vec<DeadlineId>>,
 }
 
-/// A connection's place in the table: its index and one, so that to have none takes no room.
+/// The place of a connection in the table: its index plus one, so that `Option<DeadlineId>` has the same
+/// size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeadlineId(NonZeroU32);
 
@@ -33,10 +33,10 @@ impl DeadlineId {
 }
 
 impl Deadlines {
-    /// The second that does not come.
+    /// A second that never comes.
     pub(crate) const NEVER: u32 = u32::MAX;
 
-    /// Takes a place; `waker` is woken when the deadline passes.
+    /// Adds a place. `waker` is woken when its deadline passes.
     pub(crate) fn insert(&self, waker: Waker) -> DeadlineId {
         if let Some(id) = self.free.borrow_mut().pop() {
             self.due_s.borrow()[id.index()].set(Self::NEVER);
@@ -49,7 +49,7 @@ impl Deadlines {
         DeadlineId::of(due.len() - 1)
     }
 
-    /// From now on `waker` is woken.
+    /// Replaces the waker of a place.
     fn replace_waker(&self, id: DeadlineId, waker: &Waker) {
         if let Some(Some(known)) = self.wakers.borrow_mut().get_mut(id.index())
             && !known.will_wake(waker)
@@ -58,7 +58,7 @@ impl Deadlines {
         }
     }
 
-    /// Gives the place back.
+    /// Frees the place.
     pub(crate) fn remove(&self, id: DeadlineId) {
         self.due_s.borrow()[id.index()].set(Self::NEVER);
         self.wakers.borrow_mut()[id.index()] = None;
@@ -71,13 +71,13 @@ impl Deadlines {
         self.due_s.borrow()[id.index()].set(due_s);
     }
 
-    /// Sets the deadline to `due_s` if it is later.
+    /// Makes the deadline `due_s`, unless it is earlier.
     pub(crate) fn lower(&self, id: DeadlineId, due_s: u32) {
         let due = &self.due_s.borrow()[id.index()];
         due.set(due.get().min(due_s));
     }
 
-    /// No deadline for now.
+    /// Removes the deadline.
     pub(crate) fn clear(&self, id: DeadlineId) {
         self.set(id, Self::NEVER);
     }
@@ -87,7 +87,7 @@ impl Deadlines {
         self.due_s.borrow()[id.index()].get() <= now_s
     }
 
-    /// Wakes everyone whose deadline has passed.
+    /// Wakes all tasks whose deadline has passed.
     pub(crate) fn sweep(&self, now_s: u32) {
         let wakers = self.wakers.borrow();
         for (due, waker) in self.due_s.borrow().iter().zip(wakers.iter()) {
@@ -99,7 +99,7 @@ impl Deadlines {
         }
     }
 
-    /// Wakes everyone.
+    /// Wakes all tasks.
     pub(crate) fn wake_all(&self) {
         self.wakers
             .borrow()
@@ -109,15 +109,15 @@ impl Deadlines {
     }
 }
 
-/// The deadline of something that its owner polls: it has a place in the table as soon as it needs one,
-/// and wakes the task that polled last.
+/// A deadline for an object that its owner polls. It takes a place in the table when it is first set, and
+/// wakes the task that polled last.
 pub(crate) struct Alarm {
     deadlines: Rc<Deadlines>,
     place: Option<DeadlineId>,
 }
 
 impl Alarm {
-    /// An alarm that is not set.
+    /// An alarm without a deadline.
     pub(crate) fn new(deadlines: &Rc<Deadlines>) -> Alarm {
         Alarm {
             deadlines: Rc::clone(deadlines),
@@ -125,8 +125,7 @@ impl Alarm {
         }
     }
 
-    /// Wakes the task of `context` when the worker's clock says `due_s`, which may be
-    /// [`Deadlines::NEVER`].
+    /// Wakes the task of `context` in the second `due_s`, which may be [`Deadlines::NEVER`].
     pub(crate) fn set(&mut self, due_s: u32, context: &Context<'_>) {
         let deadlines = &self.deadlines;
         let place = match self.place {
@@ -140,7 +139,7 @@ impl Alarm {
         deadlines.set(place, due_s);
     }
 
-    /// Wakes no task for now.
+    /// Removes the deadline.
     pub(crate) fn clear(&mut self) {
         if let Some(place) = self.place {
             self.deadlines.clear(place);

@@ -1,4 +1,4 @@
-//! Errors on their way to the client: handlers, error files, and the page of last resort.
+//! Error responses: error handlers, error files, and the built-in page.
 
 use std::rc::Rc;
 use std::sync::LazyLock;
@@ -10,7 +10,8 @@ use crate::body::{Body, Piece};
 use crate::exchange::{Exchange, HandledError};
 use crate::file_cache::FileKind;
 
-/// The handler that should answer instead of this error, if one is configured and none ran yet.
+/// The error handler that has to answer in place of this error. `None`: none is configured, or one ran
+/// already.
 pub(crate) fn handler_for(exchange: &Exchange) -> Option<Rc<[u8]>> {
     let core = &exchange.settings.core;
     let status = exchange.response.status;
@@ -21,7 +22,7 @@ pub(crate) fn handler_for(exchange: &Exchange) -> Option<Rc<[u8]>> {
         return None;
     }
     let is_missing = matches!(status, Status::NOT_FOUND | Status::FORBIDDEN);
-    // As in lighttpd, the one for all errors counts where both are set.
+    // As in lighttpd, `server.error-handler` counts if both are set.
     match (&core.error_handler, &core.error_handler_404) {
         (Some(handler), _) => Some(Rc::clone(handler)),
         (None, Some(handler)) if is_missing => Some(Rc::clone(handler)),
@@ -29,11 +30,11 @@ pub(crate) fn handler_for(exchange: &Exchange) -> Option<Rc<[u8]>> {
     }
 }
 
-/// Gives the exchange the handler's path as its URL, with which it goes through the phases again.
+/// Sets the URL to the handler's path, so that the request goes through the phases again.
 ///
-/// `server.error-handler` tells what happened, so it is asked by GET and without the body, which may be
-/// gone. `server.error-handler-404` is what applications have as their front controller: it gets the
-/// request as it came.
+/// `server.error-handler` makes an error page, so it gets a GET without the request body, which may be gone.
+/// `server.error-handler-404` is used by applications as their front controller, so it gets the request as
+/// the client sent it.
 pub(crate) fn run_handler(exchange: &mut Exchange, handler: &Rc<[u8]>) {
     let status = exchange.response.status;
     let is_for_all = exchange.settings.core.error_handler.is_some();
@@ -49,8 +50,8 @@ pub(crate) fn run_handler(exchange: &mut Exchange, handler: &Rc<[u8]>) {
     let original = exchange.request.original_target.clone();
     exchange.environment.set("REDIRECT_URI", &original);
     if is_for_all {
-        // It makes an error page. The other one may be the site's script, which gets the request as
-        // it came.
+        // This handler makes an error page; `server.error-handler-404` may be the site's main script, which
+        // needs the request unchanged.
         if exchange.request.method != Method::Head {
             exchange.request.method = Method::Get;
         }
@@ -68,7 +69,7 @@ pub(crate) fn run_handler(exchange: &mut Exchange, handler: &Rc<[u8]>) {
     }
 }
 
-/// Gives the response the status and body an error should have in the end.
+/// Gives an error response its final status and body.
 pub(crate) fn finish(exchange: &mut Exchange) {
     exchange.response.status = final_status(exchange);
     if is_intercepted(exchange) {
@@ -80,10 +81,11 @@ pub(crate) fn finish(exchange: &mut Exchange) {
     add_challenges(exchange);
 }
 
-/// The fields WWW-Authenticate of an error that a handler answers.
+/// The WWW-Authenticate fields of an error that a handler answers.
 struct Challenges(Vec<Vec<u8>>);
 
-/// Without them no client can prove who it is, whatever the handler says (RFC 9110 section 15.5.2).
+/// Keeps them in the handler's response, because without them no client can authenticate (RFC 9110 section
+/// 15.5.2).
 fn keep_challenges(exchange: &mut Exchange) {
     if exchange.response.status != Status::UNAUTHORIZED {
         return;
@@ -108,7 +110,7 @@ fn add_challenges(exchange: &mut Exchange) {
 
 const CHALLENGE: &str = "WWW-Authenticate";
 
-/// Whether this is an error without a body that somebody has made for it.
+/// Whether this is an error that no hook has made a body for.
 fn wants_page(exchange: &Exchange) -> bool {
     let response = &exchange.response;
     response.status.is_error()
@@ -117,7 +119,7 @@ fn wants_page(exchange: &Exchange) -> bool {
         && response.announced_length.is_none()
 }
 
-/// The status the client is told in the end: that of the error which a handler ran for, if that counts.
+/// The final status: that of the error for which a handler ran, or the handler's own.
 fn final_status(exchange: &Exchange) -> Status {
     match exchange.progress.error {
         Some(error)
@@ -130,8 +132,8 @@ fn final_status(exchange: &Exchange) -> Status {
 }
 
 impl Exchange {
-    /// Puts an error with its error file or page in the place of an answer that was there, for hooks of the
-    /// transform phase. Error handlers have had their turn.
+    /// Replaces a response with an error and its error file or page. For hooks of the transform phase, when
+    /// error handlers can no longer run.
     pub fn replace_by_error(&mut self, status: Status) {
         self.response.answer(status);
         if !error_file(self) {
@@ -140,12 +142,12 @@ impl Exchange {
     }
 }
 
-/// Whether an application has answered whose status counts.
+/// Whether an application has answered and its status counts.
 fn is_application_s(exchange: &Exchange) -> bool {
     exchange.response.is_final && !exchange.settings.core.error_intercept
 }
 
-/// Whether the handler of an error is missing itself, or is a file and the method is none for files.
+/// Whether the error handler itself is missing, or is a file that this method is not allowed for.
 fn handler_failed(exchange: &Exchange) -> bool {
     matches!(
         exchange.response.status,
@@ -153,8 +155,8 @@ fn handler_failed(exchange: &Exchange) -> bool {
     )
 }
 
-/// Whether this is the error of a gateway that `server.error-intercept` replaces. What an error handler
-/// has made is not.
+/// Whether this is an error of a backend that `server.error-intercept` replaces. The response of an error
+/// handler is not.
 fn is_intercepted(exchange: &Exchange) -> bool {
     let response = &exchange.response;
     exchange.settings.core.error_intercept
@@ -163,8 +165,8 @@ fn is_intercepted(exchange: &Exchange) -> bool {
         && exchange.progress.error.is_none()
 }
 
-/// Leaves of an error nothing but its status and what a client needs to act on it. As in lighttpd, fields
-/// about the body go with the body, and so do the application's own.
+/// Removes from an error all but its status and the fields that a client needs to react. As in lighttpd,
+/// fields about the body are removed with the body, and so are the application's own fields.
 fn forget_words(exchange: &mut Exchange) {
     let response = &mut exchange.response;
     let kept = KEPT.map(|name| (name, response.get(name).map(<[u8]>::to_vec)));
@@ -178,11 +180,11 @@ fn forget_words(exchange: &mut Exchange) {
     }
 }
 
-/// Fields of an intercepted error that stay.
+/// The fields that an intercepted error keeps.
 const KEPT: [&str; 4] = ["WWW-Authenticate", "Retry-After", "Allow", "Content-Range"];
 
-/// Whether the file of this error has to be fetched from the disk first. It is waited for then; but not if
-/// the file system was too slow for this request before, and not if nobody will send it.
+/// Whether the error file has to be read from the disk first, so that the request waits for it. It does not
+/// wait if a file system was too slow for this request already, or if the file will not be sent.
 pub(crate) fn is_on_disk(exchange: &Exchange) -> bool {
     let is_wanted = exchange.response.status.is_error()
         && !exchange.gave_up_on_files()
@@ -196,7 +198,7 @@ pub(crate) fn is_on_disk(exchange: &Exchange) -> bool {
         })
 }
 
-/// `server.errorfile-prefix` + status + `.html`.
+/// The path of the error file: `server.errorfile-prefix`, the status, and `.html`.
 fn path_of_error_file(exchange: &Exchange, status: Status) -> Option<Vec<u8>> {
     let mut path = exchange.settings.core.errorfile_prefix.as_ref()?.to_vec();
     path.extend_from_slice(status.0.to_string().as_bytes());
@@ -204,8 +206,8 @@ fn path_of_error_file(exchange: &Exchange, status: Status) -> Option<Vec<u8>> {
     Some(path)
 }
 
-/// Puts the error file in place. One that has to be fetched from the disk first is left out: where that can
-/// be waited for, it was.
+/// Makes the error file the body. Leaves out a file that would have to be read from the disk: if the request
+/// could wait for it, it has waited already.
 fn error_file(exchange: &mut Exchange) -> bool {
     let core = &exchange.settings.core;
     let Some(path) = path_of_error_file(exchange, exchange.response.status) else {
@@ -228,7 +230,7 @@ fn error_file(exchange: &mut Exchange) -> bool {
     true
 }
 
-/// The page of last resort. Those of the registered codes are made once and lent to every answer.
+/// Makes the built-in page the body. The pages of registered status codes are built once and shared.
 fn builtin_page(exchange: &mut Exchange) {
     let status = exchange.response.status;
     exchange
@@ -252,14 +254,14 @@ fn page(status: Status) -> String {
 
 static PAGES: LazyLock<Pages> = LazyLock::new(Pages::new);
 
-/// The pages of all registered error codes, by code.
+/// The pages of all registered error status codes.
 struct Pages {
     by_code: Vec<Option<String>>,
 }
 
-/// The lowest code that is an error.
+/// The lowest error status.
 const FIRST_CODE: u16 = 400;
-/// One more than the highest.
+/// One more than the highest error status.
 const END_CODE: u16 = 600;
 
 impl Pages {

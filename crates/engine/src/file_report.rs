@@ -1,9 +1,10 @@
-//! What a server tells at its start of how files will be read, and why: lines `files: …` in its log.
+//! Tells at start-up how files will be read, and why: the lines `files: …` in the error log.
 //!
-//! One line says what the kernel can do, one for each network backend that is configured what became of it and
-//! why, one more what it costs where the kernel cannot do something. Then a line for each file system on which
-//! there is a document root. Nothing here is decided: whoever reads files finds out by itself, file by file. What can wait is done by a thread of the pool, and a file system that
-//! another machine or a program answers for is not touched at all. Called by the server process.
+//! One line says what the kernel can do, one line for each configured network backend says whether it works
+//! and why, and another one says what it costs if the kernel cannot do something. A line follows for each
+//! file system that has a document root. Nothing is decided here: code that reads files finds out itself what
+//! works for each file. Checks that may wait run on disk threads, and file systems that another machine or a
+//! program answers for are not accessed at all. The server process calls this.
 
 use std::fmt;
 use std::fs::File;
@@ -26,7 +27,7 @@ use crate::paths::has_resolve_cached;
 use crate::settings::ProcessSettings;
 use crate::settings::core::absolute_root;
 
-/// Writes the lines. File systems have [`limits::ROOTS_TOLD_MS_MAX`] to answer; lines about slower ones come
+/// Writes the lines. Waits [`limits::ROOTS_TOLD_MS_MAX`] for the file systems; lines about slower ones come
 /// later.
 pub fn tell(config: &Config, process: &ProcessSettings, logs: &LogRegistry) {
     for line in of_server(config, process) {
@@ -45,11 +46,11 @@ pub fn tell(config: &Config, process: &ProcessSettings, logs: &LogRegistry) {
         told.push(mount);
     }
     drop(done);
-    // It ends when nobody is left who could say something.
+    // The channel closes when all jobs are done.
     let _ = all_done.recv_timeout(Duration::from_millis(limits::ROOTS_TOLD_MS_MAX));
 }
 
-/// What holds for all files.
+/// The lines that apply to all files.
 fn of_server(config: &Config, process: &ProcessSettings) -> Vec<String> {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let kernel = match kernel.trim() {
@@ -83,7 +84,7 @@ fn of_server(config: &Config, process: &ProcessSettings) -> Vec<String> {
     lines
 }
 
-/// What becomes of a backend, and why.
+/// How a network backend works, or why it does not.
 fn of_backend(backend: NetworkBackend, read_threads: usize) -> String {
     let name = backend.name();
     match network_backend::check(backend, read_threads) {
@@ -94,7 +95,7 @@ fn of_backend(backend: NetworkBackend, read_threads: usize) -> String {
     }
 }
 
-/// The backends that the configuration names, each once, that of the whole server first.
+/// The configured backends without duplicates, with that of the global block first.
 fn backends(config: &Config) -> Vec<NetworkBackend> {
     let mut named = vec![NetworkBackend::default()];
     for block in &config.blocks {
@@ -118,7 +119,7 @@ fn mounts_can_be_told() -> bool {
     root.is_ok_and(|root| mounts::of_descriptor(root).device != 0)
 }
 
-/// `server.document-root` wherever it is set, each once, so many at most.
+/// All values of `server.document-root` without duplicates, up to [`limits::ROOTS_TOLD_MAX`].
 fn roots(config: &Config) -> Vec<Vec<u8>> {
     let mut roots: Vec<Vec<u8>> = Vec::new();
     for block in &config.blocks {
@@ -141,7 +142,7 @@ fn roots(config: &Config) -> Vec<Vec<u8>> {
     roots
 }
 
-/// `done` is dropped when there is nothing more to say.
+/// Drops `done` when there is nothing more to tell.
 fn tell_of_mount(root: &[u8], mount: &Mount, logs: &LogRegistry, done: mpsc::Sender<()>) {
     if mount.place.storage != Storage::Disk {
         logs.error(format_args!(
@@ -178,16 +179,16 @@ fn tell_of_mount(root: &[u8], mount: &Mount, logs: &LogRegistry, done: mpsc::Sen
     }
 }
 
-/// What a file system says to a read that must not wait.
+/// Whether a file system supports a read that must not wait (RWF_NOWAIT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nowait {
     Yes,
     No,
-    /// There was no file to try it on.
+    /// There was no file to try.
     Unknown,
 }
 
-/// Tries it on the first file in a directory that can be opened.
+/// Tries such a read on the first file in a directory that can be opened.
 fn try_nowait(directory: &[u8]) -> Nowait {
     let path = Path::new(std::ffi::OsStr::from_bytes(directory));
     let Ok(entries) = std::fs::read_dir(path) else {

@@ -1,15 +1,15 @@
-//! How many HTTP/2 connections were ended because their clients went beyond a limit.
+//! How many HTTP/2 connections were ended because the client exceeded a limit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use petrel_proto::http2::{ConnectionError, Http2Error};
 
-/// A counter for each limit, of all workers together.
+/// One counter for each limit, for all workers together.
 #[derive(Default)]
 pub struct Http2Counters([AtomicU64; ConnectionError::LIMITS.len()]);
 
 impl Http2Counters {
-    /// A connection has ended because of `error`. Only limits are counted.
+    /// Counts a connection that ended because of `error`, if that is a limit.
     #[cold]
     pub(crate) fn count(&self, error: Http2Error) {
         let Http2Error::Connection(reason) = error else {
@@ -21,7 +21,7 @@ impl Http2Counters {
         }
     }
 
-    /// All counters, with their names: `server.http2.ended.rapid-reset`.
+    /// All counters with their names, such as `server.http2.ended.rapid-reset`.
     pub fn read(&self) -> impl Iterator<Item = (String, u64)> + '_ {
         let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
         ConnectionError::LIMITS.iter().map(name).zip(counts)

@@ -1,7 +1,7 @@
-//! What was counted of files: how they were looked up, by whom they were read, what waits for what.
+//! The counters `server.io.…`: how files were looked up, which backend has read them, and which jobs wait.
 //!
-//! The names are made here, all of them `server.io.…`; the counts are kept by whoever counts. Nothing is
-//! counted for a file that a worker has in memory. Called when somebody looks: mod_status and scripts.
+//! This file makes the names; other files have the counts. A file that a worker has in memory is not counted.
+//! mod_status and scripts call this.
 
 use crate::blocking::{self, Class, Counts, DeviceLoad};
 use crate::file_accounts::{FileAccounts, IoCounts, NetworkBackend};
@@ -9,11 +9,11 @@ use crate::mounts::DeviceNumber;
 use crate::shared::Shared;
 use crate::worker::Worker;
 
-/// What all names begin with.
+/// The prefix of all names.
 pub const PREFIX: &str = "server.io.";
 
-/// All of them, in no order, as `worker` sees them: what others have read themselves may be a second old. File systems
-/// are among them as long as there is work for them.
+/// All counters, in no order, as `worker` sees them. What other workers have read themselves may be a second
+/// old. A file system is listed while it has work.
 pub fn read(worker: &Worker) -> Vec<(String, u64)> {
     worker.publish_counts();
     let shared = worker.shared();
@@ -50,7 +50,7 @@ pub fn read(worker: &Worker) -> Vec<(String, u64)> {
     all
 }
 
-/// The count called `name`. `None`: there is none of that name, or it is a file system without work.
+/// The counter `name`. `None`: there is no such counter, or it belongs to a file system without work.
 pub fn one(worker: &Worker, name: &str) -> Option<u64> {
     let mut all = read(worker).into_iter();
     all.find_map(|(known, count)| (known == name).then_some(count))
@@ -68,7 +68,8 @@ fn of_look_ups(shared: &Shared, add: Add<'_>) {
     );
 }
 
-/// Of a thousand requests so many, at least, have not asked the disk: one can ask more than once.
+/// How many of a thousand requests, at least, did not read from the disk. A request can read several times,
+/// so this is a lower bound.
 fn per_mille_hot(requests: u64, asked: u64) -> u64 {
     let hot = u128::from(requests.saturating_sub(asked)) * 1000;
     let per_mille = hot.checked_div(requests.into()).unwrap_or(1000);
@@ -95,7 +96,7 @@ fn of_class(class: Class, add: Add<'_>) {
     }
 }
 
-/// What threads and queues have in common.
+/// Counters that threads and queues have in common.
 fn of_work(name: &str, counts: Counts, add: Add<'_>) {
     for (what, count) in [
         ("jobs", counts.jobs),
@@ -112,7 +113,7 @@ fn of_work(name: &str, counts: Counts, add: Add<'_>) {
     }
 }
 
-/// What threads and queues do for each file system.
+/// The jobs of threads and queues on each file system, added up.
 fn device_loads(accounts: &FileAccounts) -> Vec<DeviceLoad> {
     let mut all = blocking::device_loads();
     for load in accounts.queue_loads() {
@@ -127,7 +128,7 @@ fn device_loads(accounts: &FileAccounts) -> Vec<DeviceLoad> {
     all
 }
 
-/// lighttpd 1.5 counted `linux-aio-sendfile` as `linux-aio`.
+/// lighttpd 1.5 used the name `linux-aio` for `linux-aio-sendfile`.
 fn short_name(backend: NetworkBackend) -> Option<&'static str> {
     (backend.name() == "linux-aio-sendfile").then_some("linux-aio")
 }
@@ -154,7 +155,7 @@ mod tests {
         let (begun, has_begun) = tokio::sync::oneshot::channel();
         let running = run_for(Class::Read, origin, move || {
             begun.send(()).expect("it is waited for");
-            // An error: the other end has gone.
+            // `recv` fails when the other end is dropped.
             assert!(has_looked.recv().is_err());
         });
         has_begun.await.expect("it has begun");
@@ -162,7 +163,7 @@ mod tests {
         assert_eq!(one(worker, "server.io.device.4095:77.queued"), Some(0));
         drop(looked);
         running.await.expect("it ran");
-        // The thread counts after it has told the result.
+        // The thread counts the job after it has sent the result.
         for _ in 0..12_000 {
             if jobs() > before && one(worker, device).is_none() {
                 return;

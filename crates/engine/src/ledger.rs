@@ -1,18 +1,18 @@
-//! Where the time of an exchange goes: a closed list of stages, filled in by the connection, the phase
-//! loop and what waits.
+//! The ledger: how long each stage of an exchange took. The connection, the phase loop and code that waits
+//! fill it in.
 //!
-//! `stages + unattributed = total`. A stamp gives all time since the last one to a stage. It reads the
-//! monotonic clock (16 to 30 ns), so it is taken only where work was done or something has waited: a head that
-//! comes in one piece has no `receive`, and phases without hooks cost nothing, their time is that of the next
-//! stage. A warm request for a file stamps `parse`, `map` (if there are index files), `content` and `send`.
-//! Everything that shows timing reads this structure.
+//! `stages + unattributed = total`. A stamp adds the time since the last stamp to a stage. It reads the
+//! monotonic clock (16 to 30 ns), so it is made only where work was done or code has waited: a head that
+//! arrives in one piece has no `receive`, and phases without hooks cost nothing, because their time goes to
+//! the next stage. A warm request for a file stamps `parse`, `map` (if there are index files), `content` and
+//! `send`. All displays of timing read this structure.
 
 /// Nanoseconds of CLOCK_MONOTONIC.
 pub type Nanos = u64;
 
 macro_rules! stages {
     ($($(#[doc = $doc:literal])+ $variant:ident $name:literal;)+) => {
-        /// A stage of an exchange. The list is closed: log, headers and plots all walk it.
+        /// A stage of an exchange. The list is complete: log, headers and plots all go through it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         pub enum Stage { $($(#[doc = $doc])+ $variant,)+ }
@@ -30,34 +30,35 @@ macro_rules! stages {
 }
 
 stages! {
-    /// From the first byte of the request head to its last. The time before the first byte is not the request's,
-    /// and of a pipeline each request begins when the answer before it is sent.
+    /// From the first byte of the request head to its last. The time before the first byte does not count. Of
+    /// pipelined requests, each begins when the response before it was sent.
     Receive "receive";
-    /// Parsing the head, choosing the settings.
+    /// Parsing the head and choosing the settings.
     Parse "parse";
-    /// Redirects, rewrites, scripts on the raw URL.
+    /// Redirects, rewrites, and scripts on the raw URL.
     Translate "translate";
     /// Access rules.
     Authorize "authorize";
-    /// URL path to physical path, and in every phase waiting until the disk has said what is at a path.
+    /// From the URL path to the physical path. In every phase: waiting for the disk during a look-up.
     Map "map";
     /// Receiving the request body.
     RequestBody "request-body";
-    /// Waiting until a backend may be asked: for its address, for a connection that is free, or for the answer that
+    /// Waiting before a backend can be asked: for its address, for a free connection, or for a response that
     /// the page cache is fetching for another client.
     BackendQueue "backend-queue";
     /// Connecting to a backend, or starting a CGI program.
     BackendConnect "backend-connect";
-    /// Sending the request to a backend, until the first byte of its reply.
+    /// Sending the request to a backend and waiting for the first byte of its reply.
     BackendWait "backend-wait";
-    /// From the first byte of a backend's reply to the last, as far as the answer waits for it: also while a reply
-    /// is sent as it comes.
+    /// From the first byte of a backend's reply to its last, as far as the response waits for it; also while
+    /// the reply is passed on as it arrives.
     BackendReply "backend-reply";
-    /// The handler that makes the answer, and waiting for contents that are read from the disk while they are sent.
+    /// The hook that makes the response, and waiting for content that is read from the disk while it is sent.
     Content "content";
     /// Changing headers, compressing.
     Transform "transform";
-    /// Handing the answer to the kernel, waiting for the client to take it, and bandwidth limits.
+    /// Sending the response: passing it to the kernel, waiting for the client to take it, and bandwidth
+    /// limits.
     Send "send";
 }
 
@@ -91,13 +92,13 @@ impl Ledger {
         self.ended = now;
     }
 
-    /// Leaves the time since the last stamp unattributed: nobody worked for this exchange.
+    /// Leaves the time since the last stamp unattributed, because no work was done for this exchange.
     pub fn skip(&mut self, now: Nanos) {
         self.last = now;
         self.ended = now;
     }
 
-    /// When the request began.
+    /// When the first byte of the request arrived.
     pub fn started(&self) -> Nanos {
         self.started
     }
@@ -112,13 +113,13 @@ impl Ledger {
         self.ended.saturating_sub(self.started)
     }
 
-    /// What no stage accounts for.
+    /// The time that belongs to no stage.
     pub fn unattributed(&self) -> Nanos {
         self.total().saturating_sub(self.stages.iter().sum())
     }
 
-    /// `translate;dur=0.012345, ..., total;dur=0.050000` in milliseconds, to the nanosecond so that the parts add up:
-    /// the value of Server-Timing. Stages in which no time was measured are left out.
+    /// The value of Server-Timing: `translate;dur=0.012345, ..., total;dur=0.050000`, in milliseconds with
+    /// all nanoseconds, so that the stages add up. Stages without measured time are left out.
     pub(crate) fn server_timing(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for stage in Stage::ALL.iter().filter(|stage| self.stage(**stage) > 0) {
@@ -177,8 +178,8 @@ mod tests {
         assert_eq!(names.len(), Stage::ALL.len());
     }
 
-    /// The value as Server Timing (W3C) has it: `#server-timing-metric`, each a token with `dur`
-    /// as its parameter. Answers with names and nanoseconds.
+    /// Parses the value by the grammar of Server Timing (W3C, `#server-timing-metric`): each metric is a
+    /// token with `dur` as its parameter. Returns names and nanoseconds.
     fn metrics(value: &str) -> Vec<(String, Nanos)> {
         let metric = |text: &str| {
             let (name, duration) = text.split_once(";dur=").expect("a parameter");

@@ -1,8 +1,8 @@
-//! One core's world: worker, listener, connection, exchange, phases, file cache, ledger.
+//! The engine: worker, listener, connection, exchange, phases, file cache, ledger.
 //!
-//! A worker is a thread with a runtime of its own; nothing on the request path is shared with
-//! another worker but the counters in [`shared`]. [`server::Server`] starts the workers.
-//! Knows no module by name: what they do comes in as [`module::ModuleSpec`] tables.
+//! A worker is a thread with its own runtime. On the request path, workers share nothing but the counters in
+//! [`shared`]. [`server::Server`] starts the workers. The engine knows no module by name; modules come in as
+//! [`module::ModuleSpec`] tables.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![cfg_attr(not(test), warn(unreachable_pub))]
@@ -33,7 +33,7 @@ pub mod pace;
 pub mod paths;
 pub mod phase;
 pub mod response;
-// Public for tests of other crates alone; see `testing`.
+// Public only for tests of other crates; see `testing`.
 #[cfg_attr(not(any(test, feature = "testing")), expect(unreachable_pub))]
 mod run;
 pub mod server;

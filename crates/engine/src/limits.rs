@@ -1,375 +1,383 @@
-//! Every queue, table and buffer of the engine that could grow, its limit and why that much.
+//! The limit of every queue, table and buffer of the engine that could grow, with its reason.
 //!
-//! Limits an operator may want to change are directives (`crate::settings::core`); those here are
-//! protections whose value nobody should need to think about.
+//! Limits that an operator may want to change are directives (`crate::settings::core`). Those in this file
+//! are protections that should never need a change.
 
-/// Bytes a worker reads from a socket at once. One buffer a worker, not a connection.
+/// Bytes that a worker reads from a socket at once. Each worker has one such buffer, and connections have
+/// none.
 pub const RECEIVE_BUFFER_BYTES: usize = 64 * 1024;
 
-/// Files up to this size are kept in memory by the file cache and leave in one send with their
-/// head. Above it sendfile(2) is cheaper than copying: 72 ms of CPU a GB against 111, which
-/// pays for the second system call from about here on.
+/// Files up to this size are kept in memory by the file cache, and are sent together with their head. For
+/// larger files sendfile(2) is cheaper than copying (72 ms of CPU a GB against 111), which pays for the
+/// second system call from about this size on.
 pub const FILE_IN_MEMORY_BYTES_MAX: u64 = 32 * 1024;
 
 /// Seconds a file must be unchanged before workers share its content.
 pub(crate) const CONTENT_SETTLED_S: u64 = 2;
 
-/// File contents and paths a worker's file cache keeps in memory, all files together; contents that
-/// several workers hold are there once.
+/// Bytes of file contents and paths that the file cache of a worker keeps in memory. Contents that several
+/// workers use are stored once.
 pub(crate) const FILE_CACHE_BYTES_MAX: usize = 128 * 1024 * 1024;
 
 /// Entries (files, directories, missing names) a worker's file cache holds.
 pub(crate) const FILE_CACHE_ENTRIES_MAX: usize = 65_536;
 
-/// Directories a worker watches by inotify. Entries beyond live by time instead.
+/// Directories that a worker watches by inotify. Further entries have a short lifetime instead.
 pub(crate) const WATCHED_DIRECTORIES_MAX: usize = 16_384;
 
-/// Seconds an entry lives where inotify cannot see its changes (NFS, FUSE, too many directories),
-/// and after which an entry whose file changed lately is compared with it.
+/// The lifetime in seconds of an entry whose changes inotify cannot see (NFS, FUSE, too many directories).
+/// Also the time after which an entry whose file has changed recently is rechecked.
 pub(crate) const FILE_RECHECK_S_MIN: u32 = 1;
 
-/// Seconds between two such comparisons at most, for files that have long been unchanged.
+/// The longest time in seconds between two rechecks of a file that has not changed for long.
 pub(crate) const FILE_RECHECK_S_MAX: u32 = 10;
 
-/// The longest physical path that is looked up; the kernel's PATH_MAX is 4096.
+/// The longest physical path that is looked up. The kernel's PATH_MAX is 4096.
 pub const PATH_BYTES_MAX: usize = 4095;
 
-/// Times one exchange may go back to an earlier phase (error handlers, rewrites, Lua's 99).
+/// How often one exchange may go back to an earlier phase (error handlers, rewrites, Lua's 99).
 pub const RESTARTS_MAX: u8 = 10;
 
-/// Hosts a worker remembers the settings of; beyond it the table is emptied and refilled.
+/// Hosts whose settings a worker caches. A full table is emptied.
 pub(crate) const HOST_SCOPES_MAX: usize = 4096;
 
 /// Distinct sets of merged settings a worker keeps for one host.
 pub(crate) const SETTINGS_PER_HOST_MAX: usize = 4096;
 
-/// Bytes of request body that are read and thrown away to keep a connection alive after an
-/// answer that did not want them. A longer rest closes the connection instead.
+/// Bytes of an unwanted request body that are read and dropped after the response, to keep the connection
+/// alive. If more are left, the connection is closed.
 pub(crate) const DISCARD_BODY_BYTES_MAX: u64 = 256 * 1024;
 
-/// Bytes that are kept of the first line of a refused request head, for logs.
+/// Bytes of the first line of a refused request head that are kept for logs.
 pub(crate) const REFUSED_LINE_BYTES_MAX: usize = 1024;
 
-/// Seconds a closed connection is still read from, so that the answer is not lost to a reset.
+/// Seconds for which a connection is still read after its sending side was closed, so that no reset destroys
+/// the response.
 pub(crate) const LINGER_S: u32 = 2;
 
-/// Seconds that a server process replaced by a reload may go on with its requests, unless `server.drain-timeout`
-/// or `server.graceful-shutdown-timeout` says otherwise: longer than almost every download and tunnel, and short
-/// enough that a client that never ends does not keep an old configuration for ever.
+/// Seconds for which a server process that a reload has replaced may continue with its requests, unless
+/// `server.drain-timeout` or `server.graceful-shutdown-timeout` is set. Longer than almost every download and
+/// tunnel takes, but a client that never ends must not keep an old configuration forever.
 pub(crate) const DRAIN_S_DEFAULT: u32 = 24 * 3600;
 
-/// Such server processes at a time, unless `server.drain-generations` says otherwise. Each has the memory of its
-/// open connections and threads of its own.
+/// How many replaced server processes may exist at a time, unless `server.drain-generations` is set. Each
+/// needs memory for its open connections, and threads.
 pub(crate) const DRAIN_GENERATIONS_DEFAULT: u16 = 4;
 
-/// Seconds that a graceful stop leaves to requests, unless `server.graceful-shutdown-timeout` says otherwise.
+/// Seconds that a graceful stop leaves to requests, unless `server.graceful-shutdown-timeout` is set. This is
 /// lighttpd's default.
 pub(crate) const STOP_S_DEFAULT: u32 = 8;
 
-/// Seconds for which an idle client of a replaced server process may still send a request: one that is on its way,
-/// or the next one of a client that asks all the time, is then answered with `Connection: close`.
+/// Seconds for which an idle client of a replaced server process may still send a request. So a request that
+/// is on its way, or the next one of a client that sends all the time, gets a response with `Connection:
+/// close`.
 pub(crate) const IDLE_DRAIN_S: u32 = 1;
 
-/// Milliseconds in which a client can still get the 503 that takes the place of an answer that was cut.
+/// Milliseconds in which a client can still receive the 503 that replaces a response that was cut off.
 pub const CUT_MS: u64 = 500;
 
-/// Events of inotify that a worker reads before it does something else.
+/// inotify events that a worker reads before it does other work.
 pub(crate) const INOTIFY_EVENTS_AT_ONCE_MAX: usize = 1024;
 
-/// Exchanges (request and response buffers) a worker keeps for reuse, and as many buffers of connections.
+/// Exchanges (request and response buffers) that a worker keeps for reuse, and objects of connections.
 pub(crate) const EXCHANGE_POOL_MAX: usize = 256;
 
-/// Bytes that each buffer of these may keep. An exchange with a larger one is given back to the allocator; of a
-/// connection's larger buffer, what is beyond.
+/// Bytes of capacity that each such buffer may keep. An exchange with a larger buffer is freed; a larger
+/// buffer of a connection is shrunk.
 pub const POOLED_BUFFER_BYTES_MAX: usize = 16 * 1024;
 
-/// Body pieces in memory up to this size are copied behind the head and leave in a plain send: the
-/// copy is cheaper than a second vector element is to the kernel.
+/// Pieces of a body in memory up to this size are copied after the head and sent with it: for the kernel a
+/// second vector element costs more than the copy.
 pub(crate) const INLINED_PIECE_BYTES_MAX: usize = 4096;
 
-/// Bytes sent in one go before other connections of the worker get their turn.
+/// Bytes that a connection sends before other connections of the worker run.
 pub(crate) const SEND_TURN_BYTES: u64 = 1024 * 1024;
 
-/// The same for a client that has not been seen to take anything, and bytes that the kernel then holds unsent for
-/// it: its buffer would grow to 4 MiB, and filling it for 300 clients that do not read costs 0.1 s of CPU. What a
-/// fast client takes while the worker makes a round of its connections; and a file of 100 KiB is no reason to ask
-/// the kernel for anything.
+/// The same for a client that has not been seen to read, and the number of unsent bytes that the kernel may
+/// queue for it. Without this limit the kernel's buffer would grow to 4 MiB, and filling it for 300 clients
+/// that do not read costs 0.1 s of CPU. A fast client reads about this much while the worker serves each of
+/// its connections once, and a file of 100 KiB stays below it and needs no extra system call.
 pub(crate) const UNPROVEN_TURN_BYTES: u32 = 128 * 1024;
 
-/// Bytes of a request body, of a request to a backend or of its reply that one connection moves before others get their turn.
-/// A fast sender always has more: without a limit one connection kept the worker for 8 MiB. A round of 300 of them takes
-/// some 20 ms.
+/// Bytes of a request body, of a request to a backend or of its reply that one connection moves before others
+/// run. A fast sender always has more: without a limit one connection occupied the worker for 8 MiB. A round
+/// of 300 such connections takes about 20 ms.
 pub const TURN_BYTES: u64 = 128 * 1024;
 
-/// Requests answered on one connection before others get their turn.
+/// Requests that are answered on one connection before others run.
 pub(crate) const REQUESTS_PER_TURN: u32 = 32;
 
-/// Requests in one second of a client that may be about to send more: a page has many parts, and a browser asks for a few
-/// of them at a time.
+/// Requests in one second that mean that a client may be about to send more: a page has many parts, and a
+/// browser requests a few of them at a time.
 pub(crate) const HTTP2_REQUESTS_CROWDED: u32 = 3;
 
-/// Seconds for which such a client is not told that the connection ends, at most.
+/// Seconds for which the GOAWAY for such a client is delayed at most.
 pub(crate) const HTTP2_CROWDED_S_MAX: u32 = 10;
 
-/// Bytes of a DATA frame: with the header it fits one record of TLS.
+/// Bytes of a DATA frame: with its header it fits into one TLS record.
 pub(crate) const HTTP2_DATA_BYTES_MAX: u32 = TLS_RECORD_BYTES_MAX as u32 - 9;
 
-/// Bytes of frames that are made before the client has taken those before: what goes into one write.
+/// Bytes of frames that are made before the client has taken earlier ones: as much as one write takes.
 pub(crate) const HTTP2_SEND_BYTES: usize = 128 * 1024;
 
-/// Bytes of a request body that are taken at a time out of what waits for room.
+/// Bytes of a request body that are taken at a time from those that wait for room.
 pub(crate) const HTTP2_BODY_PART_BYTES: usize = 16 * 1024;
 
-/// Seconds in which a client may still begin requests after it was told that the connection ends, if it does not answer
-/// a PING before.
+/// Seconds in which a client may still begin requests after the first GOAWAY, if it does not answer a PING
+/// earlier.
 pub(crate) const HTTP2_GO_AWAY_S: u32 = 1;
 
-/// Seconds in which a client acknowledges the SETTINGS of the server.
+/// Seconds in which a client has to acknowledge the server's SETTINGS.
 pub(crate) const HTTP2_SETTINGS_S: u32 = 30;
 
-/// Seconds after which a connection without streams gives back the memory that the next ones would use.
+/// Seconds after which a connection without streams frees the memory that its next streams would use.
 pub(crate) const HTTP2_SHRINK_S: u32 = 1;
 
-/// Ranges of one request that are honoured; more and the whole file is sent.
+/// Ranges of one request that are served. With more, the whole file is sent.
 pub const RANGES_MAX: usize = 32;
 
-/// Connections accepted from a listener's queue when its worker stops: more than any backlog.
+/// Connections that are accepted from a listener's queue when its worker stops. This is more than any
+/// backlog.
 pub(crate) const ACCEPTS_AT_THE_END_MAX: u32 = 65_536;
 
-/// Milliseconds a listener pauses after the process ran out of file descriptors.
+/// Milliseconds for which a listener pauses after the process has run out of descriptors.
 pub(crate) const ACCEPT_PAUSE_MS: u64 = 100;
 
-/// Bytes a log's writer may be behind before lines are dropped and counted.
+/// Bytes that may wait for a log's writer. Further lines are dropped and counted.
 pub(crate) const LOG_QUEUE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Bytes in a log's queue that wake its writer before its next round is due.
+/// Bytes in the queue of a log that wake the writer before its next round.
 pub(crate) const LOG_WAKE_BYTES: usize = 256 * 1024;
 
-/// Milliseconds the writer gathers lines between two rounds. The first line after a quiet time
-/// is written at once.
+/// Milliseconds between two rounds of the writer. The first line after a quiet time is written at once.
 pub(crate) const LOG_ROUND_MS: u64 = 50;
 
 /// Bytes of one message in an error log; longer ones are cut.
 pub(crate) const ERROR_MESSAGE_BYTES_MAX: usize = 16 * 1024;
 
-/// Different error messages a second that are watched for repetition.
+/// Different messages a second for which an error log detects repetitions.
 pub(crate) const ERROR_REPEATS_MAX: usize = 64;
 
-/// Bytes of one datagram to syslog; what RFC 5424 6.1 suggests a receiver to take, times four.
+/// Bytes of one datagram to syslog: four times what RFC 5424 6.1 recommends that receivers accept.
 pub(crate) const SYSLOG_LINE_BYTES_MAX: usize = 8 * 1024;
 
-/// Bytes of a body kept in memory in any case until somebody takes them; more goes to a temporary file
-/// in `server.upload-dirs` when [`SPOOL_LARGE_BYTES_MAX`] or [`SPOOL_BUDGET_BYTES_MAX`] is reached.
+/// Bytes of a body that are stored in memory in any case. More goes to a temporary file in
+/// `server.upload-dirs` once [`SPOOL_LARGE_BYTES_MAX`] or [`SPOOL_BUDGET_BYTES_MAX`] is reached.
 pub(crate) const SPOOL_MEMORY_BYTES_MAX: usize = 128 * 1024;
 
-/// Bytes of one body that stay in memory as long as the budget of its worker lasts. Most pages that
-/// programs make are smaller; a file costs a write and a read of them.
+/// Bytes of one body that are stored in memory while the worker's budget lasts. Most pages that programs make
+/// are smaller. A file would cost a write and a read.
 pub const SPOOL_LARGE_BYTES_MAX: usize = 1024 * 1024;
 
-/// Bytes that the larger bodies of one worker take up in memory together.
+/// Bytes of memory for the larger bodies of one worker together.
 pub(crate) const SPOOL_BUDGET_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Bytes of such a file that are handed on at once.
+/// Bytes of such a file that are sent at once.
 pub(crate) const SPOOL_PIECE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Bytes that are written to such a file at once, at least: a thread that may wait for the disk is asked
-/// for it once for so many of them.
+/// The fewest bytes that are written to such a file at once, so that few jobs are needed.
 pub(crate) const SPOOL_WRITE_BYTES: usize = 128 * 1024;
 
-/// Bytes of one body that wait in memory for the disk; whoever brings more waits, too. Above twice
-/// [`SPOOL_WRITE_BYTES`] only as long as [`SPOOL_BUDGET_BYTES_MAX`] lasts. What was received before that
-/// was known comes on top, a receive buffer of it.
+/// Bytes of one body that may wait in memory for the disk; beyond that, the client or backend that sends more
+/// is not read from. Above twice [`SPOOL_WRITE_BYTES`] only while [`SPOOL_BUDGET_BYTES_MAX`] lasts. A receive
+/// buffer that was read before may come on top.
 pub(crate) const SPOOL_UNWRITTEN_BYTES_MAX: usize = 1024 * 1024;
 
-/// Seconds after which a read or write of such a file is given up that the disk has not done.
+/// Seconds after which a read or write of such a file is given up if the disk has not done it.
 pub(crate) const SPOOL_JOB_S_MAX: u64 = 300;
 
-/// Milliseconds until such a read or write is tried again that found [`BLOCKING_QUEUE_MAX`] others waiting.
+/// Milliseconds until such a read or write is tried again that found [`BLOCKING_QUEUE_MAX`] jobs waiting.
 pub(crate) const SPOOL_QUEUE_FULL_PAUSE_MS: u64 = 50;
 
-/// Bytes that the faster side of a streamed body may be ahead of the slower one when
+/// Bytes that the faster side of a streamed body may be ahead of the slower one if
 /// `server.stream-request-body` or `server.stream-response-body` is 2.
 pub const STREAM_BUFFER_BYTES_MAX: u64 = 64 * 1024;
 
-/// Bytes of memory of interim responses (103 Early Hints) that wait until the connection has sent those before. As
-/// many again may be those.
+/// Bytes of memory for interim responses (103 Early Hints) that wait until the connection has sent earlier
+/// ones. Those may take as many again.
 pub(crate) const INTERIM_BYTES_MAX: usize = 16 * 1024;
 
-/// How deep subrequests may lie in one another. A page that includes itself is found out after that many.
+/// How deep subrequests may be nested. Detects a page that includes itself.
 pub(crate) const SUBREQUEST_DEPTH_MAX: u8 = 8;
 
-/// Subrequests that one request of a client may lead to, those of its subrequests included.
+/// Subrequests that one request of a client may cause, including those of its subrequests.
 pub(crate) const SUBREQUESTS_PER_REQUEST_MAX: u32 = 256;
 
-/// Subrequests of a worker that go on without a client at the same time: refreshes of cached pages. Each
-/// has an exchange and often a connection to a backend.
+/// Subrequests without a client (refreshes of cached pages) that a worker may run at a time. Each has an
+/// exchange and often a connection to a backend.
 pub(crate) const DETACHED_SUBREQUESTS_MAX: u32 = 128;
 
-/// Seconds after which a subrequest without a client is given up, whatever it waits for.
+/// Seconds after which a subrequest without a client is given up.
 pub(crate) const DETACHED_SUBREQUEST_S_MAX: u64 = 300;
 
-/// Bytes that the job which opens a file reads of it: most files are whole then, and the kernel asks the disk
-/// once. A multiple of the usual read-ahead (128 KiB).
+/// Bytes of a file that the job that opens it reads. That is all of most files, with one request to the disk.
+/// A multiple of the usual read-ahead (128 KiB).
 pub(crate) const FIRST_READ_BYTES_MAX: u64 = 128 * 1024;
 
-/// Seconds for which what was seen in the page cache is taken to be there still.
+/// Seconds for which a block that was found in the page cache is assumed to be there still.
 pub(crate) const RESIDENT_S_MAX: u32 = 30;
 
-/// The same when something that was seen has been lost in the last [`RESIDENT_LOSS_S`].
+/// The same if a block has left the page cache in the last [`RESIDENT_LOSS_S`] seconds.
 pub(crate) const RESIDENT_S_MIN: u32 = 2;
 
-/// Seconds for which memory is taken to be short after such a loss.
+/// Seconds for which memory is assumed to be short after that.
 pub(crate) const RESIDENT_LOSS_S: u32 = 60;
 
-/// Jobs of one class (looking up, reading, writing) that wait for a thread; more are refused. Each holds a
-/// path or a descriptor, and its client waits: as many as connections are common.
+/// Jobs of one class (look-ups, reads, writes) that may wait for a thread; further ones are refused. Each
+/// holds a path or a descriptor, and has a waiting client, so this is as many as there are usually
+/// connections.
 pub(crate) const BLOCKING_QUEUE_MAX: usize = 65_536;
 
-/// Such jobs that wait for one file system: one that hangs leaves half of the queue to the others.
+/// Such jobs that may wait for one file system. So a file system that hangs leaves half of the queue to the
+/// others.
 pub(crate) const BLOCKING_DEVICE_QUEUE_MAX: usize = 32_768;
 
-/// Jobs that wait for a thread that computes ([`Class::Compute`](crate::blocking::Class::Compute)). A hash of a password
-/// takes some 50 ms: with more in front of it a request would wait longer than its client does.
+/// Jobs that may wait for a computing thread ([`Class::Compute`](crate::blocking::Class::Compute)). A
+/// password hash takes about 50 ms, so with more jobs in front of it a request would wait longer than its
+/// client does.
 pub(crate) const COMPUTE_QUEUE_MAX: usize = 256;
 
-/// Such jobs above that, of clients that have none yet.
+/// Further such jobs, for clients that have none waiting.
 pub(crate) const COMPUTE_NEWCOMERS_MAX: usize = 256;
 
-/// Bytes of memory of such jobs after which no further one is begun. A hash takes at most a gibibyte itself.
+/// Bytes of memory of running password hashes above which no further one begins. A hash takes a gibibyte at
+/// most.
 pub(crate) const COMPUTE_BYTES_MAX: usize = 512 * 1024 * 1024;
 
-/// Such jobs of one client: as many as a browser's connections and then some.
+/// Such jobs that one client may have waiting: somewhat more than a browser opens connections.
 pub(crate) const COMPUTE_CLIENT_QUEUE_MAX: usize = 32;
 
-/// Milliseconds between two times that such a queue is looked through for jobs nobody waits for.
+/// The shortest time in milliseconds between two searches of such a queue for jobs without a waiting caller.
 pub(crate) const BLOCKING_PURGE_PAUSE_MS: u64 = 200;
 
-/// Look-ups of one path that a worker has at the same time: another one is begun when the path is found to be on
-/// another file system than the one that the last one waits for.
+/// Look-ups of one path that a worker may have under way. A further one begins if the path is on another file
+/// system by now than the one that the last look-up waits for.
 pub(crate) const LOOK_UPS_PER_PATH_MAX: usize = 4;
 
-/// Seconds after which a look-up that a thread is at is begun once more, and only once, for those who ask then: the
-/// answer may have been lost. Of the [`REMOTE_DEVICE_JOBS_MAX`] others need the most.
+/// Seconds after which a running look-up is begun once more, and only once, for later requests: the answer of
+/// the file system may have been lost. Look-ups of other paths need most of the [`REMOTE_DEVICE_JOBS_MAX`].
 pub(crate) const LOOK_UP_AGAIN_S: u64 = 10;
 
-/// Jobs that run at the same time for one local file system. A disk sorts some dozens of requests well; more
-/// only make each of them wait longer.
+/// Jobs that run on one local file system at a time. A disk orders some dozens of requests well; with more,
+/// each only waits longer.
 pub const DEVICE_JOBS_MAX: usize = 64;
 
-/// Jobs that run at the same time for one file system that another machine or a program answers for.
+/// Jobs that run at a time on one file system that another machine or a program answers for.
 pub const REMOTE_DEVICE_JOBS_MAX: usize = 16;
 
-/// Bytes of such jobs after which no further one is begun on the same file system. Enough for several heads of
-/// disks; of large stretches a few, which are then read without going to and fro between them.
+/// Bytes of running jobs on a file system above which no further one begins. Enough for disks with several
+/// heads. Of large reads it allows only a few, so that the disk does not seek between many.
 pub const DEVICE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Bytes of a file that are read at once, at least: for clients that take little at a time, and when
+/// The smallest chunk of a file that is read: for clients that read slowly, and when
 /// [`READ_MEMORY_BYTES_MAX`] is reached.
 pub(crate) const CHUNK_BYTES_MIN: usize = 64 * 1024;
 
-/// Bytes of the first chunk: of a client's pace nothing is known yet.
+/// The size of the first chunk, when the client's pace is not known yet.
 pub(crate) const CHUNK_BYTES_FIRST: usize = 128 * 1024;
 
-/// Bytes of any other one at most, or half as many again if that is the rest: 70 ms of a disk that reads 60 MB/s,
-/// against 10 ms to get there.
+/// The largest other chunk; half as much again if that is the rest of the file. A disk that reads 60 MB/s
+/// needs 70 ms for it, and 10 ms for the seek.
 pub(crate) const CHUNK_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Bytes of a chunk that `server.io-chunk-size` can ask for: what a buffer of the queues holds.
+/// The largest value of `server.io-chunk-size`: the size of a buffer of a read queue.
 pub(crate) const CHUNK_BYTES_CONFIGURED_MAX: usize = 16 * 1024 * 1024;
 
-/// Bytes that are read at once of what may be in the page cache: copying them takes the worker 50 µs.
+/// Bytes that are read at once when they may be in the page cache: copying them takes the worker 50 µs.
 pub(crate) const CHUNK_BYTES_PROBED: usize = 256 * 1024;
 
-/// Bytes that the kernel is asked for at a time, before they are read: what most devices take as one request
-/// from the page cache (128 pages).
+/// Bytes of one read-ahead request to the kernel: most devices take that many from the page cache as one
+/// request (128 pages).
 pub(crate) const READ_AHEAD_STEP_BYTES: usize = 512 * 1024;
 
-/// Such steps that it is asked for at a time: the one that the disk is at, and the one behind it.
+/// Read-ahead requests at a time: for the step that the disk is reading, and for the next one.
 pub(crate) const READ_AHEAD_STEPS: usize = 2;
 
-/// Bytes of files in memory that are being read or sent, of all workers together. Beyond it chunks are small
-/// and nothing is read ahead, so that it is passed by [`CHUNK_BYTES_MIN`] a connection at most.
+/// Bytes of files in memory that are being read or sent, for all workers together. Beyond that, chunks are
+/// small and nothing is read ahead, so the limit is exceeded by [`CHUNK_BYTES_MIN`] for each connection at
+/// most.
 pub(crate) const READ_MEMORY_BYTES_MAX: usize = 128 * 1024 * 1024;
 
-/// Bytes from which on the system has memory back as soon as it is freed: most chunks of large files, which would
-/// otherwise stay with each thread that has read one.
+/// Allocations from this size on go back to the system when they are freed. That is for most chunks of large
+/// files, which would otherwise stay in the heap of each thread that has read one.
 pub const LARGE_ALLOCATION_BYTES: usize = 1024 * 1024;
 
-/// Reads that the kernel or the C library does at the same time for one worker: those of some file systems that
-/// hang, and still some of another.
+/// Reads that the kernel or the C library does for one worker at a time: enough for those of several file
+/// systems that hang, and still some for another.
 pub(crate) const QUEUED_READS_MAX: u32 = 256;
 
-/// Such reads that are begun before the worker looks after everything else: beginning one of 512 KiB takes
-/// some 50 to 100 µs.
+/// Such reads that are begun before the worker does other work: beginning one of 512 KiB takes 50 to 100 µs.
 pub(crate) const READS_BEGUN_AT_ONCE: usize = 4;
 
-/// File systems of which a worker remembers that they do not read in the way that is configured.
+/// File systems that a worker remembers as unable to read in the configured way.
 pub(crate) const REFUSING_DEVICES_MAX: usize = 64;
 
-/// Document roots that start-up looks at, to tell what their file systems can do.
+/// Document roots whose file systems start-up examines.
 pub(crate) const ROOTS_TOLD_MAX: usize = 64;
 
-/// Milliseconds that the start of the server waits for file systems to say what they can.
+/// Milliseconds for which start-up waits for the file systems.
 pub(crate) const ROOTS_TOLD_MS_MAX: u64 = 250;
 
-/// Names in a document root among which start-up looks for a file to try.
+/// Names in a document root that start-up tries to find a file among.
 pub(crate) const NAMES_TRIED_MAX: usize = 256;
 
-/// Milliseconds after which a job that runs is no longer counted as one of the threads at work: its file
-/// system hangs, and others should not wait for it.
+/// Milliseconds after which a running job counts as stuck: its file system hangs, and another thread may be
+/// started in place of its own.
 pub(crate) const STUCK_JOB_MS: u64 = 1000;
 
-/// Threads of one class that may hang like that beyond the configured number.
+/// Stuck threads of one class that may exist beyond the configured number.
 pub(crate) const STUCK_THREADS_MAX: usize = 256;
 
-/// Seconds such a thread waits for work before it ends.
+/// Seconds for which an idle thread waits for a job before it ends.
 pub(crate) const BLOCKING_IDLE_S: u64 = 10;
 
-/// Bytes that scripts may add to the fields of a request, beyond `server.max-request-field-size`. What a
-/// value is replaced by counts as well.
+/// Bytes that scripts may add to the fields of a request beyond `server.max-request-field-size`. A replaced
+/// value counts as well.
 pub(crate) const CHANGED_FIELDS_BYTES_MAX: usize = 256 * 1024;
 
-/// Symlinks in one path, as in the kernel (path_resolution(7)).
+/// Symlinks that may be followed in one path, as in the kernel (path_resolution(7)).
 pub(crate) const SYMLINKS_MAX: usize = 40;
 
-/// Directories in one path that is walked part by part: each takes a descriptor meanwhile.
+/// Directories in a path that is walked part by part. Each takes a descriptor meanwhile.
 pub(crate) const WALKED_DIRECTORIES_MAX: usize = 128;
 
-/// Bytes of one TLS record's plaintext (RFC 8446 section 5.1).
+/// Bytes of plaintext in one TLS record (RFC 8446 section 5.1).
 pub(crate) const TLS_RECORD_BYTES_MAX: usize = 16 * 1024;
 
-/// Bytes of a small record's plaintext: with all that stands around it, it fits one segment of a usual path, by PPPoE and IPv6.
+/// Bytes of plaintext in a small TLS record. With all headers it fits into one segment of a usual path, also
+/// with PPPoE and IPv6.
 pub(crate) const TLS_SMALL_RECORD_BYTES: usize = 1369;
 
-/// Bytes that a connection sends in small records, from its begin and after a pause: by then its window is larger than
-/// a large record even where packets are lost.
+/// Bytes that a connection sends in small records at its begin and after a pause. After that its congestion
+/// window is larger than a large record, even if packets are lost.
 pub(crate) const TLS_SMALL_RECORDS_BYTES: u32 = 128 * 1024;
 
-/// Bytes that are one record even so, if nothing more is there: an answer with a small body. It comes in one flight,
-/// and four records of it cost three times as much.
+/// A response with a small body goes into one record of up to this size even then. It is sent in one flight,
+/// and four small records would cost three times as much.
 pub(crate) const TLS_WHOLE_ANSWER_BYTES_MAX: usize = 4 * TLS_SMALL_RECORD_BYTES;
 
-/// Seconds without a record that are a pause: the kernel begins anew with a small window (tcp_slow_start_after_idle).
-/// By a clock of whole seconds more than one.
+/// Seconds without a record that count as a pause: the kernel begins again with a small congestion window
+/// (tcp_slow_start_after_idle). The clock has whole seconds, so 2 is more than one second.
 pub(crate) const TLS_PAUSE_S: u32 = 2;
 
-/// Seconds from the first byte that the server reads of a TLS connection, or from its being accepted, to the end of the
-/// handshake. A phone in a tunnel takes a few.
+/// Seconds from the first byte of a TLS connection, or from its accept, to the end of the handshake. A phone
+/// with bad reception needs a few.
 pub(crate) const TLS_HANDSHAKE_S: u32 = 15;
 
-/// Connections of a worker whose handshake is not done and that have all of that time. When there are more, newcomers
-/// have [`TLS_HURRIED_HANDSHAKE_S`]: clients that begin and say no more cost little then, and others are done sooner.
+/// Handshakes of a worker that get the full time. If there are more, new ones get
+/// [`TLS_HURRIED_HANDSHAKE_S`], so that clients that begin a handshake and then stay silent are removed
+/// sooner.
 pub(crate) const TLS_HANDSHAKES_AT_EASE: usize = 1000;
 
 /// Seconds for a handshake while there are very many.
 pub(crate) const TLS_HURRIED_HANDSHAKE_S: u32 = 3;
 
-/// Bytes of a client's TLS records that wait for more of them, during a handshake: the certificates of a client.
-/// Afterwards the rest of one record.
+/// Bytes of a client's TLS records that may wait for the rest: during the handshake those with the client's
+/// certificates, afterwards those of one record.
 pub(crate) const TLS_HELD_BYTES_MAX: usize = 32 * 1024;
 
-/// Sessions of one server that connections to it may go on with. Servers give two to each connection.
+/// TLS sessions of one backend that are kept for resumption. Servers issue two for each connection.
 pub(crate) const TLS_CLIENT_SESSIONS_MAX: usize = 16;
 
-/// Bytes of records that are made at once, for one write: four large ones.
+/// Bytes of TLS records that are made for one write: four large ones.
 pub(crate) const TLS_OUTGOING_BYTES: usize = 4 * TLS_RECORD_BYTES_MAX + 1024;

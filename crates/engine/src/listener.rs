@@ -1,4 +1,4 @@
-//! Accepting connections: one loop a listening socket and worker.
+//! Accepts connections: each worker has one loop for each listening socket.
 
 use std::future::poll_fn;
 use std::io;
@@ -34,8 +34,8 @@ impl ListeningSocket {
         }
     }
 
-    /// Takes a connection if the kernel has one. Asks the kernel itself: what the runtime knows of
-    /// the listener may be a turn old.
+    /// Accepts a connection if the kernel has one. Calls the kernel directly, because the runtime's readiness
+    /// of the listener may be outdated.
     fn accept_now(&self) -> io::Result<(ClientSocket, Peer)> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         match self {
@@ -59,10 +59,10 @@ impl ListeningSocket {
     }
 }
 
-/// Accepts until the worker drains. When the server is full, or out of descriptors, it stops
-/// accepting for a while: newcomers wait in the kernel's queue instead of getting an error, and
-/// the first of them in our hand. The permit comes after the connection: a listener that held one
-/// while nobody comes would keep it from another worker's, whose queue is not empty.
+/// Accepts connections until the worker drains. If the server has reached its limit of connections, or has no
+/// descriptor left, it stops accepting for a while: new clients wait in the kernel's queue instead of getting
+/// an error, and the first of them in this function. It accepts first and takes the permit after that: an
+/// idle listener with a permit would keep it from other workers whose queues have connections.
 pub(crate) async fn run(worker: Rc<Worker>, listener: ListeningSocket, facts: Rc<ListenerFacts>) {
     loop {
         let stopped_by = tokio::select! {
@@ -85,7 +85,7 @@ pub(crate) async fn run(worker: Rc<Worker>, listener: ListeningSocket, facts: Rc
     }
 }
 
-/// Accepts and serves; ends with an error, or with a connection that is one too many.
+/// Accepts and serves connections until there is an error or no permit for the last one.
 async fn accept_while_there_is_room(
     worker: &Rc<Worker>,
     listener: &ListeningSocket,
@@ -100,11 +100,11 @@ async fn accept_while_there_is_room(
     }
 }
 
-/// Connections the kernel has already completed are accepted before the listener is left: after a
-/// reload nobody else may be there to take them.
+/// Accepts the connections that the kernel has completed already, before the listener is closed: after a
+/// reload there may be no other process that would accept them.
 fn accept_the_rest(worker: &Rc<Worker>, listener: &ListeningSocket, facts: &Rc<ListenerFacts>) {
     if worker.cut().is_some() {
-        // It would only close them.
+        // This worker would only close them.
         return;
     }
     for _ in 0..limits::ACCEPTS_AT_THE_END_MAX {
@@ -119,7 +119,7 @@ fn accept_the_rest(worker: &Rc<Worker>, listener: &ListeningSocket, facts: &Rc<L
     }
 }
 
-/// The log holds the same line back when it comes more than once a second.
+/// The log suppresses repetitions of the line within a second.
 fn tell_of_the_limit(worker: &Worker, facts: &ListenerFacts) {
     worker.logs().error(format_args!(
         "(accept) {} connections are open, all that server.max-connections allows: newcomers wait \
@@ -129,8 +129,8 @@ fn tell_of_the_limit(worker: &Worker, facts: &ListenerFacts) {
     ));
 }
 
-/// A client that gave up before it was accepted costs nothing; everything else is worth a line
-/// and a pause, so that a shortage does not become a busy loop.
+/// An error that only concerns one client is ignored. Any other error is logged and followed by a pause, so
+/// that a shortage does not cause a busy loop.
 async fn pause_after(worker: &Worker, facts: &ListenerFacts, error: &io::Error) {
     if is_harmless(error) {
         return;
@@ -147,7 +147,7 @@ async fn pause_after(worker: &Worker, facts: &ListenerFacts, error: &io::Error) 
     }
 }
 
-/// Whether only the client of the connection that was to be accepted is concerned.
+/// Whether the error only concerns the client whose connection was to be accepted.
 fn is_harmless(error: &io::Error) -> bool {
     let harmless = [
         io::ErrorKind::ConnectionAborted,

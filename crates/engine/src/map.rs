@@ -1,4 +1,5 @@
-//! URL path to physical path to file: what lies between the hooks of the map phases.
+//! From the URL path to the physical path and to the file: what the core does between the hooks of the map
+//! phases.
 
 use std::rc::Rc;
 
@@ -10,7 +11,7 @@ use crate::exchange::Exchange;
 use crate::file_cache::{FileEntry, FileKind};
 use crate::module::Outcome;
 
-/// Builds the physical path below the document root that a hook chose, or the configured one.
+/// Builds the physical path below the document root that a hook has chosen, or below the configured one.
 pub(crate) fn map(exchange: &mut Exchange) -> Outcome {
     let (core, physical) = (&exchange.settings.core, &mut exchange.physical);
     if physical.document_root.is_empty() {
@@ -29,7 +30,7 @@ pub(crate) fn map(exchange: &mut Exchange) -> Outcome {
     Outcome::Next
 }
 
-/// Looks the physical path up, splits path-info off, redirects to directories.
+/// Looks up the physical path, splits off path-info, and redirects URLs of directories that lack the slash.
 pub(crate) fn resolve(exchange: &mut Exchange) -> Outcome {
     if exchange.physical.is_virtual {
         return Outcome::Next;
@@ -63,7 +64,7 @@ pub(crate) fn resolve(exchange: &mut Exchange) -> Outcome {
     }
 }
 
-/// What is at the physical path. `None`: the disk is asked, together with what comes next.
+/// The file at the physical path. `None`: the disk has to be read, also for the names that are needed next.
 fn look_up(exchange: &Exchange) -> Option<Rc<FileEntry>> {
     let settings = &exchange.settings;
     exchange.look_up_with(&exchange.physical.path, settings.core.symlinks, || {
@@ -71,13 +72,13 @@ fn look_up(exchange: &Exchange) -> Option<Rc<FileEntry>> {
     })
 }
 
-/// Finds the file that the path goes on behind; what follows it is path-info. Up to the file every
-/// part is a directory, and behind it every lookup says "not a directory", so the place is found
-/// by halving: eleven lookups for two thousand parts. `None`: one of them has to ask the disk. A part that cannot
-/// be looked at is what is found.
+/// Finds the file within the path; the rest of the path is path-info. All parts before the file are
+/// directories, and every look-up of a longer path fails with "not a directory". So the file is found by
+/// bisection: eleven look-ups for two thousand parts. `None`: the disk has to be read. If a part cannot be
+/// looked up, the result is that failure.
 fn split_path_info(exchange: &mut Exchange, not_found: Rc<FileEntry>) -> Option<Rc<FileEntry>> {
     let path = &exchange.physical.path;
-    // An alias may lead to a file: then that file is the base itself.
+    // An alias may lead to a file. Then the base itself is the file.
     let base = exchange.physical.base.len().min(path.len());
     let slashes: Vec<usize> = memchr::memchr_iter(b'/', &path[base..])
         .map(|slash| base + slash)
@@ -120,7 +121,7 @@ fn split_path_info(exchange: &mut Exchange, not_found: Rc<FileEntry>) -> Option<
 }
 
 impl Exchange {
-    /// Sends the client to its URL with a slash behind the path.
+    /// Redirects the client to its URL with a slash after the path.
     pub fn redirect_to_directory(&mut self) -> Outcome {
         let url = &self.request.url;
         let mut location = Vec::with_capacity(url.target().len() + 1);

@@ -1,9 +1,9 @@
-//! What kind of file system a path is on: whether looking there can make a thread wait.
+//! The kind of file system that a path is on: whether a look-up there can make a thread wait.
 //!
-//! Read from /proc/self/mountinfo when a mount is met that is not known, and again when the kernel says
-//! that the table has changed (poll(2) on the file, Linux 2.6.30). Asked only when something is looked up
-//! that the file cache does not have. Knows nothing of paths behind symlinks: those are judged by the
-//! mount of what was opened.
+//! The mount table comes from /proc/self/mountinfo. It is read when a mount is not known, and again when the
+//! kernel reports a change (poll(2) on the file, Linux 2.6.30). It is used only for look-ups that the file
+//! cache cannot answer. Symlinks are not resolved here: a file behind one is judged by the mount of its
+//! descriptor.
 
 mod overlays;
 
@@ -20,41 +20,40 @@ use std::sync::{LazyLock, OnceLock, PoisonError, RwLock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, StatxFlags, statx};
 
-/// What can be expected of a file system.
+/// How a file system answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Storage {
-    /// A disk of this machine: what the kernel has in its caches is there at once.
+    /// A disk of this machine: what the kernel's caches have is available at once.
     #[default]
     Disk,
-    /// Memory: everything is there at once (tmpfs, procfs and the like).
+    /// In memory: everything is available at once (tmpfs, procfs and the like).
     Memory,
-    /// Another machine or a program answers each open(2) and stat(2), or does not (NFS, FUSE).
+    /// Another machine or a program answers each open(2) and stat(2), and may not answer at all (NFS, FUSE).
     Remote,
 }
 
-/// Where something is.
+/// The file system that something is on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MountedPlace {
-    /// What can be expected there.
+    /// How the file system answers.
     pub storage: Storage,
-    /// Tells one file system from another: the device number of mountinfo, major << 32 | minor. 0 is one
-    /// that is not known.
+    /// Identifies the file system: the device number in mountinfo, major << 32 | minor. 0 is unknown.
     pub device: u64,
 }
 
-/// A mounted file system, to be told of.
+/// A mounted file system, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
     /// The directory on which it is mounted.
     pub(crate) point: Vec<u8>,
-    /// What it is: `ext4`, `nfs4`, `fuse.sshfs`, …
+    /// The type of the file system: `ext4`, `nfs4`, `fuse.sshfs`, …
     pub(crate) kind: String,
-    /// What that means.
+    /// How it answers, and its number.
     pub(crate) place: MountedPlace,
 }
 
 impl Mount {
-    /// Whether `path` is at the mount's directory or below it.
+    /// Whether `path` is the directory of the mount or below it.
     fn covers(&self, path: &[u8]) -> bool {
         path.strip_prefix(&*self.point).is_some_and(|rest| {
             self.point == b"/" || rest.is_empty() || rest.first() == Some(&b'/')
@@ -62,25 +61,25 @@ impl Mount {
     }
 }
 
-/// To be called before `root` becomes the root directory of this process (chroot): there is seldom a /proc in
-/// there, and mounts have other names.
+/// Call this before `root` becomes the root directory of this process (chroot): there is seldom a /proc
+/// inside, and mounts have other paths there.
 ///
 /// # Errors
-/// `root` is no directory that can be looked at.
+/// `root` is not an accessible directory.
 pub fn prepare_for(root: &Path) -> io::Result<()> {
     let root = root.canonicalize()?;
     LazyLock::force(&SOURCE);
-    // Only the first root counts: nobody changes it twice.
+    // Only the first root counts: the process changes its root only once.
     let _ = ROOT.set(root.into_os_string().into_vec());
     Ok(())
 }
 
-/// The place of an open file, or of a path that was opened as a mere place (O_PATH): never waits.
+/// The file system of an open file, or of a descriptor with O_PATH. Never waits.
 pub fn of_descriptor(descriptor: impl AsFd) -> MountedPlace {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     match statx(descriptor, c"", flags, StatxFlags::MNT_ID) {
         Ok(found) if found.stx_mask & StatxFlags::MNT_ID.bits() != 0 => of_mount(found.stx_mnt_id),
-        // Before Linux 5.8, or in a sandbox: nothing is known.
+        // Before Linux 5.8, or in a sandbox, nothing is known.
         _ => MountedPlace {
             storage: Storage::Remote,
             device: 0,
@@ -88,7 +87,7 @@ pub fn of_descriptor(descriptor: impl AsFd) -> MountedPlace {
     }
 }
 
-/// A [`MountedPlace::device`] as it is shown: `8:1`, as in mountinfo.
+/// Shows a [`MountedPlace::device`] as in mountinfo: `8:1`.
 pub(crate) struct DeviceNumber(pub(crate) u64);
 
 impl fmt::Display for DeviceNumber {
@@ -97,7 +96,7 @@ impl fmt::Display for DeviceNumber {
     }
 }
 
-/// Where the text of `path` (absolute) says that it is, symlinks left aside.
+/// The file system of an absolute `path` by its text alone, symlinks ignored.
 pub fn of_path(path: &[u8]) -> MountedPlace {
     refresh_if_changed();
     let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
@@ -105,14 +104,14 @@ pub fn of_path(path: &[u8]) -> MountedPlace {
     mount.map_or(MountedPlace::default(), |mount| mount.place)
 }
 
-/// The mount over the text of `path` (absolute), symlinks left aside.
+/// The mount that an absolute `path` is in by its text alone, symlinks ignored.
 pub(crate) fn over_path(path: &[u8]) -> Option<Mount> {
     refresh_if_changed();
     let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
     table.mount_over(path).cloned()
 }
 
-/// Whether there is any file system that another machine or a program answers for.
+/// Whether there is a file system that another machine or a program answers for.
 pub(crate) fn has_remote() -> bool {
     let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
     table.has_remote()
@@ -126,7 +125,7 @@ fn of_mount(id: u64) -> MountedPlace {
     };
     known().unwrap_or_else(|| {
         refresh();
-        // One of another mount namespace is not in the table.
+        // A mount of another mount namespace is not in the table.
         known().unwrap_or(MountedPlace {
             storage: Storage::Remote,
             device: 0,
@@ -137,7 +136,7 @@ fn of_mount(id: u64) -> MountedPlace {
 #[derive(Default)]
 struct MountTable {
     by_id: HashMap<u64, MountedPlace>,
-    /// Of several on the same directory the last one counts.
+    /// The last one of several on the same directory counts.
     mounts: Vec<Mount>,
 }
 
@@ -152,7 +151,7 @@ impl MountTable {
         over.max_by_key(|mount| mount.point.len())
     }
 
-    /// Names mounts as they are seen with `root` as the root directory.
+    /// Changes the paths of mounts to those that are seen with `root` as the root directory.
     fn enter(&mut self, root: &[u8]) {
         let Some(mut over) = self.mount_over(root).cloned() else {
             return;
@@ -172,10 +171,10 @@ impl MountTable {
 
 static TABLE: LazyLock<RwLock<MountTable>> = LazyLock::new(|| RwLock::new(read()));
 
-/// The table's text. Becomes readable for exceptions when a mount comes or goes.
+/// The file with the table. Poll reports an exception on it when a mount comes or goes.
 static SOURCE: LazyLock<Option<File>> = LazyLock::new(|| File::open(MOUNTINFO).ok());
 
-/// The root directory of the process, as it is seen from outside, if that is not `/`.
+/// The path of the root directory of the process as seen from outside, if that is not `/`.
 static ROOT: OnceLock<Vec<u8>> = OnceLock::new();
 
 fn refresh_if_changed() {
@@ -206,7 +205,7 @@ fn read() -> MountTable {
     table
 }
 
-/// Reads by offsets: several threads may do so at a time.
+/// Reads with offsets, so that several threads may do so at the same time.
 fn read_text(file: &File) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     let mut piece = [0; 4096];
@@ -220,7 +219,7 @@ fn read_text(file: &File) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Reads the lines of mountinfo: proc_pid_mountinfo(5).
+/// Parses the lines of mountinfo: proc_pid_mountinfo(5).
 fn parse(text: &[u8]) -> MountTable {
     let mut table = MountTable::default();
     let lines = text.split(|byte| *byte == b'\n');
@@ -228,7 +227,7 @@ fn parse(text: &[u8]) -> MountTable {
     overlays::judge(&mut lines);
     for MountLine { id, mut mount, .. } in lines {
         if mount.kind == AUTOFS && table.mount_over(&mount.point).is_some_and(is_procfs) {
-            // systemd's for binfmt_misc, on nearly every machine.
+            // systemd's automount for binfmt_misc, which nearly every machine has.
             mount.place.storage = Storage::Memory;
         }
         table.by_id.insert(id, mount.place);
@@ -242,7 +241,7 @@ fn parse(text: &[u8]) -> MountTable {
 struct MountLine {
     id: u64,
     mount: Mount,
-    /// Directories of which an overlay is made.
+    /// The directories that an overlay is made of.
     layers: Vec<Vec<u8>>,
 }
 
@@ -273,7 +272,7 @@ fn number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Spaces and the like are written as `\040`.
+/// Decodes `\040` for a space, and the like.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -313,12 +312,12 @@ fn is_procfs(mount: &Mount) -> bool {
     mount.kind == "proc"
 }
 
-/// A directory that is mounted when somebody walks through it, by a program that may have to ask another machine.
-/// What it has mounted is a mount of its own, over it, and is judged by itself.
+/// A directory that a program mounts when a process walks through it, and that may need another machine. What
+/// it has mounted is a mount of its own on top, and is judged separately.
 const AUTOFS: &str = "autofs";
 
-/// Somebody else answers. Of programs also those that are named behind a dot (`fuse.sshfs`), and fuseblk, which
-/// has a disk beneath it.
+/// Another machine or a program answers. For FUSE also the types with a suffix (`fuse.sshfs`), and fuseblk,
+/// which has a disk below.
 const REMOTE: [&str; 23] = [
     "fuse",
     "fuseblk",
@@ -345,8 +344,7 @@ const REMOTE: [&str; 23] = [
     AUTOFS,
 ];
 
-/// Nothing is read from anywhere, but for what the kernel has put into swap space. Where FUSE is controlled is no
-/// such file system.
+/// Nothing is read from a disk, except from swap. fusectl controls FUSE and is not a FUSE file system itself.
 const MEMORY: [&str; 11] = [
     "fusectl",
     "binfmt_misc",
@@ -385,7 +383,7 @@ mod tests {
             (at(b"/mnt/a b/c").kind, at(b"/mnt/a bc").point),
             ("nfs4".into(), b"/".into())
         );
-        // What was mounted last is what is seen.
+        // The mount that came last covers the others.
         assert_eq!(at(b"/mnt/s/x").place.storage, Storage::Disk);
         assert_eq!(table.mounts.len(), 4);
     }
@@ -418,7 +416,7 @@ mod tests {
         let storage = |path: &[u8]| table.mount_over(path).map(|mount| mount.place.storage);
         assert_eq!(storage(b"/network/a"), Some(Storage::Disk));
         assert_eq!(storage(b"/net/far/a"), Some(Storage::Remote));
-        // It is there already.
+        // This one is mounted already.
         assert_eq!(storage(b"/net/local/a"), Some(Storage::Disk));
     }
 
@@ -431,7 +429,7 @@ mod tests {
         let kind = |root: &[u8], path: &[u8]| {
             let mut table = parse(text);
             table.enter(root);
-            // Descriptors are known wherever they come from.
+            // Descriptors can come from outside of the root, so their mounts stay known.
             assert_eq!(table.by_id.len(), 4);
             table.mount_over(path).map(|mount| mount.kind.clone())
         };

@@ -13,36 +13,36 @@
 /// Seconds of patience that a client begins with, unless its idle time is shorter.
 const PATIENCE_S: u32 = 30;
 
-/// The least rate of a direction.
+/// The least rate in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MinRate {
-    /// Bytes a second; 0 asks for nothing.
+    /// Bytes a second; 0: no minimum.
     pub(crate) bytes_per_second: u32,
     /// The most seconds of patience: how long a client may be idle.
     pub(crate) patience_s: u32,
 }
 
-/// How a client does in one direction, since it had all of its patience.
+/// How fast a client has been in one direction, since it last had its full patience.
 #[derive(Default)]
 pub(crate) struct ClientPace {
-    /// Since when the client is waited for now.
+    /// Since when the server has been waiting for the client; `None`: it is not waiting.
     since_s: Option<u32>,
-    /// Seconds for which it was.
+    /// For how many seconds the server has waited before.
     waited_s: u32,
-    /// Bytes that moved.
+    /// How many bytes have moved.
     bytes: u64,
-    /// The patience has been more than what every client begins with.
+    /// The client has earned more patience than it began with.
     was_fast: bool,
 }
 
 impl ClientPace {
-    /// Bytes have moved.
+    /// Counts bytes that have moved.
     #[inline]
     pub(crate) fn moved(&mut self, count: u64) {
         self.bytes += count;
     }
 
-    /// The client is not waited for any more, or it is not known yet whether it will be.
+    /// Stops the measurement: the server does not wait for the client, or does not know yet whether it will.
     #[inline]
     pub(crate) fn stop(&mut self, now_s: u32) {
         if let Some(since_s) = self.since_s.take() {
@@ -50,16 +50,17 @@ impl ClientPace {
         }
     }
 
-    /// The client is waited for. Answers with the second in which its patience is over, if nothing moves until then.
+    /// Starts the measurement: the server waits for the client. Returns the second in which its patience is
+    /// over if no byte moves.
     pub(crate) fn wait(&mut self, now_s: u32, rate: MinRate) -> Option<u32> {
         self.stop(now_s);
         self.since_s = Some(now_s);
         let patience_s = self.patience_s(rate)?;
-        // The present second has begun a while ago.
+        // The present second is over in part already.
         Some(now_s.saturating_add(patience_s).saturating_add(1))
     }
 
-    /// Whether the client that is waited for has no patience left.
+    /// Whether the server waits and its patience is over.
     pub(crate) fn is_over(&self, now_s: u32, rate: MinRate) -> bool {
         let Some(since_s) = self.since_s else {
             return false;
@@ -68,7 +69,7 @@ impl ClientPace {
         left_s.is_some_and(|left_s| i64::from(now_s.saturating_sub(since_s)) > left_s)
     }
 
-    /// Bytes a second, as of now.
+    /// The rate until now in bytes a second.
     pub(crate) fn rate(&self, now_s: u32) -> u64 {
         let waits_s = self
             .since_s
@@ -76,7 +77,7 @@ impl ClientPace {
         self.bytes / u64::from((self.waited_s + waits_s).max(1))
     }
 
-    /// Seconds that are left when the client begins to be waited for.
+    /// How many seconds of patience are left when a wait begins.
     fn patience_s(&mut self, rate: MinRate) -> Option<u32> {
         let left_s = self.left_s(rate)?;
         if left_s >= i64::from(rate.patience_s) {
@@ -110,8 +111,8 @@ mod tests {
         patience_s: 30,
     };
 
-    /// The second in which a client is given up that is always waited for and moves `bytes` every `period_s`, within
-    /// an hour.
+    /// The second, within an hour, in which a client is given up that the server always waits for and that
+    /// moves `bytes` bytes every `period_s` seconds.
     fn given_up(pace: &mut ClientPace, rate: MinRate, period_s: u32, bytes: u64) -> Option<u32> {
         pace.wait(0, rate);
         (1..3600).find(|&now_s| {

@@ -1,8 +1,8 @@
-//! The loop every exchange walks, and what the core itself does between the hooks.
+//! The phase loop, and what the core itself does between the hooks.
 //!
-//! translate, authorize, document root, map, resolved, content, then store and transform; each runs
-//! the hooks of the request's settings in order. The loop stamps the ledger after a phase that had hooks.
-//! Hooks stamp only what has a stage of its own: waiting for a backend or for the disk.
+//! The phases are translate, authorize, document root, map, resolved, content, then store and transform. In
+//! each phase the hooks of the request's settings run in order. The loop stamps the ledger after a phase that
+//! had hooks. A hook stamps only waits that have a stage of their own: for a backend or for the disk.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -19,17 +19,17 @@ use crate::map;
 use crate::module::{Outcome, Phase};
 use crate::trace;
 
-/// What walking came to.
+/// The result of the phase loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Walked {
     /// The response is complete and transformed.
     Answered,
-    /// A hook needs the whole request body: one that is to be called again, or one that is pending
-    /// and is polled again.
+    /// A hook needs the whole request body. Afterwards the hook is called again, or polled again if it is
+    /// pending.
     NeedBody,
 }
 
-/// Goes on with the exchange until it has an answer or has to wait.
+/// Runs hooks until there is a response or a hook has to wait.
 pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Walked> {
     loop {
         let outcome = match exchange.progress.pending.take() {
@@ -77,19 +77,19 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
     }
 }
 
-/// `then` counts when the file is known that was asked for last.
+/// Waits for the disk; afterwards the outcome is `then`.
 fn wait_for_disk(exchange: &mut Exchange, then: Outcome) {
     let has_answer = matches!(then, Outcome::Answer) || exchange.progress.phase() >= Phase::Store;
     let wait = Cold::until(exchange, then, has_answer);
     exchange.progress.pending = Some(Box::new(wait));
 }
 
-/// Answers with `status` without any phase but store and transform: the request itself is wrong.
+/// Answers with `status` because the request itself is wrong. Only the phases store and transform run.
 pub(crate) fn refuse(exchange: &mut Exchange, status: Status) {
     exchange.progress.pending = None;
     exchange.run_state.is_refused = true;
     exchange.run_state.is_tunnel = false;
-    // No hook that changes the answer gets more of the body, or waits for it.
+    // Hooks that change the response get no more of the request body, and do not wait for it.
     exchange.request.body.clear();
     exchange.request.body.complete();
     exchange.response.answer(status);
@@ -101,7 +101,7 @@ pub(crate) fn refuse(exchange: &mut Exchange, status: Status) {
     leave_with_answer(exchange);
 }
 
-/// Runs the hooks that come after the answer is sent. They cannot wait or change anything.
+/// Runs the hooks of the log phase, after the response was sent. They cannot wait or change anything.
 pub(crate) fn log(exchange: &mut Exchange) {
     trace::over(exchange);
     let settings = Rc::clone(&exchange.settings);
@@ -110,8 +110,8 @@ pub(crate) fn log(exchange: &mut Exchange) {
     }
 }
 
-/// The next hook, or what the core does at the end of a phase, whichever comes first that has something to say. Most
-/// phases of most requests have no hook.
+/// Returns the next outcome that is not [`Outcome::Next`], from a hook or from what the core does at the end
+/// of a phase. Most phases of most requests have no hook.
 fn step(exchange: &mut Exchange) -> Outcome {
     loop {
         let phase = exchange.progress.phase();
@@ -155,7 +155,7 @@ fn advance(exchange: &mut Exchange, phase: Phase) {
     }
 }
 
-/// What the core does when all hooks of `phase` said "next".
+/// What the core does after all hooks of `phase` have returned [`Outcome::Next`].
 fn end_of(phase: Phase, exchange: &mut Exchange) -> Outcome {
     match phase {
         Phase::Translate => {
@@ -175,7 +175,8 @@ fn end_of(phase: Phase, exchange: &mut Exchange) -> Outcome {
         Phase::Resolved => closed_by_exposure(exchange, ClosedAnswer::Physical),
         Phase::Content => answer_of_the_core(exchange),
         Phase::Store => {
-            // What scripts of earlier phases gave to this one answer. A stored answer must not have it.
+            // These are fields that scripts of earlier phases gave to this response. A stored response must
+            // not have them.
             exchange.response.take_carried();
             Outcome::Next
         }
@@ -183,7 +184,7 @@ fn end_of(phase: Phase, exchange: &mut Exchange) -> Outcome {
     }
 }
 
-/// `OPTIONS *` asks what the server as a whole can do.
+/// Answers `OPTIONS *`, which asks what the server as a whole supports.
 fn options_of_the_server(exchange: &mut Exchange) -> Outcome {
     if exchange.request.method == Method::Options && exchange.request.url.path() == b"*" {
         return allow(exchange, Status::OK);
@@ -191,7 +192,7 @@ fn options_of_the_server(exchange: &mut Exchange) -> Outcome {
     Outcome::Next
 }
 
-/// Conditions on `$PHYSICAL` can be decided now.
+/// Evaluates conditions on `$PHYSICAL`, which are known now.
 fn settle_physical(exchange: &mut Exchange) {
     if exchange
         .scope
@@ -211,8 +212,8 @@ fn closed_by_exposure(exchange: &mut Exchange, what: ClosedAnswer) -> Outcome {
     let exposure = &exchange.settings.exposure;
     let url = &exchange.request.url;
     let of_url = exposure.closes(url.path());
-    // An index file has changed both paths. A physical path has the root in front, so only keys
-    // that are suffixes mean anything there.
+    // An index file has changed both paths. The physical path begins with the document root, so only keys
+    // that are suffixes apply to it.
     let closes = match what {
         ClosedAnswer::Url => of_url,
         ClosedAnswer::Physical => {
@@ -225,8 +226,7 @@ fn closed_by_exposure(exchange: &mut Exchange, what: ClosedAnswer) -> Outcome {
     }
 }
 
-/// Answers 503 where the file that the URL led to must not be sent, because the module that would have taken the request
-/// is not there.
+/// Answers 503 instead of sending a file if the module is not loaded that would have handled the request.
 pub fn closed_file(exchange: &mut Exchange) -> Option<Outcome> {
     let exposure = &exchange.settings.exposure;
     let url = &exchange.request.url;
@@ -237,7 +237,7 @@ pub fn closed_file(exchange: &mut Exchange) -> Option<Outcome> {
 }
 
 fn answer_closed(exchange: &mut Exchange, directive: &str) -> Outcome {
-    // It may be so for every request: one of them is told, the others are counted.
+    // Every request may get this, so one is logged and the others are counted.
     exchange.log_common_error(
         "authorize",
         format_args!("{directive} has no effect, so what it covers is answered 503"),
@@ -245,7 +245,7 @@ fn answer_closed(exchange: &mut Exchange, directive: &str) -> Outcome {
     exchange.answer(Status::SERVICE_UNAVAILABLE)
 }
 
-/// No hook has answered.
+/// The response if no hook has answered.
 fn answer_of_the_core(exchange: &mut Exchange) -> Outcome {
     match exchange.request.method {
         Method::Options => allow(exchange, Status::OK),
@@ -289,7 +289,7 @@ fn begin_again(exchange: &mut Exchange, phase: Phase) {
     if phase <= Phase::Map {
         exchange.physical.clear();
     }
-    // A script that has run meanwhile may have made the file that was missing.
+    // A script that has run meanwhile may have created the missing file.
     exchange.forget_look_ups();
     exchange.resettle();
     trace::restarted(exchange, phase);
@@ -297,7 +297,7 @@ fn begin_again(exchange: &mut Exchange, phase: Phase) {
     exchange.progress.hook = 0;
 }
 
-/// There is an answer. Errors get their handler or page first.
+/// Continues with a response. An error gets its handler or page first.
 fn leave_with_answer(exchange: &mut Exchange) {
     stamp_if_worked(exchange);
     trace::answered(exchange, exchange.progress.phase());
@@ -307,8 +307,8 @@ fn leave_with_answer(exchange: &mut Exchange) {
     }
     exchange.response.take_handed_on();
     if exchange.handles_error() {
-        // No cache stores it. Whether the fields count depends on the handler's status, not on that of
-        // the error, which takes its place now.
+        // No cache stores this response. Which fields count depends on the status of the handler, and the
+        // status of the error replaces that now.
         exchange.response.take_carried();
     }
     error_page::finish(exchange);
@@ -317,7 +317,7 @@ fn leave_with_answer(exchange: &mut Exchange) {
 }
 
 fn stamp_if_worked(exchange: &mut Exchange) {
-    // Storing belongs to the stage of the next phase, and costs no reading of the clock of its own.
+    // Storing belongs to the stage of the next phase, to save a reading of the clock.
     if exchange.progress.phase() != Phase::Store && std::mem::take(&mut exchange.progress.worked) {
         exchange.stamp(exchange.progress.stage());
     }

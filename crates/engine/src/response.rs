@@ -1,8 +1,8 @@
-//! The answer of an exchange: status, header fields, body.
+//! The response of an exchange: status, header fields, body.
 //!
-//! Header fields are kept in wire form ([`HeaderBlock`]). Fields that the connection writes by
-//! itself (Date, Server, Content-Length, Transfer-Encoding, Connection) are not in the block
-//! unless a module put its own there; [`Response::set`] notices, so that the block is not searched on the hot path.
+//! Header fields are stored in wire format ([`HeaderBlock`]). Fields that the connection adds itself (Date,
+//! Server, Content-Length, Transfer-Encoding, Connection) are in the block only if a module has set its own.
+//! [`Response::set`] notes that, so that the block need not be searched on the hot path.
 
 use std::borrow::Cow;
 
@@ -12,34 +12,33 @@ use petrel_proto::status::Status;
 
 use crate::body::{Body, Piece};
 
-/// An answer in the making.
+/// A response, while hooks build it.
 pub struct Response {
-    /// Status; 0 until there is an answer.
+    /// The status; 0 until there is a response.
     pub status: Status,
-    /// Header fields in wire form. Change them by [`Response::set`] and its siblings.
+    /// Header fields in wire format. [`Response::set`] and similar functions change them.
     fields: HeaderBlock,
-    /// The body. Content-Length is taken from it.
+    /// The body. Content-Length follows from it.
     pub body: Body,
-    /// Length to announce when the body is not sent (HEAD).
+    /// The length to announce if the body is not sent (HEAD).
     pub announced_length: Option<u64>,
-    /// HEAD was answered without a length by what would have made a body for GET: no Content-Length says so either
-    /// (RFC 9110 8.6).
+    /// A HEAD request was answered without a length by code that would have made a body for GET, so there is
+    /// no Content-Length (RFC 9110 8.6).
     pub is_length_unknown: bool,
-    /// Close the connection after this answer.
+    /// Close the connection after this response.
     pub close: bool,
-    /// The body was made by a handler that wants it sent as it is, although the status is an
-    /// error: error pages do not replace it.
+    /// The body is sent as it is although the status is an error: no error page replaces it.
     pub is_final: bool,
-    /// Bandwidth of this answer in bytes a second, below the limits of its connection and scope; 0
-    /// is no limit.
+    /// The bandwidth limit of this response in bytes a second, in addition to those of its connection and
+    /// scope; 0 is no limit.
     pub bytes_per_second_max: u64,
-    /// What the body was when it was taken from somewhere it stays: so that who changes bodies may keep
-    /// what came of it. Says nothing any more when the body is another; see [`Response::kept_content`].
+    /// The content that the body had when a cache or the like provided it, so that a filter may cache its own
+    /// output for it. Has no meaning once the body was changed; see [`Response::kept_content`].
     pub kept: Option<KeptContent>,
     own: Own,
-    /// Fields that scripts of earlier phases give to the answer; see [`Response::carry`].
+    /// Fields that scripts of earlier phases add to the response; see [`Response::carry`].
     carried: HeaderBlock,
-    /// Fields of a backend that has named another URL; see [`Response::hand_on`].
+    /// Fields of a backend that has redirected internally to another URL; see [`Response::hand_on`].
     handed_on: HeaderBlock,
     has_carried: bool,
 }
@@ -47,18 +46,18 @@ pub struct Response {
 /// A body that a module keeps.
 #[derive(Clone, Debug)]
 pub struct KeptContent {
-    /// No other content of this process has the same number.
+    /// No other content of this process has this number.
     pub number: u64,
     /// The whole body.
     pub bytes: Bytes,
 }
 
-/// Which of the fields that the connection writes by itself a module has written.
+/// Which of the fields that the connection usually adds were set by a module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Own {
     /// The block has a Date field.
     pub date: bool,
-    /// The block has a Server field, or the field was removed on purpose.
+    /// The block has a Server field, or a module has removed the field.
     pub server: bool,
 }
 
@@ -85,7 +84,7 @@ impl Default for Response {
 }
 
 impl Response {
-    /// Back to nothing, keeping buffers.
+    /// Clears everything but keeps buffers.
     pub fn clear(&mut self) {
         let Response {
             status,
@@ -117,8 +116,8 @@ impl Response {
         *has_carried = false;
     }
 
-    /// Makes this an answer with `status` and no body; error pages are added later. Fields that are
-    /// carried or handed on stay so.
+    /// Makes this a response with `status` and no body; an error page may follow. Fields of
+    /// [`Response::carry`] and [`Response::hand_on`] stay.
     pub fn answer(&mut self, status: Status) {
         let carried = std::mem::take(&mut self.carried);
         let handed_on = std::mem::take(&mut self.handed_on);
@@ -128,7 +127,7 @@ impl Response {
         self.status = status;
     }
 
-    /// Takes everything out but the fields that a backend has handed on.
+    /// Returns the response, and leaves an empty one with only the fields of [`Response::hand_on`].
     pub fn begin_anew(&mut self) -> Response {
         let handed_on = std::mem::take(&mut self.handed_on);
         let begun = std::mem::take(self);
@@ -136,15 +135,15 @@ impl Response {
         begun
     }
 
-    /// Gives a field to the answer that a later hook makes: it takes the place of that answer's own
-    /// field, but for Set-Cookie, which is added. On errors only Set-Cookie counts: the rest is about
-    /// another body. The field is for this request alone: no cache stores it.
+    /// Adds a field to the response that a later hook makes. It replaces that response's own field; a
+    /// Set-Cookie is added. On an error only Set-Cookie counts, because other fields are about another body.
+    /// The field is for this request alone, and no cache stores it.
     pub fn carry(&mut self, name: &str, value: &[u8]) {
         self.carried.append(name, value);
     }
 
-    /// Moves the fields that are carried to the others. The phase loop calls it behind the caches. A
-    /// hook that judges conditions or ranges by the fields of its answer calls it before.
+    /// Moves the carried fields into the response. The phase loop calls this after the caches have stored the
+    /// response. A hook that evaluates conditions or ranges by the fields of its response calls it earlier.
     pub fn take_carried(&mut self) {
         if self.carried.is_empty() {
             return;
@@ -154,8 +153,8 @@ impl Response {
         self.has_carried = true;
     }
 
-    /// `fields` as they are for the client once those that are carried are among them: what a script
-    /// has said about the answer counts for whether a cache may store it.
+    /// `fields` as the client will get them, with the carried fields. What a script has said about the
+    /// response decides whether a cache may store it.
     pub fn with_carried<'a>(&self, fields: &'a HeaderBlock) -> Cow<'a, HeaderBlock> {
         if self.carried.is_empty() {
             return Cow::Borrowed(fields);
@@ -174,18 +173,18 @@ impl Response {
         Cow::Owned(all)
     }
 
-    /// Whether fields that are for this request alone are among the others.
+    /// Whether the response has fields that are for this request alone.
     pub fn has_carried(&self) -> bool {
         self.has_carried
     }
 
-    /// The same as [`Response::carry`] for a field of a backend that has named another URL of this
-    /// server. It is a part of the answer that caches see.
+    /// Like [`Response::carry`], for a field of a backend that has redirected internally to another URL.
+    /// Caches see it as part of the response.
     pub fn hand_on(&mut self, name: &str, value: &[u8]) {
         self.handed_on.append(name, value);
     }
 
-    /// Moves the fields that were handed on to the others.
+    /// Moves the fields of [`Response::hand_on`] into the response.
     pub fn take_handed_on(&mut self) {
         if !self.handed_on.is_empty() {
             let handed_on = std::mem::take(&mut self.handed_on);
@@ -206,7 +205,7 @@ impl Response {
         }
     }
 
-    /// Whether the field `name` says how a body of several ranges is to be read.
+    /// Whether the field `name` tells how to parse a body with several ranges.
     fn frames_parts(&self, name: &str) -> bool {
         self.status == Status::PARTIAL_CONTENT
             && name.eq_ignore_ascii_case("content-type")
@@ -215,13 +214,13 @@ impl Response {
                 .is_some_and(|value| value.starts_with(b"multipart/byteranges"))
     }
 
-    /// The number of the body's content, if the body still is all of what [`Response::kept`] says.
+    /// The number of the body's content, if the body is still the one in [`Response::kept`].
     pub fn kept_content(&self) -> Option<u64> {
         let kept = self.kept.as_ref()?;
         let Body::Piece(Piece::Bytes(bytes)) = &self.body else {
             return None;
         };
-        // As long as the bytes are held here, no others can be in their place.
+        // While `kept` holds the bytes, no other bytes can be at their address.
         let is_same = bytes.as_ptr() == kept.bytes.as_ptr() && bytes.len() == kept.bytes.len();
         is_same.then_some(kept.number)
     }
@@ -231,19 +230,19 @@ impl Response {
         &self.fields
     }
 
-    /// Value of the first field `name`.
+    /// The value of the first field `name`.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.fields.get(name)
     }
 
-    /// Adds a field, also when there is one of that name.
+    /// Adds a field, even if there is one with that name.
     pub fn append(&mut self, name: &str, value: &[u8]) {
         if self.note(name, value) {
             self.fields.append(name, value);
         }
     }
 
-    /// Replaces all fields of that name; an empty value removes them.
+    /// Replaces all fields with that name; an empty value removes them.
     pub fn set(&mut self, name: &str, value: &[u8]) {
         self.remove(name);
         if !value.is_empty() {
@@ -253,18 +252,19 @@ impl Response {
         }
     }
 
-    /// Removes all fields of that name.
+    /// Removes all fields with that name.
     pub fn remove(&mut self, name: &str) {
         self.fields.remove(name);
     }
 
-    /// Adds fields that are in wire form already and contain none that the connection writes.
+    /// Adds fields in wire format. None of them may be one that the connection adds.
     #[inline]
     pub fn extend_from_wire(&mut self, fields: &[u8]) {
         self.fields.extend_from_wire(fields);
     }
 
-    /// The same with fields that the connection writes by itself otherwise: `own` says which there are.
+    /// Like [`Response::extend_from_wire`], with fields that the connection usually adds: `own` tells which
+    /// of them there are.
     #[inline]
     pub fn extend_from_wire_with(&mut self, fields: &[u8], own: Own) {
         self.fields.extend_from_wire(fields);
@@ -272,12 +272,13 @@ impl Response {
         self.own.server |= own.server;
     }
 
-    /// Which of the connection's own fields are in the block.
+    /// Which of the connection's fields the block has.
     pub fn own(&self) -> Own {
         self.own
     }
 
-    /// Keeps the flags true. False: the connection decides about this field, it is not stored.
+    /// Updates the flags. Returns false if the connection alone decides about this field; then it is not
+    /// stored.
     fn note(&mut self, name: &str, value: &[u8]) -> bool {
         match name.len() {
             4 if name.eq_ignore_ascii_case("date") => self.own.date = true,

@@ -1,17 +1,18 @@
-//! One exchange on its way: hooks, the pieces of its answer, deadlines, the log.
+//! The life of one exchange: hooks, the pieces of its response, deadlines, the log.
 //!
-//! An [`ExchangeRun`] knows no wire format and no socket, and sets no timer. Its owner stands between it and the side
-//! that asks: an HTTP/1 connection, a stream of a multiplexed one, a subrequest, a test. The owner
+//! An [`ExchangeRun`] knows no wire format and no socket, and sets no timer. Its owner connects it with the
+//! client: an HTTP/1 connection, a stream of an HTTP/2 connection, a subrequest, or a test. The owner
 //!
 //! 1. fills `request.head` and calls [`ExchangeRun::begin`];
-//! 2. calls [`ExchangeRun::poll_answer`] until there is an answer, and receives the request's body meanwhile, as far
-//!    as it is wanted ([`ExchangeRun::receive`], [`ExchangeRun::complete_body`]);
+//! 2. calls [`ExchangeRun::poll_answer`] until there is a response, and meanwhile receives the request body, as far as a
+//!    hook wants it ([`ExchangeRun::receive`], [`ExchangeRun::complete_body`]);
 //! 3. encodes [`ExchangeRun::answer_head`];
-//! 4. takes the pieces of the body ([`ExchangeRun::poll_piece`]) as fast as the other side takes them, and says what
-//!    it cannot take back any more, the head among it ([`ExchangeRun::account`]);
-//! 5. says how it ended: [`ExchangeRun::finish`] or [`ExchangeRun::abort`].
+//! 4. takes the pieces of the body ([`ExchangeRun::poll_piece`]) as fast as the client takes them, and reports what it
+//!    cannot take back any more, head included ([`ExchangeRun::account`]);
+//! 5. reports the end: [`ExchangeRun::finish`] or [`ExchangeRun::abort`].
 //!
-//! Whenever something is pending, [`ExchangeRun::due_s`] is when the owner calls again at the latest.
+//! Whenever a call is pending, the owner has to call again in the second [`ExchangeRun::due_s`] at the
+//! latest.
 
 use std::fmt::Arguments;
 use std::io;
@@ -36,23 +37,23 @@ use crate::throttle::Throttle;
 use crate::trace;
 use crate::worker::Worker;
 
-/// One exchange on its way, and its place among the exchanges of its worker.
+/// An exchange, and its place in the pool of its worker.
 pub struct ExchangeRun(Pooled<Exchange>);
 
-/// What the head of an answer says beside its fields, in every version of HTTP.
+/// What a response head has besides its fields, in every version of HTTP.
 #[derive(Clone, Debug)]
 pub struct AnswerHead {
     /// The status.
     pub status: Status,
-    /// The Content-Length to announce.
+    /// The value of Content-Length. `None`: there is no such field.
     pub length: Option<u64>,
-    /// Whether a body comes behind it, be it an empty one.
+    /// Whether a body follows, even an empty one.
     pub has_body: bool,
-    /// Whether a Date is added: no module has written one.
+    /// Whether the connection adds Date, because no module has set it.
     pub adds_date: bool,
-    /// Whether the Server of `server.tag` is added.
+    /// Whether the connection adds the Server field of `server.tag`.
     pub adds_server: bool,
-    /// The value of Server-Timing, if the settings want one.
+    /// The value of Server-Timing. `None`: the settings do not want it.
     pub server_timing: Option<Vec<u8>>,
 }
 
@@ -72,9 +73,9 @@ impl DerefMut for ExchangeRun {
     }
 }
 
-/// The request.
+/// Receiving the request.
 impl ExchangeRun {
-    /// A run of `worker` for a request that comes in by `connection`. Its ledger is started by the owner.
+    /// A run on `worker` for a request on `connection`. The owner starts the ledger.
     pub fn new(worker: &Rc<Worker>, connection: ConnectionFacts) -> ExchangeRun {
         let exchange = match worker.take_exchange() {
             Some(mut exchange) => {
@@ -86,11 +87,11 @@ impl ExchangeRun {
         ExchangeRun(exchange.into())
     }
 
-    /// The head of the request is there: takes the URL apart, and chooses the settings. `scope` is what is decided
+    /// The request head is complete: parses the URL, and chooses the settings. `scope` has what was decided
     /// for the connection.
     ///
     /// # Errors
-    /// What is wrong with the URL. The settings are chosen all the same.
+    /// The URL is wrong. The settings were chosen all the same.
     #[inline]
     pub fn begin(&mut self, scope: &ConnectionScope) -> Result<(), UrlError> {
         let exchange = &mut *self.0;
@@ -108,9 +109,9 @@ impl ExchangeRun {
         parsed
     }
 
-    /// Refuses the request if the client has begun TLS for a host whose certificates or rules for clients are not those of
-    /// the host that the request is for: with 421 (RFC 9110 15.5.20), as a connection of its own is its way there. Answers
-    /// whether it did.
+    /// Answers 421 (RFC 9110 15.5.20) if the client's TLS session is for another host, whose certificates or
+    /// rules for clients differ from those of the requested host. The client can open another connection for
+    /// that host. Returns whether it did so.
     #[inline]
     pub fn refuse_misdirected(&mut self) -> bool {
         let is_misdirected = match (self.tls(), &self.settings.tls) {
@@ -128,12 +129,12 @@ impl ExchangeRun {
         is_misdirected
     }
 
-    /// What the time since the last stamp was spent on, while hooks are at work.
+    /// The stage of the time since the last stamp, while hooks run.
     pub fn stage(&self) -> Stage {
         self.progress.stage()
     }
 
-    /// Goes on with the hooks until there is an answer, or one of them needs the whole body of the request.
+    /// Runs hooks until there is a response or a hook needs the whole request body.
     #[inline]
     pub fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<Walked> {
         loop {
@@ -144,16 +145,17 @@ impl ExchangeRun {
         }
     }
 
-    /// The next answer ahead of the answer. An owner that does not ask sends none.
+    /// The next interim response. An owner that does not call this sends none.
     pub fn take_interim(&mut self) -> Option<Interim> {
         self.run_state.interim.pop_front()
     }
 }
 
-/// The body of the request.
+/// Receiving the request body.
 impl ExchangeRun {
-    /// Whether `server.max-request-size` allows a body of `length` bytes; a request with a longer one is refused. Asked
-    /// for the length that the head announces, and where it announces none for what has come.
+    /// Whether `server.max-request-size` allows a body of `length` bytes; if not, the request is refused. The
+    /// owner calls it with the announced length or, if there is none, with the number of bytes that have
+    /// arrived.
     pub fn allows_body(&mut self, length: u64) -> bool {
         let bytes_max = self.settings.core.body_bytes_max;
         let is_allowed = bytes_max.is_none_or(|bytes_max| length <= bytes_max);
@@ -164,8 +166,8 @@ impl ExchangeRun {
         is_allowed
     }
 
-    /// Takes decoded bytes of the body, if anything wants them. The owner asks [`ExchangeRun::poll_room`] before it
-    /// receives more.
+    /// Stores decoded bytes of the body if a hook wants them. The owner waits for [`ExchangeRun::poll_room`]
+    /// before it receives more.
     pub fn receive(&mut self, bytes: &[u8]) {
         let exchange = &mut *self.0;
         if !exchange.is_tunnel() {
@@ -178,38 +180,37 @@ impl ExchangeRun {
         );
     }
 
-    /// The last byte of the body has come, or there is none.
+    /// The body is complete, or there is none.
     #[inline]
     pub fn complete_body(&mut self) {
         self.request.body.complete();
     }
 
-    /// The same for a body that ends with `trailers`.
+    /// The body is complete, and `trailers` follow it.
     pub fn complete_body_with(&mut self, trailers: HeaderBlock) {
         self.request.body.complete_with(trailers);
     }
 
-    /// Waits until more of the body may be received; ready also if it cannot be kept, which
+    /// Waits until more of the body may be received. Also ready if the body cannot be stored;
     /// [`ExchangeRun::body_refusal`] tells.
     pub fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.request.body.poll_room(context)
     }
 
-    /// Whether what is left of the body is to be received while the exchange goes on.
+    /// Whether the rest of the body is received while the exchange continues.
     pub fn takes_stream(&self) -> bool {
         let body = &self.request.body;
         body.is_streamed() && body.failure().is_none()
     }
 
-    /// Whether the run waits for the client, which has the next byte of a body that is received while the exchange
-    /// goes on.
+    /// Whether the run waits for the client to send more of a streamed body.
     pub fn waits_for_client(&self) -> bool {
         let body = &self.request.body;
         let wants_more = body.is_streamed() && body.is_wanted() && body.has_room();
         wants_more && !self.is_tunnel() && !body.is_complete()
     }
 
-    /// The status to refuse the request with because its body cannot be kept, and why.
+    /// The status for refusing the request because its body cannot be stored, and the reason.
     pub fn body_refusal(&self) -> Option<(Status, String)> {
         let failure = self.request.body.failure()?;
         let status = match failure.kind() {
@@ -217,7 +218,7 @@ impl ExchangeRun {
                 Status::INSUFFICIENT_STORAGE
             }
             io::ErrorKind::TimedOut => Status::GATEWAY_TIMEOUT,
-            // No descriptor is left for a temporary file.
+            // There is no descriptor left for a temporary file.
             io::ErrorKind::ResourceBusy => Status::SERVICE_UNAVAILABLE,
             _ => Status::INTERNAL_SERVER_ERROR,
         };
@@ -225,39 +226,39 @@ impl ExchangeRun {
         Some((status, cause))
     }
 
-    /// So many bytes have come from the client for the body, with whatever frames them.
+    /// Counts bytes that the client has sent for the body, framing included.
     pub fn body_moved(&mut self, bytes: u64) {
         self.run_state.body_pace.moved(bytes);
     }
 
-    /// More of a body has come that is received while the exchange goes on: the client has its whole time again.
+    /// The client has sent more of a streamed body: restarts its timeout.
     pub fn renew_body_time(&mut self) {
         self.run_state.body_due_s = self.worker.clock().after(self.settings.core.read_idle_s);
     }
 
-    /// The client is waited for with a body that a hook needs as a whole. Answers with the second in which its
-    /// patience is over (`server.min-read-rate`).
+    /// The run waits for a body that a hook needs as a whole. Returns the second in which the patience with
+    /// the client is over (`server.min-read-rate`).
     pub fn wait_for_body(&mut self) -> Option<u32> {
         let now_s = self.worker.clock().seconds();
         let rate = self.settings.core.read_rate_min;
         self.run_state.body_pace.wait(now_s, rate)
     }
 
-    /// It is not known yet whether the client will be waited for.
+    /// Stops measuring the client's pace: it is not known yet whether the run will wait for the client.
     #[inline]
     pub fn stop_body_pace(&mut self) {
         let now_s = self.worker.clock().seconds();
         self.run_state.body_pace.stop(now_s);
     }
 
-    /// Whether the next bytes of a body that is received meanwhile are overdue, and the client's to send.
+    /// Whether the client should have sent more of a streamed body by now.
     pub fn is_body_late(&self) -> bool {
         let due_s = self.run_state.body_due_s;
         let is_late = due_s != 0 && due_s <= self.worker.clock().seconds();
         self.waits_for_client() && (is_late || self.is_body_slow())
     }
 
-    /// Why the request body is not waited for any longer.
+    /// The reason, for the log, for not waiting any longer for the request body.
     pub fn lateness_of_body(&self) -> String {
         match self.is_body_slow() {
             true => format!(
@@ -275,8 +276,8 @@ impl ExchangeRun {
         self.run_state.body_pace.is_over(now_s, rate)
     }
 
-    /// The second in which more of a streamed body must have come. The time begins when the client is
-    /// the one who is waited for: not while there is no room for what it could send.
+    /// The second in which the client must have sent more of a streamed body. The time runs only while the
+    /// run waits for the client, and not while there is no room for what it could send.
     fn body_due_s(&mut self) -> u32 {
         if !self.waits_for_client() {
             self.run_state.body_due_s = 0;
@@ -290,11 +291,11 @@ impl ExchangeRun {
     }
 }
 
-/// The answer.
+/// Sending the response.
 impl ExchangeRun {
-    /// What the head of the answer says beside its fields. To be called once for each answer, before its body is
-    /// pulled: a body that is not sent is given up. While the owner can still take the head back it does not account
-    /// for it; from then on the answer cannot be replaced.
+    /// What the response head has besides its fields. The owner calls this once for each response, before it
+    /// takes pieces of the body; a body that is not sent is dropped. As long as the owner can take the head
+    /// back, it does not account for it. From then on the response cannot be replaced.
     #[inline]
     pub fn answer_head(&mut self) -> AnswerHead {
         let (length, has_body) = self.settle_body();
@@ -314,7 +315,7 @@ impl ExchangeRun {
         }
     }
 
-    /// The length of the body, and whether it is sent. One that is not is given up.
+    /// The length of the body, and whether it is sent. Drops a body that is not.
     #[inline]
     pub(crate) fn settle_body(&mut self) -> (Option<u64>, bool) {
         let exchange = &mut *self.0;
@@ -327,7 +328,7 @@ impl ExchangeRun {
         let is_made_up = is_head && response.is_length_unknown && length == Some(0);
         let length = length.filter(|_| !is_made_up);
         if is_head {
-            // The access log tells it, when the body that had it is gone.
+            // The access log shows this length when the body is gone.
             response.announced_length = length;
         }
         let has_body = !is_head && !response.status.is_bodiless();
@@ -337,8 +338,8 @@ impl ExchangeRun {
         (length, has_body)
     }
 
-    /// What the body does beside being pulled: passes on a request body that is received meanwhile, reads ahead. To
-    /// be called before every wait.
+    /// Lets the source of the body work: it passes on a streamed request body, or reads ahead. The owner
+    /// calls this before each wait.
     #[inline]
     pub fn work(&mut self, context: &mut Context<'_>) {
         let Exchange {
@@ -351,14 +352,14 @@ impl ExchangeRun {
     #[inline]
     pub fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
         match self.response.body {
-            // Each body in memory comes to this at its end.
+            // Every body that was in memory ends here.
             Body::Empty => Poll::Ready(None),
             _ => self.pull(|body| body.poll_piece(context)),
         }
     }
 
-    /// What stands behind the last piece, to be asked for at the end of the body. Empty if there is nothing, or if the
-    /// client could do nothing with it (RFC 9110 6.5.1).
+    /// The trailers after the last piece. The owner calls this at the end of the body. Empty if there are
+    /// none, or if the client cannot use them (RFC 9110 6.5.1).
     pub fn take_trailers(&mut self) -> HeaderBlock {
         let trailers = self.response.body.take_trailers();
         match trailers.is_empty() || self.request.head.takes_trailers() {
@@ -367,7 +368,8 @@ impl ExchangeRun {
         }
     }
 
-    /// The same as pieces in memory, for an owner that encodes or encrypts what it sends.
+    /// Like [`ExchangeRun::poll_piece`], with pieces in memory, for an owner that encodes or encrypts what it
+    /// sends.
     pub fn poll_in_memory(
         &mut self,
         memory: &mut InMemory,
@@ -380,7 +382,7 @@ impl ExchangeRun {
     fn pull<T>(&mut self, poll: impl FnOnce(&mut Body) -> T) -> T {
         let is_made_now = matches!(self.response.body, Body::Source(_));
         let polled = poll(&mut self.response.body);
-        // The pieces after the first do not read the clock here: the owner does where it goes on after a wait.
+        // Only the first piece reads the clock here; later the owner does so after it has waited.
         if is_made_now && self.sent.bytes == 0 {
             let stage = self.response.body.stage();
             self.stamp(stage);
@@ -388,13 +390,13 @@ impl ExchangeRun {
         polled
     }
 
-    /// Whether nothing of the answer has been taken, and the disk that its body waits for can still be the reason of
-    /// another one: the head waits with it.
+    /// Whether nothing of the response was sent and its body waits for a disk. If the disk fails, another
+    /// response can still take its place, so the head waits as well.
     pub fn may_still_fail(&self) -> bool {
         self.sent.bytes == 0 && self.response.body.waits_for_disk()
     }
 
-    /// How many bytes the bandwidth limits allow now. `None`: woken when they allow some.
+    /// How many bytes the bandwidth limits allow now. `None`: none; the task is woken when they allow some.
     #[inline]
     pub fn poll_allowance(&mut self, context: &mut Context<'_>) -> Option<u64> {
         let core = &self.settings.core;
@@ -411,7 +413,8 @@ impl ExchangeRun {
         }
     }
 
-    /// The same of an answer that has a limit: `own` bytes a second, or 0 if it has only that of its scope.
+    /// The same for a response with a limit. `own` is its own limit in bytes a second; 0: it has only that of
+    /// its scope.
     #[cold]
     fn poll_throttle(&mut self, own: u64, context: &mut Context<'_>) -> Option<u64> {
         let exchange = &mut *self.0;
@@ -425,8 +428,8 @@ impl ExchangeRun {
         throttle.poll_allowance(now, context)
     }
 
-    /// The owner has sent so many bytes, of head or body, that it cannot take back; so many of them were of the body.
-    /// After the first one the answer is not replaced any more ([`ExchangeRun::replace_answer`]).
+    /// The owner has sent `bytes` bytes that it cannot take back; `body_bytes` of them were of the body.
+    /// After the first byte the response cannot be replaced ([`ExchangeRun::replace_answer`]).
     #[inline]
     pub fn account(&mut self, bytes: u64, body_bytes: u64) {
         self.sent.bytes += bytes;
@@ -436,8 +439,8 @@ impl ExchangeRun {
         }
     }
 
-    /// The second of the worker's clock in which the owner calls again at the latest: for the hook that waits, for the
-    /// maker of the answer's body, and for what is due of the request's body.
+    /// The second of the worker's clock in which the owner has to call again at the latest: for a pending
+    /// hook, for the source of the response body, and for the deadline of the request body.
     pub fn due_s(&mut self) -> u32 {
         let own_s = match self.progress.is_over() {
             true => self.response.body.wake_at_s().unwrap_or(Deadlines::NEVER),
@@ -447,29 +450,30 @@ impl ExchangeRun {
     }
 }
 
-/// The value of Server-Timing. What was done since the last stamp is the transform phase's.
+/// The value of Server-Timing. The time since the last stamp counts for the transform phase.
 #[cold]
 fn server_timing(exchange: &mut Exchange) -> Vec<u8> {
     exchange.stamp(Stage::Transform);
     exchange.ledger.server_timing()
 }
 
-/// How it ends.
+/// The end of the exchange.
 impl ExchangeRun {
-    /// Refuses the request, whatever became of it so far: the answer is an error, and nothing else of the request
-    /// is wanted. The time since the last stamp is that of `stage`.
+    /// Refuses the request at any point before the response: the response is an error, and the rest of the
+    /// request is not needed. The time since the last stamp belongs to `stage`.
     pub fn refuse(&mut self, stage: Stage, status: Status, cause: Arguments<'_>) {
         self.log_error(Stage::Receive.name(), cause);
         self.refuse_quietly(stage, status);
     }
 
-    /// The same without a line in the log, which the owner has told already.
+    /// Like [`ExchangeRun::refuse`], without a line in the log; the owner has written one.
     pub fn refuse_quietly(&mut self, stage: Stage, status: Status) {
         self.stamp(stage);
         phase::refuse(self, status);
     }
 
-    /// Puts an answer with `status` in the place of one of which nothing has been taken; once. False: too late.
+    /// Replaces a response of which nothing was sent by one with `status`; this works once. Returns false if
+    /// it is too late.
     pub fn replace_answer(&mut self, status: Status) -> bool {
         if self.sent.bytes > 0 || self.run_state.is_replacement || self.is_tunnel() {
             return false;
@@ -480,23 +484,23 @@ impl ExchangeRun {
         true
     }
 
-    /// The same because the disk, or the maker of the body, has failed with `error`. The other answer may have a file as
-    /// well, from a script say.
+    /// Replaces the response because the disk or the source of the body has failed with `error`. The new
+    /// response may have a file, too, for example from a script.
     pub fn fail_answer(&mut self, error: &io::Error) -> bool {
         self.replace_answer(match error.kind() {
-            // What the backend says is no answer.
+            // The backend has sent something that is no response.
             io::ErrorKind::InvalidData => Status::BAD_GATEWAY,
             _ => status_of_error(error),
         })
     }
 
-    /// Whether the request was refused, or its answer replaced: what is left of its body is of no interest.
+    /// Whether the request was refused or its response replaced. Then the rest of its body is not needed.
     #[inline]
     pub fn is_refused(&self) -> bool {
         self.run_state.is_refused
     }
 
-    /// What a failure means for the answer, for the log.
+    /// What a failure means for the response, for the log.
     pub fn loss(&self) -> &'static str {
         match self.sent.bytes {
             0 => "the answer cannot be sent",
@@ -504,7 +508,7 @@ impl ExchangeRun {
         }
     }
 
-    /// All of the answer was sent.
+    /// All of the response was sent.
     #[inline]
     pub fn finish(&mut self) {
         self.sent.is_complete = true;
@@ -513,7 +517,8 @@ impl ExchangeRun {
         phase::log(self);
     }
 
-    /// The answer cannot be completed: it is logged as far as it got. The time since the last stamp is that of `stage`.
+    /// The response cannot be completed: logs the part that was sent. The time since the last stamp belongs
+    /// to `stage`.
     pub fn abort(&mut self, stage: Stage, cause: Arguments<'_>) {
         self.stamp(stage);
         if self.settings.core.debug.state_handling {

@@ -1,31 +1,31 @@
-//! The names of `server.network-backend`, and what they stand for.
+//! The names of `server.network-backend` and their meanings.
 
-/// How contents of files get to a socket.
+/// How the contents of files get to a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NetworkBackend {
-    /// What is in memory at once, all else by threads.
+    /// Sends what is in the page cache at once; disk threads read the rest.
     #[default]
     Auto,
-    /// Read and sent piece by piece by the worker.
+    /// The worker reads and sends in turn.
     Write,
-    /// Read by the worker and sent together with the head.
+    /// The worker reads, and sends the first part together with the head.
     Writev,
-    /// By sendfile(2) on the worker's thread.
+    /// The worker calls sendfile(2).
     LinuxSendfile,
-    /// Read by threads, sent by the worker.
+    /// Disk threads read, the worker sends.
     GthreadAio,
-    /// By sendfile(2) on threads.
+    /// Disk threads call sendfile(2).
     GthreadSendfile,
-    /// Read by the C library, sent by the worker.
+    /// The C library reads, the worker sends.
     PosixAio,
-    /// Read by kernel AIO, sent by sendfile(2) from memory.
+    /// Kernel AIO reads into memory, and sendfile(2) sends from there.
     LinuxAioSendfile,
-    /// Read by io_uring, sent by the worker.
+    /// io_uring reads, the worker sends.
     IoUring,
 }
 
 impl NetworkBackend {
-    /// All of them, in the order of their values.
+    /// All backends, in the order of their numbers.
     pub const ALL: [NetworkBackend; 9] = [
         NetworkBackend::Auto,
         NetworkBackend::Write,
@@ -38,7 +38,7 @@ impl NetworkBackend {
         NetworkBackend::IoUring,
     ];
 
-    /// Its name in configurations and counters.
+    /// The name in configurations and counters.
     pub const fn name(self) -> &'static str {
         match self {
             NetworkBackend::Auto => "auto",
@@ -53,7 +53,7 @@ impl NetworkBackend {
         }
     }
 
-    /// The one of this name. `sendfile` is lighttpd's name for the best one there is.
+    /// The backend with this name. `sendfile` is lighttpd's name for the system's sendfile call.
     pub fn named(name: &str) -> Option<NetworkBackend> {
         if name == "sendfile" {
             return Some(NetworkBackend::LinuxSendfile);
@@ -62,7 +62,7 @@ impl NetworkBackend {
         all.find(|backend| backend.name() == name)
     }
 
-    /// Whether the worker waits for the disk itself.
+    /// Whether the worker itself waits for the disk.
     pub(crate) const fn waits(self) -> bool {
         matches!(
             self,
@@ -70,13 +70,13 @@ impl NetworkBackend {
         )
     }
 
-    /// Whether it is threads of the process that read what is not in memory, so that one that looks a file up
-    /// can read its first bytes as well.
+    /// Whether disk threads read contents. Then the thread that looks a file up can read its first bytes as
+    /// well.
     pub(crate) const fn reads_by_threads(self) -> bool {
         matches!(self, NetworkBackend::Auto | NetworkBackend::GthreadAio)
     }
 
-    /// Whether reads of disks wait in queues of the workers, and the kernel or the C library has them.
+    /// Whether the kernel or the C library reads, by way of a queue of each worker.
     pub(crate) const fn reads_by_queue(self) -> bool {
         matches!(
             self,
@@ -84,7 +84,7 @@ impl NetworkBackend {
         )
     }
 
-    /// Whether chunks are read while the worker goes on.
+    /// Whether chunks are read while the worker does other work.
     pub(crate) const fn reads_elsewhere(self) -> bool {
         !self.waits() && !matches!(self, NetworkBackend::GthreadSendfile)
     }

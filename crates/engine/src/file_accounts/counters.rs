@@ -1,27 +1,27 @@
-//! What each backend has read: `server.io.BACKEND.*`.
+//! How much each network backend has read: `server.io.BACKEND.*`.
 //!
-//! What the workers send themselves is counted by each for itself, without a word that they share, and added
-//! up once a second; reads by others are rare enough to be counted at once.
+//! Each worker counts what it sends itself without shared memory, and adds that to the shared counters once a
+//! second. Other reads are rare enough to be counted in the shared counters at once.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{FileAccounts, NetworkBackend};
 
-/// What a backend has read since the process began.
+/// How much a network backend has read since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IoCounts {
-    /// Reads that another thread, or the kernel meanwhile, has done: the file was not in memory.
+    /// Reads by a thread, or by the kernel in the background: the file was not in memory.
     pub(crate) async_reads: u64,
-    /// Reads and sends that were done at once: it was.
+    /// Reads and sends that were done at once, from memory.
     pub(crate) sync_reads: u64,
-    /// Bytes of the first.
+    /// The bytes of `async_reads`.
     pub(crate) async_bytes: u64,
-    /// Bytes of the second.
+    /// The bytes of `sync_reads`.
     pub(crate) sync_bytes: u64,
 }
 
-/// Reads and bytes that one worker has done itself and not published.
+/// Reads and bytes of one worker that are not in the shared counters yet.
 #[derive(Default)]
 pub(crate) struct OwnCounts([Cell<(u64, u64)>; NetworkBackend::ALL.len()]);
 
@@ -34,7 +34,7 @@ pub(super) struct ReadCounters {
 }
 
 impl FileAccounts {
-    /// The counts of `backend`, without what workers have not published.
+    /// The shared counters of `backend`, without what workers have not added yet.
     pub(crate) fn io_counts(&self, backend: NetworkBackend) -> IoCounts {
         let counters = &self.counters[backend as usize];
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -46,7 +46,7 @@ impl FileAccounts {
         }
     }
 
-    /// The kernel, or a thread, has read `bytes`.
+    /// Counts `bytes` that a thread or the kernel has read.
     pub(crate) fn count_async(&self, backend: NetworkBackend, bytes: usize) {
         let counters = &self.counters[backend as usize];
         add(&counters.async_reads, 1);
@@ -55,14 +55,14 @@ impl FileAccounts {
 }
 
 impl OwnCounts {
-    /// The worker has read or sent `bytes` itself.
+    /// Counts `bytes` that the worker has read or sent itself.
     pub(crate) fn count_sync(&self, backend: NetworkBackend, bytes: usize) {
         let own = &self.0[backend as usize];
         let (reads, all) = own.get();
         own.set((reads + 1, all + bytes as u64));
     }
 
-    /// Adds what the worker has counted to what all have.
+    /// Adds the worker's own counts to the shared counters.
     pub(crate) fn publish(&self, accounts: &FileAccounts) {
         for (own, counters) in self.0.iter().zip(&accounts.counters) {
             let (reads, bytes) = own.take();

@@ -1,7 +1,8 @@
-//! What files cost all workers of a process together: memory for bytes that were read, and who has read how much.
+//! Counts how much memory bytes of files take, and which network backend has read how much, for all workers
+//! of a process.
 //!
-//! One [`FileAccounts`] belongs to what the workers share; all who read, also disk threads, have a handle of it. Knows
-//! nothing of files.
+//! All code that reads files has a handle of the one [`FileAccounts`] that the workers share; disk threads,
+//! too. Knows nothing of files.
 
 mod backend;
 mod counters;
@@ -20,17 +21,17 @@ use counters::ReadCounters;
 pub(crate) use queues::CountedRead;
 use queues::Queues;
 
-/// Memory and counts, of all workers.
+/// Memory use and read counters of all workers.
 #[derive(Default)]
 pub struct FileAccounts {
-    /// Bytes of files in memory.
+    /// How many bytes of files are in memory.
     bytes: AtomicUsize,
     counters: [ReadCounters; NetworkBackend::ALL.len()],
     queues: Queues,
 }
 
 impl FileAccounts {
-    /// Memory for `length` bytes.
+    /// Allocates memory for `length` bytes.
     pub(crate) fn memory(self: &Arc<FileAccounts>, length: usize) -> ChunkMemory {
         ChunkMemory {
             bytes: vec![0; length],
@@ -38,7 +39,7 @@ impl FileAccounts {
         }
     }
 
-    /// Counts `length` bytes that are kept elsewhere.
+    /// Counts `length` bytes that other code stores.
     pub(crate) fn share(self: &Arc<FileAccounts>, length: usize) -> MemoryShare {
         self.bytes.fetch_add(length, Ordering::Relaxed);
         MemoryShare {
@@ -47,8 +48,8 @@ impl FileAccounts {
         }
     }
 
-    /// How much may be read of `length` bytes that are needed now: little when memory is short. To be asked when
-    /// the read begins; many may have been wanted while there was memory.
+    /// How many of the `length` bytes that are needed now may be read: all, or only a few if memory is short.
+    /// Called when the read begins, because many reads may have been queued while there was memory.
     pub(crate) fn within_memory(&self, length: usize) -> usize {
         match self.has_memory() {
             true => length,
@@ -61,20 +62,21 @@ impl FileAccounts {
         self.memory_in_use() < limits::READ_MEMORY_BYTES_MAX
     }
 
-    /// Bytes of files in memory that are being read or sent.
+    /// How many bytes of files are in memory because they are being read or sent.
     pub(crate) fn memory_in_use(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 }
 
-/// Memory for bytes of a file, which counts for [`limits::READ_MEMORY_BYTES_MAX`] until the last of them is let go.
+/// Memory for bytes of a file. It counts against [`limits::READ_MEMORY_BYTES_MAX`] until its last byte is
+/// dropped.
 pub(crate) struct ChunkMemory {
     bytes: Vec<u8>,
     _share: MemoryShare,
 }
 
 impl ChunkMemory {
-    /// The room.
+    /// The whole buffer.
     pub(crate) fn as_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
@@ -91,7 +93,7 @@ impl AsRef<[u8]> for ChunkMemory {
     }
 }
 
-/// Memory that counts for [`limits::READ_MEMORY_BYTES_MAX`] as long as this is there.
+/// Memory that counts against [`limits::READ_MEMORY_BYTES_MAX`] until this is dropped.
 pub(crate) struct MemoryShare {
     accounts: Arc<FileAccounts>,
     length: usize,

@@ -1,7 +1,7 @@
-//! What the queues of all workers have to do, for the counters `server.io.BACKEND.*` and `server.io.device.*`.
+//! Counts the reads in the queues of all workers, for `server.io.BACKEND.*` and `server.io.device.*`.
 //!
-//! A read is counted by what it holds, a [`CountedRead`], so that none is left over whichever way it ends: also
-//! with its worker.
+//! Each read owns a [`CountedRead`], whose drop ends the count. So no count is left over however the read
+//! ends, even if it ends with its worker.
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,31 +12,31 @@ use crate::clock::Clock;
 use crate::ledger::Nanos;
 
 impl FileAccounts {
-    /// The counts of the queues of `backend`: of threads they have none, and what they do not take is counted by
-    /// those who do.
+    /// The counts of the queues of `backend`. They have no threads. Reads that a queue declines are counted
+    /// by the disk threads.
     pub(crate) fn queue_counts(&self, backend: NetworkBackend) -> Counts {
         self.queues.lock().of[backend as usize]
     }
 
-    /// The file systems for which reads of queues are under way or wait, in no order.
+    /// The file systems with reads in queues, in no order.
     pub(crate) fn queue_loads(&self) -> Vec<DeviceLoad> {
         self.queues.lock().devices.clone()
     }
 }
 
-/// A read that is wanted from a queue, until it has ended or is given up.
+/// A read for a queue, until it has ended or was given up.
 pub(crate) struct CountedRead {
     accounts: Arc<FileAccounts>,
     clock: Rc<Clock>,
     backend: NetworkBackend,
     device: u64,
     is_running: bool,
-    /// When it began to wait, or to be read.
+    /// When the read began to wait or to run.
     since: Nanos,
 }
 
 impl CountedRead {
-    /// It begins to wait.
+    /// A read that begins to wait.
     pub(crate) fn new(
         accounts: &Arc<FileAccounts>,
         clock: &Rc<Clock>,
@@ -57,7 +57,7 @@ impl CountedRead {
         }
     }
 
-    /// The queue has it.
+    /// The read begins to run.
     pub(crate) fn begin(&mut self) {
         if std::mem::replace(&mut self.is_running, true) {
             return;
@@ -100,7 +100,7 @@ impl Drop for CountedRead {
     }
 }
 
-/// Locked for a few instructions, some times for each read that goes to a disk.
+/// Locked for a few instructions, several times for each read from a disk.
 #[derive(Default)]
 pub(super) struct Queues(Mutex<All>);
 
@@ -113,7 +113,7 @@ impl Queues {
 #[derive(Default)]
 struct All {
     of: [Counts; NetworkBackend::ALL.len()],
-    /// Those that have work.
+    /// The file systems that have reads.
     devices: Vec<DeviceLoad>,
 }
 
@@ -158,7 +158,7 @@ mod tests {
         first.begin();
         first.begin();
         assert_eq!(seen(), (Some((1, 1)), 1, 1, 0));
-        // Its client has gone.
+        // Its client is gone.
         drop(second);
         assert_eq!(seen(), (Some((0, 1)), 0, 1, 0));
         std::thread::sleep(std::time::Duration::from_millis(2));

@@ -1,12 +1,12 @@
-//! Of what overlays (overlayfs) are made: to open a file of theirs is to open one of a layer, and where that is a
-//! question to another machine or to a program, so is the overlay.
+//! The layers of overlays (overlayfs). To open a file of an overlay means to open one of a layer. If the
+//! layer is on a remote file system, the overlay counts as remote, too.
 //!
-//! Layers are named in the options of the mount, by paths as they were then and there. A relative one, or one of
-//! another mount namespace (those of a container's own root), says nothing here.
+//! The options of the mount name the layers, by paths that were valid where and when it was mounted. A
+//! relative path, or one of another mount namespace (a container's own root), tells nothing here.
 
 use super::{MountLine, Storage, unescape};
 
-/// The layers that the options of an overlay name, those without an absolute path left out.
+/// The layers in the options of an overlay that have absolute paths.
 pub(super) fn layers(options: &[u8]) -> Vec<Vec<u8>> {
     let mut layers = Vec::new();
     for option in options.split(|byte| *byte == b',') {
@@ -17,7 +17,7 @@ pub(super) fn layers(options: &[u8]) -> Vec<Vec<u8>> {
         let value = unescape(value);
         match name {
             b"lowerdir" => split(&value, &mut layers),
-            // Linux 6.5: an option for each layer.
+            // Since Linux 6.5 there can be an option for each layer.
             b"lowerdir+" | b"datadir+" | b"upperdir" => layers.push(value),
             _ => {}
         }
@@ -26,7 +26,7 @@ pub(super) fn layers(options: &[u8]) -> Vec<Vec<u8>> {
     layers
 }
 
-/// `/a:/b::/c`; a colon in a path stands behind a backslash.
+/// Splits `/a:/b::/c`. A backslash precedes a colon in a path.
 fn split(text: &[u8], layers: &mut Vec<Vec<u8>>) {
     let mut layer = Vec::new();
     let mut bytes = text.iter();
@@ -43,7 +43,7 @@ fn split(text: &[u8], layers: &mut Vec<Vec<u8>>) {
 /// Makes overlays remote that have a remote layer.
 pub(super) fn judge(lines: &mut [MountLine]) {
     for _ in 0..STACKED_MAX {
-        // They are few, and overlays with many layers may be many.
+        // Remote mounts are few, while there may be many overlays with many layers.
         let is_remote = |(at, line): (usize, &MountLine)| {
             (line.mount.place.storage == Storage::Remote).then_some(at)
         };
@@ -60,8 +60,8 @@ pub(super) fn judge(lines: &mut [MountLine]) {
     }
 }
 
-/// Whether `layer` of the overlay in line `of` is on one of the remote mounts, which are in lines `remote`. The
-/// overlay itself may hide it: what was mounted on the same directory before counts as well.
+/// Whether `layer` of the overlay in line `of` is on one of the remote mounts, which are in lines `remote`.
+/// The overlay itself may cover that mount: an earlier mount on the same directory counts as well.
 fn has_remote(lines: &[MountLine], remote: &[usize], of: usize, layer: &[u8]) -> bool {
     let is_over = |at: &usize| *at != of && lines[*at].mount.covers(layer);
     if !remote.iter().any(is_over) {
@@ -78,7 +78,7 @@ fn has_remote(lines: &[MountLine], remote: &[usize], of: usize, layer: &[u8]) ->
     })
 }
 
-/// Overlays of which one is a layer of the next: the kernel allows no more.
+/// How many overlays can be layers of each other: the kernel allows no more.
 const STACKED_MAX: usize = 2;
 
 #[cfg(test)]
@@ -86,7 +86,8 @@ mod tests {
     use super::super::parse;
     use super::*;
 
-    /// The storage of what is at `point`, as `lines` have it behind a local root, an NFS and a FUSE file system.
+    /// The storage of the mount at `point`, if mountinfo has `lines` after a local root, an NFS and a FUSE
+    /// file system.
     fn storage_at(point: &str, lines: &str) -> Storage {
         let text = format!(
             "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
@@ -99,7 +100,7 @@ mod tests {
             .mount_over(point.as_bytes())
             .expect("/ is there")
             .place;
-        // Descriptors are known by the id of the mount.
+        // Descriptors are found by the id of the mount.
         assert!(table.by_id.values().any(|known| *known == place), "{lines}");
         place.storage
     }
@@ -125,7 +126,7 @@ mod tests {
         }
         let local = [
             "rw,lowerdir=/srv/a:/srv/b,upperdir=/var/upper,workdir=/var/work",
-            // What begins like the name of another mount, or what that is in.
+            // Paths that have the name of another mount as a prefix, or are a directory above it.
             "ro,lowerdir=/mnt/nfs2:/mnt",
             "ro,lowerdir=/srv/a\\134:/mnt/nfs",
             "rw,lowerdir=l/ABC:l/DEF,upperdir=4711/diff,workdir=4711/work",
@@ -158,7 +159,7 @@ mod tests {
             overlay(31, "second", "/srv/first:/srv/a"),
             overlay(32, "local", "/srv/a:/srv/b"),
         ];
-        // In whatever order the kernel tells of them.
+        // The order of the lines does not matter.
         for order in [[0, 1, 2], [2, 1, 0]] {
             let lines = order.map(|at: usize| &*lines[at]).join("\n");
             let storage = |name: &str| storage_at(&format!("/srv/{name}/x"), &lines);

@@ -1,7 +1,7 @@
-//! Paths of the file system: how they are opened, and where they lead, with symlinks followed or refused, and with or
-//! without waiting for a disk.
+//! Opens paths and finds out where they lead, with symlinks followed or refused, and with or without waiting
+//! for a disk.
 //!
-//! Knows nothing of what is remembered about files; the file cache, the threads that wait for disks and listings ask it.
+//! Uses no cache. Callers are the file cache, disk threads and directory listings.
 
 mod open;
 mod place;
@@ -14,17 +14,17 @@ pub(crate) use open::{
 pub use open::{open_directory, open_directory_place};
 pub(crate) use place::{place_ahead, place_of, place_of_the_way};
 
-/// How symlinks in a path are taken (`server.follow-symlink`).
+/// Whether symlinks in a path are followed (`server.follow-symlink`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Symlinks {
-    /// Like any other name.
+    /// Symlinks are followed.
     Follow,
     /// A symlink anywhere in the path makes it [`FileKind::Denied`](crate::file_cache::FileKind::Denied).
     Refuse,
 }
 
-/// Resolves `.` and `..` by text, as far as the target of a symlink needs it. Wrong only behind
-/// a symlink to a directory elsewhere, where the recheck once a second still holds.
+/// Resolves `.` and `..` by text, for the target of a symlink. The result is wrong behind a symlink to a
+/// directory elsewhere; the recheck once a second covers that case.
 pub(crate) fn simplify(path: &Path) -> PathBuf {
     let mut simple = PathBuf::new();
     for part in path.components() {
@@ -39,5 +39,5 @@ pub(crate) fn simplify(path: &Path) -> PathBuf {
     simple
 }
 
-/// As many symlinks as the kernel follows in one path.
+/// How many symlinks the kernel follows in one path.
 pub(crate) const SYMLINKS_MAX: u32 = 40;

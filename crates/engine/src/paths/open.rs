@@ -1,7 +1,7 @@
-//! Opening a path, with symlinks followed or refused, and with or without waiting for the disk.
+//! Opens a path, with symlinks followed or refused, and with or without waiting for the disk.
 //!
-//! openat2(2) does it in one call (Linux 5.6). Where it is missing or a sandbox refuses it, the
-//! path is opened by openat(2), for [`Symlinks::Refuse`] part by part.
+//! openat2(2) does it in one call (Linux 5.6). If it is missing or a sandbox forbids it, openat(2) opens the
+//! path; for [`Symlinks::Refuse`] part by part.
 
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
@@ -14,21 +14,21 @@ use rustix::io::Errno;
 use super::Symlinks;
 use crate::beneath::open_part_by_part;
 
-/// Whether looking at a path may wait.
+/// Whether a look-up of a path may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LookReach {
-    /// Only what the kernel has in its caches; `EAGAIN` for all else (RESOLVE_CACHED, Linux 5.12).
+    /// It may not: `EAGAIN` for all that is not in the kernel's caches (RESOLVE_CACHED, Linux 5.12).
     Cached,
-    /// As far as it takes.
+    /// It may wait for the disk.
     Disk,
 }
 
-/// Why there is nothing that can be read at a path.
+/// Why a path cannot be opened for reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotOpened {
     /// A regular file is there that this process may not read.
     Unreadable,
-    /// All else.
+    /// Any other reason.
     Failed(Errno),
 }
 
@@ -38,8 +38,8 @@ impl From<Errno> for NotOpened {
     }
 }
 
-/// Opens `path` for reading. O_NONBLOCK, because opening a pipe nobody writes to would wait for ever.
-/// A directory that may be passed through and not be read (mode 711) is opened as a mere place.
+/// Opens `path` for reading. O_NONBLOCK, because opening a pipe without a writer would wait forever. A
+/// directory that may be passed but not read (mode 711) is opened with O_PATH.
 pub(crate) fn open_and_stat(
     path: &[u8],
     symlinks: Symlinks,
@@ -55,7 +55,7 @@ pub(crate) fn open_and_stat(
     Ok((descriptor, stat))
 }
 
-/// What may be looked at can be told although it may not be read.
+/// stat(2) works on a file that may not be read.
 fn look_at_refused(
     path: &[u8],
     symlinks: Symlinks,
@@ -75,7 +75,7 @@ fn look_at_refused(
     }
 }
 
-/// `path` as a mere place: nothing is asked of the file system but the way there.
+/// Opens `path` with O_PATH: the file system has to answer only for the way there.
 pub(crate) fn open_place(
     path: &[u8],
     symlinks: Symlinks,
@@ -84,38 +84,39 @@ pub(crate) fn open_place(
     open(path, symlinks, reach, OFlags::PATH | OFlags::CLOEXEC)
 }
 
-/// What stat(2) says of `path` as far as the kernel knows without asking anybody.
+/// The metadata of `path`, as far as the kernel's caches have it.
 pub(crate) fn cached_stat(path: &[u8], symlinks: Symlinks) -> Result<Stat, Errno> {
     fstat(open_place(path, symlinks, LookReach::Cached)?)
 }
 
-/// `path` itself, symlinks not followed at its end, as a mere place and as far as the kernel has it.
+/// Opens `path` itself with O_PATH, as far as the kernel's caches have it. Does not follow a symlink at its
+/// end.
 pub(crate) fn open_cached_itself(path: &[u8]) -> Option<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     open(path, Symlinks::Follow, LookReach::Cached, flags).ok()
 }
 
-/// What a symlink says; none if it is something else. Asks its file system.
+/// The target of a symlink; `None` if `place` is no symlink. May wait for its file system.
 pub(crate) fn read_link(place: &OwnedFd) -> Option<Vec<u8>> {
-    // Of what is no symlink there is nothing to read.
+    // For anything but a symlink this fails.
     let target = readlinkat(place, c"", Vec::new()).ok()?;
     Some(target.into_bytes())
 }
 
-/// `path`, a directory, as a mere place from which others are opened. May wait for the disk.
+/// Opens the directory `path` with O_PATH, so that other paths can be opened from it. May wait for the disk.
 ///
 /// # Errors
-/// Those of openat2(2); `ELOOP` for a symlink where those are refused, and for one of /proc that leads to what a
-/// process has open.
+/// Those of openat2(2); `ELOOP` for a symlink if those are refused, and for one of /proc that leads to an
+/// open file.
 pub fn open_directory_place(path: &[u8], symlinks: Symlinks) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     open(path, symlinks, LookReach::Disk, flags)
 }
 
-/// Opens the directory `path` to be read, under the same rules as cached files.
+/// Opens the directory `path` for reading, under the same rules as for cached files.
 ///
 /// # Errors
-/// Those of openat2(2); `ELOOP` for a symlink where those are refused.
+/// Those of openat2(2); `ELOOP` for a symlink if those are refused.
 pub fn open_directory(path: &[u8], symlinks: Symlinks) -> Result<OwnedFd, Errno> {
     open(
         path,
@@ -155,7 +156,7 @@ const FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY);
 
-/// Asked once: sandboxes do not change while we run.
+/// Asked once: a sandbox does not change while the process runs.
 fn has_openat2() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| {
@@ -164,7 +165,7 @@ fn has_openat2() -> bool {
     })
 }
 
-/// Whether the kernel can be asked for what it has in its caches alone (Linux 5.12).
+/// Whether the kernel can answer from its caches alone (Linux 5.12).
 pub(crate) fn has_resolve_cached() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| {

@@ -1,8 +1,8 @@
-//! Which file system a path is on, before it is opened, and when it cannot be.
+//! Finds the file system of a path before the path is opened, or when it cannot be opened.
 //!
-//! A client says how many parts a path has, so the part that can be opened is found by halving: twelve
-//! attempts for two thousand parts. Called by the look-ups of the file cache and, for other work, by `Origin` of the threads
-//! that wait.
+//! A client decides how many parts a path has, so the longest part that can be opened is found by bisection:
+//! twelve attempts for two thousand parts. Callers are the look-ups of the file cache and `Origin` of the
+//! disk threads.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -13,19 +13,19 @@ use super::open::{LookReach, open_cached_itself, open_place, read_link};
 use super::{SYMLINKS_MAX, Symlinks, simplify};
 use crate::mounts::{self, MountedPlace, Storage};
 
-/// Where a path leads, as far as that can be told without asking anybody. A symlink into a file system that
-/// hangs must not take up what the local one can bear.
+/// The file system that a path leads to, as far as the kernel's caches tell. Symlinks are followed, because a
+/// look-up through a symlink into a file system that hangs must not use the capacity of the local one.
 pub(crate) fn place_ahead(path: &[u8], symlinks: Symlinks) -> MountedPlace {
     place_behind(path, symlinks, SYMLINKS_MAX)
 }
 
-/// Where `path`, which is absolute, leads as far as the kernel can tell that without asking anybody.
+/// The file system that the absolute `path` leads to, as far as the kernel's caches tell.
 pub(crate) fn place_of(path: &[u8]) -> MountedPlace {
     let path = simplify(Path::new(OsStr::from_bytes(path)));
     place_ahead(path.as_os_str().as_bytes(), Symlinks::Follow)
 }
 
-/// Where the way to a path ends that cannot be opened. May wait.
+/// For a path that cannot be opened: the file system of the last directory on it that can be. May wait.
 pub(crate) fn place_of_the_way(path: &[u8]) -> MountedPlace {
     let open = |part: &[u8]| open_place(part, Symlinks::Follow, LookReach::Disk).ok();
     let (place, _) = open_longest(path, open);
@@ -49,10 +49,10 @@ fn place_behind(path: &[u8], symlinks: Symlinks, symlinks_left: u32) -> MountedP
     let Some(next) = open_cached_itself(part) else {
         return reached;
     };
-    // What a symlink says is a question, too. On a disk of this machine it is asked all the same: nearly always the
-    // text is in memory with the inode, and nothing tells when it is not. To leave such a symlink unread would put
-    // what is behind it into a place with all else behind symlinks, and with what hangs there: on overlayfs, of
-    // which the kernel follows none from its caches, that is each of them.
+    // Reading a symlink may wait, too. On a disk of this machine it is done all the same: the text is nearly
+    // always in memory with the inode, and nothing tells if it is not. If this code did not read it, all
+    // paths behind symlinks would count as one unknown file system, and would be delayed if one of them
+    // hangs. On overlayfs, where the kernel follows no symlink from its caches, that would be every symlink.
     let place = mounts::of_descriptor(&next);
     if place.storage == Storage::Remote {
         return place;
@@ -66,14 +66,14 @@ fn place_behind(path: &[u8], symlinks: Symlinks, symlinks_left: u32) -> MountedP
     }
 }
 
-/// Opens as much of `path` as can be opened, in whole parts. Answers also where the part ends that cannot be, if
-/// there is one.
+/// Opens the longest part of `path` that can be opened, in whole names. Also returns where the first part
+/// ends that cannot be opened, if there is one.
 fn open_longest(
     path: &[u8],
     open: impl Fn(&[u8]) -> Option<OwnedFd>,
 ) -> (Option<OwnedFd>, Option<usize>) {
     let slashes = memchr::memchr_iter(b'/', path);
-    // The root is the slash.
+    // The first slash is the root itself.
     let ends: Vec<usize> = slashes
         .map(|slash| slash.max(1))
         .chain([path.len()])
