@@ -1,13 +1,13 @@
-//! Asks backends whether they work, without waiting for a request to find out.
+//! Health checks: asks backends whether they work, so that no request has to find out.
 //!
-//! A [`Checker`] is a thread of its own with a small runtime and one task for each backend that has a
-//! `health-check`. What it learns it tells the backend's `health`, which all workers look at: one
-//! success brings a backend back, [`FAILURES_MAX`] failures in a row take it out until the next
-//! success. A task ends when its backend is gone; the thread ends with the process.
+//! A [`Checker`] is a thread with a small runtime and one task for each backend that has a `health-check`. It
+//! reports to the backend's `health`, which all workers read: one success brings a backend back,
+//! [`FAILURES_MAX`] failures in a row take it out until the next success. A task ends when its backend is
+//! gone; the thread ends with the process.
 //!
-//! HTTP backends are sent a GET and must answer it with 2xx or 3xx. AJP13 has a question of its own
-//! for this (CPing). For FastCGI, SCGI and uwsgi a connection that is accepted is enough: a real
-//! request would need a script that does nothing, and would take one of the few processes away.
+//! HTTP backends are sent a GET and must answer 2xx or 3xx. AJP13 has a request of its own for this (CPing).
+//! For FastCGI, SCGI and uwsgi an accepted connection is enough: a real request would need a script that does
+//! nothing, and would occupy one of few processes.
 
 use std::io;
 use std::sync::Weak;
@@ -27,7 +27,7 @@ use super::limits::CHECK_REPLY_BYTES_MAX;
 use super::options::{BackendHost, HealthCheck, HostAddress, Protocol};
 use super::stream::{BackendStream, HandshakeFailure, SocketAddress, is_own_shortage};
 
-/// What is told whether it works: what all workers know of one backend.
+/// A backend that results are reported to. (A trait, so that tests need no whole backend.)
 pub(crate) trait Checked: Send + Sync {
     /// Its health.
     fn health(&self) -> &Health;
@@ -35,28 +35,28 @@ pub(crate) trait Checked: Send + Sync {
 
 /// A backend to be checked.
 pub(crate) struct CheckTarget {
-    /// Who is told. When it is gone, the checks end.
+    /// The backend that results are reported to. When it is gone, the checks end.
     pub(crate) backend: Weak<dyn Checked>,
     /// Where it listens.
     pub(crate) address: SocketAddress,
-    /// TLS below what it speaks.
+    /// How to speak TLS with it; `None` in the clear.
     pub(crate) tls: Option<TlsServer>,
-    /// What it speaks.
+    /// Its protocol.
     pub(crate) protocol: Protocol,
-    /// What to ask for, and how often.
+    /// The URL path to ask for, and how often.
     pub(crate) check: HealthCheck,
     /// The Host field of the request.
     pub(crate) host: Vec<u8>,
     /// PROXY protocol version in front of the request: 0, 1 or 2.
     pub(crate) proxy_protocol: u8,
-    /// Where it is said that the backend failed or is back.
+    /// The log that is told when the backend fails and when it is back.
     pub(crate) log: LogHandle,
 }
 
-/// Checks backends, for all workers of a process.
+/// The thread that checks backends, for all workers of a process.
 #[derive(Debug)]
 pub(crate) struct Checker {
-    /// When this is dropped, the thread ends.
+    /// Closing this channel ends the thread.
     targets: mpsc::UnboundedSender<CheckTarget>,
 }
 
@@ -64,7 +64,7 @@ impl Checker {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The kernel refuses a thread.
+    /// The thread cannot be started.
     pub(crate) fn start() -> io::Result<Checker> {
         let (targets, mut received) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -83,13 +83,13 @@ impl Checker {
 
     /// Checks `target` from now on. To be called once for each backend.
     pub(crate) fn watch(&self, target: CheckTarget) {
-        // If the thread has ended, which only a panic in it can bring about, requests still find out.
+        // Only a panic in the thread can have ended it. Then requests find out whether the backend works.
         let _ = self.targets.send(target);
     }
 }
 
 impl CheckTarget {
-    /// The target that `host` stands for at `address`, if it is to be checked.
+    /// The health check of `host` at `address`, if it has one.
     pub(crate) fn of(
         host: &BackendHost,
         address: SocketAddress,
@@ -109,7 +109,7 @@ impl CheckTarget {
         })
     }
 
-    /// What goes in front of a request. With TLS it has gone in front of the handshake.
+    /// The PROXY header in front of the request. With TLS it was sent before the handshake.
     fn first_bytes(&self) -> &'static [u8] {
         match self.tls {
             Some(_) => b"",
@@ -118,7 +118,7 @@ impl CheckTarget {
     }
 }
 
-/// What a client would send as Host.
+/// The Host field, as a client would send it.
 fn host_field(address: &HostAddress, is_tls: bool) -> String {
     match address {
         HostAddress::Unix(_) => "localhost".to_owned(),
@@ -135,7 +135,7 @@ fn host_field(address: &HostAddress, is_tls: bool) -> String {
                 _ => format!("{name}:{port}"),
             }
         }
-        // Without the labels of service and protocol: `_http._tcp.example.org`.
+        // Leaves out the labels of service and protocol: `_http._tcp.example.org` becomes `example.org`.
         HostAddress::Srv(name) => {
             let labels = name.split('.').skip_while(|label| label.starts_with('_'));
             labels.collect::<Vec<_>>().join(".")
@@ -178,7 +178,8 @@ async fn check_on(target: CheckTarget) {
     }
 }
 
-/// Part of an interval, so that not all backends are asked at a time, nor one by several servers.
+/// A fraction of the interval, so that not all backends are checked at the same time, and one backend not by
+/// several servers at once.
 fn first_pause(target: &CheckTarget, interval: Duration) -> Duration {
     let server = std::process::id().to_le_bytes();
     let hash = stable_hash(&[target.address.to_string().as_bytes(), &server]);
@@ -210,11 +211,11 @@ fn tell_shortage(target: &CheckTarget, error: &io::Error) {
     ));
 }
 
-/// Why a check brought no answer.
+/// Why a check failed.
 enum CheckFailure {
-    /// The backend's fault: a sentence.
+    /// By the backend's fault: a sentence.
     Backend(String),
-    /// This server had no descriptor, memory or port for a connection.
+    /// This server has no descriptor, memory or port for a connection.
     OwnShortage(io::Error),
 }
 
@@ -224,13 +225,14 @@ impl<S: Into<String>> From<S> for CheckFailure {
     }
 }
 
-/// One check.
+/// Makes one check.
 async fn ask(target: &CheckTarget) -> Result<(), CheckFailure> {
     let prefix = proxy_prefix(target.proxy_protocol);
     let tls = target.tls.as_ref();
     let stream = match target.address.connect_to(tls, prefix.to_vec()).await {
         Ok(stream) => stream,
-        // Its queue is full: it has much to do, and may not lose what it does for that.
+        // A full queue is no failure: the backend is busy, and taking it out would lose the requests it works
+        // on.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
         Err(error) if is_own_shortage(&error) => return Err(CheckFailure::OwnShortage(error)),
         Err(error) if HandshakeFailure::is(&error) => {
@@ -278,7 +280,7 @@ async fn ask_http(mut stream: BackendStream, target: &CheckTarget) -> Result<(),
     }
 }
 
-/// CPing and CPong: AJP13's own check, one message there and one back.
+/// CPing and CPong: AJP13's own check, one message in each direction.
 async fn ask_ajp13(mut stream: BackendStream, target: &CheckTarget) -> Result<(), String> {
     let mut request = target.first_bytes().to_vec();
     request.extend_from_slice(&AJP13_PING);
@@ -296,7 +298,8 @@ async fn ask_ajp13(mut stream: BackendStream, target: &CheckTarget) -> Result<()
     }
 }
 
-/// A connection that is made for no client: what the PROXY protocol has for health checks.
+/// The PROXY header of a connection that is made for no client: a form that the protocol has for health
+/// checks.
 fn proxy_prefix(version: u8) -> &'static [u8] {
     match version {
         0 => b"",
@@ -306,7 +309,7 @@ fn proxy_prefix(version: u8) -> &'static [u8] {
     }
 }
 
-/// What a backend said, of which a little is wanted.
+/// The beginning of a backend's reply.
 #[derive(Default)]
 struct ReceivedBytes {
     buffer: Vec<u8>,
@@ -321,7 +324,7 @@ impl ReceivedBytes {
         self.buffer.drain(..bytes.min(self.buffer.len()));
     }
 
-    /// Reads once. False at the end.
+    /// Reads once. False at the end of the reply.
     async fn receive(&mut self, stream: &mut BackendStream) -> Result<bool, String> {
         let mut piece = [0; 1024];
         let read = std::future::poll_fn(|context| stream.poll_read(context, &mut piece));
@@ -345,22 +348,22 @@ async fn send(stream: &mut BackendStream, mut bytes: &[u8]) -> Result<(), String
     Ok(())
 }
 
-/// Failures in a row that take a backend out. One may be a restart of the backend.
+/// Failures in a row that take a backend out. A single failure may be a restart of the backend.
 const FAILURES_MAX: u32 = 2;
 
-/// The shortest time between two checks, whatever the configuration says.
+/// The shortest interval between two checks, also if the configuration asks for a shorter one.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-/// A check that takes longer has failed, also one that is made seldom.
+/// A check that takes longer than this has failed, even if the interval is longer.
 const CHECK_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// From the server: 0x1234; length 1; CPing.
+/// From this server: magic 0x1234; length 1; CPing.
 const AJP13_PING: [u8; 5] = [0x12, 0x34, 0, 1, 10];
 
-/// From the container: "AB"; length 1; CPong.
+/// From the container: magic "AB"; length 1; CPong.
 const AJP13_PONG: [u8; 5] = [b'A', b'B', 0, 1, 9];
 
-/// Milliseconds of the monotonic clock, which the workers' clocks show, too.
+/// Milliseconds of the monotonic clock, the same that the workers' clocks show.
 #[expect(
     clippy::disallowed_methods,
     reason = "the thread that checks has no worker"

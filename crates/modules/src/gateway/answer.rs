@@ -1,4 +1,4 @@
-//! A reply's head becomes the head of the answer.
+//! Makes the head of a backend's reply the head of the answer.
 
 use std::rc::Rc;
 
@@ -16,23 +16,23 @@ use super::options::{BackendHost, Gateway, Mode};
 use super::protocol::Conversation;
 use super::reroute;
 
-/// What becomes of the body behind a head.
+/// What to do with the body that follows a head.
 pub(super) enum ReplyVerdict {
-    /// It is the answer's body, which is sent when it is complete.
+    /// Collect it; the answer is sent when it is complete.
     Collect,
-    /// It is the answer's body, which is sent while it comes.
+    /// Send it to the client piece by piece as it arrives.
     Stream,
-    /// The connection is a tunnel from now on.
+    /// Turn the connection into a tunnel.
     Tunnel,
-    /// It is not needed: the exchange goes on with this.
+    /// Discard it; the exchange goes on with this outcome.
     Discard(Outcome),
-    /// It is not needed: the answer is a file that the disk is asked for.
+    /// Discard it; the answer is a file that a disk thread has to open.
     Open(Box<Opening>),
-    /// It must not be sent: 502.
+    /// Discard the reply, which is invalid: the answer is 502.
     Refuse,
 }
 
-/// Takes the head of a reply over into `exchange.response`.
+/// Copies the head of a reply into `exchange.response`.
 pub(super) fn accept(
     exchange: &mut Exchange,
     gateway: &Gateway,
@@ -96,7 +96,7 @@ pub(super) fn accept(
     }
 }
 
-/// Sends an interim response on.
+/// Sends an interim response (1xx) to the client.
 pub(crate) fn inform(exchange: &mut Exchange, head: &ReplyHead) {
     let mut fields = HeaderBlock::new();
     for (name, value) in head.fields().filter(|(name, _)| !is_of_connection(name)) {
@@ -107,7 +107,7 @@ pub(crate) fn inform(exchange: &mut Exchange, head: &ReplyHead) {
 
 fn copy(exchange: &mut Exchange, gateway: &Gateway, host: &BackendHost, head: &ReplyHead) {
     exchange.response.answer(head.status());
-    // It is the application's answer, error or not, with or without a body.
+    // The answer is the application's, even an error without a body: no error page replaces it.
     exchange.response.is_final = true;
     let is_tunnel = head.status() == Status::SWITCHING_PROTOCOLS;
     let takes_trailers = exchange.request.head.takes_trailers();
@@ -129,7 +129,7 @@ fn copy(exchange: &mut Exchange, gateway: &Gateway, host: &BackendHost, head: &R
     }
 }
 
-/// The value as the configuration changes it, if it does.
+/// The field's value as the configuration changes it; `None` if it does not.
 fn mapped(exchange: &Exchange, gateway: &Gateway, name: &str, value: &[u8]) -> Option<Vec<u8>> {
     let extras = &gateway.extras;
     let rewritten = extras.rewriting.map_reply(exchange, name, value);
@@ -140,7 +140,8 @@ fn mapped(exchange: &Exchange, gateway: &Gateway, name: &str, value: &[u8]) -> O
         .or(rewritten)
 }
 
-/// `Variable-NAME` of an authorizer becomes a variable of the request (FastCGI 1.0, section 6.3).
+/// A reply field `Variable-NAME` of an authorizer becomes the environment variable NAME of the request
+/// (FastCGI 1.0, section 6.3).
 fn authorize(exchange: &mut Exchange, head: &ReplyHead) {
     for (name, value) in head.fields() {
         let variable = name
@@ -153,10 +154,11 @@ fn authorize(exchange: &mut Exchange, head: &ReplyHead) {
     }
 }
 
-/// Kept with an exchange whose client an authorizer has told something about.
+/// The key under which an exchange records that an authorizer has set variables about its client.
 pub(crate) const AUTHORIZED: &str = "authorizer";
 
-/// Answers that make sense only piece by piece, whatever `server.stream-response-body` says.
+/// Whether the answer makes sense only when it is streamed, such as server-sent events, even if
+/// `server.stream-response-body` says not to.
 fn wants_streaming(head: &ReplyHead) -> bool {
     let is_event_stream = |value: &[u8]| {
         value
@@ -174,8 +176,8 @@ fn announced_length(head: &ReplyHead) -> Option<u64> {
         .ok()
 }
 
-/// Fields about the connection to the backend (RFC 9110 7.6.1), and those that our own connection
-/// writes.
+/// Fields about the connection to the backend (RFC 9110 7.6.1), and fields that this server writes for the
+/// client's connection.
 fn is_of_connection(name: &str) -> bool {
     let is_wanted = |field: KnownField| field.is_hop_by_hop() || field == KnownField::ContentLength;
     KnownField::from_name_if(name.as_bytes(), is_wanted).is_some()

@@ -1,4 +1,4 @@
-//! One backend: what all workers know of it, and this worker's connections to it.
+//! One backend: what all workers share about it, and this worker's connections to it.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -26,23 +26,23 @@ use super::trust::LoadedTrusts;
 use crate::kept_connections::KeptConnections;
 use crate::limit::PoolShares;
 
-/// What all workers know of one backend.
+/// One backend, as all workers share it.
 pub struct SharedBackend {
     /// Its address, for logs and counters.
     pub name: String,
     /// Its label in the configuration, for counters.
     pub label: String,
-    /// What it speaks, for counters.
+    /// Its protocol, for counters.
     pub protocol: Protocol,
     /// Whether it works.
     pub(crate) health: Health,
-    /// Its connections.
+    /// How many connections it may have, and how many it has.
     pub limit: ConnectionLimit,
-    /// Requests under way: those that wait for a connection, too.
+    /// Requests under way, those that wait for a connection included.
     pub load: AtomicU32,
-    /// Those of keys that may have a share of it only.
+    /// How much of it single keys may take, and take now (`pool-share` of `limit.rules`).
     pub(crate) shares: Arc<PoolShares>,
-    /// Requests it was asked.
+    /// Requests it was sent.
     pub requests: AtomicU64,
     /// Connections made.
     pub connected: AtomicU64,
@@ -54,32 +54,34 @@ pub struct SharedBackend {
     turn: AtomicUsize,
     signals: Mutex<Vec<Arc<Signal>>>,
     is_draining: Arc<AtomicBool>,
-    /// What connections to it are made with, if it speaks TLS.
+    /// How to speak TLS with it; `None` in the clear.
     pub(crate) tls: Option<TlsServer>,
 }
 
-/// The backends of a server process, by the id of their route, their label and their address.
+/// All backends of a server process, by the id of their route with label and address, and by their TLS
+/// options.
 #[derive(Default)]
 pub(crate) struct SharedBackends {
-    /// Those that some worker still uses: addresses of names come and go.
+    /// Weak references: a backend disappears when no worker uses it any more, because the addresses that a
+    /// host name resolves to come and go.
     known: Mutex<HashMap<BackendKey, Weak<SharedBackend>>>,
     workers: AtomicUsize,
-    /// The thread that checks backends, once there is one to be checked.
+    /// The thread that makes health checks, started for the first backend that has one.
     checker: Mutex<Option<Checker>>,
-    /// The server process drains: no connection is kept.
+    /// The server process is about to end, so no connection is kept.
     is_draining: Arc<AtomicBool>,
 }
 
-/// The id of a backend, and how it is spoken to by TLS.
+/// The id of a backend, and its TLS options as text.
 type BackendKey = (String, Option<String>);
 
-/// One backend as a worker sees it.
+/// One backend, as one worker sees it.
 pub struct Backend {
     /// Its options.
     pub host: Rc<BackendHost>,
-    /// Where it is.
+    /// Its address.
     pub address: SocketAddress,
-    /// What all workers know.
+    /// What all workers share about it.
     pub shared: Arc<SharedBackend>,
     workbench: Rc<Workbench>,
     priority: u16,
@@ -90,13 +92,13 @@ pub struct Backend {
     signal: Arc<Signal>,
     /// How long a request usually takes, in microseconds: a moving average.
     usual_us: Cell<u64>,
-    /// How often a connection was found open after a reply; [`limits::KEPT_PROOFS`] is enough to believe that the
-    /// backend keeps connections.
+    /// How often in a row a persistent connection was found open. [`limits::KEPT_PROOFS`] of them show that
+    /// the backend keeps connections open after a reply.
     kept_proofs: Cell<u8>,
 }
 
 impl SharedBackends {
-    /// The backend with that `id` and the rules of TLS in `host`, made when a worker asks first.
+    /// The backend with that `id` and the TLS options of `host`. The first worker that asks creates it.
     pub(crate) fn get(
         &self,
         id: &str,
@@ -163,12 +165,13 @@ impl SharedBackends {
         Ok(())
     }
 
-    /// A number for each worker that asks.
+    /// Another number for each worker that asks.
     pub(crate) fn next_worker(&self) -> usize {
         self.workers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The server process drains: workers close their idle connections, and keep none from now on.
+    /// The server process is about to end: workers close their idle connections and keep none from now on.
+    /// Health checks end.
     pub(crate) fn drain(&self) {
         self.is_draining.store(true, Ordering::Relaxed);
         lock(&self.checker).take();
@@ -192,7 +195,8 @@ impl SharedBackends {
 }
 
 impl SharedBackend {
-    /// A connection is closed, or could not be made: a request that waits may open one.
+    /// A connection was closed, or could not be made: wakes a worker whose request waits, so that it opens
+    /// one.
     pub(crate) fn give_permit(&self, was_proven: bool) {
         self.limit.closed(was_proven);
         self.call_waiting();
@@ -202,7 +206,7 @@ impl SharedBackend {
         self.is_draining.load(Ordering::Relaxed)
     }
 
-    /// Wakes one worker that has requests waiting: they take turns.
+    /// Wakes one worker that has requests waiting; each worker in turn.
     fn call_waiting(&self) {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return;
@@ -216,7 +220,7 @@ impl SharedBackend {
         }
     }
 
-    /// Asks workers that have idle connections to give one up; not `own` worker.
+    /// Asks the workers that have idle connections to give one up, except the worker `own`.
     fn call_idle(&self, own: Option<&Arc<Signal>>) {
         for signal in lock(&self.signals).iter() {
             let is_own = own.is_some_and(|own| Arc::ptr_eq(own, signal));
@@ -226,7 +230,7 @@ impl SharedBackend {
         }
     }
 
-    /// The first request was written on a new connection.
+    /// Called when the first request was written on a new connection.
     pub(super) fn newcomer(&self, now_ms: u64) -> Standing {
         let id = self.limit.newcomer(now_ms);
         self.call_idle(None);
@@ -235,7 +239,7 @@ impl SharedBackend {
 }
 
 impl Backend {
-    /// A backend of this worker; a task looks after it until it is dropped.
+    /// A backend of this worker, with a task that runs [`Backend::look_around`] until the backend is dropped.
     pub fn new(
         host: Rc<BackendHost>,
         address: SocketAddress,
@@ -283,14 +287,14 @@ impl Backend {
         backend
     }
 
-    /// The idle connection used last.
+    /// The idle connection that was used last.
     fn take_idle(&self) -> Option<Box<BackendConnection>> {
         let connection = self.idle.take();
         self.count_idle();
         connection
     }
 
-    /// A connection, or the right to make one, at once. `None`: it has to be waited for.
+    /// A connection, or a permit to open one, without waiting. `None`: the request has to queue.
     pub(crate) fn try_take(&self) -> Option<Grant> {
         if !self.queue.is_empty() {
             return None;
@@ -301,7 +305,7 @@ impl Backend {
         self.shared.limit.try_open().then_some(Grant::Open)
     }
 
-    /// Joins the queue of those who wait. `None` when it is full.
+    /// Joins the queue of requests that wait for a connection. `None` when the queue is full.
     pub fn wait(self: &Rc<Self>) -> Option<QueueTicket> {
         if self.shared.waiting.load(Ordering::Relaxed) >= self.host.backlog_max {
             return None;
@@ -309,7 +313,7 @@ impl Backend {
         self.shared.backlogged.fetch_add(1, Ordering::Relaxed);
         self.shared.waiting.fetch_add(1, Ordering::Relaxed);
         if self.signal.waiting.fetch_add(1, Ordering::Relaxed) == 0 {
-            // The task of the backend looks around from now on.
+            // The backend's task looks around at intervals from now on.
             self.signal.notify.notify_one();
         }
         self.shared.call_idle(Some(&self.signal));
@@ -319,7 +323,8 @@ impl Backend {
         })
     }
 
-    /// A ticket is given back: its request has what it wanted, or does not want it any more.
+    /// Called when a ticket is dropped: its request got a connection, or gave up. An unused connection goes
+    /// to the next request.
     pub(super) fn leave(&self, place: u64) {
         self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
         self.signal.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -328,7 +333,7 @@ impl Backend {
         }
     }
 
-    /// A connection whose permit was taken and whose socket is connected.
+    /// Wraps a connected socket, for which the permit was taken before.
     pub fn adopt(&self, stream: BackendStream, now_ms: u64) -> Box<BackendConnection> {
         self.shared.connected.fetch_add(1, Ordering::Relaxed);
         let workbench = &self.workbench;
@@ -338,13 +343,14 @@ impl Backend {
         Box::new(connection)
     }
 
-    /// Begins to connect. `prefix` goes in front of TLS.
+    /// Begins to connect. `prefix` is sent in front of the TLS handshake.
     pub(super) fn connect(&self, prefix: &[u8]) -> Connecting {
         let tls = self.shared.tls.as_ref();
         self.address.connect_to(tls, prefix.to_vec())
     }
 
-    /// Takes a connection back after a reply that allows another request.
+    /// Takes a connection back after a reply. It is kept for another request, unless there is a reason to
+    /// close it.
     pub fn release(&self, mut connection: Box<BackendConnection>, now_ms: u64, took_us: u64) {
         let usual_us = self.usual_us.get();
         self.usual_us.set(match usual_us {
@@ -361,14 +367,15 @@ impl Backend {
         self.give(Grant::Kept(connection));
     }
 
-    /// Whether the backend may close this kept connection, or has closed it, before it reads another request.
+    /// Whether the backend may close this persistent connection, or has closed it, before it reads another
+    /// request.
     ///
-    /// Some backends close each connection right after their reply, although they were asked to keep it (the
-    /// FastCGI library of Ruby without its C part). The close may still be under way then, and cannot be seen.
-    /// So a backend has to show that it keeps connections: one has answered twice, or has stayed open for
-    /// [`limits::KEPT_PROOF_MS`], or [`limits::KEPT_PROOFS`] in a row were open when a request wanted them. Asks the
-    /// kernel, by one system call, because the end of the connection may have arrived after the worker last heard
-    /// of its sockets.
+    /// Some backends close each connection right after their reply although they were asked to keep it open
+    /// (the FastCGI library of Ruby without its C part). That close may still be on its way, and then cannot
+    /// be seen. So a backend first has to show that it keeps connections open: one connection has answered
+    /// twice, or has stayed open for [`limits::KEPT_PROOF_MS`], or [`limits::KEPT_PROOFS`] connections in a
+    /// row were open when a request wanted them. Asks the kernel with one system call, because the connection
+    /// may have ended after the worker last polled its sockets.
     pub(crate) fn may_close(&self, connection: &mut BackendConnection, now_ms: u64) -> bool {
         if connection.stream.is_stale_now() {
             self.kept_proofs.set(0);
@@ -386,16 +393,17 @@ impl Backend {
         proofs < limits::KEPT_PROOFS
     }
 
-    /// Time after which a request without an answer waits for a process to accept it.
+    /// Milliseconds after which a request without an answer is taken to wait for a process of the backend to
+    /// accept its connection.
     pub(crate) fn patience_ms(&self) -> u64 {
         let usual_ms = self.usual_us.get() / 1000;
         (usual_ms * limits::PATIENCE_FACTOR).max(limits::PATIENCE_MS_MIN)
     }
 
-    /// Once a second: connections that have been idle for too long are closed.
+    /// Called once a second: closes connections that have been idle for too long.
     pub(crate) fn tidy(&self, now_ms: u64) {
         let idle_ms = u64::try_from(self.host.keep_alive_idle.as_millis()).unwrap_or(u64::MAX);
-        // One that was given back just before the process began to drain has not been seen then.
+        // A connection that was given back just before the process began to drain was missed by `drain`.
         if self.shared.is_draining() {
             return self.forget_idle();
         }
@@ -403,7 +411,7 @@ impl Backend {
         self.count_idle();
     }
 
-    /// Closes all idle connections: one of them was found closed by the backend.
+    /// Closes all idle connections. Called when the backend was found to have closed one of them.
     pub(crate) fn forget_idle(&self) {
         self.kept_proofs.set(0);
         self.idle.close_all();
@@ -427,7 +435,7 @@ impl Backend {
             || self.is_wanted_elsewhere()
     }
 
-    /// Requests wait in other workers, none here, and no connection may be opened.
+    /// Whether requests wait in other workers and none in this one, and no further connection may be opened.
     fn is_wanted_elsewhere(&self) -> bool {
         self.shared.waiting.load(Ordering::Relaxed) > 0
             && self.queue.is_empty()
@@ -443,11 +451,12 @@ impl Backend {
                 self.count_idle();
                 if is_first && (self.shared.limit.is_learned() || self.shared.limit.has_newcomers())
                 {
-                    // It must not be kept for long.
+                    // The backend's task closes it after [`limits::TENURE_MS`], so that its process can serve
+                    // another connection.
                     self.signal.notify.notify_one();
                 }
-                // Its request may have left instead of using it, and a request that began to wait a moment ago
-                // has not seen it.
+                // The request this was meant for may have left without using it. A request of another worker
+                // that queued a moment ago has not asked for idle connections since it is one.
                 self.let_others_have_one();
             }
             (Some(Grant::Kept(connection)), true) => drop(connection),
@@ -455,7 +464,8 @@ impl Backend {
         }
     }
 
-    /// When to look around again, if nothing is heard before.
+    /// The time until the task looks around again, unless it is notified before. `None`: it waits for the
+    /// notification.
     fn pause(&self) -> Option<Duration> {
         let has_idle = self.idle.count() > 0;
         let limit = &self.shared.limit;
@@ -469,8 +479,8 @@ impl Backend {
         Some(Duration::from_millis(pause_ms))
     }
 
-    /// Something may have changed: a permit is free, another worker waits for one, or a process that
-    /// an idle connection holds is needed.
+    /// Reacts to a change: a permit is free, another worker waits for a connection, or an idle connection
+    /// occupies a process of the backend that another connection needs.
     fn look_around(&self) {
         let now_ms = self.workbench.clock.now_ms();
         if self.shared.is_draining() {
@@ -482,7 +492,8 @@ impl Backend {
                 Some(connection) => Grant::Kept(connection),
                 None if self.shared.limit.try_probe(now_ms) => Grant::Open,
                 None => {
-                    // One that has become idle elsewhere since this began to wait.
+                    // Another worker may have an idle connection by now, which it had not when this request
+                    // queued.
                     self.shared.call_idle(Some(&self.signal));
                     return;
                 }
@@ -492,17 +503,17 @@ impl Backend {
         self.let_others_have_one();
     }
 
-    /// Gives up an idle connection if others wait for one.
+    /// Closes an idle connection if requests of other workers wait for one.
     fn let_others_have_one(&self) {
         if self.is_wanted_elsewhere() {
-            // Its permit goes to a request that waits.
+            // The permit of the closed connection goes to a request that waits.
             drop(self.idle.take());
             self.count_idle();
         }
     }
 
-    /// Idle connections must not hold processes that are scarce: one ends for each newcomer that
-    /// waits for long, and at a learned limit all end when they have been idle for a tenure.
+    /// Closes idle connections that occupy scarce processes of the backend: one for each newcomer that has
+    /// waited for long, and, at a learned limit, all that have been idle for [`limits::TENURE_MS`].
     fn let_go_of_idle(&self, now_ms: u64) {
         let limit = &self.shared.limit;
         while self.idle.count() > 0 && limit.must_give_up(now_ms, self.patience_ms(), true) {
@@ -525,7 +536,7 @@ impl Drop for Backend {
         let mut signals = lock(&self.shared.signals);
         signals.retain(|signal| !Arc::ptr_eq(signal, &self.signal));
         drop(signals);
-        // The task that looks after it ends.
+        // Wakes the backend's task, which ends because the backend is gone.
         self.signal.notify.notify_one();
     }
 }

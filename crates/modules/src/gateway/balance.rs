@@ -1,14 +1,13 @@
-//! Which of several backends gets a request.
+//! Chooses one of several backends for a request.
 //!
-//! A [`Balancer`] belongs to one route in one worker. It looks at the backends through [`Candidate`]
-//! (load and health are those of all workers) and at the few parts of the request in [`RequestKey`].
-//! It does no I/O, reads no clock and allocates nothing, but when the number of backends changes.
-//! The request calls it before it connects, and again with [`Tried`] when that failed.
+//! A [`Balancer`] belongs to one route in one worker. It sees backends as [`Candidate`]s (whose load and
+//! health are those of all workers) and a request as a [`RequestKey`]. It does no I/O and reads no clock, and
+//! allocates only when the number of backends changes. A request calls it before it connects, and with
+//! [`Tried`] again after an attempt failed.
 //!
-//! The order of preference is the same for every policy: a backend that was tried for this request
-//! is not tried again, one that is down gets nothing; of the others those that work come before
-//! those that are strained (`health`), and among these the smallest priority (SRV records) counts.
-//! Only then the policy decides.
+//! The order of preference is the same for every policy. Backends that were tried for this request and
+//! backends that are down are left out. Backends that work are preferred to strained ones (`health`), and
+//! among those the smallest priority (of SRV records) wins. Only then the policy decides.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -21,22 +20,22 @@ mod hash;
 
 pub(crate) use hash::stable_hash;
 
-/// What a backend looks like when one is to be chosen.
+/// A backend that may be chosen.
 pub trait Candidate {
-    /// Distinguishes the backend from the others of its route, today and after a restart, on this
-    /// machine and on the next: [`stable_hash`] of its label and address.
+    /// Identifies the backend within its route; the same on every machine and after every restart:
+    /// [`stable_hash`] of its label and address.
     fn key(&self) -> u64;
 
-    /// Its share, 1 to 65535.
+    /// Its share of the requests, 1 to 65535.
     fn weight(&self) -> u32;
 
-    /// Requests under way, those of all workers.
+    /// Its requests under way, of all workers.
     fn load(&self) -> u32;
 
     /// Whether it works.
     fn health(&self) -> &Health;
 
-    /// Backends with a greater number get requests only if those with smaller ones cannot.
+    /// Backends with a greater number get requests only if backends with smaller numbers cannot take them.
     fn priority(&self) -> u16 {
         0
     }
@@ -64,12 +63,13 @@ impl<T: Candidate + ?Sized> Candidate for std::sync::Arc<T> {
     }
 }
 
-/// The parts of a request that a choice can hang on.
+/// The parts of a request that a policy may depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestKey<'a> {
-    /// The Host, in small letters.
+    /// The Host field, in lower case.
     pub host: &'a [u8],
-    /// The URL's path without its query, so that all of a page's variants meet in one cache.
+    /// The path of the URL without its query, so that all variants of a page meet in the cache of one
+    /// backend.
     pub path: &'a [u8],
     /// The client's address.
     pub client: IpAddr,
@@ -77,49 +77,49 @@ pub struct RequestKey<'a> {
     pub cookies: &'a [u8],
 }
 
-/// Backends that one request was sent to in vain. Holds keys, not positions: the list of backends may
-/// change while the request is under way.
+/// Backends that one request was sent to in vain. Holds keys and not positions, because the list of backends
+/// may change while the request is under way.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tried {
     keys: [u64; TRIES_MAX],
     count: usize,
 }
 
-/// The backend of a request. It has been admitted ([`Health::admit`]).
+/// The chosen backend, which has already admitted the request ([`Health::admit`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// Its place among the candidates.
     pub index: usize,
-    /// The answer should bring a cookie ([`Balancer::write_set_cookie`]), because the request had
-    /// none or one that cannot be followed.
+    /// The answer should set the cookie ([`Balancer::write_set_cookie`]), because the request had none, or
+    /// one whose backend cannot be used.
     pub set_cookie: bool,
 }
 
-/// Why a request can go nowhere.
+/// Why there is no backend for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoBackend {
-    /// All are down, or there is none: 503, as in lighttpd.
+    /// All backends are down, or there is none: 503, as in lighttpd.
     Down,
-    /// All that could be used were tried, or [`TRIES_MAX`]: the status of the last failure.
+    /// All usable backends were tried, or [`TRIES_MAX`] of them: the status of the last failure.
     Tried,
-    /// A certain one is wanted and is not among them: 502.
+    /// The request must go to a certain backend, which is not among them: 502.
     Unknown,
 }
 
-/// Chooses for one route of one worker.
+/// Chooses backends for one route in one worker.
 #[derive(Debug)]
 pub struct Balancer {
     policy: Balance,
-    /// Of the route's id; part of the cookie's name.
+    /// The hash of the route's id, part of the cookie's name.
     route: u32,
     turns: RefCell<RoundRobinTurns>,
-    /// Empty but during a choice; kept for its memory.
+    /// Used only during a choice; kept so that its memory is reused.
     contenders: RefCell<Vec<Contender>>,
 }
 
 impl Balancer {
-    /// A balancer for the route with that id ([`super::options::Route::id`]). `worker` makes
-    /// workers begin with different backends.
+    /// A balancer for the route with that id ([`super::options::Route::id`]). Each `worker` begins with a
+    /// different backend.
     pub fn new(policy: Balance, route_id: &str, worker: usize) -> Balancer {
         Balancer {
             policy,
@@ -132,10 +132,11 @@ impl Balancer {
         }
     }
 
-    /// Chooses a backend that was not tried, and takes the turn of one that is to be probed.
+    /// Chooses a backend that was not tried yet, and takes the single turn of one that is probed after being
+    /// down.
     ///
     /// # Errors
-    /// There is nothing left.
+    /// No backend is left.
     pub fn choose<C: Candidate>(
         &self,
         candidates: &[C],
@@ -147,8 +148,8 @@ impl Balancer {
             return Err(NoBackend::Tried);
         }
         let mut contenders = self.contenders.borrow_mut();
-        // Another worker may take the only turn of a backend between the choice and `admit`. It is
-        // not usable any more then: each round there is one less.
+        // Another worker may take the single turn of a backend between the choice and `admit`. That backend
+        // is not usable any more then, so each round has one candidate less.
         for _ in 0..=candidates.len() {
             gather(candidates, tried, now_ms, &mut contenders)?;
             let choice = self.choose_by_policy(&contenders, candidates.len(), request);
@@ -160,15 +161,15 @@ impl Balancer {
         Err(NoBackend::Down)
     }
 
-    /// The name of the cookie: of each route another, as one client may use several.
+    /// The name of the cookie. It differs from route to route, because one client may use several routes.
     pub(crate) fn cookie_name(&self) -> String {
         format!("{COOKIE_PREFIX}{:08x}", self.route)
     }
 
     /// Appends the value of a Set-Cookie field that brings the client back to `chosen`.
     ///
-    /// The cookie holds 32 bits of a hash and nothing of the address. That keeps it from being read,
-    /// not from being found by an attacker who computes the hash of every address there might be.
+    /// The cookie holds 32 bits of a hash and no part of the address. The address cannot be read from it, but
+    /// an attacker who hashes every possible address can find it.
     pub(crate) fn write_set_cookie(&self, chosen: &impl Candidate, out: &mut Vec<u8>) {
         let name = self.cookie_name();
         let id = self.cookie_id(chosen.key());
@@ -176,8 +177,8 @@ impl Balancer {
         out.extend_from_slice(text.as_bytes());
     }
 
-    /// `contenders` is not empty; `count` is how many candidates there are with those that cannot be
-    /// used.
+    /// Chooses among `contenders`, which is not empty. `count` is the number of candidates, unusable ones
+    /// included.
     fn choose_by_policy(
         &self,
         contenders: &[Contender],
@@ -195,7 +196,7 @@ impl Balancer {
             Balance::First => contenders.first().map(|first| first.index),
             Balance::Cookie => {
                 let named = self.named_by_cookie(contenders, request.cookies);
-                // With one backend there is nothing to come back to.
+                // With a single backend a cookie is of no use.
                 set_cookie = named.is_none() && count > 1;
                 named.or_else(shortest)
             }
@@ -219,12 +220,12 @@ impl Balancer {
 }
 
 impl Tried {
-    /// Nothing was tried.
+    /// No backend was tried yet.
     pub fn new() -> Tried {
         Tried::default()
     }
 
-    /// `candidate` was tried. Beyond [`TRIES_MAX`] nothing is chosen any more.
+    /// Notes that `candidate` was tried. After [`TRIES_MAX`] of them no backend is chosen any more.
     pub fn add(&mut self, candidate: &impl Candidate) {
         if let Some(place) = self.keys.get_mut(self.count) {
             *place = candidate.key();
@@ -232,44 +233,44 @@ impl Tried {
         }
     }
 
-    /// How many.
+    /// How many backends were tried.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Whether a candidate with this key was.
+    /// Whether the candidate with this key was tried.
     pub fn contains(&self, key: u64) -> bool {
         self.keys.iter().take(self.count).any(|tried| *tried == key)
     }
 }
 
-/// What a choice sees of a candidate: read once, as other workers change it meanwhile.
+/// What a choice sees of a candidate. It is read once, because other workers change it meanwhile.
 #[derive(Clone, Copy, Debug)]
 struct Contender {
     /// Its place among the candidates.
     index: usize,
     key: u64,
-    /// In thousandths: less during slow start. At most 26 bits, at least 100.
+    /// In thousandths, so that slow start can reduce it. At most 26 bits, at least 100.
     weight: u64,
     /// At most 32 bits.
     load: u64,
 }
 
 impl Contender {
-    /// Compares load / weight without dividing.
+    /// Compares load / weight without a division.
     fn is_shorter_than(&self, other: &Contender) -> bool {
         self.load * other.weight < other.load * self.weight
     }
 }
 
-/// Smaller is better. Only candidates of the best tier compete.
+/// How preferable a candidate is; smaller is better. Only candidates of the best tier compete.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct CandidateTier {
     is_strained: bool,
     priority: u16,
 }
 
-/// Replaces `contenders` by the candidates of the best tier; at least one.
+/// Replaces `contenders` by the candidates of the best tier, of which there is at least one.
 fn gather<C: Candidate>(
     candidates: &[C],
     tried: &Tried,
@@ -322,7 +323,7 @@ fn contender(index: usize, candidate: &impl Candidate, now_ms: u64) -> Contender
     }
 }
 
-/// The one with the fewest requests for its weight, and all that are as good.
+/// The contender with the fewest requests for its weight, and all that are as good.
 fn shortest_queue(contenders: &[Contender]) -> Contenders {
     let shortest = contenders.iter().copied().reduce(|shortest, contender| {
         if contender.is_shorter_than(&shortest) {
@@ -334,7 +335,7 @@ fn shortest_queue(contenders: &[Contender]) -> Contenders {
     shortest.map_or(Contenders::All, Contenders::AsShortAs)
 }
 
-/// Who takes part in a turn.
+/// Which contenders take part in a turn of round robin.
 enum Contenders {
     All,
     AsShortAs(Contender),
@@ -349,19 +350,20 @@ impl Contenders {
     }
 }
 
-/// Smooth weighted round robin: everybody who takes part earns his weight, the richest gets the
-/// request and pays what all have earned. With weights 5, 1, 1 that gives a a b a c a a, where
-/// a a a a a b c would send five requests at a time to the first.
+/// Smooth weighted round robin: in each turn every contender earns its weight as credit; the one with the
+/// most credit gets the request and pays the sum of what all have earned. Weights 5, 1, 1 give a a b a c a a
+/// instead of a a a a a b c, which would send five requests in a row to the first.
 #[derive(Debug)]
 struct RoundRobinTurns {
-    /// By the place among the candidates.
+    /// Credit by position among the candidates.
     credits: Vec<i64>,
-    /// Where to begin to look, so that not every worker sends its first request to the same.
+    /// The position where the search begins, so that not every worker sends its first request to the same
+    /// backend.
     first: usize,
 }
 
 impl RoundRobinTurns {
-    /// Whose turn it is among the contenders that are wanted.
+    /// The position of the contender whose turn it is.
     fn next(
         &mut self,
         contenders: &[Contender],
@@ -380,7 +382,7 @@ impl RoundRobinTurns {
             let credit = self.credits.get_mut(index)?;
             let weight = contender.weight as i64;
             earned += weight;
-            // Who is left out for long neither gathers nor owes more than a few rounds.
+            // A backend that was left out for long neither saves up nor owes more than a few rounds.
             *credit = (*credit + weight).clamp(-CREDIT_MAX, CREDIT_MAX);
             let distance = (index + count - first) % count;
             let is_richer = |(most, nearest, _): (i64, usize, usize)| {
@@ -396,9 +398,10 @@ impl RoundRobinTurns {
     }
 }
 
-/// Rendezvous hashing (CARP): everybody draws a number from the key and his own, the highest one
-/// wins. When a backend goes, only what it had moves. With unequal weights the numbers are stretched
-/// as by "Weighted Distributed Hash Tables" (Schindelhauer, Schomaker 2005): -weight / ln(u).
+/// Rendezvous hashing (CARP): for each contender a number is drawn from the request's key and the contender's
+/// own; the highest number wins. When a backend disappears, only its own requests move. With unequal weights
+/// the numbers are scaled as in "Weighted Distributed Hash Tables" (Schindelhauer, Schomaker 2005): -weight /
+/// ln(u).
 fn highest_score(contenders: &[Contender], key: u64) -> Option<usize> {
     let draw = |contender: &Contender| hash::mix(contender.key, key);
     let score =
@@ -408,7 +411,8 @@ fn highest_score(contenders: &[Contender], key: u64) -> Option<usize> {
         _ => true,
     });
     let winner = if is_even {
-        // The score grows with the drawn number: the winner is the same without logarithms.
+        // The score grows with the drawn number, so with equal weights the winner is the same without
+        // logarithms.
         contenders.iter().max_by_key(|contender| draw(contender))
     } else {
         contenders
@@ -418,7 +422,7 @@ fn highest_score(contenders: &[Contender], key: u64) -> Option<usize> {
     winner.map(|winner| winner.index)
 }
 
-/// IPv4 clients are the same on a socket of IPv6.
+/// An IPv4 client hashes the same when it comes over an IPv6 socket.
 fn address_hash(client: IpAddr) -> u64 {
     match client.to_canonical() {
         IpAddr::V4(address) => stable_hash(&[&address.octets()]),
@@ -426,7 +430,7 @@ fn address_hash(client: IpAddr) -> u64 {
     }
 }
 
-/// The number in this route's cookie, if it has the form that we gave it (RFC 6265 section 5.4).
+/// The number in this route's cookie, if it has the form that this server writes (RFC 6265 section 5.4).
 fn cookie_value(cookies: &[u8], route: u32) -> Option<u32> {
     let mut pairs = cookies.split(|byte| *byte == b';');
     pairs.find_map(|pair| {
@@ -439,7 +443,7 @@ fn cookie_value(cookies: &[u8], route: u32) -> Option<u32> {
     })
 }
 
-/// Eight hexadecimal digits in small letters.
+/// Eight hexadecimal digits in lower case.
 fn hexadecimal(text: &[u8]) -> Option<u32> {
     if text.len() != 8 {
         return None;
@@ -454,13 +458,13 @@ fn hexadecimal(text: &[u8]) -> Option<u32> {
     })
 }
 
-/// The route's hash follows.
+/// The beginning of the cookie's name; the hash of the route follows.
 const COOKIE_PREFIX: &str = "petrel-backend-";
 
-/// What an SRV record can have; the directives stop at 100.
+/// The largest weight of an SRV record. The directives allow at most 100.
 const WEIGHT_MAX: u32 = 65_535;
 
-/// Four rounds of the heaviest.
+/// What the heaviest contender earns in four rounds.
 const CREDIT_MAX: i64 = 4 * WEIGHT_MAX as i64 * 1000;
 
 #[cfg(test)]

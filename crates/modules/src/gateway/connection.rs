@@ -1,4 +1,4 @@
-//! A connection to a backend: a socket, the conversation on it, and what it has been through.
+//! A connection to a backend: its socket, the conversation on it, and its history.
 
 use std::cell::Cell;
 use std::io;
@@ -17,20 +17,20 @@ use super::protocol::fastcgi::FastCgiConstants;
 use super::stream::BackendStream;
 use crate::kept_connections::Keepable;
 
-/// What the connections of one worker to backends have in common.
+/// What one worker's connections to backends share.
 #[derive(Default)]
 pub struct Workbench {
-    /// What requests are encoded into. It goes round from request to request, so that it is in the
-    /// processor's cache; a connection keeps it only while its socket takes no more.
+    /// The buffer that requests are encoded into. One request after the other uses it, so it stays in the
+    /// processor's cache. A connection keeps it only while its socket does not take all bytes.
     outgoing: Cell<Vec<u8>>,
-    /// What FastCGI backends are told again and again.
+    /// Parameters that every FastCGI request repeats.
     pub(crate) constants: Rc<FastCgiConstants>,
     /// The worker's clock.
     pub(crate) clock: Rc<Clock>,
 }
 
 impl Workbench {
-    /// That of `worker`.
+    /// The workbench of `worker`.
     pub fn of(worker: &Worker) -> Rc<Workbench> {
         worker.belonging(|| Workbench {
             clock: Rc::clone(worker.clock()),
@@ -39,13 +39,13 @@ impl Workbench {
     }
 }
 
-/// A connection. Dropping it closes it and gives its permit back.
+/// A connection to a backend. Dropping it closes it and gives its permit back.
 pub struct BackendConnection {
     /// The socket.
     pub stream: BackendStream,
-    /// What is said on it.
+    /// Encodes requests and decodes replies.
     pub conversation: Box<dyn Conversation>,
-    /// Bytes received and not used yet.
+    /// Bytes that were received and are not decoded yet.
     pub input: Vec<u8>,
     workbench: Rc<Workbench>,
     outgoing: Vec<u8>,
@@ -57,19 +57,19 @@ pub struct BackendConnection {
     idle_since_ms: u64,
 }
 
-/// What is known of who is at the other end.
+/// Whether a process of the backend is known to serve this connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// Nothing was asked yet.
+    /// No request was written yet.
     New,
-    /// A request was written, nothing has come back.
+    /// A request was written and no byte has come back.
     Newcomer(NewcomerId),
-    /// It has answered.
+    /// It has answered, so a process serves it.
     Proven,
 }
 
 impl BackendConnection {
-    /// A connection that nothing was written to. `permit` counts it for its backend's limit.
+    /// A new connection. `permit` is the backend that counts it towards its limit.
     pub fn new(
         stream: BackendStream,
         conversation: Box<dyn Conversation>,
@@ -92,7 +92,7 @@ impl BackendConnection {
         }
     }
 
-    /// Gets ready for a request.
+    /// Prepares for another request.
     pub fn begin(&mut self) {
         let BackendConnection {
             conversation,
@@ -100,7 +100,7 @@ impl BackendConnection {
             outgoing,
             outgoing_sent,
             requests,
-            // What is about the connection, and not about a request on it.
+            // These fields belong to the connection, not to a request.
             stream: _,
             workbench: _,
             permit: _,
@@ -115,8 +115,8 @@ impl BackendConnection {
         *requests += 1;
     }
 
-    /// Whether it has answered a request before: an error on it may only mean that it was closed
-    /// while it was idle.
+    /// Whether the connection was used for an earlier request. An error on it may then only mean that the
+    /// backend closed it while it was idle.
     pub fn is_kept(&self) -> bool {
         self.requests > 1
     }
@@ -126,7 +126,7 @@ impl BackendConnection {
         self.requests
     }
 
-    /// The conversation, and the buffer that what it encodes is appended to.
+    /// The conversation, and the buffer that it appends encoded bytes to.
     pub(crate) fn encoder(&mut self) -> (&mut dyn Conversation, &mut Vec<u8>) {
         if self.outgoing.capacity() == 0 {
             self.outgoing = self.workbench.outgoing.take();
@@ -138,7 +138,7 @@ impl BackendConnection {
         (&mut *self.conversation, &mut self.outgoing)
     }
 
-    /// Bytes that are encoded and not sent, or encrypted and not sent.
+    /// Bytes that are encoded or encrypted and not sent.
     pub fn unsent(&self) -> usize {
         self.unwritten() + self.stream.unsent()
     }
@@ -148,11 +148,10 @@ impl BackendConnection {
         self.outgoing.len() - self.outgoing_sent
     }
 
-    /// Sends what is encoded. Ready when all of it is sent; the number of bytes sent now is added to
-    /// `sent`.
+    /// Sends what is encoded. Ready when all of it is sent. The number of bytes sent is added to `sent`.
     ///
     /// # Errors
-    /// Those of send(2).
+    /// As send(2).
     pub(crate) fn poll_flush(
         &mut self,
         context: &mut Context<'_>,
@@ -179,13 +178,13 @@ impl BackendConnection {
         Poll::Ready(Ok(()))
     }
 
-    /// Forgets what is encoded and not sent.
+    /// Drops what is encoded and not sent.
     pub(crate) fn drop_unsent(&mut self) {
         self.outgoing.clear();
         self.outgoing_sent = 0;
     }
 
-    /// The first bytes of a request are sent.
+    /// Called when the first bytes of a request are sent.
     pub(crate) fn request_is_written(&mut self, now_ms: u64) {
         if self.standing == Standing::New
             && let Some(shared) = &self.permit
@@ -194,7 +193,7 @@ impl BackendConnection {
         }
     }
 
-    /// The first byte of a reply came.
+    /// Called when the first byte of a reply arrives.
     pub(crate) fn reply_has_begun(&mut self, now_ms: u64) {
         if let (Standing::Newcomer(id), Some(shared)) = (self.standing, &self.permit) {
             shared.limit.answered(id, now_ms);
@@ -203,7 +202,7 @@ impl BackendConnection {
         }
     }
 
-    /// It waits for its next request from now on.
+    /// The connection is idle from now on.
     pub fn rest(&mut self, now_ms: u64) {
         self.idle_since_ms = now_ms;
         for buffer in [&mut self.input, &mut self.outgoing] {
@@ -213,17 +212,17 @@ impl BackendConnection {
         self.outgoing_sent = 0;
     }
 
-    /// How long it has waited for its next request.
+    /// How long it has been idle.
     pub(crate) fn idle_for_ms(&self, now_ms: u64) -> u64 {
         now_ms.saturating_sub(self.idle_since_ms)
     }
 
-    /// Whether others should get a turn.
+    /// Whether it has been kept for so long that other front ends of the backend should get a turn.
     pub(crate) fn is_tenure_over(&self, now_ms: u64) -> bool {
         now_ms.saturating_sub(self.tenure_since_ms) >= limits::TENURE_MS
     }
 
-    /// Closes the connection. The caller has its permit, for another connection in its place.
+    /// Closes the connection. The caller keeps its permit, for another connection in its place.
     pub(crate) fn close_for_another(mut self) {
         let Some(shared) = self.permit.take() else {
             return;

@@ -1,6 +1,6 @@
-//! What the gateways have counted, under the names of lighttpd 1.4 and 1.5.
+//! The counters of the gateways for the status page, under the names of lighttpd 1.4 and 1.5.
 //!
-//! Read from the backends when the status module asks; nothing is counted for its own sake.
+//! They are read from the backends when the status module asks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::backend::{SharedBackend, SharedBackends};
 use super::cgi::RunningPrograms;
 use super::options::Protocol;
 
-/// Adds the gateways' counters to `counters`. What bears the same name is added up: backends that
-/// share a label, or the addresses of one host name.
+/// Adds the gateways' counters to `counters`. Counters of the same name are added up: those of backends that
+/// share a label, and of the addresses of one host name.
 pub fn read(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
     let backends = shared.belonging(SharedBackends::default).all();
     let mut add = |name: String, count: u64| *counters.entry(name).or_default() += count;
@@ -27,7 +27,8 @@ pub fn read(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
     of_lighttpd_15(&backends, &mut add);
 }
 
-/// A process is its host entry's only one here: several accept from one socket.
+/// lighttpd has counters for each process. Here each host entry is one process, because all processes of a
+/// program accept connections from one socket.
 fn of_lighttpd_14(backend: &SharedBackend, add: &mut impl FnMut(String, u64)) {
     let load = backend.load.load(Relaxed).into();
     add("gw.active-requests".to_owned(), load);
@@ -55,7 +56,7 @@ fn of_lighttpd_14(backend: &SharedBackend, add: &mut impl FnMut(String, u64)) {
     }
 }
 
-/// Every group of backends that `proxy-core.backends` names is a pool with a number, in the order of the
+/// Each group of backends that `proxy-core.backends` names is a pool, numbered in the order of the
 /// configuration.
 fn of_lighttpd_15(backends: &[(String, Arc<SharedBackend>)], add: &mut impl FnMut(String, u64)) {
     let mut pools: Vec<&str> = Vec::new();
@@ -89,7 +90,7 @@ fn of_lighttpd_15(backends: &[(String, Arc<SharedBackend>)], add: &mut impl FnMu
     }
 }
 
-/// What the id of a route of `proxy-core.backends` holds, behind the number of its block.
+/// The middle of the id of a `proxy-core.backends` route; the number of its block comes before it.
 const POOL: &str = " proxy-core.backends ";
 
 #[cfg(test)]
@@ -123,7 +124,7 @@ mod tests {
         }
     }
 
-    /// A backend as the gateway of `module` with this configuration makes it.
+    /// The backend that the gateway of `module` makes of this configuration.
     fn backend(shared: &Shared, module: &str, config: &str) -> Arc<SharedBackend> {
         let gateway = gateway_of(module, config);
         let route = gateway.routes.first().expect("it has a route");

@@ -1,8 +1,8 @@
-//! What `*.debug` has the error log tell about requests on their way to backends.
+//! The lines that `*.debug` writes to the error log about requests to backends.
 //!
-//! 1: the backend chosen, and the status it answered. 2: also connections, queue and replays.
-//! 3: also the heads of requests and replies; what gives access (credentials, cookies) is left
-//! out of them.
+//! Level 1: the chosen backend and the status that it answered with. Level 2: also connections, queueing and
+//! repeated attempts. Level 3: also the heads of requests and replies, without fields that give access
+//! (credentials, cookies).
 
 use std::fmt;
 
@@ -11,14 +11,14 @@ use petrel_engine::proto::reply_head::ReplyHead;
 
 use super::options::Gateway;
 
-/// Which backend, and what it answered.
+/// Level 1: which backend was chosen, and what it answered.
 pub(crate) const CHOICES: u8 = 1;
-/// Connections, the queue, replays.
+/// Level 2: connections, the queue, repeated attempts.
 pub(super) const CONNECTIONS: u8 = 2;
-/// Heads.
+/// Level 3: heads.
 const HEADS: u8 = 3;
 
-/// Writes a line if `gateway` wants to hear of things of this `level`.
+/// Writes a line if the `*.debug` of `gateway` is at least `level`.
 #[inline]
 pub(super) fn say(gateway: &Gateway, level: u8, exchange: &Exchange, what: fmt::Arguments<'_>) {
     if gateway.debug >= level {
@@ -26,7 +26,7 @@ pub(super) fn say(gateway: &Gateway, level: u8, exchange: &Exchange, what: fmt::
     }
 }
 
-/// The head of the request, as the client sent it.
+/// Writes the head of the request as the client sent it.
 pub(super) fn request_head(gateway: &Gateway, exchange: &Exchange) {
     if gateway.debug >= HEADS {
         for (name, value) in exchange.request.head.iter() {
@@ -35,7 +35,7 @@ pub(super) fn request_head(gateway: &Gateway, exchange: &Exchange) {
     }
 }
 
-/// The head of a reply.
+/// Writes the head of a reply.
 pub(super) fn reply_head(gateway: &Gateway, exchange: &Exchange, backend: &str, head: &ReplyHead) {
     let status = head.status().0;
     say(
@@ -67,7 +67,7 @@ fn field(gateway: &Gateway, exchange: &Exchange, whose: &str, name: &[u8], value
     );
 }
 
-/// Fields whose values must not be in logs.
+/// Fields whose values must not be in a log.
 const SECRETS: &[&str] = &[
     "Authorization",
     "Cookie",

@@ -86,8 +86,8 @@ pub static AJP13: ModuleSpec = module(
     |configure| install("mod_ajp13", configure),
 );
 
-/// mod_proxy_core. Its directives are of no other module, so they are heard without naming it: the
-/// configurations in articles about lighttpd 1.5 run as they stand.
+/// mod_proxy_core. No other module has its directives, so they take effect without the module being named:
+/// the configurations in articles about lighttpd 1.5 run as they stand.
 pub static PROXY_CORE: ModuleSpec = ModuleSpec {
     loaded: Loaded::Compat,
     ..PROXY_CORE_LISTED
@@ -149,7 +149,7 @@ const fn module(
     }
 }
 
-/// Lets the gateway that the directives of `module` make take part.
+/// Adds the hooks of the gateway that the directives of `module` make, if they name a backend.
 fn install(module: &str, configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     if let Some(gateway) = options::gateway(module, configure.values)? {
         hook::install(configure, gateway);

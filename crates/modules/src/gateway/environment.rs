@@ -1,11 +1,11 @@
-//! The variables of CGI/1.1 (RFC 3875) that say to a program what is asked: one builder for CGI,
-//! FastCGI, SCGI and uwsgi.
+//! The CGI/1.1 variables (RFC 3875) that describe a request to a program: one builder for CGI, FastCGI, SCGI
+//! and uwsgi.
 //!
-//! Names, values and their order are those of lighttpd 1.4. What a client sends can become an
-//! `HTTP_` variable only by a field whose name has no other spelling: letters, digits and hyphens.
-//! A field `X_Foo`, which would pass for `X-Foo`, is left out, and so is `Proxy`, whose variable
-//! HTTP clients take for their proxy. Knows no protocol: the code that encodes them is called with each
-//! name and value. Nothing is allocated for a request as browsers make them.
+//! Names, values and order are those of lighttpd 1.4. A request field becomes an `HTTP_` variable only if its
+//! name consists of letters, digits and hyphens. A field `X_Foo` is left out, because its variable would be
+//! that of `X-Foo`; so is `Proxy`, because HTTP clients take its variable for the address of their proxy. The
+//! builder knows no protocol: it calls a closure with each name and value. It allocates nothing for requests
+//! such as browsers send.
 
 mod fields;
 mod text;
@@ -24,8 +24,8 @@ use super::protocol::BodyLength;
 pub(crate) use fields::is_ambiguous;
 use text::{Decimal, Joined, ip_text};
 
-/// Calls `add` with every variable of `exchange` for a program at `host`. CONTENT_LENGTH is the
-/// first, as SCGI needs it; it is missing for authorizers and for a body of unknown length.
+/// Calls `add` with every variable of `exchange` for a program at `host`. CONTENT_LENGTH comes first, as SCGI
+/// demands; it is missing for authorizers and for a body of unknown length.
 pub fn build(
     exchange: &Exchange,
     host: &BackendHost,
@@ -35,7 +35,7 @@ pub fn build(
     build_rewritten(exchange, host, body, &Rewriting::default(), add);
 }
 
-/// The same with the rules of proxy-core.rewrite-request.
+/// As [`build`], with the rules of proxy-core.rewrite-request applied.
 pub(crate) fn build_rewritten(
     exchange: &Exchange,
     host: &BackendHost,
@@ -46,8 +46,8 @@ pub(crate) fn build_rewritten(
     build_some(exchange, host, body, rules, Extent::All, add);
 }
 
-/// The same without what [`constants`] adds, which has to come first then: of two variables with the
-/// same name programs take the last one.
+/// As [`build_rewritten`], without the variables of [`constants`]. The caller has to add those first: of two
+/// variables with the same name programs take the last one.
 pub(crate) fn build_varying(
     exchange: &Exchange,
     host: &BackendHost,
@@ -58,7 +58,7 @@ pub(crate) fn build_varying(
     build_some(exchange, host, body, rules, Extent::Varying, add);
 }
 
-/// How much is built.
+/// Which of the variables to build.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Extent {
     All,
@@ -136,13 +136,14 @@ pub(crate) fn script_name_and_path_info(exchange: &Exchange) -> (&[u8], &[u8]) {
     let split = path.len().checked_sub(info.len());
     match split.and_then(|split| path.split_at_checked(split)) {
         _ if exchange.physical.info_is_whole => (path, info),
-        // The file system may have seen it in lower case; the program sees what was asked for.
+        // The file system may have compared the path in lower case. The program gets it as the client wrote
+        // it.
         Some((name, rest)) if rest.eq_ignore_ascii_case(info) => (name, rest),
         _ => (path, info),
     }
 }
 
-/// QUERY_STRING, and the request target as it was sent (`uri`) and as it is now.
+/// QUERY_STRING, and the request target as it was sent (`uri`) and as it is after rewriting.
 fn url(exchange: &Exchange, host: &BackendHost, uri: &[u8], add: &mut impl FnMut(&[u8], &[u8])) {
     let url = &exchange.request.url;
     add(b"QUERY_STRING", url.query());
@@ -153,19 +154,19 @@ fn url(exchange: &Exchange, host: &BackendHost, uri: &[u8], add: &mut impl FnMut
     if target != uri {
         add(b"REDIRECT_URI", target);
     }
-    // PHP built with --enable-force-cgi-redirect refuses to work without it. Error handlers get the
-    // status that they answer for from the exchange's environment.
+    // PHP built with --enable-force-cgi-redirect refuses to work without this variable. An error handler gets
+    // the status that it answers for from the exchange's environment instead.
     if !exchange.handles_error() {
         add(b"REDIRECT_STATUS", b"200");
     }
 }
 
-/// What runs, and where its files are.
+/// The script, and where its files are.
 struct Script<'e> {
     name: &'e [u8],
     info: &'e [u8],
     root: &'e [u8],
-    /// What DOCUMENT_ROOT has behind it.
+    /// A slash that is appended to DOCUMENT_ROOT, or nothing.
     root_slash: &'static [u8],
     file: Joined<'e>,
 }
@@ -212,7 +213,7 @@ impl<'e> Script<'e> {
     }
 }
 
-/// What [`constants`] depends on. Where it is the same, they are.
+/// Everything that [`constants`] depends on: requests with equal keys have equal constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConstantsKey {
     profile: u32,
@@ -235,7 +236,7 @@ impl ConstantsKey {
     }
 }
 
-/// Versions, and the server's own address: the same for request after request.
+/// Variables that are the same from request to request: versions, and the server's own address.
 pub(crate) fn constants(exchange: &Exchange, add: &mut impl FnMut(&[u8], &[u8])) {
     let request = &exchange.request;
     add(
@@ -256,7 +257,7 @@ pub(crate) fn constants(exchange: &Exchange, add: &mut impl FnMut(&[u8], &[u8]))
     with_address(exchange, |address| add(b"SERVER_ADDR", address));
 }
 
-/// Method, and the name by which the server was asked.
+/// The method, and the server name that the client asked for.
 fn server(exchange: &Exchange, extent: Extent, add: &mut impl FnMut(&[u8], &[u8])) {
     let request = &exchange.request;
     add(b"REQUEST_METHOD", request.method.as_str().as_bytes());
@@ -271,20 +272,20 @@ fn server(exchange: &Exchange, extent: Extent, add: &mut impl FnMut(&[u8], &[u8]
             add(b"SERVER_NAME", &exchange.physical.server_name);
         }
         (Some(name), _) => add(b"SERVER_NAME", name),
-        // RFC 3875 4.1.14 has no request without one; lighttpd sends an empty one here.
+        // RFC 3875 4.1.14 demands a value, so this is the address; lighttpd sends an empty value.
         (None, b"") => with_address(exchange, |address| add(b"SERVER_NAME", address)),
         (None, host) => add(b"SERVER_NAME", host),
     }
 }
 
-/// Calls `take` with the text of the address the client connected to; empty for a unix socket.
+/// Calls `take` with the local address of the client's connection as text; empty for a unix socket.
 fn with_address(exchange: &Exchange, mut take: impl FnMut(&[u8])) {
     let address = exchange.local_address();
     let text = address.map(|address| ip_text(address.ip()));
     take(text.as_ref().map_or(&b""[..], |text| text.as_bytes()));
 }
 
-/// Who asks. A client of a unix socket has that socket's path for an address, as in lighttpd.
+/// The client's address. A client of a unix socket has the path of that socket, as in lighttpd.
 fn client(exchange: &Exchange, add: &mut impl FnMut(&[u8], &[u8])) {
     match exchange.connection.peer {
         Peer::Ip(peer) => {
@@ -301,11 +302,11 @@ fn client(exchange: &Exchange, add: &mut impl FnMut(&[u8], &[u8])) {
     }
 }
 
-/// What modules set: setenv.add-environment, REMOTE_USER and AUTH_TYPE, the status of an error.
+/// Variables that modules set: setenv.add-environment, REMOTE_USER and AUTH_TYPE, the status of an error.
 fn own(exchange: &Exchange, add: &mut impl FnMut(&[u8], &[u8])) {
     let mut converted = Vec::new();
     for (name, value) in exchange.environment.iter() {
-        // There it is the URL that failed, which is REQUEST_URI here.
+        // For an error handler the exchange's variable is the URL that failed, which is REQUEST_URI here.
         if name == "REDIRECT_URI" && exchange.handles_error() {
             continue;
         }
@@ -334,7 +335,7 @@ fn configured_root(exchange: &Exchange) -> &[u8] {
     }
 }
 
-/// The request field that `variable` tells.
+/// The request field that `variable` stands for.
 fn field_of(variable: &[u8]) -> Option<String> {
     let name = match variable {
         b"CONTENT_TYPE" => variable,
@@ -344,7 +345,7 @@ fn field_of(variable: &[u8]) -> Option<String> {
     Some(name.replace('_', "-"))
 }
 
-/// The path and query of a target in absolute form; every other one as it is.
+/// Path and query of a target in absolute form. Any other target is returned unchanged.
 fn origin_form(target: &[u8]) -> &[u8] {
     if matches!(target.first(), Some(b'/' | b'*') | None) {
         return target;
@@ -359,7 +360,8 @@ fn origin_form(target: &[u8]) -> &[u8] {
     }
 }
 
-/// `target` without `prefix`, which must end where a segment does. A slash at its end is not looked at.
+/// `target` without `prefix`, which must end at a segment boundary. A slash at the end of `prefix` is
+/// ignored.
 fn without_prefix<'t>(target: &'t [u8], prefix: &[u8]) -> &'t [u8] {
     let prefix = prefix.strip_suffix(b"/").unwrap_or(prefix);
     match target.strip_prefix(prefix) {

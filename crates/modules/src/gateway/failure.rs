@@ -1,4 +1,4 @@
-//! What can go wrong between us and a backend, and what follows from it.
+//! What can go wrong between this server and a backend, and which status the client gets for it.
 
 use std::fmt;
 use std::io;
@@ -22,7 +22,7 @@ pub(super) enum Failure {
     OwnShortage(io::Error),
     /// No connection could be made in time.
     ConnectTimeout,
-    /// The queue of the backend's socket was full for as long as one tries to connect.
+    /// The queue of the backend's unix socket stayed full until `connect-timeout`.
     Overloaded,
     /// The request could not be written.
     Write(io::Error),
@@ -32,18 +32,19 @@ pub(super) enum Failure {
     Read(io::Error),
     /// The backend was silent for too long.
     ReadTimeout,
-    /// The application has no room for the request, has said nothing else and has done nothing with it.
+    /// The application refused the request because it is full (FCGI_OVERLOADED), without working on it or
+    /// sending anything else.
     Refused,
-    /// The backend does not keep to its protocol; why.
+    /// The backend violates its protocol; how.
     Protocol(&'static str),
-    /// What is kept of the reply until it is complete could not be written.
+    /// The part of the reply that has to be buffered could not be written to disk.
     Spool(io::Error),
-    /// The request body could not be read from where it is kept.
+    /// The request body could not be read from where it is buffered.
     Body(io::Error),
 }
 
 impl Failure {
-    /// What the client is told.
+    /// The status that the client gets.
     pub(super) fn status(&self) -> Status {
         match self {
             Failure::Connect(_)
@@ -60,7 +61,7 @@ impl Failure {
         }
     }
 
-    /// The stage the log names.
+    /// The stage that the log line names.
     pub(super) fn stage(&self) -> Stage {
         match self {
             Failure::Connect(_)
@@ -73,7 +74,7 @@ impl Failure {
         }
     }
 
-    /// What it says about the backend; nothing when it is ours.
+    /// What this says about the backend's health; `None` if the backend is not at fault.
     pub(crate) fn of_backend(&self) -> Option<health::BackendFault> {
         match self {
             Failure::Connect(_) | Failure::Handshake(_) | Failure::ConnectTimeout => {
@@ -85,7 +86,7 @@ impl Failure {
         }
     }
 
-    /// The error of a body that cannot be completed, because the backend `name` failed.
+    /// The error that ends a body which cannot be completed because the backend `name` failed.
     pub(crate) fn of_body(&self, name: &str) -> io::Error {
         let kind = match self.is_timeout() {
             true => io::ErrorKind::TimedOut,
@@ -94,7 +95,7 @@ impl Failure {
         io::Error::new(kind, format!("{self} backend={name}"))
     }
 
-    /// Whether the backend had its chance: it must not be given the same request again.
+    /// Whether a timeout expired. The backend may be working on the request, so it is not sent again.
     pub(super) fn is_timeout(&self) -> bool {
         matches!(self, Failure::ReadTimeout | Failure::WriteTimeout)
     }

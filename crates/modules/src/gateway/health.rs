@@ -1,9 +1,9 @@
-//! Whether one backend works, as all workers together have learned it.
+//! Whether one backend works, as all workers together have found out.
 //!
-//! A [`Health`] is told what happened to requests and answers whether the next one may go there. It
-//! does no I/O and reads no clock: times are milliseconds of the monotonic clock, given by the
-//! caller. `balance` asks it, the request tells it, `active_check` does both. It knows nothing of
-//! other backends: that a route has nothing left is for `balance` to see.
+//! A [`Health`] is told what happened to requests, and says whether the next request may go to the backend.
+//! It does no I/O and reads no clock: times are milliseconds of the monotonic clock, passed in by the caller.
+//! `balance` asks it, requests report to it, `active_check` does both. It knows nothing of other backends;
+//! `balance` notices when all backends of a route are down.
 //!
 //! ```text
 //!                 unreachable                    time over, first request that asks
@@ -15,26 +15,26 @@
 //!    └── check answered ── CheckFailed ◄── check failed twice in a row ── any other state
 //! ```
 //!
-//! - **Down** is for backends that cannot be connected to: nothing was sent, so every request can
-//!   go elsewhere, and no client can bring this about. It lasts `disable-time`, doubled with each
-//!   failure in a row up to 32 times. When it is over exactly one request is let through; the others
-//!   still go elsewhere until that one has connected. One that reports nothing (its client left) is
-//!   followed by the next after the same time.
-//! - **Strained** is beside these states: connections are made, but the backend closed them three
-//!   times in a row before a reply, or did not answer in time, or its queue was full. Such a backend
-//!   gets requests only when no other is left, for `disable-time`: a backend that fails quickly has
-//!   the shortest queue of all. It is not shut off, because one URL that makes the application crash
-//!   would then close the site for all clients.
-//! - **CheckFailed** ends only by a check that succeeds.
+//! - **Down**: no connection could be made. Nothing was sent, so every request can go to another backend, and
+//!   no client can cause this state. It lasts for `disable-time`, doubled with each failure in a row up to 32
+//!   times. After it exactly one request is let through; the others still go elsewhere until that request has
+//!   connected. If it reports nothing (its client has left), the next request is let through after the same
+//!   time again.
+//! - **Strained** is independent of these states: connections can be made, but three times in a row the
+//!   backend closed one before it replied, or did not answer in time, or its queue was full. For
+//!   `disable-time` it gets requests only when no other backend is left, because a backend that fails quickly
+//!   always has the shortest queue. It is not shut off: otherwise one URL that crashes the application would
+//!   take the site down for all clients.
+//! - **CheckFailed** ends only when a health check succeeds.
 //!
-//! Many requests usually find out at the same time. Only the first one counts as a failure in a row;
-//! the others see that the backend is down already.
+//! Many requests usually find out at the same time that a backend is down. Only the first one counts as a
+//! failure in a row; the others find the backend already down.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What is known of one backend. Shared by all workers. On a cache line of its own: it is read with
-/// every request and seldom written.
+/// The health of one backend, shared by all workers. It has a cache line of its own, because every request
+/// reads it and few write it.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Health {
@@ -42,7 +42,7 @@ pub struct Health {
     state: AtomicU64,
     /// A packed [`Strain`].
     strain: AtomicU64,
-    /// When it came back, while the slow start lasts; otherwise 0.
+    /// When the backend came back, while its slow start lasts; otherwise 0.
     recovered_at_ms: AtomicU64,
     disable_ms: u64,
     slow_start_ms: u64,
@@ -51,49 +51,49 @@ pub struct Health {
     overloaded: AtomicU64,
 }
 
-/// Whether a request may be sent to a backend.
+/// Whether a backend may get a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Usability {
-    /// It works, as far as is known.
+    /// Yes.
     Ready,
-    /// It was down and may have one request, which [`Health::admit`] gives to the first that asks.
+    /// It was down and may get a single request, which [`Health::admit`] grants to the first that asks.
     Probe,
-    /// Only if nothing else is left.
+    /// Only if no other backend is left.
     Strained,
-    /// Not now.
+    /// No.
     Down,
 }
 
-/// What went wrong with a request, as far as it says something about the backend.
+/// What a failed request says about the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackendFault {
-    /// No connection could be made: refused, no route, not in time.
+    /// No connection could be made: refused, no route, or not in time.
     Unreachable,
-    /// The connection was made, but it ended or broke the protocol before the head of a reply, or
-    /// none came in time. Not for a kept connection that was closed while it was idle.
+    /// The connection was made, but it ended or broke the protocol before the head of a reply, or no reply
+    /// came in time. A persistent connection that was closed while idle does not count.
     NoReply,
-    /// It has no room for a connection (EAGAIN of a unix socket's queue).
+    /// It has no room for another connection (EAGAIN from the queue of a unix socket).
     Overloaded,
 }
 
-/// Numbers for the status page. All but the first two count since the start.
+/// Counters for the status page. All but the first two count since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HealthCounters {
     /// It gets no requests now.
     pub is_down: bool,
-    /// It gets requests only if nothing else is left.
+    /// It gets requests only if no other backend is left.
     pub is_strained: bool,
-    /// Requests it failed.
+    /// Requests that it failed.
     pub died: u64,
-    /// Times it was taken out.
+    /// How often it was taken out of service.
     pub disabled: u64,
-    /// Requests it had no room for.
+    /// Requests that it had no room for.
     pub overloaded: u64,
 }
 
 impl Health {
-    /// A backend that works. `disable_time` is how long it is left alone after the first failure,
-    /// zero is not at all; over `slow_start` it gets its full share again after it came back.
+    /// A backend that works. After its first failure it gets no requests for `disable_time` (zero: it always
+    /// does). After it came back its share grows to the full one over `slow_start`.
     pub fn new(disable_time: Duration, slow_start: Duration) -> Health {
         Health {
             state: AtomicU64::new(HealthState::Up.pack()),
@@ -107,7 +107,7 @@ impl Health {
         }
     }
 
-    /// Whether a request may go there. Two loads.
+    /// Whether the backend may get a request. Costs two atomic loads.
     #[inline]
     pub(crate) fn usability(&self, now_ms: u64) -> Usability {
         match self.state() {
@@ -124,8 +124,7 @@ impl Health {
         }
     }
 
-    /// Takes what [`Health::usability`] offered. No, if another request was given the only turn in
-    /// the meantime.
+    /// Takes the offer of [`Health::usability`]. False if another request took the only turn in the meantime.
     #[inline]
     pub(crate) fn admit(&self, now_ms: u64) -> bool {
         if self.state() == HealthState::Up {
@@ -143,7 +142,8 @@ impl Health {
             }
             other => other,
         });
-        // With a time of 0 nothing is ever withheld, and the state may stay as it was.
+        // With a `disable_time` of 0 nothing is ever withheld, so the state may be unchanged although the
+        // request is admitted.
         before == HealthState::Up || before != after || self.usability(now_ms) == Usability::Probe
     }
 
@@ -153,7 +153,7 @@ impl Health {
         self.state() != HealthState::Up && self.end_probe(now_ms)
     }
 
-    /// The head of a reply came. True if that brought the backend back.
+    /// The head of a reply arrived. True if that brought the backend back.
     #[inline]
     pub(crate) fn replied(&self, now_ms: u64) -> bool {
         if self.strain.load(Ordering::Relaxed) != 0 {
@@ -162,8 +162,8 @@ impl Health {
         self.connected(now_ms)
     }
 
-    /// A request failed. `Some` if the backend gets no requests from now on, for that long; only one
-    /// of many callers is told, so that the log says it once.
+    /// A request failed. `Some(time)` if the backend gets no requests for that time from now on. Only one of
+    /// the workers that report at once gets `Some`, so that the log says it once.
     pub fn failed(&self, now_ms: u64, failure: BackendFault) -> Option<Duration> {
         match failure {
             BackendFault::Unreachable => {
@@ -183,7 +183,7 @@ impl Health {
         }
     }
 
-    /// An active check was answered as it should be. True if that brought the backend back.
+    /// A health check succeeded. True if that brought the backend back.
     pub(crate) fn check_answered(&self, now_ms: u64) -> bool {
         let (before, _) = self.change(|_| HealthState::Up);
         let is_back = before != HealthState::Up;
@@ -193,8 +193,8 @@ impl Health {
         is_back
     }
 
-    /// Active checks failed as often as is needed: no requests until one succeeds. True if the
-    /// backend got requests before.
+    /// Enough health checks failed: the backend gets no requests until one succeeds. True if it got requests
+    /// before.
     pub(crate) fn check_failed(&self) -> bool {
         let (before, _) = self.change(|_| HealthState::CheckFailed);
         if before == HealthState::Up {
@@ -203,7 +203,7 @@ impl Health {
         before == HealthState::Up
     }
 
-    /// There are no more checks: what they found does not keep requests away.
+    /// Health checks stop. A backend that only they took out of service gets requests again.
     pub(crate) fn checks_end(&self) {
         self.change(|state| match state {
             HealthState::CheckFailed => HealthState::Up,
@@ -211,8 +211,8 @@ impl Health {
         });
     }
 
-    /// How much of its weight the backend gets, in thousandths: 1000, or less while it warms up
-    /// after it came back, growing evenly from 100.
+    /// The part of its weight that the backend gets, in thousandths: 1000, or less during slow start, growing
+    /// evenly from 100.
     #[inline]
     pub(crate) fn share_per_mille(&self, now_ms: u64) -> u32 {
         let recovered_at_ms = self.recovered_at_ms.load(Ordering::Relaxed);
@@ -224,12 +224,13 @@ impl Health {
             self.recovered_at_ms.store(0, Ordering::Relaxed);
             return SHARE_FULL;
         }
-        // Smaller than `slow_start_ms`, which is at most 2^48: neither overflows nor exceeds.
+        // `elapsed_ms` is less than `slow_start_ms`, which is at most 2^48: the product does not overflow and
+        // the result is in range.
         let grown = u64::from(SHARE_FULL - SHARE_MIN) * elapsed_ms / self.slow_start_ms;
         SHARE_MIN + grown as u32
     }
 
-    /// Numbers for the status page.
+    /// Counters for the status page.
     pub fn counters(&self, now_ms: u64) -> HealthCounters {
         let usability = self.usability(now_ms);
         HealthCounters {
@@ -249,7 +250,7 @@ impl Health {
         Strain::unpack(self.strain.load(Ordering::Relaxed))
     }
 
-    /// Changes the state in one step, and says what it was and became.
+    /// Changes the state atomically. Returns the state before and after.
     fn change(&self, step: impl Fn(HealthState) -> HealthState) -> (HealthState, HealthState) {
         let mut before = self.state.load(Ordering::Relaxed);
         loop {
@@ -272,7 +273,7 @@ impl Health {
             let failures = match state {
                 HealthState::Up => 1,
                 HealthState::Probing { failures, .. } => (failures + 1).min(FAILURES_COUNTED_MAX),
-                // No request was sent there on purpose: one that began before the others failed.
+                // The request was sent before the backend went down, so its failure is no new one.
                 HealthState::Down { .. } | HealthState::CheckFailed => return state,
             };
             HealthState::Down {
@@ -290,7 +291,7 @@ impl Health {
         Some(Duration::from_millis(until_ms - now_ms))
     }
 
-    /// Counts replies that did not come; from [`NO_REPLIES_MAX`] in a row on the backend is strained.
+    /// Counts missing replies. From [`NO_REPLIES_MAX`] in a row on the backend is strained.
     fn strained(&self, now_ms: u64, count: u64) {
         let strain = self.strain();
         let no_replies = (strain.no_replies + count).min(NO_REPLIES_MAX);
@@ -303,11 +304,11 @@ impl Health {
             until_ms,
             no_replies,
         };
-        // Two workers at once may count one: it is the order of magnitude that matters.
+        // Two workers that store at the same time may lose one count. The order of magnitude is enough here.
         self.strain.store(after.pack(), Ordering::Relaxed);
     }
 
-    /// A request got through: the end of a probe, also of one that took longer than its turn.
+    /// A request got through: ends the probe, even one that took longer than its turn.
     fn end_probe(&self, now_ms: u64) -> bool {
         let (before, after) = self.change(|state| match state {
             HealthState::Probing { .. } => HealthState::Up,
@@ -327,22 +328,22 @@ impl Health {
         }
     }
 
-    /// Time without requests after so many failures in a row.
+    /// How long the backend gets no requests after so many failures in a row.
     fn time_out_ms(&self, failures: u64) -> u64 {
         self.disable_ms << (failures.clamp(1, FAILURES_COUNTED_MAX) - 1)
     }
 }
 
-/// Where in the diagram a backend is. In one word, so that it changes in one step.
+/// A state of the diagram above. Packed into one word, so that it changes atomically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HealthState {
     Up,
-    /// No requests until then, after so many failures in a row.
+    /// No requests until `until_ms`, after `failures` failures in a row.
     Down {
         until_ms: u64,
         failures: u64,
     },
-    /// One request is on its way; if it has not reported until then, there may be another.
+    /// One request is on its way. If it has not reported by `until_ms`, another request may try.
     Probing {
         until_ms: u64,
         failures: u64,
@@ -350,7 +351,7 @@ enum HealthState {
     CheckFailed,
 }
 
-/// Replies in a row that did not come, and until when the backend is avoided for it.
+/// How many replies in a row did not come, and until when the backend is avoided because of that.
 #[derive(Clone, Copy, Debug, Default)]
 struct Strain {
     until_ms: u64,
@@ -358,7 +359,7 @@ struct Strain {
 }
 
 impl HealthState {
-    /// Bits 0 and 1: which one; 2 to 7: failures in a row; the rest: the time.
+    /// Bits 0 and 1: the state. Bits 2 to 7: failures in a row. The rest: the time.
     fn pack(self) -> u64 {
         let timed = |kind: u64, until_ms: u64, failures: u64| kind | failures << 2 | until_ms << 8;
         match self {
@@ -393,24 +394,24 @@ impl Strain {
     }
 }
 
-/// At most 2^48: with 32 times that and the present time it still fits into 56 bits.
+/// At most 2^48, so that 32 times as much plus the present time fits into 56 bits.
 fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis())
         .unwrap_or(u64::MAX)
         .min(1 << 48)
 }
 
-/// The sixth failure in a row takes a backend out for 32 times `disable-time`, and so do all later.
+/// From the sixth failure in a row on, a backend is taken out for 32 times `disable-time`.
 const FAILURES_COUNTED_MAX: u64 = 6;
 
-/// Replies in a row that must be missing before a backend is avoided. One may be the request's own
-/// fault, and two as well when its client tries again.
+/// Missing replies in a row after which a backend is avoided. One may be the fault of the request itself, and
+/// two as well if its client tries again.
 const NO_REPLIES_MAX: u64 = 3;
 
-/// Thousandths.
+/// The full share, in thousandths.
 const SHARE_FULL: u32 = 1000;
 
-/// What a backend gets at the beginning of its slow start: enough to warm up at all.
+/// The share at the beginning of a slow start: enough to warm up.
 const SHARE_MIN: u32 = 100;
 
 #[cfg(test)]

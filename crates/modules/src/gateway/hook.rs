@@ -1,8 +1,8 @@
-//! Which requests belong to a gateway, and when that is decided.
+//! The hooks of a gateway: which requests it takes, and in which phase.
 //!
-//! A route whose hosts do not ask for the file (`check-local = "disable"`) takes a request as soon as
-//! it may be answered at all: nothing is looked up for it. The others take theirs when the file is
-//! known, together with those that an index file leads to.
+//! A route whose hosts all have `check-local = "disable"` takes a request as soon as access to it is granted;
+//! no file is looked up for it. Other routes take a request when its file is known, also one that an index
+//! file leads to.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,18 +18,18 @@ use super::route;
 use super::upgrade;
 use super::upstream::{Upstream, Upstreams};
 
-/// Lets `gateway` take part in requests with the settings that are being built.
+/// Adds the hooks of `gateway` to the settings that are being built.
 pub(super) fn install(configure: &mut Configure<'_>, gateway: Gateway) {
     if gateway.routes.is_empty() {
         return;
     }
-    // SERVER_ADDR.
+    // For the variable SERVER_ADDR.
     configure.want_local_address();
     let shared = Rc::new(GatewayRoutes::new(gateway));
     if shared.gateway.routes.iter().any(is_virtual) {
         configure.add_last(Phase::Authorize, Claim(Rc::clone(&shared)));
     }
-    // Last of their phase: they see what index files and the others have made.
+    // These hooks come last in their phase, so that they see the result of index files and the other modules.
     let mut authorizers = shared
         .gateway
         .routes
@@ -42,35 +42,35 @@ pub(super) fn install(configure: &mut Configure<'_>, gateway: Gateway) {
         configure.add_last(Phase::Resolved, Authorizer(Rc::clone(&shared)));
     }
     let gate = Rc::clone(&shared);
-    // Scripts may belong to a user whose files this server cannot read.
+    // Scripts may belong to a user whose files this server cannot read; they go to the backend all the same.
     configure.take_unread(Rc::new(move |url, file| {
         route::find(&gate.gateway, Mode::Responder, url, file).is_some()
     }));
     configure.add(Phase::Content, PassToBackend(shared));
 }
 
-/// One gateway directive, with what this worker has made of its routes.
+/// The routes of one gateway directive, with what this worker has made of them.
 struct GatewayRoutes {
     gateway: Rc<Gateway>,
     upstreams: RefCell<Vec<Option<Rc<Upstream>>>>,
-    /// What an exchange keeps that belongs to a route, one for each.
+    /// Marks that exchanges keep when a route has claimed them, one for each route.
     claims: Vec<Rc<Claimed>>,
 }
 
-/// The route that an exchange belongs to, decided before its file was looked up.
+/// Kept with an exchange: the route that has claimed it, before its file was looked up.
 struct Claimed {
-    /// Which gateway: several may be configured.
+    /// The gateway's directive, because a configuration may have several gateways.
     directive: &'static str,
     route: usize,
 }
 
-/// Takes requests for which no file is looked up.
+/// Claims requests for which no file has to be looked up.
 struct Claim(Rc<GatewayRoutes>);
 
-/// Asks authorizers that do not want to know the file.
+/// Asks authorizers that have `check-local` off.
 struct EarlyAuthorizer(Rc<GatewayRoutes>);
 
-/// Asks authorizers once the file is known.
+/// Asks the other authorizers, once the file is known.
 struct Authorizer(Rc<GatewayRoutes>);
 
 /// Sends requests to backends.
@@ -103,13 +103,13 @@ impl GatewayRoutes {
         place.clone()
     }
 
-    /// The number of `route`.
+    /// The position of `route` in the gateway.
     fn index(&self, route: &Route) -> Option<usize> {
         let mut routes = self.gateway.routes.iter();
         routes.position(|known| std::ptr::eq(known, route))
     }
 
-    /// Passes the request to the backends of route `index`.
+    /// Sends the request to the backends of the route at position `index`.
     fn pass(&self, exchange: &mut Exchange, index: usize) -> Outcome {
         let is_asked = self.gateway.routes.get(index).is_some_and(is_authorizer);
         let host = self
@@ -175,7 +175,7 @@ impl Hook for Authorizer {
         let gate = &self.0;
         let (url, file) = (exchange.request.url.path(), &exchange.physical.path);
         let route = route::find(&gate.gateway, Mode::Authorizer, url, file);
-        // It has been asked.
+        // Such an authorizer was asked before, by `EarlyAuthorizer`.
         let route = route.filter(|route| !is_virtual(route));
         match route.and_then(|route| gate.index(route)) {
             Some(index) => gate.pass(exchange, index),
@@ -204,13 +204,13 @@ impl Hook for PassToBackend {
     }
 }
 
-/// Sees to the request body. False: it has to be received before anything else.
+/// Decides how the request body is received. False: it has to be complete before the backend is asked.
 pub(super) fn prepare_body(exchange: &mut Exchange, protocol: Protocol) -> bool {
     let body = &mut exchange.request.body;
     if body.is_complete() || body.is_streamed() {
         return true;
     }
-    // Only HTTP/1.1 can pass on a body whose length is not known.
+    // Of the protocols only HTTP/1.1 can send a body whose length is not known.
     let has_length = matches!(exchange.request.head.framing(), BodyFraming::Length(_));
     let can_stream = has_length || protocol == Protocol::Http;
     match exchange.settings.core.stream_request_body {
@@ -232,7 +232,7 @@ fn is_authorizer(route: &Route) -> bool {
         .is_some_and(|host| host.mode == Mode::Authorizer)
 }
 
-/// Under which the claim is kept with an exchange.
+/// The key under which the claim is kept with an exchange.
 const KEPT: &str = "gateway";
 
 #[cfg(test)]
@@ -252,7 +252,7 @@ mod tests {
     const CONFIG: &str = "fastcgi.server = ( \".php\" => (( \"socket\" => \"ROOT/none\" )) )
         index-file.names = ( \"index.php\" )";
 
-    /// A backend that answers every request on one connection with what it was sent, piece by piece.
+    /// A backend that answers every request on one connection by echoing it, piece by piece.
     async fn echo(listener: tokio::net::TcpListener, bodies: usize) {
         let (mut stream, _) = listener.accept().await.expect("the gateway connects");
         for _ in 0..bodies {
@@ -307,7 +307,7 @@ mod tests {
                     !told.contains("Range") && !told.contains("Upgrade"),
                     "{told}"
                 );
-                // For that long a connection has to stay open before a POST uses it again.
+                // A connection must have stayed open for that long before a POST uses it again.
                 let proof = Duration::from_millis(super::super::limits::KEPT_PROOF_MS);
                 tokio::time::sleep(proof * 2).await;
             }
@@ -315,7 +315,7 @@ mod tests {
         }
     }
 
-    /// 503: it is passed on, and no backend is there. 403: it is not.
+    /// 503 means that the request was passed on, to a backend that is not there. 403 means that it was not.
     #[tokio::test(flavor = "local")]
     async fn files_that_cannot_be_read_go_to_backends_only() {
         let tree = Tree::new(&[

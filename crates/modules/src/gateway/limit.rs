@@ -1,17 +1,19 @@
-//! How many connections one backend gets, from all workers together.
+//! How many connections one backend may have, from all workers together.
 //!
-//! The number is told (`max-connections`, `max-pool-size`, or the processes Petrel spawned), or it
-//! is learned. Learning is for backends that serve one connection a process at a time and do not say
-//! how many processes there are (php-fpm): the kernel accepts connections for them that no process
-//! serves as long as the others are kept. Such a connection is a *newcomer*: a request was written to it and
-//! nothing has come back. One that stays a newcomer for longer than requests usually take is *late*.
-//! Then the next connection that is free is given up instead of being kept, so that its process
-//! turns to the newcomer, and as many connections as have ever answered are taken for the limit. The
-//! limit is tried again from time to time, ever more seldom when that was in vain, because a late
-//! newcomer may also have been a slow script.
+//! The limit is configured (`max-connections`, `max-pool-size`, or the number of processes that Petrel
+//! spawns) or learned. It is learned for backends whose processes each serve one connection at a time and
+//! that do not say how many processes there are (php-fpm). For such a backend the kernel accepts connections
+//! that no process serves as long as all processes are busy with other persistent connections.
 //!
-//! Times are milliseconds of the monotonic clock, given by the caller. Counts are atomic; the list of
-//! newcomers is locked, but it is empty in the steady state and is not looked at then.
+//! A connection on which a request was written, and which has never answered, is a *newcomer*. A newcomer
+//! that has waited for longer than requests usually take is *late*. Then the next connection that becomes
+//! free is closed instead of kept, so that its process turns to the newcomer, and the number of connections
+//! that have ever answered is taken as the limit. The learned limit is tested from time to time by opening
+//! one connection more; each test in vain doubles the pause until the next one. It has to be tested because a
+//! newcomer may also have been late only because its script was slow.
+//!
+//! Times are milliseconds of the monotonic clock, passed in by the caller. Counts are atomic. The list of
+//! newcomers has a lock, but in the steady state it is empty and not locked.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -21,7 +23,7 @@ use petrel_engine::shared::lock;
 
 use super::limits;
 
-/// The connections of one backend, counted.
+/// Counts the connections of one backend.
 #[derive(Debug)]
 pub struct ConnectionLimit {
     told: u32,
@@ -29,12 +31,12 @@ pub struct ConnectionLimit {
     open: AtomicU32,
     proven: AtomicU32,
     learned: AtomicU32,
-    /// The most that were proven at the same time lately, and since when nothing was more.
+    /// The most connections that were proven at the same time lately, and since when there were not more.
     peak: AtomicU32,
     peak_at_ms: AtomicU64,
     newcomers: AtomicU32,
     list: Mutex<Newcomers>,
-    /// When a connection beyond the learned limit may be tried.
+    /// When a connection beyond the learned limit may be opened.
     probe_at_ms: AtomicU64,
     probe_pause_ms: AtomicU64,
 }
@@ -48,18 +50,18 @@ struct Newcomers {
 #[derive(Debug)]
 struct Newcomer {
     id: u64,
-    /// Since when it waits, or since when the last connection was given up for it.
+    /// Since when it has waited, or when the last connection was closed for it.
     since_ms: u64,
 }
 
-/// A connection on which a request was written and nothing has come back yet.
+/// A connection that has a request and has never answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewcomerId(u64);
 
 const UNKNOWN: u32 = u32::MAX;
 
 impl ConnectionLimit {
-    /// A limit that was told, or none; `learns` says whether a smaller one may be found out.
+    /// `told` is the configured limit, if there is one. `learns`: a smaller limit may be learned.
     pub fn new(told: Option<u32>, learns: bool) -> ConnectionLimit {
         ConnectionLimit {
             told: told.unwrap_or(UNKNOWN).max(1),
@@ -76,13 +78,13 @@ impl ConnectionLimit {
         }
     }
 
-    /// Takes a permit for one more connection, if there may be one.
+    /// Takes a permit for one more connection, if the limit allows it.
     pub(crate) fn try_open(&self) -> bool {
         self.try_open_below(self.limit())
     }
 
-    /// The same for a request that has been waiting: from time to time the learned limit may be
-    /// exceeded by one, to find out whether it is still right.
+    /// As [`Self::try_open`], for a request that has already waited: from time to time one connection more
+    /// than the learned limit is allowed, to find out whether the limit is still right.
     pub(crate) fn try_probe(&self, now_ms: u64) -> bool {
         if self.try_open() {
             return true;
@@ -105,14 +107,13 @@ impl ConnectionLimit {
         true
     }
 
-    /// A permit is given back: the connection is closed, or could not be made. `was_proven`: it had
-    /// answered.
+    /// Gives a permit back: the connection was closed or could not be made. `was_proven`: it had answered.
     pub fn closed(&self, was_proven: bool) {
         self.open.fetch_sub(1, Ordering::Relaxed);
         self.replaced(was_proven);
     }
 
-    /// A connection is closed, and its permit is used for another one. `was_proven`: it had answered.
+    /// A connection was closed, and its permit goes to another connection. `was_proven`: it had answered.
     pub fn replaced(&self, was_proven: bool) {
         if was_proven {
             self.proven.fetch_sub(1, Ordering::Relaxed);
@@ -132,7 +133,7 @@ impl ConnectionLimit {
         NewcomerId(id)
     }
 
-    /// The first byte of a reply came on it: a process has accepted it.
+    /// The first byte of a reply arrived on a newcomer: a process has accepted it.
     pub fn answered(&self, id: NewcomerId, now_ms: u64) {
         self.gone(id);
         let proven = self.proven.fetch_add(1, Ordering::Relaxed) + 1;
@@ -149,17 +150,17 @@ impl ConnectionLimit {
         }
     }
 
-    /// It was closed before that.
+    /// A newcomer was closed before it answered.
     pub fn gone(&self, id: NewcomerId) {
         let mut list = lock(&self.list);
         list.waiting.retain(|newcomer| newcomer.id != id.0);
         self.count(&list);
     }
 
-    /// Whether a connection that has just become free must be given up for a newcomer that has waited
-    /// for longer than `patience_ms`. One is given up for each, and another one after the same time.
-    /// When there are no more connections than processes, newcomers wait because of other front ends,
-    /// and only a connection whose tenure is over is given up.
+    /// Whether a connection that has just become free must be closed because a newcomer has waited for longer
+    /// than `patience_ms`. One connection is closed for each late newcomer, and another one after the same
+    /// time. When there are no more connections than processes, newcomers wait because of other front ends;
+    /// then only a connection whose tenure is over is closed.
     pub(crate) fn must_give_up(&self, now_ms: u64, patience_ms: u64, is_tenure_over: bool) -> bool {
         if !self.learns || self.newcomers.load(Ordering::Relaxed) == 0 {
             return false;
@@ -175,7 +176,7 @@ impl ConnectionLimit {
             return false;
         };
         late.since_ms = now_ms;
-        // Those that were given up a moment ago are processes, too.
+        // The processes of connections that were closed a moment ago count, too.
         let proven = self.proven.load(Ordering::Relaxed).max(1);
         let proven = proven.max(self.recent_peak(now_ms));
         if proven < self.learned.swap(proven, Ordering::Relaxed) {
@@ -185,22 +186,22 @@ impl ConnectionLimit {
         true
     }
 
-    /// Whether no connection may be opened now.
+    /// Whether no further connection may be opened now.
     pub(crate) fn is_reached(&self) -> bool {
         self.open.load(Ordering::Relaxed) >= self.limit()
     }
 
-    /// Whether a request was written on a connection that has never answered.
+    /// Whether there is a connection that has a request and has never answered.
     pub(crate) fn has_newcomers(&self) -> bool {
         self.learns && self.newcomers.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether the limit is known to be one of the backend's processes.
+    /// Whether a limit was learned.
     pub(crate) fn is_learned(&self) -> bool {
         self.learned.load(Ordering::Relaxed) != UNKNOWN
     }
 
-    /// How many there may be, if that is told or learned.
+    /// The limit that was configured or learned.
     pub(crate) fn known(&self) -> Option<u32> {
         Some(self.limit()).filter(|limit| *limit != UNKNOWN)
     }

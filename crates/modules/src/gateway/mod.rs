@@ -1,51 +1,56 @@
-//! Requests answered by backends, over connections that are kept.
+//! Requests answered by backends, over persistent connections.
 //!
-//! One core for all protocols: `fastcgi.server`, `scgi.server`, `proxy.server`, `ajp13.server` and
-//! `proxy-core.*` become the same [`options::Gateway`], and [`cgi`] joins in with the pipes of a program. The
-//! engine knows none of this; it calls hooks and polls what they answer with. Who starts backend
-//! programs is not known here either: that is the keeper's, which reads [`options::spawn_specs`] and hears
-//! of [`overload`].
+//! All protocols share one core: `fastcgi.server`, `scgi.server`, `proxy.server`, `ajp13.server` and
+//! `proxy-core.*` become the same [`options::Gateway`]; [`cgi`] uses the pipes of a program in place of a
+//! connection. The engine knows nothing of backends: it calls the hooks of this module and polls the request
+//! that a hook answers with. This module does not start backend programs either. The keeper does: it reads
+//! [`options::spawn_specs`] and is told through [`overload`] when a program has too few processes.
 //!
 //! # Where to look
 //!
 //! | files | |
 //! |---|---|
 //! | `directives`, [`options`] | the tables of directives; text to typed options |
-//! | [`route`], `hook` | which URLs, and when that is decided |
-//! | `upstream`, [`resolve`], [`balance`] | the backends of a route, their addresses, the choice |
-//! | [`health`], [`active_check`] | whether one works: what requests learn, what checks learn |
-//! | `backend`, `pool`, `limit` | one backend: its connections, who waits, how many there may be |
+//! | [`route`], `hook` | which URLs a gateway takes, and in which phase it takes them |
+//! | `upstream`, [`resolve`], [`balance`] | the backends of a route, their addresses, which of them gets a
+//! request |
+//! | [`health`], [`active_check`] | whether a backend works: as requests find out, and as health checks find
+//! out |
+//! | `backend`, `pool`, `limit` | one backend: its connections, the requests that wait for one, the
+//! connection limit |
 //! | `connection`, `stream` | one connection and its socket, with TLS or without |
 //! | [`trust`] | certificates and keys for TLS, read at the start |
-//! | `request` | one request until its reply's head: choose, queue, connect, await |
+//! | `request` | one request until the head of its reply: choose a backend, queue, connect, send, wait |
 //! | `relay`, `talk` | the conversation with the backend, from the first byte of the request to the last of the reply |
-//! | `failure`, `replay` | what can go wrong, when a request is sent again |
-//! | [`protocol`], [`environment`], [`header_map`] | what is said to backends and understood of them |
-//! | `answer`, [`offload`], `reroute` | what becomes of a reply |
+//! | `failure`, `replay` | what can go wrong, and when a request is sent again |
+//! | [`protocol`], [`environment`], [`header_map`] | what backends are sent, and how their replies are read |
+//! | `answer`, [`offload`], `reroute` | how a reply becomes the answer to the client |
 //! | [`upgrade`] | which tunnels a client may open |
-//! | [`limits`], [`counters`], `debug`, [`overload`] | bounds, and what others get to know |
+//! | [`limits`], [`counters`], `debug`, [`overload`] | bounds; what the status page, the log and the keeper
+//! are told |
 //!
 //! # The way of a request
 //!
-//! `hook` finds the route, sees to the request body and answers with a `request::GatewayRequest`, which
-//! the phase loop polls in the task of the client's connection: look up names, choose, queue, connect,
-//! talk. A `talk::Talk` owns a connection until the reply is complete; it sends what the
-//! [`protocol::Conversation`] encodes and hands out what it decodes. A `relay::Relay` drives it, from the first byte
-//! of the request to the last of the reply, and keeps what has come of the body. `answer` says what a head means. A
-//! body is collected and sent when it is whole, or the relay itself becomes the body of the answer and is polled
-//! while that is sent. Dropped before, because the client has left, it finishes without a client,
-//! within limits, if its backend would work on anyway.
+//! `hook` finds the route, decides how the request body is received, and answers with a
+//! `request::GatewayRequest`. The phase loop polls that in the task of the client's connection; it resolves
+//! names, chooses a backend, queues, connects and talks. A `talk::Talk` owns a connection until the reply is
+//! complete: it sends what the [`protocol::Conversation`] encodes and hands out what that decodes. A
+//! `relay::Relay` drives the `Talk` from the first byte of the request to the last byte of the reply, and
+//! buffers the body of the reply. `answer` decides what the head of the reply means. The body is either
+//! collected and sent when it is complete, or the relay itself becomes the body of the answer and is polled
+//! while the client is sent to. If the client leaves and the relay is dropped, and the backend would go on
+//! working anyway, the relay reads the rest of the reply without a client, within limits.
 //!
 //! # What must stay true
 //!
-//! - Workers share a `backend::SharedBackend` for each address: health, load and permits, all atomic. Connections
-//!   belong to one worker.
-//! - A connection holds its permit; both end by being dropped.
-//! - A request is sent again by one rule only (`replay::FailedAttempt::may_be_repeated`).
-//! - A connection is given back only when the reply is complete, the request is sent, and nothing is
-//!   left over.
-//! - Times of backends are checked when the client's connection is polled; it is woken by
-//!   `Exchange::wake_at`.
+//! - Workers share one `backend::SharedBackend` for each address: health, load and connection permits, all
+//!   atomic. A connection belongs to one worker.
+//! - A connection holds its permit. Dropping it closes it and gives the permit back.
+//! - One rule alone decides whether a request is sent again: `replay::FailedAttempt::may_be_repeated`.
+//! - A connection is kept for another request only when the reply is complete, the request is sent to its
+//!   end, and no byte is left over.
+//! - Timeouts of backends are checked when the client's connection is polled; `Exchange::wake_at` sees to it
+//!   that this happens in time.
 
 pub(crate) mod active_check;
 mod answer;
@@ -84,9 +89,9 @@ pub(crate) use answer::AUTHORIZED;
 pub use directives::{AJP13, FASTCGI, PROXY, PROXY_CORE, SCGI};
 use petrel_engine::shared::Shared;
 
-/// The server process drains. Idle connections to backends end, and none is kept from now on: each may hold a
-/// process of the backend. Backends are checked no more and their names stay where they lead now; requests that are
-/// still to come find out by themselves whether a backend works.
+/// Prepares the server process to end. Idle connections to backends are closed and no connection is kept from
+/// now on, because each may occupy a process of the backend. Health checks and the following of host names
+/// stop. Requests that still arrive find out by themselves whether a backend works.
 pub fn drain(shared: &Shared) {
     resolve::FollowedNames::of(shared).stop();
     shared.belonging(backend::SharedBackends::default).drain();

@@ -1,8 +1,7 @@
-//! Backends that Petrel runs and that have too little room, told to the keeper that runs them.
+//! Reports that a backend program, which the keeper runs, has too few processes.
 //!
-//! The gateway reports; it does not know who hears it. The server process hands reports on to its
-//! keeper, which starts another process. Without a listener, in tests and without a keeper, a report
-//! is lost.
+//! A gateway reports; it does not know where the report goes. The server process sends it to the keeper,
+//! which starts another process. Without a listener (in tests, or without a keeper) the report is lost.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,17 +13,16 @@ use petrel_engine::worker::Worker;
 
 use super::options::{BackendHost, SpawnSpec};
 
-/// Hands every report to `hear`, with the number of the program among `specs`: those of
-/// [`spawn_specs`](super::options::spawn_specs), in their order. One program is heard of at most once
-/// in [`PAUSE_MS`]. `hear` is called on the threads of the workers and must not wait. Only the first
-/// listener of a server counts.
+/// Hands every report to `hear`, with the position of the program in `specs`, which is the list of
+/// [`spawn_specs`](super::options::spawn_specs). One program is reported at most once in [`PAUSE_MS`]. `hear`
+/// is called on the threads of the workers and must not block. Only the first listener of a server counts.
 pub fn listen(shared: &Shared, specs: Vec<SpawnSpec>, hear: impl Fn(u16) + Send + Sync + 'static) {
     let listener = Listener::new(specs, Box::new(hear));
     // A server has one configuration: there is no second listener to lose.
     let _ = shared.belonging(Overload::default).listener.set(listener);
 }
 
-/// A request has to wait for `host`.
+/// Reports that a request has to wait for a process of `host`.
 pub(super) fn report(exchange: &Exchange, host: &BackendHost) {
     let Some(spec) = &host.spawn else { return };
     if let Some(listener) = WorkersView::of(&exchange.worker).0.listener.get() {
@@ -33,13 +31,13 @@ pub(super) fn report(exchange: &Exchange, host: &BackendHost) {
     }
 }
 
-/// Who listens to the reports of a server.
+/// The listener for the reports of a server.
 #[derive(Default)]
 struct Overload {
     listener: OnceLock<Listener>,
 }
 
-/// The same, found once for each worker: what all share is behind a lock.
+/// The same, fetched once for each worker, because what all workers share is behind a lock.
 struct WorkersView(Arc<Overload>);
 
 impl WorkersView {
@@ -55,7 +53,7 @@ struct Listener {
 
 struct ProgramReports {
     spec: SpawnSpec,
-    /// When it was last heard of, in milliseconds of the monotonic clock.
+    /// When a report about the program was last passed on, in milliseconds of the monotonic clock.
     heard_ms: AtomicU64,
 }
 
@@ -72,7 +70,7 @@ impl Listener {
     }
 
     fn report(&self, spec: &SpawnSpec, now_ms: u64) {
-        // No two programs have the same address.
+        // Each program has an address of its own, so the address identifies it.
         let mut numbered = (0..).zip(&self.programs);
         let found = numbered.find(|(_, known)| known.spec.address == spec.address);
         let Some((number, program)) = found else {
@@ -82,7 +80,7 @@ impl Listener {
         if now_ms < before.saturating_add(PAUSE_MS) {
             return;
         }
-        // Of workers that report together one is heard.
+        // If several workers report at the same time, one report is passed on.
         let order = Ordering::Relaxed;
         let exchanged = program
             .heard_ms
@@ -93,7 +91,7 @@ impl Listener {
     }
 }
 
-/// The shortest time between two reports on one program that are heard.
+/// The shortest time between two reports about one program that are passed on.
 const PAUSE_MS: u64 = 100;
 
 #[cfg(test)]

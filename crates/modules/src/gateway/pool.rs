@@ -1,8 +1,8 @@
-//! The requests that wait for a connection to a backend, in the order in which they came.
+//! The requests of one worker that wait for a connection to a backend, first come, first served.
 //!
-//! A [`Queue`] belongs to one worker. What becomes free is laid down for the request that has waited
-//! longest, which is woken and collects it; a request that stops waiting gives back what was laid down for
-//! it. Other workers are called by their [`Signal`].
+//! A [`Queue`] belongs to one worker. A connection or permit that becomes free is put in the place of the
+//! request that has waited longest. That request's task is woken and collects it; a request that stops
+//! waiting returns what was put in its place. Workers wake each other with a [`Signal`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,31 +15,31 @@ use tokio::sync::Notify;
 use super::backend::Backend;
 use super::connection::BackendConnection;
 
-/// What a request that wants a backend is given.
+/// What a request that waits for a backend gets.
 pub enum Grant {
-    /// A connection that was used before.
+    /// A persistent connection.
     Kept(Box<BackendConnection>),
-    /// The right to open one; the permit is taken.
+    /// A permit to open a connection; it is already counted.
     Open,
 }
 
-/// How other workers call this one.
+/// How other workers wake this one.
 #[derive(Debug, Default)]
 pub(super) struct Signal {
-    /// Requests of this worker that wait.
+    /// How many requests of this worker wait.
     pub waiting: AtomicU32,
-    /// Idle connections of this worker.
+    /// How many idle connections this worker has.
     pub idle: AtomicU32,
-    /// Something may have changed.
+    /// Wakes the backend's task in this worker, which looks around.
     pub notify: Notify,
 }
 
-/// The requests of one worker that wait.
+/// The requests of one worker that wait for one backend.
 #[derive(Default)]
 pub(crate) struct Queue {
     places: RefCell<VecDeque<QueuedRequest>>,
     next: Cell<u64>,
-    /// Places that nothing was laid down for yet.
+    /// Places that hold no grant yet.
     empty: Cell<usize>,
 }
 
@@ -49,14 +49,14 @@ struct QueuedRequest {
     grant: Option<Grant>,
 }
 
-/// A place in the queue. Dropping it gives it up.
+/// A request's place in the queue. Dropping the ticket leaves the queue.
 pub struct QueueTicket {
     pub(super) backend: Rc<Backend>,
     pub(super) place: u64,
 }
 
 impl QueueTicket {
-    /// What was laid down for this place.
+    /// Ready with the grant that was put in this place.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Grant> {
         match self.backend.queue.collect(self.place, context.waker()) {
             Some(grant) => Poll::Ready(grant),
@@ -72,12 +72,12 @@ impl Drop for QueueTicket {
 }
 
 impl Queue {
-    /// Whether no request waits in vain.
+    /// Whether every request in the queue has its grant.
     pub(crate) fn is_empty(&self) -> bool {
         self.empty.get() == 0
     }
 
-    /// A place at the end.
+    /// Adds a place at the end.
     pub(crate) fn join(&self) -> u64 {
         let id = self.next.get();
         self.next.set(id + 1);
@@ -90,7 +90,7 @@ impl Queue {
         id
     }
 
-    /// Lays `grant` down for the request that has waited longest. Gives it back when none waits.
+    /// Puts `grant` in the place of the request that has waited longest. Returns it when no request waits.
     pub(crate) fn give(&self, grant: Grant) -> Option<Grant> {
         let mut places = self.places.borrow_mut();
         let Some(place) = places.iter_mut().find(|place| place.grant.is_none()) else {
@@ -104,7 +104,7 @@ impl Queue {
         None
     }
 
-    /// Takes what was laid down for `place`; otherwise `waker` is woken when something is.
+    /// Takes the grant out of `place`. If there is none yet, `waker` is woken when one comes.
     pub(crate) fn collect(&self, place: u64, waker: &Waker) -> Option<Grant> {
         let mut places = self.places.borrow_mut();
         let index = places.iter().position(|known| known.id == place)?;
@@ -119,7 +119,7 @@ impl Queue {
         places.remove(index)?.grant
     }
 
-    /// Gives `place` up, and back what was laid down for it.
+    /// Removes `place`, and returns the grant that was put there but not collected.
     pub(crate) fn leave(&self, place: u64) -> Option<Grant> {
         let mut places = self.places.borrow_mut();
         let index = places.iter().position(|known| known.id == place)?;

@@ -1,9 +1,10 @@
-//! Passes one request on to a backend, and its reply back.
+//! Passes one request on to a backend, and the backend's reply back.
 //!
-//! A [`Relay`] drives a [`Talk`] from the first byte of the request to the last one of the reply. While the head of the
-//! reply is awaited, its request polls it ([`super::request`]). Then it is the body of the answer, and the client's
-//! connection polls it; it passes on a streamed request body meanwhile, and both directions of a tunnel. Dropped before
-//! the end of the reply, it lets the backend finish without a client.
+//! A [`Relay`] drives a [`Talk`] from the first byte of the request to the last byte of the reply. Until the
+//! head of the reply has arrived, the [request](super::request) polls it. Then it is the body of the answer
+//! and the client's connection polls it; meanwhile it also passes on a streamed request body, and in a tunnel
+//! both directions. If it is dropped before the end of the reply, it lets the backend finish without a
+//! client.
 
 use std::io;
 use std::rc::Rc;
@@ -21,11 +22,11 @@ use super::failure::Failure;
 use super::options::Mode;
 use super::talk::{ArrivedHead, Event, Flow, Peer, Received, Talk};
 
-/// A conversation with a backend, and what has come of the reply.
+/// A conversation with a backend, and what is buffered of the reply.
 pub(super) struct Relay {
     worker: Rc<Worker>,
     settings: Rc<Settings>,
-    /// The client in whose turn the disk takes what memory has no room for.
+    /// The client. When part of the reply is spooled to disk, disk threads serve clients in turn.
     client: u64,
     /// The conversation.
     pub(crate) talk: Talk,
@@ -33,15 +34,15 @@ pub(super) struct Relay {
     /// How far the backend may be ahead of the client.
     ahead: ReadAhead,
     state: BodyState,
-    /// The head of the reply was passed on, and this is the body.
+    /// The head of the reply has been passed on, and this is the body of the answer.
     is_body: bool,
-    /// The client takes what stands behind the body.
+    /// The client accepts trailer fields.
     takes_trailers: bool,
-    /// The request body, or the client's side of a tunnel, can go nowhere any more.
+    /// The rest of the request body, or of the client's side of a tunnel, cannot be sent any more.
     cannot_send: bool,
 }
 
-/// How the body of the answer is doing.
+/// The state of the answer's body.
 enum BodyState {
     Comes,
     Complete,
@@ -49,7 +50,7 @@ enum BodyState {
 }
 
 impl Relay {
-    /// A request whose head `talk` has encoded.
+    /// A relay for a request whose head `talk` has encoded.
     pub(super) fn new(exchange: &Exchange, talk: Talk) -> Relay {
         Relay {
             worker: Rc::clone(&exchange.worker),
@@ -68,7 +69,7 @@ impl Relay {
     /// Sends what there is of the request. Ready when all of it is sent.
     ///
     /// # Errors
-    /// The request cannot be sent. A reply may be there all the same.
+    /// The request cannot be sent. The backend may have replied all the same.
     pub(crate) fn poll_send(
         &mut self,
         exchange: &mut Exchange,
@@ -79,7 +80,7 @@ impl Relay {
                 let body = &mut exchange.request.body;
                 self.talk.poll_send(body, &self.worker, context)
             }
-            // The body is for the backend that answers.
+            // An authorizer gets no body; the body is for the backend that answers.
             Mode::Authorizer => {
                 let mut none = RequestBody::default();
                 none.complete();
@@ -92,11 +93,11 @@ impl Relay {
         sent
     }
 
-    /// Takes from the backend what it has said so far, as far as there is room for it, and hands heads to `take_head`.
-    /// Ready at the end, or when `take_head` has said stop.
+    /// Reads from the backend as long as the buffer has room, and hands heads to `take_head`. Ready at the
+    /// end of the reply, or when `take_head` returns `Stop`.
     ///
     /// # Errors
-    /// The reply is broken off, no reply, or late.
+    /// The connection broke, the reply is invalid, or a timeout expired.
     pub(crate) fn poll_receive(
         &mut self,
         context: &mut Context<'_>,
@@ -116,7 +117,7 @@ impl Relay {
             ReadAhead::Unbounded => u64::MAX,
         };
         loop {
-            // The client has to take something first.
+            // The buffer is full until the client takes something.
             if reply.held() >= held_max {
                 return Poll::Pending;
             }
@@ -152,8 +153,8 @@ impl Relay {
         }
     }
 
-    /// What has come of the reply as the body of the answer; the rest of it comes while that is sent, and is `ahead` of
-    /// the client.
+    /// Turns the relay into the body of the answer. It begins with what is buffered; the rest is read while
+    /// the client is sent to, as far `ahead` of the client as that says.
     pub(crate) fn into_body(mut self: Box<Relay>, ahead: ReadAhead) -> Body {
         if self.talk.has_ended() {
             if self.talk.trailers.is_empty() {
@@ -172,7 +173,7 @@ impl Relay {
         self.talk.close();
     }
 
-    /// Takes the rest of the body from the backend, as far as there is room.
+    /// Reads more of the body from the backend, as long as the buffer has room.
     fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if !matches!(self.state, BodyState::Comes) {
             return Poll::Pending;
@@ -186,7 +187,7 @@ impl Relay {
         Poll::Ready(())
     }
 
-    /// The log gets to know how much an application has said too much.
+    /// Logs how much of the application's STDERR output was dropped.
     fn log_dropped(&self) {
         let dropped = self.talk.log_bytes_dropped();
         if dropped > 0 {
@@ -211,7 +212,7 @@ impl BodySource for Relay {
                     self.close();
                     return Poll::Ready(Some(Err(error)));
                 }
-                // What came before there was no more is sent at once.
+                // What arrived before reading had to stop is sent at once.
                 BodyState::Comes => {
                     if self.poll_rest(context).is_pending() && self.reply.is_empty() {
                         return Poll::Pending;
@@ -224,7 +225,8 @@ impl BodySource for Relay {
     fn remaining(&self) -> Option<u64> {
         let held = self.reply.held();
         match &self.state {
-            // HTTP/1 sends trailers behind chunks, and a body with a length is sent without.
+            // HTTP/1 sends trailers behind a chunked body, so the length is not told here. A body with a
+            // length cannot have trailers.
             BodyState::Complete if self.takes_trailers && !self.talk.trailers.is_empty() => None,
             BodyState::Complete => Some(held),
             _ if self.talk.is_tunnel() => None,
@@ -240,12 +242,13 @@ impl BodySource for Relay {
         if self.talk.is_open() && !self.cannot_send {
             let sent = self.talk.poll_send(request_body, &self.worker, context);
             if let Poll::Ready(Err(_)) = sent {
-                // The reply may be there all the same; what it is missing shows by itself.
+                // The backend may have replied all the same. If the reply lacks something, that is found when
+                // it ends.
                 self.cannot_send = true;
                 request_body.give_up();
             }
         } else if request_body.is_wanted() {
-            // The backend has said everything without waiting for the rest.
+            // The reply is complete, and the backend did not wait for the rest of the request body.
             request_body.give_up();
         }
         if self.ahead == ReadAhead::Unbounded {
@@ -275,7 +278,7 @@ impl Drop for Relay {
     }
 }
 
-/// What an application says for the error log, line by line.
+/// Writes what an application says to the error log, line by line.
 fn log(settings: &Settings, backend: &str, bytes: &[u8]) {
     for line in bytes.split(|byte| *byte == b'\n') {
         let line = line.trim_ascii_end();

@@ -1,29 +1,29 @@
 //! Whether a request may be sent again: one rule, for backends and for `petrel.http`.
 //!
-//! Which methods are idempotent is known in one place, too: [`Method::is_idempotent`].
+//! Which methods are idempotent is decided by [`Method::is_idempotent`] alone.
 
 use petrel_engine::proto::method::Method;
 
-/// An attempt to have a request answered, which failed.
+/// A failed attempt to get a reply to a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FailedAttempt {
-    /// At least one byte of the reply came.
+    /// At least one byte of a reply arrived.
     pub(crate) reply_has_begun: bool,
-    /// Bytes of the request that the kernel took, in all writes of the attempt.
+    /// How many bytes of the request the kernel took, in all writes of the attempt.
     pub(crate) bytes_written: u64,
-    /// All of the request body can be sent once more.
+    /// The whole request body is still there to be sent once more.
     pub(crate) body_is_held: bool,
-    /// The backend's whole reply was that it has no room for the request: a FastCGI record END_REQUEST with
+    /// The whole reply was that the backend has no room for the request: a FastCGI record END_REQUEST with
     /// FCGI_OVERLOADED, and nothing before it.
     pub(crate) is_refused: bool,
 }
 
 impl FailedAttempt {
-    /// Whether the request may be sent again. How the connection ended does not count: a backend that
-    /// closes with unread bytes resets the connection (on TCP and on unix sockets), also when it has
-    /// carried out the request.
+    /// Whether the request may be sent again. How the connection ended does not count: a backend that closes
+    /// a connection with unread bytes resets it (on TCP and on unix sockets), even after it has carried out
+    /// the request.
     ///
-    /// One reply counts as none: that the backend has refused the request and done nothing with it.
+    /// A refusal counts as no reply: the backend has done nothing with the request.
     pub(crate) fn may_be_repeated(self, method: Method) -> bool {
         let backend_cannot_have_acted = self.bytes_written == 0;
         let is_lost =
@@ -97,7 +97,7 @@ mod tests {
         assert!(!gone.may_be_repeated(Method::Get));
     }
 
-    /// Answers one request on each of two connections, and closes the first one when it is told to.
+    /// Answers one request on each of two connections, and closes the first one when the test tells it to.
     fn backend(
         listener: std::net::TcpListener,
         close: Receiver<()>,
@@ -117,8 +117,8 @@ mod tests {
         })
     }
 
-    /// The test blocks the worker's thread while the backend closes the connection, so the worker has
-    /// not looked at its sockets when it sends the next request.
+    /// The test blocks the worker's thread while the backend closes the connection. So the worker has not
+    /// polled its sockets when it sends the next request.
     #[tokio::test(flavor = "local")]
     async fn a_post_takes_a_new_connection_if_the_backend_has_just_closed_the_kept_one() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");

@@ -1,9 +1,11 @@
-//! The way of one request to a backend and of the reply back: choose, queue, connect, talk.
+//! One request to a backend: chooses a backend, queues, connects, sends the request, awaits the head of the
+//! reply.
 //!
-//! A [`GatewayRequest`] is what a gateway's hook answers with; the phase loop polls it in the task of
-//! the client's connection. When something fails before anything of a reply came, and repeating is
-//! safe, it starts again with another connection or backend. With `server.stream-response-body` 0 it
-//! ends with the whole reply, otherwise with its head, and its [`Relay`] becomes the body of the answer.
+//! A hook of a gateway answers with a [`GatewayRequest`]; the phase loop polls it in the task of the client's
+//! connection. When an attempt fails before any byte of a reply has arrived, and sending the request again is
+//! safe, it starts over with another connection or backend. With `server.stream-response-body = 0` it ends
+//! when the whole reply has arrived, otherwise with the head; then its [`Relay`] becomes the body of the
+//! answer.
 
 use std::fmt;
 use std::io;
@@ -37,31 +39,32 @@ use super::talk::{ArrivedHead, Flow, InFlight, Peer, Received, Talk};
 use super::upstream::Upstream;
 use crate::limit::take_share;
 
-/// A request on its way.
+/// A request on its way to a backend.
 pub(crate) struct GatewayRequest {
     gateway: Rc<Gateway>,
-    /// None for a CGI program, which is talked to from the beginning.
+    /// `None` for a CGI program, which has no backend to choose: its conversation has begun already.
     upstream: Option<Rc<Upstream>>,
     tried: Tried,
     replays: u32,
-    /// Attempts that failed by a backend's fault.
+    /// Attempts that failed by the fault of a backend.
     failures: u32,
-    /// Every backend was tried, and they are tried once more.
+    /// Every backend was tried once, and all of them are being tried a second time.
     is_second_round: bool,
-    /// Until when the request waits because this server ran short, once it has.
+    /// The second until which the request waits because this server is out of descriptors or memory; `None`
+    /// if it never was.
     shortage_due_s: Option<u32>,
-    /// The answer of the backend that was chosen last sets the cookie of the balancer.
+    /// The answer of the backend that was chosen last has to set the balancer's cookie.
     sets_cookie: bool,
     failed: Option<Failure>,
     state: RequestState,
 }
 
 enum RequestState {
-    /// Names have to be looked up first; whether the answer has been waited for.
+    /// Host names have to be looked up first. `waits`: the request has waited for that.
     Resolve { waits: bool },
-    /// A backend is to be chosen.
+    /// A backend has to be chosen.
     Choose,
-    /// All connections of the chosen backend are in use.
+    /// All connections of the chosen backend are in use; the request waits for one.
     Queue {
         chosen: ChosenBackend,
         ticket: QueueTicket,
@@ -72,49 +75,51 @@ enum RequestState {
         attempt: ConnectAttempt,
         connecting: Connecting,
     },
-    /// The socket's queue was full: a pause before the next attempt. Without an attempt this server ran
-    /// short, and a connection may become free meanwhile.
+    /// A pause before the next attempt to connect, because the queue of the backend's unix socket was full.
+    /// Without an attempt, because this server is out of descriptors or memory; a connection may become free
+    /// meanwhile.
     Pause {
         attempt: Option<ConnectAttempt>,
         pause: Pin<Box<tokio::time::Sleep>>,
     },
-    /// The request is sent and its reply awaited; whether the head has come, and the body is collected.
+    /// The request is being sent and its reply awaited. `is_collected`: the head has come and the body is
+    /// being collected.
     Talk {
         relay: Box<Relay>,
         is_collected: bool,
     },
-    /// The backend is done; the disk is asked for a file that it has named.
+    /// The reply is complete and names a file; a disk thread opens it.
     Open(Box<Opening>),
-    /// There is an answer.
+    /// The request has been answered.
     Over,
 }
 
-/// What follows from a state.
+/// What to do after a step in one state.
 enum Transition {
-    /// Another state, at once.
+    /// Go on in another state, at once.
     To(RequestState),
-    /// The same state, later.
+    /// Stay in this state until the task is woken.
     Wait(RequestState),
-    /// The end of the request.
+    /// The request is answered.
     End(Outcome),
 }
 
-/// A backend that has the request counted for its load.
+/// The chosen backend, with the request counted in its load.
 struct ChosenBackend {
     backend: Rc<Backend>,
     in_flight: InFlight,
 }
 
-/// An attempt to connect.
+/// An attempt to connect to a backend.
 struct ConnectAttempt {
     chosen: ChosenBackend,
-    /// What goes in front of TLS.
+    /// The PROXY header, which is sent in front of the TLS handshake.
     prefix: Vec<u8>,
     permit: UnusedPermit,
     due_s: u32,
 }
 
-/// The right to open a connection; goes back unless it is used.
+/// A permit to open a connection. It goes back to the backend when dropped, unless it was used.
 struct UnusedPermit {
     backend: Rc<Backend>,
     is_used: bool,
@@ -147,7 +152,7 @@ impl GatewayRequest {
         )
     }
 
-    /// A conversation that has begun already: with a program that was started for it.
+    /// A conversation with a CGI program, which was started for this request.
     pub(crate) fn with_talk(
         exchange: &Exchange,
         gateway: Rc<Gateway>,
@@ -258,7 +263,8 @@ impl GatewayRequest {
                 exchange.log_error(Stage::BackendQueue.name(), what);
                 return Transition::End(exchange.answer(Status::SERVICE_UNAVAILABLE));
             }
-            // A process died; behind the same address there may be others.
+            // A process of a backend died while it had the request. The same address may have other
+            // processes.
             Err(NoBackend::Tried) if !self.is_second_round && self.has_seen_death() => {
                 self.is_second_round = true;
                 self.tried = Tried::new();
@@ -273,7 +279,7 @@ impl GatewayRequest {
         let pool = &backend.shared;
         let shares = match take_share(exchange, &pool.shares, pool.limit.known(), name) {
             Ok(shares) => shares,
-            // It does not wait: the others that wait would have to stand behind it.
+            // The request is refused and not queued: others in the queue would have to wait behind it.
             Err(refused) => return Transition::End(refused),
         };
         let chosen = ChosenBackend {
@@ -304,7 +310,7 @@ impl GatewayRequest {
         matches!(self.failed, Some(Failure::Read(_) | Failure::Write(_)))
     }
 
-    /// The backend that a reply named.
+    /// The backend that a reply named with `X-Rewrite-Backend`.
     fn choose_named(
         &self,
         upstream: &Upstream,
@@ -456,7 +462,7 @@ impl GatewayRequest {
                 let connection = chosen.backend.adopt(stream, now_ms);
                 return self.ask(attempt.chosen, connection, exchange);
             }
-            // The queue of a unix socket is full: it may be shorter in a moment.
+            // The queue of the unix socket is full. It may have room in a moment.
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
                 if !is_late {
                     super::overload::report(exchange, &attempt.chosen.backend.host);
@@ -464,7 +470,8 @@ impl GatewayRequest {
                 }
                 Failure::Overloaded
             }
-            // Ports do not become free soon. Another backend's address has ports of its own.
+            // Local ports do not become free soon, so waiting is no use; but each backend address has its own
+            // set of local ports.
             Poll::Ready(Err(error)) if is_port_shortage(&error) => Failure::OwnShortage(error),
             Poll::Ready(Err(error)) if is_own_shortage(&error) => {
                 return self.wait_out_shortage(attempt, error, exchange);
@@ -489,8 +496,8 @@ impl GatewayRequest {
         Transition::To(RequestState::Choose)
     }
 
-    /// This server has no descriptor or memory left for a connection: the request waits for one that
-    /// becomes free, and tries to make one from time to time, as long as it may take to connect.
+    /// This server has no descriptor or memory for another connection. The request waits until a connection
+    /// becomes free, and tries now and then to open one, for as long as connecting may take.
     fn wait_out_shortage(
         &mut self,
         attempt: ConnectAttempt,
@@ -512,7 +519,7 @@ impl GatewayRequest {
             exchange,
             format_args!("this server has run short, so the request waits: {error};"),
         );
-        // The permit goes back: a connection that becomes free comes to this request, too.
+        // Gives the permit back, so that the request can also get a connection that becomes free.
         drop(attempt);
         pause(None)
     }
@@ -552,7 +559,8 @@ impl GatewayRequest {
             (Poll::Ready(Ok(Received::End | Received::Stopped)), _) => {
                 self.answer(relay, verdict, exchange)
             }
-            // Why it could not be sent tells more than that there is no reply, unless this server cannot keep the reply.
+            // The reason why the request could not be sent says more than the missing reply does. A spool
+            // error comes first: it says that this server could not store the reply.
             (Poll::Ready(Err(failure @ Failure::Spool(_))), _)
             | (_, Poll::Ready(Err(failure)))
             | (Poll::Ready(Err(failure)), _) => self.fail(relay, failure, exchange),
@@ -568,7 +576,7 @@ impl GatewayRequest {
         }
     }
 
-    /// The head of the reply is there, and all of the body if that is collected.
+    /// The head of the reply has arrived, and all of the body if that is collected.
     fn answer(
         &mut self,
         mut relay: Box<Relay>,
@@ -673,7 +681,7 @@ impl GatewayRequest {
         Transition::End(exchange.answer(status))
     }
 
-    /// Writes a line if the gateway tells of its connections.
+    /// Writes a line to the error log if `*.debug` asks for lines about connections.
     fn say(&self, exchange: &Exchange, what: fmt::Arguments<'_>) {
         debug::say(&self.gateway, debug::CONNECTIONS, exchange, what);
     }
@@ -722,8 +730,8 @@ fn tell_log(exchange: &Exchange, backend: &str, failure: &Failure) {
     exchange.log_error(failure.stage().name(), what);
 }
 
-/// Whether a request that must not be sent twice has to do without a kept connection, because the backend
-/// may have closed it. Other requests save the look at it: they may be sent again.
+/// Whether a request that must not be sent twice needs a new connection, because the backend may have closed
+/// this persistent one. Requests that may be sent again skip the check, which costs a system call.
 fn must_be_replaced(
     exchange: &Exchange,
     backend: &Backend,

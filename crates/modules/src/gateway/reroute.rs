@@ -1,10 +1,9 @@
-//! X-Rewrite-URI, X-Rewrite-Host and X-Rewrite-Backend (`proxy-core.allow-x-rewrite`): a backend says
-//! who should answer instead of it.
+//! X-Rewrite-URI, X-Rewrite-Host and X-Rewrite-Backend (`proxy-core.allow-x-rewrite`): a backend's reply
+//! names another URL, host or backend that should answer the request.
 //!
-//! The request begins again with another URL, another host, or for a certain backend, and all rules
-//! apply to what it is then. Method and body stay: a backend that sends requests on has looked at their heads.
-//! Backends only choose among those of the configuration. The engine bounds how often a request
-//! begins again.
+//! The request begins again with that URL, host or backend, and all rules apply to it anew. Method and body
+//! stay: a backend that redirects requests has only looked at their heads. It can only name backends of the
+//! configuration. The engine limits how often a request begins again.
 
 use std::rc::Rc;
 
@@ -12,13 +11,13 @@ use petrel_engine::Exchange;
 use petrel_engine::module::{Outcome, Phase};
 use petrel_engine::proto::reply_head::ReplyHead;
 
-/// The backend that a reply named: its address or its label in the configuration.
+/// The backend that a reply named, by its address or its label in the configuration.
 pub(super) struct Named(pub(crate) Vec<u8>);
 
-/// Follows the fields in `head`. `None`: there are none of them.
+/// Follows the fields in `head`. `None`: there is none of them.
 ///
 /// # Errors
-/// What they ask for is impossible: a sentence for the log. The answer is 502.
+/// They ask for something impossible: a sentence for the log. The answer is 502.
 pub(super) fn follow(
     exchange: &mut Exchange,
     head: &ReplyHead,
@@ -30,7 +29,7 @@ pub(super) fn follow(
     Some(begin_again(exchange, uri, host, backend))
 }
 
-/// The backend that has to answer, if a reply named one.
+/// The backend that a reply named to answer this request, if one did.
 pub(super) fn named(exchange: &Exchange) -> Option<Rc<Named>> {
     exchange.kept(BACKEND)
 }
@@ -48,7 +47,7 @@ fn begin_again(
     let process = exchange.worker.process();
     let (url_options, head_options) = (process.url_options, exchange.head_options());
     if let Some(uri) = uri.map(<[u8]>::trim_ascii) {
-        // `//host/path` would be another server's.
+        // `//host/path` would be a URL of another server.
         if uri.first() != Some(&b'/') || uri.get(1) == Some(&b'/') {
             return Err("X-Rewrite-URI is no path of this server");
         }
@@ -62,7 +61,7 @@ fn begin_again(
         }
         exchange.set_client(exchange.connection.peer, exchange.scheme());
     }
-    // What an earlier reply named was for that attempt.
+    // A backend that an earlier reply named was for the earlier attempt only.
     let name = backend.map(<[u8]>::trim_ascii).unwrap_or_default();
     exchange.keep(BACKEND, Rc::new(Named(name.to_vec())));
     exchange.response.clear();

@@ -1,18 +1,18 @@
-//! Which backends a URL belongs to, and which part of it names the program.
+//! Which backends a URL belongs to, and which part of its path names the program.
 //!
-//! As in lighttpd there are two moments. Backends with `check-local = "disable"` get a URL before
-//! its file is looked up ([`find_unchecked`]), and the part of the path that names the program is
-//! worked out from the key ([`split`]). All others get what is there ([`find`]), and the file system
-//! has told where the path-info begins. Looks at paths only: what a file is or whether a backend works
-//! is not known here.
+//! As in lighttpd this is decided at one of two moments. Backends with `check-local = "disable"` get a URL
+//! before its file is looked up ([`find_unchecked`]); the part of the path that names the program then
+//! follows from the key ([`split`]). All other backends get URLs whose file is there ([`find`]), and the file
+//! system has told where the path-info begins. This module looks at paths only: it does not know what a file
+//! is or whether a backend works.
 
 use petrel_engine::Exchange;
 use petrel_engine::exchange::Physical;
 
 use super::options::{BackendHost, Gateway, Mode, Route, RouteKey};
 
-/// The route for a file that was found: prefixes are compared with the URL's path, suffixes with the
-/// physical one. `map-extensions` goes first; then the first key in the configuration that fits.
+/// The route for a file that was found. Prefixes are compared with the URL's path, suffixes with the physical
+/// path. `map-extensions` comes first, then the first key of the configuration that fits.
 pub fn find<'g>(
     gateway: &'g Gateway,
     mode: Mode,
@@ -31,8 +31,8 @@ pub fn find<'g>(
     aliased.or_else(|| routes().find(|route| fits(&route.key, url_path, physical_path)))
 }
 
-/// The route for a URL whose file is not looked up, if the key that fits it is of backends that do
-/// not need one. Where a key has backends of both kinds, the first one says of which kind it is.
+/// The route for a URL whose file is not looked up, if the first key that fits belongs to backends with
+/// `check-local` off. If a key has backends of both kinds, the first backend decides.
 pub(crate) fn find_unchecked<'g>(
     gateway: &'g Gateway,
     mode: Mode,
@@ -43,12 +43,12 @@ pub(crate) fn find_unchecked<'g>(
     (!route.hosts.first().is_none_or(is_checked)).then_some(route)
 }
 
-/// Splits the path of a URL that [`find_unchecked`] found a route for. The program's name is the
-/// key and what follows it up to the next slash; the rest is path-info. With
-/// `fix-root-scriptname` and the key "/" all of the path is.
+/// Splits the path of a URL that [`find_unchecked`] found a route for into program and path-info. The program
+/// is the key and all that follows it up to the next slash; the rest is path-info. With `fix-root-scriptname`
+/// and the key "/" the whole path is path-info.
 ///
-/// `/app` makes of `/app/foo/bar` the program `/app` with `/foo/bar`; `/app/` makes of it `/app/foo` with
-/// `/bar`. Authorizers and keys that are suffixes get no path-info.
+/// The key `/app` splits `/app/foo/bar` into the program `/app` and `/foo/bar`; the key `/app/` splits it
+/// into `/app/foo` and `/bar`. With authorizers, and with keys that are suffixes, there is no path-info.
 pub fn split(route: &Route, host: &BackendHost, exchange: &mut Exchange) {
     exchange.physical.path_info.clear();
     let path = exchange.request.url.path();
@@ -59,7 +59,7 @@ pub fn split(route: &Route, host: &BackendHost, exchange: &mut Exchange) {
     shorten(&mut exchange.physical, name, info);
 }
 
-/// Bytes of `path` that name the program, if there is path-info behind them.
+/// The length of the part of `path` that names the program, if path-info follows it.
 fn program_length(key: &RouteKey, host: &BackendHost, path: &[u8]) -> Option<usize> {
     let RouteKey::Prefix(prefix) = key else {
         return None;
@@ -74,7 +74,7 @@ fn program_length(key: &RouteKey, host: &BackendHost, path: &[u8]) -> Option<usi
     Some(prefix.len() + slash)
 }
 
-/// Takes `info` off the physical path, so that it leads to the program.
+/// Removes `info` from the end of the physical path, so that the path leads to the program.
 fn shorten(physical: &mut Physical, name: &[u8], info: &[u8]) {
     physical.path_info.extend_from_slice(info);
     let without = |path: &[u8]| {
@@ -86,7 +86,7 @@ fn shorten(physical: &mut Physical, name: &[u8], info: &[u8]) {
     let is_mapped = !physical.path.is_empty();
     match without(&physical.path).filter(|length| *length >= physical.base.len()) {
         Some(length) => physical.path.truncate(length),
-        // An alias has taken more of the path than names the program.
+        // An alias has replaced more of the path than the part that names the program.
         None => {
             physical.path.clear();
             if is_mapped {
@@ -119,7 +119,7 @@ fn fits(key: &RouteKey, url_path: &[u8], physical_path: &[u8]) -> bool {
     }
 }
 
-/// Whether `key` is the one that the configuration writes as `text`.
+/// Whether `key` is written as `text` in the configuration.
 fn is_key(key: &RouteKey, text: &[u8]) -> bool {
     match key {
         RouteKey::All => text.is_empty(),
@@ -169,7 +169,7 @@ mod tests {
             ("/p.php", "/w/p.php", prefix("/p")),
             ("/q/a.php", "/w/q/a.php", suffix(".php")),
             ("/q/a", "/w/q/a", prefix("/q")),
-            // The index file of a directory, and a file with path-info.
+            // The index file of a directory, and a file with path-info behind it.
             ("/x/", "/w/x/index.php", suffix(".php")),
             ("/P", "/w/P", None),
             ("/a.PHP", "/w/a.PHP", None),
@@ -237,7 +237,7 @@ mod tests {
         )
     }
 
-    // The values are those of lighttpd 1.4.69.
+    // The values are from lighttpd 1.4.69.
     #[test]
     fn the_program_ends_at_the_slash_behind_the_key() {
         let root = ", \"fix-root-scriptname\" => \"enable\"";
@@ -297,7 +297,7 @@ mod tests {
             found,
             ("/p/b.php".into(), "/x".into(), "ROOT/out/b.php".into())
         );
-        // The program is outside of what the alias is about.
+        // The alias replaces more than the program's part of the path.
         let alias = "alias.url = ( \"/foo/bar\" => \"ROOT/out\" )";
         let found = parts("/", "", "/foo/bar/x", alias);
         assert_eq!(found, ("/foo".into(), "/bar/x".into(), "ROOT/foo".into()));

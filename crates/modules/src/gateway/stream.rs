@@ -26,27 +26,27 @@ use super::limits;
 pub(crate) use tls::HandshakeFailure;
 use tls::TlsStream;
 
-/// Where a backend listens, when nothing is left to be looked up.
+/// Where a backend listens; nothing has to be looked up any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocketAddress {
-    /// A unix socket.
+    /// The path of a unix socket.
     Unix(PathBuf),
-    /// TCP.
+    /// A TCP address.
     Ip(SocketAddr),
-    /// TCP, to a host with several addresses.
+    /// A host with several TCP addresses.
     Several(InTurn),
 }
 
-/// The addresses of one host, of which one after the other is tried.
+/// The addresses of one host, which are tried one after the other.
 #[derive(Clone, Debug)]
 pub struct InTurn {
     name: String,
     addresses: Arc<[SocketAddr]>,
-    /// The one that worked last.
+    /// The index of the address that worked last.
     first: Arc<AtomicUsize>,
 }
 
-/// The socket.
+/// A connected socket, or what stands in for it.
 #[derive(Debug)]
 pub enum BackendStream {
     /// TCP.
@@ -55,11 +55,11 @@ pub enum BackendStream {
     Unix(Socket),
     /// The pipes of a CGI program.
     Program(Pipes),
-    /// TLS, on one of the first two.
+    /// TLS over TCP or a unix socket.
     Tls(Box<TlsStream>),
 }
 
-/// A connection being made.
+/// A connection attempt under way.
 pub(crate) type Connecting = Pin<Box<dyn Future<Output = io::Result<BackendStream>>>>;
 
 impl std::fmt::Display for SocketAddress {
@@ -73,7 +73,7 @@ impl std::fmt::Display for SocketAddress {
 }
 
 impl SocketAddress {
-    /// Begins to connect.
+    /// Starts to connect.
     pub fn connect(&self) -> Connecting {
         match self.clone() {
             SocketAddress::Unix(path) => {
@@ -85,8 +85,8 @@ impl SocketAddress {
         }
     }
 
-    /// Begins to connect, and to speak TLS if the server does. `prefix` is sent in front of that, in the clear; without
-    /// TLS it is the caller's to send.
+    /// Starts to connect, with a TLS handshake if `server` is given. `prefix` is sent before the handshake,
+    /// in the clear; without TLS the caller has to send it.
     pub(crate) fn connect_to(&self, server: Option<&TlsServer>, prefix: Vec<u8>) -> Connecting {
         let connecting = self.connect();
         let Some(server) = server.cloned() else {
@@ -100,7 +100,7 @@ impl SocketAddress {
 }
 
 impl InTurn {
-    /// The host `name` with these addresses, of which there is one at least.
+    /// The host `name`, with at least one address.
     pub fn new(name: String, addresses: Arc<[SocketAddr]>) -> InTurn {
         InTurn {
             name,
@@ -109,8 +109,9 @@ impl InTurn {
         }
     }
 
-    /// Tries the addresses, beginning with the one that worked last. One that says nothing holds the
-    /// others up for [`limits::ADDRESS_CONNECT_MS`]; the last one has the time that the caller gives.
+    /// Tries the addresses in turn, beginning with the one that worked last. An address that does not answer
+    /// delays the next one by [`limits::ADDRESS_CONNECT_MS`]. The last address has as long as the caller
+    /// waits.
     async fn connect(&self) -> io::Result<BackendStream> {
         let first = self.first.load(Ordering::Relaxed);
         let time = Duration::from_millis(limits::ADDRESS_CONNECT_MS);
@@ -139,7 +140,7 @@ impl InTurn {
     }
 }
 
-/// The same host with the same addresses, whichever is tried first.
+/// Compares name and addresses, but not which address is tried first.
 impl PartialEq for InTurn {
     fn eq(&self, other: &InTurn) -> bool {
         self.name == other.name && self.addresses == other.addresses
@@ -151,13 +152,14 @@ impl Eq for InTurn {}
 async fn connect_to(address: SocketAddr) -> io::Result<BackendStream> {
     let connected = TcpStream::connect(address).await;
     let stream = connected.map_err(|error| explain(error, address))?;
-    // Requests leave in one write; the last part of a long one must not wait.
+    // A request is usually one write. The last part of a long one must not wait for an acknowledgement
+    // (Nagle's algorithm).
     stream.set_nodelay(true)?;
     Ok(BackendStream::Tcp(stream))
 }
 
-/// Whether `error`, of [`SocketAddress::connect`], says that this server ran short of descriptors, memory or local
-/// ports. It says nothing about the other side then.
+/// Whether `error`, of [`SocketAddress::connect`], says that this server ran out of descriptors, memory or
+/// local ports. It then says nothing about the backend.
 pub(crate) fn is_own_shortage(error: &io::Error) -> bool {
     socket::is_own_shortage(error) || is_port_shortage(error)
 }
@@ -167,10 +169,10 @@ pub(crate) fn is_port_shortage(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::ADDRNOTAVAIL)
 }
 
-/// The kernel answers connect(2) with EADDRNOTAVAIL for two reasons: all local ports for `address` are in use, or
-/// this machine has no address that it could connect from (`::1` where IPv6 is off). This makes another error of
-/// the second one. A UDP socket tells them apart: it has ports of its own, but needs the same address. Connecting
-/// it sends nothing.
+/// connect(2) fails with EADDRNOTAVAIL for two reasons: all local ports for `address` are in use, or this
+/// machine has no address to connect from (`::1` where IPv6 is off). This function replaces the error in the
+/// second case. To tell them apart it connects a UDP socket, which has ports of its own but needs the same
+/// local address. Connecting it sends nothing.
 fn explain(error: io::Error, address: SocketAddr) -> io::Error {
     if !is_port_shortage(&error) {
         return error;
@@ -190,13 +192,13 @@ fn explain(error: io::Error, address: SocketAddr) -> io::Error {
 }
 
 impl BackendStream {
-    /// Speaks TLS from now on. Nothing that was said in the clear may be left in it.
+    /// Starts TLS on this connection. All bytes that came in the clear must have been read.
     pub(crate) async fn start_tls(self, server: &TlsServer) -> io::Result<BackendStream> {
         let stream = TlsStream::connect(self, server, Vec::new()).await?;
         Ok(BackendStream::Tls(Box::new(stream)))
     }
 
-    /// Reads into `buffer`; 0 is the end. No system call when nothing has arrived.
+    /// Reads into `buffer`; 0 is the end. Makes no system call when nothing has arrived.
     pub fn poll_read(
         &mut self,
         context: &mut Context<'_>,
@@ -218,8 +220,8 @@ impl BackendStream {
         }
     }
 
-    /// Sends `bytes`, or as much of them as the socket takes. TLS may have taken bytes that the socket has not; they
-    /// leave with [`BackendStream::poll_flush`], and while the reply is read.
+    /// Sends `bytes`, or as many as the socket takes. TLS may accept bytes that the socket has not taken yet;
+    /// they are sent by [`BackendStream::poll_flush`] and while the reply is read.
     pub fn poll_write(
         &mut self,
         context: &mut Context<'_>,
@@ -233,7 +235,7 @@ impl BackendStream {
         }
     }
 
-    /// Sends what TLS has taken.
+    /// Sends the bytes that TLS has accepted.
     pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             BackendStream::Tls(stream) => stream.poll_flush(context),
@@ -241,7 +243,7 @@ impl BackendStream {
         }
     }
 
-    /// Bytes that TLS has taken and not sent, with all that it puts around them.
+    /// Bytes of TLS records that are not sent yet.
     pub(crate) fn unsent(&self) -> usize {
         match self {
             BackendStream::Tls(stream) => stream.unsent(),
@@ -249,7 +251,7 @@ impl BackendStream {
         }
     }
 
-    /// The whole request is sent: a program sees the end of its input. Other backends know by the
+    /// The whole request is sent: closes the input of a program. Other backends see the end by their
     /// protocol.
     pub(crate) fn request_is_sent(&self) {
         if let BackendStream::Program(pipes) = self {
@@ -257,12 +259,12 @@ impl BackendStream {
         }
     }
 
-    /// What was read is acknowledged at once instead of with the next request (TCP_QUICKACK, which lasts until
-    /// the kernel thinks better of it).
+    /// Acknowledges at once what was read, instead of with the next data sent (TCP_QUICKACK, which the kernel
+    /// switches off again by itself).
     pub(crate) fn acknowledge(&self) {
         match self {
             BackendStream::Tcp(stream) => {
-                // It is about speed only.
+                // An error is ignored: this is only about speed.
                 let _ = set_tcp_quickack(stream, true);
             }
             BackendStream::Tls(stream) => stream.acknowledge(),
@@ -270,12 +272,12 @@ impl BackendStream {
         }
     }
 
-    /// Nothing more will be sent.
+    /// Says that nothing more will be sent.
     pub(crate) fn shutdown_write(&mut self) {
         match self {
             BackendStream::Tcp(_) | BackendStream::Unix(_) => {
                 if let Some(socket) = self.descriptor() {
-                    // It may be gone already; then there is nothing to tell.
+                    // The connection may be closed already; then the other side need not be told.
                     let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
                 }
             }
@@ -284,9 +286,9 @@ impl BackendStream {
         }
     }
 
-    /// Whether an idle connection is of no use any more: the backend has closed it, or said
-    /// something no request asked for. Makes no system call unless something has arrived by TLS, which may be meant
-    /// for TLS alone.
+    /// Whether an idle connection cannot be used any more: the backend has closed it, or has sent bytes
+    /// without a request. Makes no system call unless TLS records have arrived, which may be for TLS alone
+    /// (session tickets).
     pub(crate) fn is_stale(&mut self) -> bool {
         match self {
             BackendStream::Tcp(stream) => {
@@ -294,13 +296,14 @@ impl BackendStream {
                 stream.poll_read_ready(&mut context).is_ready()
             }
             BackendStream::Unix(socket) => socket.has_arrived(),
-            // It answers one request.
+            // A program answers one request.
             BackendStream::Program(_) => true,
             BackendStream::Tls(stream) => stream.is_stale(),
         }
     }
 
-    /// The same, and asks the kernel for what has arrived since the worker last heard of its sockets.
+    /// As [`Self::is_stale`], but also asks the kernel for what has arrived since the worker last polled its
+    /// sockets.
     pub(crate) fn is_stale_now(&mut self) -> bool {
         if let BackendStream::Tls(stream) = self {
             return stream.is_stale_now();
@@ -324,7 +327,7 @@ impl BackendStream {
         }
     }
 
-    /// Whether there is TLS.
+    /// Whether the stream uses TLS.
     pub(crate) fn is_tls(&self) -> bool {
         matches!(self, BackendStream::Tls(_))
     }
@@ -343,7 +346,7 @@ mod tests {
     async fn addresses_of_one_host_are_tried_in_turn() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let alive = listener.local_addr().expect("it is bound");
-        // Nobody listens there: the port is of 127.0.0.1 only.
+        // No process listens there: the port is bound on 127.0.0.1 only.
         let dead = SocketAddr::from(([127, 0, 0, 2], alive.port()));
         let host = InTurn::new("app:1".to_owned(), Arc::from([dead, alive]));
         let address = SocketAddress::Several(host.clone());
@@ -360,8 +363,8 @@ mod tests {
         assert!(address.connect().await.is_err());
     }
 
-    /// With IPv6 the connection is refused. Without it there is no address to connect from, and the kernel's
-    /// error is that of a shortage of ports.
+    /// With IPv6 the connection is refused. Without IPv6 there is no address to connect from, and the kernel
+    /// gives the same error as when local ports run out.
     #[tokio::test(flavor = "current_thread")]
     async fn a_backend_on_ipv6_is_no_shortage_where_ipv6_is_off() {
         let address = SocketAddress::Ip(SocketAddr::from((Ipv6Addr::LOCALHOST, 1)));

@@ -1,9 +1,9 @@
-//! One request on one connection: sends what is encoded, decodes what arrives.
+//! One request on one connection to a backend: sends what is encoded, decodes what arrives.
 //!
-//! A [`Talk`] begins when there is a connection and ends with the reply, or with the connection. A
-//! [`Relay`](super::relay::Relay) polls it in the task of the client's connection, so that no other task has to be
-//! woken in between: first for the sending side, then for the receiving one. [`Talk::detach`] reads the rest of a
-//! reply that no client waits for.
+//! A [`Talk`] begins when there is a connection, and ends when the reply is complete or the connection fails.
+//! A [`Relay`](super::relay::Relay) polls it in the task of the client's connection, so that no second task
+//! has to be woken: first the sending side, then the receiving side. [`Talk::detach`] reads the rest of a
+//! reply that no client waits for any more.
 
 use std::any::Any;
 use std::io;
@@ -26,97 +26,99 @@ use super::options::{BackendHost, Gateway, Protocol};
 use super::protocol::{BodyLength, Conversation, Outgoing, ReplyEvent, RequestError, proxy_header};
 use crate::limit::TakenShares;
 
-/// One request on one connection.
+/// One request on one connection to a backend.
 pub(super) struct Talk {
-    /// The other end.
+    /// The backend or the CGI program at the other end.
     pub peer: Peer,
     connection: Option<Box<BackendConnection>>,
     in_flight: Option<InFlight>,
-    /// What must live as long as the conversation: a child process, or the share of a client that has gone.
+    /// Dropped together with the conversation: the guard of a CGI program's process, or, after
+    /// [`Talk::detach`], the share that the client's keys have of the backend.
     companion: Option<Box<dyn Any>>,
     body_offset: u64,
     body_is_sent: bool,
-    /// The backend asked for more of the body since it was last sent to.
+    /// The backend has asked for more of the request body since something was last sent.
     wants_body: bool,
     written: u64,
     sending: Turn,
     receiving: Turn,
     reply_has_begun: bool,
-    /// Something was read since the kernel was last told to acknowledge at once.
+    /// Bytes were read since the kernel was last told to acknowledge them at once.
     is_unacknowledged: bool,
     has_ended: bool,
-    /// What stood behind the body of a reply that is complete.
+    /// Trailer fields of a complete reply.
     pub trailers: HeaderBlock,
-    /// The consumer of the reply has said stop. The end of the reply may be there already, without another byte.
+    /// The consumer paused reading (it returned [`Flow::Stop`]). All bytes of the reply may have been read
+    /// already, so decoding goes on when it resumes, even if the socket has nothing.
     is_stopped: bool,
     log_bytes_dropped: u64,
     is_tunnel: bool,
-    /// The backend was told that the client sends nothing more.
+    /// The backend was told, by shutting the socket down for writing, that the client sends no more.
     is_end_told: bool,
     began_ns: u64,
-    /// When something was last received.
+    /// When the backend last sent something, on the clock of the worker.
     now_ns: u64,
-    /// When something was last sent or received.
+    /// When bytes were last sent or received; timeouts count from here.
     progress_s: u32,
 }
 
-/// A request that counts for its backend's load.
+/// Counts one request in its backend's load, until it is dropped.
 pub(super) struct InFlight {
     shared: std::sync::Arc<SharedBackend>,
-    /// And for what its keys take of it.
+    /// What the request takes of the shares of its keys (`limit`).
     shares: Option<TakenShares>,
 }
 
-/// Who is asked.
+/// The backend or the CGI program that a request is sent to.
 #[derive(Clone)]
 pub(super) struct Peer {
-    /// The options of the backend or of the CGI program.
+    /// The options of that backend or program.
     pub host: Rc<BackendHost>,
-    /// The backend; a CGI program has none.
+    /// The backend; `None` for a CGI program.
     pub backend: Option<Rc<Backend>>,
 }
 
-/// What a reply consists of.
+/// One piece of a reply.
 pub(super) enum Event<'a> {
-    /// A head, of which the last one is the reply's.
+    /// A complete head: of an interim response, or of the reply.
     Head(ArrivedHead<'a>),
-    /// A stretch of the body.
+    /// A piece of the body.
     Body(&'a [u8]),
-    /// Words for the error log.
+    /// Text that the application writes to the error log (FastCGI's STDERR).
     Log(&'a [u8]),
 }
 
-/// A head that is complete.
+/// A complete head.
 pub(super) enum ArrivedHead<'a> {
-    /// Of an interim response.
+    /// The head of an interim response (1xx).
     Interim(&'a ReplyHead),
-    /// Of the reply.
+    /// The head of the reply; the conversation holds it.
     Final(&'a dyn Conversation),
 }
 
-/// Whether more events are wanted now.
+/// Whether the consumer takes another event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// The next one.
+    /// It takes the next event.
     Go,
-    /// Not now; what is there stays there.
+    /// It pauses. Bytes that are not decoded yet stay in the connection's input.
     Stop,
 }
 
-/// Takes the events of a reply from a backend.
+/// The consumer of a reply: called with each event.
 pub(crate) type TakeEvent<'a> = dyn FnMut(&Peer, Event<'_>) -> Flow + 'a;
 
-/// How receiving came to its end.
+/// Why [`Talk::poll_receive`] is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Received {
-    /// Because it was told to.
+    /// The consumer paused.
     Stopped,
     /// The reply is complete.
     End,
 }
 
 impl Peer {
-    /// The name for logs: the address of a backend, the label of a program, which has no address.
+    /// The name for logs: a backend's address, or the label of a CGI program, which has no address.
     pub(super) fn name(&self) -> &str {
         match &self.backend {
             Some(backend) => &backend.shared.name,
@@ -126,7 +128,7 @@ impl Peer {
 }
 
 impl InFlight {
-    /// Counts a request.
+    /// Counts one request for `backend`.
     pub(super) fn new(backend: &Backend, shares: Option<TakenShares>) -> InFlight {
         let shared = std::sync::Arc::clone(&backend.shared);
         let order = std::sync::atomic::Ordering::Relaxed;
@@ -144,10 +146,11 @@ impl Drop for InFlight {
 }
 
 impl Talk {
-    /// Begins to talk on `connection`: the head of the request is encoded, nothing is sent.
+    /// Encodes the head of the request for `connection`. Sends nothing yet.
     ///
     /// # Errors
-    /// The protocol has no room for this request. The connection is closed.
+    /// The protocol cannot carry this request, for example because its head is too long. The connection is
+    /// closed.
     pub(super) fn begin(
         exchange: &Exchange,
         gateway: &Gateway,
@@ -160,7 +163,7 @@ impl Talk {
         let is_new = !connection.is_kept();
         let is_tls = connection.stream.is_tls();
         let (conversation, out) = connection.encoder();
-        // With TLS it stands in front of the handshake.
+        // With TLS, the PROXY header was already sent, in front of the handshake.
         if is_new && !is_tls {
             proxy_header::write(peer.host.proxy_protocol, exchange, out);
         }
@@ -196,16 +199,16 @@ impl Talk {
         })
     }
 
-    /// Keeps `companion` alive until the conversation is over.
+    /// Keeps `companion` alive until the conversation ends.
     pub(crate) fn accompany(&mut self, companion: Box<dyn Any>) {
         self.companion = Some(companion);
     }
 
-    /// Sends what is encoded, and of the body what there is and the backend takes. Ready when the whole
-    /// request is sent.
+    /// Sends what is encoded, and as much of the request body as has been received and the backend takes.
+    /// Ready when the whole request is sent.
     ///
     /// # Errors
-    /// The request cannot be sent. A reply may be there all the same.
+    /// The request cannot be sent. The backend may have replied all the same.
     pub(crate) fn poll_send(
         &mut self,
         body: &mut RequestBody,
@@ -243,7 +246,7 @@ impl Talk {
             }
             match flushed {
                 Poll::Ready(Ok(())) => {}
-                // It need not read what it is given, and may answer all the same.
+                // A CGI program need not read its input. It may write a reply although its input is closed.
                 Poll::Ready(Err(_)) if connection.stream.is_program() => {
                     connection.drop_unsent();
                     self.body_is_sent = true;
@@ -258,7 +261,8 @@ impl Talk {
         }
     }
 
-    /// Everything the client sends is with the kernel.
+    /// All that the client sends has been given to the kernel: says so to a program or to the end of a
+    /// tunnel.
     fn request_is_sent(&mut self) {
         let Some(connection) = &self.connection else {
             return;
@@ -269,10 +273,10 @@ impl Talk {
         }
     }
 
-    /// Receives, and hands to `take` what comes.
+    /// Receives, and hands each event of the reply to `take`.
     ///
     /// # Errors
-    /// The reply is broken off or no reply.
+    /// The connection broke, or the backend does not keep to its protocol.
     pub(crate) fn poll_receive(
         &mut self,
         worker: &Worker,
@@ -284,7 +288,8 @@ impl Talk {
         }
         let was_stopped = std::mem::take(&mut self.is_stopped);
         if was_stopped {
-            // The backend was not read from, which is not its fault.
+            // The consumer was paused, so the time in which nothing was read does not count as the backend's
+            // silence.
             self.was_held_up(worker);
             self.receiving.waits();
         }
@@ -300,11 +305,13 @@ impl Talk {
             let polled = connection.stream.poll_read(context, &mut buffer);
             if polled.is_pending() && std::mem::take(&mut self.is_unacknowledged) {
                 // The backend's kernel holds the rest of the reply back until the beginning is acknowledged
-                // (php-fpm leaves Nagle's algorithm on), and ours waits 40 ms for data to send that with.
+                // (php-fpm leaves Nagle's algorithm on), and our kernel delays the acknowledgement for 40 ms,
+                // waiting for data to send along with it.
                 connection.stream.acknowledge();
             }
             if polled.is_pending() && std::mem::take(&mut self.wants_body) {
-                // Sending comes before receiving, so it takes another turn.
+                // The sending side is polled before the receiving side, so the task has to be polled once
+                // more to send it.
                 context.waker().wake_by_ref();
             }
             if polled.is_pending() {
@@ -316,7 +323,7 @@ impl Talk {
                 Err(error) => return Poll::Ready(Err(Failure::Read(error))),
             };
             self.receiving.moved(count as u64);
-            // Each side of a tunnel has its own pace, and answers at once as a rule.
+            // Not for a tunnel: each of its sides sends at its own pace and usually answers at once.
             self.is_unacknowledged = !self.is_tunnel;
             self.now_ns = worker.clock().now();
             self.progress_s = worker.clock().seconds();
@@ -330,19 +337,19 @@ impl Talk {
         }
     }
 
-    /// From now on everything is passed on as it is, both ways.
+    /// From now on bytes are passed on unchanged in both directions.
     pub(crate) fn become_tunnel(&mut self) {
         self.is_tunnel = true;
         self.body_is_sent = false;
         self.body_offset = 0;
     }
 
-    /// Whether it is a tunnel.
+    /// Whether the connection has become a tunnel.
     pub(crate) fn is_tunnel(&self) -> bool {
         self.is_tunnel
     }
 
-    /// Whether anything of a reply came.
+    /// Whether any byte of a reply has arrived.
     pub(crate) fn reply_has_begun(&self) -> bool {
         self.reply_has_begun
     }
@@ -352,20 +359,20 @@ impl Talk {
         self.written
     }
 
-    /// Whether the connection was one that had answered before: then an error on it says nothing of
-    /// the backend.
+    /// Whether the connection was used for an earlier request. An error on it then says nothing about the
+    /// backend's health.
     pub(crate) fn is_on_kept_connection(&self) -> bool {
         let connection = self.connection.as_ref();
         connection.is_some_and(|connection| connection.is_kept())
     }
 
-    /// Why the backend is late, if it is.
+    /// The timeout that has expired, if one has.
     pub(crate) fn lateness(&self, worker: &Worker) -> Option<Failure> {
         let (due_s, failure) = self.due()?;
         (due_s <= worker.clock().seconds()).then_some(failure)
     }
 
-    /// The second in which the backend has been silent for too long, if there is such a limit.
+    /// The second in which the backend's timeout expires, if it has one.
     pub(crate) fn due_s(&self) -> Option<u32> {
         self.due().map(|(due_s, _)| due_s)
     }
@@ -374,7 +381,7 @@ impl Talk {
         let unsent = self.connection.as_ref().is_some_and(|c| c.unsent() > 0);
         let (limit, failure) = match unsent {
             true => (self.peer.host.write_timeout, Failure::WriteTimeout),
-            // The client is the one who is waited for.
+            // The backend waits for more of the request body, which the client has not sent yet.
             false if !self.body_is_sent && !self.is_tunnel && self.may_send_body() => return None,
             false => (self.peer.host.read_timeout, Failure::ReadTimeout),
         };
@@ -389,18 +396,18 @@ impl Talk {
         ))
     }
 
-    /// Nothing was received because we had no room for it: the backend's time begins anew.
+    /// Starts the backend's timeout anew, because this server did not read while it had no room.
     pub(crate) fn was_held_up(&mut self, worker: &Worker) {
         self.progress_s = worker.clock().seconds();
     }
 
-    /// Whether the backend takes body now, or would if there was some.
+    /// Whether the backend takes more of the request body now, if there is more.
     fn may_send_body(&self) -> bool {
         let connection = self.connection.as_ref();
         connection.is_some_and(|connection| connection.conversation.body_allowance() > 0)
     }
 
-    /// Tells the backend, once, that no more of the request will come.
+    /// Tells the backend, once, that no more of the request or tunnel will come.
     pub(crate) fn propagate_end(&mut self) {
         if let Some(connection) = &mut self.connection
             && !std::mem::replace(&mut self.is_end_told, true)
@@ -409,20 +416,21 @@ impl Talk {
         }
     }
 
-    /// The conversation, for its head and what is still to come.
+    /// The conversation, which holds the reply's head and what is still to come; `None` when the connection
+    /// is closed.
     pub(super) fn conversation(&self) -> Option<&dyn Conversation> {
         self.connection
             .as_ref()
             .map(|connection| &*connection.conversation)
     }
 
-    /// Bytes that the application wrote for the log and that are too many for it.
+    /// Bytes that the application wrote to the error log beyond the limit, and that were dropped.
     pub(crate) fn log_bytes_dropped(&self) -> u64 {
         let conversation = self.conversation();
         conversation.map_or(self.log_bytes_dropped, Conversation::log_bytes_dropped)
     }
 
-    /// Whether the backend can still be sent something.
+    /// Whether the connection is still open.
     pub(super) fn is_open(&self) -> bool {
         self.connection.is_some()
     }
@@ -432,36 +440,38 @@ impl Talk {
         self.has_ended
     }
 
-    /// Closes the connection, of which nothing can be saved.
+    /// Closes the connection, which cannot be used any more.
     pub(super) fn close(&mut self) {
         self.connection = None;
         self.in_flight = None;
         self.companion = None;
     }
 
-    /// No client waits for the rest of the reply any more. A backend that works on one request at a time on persistent
-    /// connections finishes this one, within limits, and its slot counts until then; for others the connection
-    /// ends with this talk.
+    /// Called when no client waits for the rest of the reply. A backend that works on one request at a time
+    /// on a persistent connection (FastCGI, AJP13) would finish the request anyway, so the rest of its reply
+    /// is read, within limits, and the connection's permit stays taken until then. For other protocols this
+    /// is done only when little of the reply is missing; otherwise dropping this talk closes the connection.
     pub(super) fn detach(&mut self, worker: &Rc<Worker>) {
         let Peer { host, backend } = &self.peer;
         let finishes = match host.protocol {
             Protocol::FastCgi | Protocol::Ajp13 => true,
             Protocol::Http | Protocol::Scgi | Protocol::Uwsgi => self.is_nearly_over(),
         };
-        // What is left of the request will never be sent.
+        // What is unsent of the request will never be sent, so the reply may never come.
         let unsent = self.connection.as_ref().is_none_or(|it| it.unsent() > 0);
         let is_whole = self.body_is_sent && !unsent;
         if self.has_ended || !is_whole || self.is_tunnel || !finishes || backend.is_none() {
             return;
         }
-        // A backend that is silent for longer than that hangs, whether a client waits for it or not.
+        // A backend that is silent for longer than its read timeout hangs, with a client or without.
         let silence = Some(host.read_timeout).filter(|time| !time.is_zero());
         let time = std::time::Duration::from_secs(limits::DRAIN_S_MAX.into());
         let time = silence.map_or(time, |silence| silence.min(time));
-        // The request is no load any more; its keys have their share until the backend is done.
+        // The request counts as load no more, but its keys keep their share until the backend has finished
+        // it.
         let in_flight = self.in_flight.take();
         let shares = in_flight.and_then(|mut in_flight| in_flight.shares.take());
-        // Most of the time all of it is here already.
+        // Usually the whole rest has arrived already; then no task is needed.
         let mut context = Context::from_waker(std::task::Waker::noop());
         let mut bytes = 0;
         if self.poll_drain(worker, &mut bytes, &mut context).is_ready() {
@@ -482,12 +492,12 @@ impl Talk {
             let mut bytes = 0;
             let rest =
                 std::future::poll_fn(|context| rest.poll_drain(&worker, &mut bytes, context));
-            // Over time it is dropped, which closes the connection.
+            // After the time limit the future is dropped, which closes the connection.
             let _ = tokio::time::timeout(time, rest).await;
         });
     }
 
-    /// Reads the rest of the reply and throws it away. Ready at its end, or when it is too long.
+    /// Reads the rest of the reply and throws it away. Ready at its end, or when it exceeds the limit.
     fn poll_drain(
         &mut self,
         worker: &Worker,
@@ -515,8 +525,8 @@ impl Talk {
         self.reply_has_begun && remaining.is_some_and(|bytes| bytes < limits::DRAIN_BYTES_SMALL)
     }
 
-    /// Encodes of the body what is there, in as many steps as the outgoing buffer takes. Wakes when bytes
-    /// come from the disk.
+    /// Encodes what there is of the request body, as far as the outgoing buffer has room. The task is woken
+    /// when a part that was spooled to disk has been read.
     fn encode(&mut self, body: &mut RequestBody, context: &mut Context<'_>) -> io::Result<()> {
         let Some(connection) = &mut self.connection else {
             return Ok(());
@@ -551,7 +561,7 @@ impl Talk {
         Ok(())
     }
 
-    /// Decodes what was left when the last one said stop.
+    /// Decodes what was left over when the consumer paused.
     fn decode_input(
         &mut self,
         was_stopped: bool,
@@ -582,7 +592,7 @@ impl Talk {
         }
     }
 
-    /// Hands out the events in `bytes`; what is not used stays in the connection's input.
+    /// Hands out the events in `bytes`. Bytes that do not make an event yet stay in the connection's input.
     fn decode_bytes(
         &mut self,
         bytes: &[u8],
@@ -606,7 +616,8 @@ impl Talk {
                 ReplyEvent::Body(range) => Event::Body(input.get(range).unwrap_or_default()),
                 ReplyEvent::Log(range) => Event::Log(input.get(range).unwrap_or_default()),
                 ReplyEvent::WantsBody => {
-                    // Its end may have been said before: a container that reads on wants it again.
+                    // The end of the body may have been sent already; an AJP13 container that reads beyond it
+                    // asks again and must be told again.
                     self.body_is_sent = false;
                     self.wants_body = true;
                     continue;
@@ -657,8 +668,8 @@ impl Talk {
         }
     }
 
-    /// The reply is complete: the connection serves the next request, or is closed. That of a tunnel
-    /// stays open for what the client still sends.
+    /// The reply is complete: the connection is kept for the next request, or closed. The connection of a
+    /// tunnel stays open for what the client still sends.
     fn end(&mut self, reusable: bool) {
         self.has_ended = true;
         self.in_flight = None;
@@ -671,7 +682,8 @@ impl Talk {
         };
         self.trailers = connection.conversation.take_trailers();
         let is_whole = self.body_is_sent && connection.unsent() == 0;
-        // The header that it began with is about this client.
+        // The PROXY header at the beginning of the connection names this client, so no other client may use
+        // it.
         let is_of_this_client = self.peer.host.proxy_protocol > 0;
         if let Some(backend) = &self.peer.backend
             && reusable
@@ -705,8 +717,8 @@ mod tests {
     use crate::gateway::protocol;
     use crate::gateway::stream::{BackendStream, SocketAddress};
 
-    /// A request that was sent to a backend by TCP, the backend's end of the connection, and another
-    /// descriptor of this end.
+    /// A request that was sent to a backend over TCP, the backend's end of the connection, and a second
+    /// descriptor of our end.
     async fn asked(answer: &Answer) -> (Talk, TcpStream, OwnedFd) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = SocketAddress::Ip(listener.local_addr().expect("bound"));
@@ -717,12 +729,12 @@ mod tests {
         };
         let ours = rustix::io::dup(tcp).expect("a descriptor");
         let talk = ask(answer, stream).await;
-        // As on a connection that has been used for a while.
+        // As on a connection that has been used for a while: the kernel delays its acknowledgements.
         set_tcp_quickack(&ours, false).expect("it is TCP");
         (talk, backend, ours)
     }
 
-    /// A request that was sent by `stream`.
+    /// A request that was sent over `stream`.
     async fn ask(answer: &Answer, stream: BackendStream) -> Talk {
         let text = "proxy.server = ( \"/\" => (( \"host\" => \"127.0.0.1\" )) )";
         let gateway = gateway_of("mod_proxy", text);
@@ -748,7 +760,7 @@ mod tests {
         talk
     }
 
-    /// Receives what has arrived. Whether the reply is complete.
+    /// Receives what has arrived. True when the reply is complete.
     async fn receive(talk: &mut Talk, answer: &Answer) -> bool {
         let before = talk.conversation().and_then(|talk| talk.remaining());
         std::future::poll_fn(|context| {
@@ -782,7 +794,7 @@ mod tests {
             assert!(!receive(&mut talk, &answer).await, "it is incomplete");
             assert!(tcp_quickack(&ours).expect("it is TCP"));
             set_tcp_quickack(&ours, false).expect("it is TCP");
-            // Nothing has come since, so nothing is to be acknowledged.
+            // Nothing has arrived since, so there is nothing to acknowledge.
             let mut context = Context::from_waker(std::task::Waker::noop());
             let worker = &answer.exchange().worker;
             let polled = talk.poll_receive(worker, &mut context, &mut |_, _| Flow::Go);

@@ -1,5 +1,5 @@
-//! The certificates and keys for TLS to backends and to servers that scripts ask: read once, by the keeper, before
-//! privileges are given up.
+//! Certificates and keys for TLS to backends, and to servers that scripts make requests to. The keeper reads
+//! them once, before privileges are dropped.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,22 +17,22 @@ use super::options::{self, BackendHost, OptionMap, Protocol, TlsOptions, TrustOp
 use crate::pem::{self, PemError};
 use crate::regular_file;
 
-/// What the files of a configuration have in them.
+/// The contents of the files that a configuration names.
 #[derive(Clone, Debug, Default)]
 pub struct LoadedTrusts {
     known: HashMap<TrustOptions, TlsTrust>,
-    /// For servers that scripts ask.
+    /// For servers that scripts make requests to.
     of_scripts: Option<Result<TlsTrust, String>>,
-    /// For servers that modules ask, by the file of authorities; those of the system have none.
+    /// For servers that modules connect to, by the file with authorities; `None` is the system's.
     of_modules: HashMap<Option<PathBuf>, TlsTrust>,
 }
 
 impl LoadedTrusts {
-    /// Reads all files that backends in `config` name, and the system's certificates if a backend or, as `runs_lua`
-    /// says, a script may need them.
+    /// Reads all files that backends in `config` name. Also reads the system's certificates if a backend, or
+    /// a script (`runs_lua`), may need them.
     ///
     /// # Errors
-    /// A file is missing or of no use, with the place that names it.
+    /// A file is missing or invalid. The error points at the place that names it.
     pub fn load(
         config: &Config,
         modules: &[&'static ModuleSpec],
@@ -56,7 +56,7 @@ impl LoadedTrusts {
         Ok(loaded)
     }
 
-    /// Has servers verified by the authorities in `file`, or by the system's.
+    /// Adds the authorities in `file`, or the system's, for [`Self::authorized`].
     ///
     /// # Errors
     /// They cannot be read: a sentence.
@@ -83,23 +83,23 @@ impl LoadedTrusts {
         Ok(())
     }
 
-    /// The server `name`, verified by the authorities in `file`, or by the system's. If they were not added, every
-    /// handshake fails.
+    /// The server `name`, verified by the authorities in `file`, or by the system's. If they were not added
+    /// before, every handshake fails.
     pub(crate) fn authorized(&self, file: Option<&Path>, name: &TlsName) -> TlsServer {
         let known = self.of_modules.get(&file.map(Path::to_path_buf));
         let trust = known.cloned().unwrap_or_else(TlsTrust::in_none);
         trust.server(name, None)
     }
 
-    /// Those of the server process.
+    /// The certificates and keys of the server process.
     pub(crate) fn of(worker: &Worker) -> Arc<LoadedTrusts> {
         worker.settings_table().handed().unwrap_or_default()
     }
 
-    /// The backend that `host` describes, if it speaks TLS.
+    /// The TLS settings for the backend that `host` describes, if it speaks TLS.
     pub(super) fn backend(&self, host: &BackendHost) -> Option<TlsServer> {
         let TlsOptions { name, trust } = host.tls.as_ref()?;
-        // All options of a configuration are loaded. If these were not, every handshake would fail.
+        // All options of a configuration were loaded. If these were not, every handshake fails.
         let trust = self
             .known
             .get(trust)
@@ -109,10 +109,10 @@ impl LoadedTrusts {
         Some(trust.server(name, protocol))
     }
 
-    /// The server that a script asks by this name.
+    /// The TLS settings for the server of this name that a script makes a request to.
     ///
     /// # Errors
-    /// It cannot be verified: a sentence.
+    /// The server cannot be verified: a sentence.
     pub(crate) fn server(&self, name: &str) -> Result<TlsServer, String> {
         let name = TlsName::parse(name)?;
         match &self.of_scripts {
@@ -125,7 +125,7 @@ impl LoadedTrusts {
 
 type KnownRoots = HashMap<Option<PathBuf>, Arc<RootCertStore>>;
 
-/// What the files that `options` name have in them.
+/// Reads the files that `options` name.
 fn trust(
     map: &OptionMap<'_>,
     options: &TrustOptions,
@@ -195,8 +195,8 @@ fn identity(
     Ok(key.map(|key| ClientIdentity { certificates, key }))
 }
 
-/// What the system trusts: the files that SSL_CERT_FILE and SSL_CERT_DIR name, or those where the system usually has
-/// them. One that cannot be used is left out.
+/// The authorities that the system trusts: from the files that SSL_CERT_FILE and SSL_CERT_DIR name, or from
+/// where the system usually has them. A certificate that cannot be used is left out.
 fn system_roots() -> Result<RootCertStore, String> {
     let found = rustls_native_certs::load_native_certs();
     match (pem::root_store(&found.certs).0, found.errors.first()) {
@@ -208,7 +208,7 @@ fn system_roots() -> Result<RootCertStore, String> {
     }
 }
 
-/// What `parse` finds in `file`, which the option `key` names.
+/// Parses `file`, which the option `key` names.
 fn parsed<T>(
     map: &OptionMap<'_>,
     key: &str,
@@ -224,5 +224,5 @@ fn parsed<T>(
     })
 }
 
-/// The only protocol that is spoken with HTTP servers, for ALPN.
+/// The protocol that is offered to HTTP servers with ALPN.
 const HTTP_1_1: &[u8] = b"http/1.1";

@@ -1,8 +1,7 @@
-//! Which protocols a client may change its connection to (RFC 9110 7.8).
+//! Which protocols a client may upgrade its connection to (RFC 9110 7.8).
 //!
-//! In the tunnel that follows a 101 the server sees no more requests: no access rule, limit or cache
-//! applies, and nothing is logged. So only protocols pass that the configuration names, one at a time, and
-//! never HTTP itself.
+//! In the tunnel that follows a 101 the server sees no more requests: no access rule, limit or cache applies,
+//! and nothing is logged. So only protocols that the configuration names may be used, and never HTTP itself.
 
 use petrel_engine::Exchange;
 use petrel_engine::config::{Element, Value};
@@ -15,12 +14,12 @@ use petrel_lua::library::base64::{self, Alphabet, Padding};
 
 use super::options::BackendHost;
 
-/// The protocols that a backend's clients may change to. None by default.
+/// The protocols that clients of a backend may upgrade to. None by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upgrades(Vec<String>);
 
 impl Upgrades {
-    /// Those that `"upgrade" => "enable"` stands for.
+    /// The protocols that `"upgrade" => "enable"` allows.
     pub fn websocket() -> Upgrades {
         Upgrades(vec![WEBSOCKET.to_owned()])
     }
@@ -28,7 +27,7 @@ impl Upgrades {
     /// Reads `"enable"`, `"disable"`, or a list of names.
     ///
     /// # Errors
-    /// It is something else, or names HTTP: a sentence without its subject.
+    /// The value is something else, or names HTTP: a sentence without its subject.
     pub fn read(value: &Value) -> Result<Upgrades, String> {
         if let Some(is_on) = value.as_bool() {
             return Ok(match is_on {
@@ -56,14 +55,14 @@ impl Upgrades {
         Ok(Upgrades(names))
     }
 
-    /// Adds those of `other`.
+    /// Adds the protocols of `other`.
     pub fn extend(&mut self, other: &Upgrades) {
         self.0.extend_from_slice(&other.0);
     }
 
-    /// The protocol that the client offers and the backend is told of: the first one in its Upgrade field
-    /// that may pass. HTTP/1.0 has no Upgrade, and without `Connection: upgrade` the field is not for us. In HTTP/2 it is
-    /// the protocol of extended CONNECT.
+    /// The protocol that the client offers and the backend is sent: the first allowed one in its Upgrade
+    /// field. HTTP/1.0 has no Upgrade, and without `Connection: upgrade` the field is not meant for this
+    /// server. In HTTP/2 it is the protocol of extended CONNECT.
     pub fn offered<'e>(&self, exchange: &'e Exchange) -> Option<&'e [u8]> {
         if self.0.is_empty() {
             return None;
@@ -80,8 +79,8 @@ impl Upgrades {
         offers.find(|offer| self.allows(offer))
     }
 
-    /// Whether the backend's 101 in `head` opens the tunnel that the client asked for: it names that protocol and
-    /// no other, in all its Upgrade fields.
+    /// Whether the backend's 101 in `head` opens the tunnel that the client asked for: all its Upgrade fields
+    /// together name that protocol and no other.
     pub(crate) fn opens_tunnel(&self, exchange: &Exchange, head: &ReplyHead) -> bool {
         let Some(offered) = self.offered(exchange) else {
             return false;
@@ -98,8 +97,9 @@ impl Upgrades {
     }
 }
 
-/// A backend gets the request for a tunnel of HTTP/2 (RFC 8441) as one of HTTP/1.1: GET with Upgrade, which WebSocket wants
-/// a key with. `Some`: `host` opens no such tunnel, and the answer says so.
+/// Turns an HTTP/2 request for a tunnel (RFC 8441) into the HTTP/1.1 request that a backend understands: a
+/// GET with Upgrade, and with a key, which WebSocket demands. `Some(outcome)`: `host` may not open such a
+/// tunnel, and the client is told so.
 pub(crate) fn prepare_connect(
     exchange: &mut Exchange,
     host: Option<&BackendHost>,
@@ -115,7 +115,8 @@ pub(crate) fn prepare_connect(
     }
     exchange.request.method = Method::Get;
     if exchange.request.head.value_of(KEY_FIELD).is_none() {
-        // It is to be another one each time, and proves nothing: this side does not look what the backend makes of it.
+        // The key has to be different each time. It protects nothing here: this server does not check the
+        // backend's answer to it.
         let (id, now) = (exchange.connection.id, exchange.worker.clock().latest());
         let key = (u128::from(id) << 64 | u128::from(now)).to_be_bytes();
         let key = base64::encode(&key, Alphabet::Standard, Padding::Filled);
@@ -129,7 +130,7 @@ pub(crate) fn prepare_connect(
 
 const KEY_FIELD: &str = "Sec-WebSocket-Key";
 
-/// Whether a token of Upgrade is a version of HTTP: `h2c`, `h2`, `HTTP/2.0`.
+/// Whether a token of the Upgrade field is a version of HTTP: `h2c`, `h2`, `HTTP/2.0`.
 fn is_http(token: &[u8]) -> bool {
     let name = token.split(|&byte| byte == b'/').next().unwrap_or_default();
     let names: [&[u8]; 4] = [b"h2c", b"h2", b"h3", b"HTTP"];

@@ -28,7 +28,7 @@ pub(crate) struct Upstreams {
     workbench: Rc<Workbench>,
     known: RefCell<HashMap<String, Rc<Upstream>>>,
     log: LogHandle,
-    /// Which of the workers this is.
+    /// The number of this worker.
     worker: usize,
 }
 
@@ -44,11 +44,11 @@ pub(super) struct Upstream {
     log: LogHandle,
 }
 
-/// One host of a route, and where its name leads.
+/// One host of a route, and the addresses that its name resolves to.
 struct Member {
     host: Rc<BackendHost>,
     place: MemberAddress,
-    /// The generation of the endpoints that the present backends were made of.
+    /// The generation of the endpoints that the present backends were made from.
     seen: Cell<u64>,
 }
 
@@ -58,7 +58,7 @@ enum MemberAddress {
 }
 
 impl Upstreams {
-    /// Those of `worker`.
+    /// The upstreams of `worker`.
     pub(crate) fn of(worker: &Rc<Worker>) -> Rc<Upstreams> {
         worker.belonging(|| Upstreams::new(worker))
     }
@@ -77,7 +77,7 @@ impl Upstreams {
         }
     }
 
-    /// The upstream of `route`, made when the first request asks for it.
+    /// The upstream of `route`, created by the first request for it.
     pub(crate) fn get(&self, route: &Route, balance: Balance) -> Rc<Upstream> {
         if let Some(known) = self.known.borrow().get(&route.id) {
             return Rc::clone(known);
@@ -114,10 +114,10 @@ impl Upstreams {
 }
 
 impl Upstream {
-    /// The backend for `exchange`, of those that were not tried.
+    /// Chooses the backend for `exchange` among those that were not tried.
     ///
     /// # Errors
-    /// There is none left.
+    /// No backend is left.
     pub(super) fn choose(
         &self,
         exchange: &Exchange,
@@ -144,7 +144,7 @@ impl Upstream {
         Ok((Rc::clone(backend), choice))
     }
 
-    /// Whether these backends make answers: they are no authorizers.
+    /// Whether these backends answer requests; authorizers do not.
     pub(super) fn answers(&self) -> bool {
         let mut members = self.members.iter();
         members.all(|member| member.host.mode == Mode::Responder)
@@ -164,12 +164,12 @@ impl Upstream {
         backends.iter().find(is_it).cloned()
     }
 
-    /// What decides.
+    /// The balancer, which chooses among the backends.
     pub(super) fn balancer(&self) -> &Balancer {
         &self.balancer
     }
 
-    /// Ready when every host name has been looked up once: before, nothing can be said about it.
+    /// Ready when every host name has been looked up once. Before that nothing is known about the backends.
     pub(crate) fn poll_known(&self, context: &mut Context<'_>) -> Poll<()> {
         for member in &self.members {
             if let MemberAddress::Named(resolved) = &member.place {
@@ -179,8 +179,8 @@ impl Upstream {
         Poll::Ready(())
     }
 
-    /// Makes a backend of every address. One that was there before stays as it is, with its
-    /// connections; the others end with the requests that use them.
+    /// Makes a backend of each address. A backend that was there before stays, with its connections; a
+    /// backend whose address has gone ends with the last request that uses it.
     fn look_up(&self) {
         let before = Rc::clone(&self.backends.borrow());
         let mut backends = Vec::new();
@@ -222,7 +222,7 @@ impl Upstream {
 }
 
 impl Member {
-    /// `None` when the name cannot be looked up, because there can be no thread for it.
+    /// `None` if the host name cannot be looked up because the thread for that cannot be started.
     fn new(host: &Rc<BackendHost>, names: &FollowedNames, log: &LogHandle) -> Option<Member> {
         let place = match resolve::fixed(&host.address) {
             Some(address) => MemberAddress::Fixed(address),
@@ -248,14 +248,14 @@ impl Member {
         }
     }
 
-    /// Addresses, weights and priorities.
+    /// The addresses of the host with their weights and priorities.
     fn endpoints(&self) -> Vec<(SocketAddress, u32, u16)> {
         match &self.place {
             MemberAddress::Fixed(address) => vec![(address.clone(), self.host.weight, 0)],
             MemberAddress::Named(resolved) => {
                 self.seen.set(resolved.generation());
                 let endpoints = resolved.current();
-                // The targets of a service are hosts of their own.
+                // The targets of an SRV record are hosts of their own, so each one is a backend.
                 let is_one =
                     !self.host.split_hostname && !matches!(self.host.address, HostAddress::Srv(_));
                 if is_one && endpoints.len() > 1 {
@@ -302,7 +302,7 @@ mod tests {
         let each = [("10.0.0.1:81".to_owned(), 6), ("10.0.0.2:81".to_owned(), 6)];
         let split = format!("{name}, \"split-hostnames\" => \"enable\"");
         assert_eq!(backends_of(&split), each);
-        // The targets of a service are hosts of their own.
+        // The targets of an SRV record are hosts of their own.
         assert_eq!(
             backends_of("\"srv\" => \"_a._tcp.b\", \"weight\" => 3"),
             each

@@ -46,7 +46,7 @@ fn listener() -> (TcpListener, SocketAddress) {
     (listener, SocketAddress::Ip(address))
 }
 
-/// A path for a unix socket. As long as nobody listens there, nothing else can: unlike a port.
+/// A path for a unix socket. Unlike a port, no other process takes it while no test listens there.
 fn path(name: &str) -> std::path::PathBuf {
     let name = format!("petrel-check-{}-{name}.sock", std::process::id());
     let path = std::env::temp_dir().join(name);
@@ -58,7 +58,7 @@ fn nowhere() -> SocketAddress {
     SocketAddress::Unix(path("nowhere"))
 }
 
-/// Accepts one connection, answers it with `reply`, and gives back what was asked.
+/// Accepts one connection, answers it with `reply`, and returns the request.
 fn answer_once(listener: TcpListener, reply: &'static [u8]) -> std::thread::JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a connection");
@@ -225,7 +225,7 @@ fn two_failures_take_a_backend_out_and_one_success_brings_it_back() {
     let checker = Checker::start().expect("a thread");
     checker.watch(target(address, Protocol::FastCgi, &backend));
     wait_for(&backend.health, Usability::Down);
-    // It is counted after the state has changed.
+    // The counter is increased after the state has changed.
     wait_until("it is counted", || {
         backend.health.counters(now_ms()).disabled == 1
     });

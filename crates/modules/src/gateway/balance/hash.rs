@@ -1,15 +1,15 @@
 //! A hash that is the same on every machine, in every version and after every restart.
 //!
-//! What it gives is kept by clients (cookies) and must agree between front ends that share backends,
-//! so it is written down here and not taken from a library, which is free to change its own. It is not
-//! made against adversaries: who may choose the URL may choose the backend, whatever the hash.
+//! Clients keep its results (in cookies), and front ends that share backends must agree on them. So it is
+//! written out here and not taken from a library, which may change its hash. It does not resist attackers and
+//! need not: a client that may choose the URL can choose the backend with any hash.
 
-/// Hashes a list of byte strings. Where one ends matters: ("a", "b") is not ("ab", "").
+/// Hashes a list of byte strings. Their boundaries count: ("a", "b") is not ("ab", "").
 pub(crate) fn stable_hash(parts: &[&[u8]]) -> u64 {
     parts.iter().fold(SEED, |hash, part| mix(hash, one(part)))
 }
 
-/// Mixes two numbers so that each bit of the result hangs on all bits of both.
+/// Mixes two numbers so that each bit of the result depends on all bits of both.
 #[inline]
 pub(crate) fn mix(a: u64, b: u64) -> u64 {
     // The two rounds of xor, shift and multiply are SplitMix64's last step (Steele, Lea, Flood 2014).
@@ -25,7 +25,7 @@ pub(super) fn unit(hash: u64) -> f64 {
     ((hash >> 12) as f64 + 0.5) / (1u64 << 52) as f64
 }
 
-/// Eight bytes at a time: a URL of 500 bytes takes 60 steps.
+/// Hashes one string, eight bytes at a time: 60 steps for a URL of 500 bytes.
 fn one(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let step = |hash: u64, word: u64| {
@@ -40,7 +40,7 @@ fn one(bytes: &[u8]) -> u64 {
         *place = *byte;
     }
     let hash = step(hash, u64::from_le_bytes(last));
-    // The length tells what ends with zeros from what was filled up with them.
+    // The length distinguishes a string that ends with zeros from one that was padded with zeros.
     mix(hash, bytes.len() as u64)
 }
 
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn values_stay_what_they_are() {
-        // Cookies and other front ends hang on these numbers: this test may not be changed.
+        // Cookies and other front ends depend on these numbers: do not change this test.
         assert_eq!(stable_hash(&[]), 0x5065_7472_656c_2131);
         assert_eq!(stable_hash(&[b""]), 0x715c_5e13_024c_d526);
         assert_eq!(stable_hash(&[b"127.0.0.1:8080"]), 0x72e8_ada0_76fd_efde);

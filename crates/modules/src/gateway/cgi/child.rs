@@ -1,11 +1,12 @@
-//! A program that was started for one request, from its start until it is reaped.
+//! A CGI program that was started for one request, until its process is reaped.
 //!
-//! Everything about it is asynchronous: a task of the worker waits until a thread has started it ([`spawn`]), then for
-//! its end by a pidfd, hands what it says on standard error to the error log, and ends it if it must. No program
-//! becomes a zombie, because the task lives until it is reaped; the number of programs is limited until then.
+//! All of it is asynchronous. A task of the worker waits until a thread has started the program ([`spawn`]),
+//! then waits with a pidfd for its end; it writes the program's standard error to the error log, and kills
+//! the program if necessary. The task lives until it has reaped the process, so no program becomes a zombie,
+//! and until then the program counts toward the limit.
 //!
-//! A program runs in a process group of its own, so that what it has started ends with it. It has
-//! three open descriptors, its own pipes: all others close when a program is executed.
+//! Each program runs in a process group of its own, so that the processes which it has started end with it.
+//! It has three open descriptors, its own pipes: all others are closed when it is executed.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -35,52 +36,54 @@ use super::words::Words;
 use crate::gateway::limits;
 use crate::gateway::protocol::until_close::UntilCloseConversation;
 
-/// A program that is being started. Dropped, it is not started, or ended when it is.
+/// A program that is being started. If this is dropped, the program is not started; if it already was, it is
+/// ended.
 pub(super) struct Starting {
     leash: Rc<Leash>,
     pipes: oneshot::Receiver<Result<Pipes, StartError>>,
     waits_for: PathBuf,
 }
 
-/// A program that runs.
+/// A running program.
 pub(super) struct Started {
     /// Its standard input and output.
     pub pipes: Pipes,
-    /// What is said over them.
+    /// Encodes the request body and decodes the reply.
     pub conversation: UntilCloseConversation,
-    /// To be dropped when no more of it is wanted.
+    /// Keeps the program running; dropped when no more of its reply is needed.
     pub leash: Rc<Leash>,
 }
 
 /// Why a program was not started.
 #[derive(Debug)]
 pub(super) enum StartError {
-    /// There are [`limits::CGI_PROGRAMS_MAX`] of them.
+    /// [`limits::CGI_PROGRAMS_MAX`] programs run already.
     TooMany,
-    /// No thread could do it.
+    /// No thread could start it.
     NotDone(NotDone),
-    /// What the system said.
+    /// The system's error.
     Io(io::Error),
 }
 
-/// Holds a program. When it is dropped before the reply is complete, the program is ended; else it is
-/// given a moment to end by itself.
+/// Keeps a program running. If it is dropped before the reply is complete, the program is ended; otherwise
+/// the program has a moment to end by itself.
 #[derive(Debug)]
 pub(crate) struct Leash {
     state: Rc<LeashState>,
 }
 
-/// What the holder and the task know of each other.
+/// What the leash and the program's task share.
 #[derive(Debug, Default)]
 struct LeashState {
     is_over: Rc<Cell<bool>>,
     let_go: Notify,
     end_of_client: Rc<Notify>,
-    /// The program is not wanted any more: for the thread that has not started it yet.
+    /// Tells the thread that has not started the program yet that it is not needed any more.
     is_given_up: Arc<AtomicBool>,
 }
 
-/// Begins to start `program` for a client. What it writes to standard error gets into `log`, each line with its name.
+/// Has a thread start `program` for a client. Each line that the program writes to standard error goes to
+/// `log`, with the program's name.
 ///
 /// # Errors
 /// Too many programs wait for a thread already.
@@ -114,7 +117,7 @@ pub(super) fn start(
 }
 
 impl Starting {
-    /// What is to be named when it takes too long.
+    /// The path that a log line names if starting takes too long.
     pub(crate) fn waits_for(&self) -> &Path {
         &self.waits_for
     }
@@ -125,7 +128,7 @@ impl Future for Starting {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let told = ready!(Pin::new(&mut self.pipes).poll(context));
-        // The starting thread goes without a word only when the worker stops.
+        // The sender is dropped without a message only when the worker stops.
         let pipes = told.unwrap_or(Err(StartError::NotDone(NotDone::Lost)));
         Poll::Ready(pipes.map(|pipes| Started {
             pipes,
@@ -177,7 +180,7 @@ impl std::fmt::Display for StartError {
     }
 }
 
-/// What is known of a program before it runs.
+/// What the task has to know about a program before it runs.
 struct Plan {
     name: String,
     signal: Signal,
@@ -188,7 +191,8 @@ struct Plan {
 }
 
 impl Plan {
-    /// Waits for the start, tells of it, and looks after the program, also if its request has gone.
+    /// Waits until the program was started, reports that, and looks after the program, even if its request is
+    /// gone.
     async fn follow(
         self,
         begun: oneshot::Receiver<spawn::StartOutcome>,
@@ -197,7 +201,7 @@ impl Plan {
         let begun = begun.await.unwrap_or(Err(NotDone::Lost.into()));
         match begun.map(|begun| self.take(begun)) {
             Ok((pipes, words, keeper)) => {
-                // Who has gone has let go of the leash.
+                // If the request is gone the leash was dropped, which ends the program.
                 let _ = tell.send(pipes.map_err(StartError::Io));
                 keeper.run(words).await;
             }
@@ -226,7 +230,7 @@ impl Plan {
     }
 }
 
-/// Looks after one program.
+/// Looks after one program until its end.
 struct Keeper {
     child: Child,
     name: String,
@@ -262,14 +266,14 @@ impl Keeper {
             until(&mut end, &mut words, std::future::pending()).await;
         }
         words.finish();
-        // It has ended, so this does not wait.
+        // The process has ended, so this does not block.
         let status = self.child.reap();
         if let Some(signal) = status.and_then(|status| status.terminating_signal()) {
             self.tell_of(signal);
         }
     }
 
-    /// A program that crashed is told of; one that was ended is not.
+    /// Logs the end of a program by a signal, unless this server sent that signal.
     fn tell_of(&self, signal: i32) {
         let ours = [self.signal, Signal::TERM, Signal::KILL, Signal::PIPE];
         if !ours.iter().any(|known| known.as_raw() == signal) {
@@ -281,11 +285,11 @@ impl Keeper {
     }
 }
 
-/// The end of a program. It is not reaped by that, so its id stays its own.
+/// Notices the end of a program. That does not reap the process, so its id stays its own.
 struct ProgramEnd {
     program: Pid,
-    /// Becomes readable. Without one (before Linux 5.3, or in a sandbox) the program is looked at from
-    /// time to time.
+    /// Becomes readable when the process ends. Without it (before Linux 5.3, or in a sandbox) the process is
+    /// looked at now and then.
     pidfd: Option<AsyncFd<OwnedFd>>,
     pause: Pin<Box<Sleep>>,
 }
@@ -313,7 +317,8 @@ impl ProgramEnd {
     }
 }
 
-/// Waits until the program ends, or for `other`, and logs what it says meanwhile. True if it ended.
+/// Waits until the program ends, or for `other`, and logs its standard error meanwhile. True if the program
+/// ended.
 async fn until(end: &mut ProgramEnd, words: &mut Words, other: impl Future<Output = ()>) -> bool {
     let mut other = std::pin::pin!(other);
     std::future::poll_fn(|context| {
@@ -326,7 +331,7 @@ async fn until(end: &mut ProgramEnd, words: &mut Words, other: impl Future<Outpu
     .await
 }
 
-/// What a program gets to end by itself, and again after a signal.
+/// How long a program has to end by itself, and again after a signal.
 pub(super) const GRACE: Duration = Duration::from_secs(limits::CGI_GRACE_S);
 
 const LOOK_PAUSE: Duration = Duration::from_millis(50);

@@ -1,7 +1,7 @@
-//! A request whose program is being started: what its hook answers with until there is a program to talk to.
+//! A request whose CGI program is being started; its hook answers with this until the program runs.
 //!
-//! It waits for the thread that starts the program as it would for a file: `server.max-file-wait`, then 504. Dropped,
-//! because the client has left, it lets go of the program.
+//! It waits for the thread that starts the program as it would wait for a file: for `server.max-file-wait`,
+//! then the answer is 504. If it is dropped, because the client has left, the program is given up.
 
 use std::future::Future;
 use std::io;
@@ -27,11 +27,11 @@ use crate::gateway::request::GatewayRequest;
 use crate::gateway::stream::BackendStream;
 use crate::gateway::talk::{Peer, Talk};
 
-/// A request that waits for its program.
+/// A request that waits for its program to be started.
 pub(super) struct Launch {
     gateway: Rc<Gateway>,
     host: Rc<BackendHost>,
-    /// The length of the request body that the program is told.
+    /// The length of the request body, as the program is told.
     body: BodyLength,
     /// The program's path.
     path: PathBuf,
@@ -40,7 +40,7 @@ pub(super) struct Launch {
 }
 
 impl Launch {
-    /// Has `program` started, whose environment says that the request body is `body`.
+    /// Has a thread start `program`, whose environment says that the request body is `body`.
     pub(crate) fn begin(
         exchange: &mut Exchange,
         gateway: &Rc<Gateway>,
@@ -109,7 +109,7 @@ impl Pending for Launch {
     }
 }
 
-/// The answer when a program cannot be started.
+/// Answers a request whose program cannot be started.
 fn refuse(exchange: &mut Exchange, error: &StartError, program: &Path) -> Outcome {
     let path = program.display();
     exchange.log_error("content", format_args!("cgi: {error} program={path}"));
@@ -123,11 +123,11 @@ fn status_of(error: &StartError) -> Status {
         }
         StartError::NotDone(NotDone::Lost) => Status::INTERNAL_SERVER_ERROR,
         StartError::Io(error) => match error.kind() {
-            // A variable or an argument with a NUL, or more of them than the kernel takes.
+            // A variable or an argument contains a NUL byte.
             io::ErrorKind::InvalidInput => Status::BAD_REQUEST,
             io::ErrorKind::ArgumentListTooLong => Status::REQUEST_HEADER_FIELDS_TOO_LARGE,
             io::ErrorKind::PermissionDenied => Status::FORBIDDEN,
-            // The user of this server may have no more processes.
+            // The user of this server may not have more processes.
             io::ErrorKind::WouldBlock => Status::SERVICE_UNAVAILABLE,
             _ => status_of_error(error),
         },

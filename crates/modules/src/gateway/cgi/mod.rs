@@ -1,10 +1,10 @@
-//! mod_cgi: a program is started for each request (RFC 3875).
+//! mod_cgi: starts a program for each request (RFC 3875).
 //!
-//! Which files are programs is told by `cgi.assign`. A program gets the request in its environment
-//! ([`super::environment`]) and on standard input, and answers on standard output; its pipes take the
-//! place of a backend's connection, so that bodies, time limits, X-Sendfile and tunnels are those of
-//! every gateway ([`super::request`]). A thread starts programs ([`spawn`]), which their requests wait for
-//! ([`launch`]), and [`child`] sees to it that they end.
+//! `cgi.assign` says which files are programs. A program gets the request in its environment
+//! ([`super::environment`]) and on standard input, and answers on standard output. Its pipes take the place
+//! of a connection to a backend, so bodies, time limits, X-Sendfile and tunnels work as in every gateway
+//! ([`super::request`]). A thread starts the program ([`spawn`]), the request waits for that ([`launch`]),
+//! and [`child`] makes sure that the program ends.
 
 mod child;
 mod launch;
@@ -65,7 +65,7 @@ pub static MODULE: ModuleSpec = ModuleSpec {
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     if let Some(options) = CgiOptions::new(configure.values)? {
-        // SERVER_ADDR.
+        // For the variable SERVER_ADDR.
         configure.want_local_address();
         let gateway = Rc::new(Gateway {
             directive: "cgi.assign",
@@ -87,7 +87,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
 
 struct Cgi {
     options: CgiOptions,
-    /// What a request needs to know of a gateway; without routes.
+    /// The options of a gateway that a request needs; it has no routes.
     gateway: Rc<Gateway>,
 }
 
@@ -121,8 +121,9 @@ impl Hook for Cgi {
 }
 
 impl Cgi {
-    /// As lighttpd starts it: in the script's directory, the script as the one argument of its
-    /// interpreter, and nothing of our own environment but what the dynamic linker needs.
+    /// The program, started as lighttpd starts it: in the script's directory, with the script as the only
+    /// argument of its interpreter, and with nothing of this server's environment but what the dynamic linker
+    /// needs.
     fn program(&self, exchange: &Exchange, interpreter: &str, body: BodyLength) -> Program {
         let host = &self.options.host;
         let script = PathBuf::from(OsStr::from_bytes(&exchange.physical.path));

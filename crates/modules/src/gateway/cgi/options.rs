@@ -1,4 +1,4 @@
-//! The directives of mod_cgi, typed.
+//! The directives of mod_cgi as typed options.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::gateway::upgrade::Upgrades;
 /// Which files are programs, and how they are run.
 #[derive(Debug)]
 pub(super) struct CgiOptions {
-    /// Suffix of a path or prefix of a URL path, and the interpreter.
+    /// Suffixes of paths or prefixes of URL paths, each with its interpreter.
     assign: Vec<(Vec<u8>, String)>,
     /// `cgi.execute-all`.
     execute_all: bool,
@@ -22,25 +22,25 @@ pub(super) struct CgiOptions {
     execute_x_only: bool,
     /// `cgi.local-redir`.
     pub(crate) local_redirect: bool,
-    /// What ends a program whose client has gone.
+    /// The signal that ends a program whose client has left.
     pub(crate) signal: Signal,
-    /// The rest, as other gateways have it.
+    /// Other options, as every gateway has them.
     pub(crate) host: Rc<BackendHost>,
 }
 
 /// How a file is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Run<'o> {
-    /// Not at all: another module answers with it.
+    /// Not at all: it is no program.
     No,
-    /// It should be, and has no execute bit: it must not be sent either.
+    /// It should be run but has no execute bit. Its text must not be sent to the client either.
     Refuse,
-    /// By this interpreter; empty: by itself.
+    /// By this interpreter; if empty, by itself.
     By(&'o str),
 }
 
 impl CgiOptions {
-    /// Options out of `values`; `None` if there is nothing to run.
+    /// The options in `values`; `None` if no file would be run.
     pub(crate) fn new(values: &Values<'_>) -> Result<Option<CgiOptions>, Diagnostic> {
         let switch = |name: &str| values.bool(name).unwrap_or(false);
         let elements = values.array("cgi.assign").into_iter().flatten();
@@ -73,8 +73,8 @@ impl CgiOptions {
         }))
     }
 
-    /// How the file at `path`, which the decoded `url` leads to, is run. `mode` holds its permission
-    /// bits. The first key that fits counts.
+    /// How the file at `path`, which the decoded `url` leads to, is run. `mode` has its permission bits. The
+    /// first key that fits counts.
     pub(crate) fn run(&self, path: &[u8], url: &[u8], mode: u32) -> Run<'_> {
         let is_executable = mode & ANY_EXECUTE != 0;
         let fits = |key: &[u8]| {
@@ -82,7 +82,8 @@ impl CgiOptions {
         };
         match self.assign.iter().find(|(key, _)| fits(key)) {
             Some((_, interpreter)) if is_executable || !self.execute_x_only => Run::By(interpreter),
-            // A directory of programs and other files: the usual reason for execute-x-only.
+            // The empty key fits every file. A directory that mixes programs and other files is the usual
+            // reason for execute-x-only, so a file without the bit is sent.
             Some((key, _)) if key.is_empty() => Run::No,
             Some(_) => Run::Refuse,
             None if self.execute_all && is_executable => Run::By(""),
@@ -140,7 +141,7 @@ fn seconds_of(element: &Element) -> Result<Duration, Diagnostic> {
     }
 }
 
-/// A signal by its number or its name, with or without SIG.
+/// A signal given by number or by name, with or without SIG.
 fn signal_of(element: &Element) -> Result<Signal, Diagnostic> {
     let by_number = element.value.as_integer();
     let number = by_number.and_then(|number| i32::try_from(number).ok());
@@ -161,8 +162,8 @@ fn signal_of(element: &Element) -> Result<Signal, Diagnostic> {
         })
 }
 
-/// What the options of a backend are for programs. They have no protocol: where it counts, for bodies
-/// without a length, they are as what speaks SCGI.
+/// The options of a backend, as far as CGI programs need them. Programs have no protocol; the one set here
+/// decides about request bodies of unknown length, which SCGI cannot have either.
 fn host() -> BackendHost {
     BackendHost {
         requests_per_connection_max: 1,

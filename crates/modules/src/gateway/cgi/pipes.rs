@@ -1,8 +1,8 @@
-//! The two ends of a program: its standard input, and its standard output.
+//! The pipes to a CGI program: its standard input and its standard output.
 //!
-//! Pipes and no socket, because that is what programs know: /dev/stdin and /dev/stdout can be opened
-//! again, and a program that ends without having read its input ends its output in order, where a
-//! socket would be reset.
+//! Pipes and not a socket, because programs expect pipes: they can open /dev/stdin and /dev/stdout again, and
+//! a program that ends without having read all of its input still ends its output in order, where a socket
+//! would be reset.
 
 use std::cell::RefCell;
 use std::io::{self, PipeReader, PipeWriter};
@@ -15,25 +15,25 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
 use tokio::sync::Notify;
 
-/// Our ends of the pipes to a program.
+/// This server's ends of the pipes to a program.
 #[derive(Debug)]
 pub struct Pipes {
-    /// Where the program reads. `None` when it has been given everything.
+    /// The program's standard input; `None` when it is closed.
     input: RefCell<Option<pipe::Sender>>,
-    /// Where it writes.
+    /// The program's standard output.
     output: pipe::Receiver,
-    /// The input stays open behind the request body: the program may change the protocol.
+    /// The input stays open after the request body, because the program may change the protocol.
     keeps_input: bool,
-    /// Who wants to know that the client will send nothing more.
+    /// Notified when the client will send nothing more.
     end_of_client: Option<Rc<Notify>>,
 }
 
 impl Pipes {
-    /// Takes the ends of two pipes. `end_of_client` is notified when the end of the client's sending
-    /// is passed on.
+    /// Takes the ends of two pipes. `end_of_client` is notified when the program is told that the client will
+    /// send nothing more.
     ///
     /// # Errors
-    /// Those of fcntl(2) and epoll_ctl(2).
+    /// As fcntl(2) and epoll_ctl(2).
     ///
     /// # Panics
     /// Outside a tokio runtime with I/O enabled.
@@ -60,7 +60,7 @@ impl Pipes {
         Pin::new(&mut self.output).poll_read(context, buffer)
     }
 
-    /// Writes for the program, as much as the pipe takes.
+    /// Writes to the program's input as much as the pipe takes.
     pub fn poll_write(
         &mut self,
         context: &mut Context<'_>,
@@ -72,16 +72,15 @@ impl Pipes {
         }
     }
 
-    /// The request is written: the program sees the end of its input, unless it may change the
-    /// protocol.
+    /// The request is written: closes the program's input, unless the program may change the protocol.
     pub(crate) fn request_is_sent(&self) {
         if !self.keeps_input {
             self.input.take();
         }
     }
 
-    /// The client will send nothing more: the program sees the end of its input, and is told by a
-    /// signal if it wants to be.
+    /// The client will send nothing more: closes the program's input, and notifies the task, which sends a
+    /// signal if the configuration wants one.
     pub(crate) fn client_has_ended(&self) {
         self.input.take();
         if let Some(notify) = &self.end_of_client {

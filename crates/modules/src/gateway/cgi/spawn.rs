@@ -1,9 +1,9 @@
-//! Starting a program, which is work for a thread.
+//! Starts a program, on a thread of the blocking pool.
 //!
-//! A new process changes to its directory and executes its program before posix_spawn(3) returns. Both wait for a disk
-//! that has to be asked for them, and for ever where a file system hangs. So a job of the [blocking
-//! pool](petrel_engine::blocking) does all of it: it makes the pipes as well, so that those who wait for a file system
-//! that hangs hold no descriptors and count as no programs.
+//! posix_spawn(3) returns only after the new process has changed its directory and executed the program. Both
+//! may have to wait for a disk, and wait forever where a file system hangs. So a job of the [blocking
+//! pool](petrel_engine::blocking) does it. The job also makes the pipes, so that requests which wait for a
+//! hanging file system hold no descriptors and do not count as programs.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, PipeReader, PipeWriter};
@@ -25,28 +25,28 @@ use tokio::sync::oneshot;
 use super::child::StartError;
 use crate::gateway::limits;
 
-/// What to run, and how.
+/// A program to start, and how.
 #[derive(Debug)]
 pub(super) struct Program {
     /// The program: an interpreter, or the script itself.
     pub path: PathBuf,
     /// Its arguments: the script, if the program is an interpreter.
     pub arguments: Vec<PathBuf>,
-    /// Where it runs.
+    /// Its working directory.
     pub directory: PathBuf,
-    /// All of its environment.
+    /// Its whole environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// What ends it when its client has gone or it takes too long.
+    /// The signal that ends it when its client has left or it takes too long.
     pub signal: Signal,
-    /// It gets that signal as well when the client will send nothing more.
+    /// It gets that signal also when the client will send nothing more.
     pub wants_end_of_client: bool,
-    /// The request may change the protocol: standard input stays open behind the body.
+    /// The request may change the protocol, so standard input stays open after the body.
     pub may_upgrade: bool,
-    /// Where it is counted.
+    /// The counter of running programs.
     pub running: Arc<RunningPrograms>,
 }
 
-/// A program that has just been started, and our ends of its pipes.
+/// A program that has just been started, with this server's ends of its pipes.
 #[derive(Debug)]
 pub(super) struct Begun {
     pub(crate) child: Child,
@@ -55,22 +55,22 @@ pub(super) struct Begun {
     pub(crate) error: PipeReader,
 }
 
-/// A process, and those in its group. Dropped before it is reaped, it is killed.
+/// A process and its group. It is killed if this is dropped before it is reaped.
 #[derive(Debug)]
 pub(super) struct Child {
-    /// Its own id and that of its group. Meaningful until it is reaped.
+    /// The process id, which is also that of the group. Valid until the process is reaped.
     group: Pid,
     is_reaped: bool,
     _permit: ProgramPermit,
 }
 
-/// How a program that was asked for has come to run, or not.
+/// The result of starting a program.
 pub(super) type StartOutcome = Result<Begun, StartError>;
 
-/// Has `program` started for `origin`. Until a thread has begun with that, setting `is_given_up` leaves it out.
+/// Has a thread start `program` for `origin`. Setting `is_given_up` before the thread begins cancels that.
 ///
 /// # Errors
-/// The pool takes no more work.
+/// The pool takes no more jobs.
 pub(super) fn begin(
     program: Program,
     origin: Origin,
@@ -88,13 +88,13 @@ pub(super) fn begin(
 }
 
 impl Program {
-    /// What logs call it: the script.
+    /// The name for logs: the script.
     pub(super) fn name(&self) -> &Path {
         self.arguments.first().unwrap_or(&self.path)
     }
 
-    /// What its start is most likely to wait for, and the file system that this is on: that of the interpreter, if
-    /// another machine or a program answers for it, or that of the script.
+    /// The path that starting is most likely to wait for, and its file system: the interpreter, if it is on a
+    /// network or FUSE file system, otherwise the script.
     pub(crate) fn waits_for(&self) -> (&Path, Origin) {
         let of_program = Origin::of_path(&self.directory.join(&self.path));
         match of_program.is_remote {
@@ -103,7 +103,7 @@ impl Program {
         }
     }
 
-    /// Starts it. May wait for ever.
+    /// Starts it. May block forever.
     fn begin(&self) -> StartOutcome {
         let permit = ProgramPermit::take(&self.running).ok_or(StartError::TooMany)?;
         let (their_input, input) = io::pipe()?;
@@ -148,25 +148,25 @@ impl Program {
 }
 
 impl Child {
-    /// Its id, which stays its own until it is reaped.
+    /// The process id, which is not reused until the process is reaped.
     pub(crate) fn id(&self) -> Pid {
         self.group
     }
 
-    /// Sends a signal to it and to all in its group.
+    /// Sends a signal to the process and its group.
     pub(crate) fn kill(&self, signal: Signal) {
         if !self.is_reaped {
-            // It may have ended already, or have become another user's.
+            // The error is ignored: the process may have ended already, or have changed its user.
             let _ = kill_process_group(self.group, signal);
         }
     }
 
-    /// Called when it has ended: how. Never waits.
+    /// Reaps a process that has ended, and returns how it ended. Never blocks.
     pub(crate) fn reap(&mut self) -> Option<WaitIdStatus> {
         self.wait(WaitIdOptions::NOHANG)
     }
 
-    /// Ends it, and waits for that.
+    /// Kills the process and waits for its end.
     fn end(mut self) {
         self.kill(Signal::KILL);
         self.wait(WaitIdOptions::empty());
@@ -181,7 +181,7 @@ impl Child {
 }
 
 impl Drop for Child {
-    /// The worker stops before the program has: no task will look after it any more.
+    /// Reached when the worker stops before the program has ended: no task looks after the process any more.
     fn drop(&mut self) {
         if !self.is_reaped {
             self.kill(Signal::KILL);
@@ -201,7 +201,7 @@ impl Job for Start {
     fn run(self: Box<Self>) {
         let begun = self.program.begin();
         if let Err(Ok(begun)) = self.outcome.send(begun) {
-            // The worker has stopped meanwhile.
+            // The worker has stopped in the meantime.
             begun.child.end();
         }
     }
@@ -211,31 +211,31 @@ impl Job for Start {
     }
 }
 
-/// What this process was itself given by the program that started it must not go on to programs. What it opens
-/// is marked when it is opened, so once is enough.
+/// Descriptors that this process inherited from the program that started it must not be passed on to
+/// programs. Those that it opens itself are marked close-on-exec when they are opened, so once is enough.
 fn close_others_on_exec() {
     static ONCE: Once = Once::new();
-    // Without close_range(2) and /proc nothing more can be done.
+    // Without close_range(2) and /proc there is no other way; the descriptors stay open.
     ONCE.call_once(|| drop(petrel_sys::child::close_on_exec_from(3)));
 }
 
-/// Counts the programs that run or are being started, of all workers together.
+/// Counts the programs of all workers that run or are being started.
 #[derive(Debug, Default)]
 pub(crate) struct RunningPrograms(AtomicUsize);
 
 impl RunningPrograms {
-    /// The count of the server process.
+    /// The counter of the server process.
     pub(crate) fn of(shared: &Shared) -> Arc<RunningPrograms> {
         shared.belonging(RunningPrograms::default)
     }
 
-    /// How many there are.
+    /// How many programs there are.
     pub(crate) fn count(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// One of the programs that may run.
+/// Counts one program, until it is dropped.
 #[derive(Debug)]
 struct ProgramPermit(Arc<RunningPrograms>);
 

@@ -43,7 +43,7 @@ async fn started(program: Program) -> Started {
     }
 }
 
-/// All that the program writes.
+/// Everything that the program writes.
 async fn output(started: &mut Started) -> String {
     let mut text = Vec::new();
     while read(started, &mut text).await > 0 {}
@@ -59,7 +59,7 @@ async fn read(started: &mut Started, text: &mut Vec<u8>) -> usize {
     buffer.filled().len()
 }
 
-/// One line that the program writes, which goes on running.
+/// One line of the program, which goes on running.
 async fn line(started: &mut Started) -> String {
     let mut text = Vec::new();
     while !text.ends_with(b"\n") {
@@ -81,8 +81,8 @@ fn process(id: &str) -> Pid {
     Pid::from_raw(id).expect("it is no process group")
 }
 
-/// Waits until the process is gone. One that this process started has to be reaped, too: a zombie still has its
-/// id. Another one may stay a zombie where process 1 reaps none, as in some containers.
+/// Waits until the process is gone. A child of this process has to be reaped, too, because a zombie keeps its
+/// id. Another process may stay a zombie where process 1 does not reap, as in some containers.
 async fn gone(process: Pid) {
     let begin = Instant::now();
     while test_kill_process(process).is_ok() && !is_zombie_of_another(process) {
@@ -94,7 +94,7 @@ async fn gone(process: Pid) {
 fn is_zombie_of_another(process: Pid) -> bool {
     let path = format!("/proc/{}/stat", process.as_raw_nonzero());
     let stat = std::fs::read_to_string(path).unwrap_or_default();
-    // "PID (NAME) STATE PARENT ..."; the name may have spaces.
+    // "PID (NAME) STATE PARENT ..."; the name may contain spaces.
     let fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' '));
     let Some(mut fields) = fields else {
         return false;
@@ -119,7 +119,7 @@ fn a_program_reads_its_input_and_has_the_environment_it_is_given() {
 fn a_program_has_three_descriptors_and_no_others() {
     let _open = std::fs::File::open("/dev/null").expect("it is there");
     run(async {
-        // The last one is the listing's own.
+        // The last descriptor is the one that `ls` itself opens.
         let mut started = started(script("exec /bin/ls /proc/self/fd")).await;
         started.pipes.request_is_sent();
         assert_eq!(output(&mut started).await, "0\n1\n2\n3\n");
@@ -183,13 +183,13 @@ fn a_program_nobody_waits_for_before_it_is_started_is_left_out_or_ended() {
             tokio::task::yield_now().await;
             drop(starting);
         }
-        // It comes behind them: jobs of a client are begun in their order.
+        // This program starts after them: the jobs of a client run in order.
         output(&mut started(script("echo")).await).await;
         for id in std::fs::read_to_string(&file).unwrap_or_default().lines() {
             gone(process(id)).await;
         }
     });
-    // None need have come so far.
+    // The file is missing if none of them came that far.
     let _ = std::fs::remove_file(&file);
 }
 

@@ -1,4 +1,4 @@
-//! What a program writes to standard error, line by line on its way to the error log.
+//! Copies a program's standard error to the error log, line by line.
 
 use std::task::{Context, Poll};
 
@@ -8,13 +8,12 @@ use tokio::net::unix::pipe;
 
 use crate::gateway::limits;
 
-/// The reading end of a program's standard error. What it says beyond
-/// [`limits::STDERR_LOGGED_BYTES_MAX`] is counted; beyond [`limits::STDERR_BYTES_MAX`] the pipe is
-/// closed, so that writing to it fails.
+/// The reading end of a program's standard error. Output beyond [`limits::STDERR_LOGGED_BYTES_MAX`] is
+/// counted only; beyond [`limits::STDERR_BYTES_MAX`] the pipe is closed, so that the program's writes fail.
 pub(super) struct Words {
     pipe: Option<pipe::Receiver>,
     log: LogHandle,
-    /// Of the program.
+    /// The program's name.
     name: String,
     line: Vec<u8>,
     bytes: u64,
@@ -31,7 +30,7 @@ impl Words {
         }
     }
 
-    /// Logs what is there. The task is woken when there is more.
+    /// Logs what has been written. The task is woken when there is more.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) {
         let mut bytes = [0; READ_BYTES];
         for _ in 0..READS_PER_TURN {
@@ -49,7 +48,8 @@ impl Words {
         context.waker().wake_by_ref();
     }
 
-    /// The program has ended: logs what is left, and waits for nothing that its children may say.
+    /// Called when the program has ended: logs the rest of its output, without waiting for output of its
+    /// children.
     pub(crate) fn finish(mut self) {
         let mut bytes = [0; READ_BYTES];
         while let Some(pipe) = &self.pipe
@@ -102,8 +102,8 @@ impl Words {
 
 const READ_BYTES: usize = 4096;
 
-/// Reads before the worker's connections get their turn.
+/// Reads in a row before other connections of the worker have their turn.
 const READS_PER_TURN: u32 = 16;
 
-/// A longer line is logged in parts.
+/// A longer line is logged in pieces.
 const LINE_BYTES_MAX: usize = 8192;

@@ -2,9 +2,9 @@
 
 use petrel_engine::proto::request_head::RequestHead;
 
-/// Calls `add` with a variable for each field of `head` that may have one, in their order. Fields of
-/// the same name are one variable, their values joined by a comma (a semicolon for Cookie). A field
-/// without a value has none.
+/// Calls `add` with a variable for each field of `head` that may have one, in order. Fields with the same
+/// name become one variable, their values joined with commas (for Cookie with semicolons). A field without a
+/// value gets no variable.
 pub(super) fn build(head: &RequestHead, add: &mut impl FnMut(&[u8], &[u8])) {
     if head.field_count() > FEW_FIELDS {
         return build_many(head, add);
@@ -23,15 +23,15 @@ pub(super) fn build(head: &RequestHead, add: &mut impl FnMut(&[u8], &[u8])) {
     }
 }
 
-/// Whether a program that turns fields into variables may take a field of this name for another one: `X_Foo`
-/// and `X.Foo` for `X-Foo`.
+/// Whether a program that turns fields into variables would confuse this field with another one: `X_Foo` and
+/// `X.Foo` with `X-Foo`.
 #[inline]
 pub(crate) fn is_ambiguous(name: &[u8]) -> bool {
     name.iter()
         .any(|byte| VARIABLE_BYTES[usize::from(*byte)] == 0)
 }
 
-/// Which fields, by their position as a bit, have the name of another one.
+/// Which fields have the name of another field: one bit for each position.
 #[derive(Default)]
 struct Twins {
     first: u64,
@@ -44,7 +44,7 @@ impl Twins {
         let mut keys = [0; FEW_FIELDS];
         for (position, (name, _)) in head.iter().enumerate() {
             let key = key(name);
-            // The parser has joined the fields it knows, so a twin is rare.
+            // The parser has already joined the well-known fields, so this is rare.
             if keys[..position].contains(&key) {
                 twins.note(head, position, name);
             }
@@ -63,13 +63,13 @@ impl Twins {
     }
 }
 
-/// Equal for equal names, and nearly always different for different ones.
+/// Equal for equal names, and nearly always different for different names.
 fn key(name: &[u8]) -> u32 {
     let letter = |byte: Option<&u8>| u32::from(byte.copied().unwrap_or_default() | 0x20);
     (name.len() as u32) << 16 | letter(name.first()) << 8 | letter(name.last())
 }
 
-/// The same for so many fields that comparing each with each would take long.
+/// As [`build`], for so many fields that comparing every pair would take long.
 #[cold]
 fn build_many(head: &RequestHead, add: &mut impl FnMut(&[u8], &[u8])) {
     let fields = head.iter().enumerate();
@@ -148,21 +148,22 @@ fn add_variable(
     add: &mut impl FnMut(&[u8], &[u8]),
 ) {
     match variable {
-        // In the form that conditions and virtual hosts compare, as lighttpd passes it on.
+        // In the normalized form that conditions and virtual hosts compare, as in lighttpd.
         b"HTTP_HOST" => add(variable, head.host()),
-        // HTTP clients in many languages take it for the proxy to use (CVE-2016-5385 and others).
+        // HTTP clients in many languages take this variable for the proxy to use (CVE-2016-5385 and others).
         b"HTTP_PROXY" => {}
-        // The body is decoded, and was asked for.
+        // The body was already asked for, and is passed on decoded.
         b"HTTP_TRANSFER_ENCODING" | b"HTTP_EXPECT" => {}
-        // The one has a variable only where the tunnel may be opened; the other is for h2c, which never is.
+        // Upgrade gets its variable elsewhere, and only where the backend may open the tunnel. HTTP2-Settings
+        // is for h2c, which is never used.
         b"HTTP_UPGRADE" | b"HTTP_HTTP2_SETTINGS" => {}
-        // RFC 3875 has a variable of its own for it.
+        // RFC 3875 gives it a name without the prefix.
         b"HTTP_CONTENT_TYPE" => add(b"CONTENT_TYPE", value),
         _ => add(variable, value),
     }
 }
 
-/// Up to this many fields are compared with each other; their positions fit the bits of [`Twins`].
+/// Up to this many fields are compared pairwise. Their positions must fit into the bits of [`Twins`].
 const FEW_FIELDS: usize = 64;
 
 const PREFIX: &[u8] = b"HTTP_";
@@ -170,7 +171,7 @@ const PREFIX: &[u8] = b"HTTP_";
 /// Names up to this length are converted on the stack.
 const SHORT_NAME_BYTES: usize = 64;
 
-/// What a byte of a field name becomes in a variable's name; 0 if the field has none.
+/// The byte of a variable's name for each byte of a field name; 0 if a field with that byte gets no variable.
 static VARIABLE_BYTES: [u8; 256] = variable_bytes();
 
 const fn variable_bytes() -> [u8; 256] {
@@ -258,7 +259,7 @@ mod tests {
             shown("X-A: 1\r\nCookie: a=1\r\nX-B: 2\r\nx-a: 3\r\nCookie: b=2\r\nX-A:\r\nX-A: 4\r\n"),
             "HTTP_X_A=1, 3, 4\nHTTP_COOKIE=a=1; b=2\nHTTP_X_B=2\n"
         );
-        // Same length, first and last letter.
+        // Names of the same length with the same first and last letter have the same `key`.
         assert_eq!(
             shown("X-AA: 1\r\nX-BA: 2\r\n"),
             "HTTP_X_AA=1\nHTTP_X_BA=2\n"

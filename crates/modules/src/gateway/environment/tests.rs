@@ -4,7 +4,7 @@ use super::super::options::testing::host;
 use super::*;
 use crate::testing::Tree;
 
-/// The variables of `answer`'s exchange, one a line.
+/// The variables of `answer`'s exchange, one per line.
 fn variables(answer: &Answer, host: &BackendHost, body: BodyLength) -> String {
     let mut lines = String::new();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -14,12 +14,12 @@ fn variables(answer: &Answer, host: &BackendHost, body: BodyLength) -> String {
     lines
 }
 
-/// A backend with these options behind its address.
+/// A backend with these options in addition to its address.
 fn backend(options: &str) -> BackendHost {
     host(&format!("\"host\" => \"a\"{options}"))
 }
 
-/// The values of `names`, in the form `variables` has.
+/// The values of the variables `names`, in the format of `variables`.
 fn some(lines: &str, names: &[&str]) -> String {
     let is_wanted = |line: &&str| {
         names
@@ -52,7 +52,7 @@ const SCRIPT: &[&str] = &[
     "DOCUMENT_ROOT",
 ];
 
-// Names, values and order are those that lighttpd 1.4.69 sends for the same request.
+// Names, values and order are what lighttpd 1.4.69 sends for the same request.
 #[test]
 fn a_request_for_a_script_has_lighttpds_variables() {
     let tree = Tree::new(&[("a.php", "")]);
@@ -211,7 +211,7 @@ fn the_target_is_told_as_it_was_sent_and_as_it_is_now() {
         let lines = variables(&site.get(target), &backend(&option), BodyLength::None);
         let expected = match strip {
             "" => expected,
-            // What is stripped for the backend is no rewriting.
+            // Removing a prefix for the backend is no rewriting, so there is no REDIRECT_URI.
             _ => expected
                 .split("REDIRECT")
                 .next()

@@ -16,7 +16,7 @@ impl Decimal {
     }
 }
 
-/// An IP address, an IPv4-mapped one as IPv4.
+/// An IP address as text; an IPv4-mapped address as IPv4.
 pub(super) fn ip_text(address: IpAddr) -> IpText {
     let mut text = IpText {
         bytes: [0; IP_BYTES_MAX],
@@ -69,7 +69,7 @@ impl IpText {
     }
 }
 
-/// Two texts in a row: lent if one of them is empty, on the stack if they are short.
+/// Two texts joined: borrowed if one of them is empty, on the stack if they are short.
 #[expect(
     clippy::large_enum_variant,
     reason = "it lives on the stack, for as long as it takes to copy it"
@@ -81,7 +81,7 @@ pub(super) enum Joined<'t> {
 }
 
 impl<'t> Joined<'t> {
-    /// `first` with `second` behind it.
+    /// `first` followed by `second`.
     pub(crate) fn new(first: &'t [u8], second: &'t [u8]) -> Joined<'t> {
         let length = first.len() + second.len();
         if second.is_empty() {

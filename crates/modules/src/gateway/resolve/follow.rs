@@ -1,4 +1,4 @@
-//! The thread behind a [`super::Resolver`]: when which name is looked up.
+//! The thread behind a [`super::Resolver`]: when each name is looked up again.
 
 use std::io;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use crate::gateway::options::HostAddress;
 /// How often names are looked up.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// The shortest an answer is valid for, whatever its TTL.
+    /// The shortest time for which an answer is used, even if its TTL is shorter.
     pub(crate) ttl_min: Duration,
-    /// The longest: who lowers a TTL before a move should not have to wait for days.
+    /// The longest time. An administrator who lowers a TTL before a move should not have to wait for days.
     pub(crate) ttl_max: Duration,
-    /// Pause after the first failure; doubled with each.
+    /// The pause after the first failure. It doubles with each failure in a row.
     pub(crate) retry_min: Duration,
     /// The longest pause after failures.
     pub(crate) retry_max: Duration,
-    /// Time for one look-up with all its questions.
+    /// The time for one look-up with all its queries.
     pub(crate) lookup_max: Duration,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn runtime() -> io::Result<Runtime> {
         .build()
 }
 
-/// Follows every name that comes, until no more can come.
+/// Follows every name that arrives, until the sender is dropped.
 pub(super) async fn follow_all(
     mut watches: UnboundedReceiver<Watch>,
     servers: NameServers,
@@ -71,7 +71,7 @@ pub(super) async fn follow_all(
     }
 }
 
-/// Looks a name up again and again, until no worker holds its answers any more.
+/// Looks a name up again and again, until no worker uses its addresses any more.
 async fn follow(watch: Watch, client: NameClient, pace: Pace, log: LogHandle) {
     let mut failures: u32 = 0;
     loop {
@@ -106,7 +106,7 @@ async fn follow(watch: Watch, client: NameClient, pace: Pace, log: LogHandle) {
     }
 }
 
-/// One look-up, or a sentence about what went wrong.
+/// Makes one look-up. An error is a sentence about what went wrong.
 pub(super) async fn look_up_in_time(
     client: &NameClient,
     address: &HostAddress,

@@ -1,6 +1,6 @@
-//! One look-up: from a host name or the name of SRV records to endpoints and how long they are valid.
+//! One look-up: from a host name, or the name of SRV records, to endpoints and how long they are valid.
 //!
-//! The only file that knows the DNS library.
+//! This is the only file that uses the DNS library.
 #![expect(
     clippy::disallowed_methods,
     reason = "the thread that looks names up has no worker"
@@ -27,7 +27,7 @@ use super::Endpoint;
 use crate::gateway::limits::{ENDPOINTS_MAX, SRV_TARGETS_MAX};
 use crate::gateway::options::HostAddress;
 
-/// Who is asked for names: name servers, search domains, and the entries of a hosts file.
+/// Where names are looked up: name servers, search domains, and the entries of a hosts file.
 #[derive(Clone)]
 pub struct NameServers {
     config: ResolverConfig,
@@ -35,24 +35,25 @@ pub struct NameServers {
     hosts: Arc<Hosts>,
 }
 
-/// Asks them. Clones share their sockets. Belongs to the runtime it is first used in.
+/// Sends queries to the name servers. Clones share sockets. It belongs to the runtime in which it is first
+/// used.
 #[derive(Clone)]
 pub(super) struct NameClient {
     resolver: TokioResolver,
 }
 
-/// What a name stands for.
+/// The result of a look-up.
 #[derive(Debug)]
 pub(super) struct LookupAnswer {
     /// Sorted, without duplicates, at least one.
     pub(crate) endpoints: Vec<Endpoint>,
-    /// What remains of the shortest time to live.
+    /// The shortest time to live of the records, less what has passed of it.
     pub(crate) ttl: Duration,
 }
 
 impl NameServers {
-    /// What /etc/resolv.conf and /etc/hosts say. Without the first, a name server on this machine,
-    /// as with the C library.
+    /// The name servers of /etc/resolv.conf and the entries of /etc/hosts. Without /etc/resolv.conf, a name
+    /// server on this machine, as in the C library.
     pub fn of_system() -> NameServers {
         let (config, options) = system_conf::read_system_conf().unwrap_or_else(|_| {
             let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -71,7 +72,7 @@ impl NameServers {
         let provider = TokioRuntimeProvider::default();
         let mut builder = TokioResolver::builder_with_config(self.config.clone(), provider);
         let mut options = self.options.clone();
-        // The task that follows the name keeps answers, for their own time to live.
+        // The task that follows the name keeps its answers itself, for as long as they are valid.
         options.cache_size = 0;
         options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
         options.use_hosts_file = ResolveHosts::Never;
@@ -93,7 +94,7 @@ impl fmt::Debug for NameServers {
 }
 
 impl NameClient {
-    /// The endpoints of `address`, or a sentence about what went wrong.
+    /// The endpoints of `address`. An error is a sentence about what went wrong.
     pub(super) async fn look_up(&self, address: &HostAddress) -> Result<LookupAnswer, String> {
         let found = match address {
             HostAddress::Tcp(name, port) => self.host(name, *port).await,
@@ -109,7 +110,7 @@ impl NameClient {
         Ok(LookupAnswer { endpoints, ttl })
     }
 
-    /// A and AAAA records, or the hosts file.
+    /// Looks up A and AAAA records, or the entry of the hosts file.
     async fn host(&self, name: &str, port: u16) -> Result<FoundEndpoints, NetError> {
         let lookup = self.resolver.lookup_ip(name).await?;
         let endpoint = |ip| Endpoint {
@@ -123,8 +124,8 @@ impl NameClient {
         })
     }
 
-    /// SRV records and the addresses of their targets. A target that cannot be resolved is left out,
-    /// and looked for again soon.
+    /// Looks up SRV records and the addresses of their targets. A target that cannot be resolved is left out
+    /// and looked up again soon.
     async fn services(&self, name: &str) -> Result<FoundEndpoints, NetError> {
         let lookup = self.resolver.srv_lookup(name).await?;
         let mut found = FoundEndpoints {
@@ -135,7 +136,7 @@ impl NameClient {
             .answers()
             .iter()
             .filter_map(|record| match &record.data {
-                // A root as target: the service is decidedly not there (RFC 2782).
+                // A target of "." says that the service is not available (RFC 2782).
                 RData::SRV(srv) if !srv.target.is_root() => Some(srv.clone()),
                 _ => None,
             })
@@ -170,7 +171,7 @@ impl NameClient {
     }
 }
 
-/// Endpoints as they were found.
+/// Endpoints in the order in which they were found.
 struct FoundEndpoints {
     endpoints: Vec<Endpoint>,
     valid_until: Instant,
@@ -182,7 +183,7 @@ impl FoundEndpoints {
         self.valid_until = self.valid_until.min(target.valid_until);
         let endpoints = target.endpoints.into_iter().map(|endpoint| Endpoint {
             priority: srv.priority,
-            // 0 is for targets that are hardly ever wanted; among others with 0 all are equal.
+            // A weight of 0 says that a target should get hardly any requests. If all have 0 they are equal.
             weight: srv.weight.max(1),
             ..endpoint
         });
@@ -190,8 +191,8 @@ impl FoundEndpoints {
     }
 }
 
-/// By priority and address, each address once, at most [`ENDPOINTS_MAX`]. Name servers change the
-/// order of their answers all the time: what is the same must compare equal.
+/// Sorts by priority and address; keeps each address once, and at most [`ENDPOINTS_MAX`]. Name servers change
+/// the order of their answers all the time, and equal answers must compare equal.
 fn in_order(mut endpoints: Vec<Endpoint>) -> Vec<Endpoint> {
     endpoints.sort_by_key(|endpoint| (endpoint.address, endpoint.priority, endpoint.weight));
     endpoints.dedup_by_key(|endpoint| endpoint.address);
@@ -215,7 +216,7 @@ fn sentence(error: &NetError) -> String {
     }
 }
 
-/// How long a list of SRV targets is valid at most of which one could not be resolved.
+/// The longest validity of a list of SRV targets of which one could not be resolved.
 const INCOMPLETE_VALID: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
@@ -223,7 +224,7 @@ mod tests {
     use super::*;
 
     impl NameServers {
-        /// One name server over UDP, no search domains and no hosts file.
+        /// A single name server over UDP, without search domains or a hosts file.
         pub(in crate::gateway::resolve) fn only(server: SocketAddr) -> NameServers {
             let mut connection = hickory_resolver::config::ConnectionConfig::udp();
             connection.port = server.port();

@@ -1,17 +1,18 @@
-//! Where backends are that the configuration names: host names and SRV records, and their changes.
+//! The addresses of backends that the configuration gives by host name or SRV record, and the changes of
+//! these addresses.
 //!
-//! A [`Resolver`] is a thread of its own with a small runtime. It asks for each name that is watched,
-//! again when the answer's time to live is over, and publishes lists of addresses. Workers hold a
-//! [`Resolved`] each and look at one number ([`Resolved::generation`]) to see that nothing changed;
-//! they never wait for a name server, but the first request for a name may
-//! ([`Resolved::poll_answered`]). Knows nothing of connections or of what a backend speaks.
+//! A [`Resolver`] is a thread with a small runtime. It looks up each name that is watched, again when the
+//! time to live of the answer is over, and publishes the addresses. A worker holds a [`Resolved`] for each
+//! name and compares one number ([`Resolved::generation`]) to see whether the addresses have changed. Workers
+//! never wait for a name server; only the first request for a name may ([`Resolved::poll_answered`]). This
+//! module knows nothing of connections or protocols.
 //!
-//! What is published stays in use until there is something newer. A name server that does not
-//! answer, or says that a name has gone, changes nothing; it is asked again after a pause that
-//! doubles, and the log says so once.
+//! Published addresses stay in use until there are newer ones. A name server that does not answer, or answers
+//! that the name does not exist, changes nothing: it is asked again after a pause that doubles each time, and
+//! the log says so once.
 //!
-//! /etc/resolv.conf and /etc/hosts are read once, by [`NameServers::of_system`], before a chroot hides them. A
-//! reload makes a new server process, which reads them anew.
+//! /etc/resolv.conf and /etc/hosts are read once, by [`NameServers::of_system`], before a chroot hides them.
+//! A reload starts a new server process, which reads them again.
 
 mod follow;
 mod lookup;
@@ -36,18 +37,18 @@ use super::stream::SocketAddress;
 pub use follow::Pace;
 pub use lookup::NameServers;
 
-/// An address that requests can be sent to, with what an SRV record says about it.
+/// An address that requests can be sent to, with its priority and weight from an SRV record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// Where it listens.
     pub address: SocketAddr,
-    /// The smallest is used first: RFC 2782. 0 without SRV record.
+    /// Endpoints with the smallest priority are used first (RFC 2782). 0 without an SRV record.
     pub priority: u16,
-    /// Share among those with the same priority; at least 1, and 1 without SRV record.
+    /// The share of requests among endpoints with the same priority: at least 1, and 1 without an SRV record.
     pub weight: u16,
 }
 
-/// What a name stands for at present. Shared by all workers.
+/// The present addresses of a name. Shared by all workers.
 #[derive(Debug)]
 pub struct Resolved {
     /// How often the endpoints have changed.
@@ -58,7 +59,7 @@ pub struct Resolved {
 #[derive(Debug)]
 struct Published {
     endpoints: Arc<[Endpoint]>,
-    /// Who waits for the first answer; `None`: it has come.
+    /// The tasks that wait for the first answer; `None` once it has come.
     waiting: Option<Vec<Waker>>,
 }
 
@@ -66,17 +67,17 @@ struct Published {
 #[derive(Debug)]
 pub(crate) struct Resolver {
     watched: Mutex<HashMap<HostAddress, Weak<Resolved>>>,
-    /// When this is dropped, the thread ends.
+    /// Closing this channel ends the thread.
     names: mpsc::UnboundedSender<Watch>,
 }
 
-/// A name to be followed as long as a worker holds its answers.
+/// A name to look up again and again, as long as a worker holds the [`Resolved`].
 struct Watch {
     address: HostAddress,
     resolved: Weak<Resolved>,
 }
 
-/// No request waits for an answer that cannot come any more.
+/// When a watch ends, requests must not go on waiting for its first answer.
 impl Drop for Watch {
     fn drop(&mut self) {
         if let Some(resolved) = self.resolved.upgrade() {
@@ -85,30 +86,31 @@ impl Drop for Watch {
     }
 }
 
-/// The names that a server process follows. Its thread starts when a name is first asked for.
+/// The names that a server process follows. The thread starts with the first name.
 #[derive(Default)]
 pub struct FollowedNames {
-    /// The name servers, if they were read before.
+    /// The name servers, if [`FollowedNames::prepare`] has set them.
     servers: Mutex<Option<NameServers>>,
     resolver: Mutex<Option<Resolver>>,
 }
 
 impl FollowedNames {
-    /// Those of the server process.
+    /// The followed names of the server process.
     pub fn of(shared: &Shared) -> Arc<FollowedNames> {
         shared.belonging(FollowedNames::default)
     }
 
-    /// Sets which name servers are asked. To be called before the first name is watched, where a chroot hides those of
-    /// the system.
+    /// Sets the name servers. To be called before the first name is watched if a chroot hides the system's
+    /// files.
     pub fn prepare(&self, servers: NameServers) {
         *lock(&self.servers) = Some(servers);
     }
 
-    /// The addresses of `address`: see [`Resolver::watch`]. `log` is told about names that cannot be resolved.
+    /// The addresses of `address`: see [`Resolver::watch`]. Names that cannot be resolved are reported to
+    /// `log`.
     ///
     /// # Errors
-    /// The kernel refuses a thread.
+    /// The thread cannot be started.
     pub fn watch(&self, address: &HostAddress, log: &LogHandle) -> io::Result<Arc<Resolved>> {
         let mut resolver = lock(&self.resolver);
         if let Some(resolver) = &*resolver {
@@ -120,18 +122,18 @@ impl FollowedNames {
         Ok(resolver.insert(started).watch(address))
     }
 
-    /// Ends the look-ups: what names stand for stays as it is. A name that is asked for the first time is still looked
-    /// up.
+    /// Ends the repeated look-ups: the addresses of names stay as they are. A name that is watched for the
+    /// first time is still looked up.
     pub fn stop(&self) {
         lock(&self.resolver).take();
     }
 }
 
-/// Looks up `addresses` now, and says what is wrong with those that lead to nothing: for a check of
-/// the configuration. Waits for name servers.
+/// Looks up `addresses` now and reports those that cannot be resolved, for a check of the configuration.
+/// Blocks until the name servers have answered.
 ///
 /// # Errors
-/// There is no runtime to be had, for lack of memory or descriptors.
+/// The runtime cannot be made, for lack of memory or descriptors.
 pub fn check(
     servers: &NameServers,
     addresses: &[HostAddress],
@@ -148,7 +150,7 @@ pub fn check(
     Ok(wrong)
 }
 
-/// Where `address` leads without a look-up: a unix socket, or the number that it states, also in brackets.
+/// The address, if `address` needs no look-up: a unix socket, or a numeric address, also in brackets.
 pub(crate) fn fixed(address: &HostAddress) -> Option<SocketAddress> {
     match address {
         HostAddress::Unix(path) => {
@@ -170,7 +172,7 @@ impl Resolver {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The kernel refuses a thread.
+    /// The thread cannot be started.
     pub(crate) fn start(servers: NameServers, pace: Pace, log: LogHandle) -> io::Result<Resolver> {
         let (names, watches) = mpsc::unbounded_channel();
         let runtime = follow::runtime()?;
@@ -182,8 +184,8 @@ impl Resolver {
         })
     }
 
-    /// The addresses of `address`, kept up to date as long as a worker holds them. Those of one
-    /// name are the same for all who ask.
+    /// The addresses of `address`, kept up to date as long as a worker holds the result. All callers with the
+    /// same name get the same one.
     pub(crate) fn watch(&self, address: &HostAddress) -> Arc<Resolved> {
         debug_assert!(
             fixed(address).is_none(),
@@ -200,15 +202,16 @@ impl Resolver {
             address: address.clone(),
             resolved: Arc::downgrade(&resolved),
         };
-        // If the thread has ended, which only a panic in it can bring about, the error drops the watch.
+        // Only a panic in the thread can have ended it. Then the send fails and drops the watch, which wakes
+        // the requests that wait.
         let _ = self.names.send(watch);
         resolved
     }
 }
 
 impl Resolved {
-    /// How often the endpoints have changed: look at this, and at [`Resolved::current`] only when it
-    /// is another number than last time. 0 as long as the name has never been resolved.
+    /// How often the endpoints have changed. The caller compares it with the number it saw last, and calls
+    /// [`Resolved::current`] only if it differs. 0 as long as the name has never been resolved.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
@@ -219,8 +222,8 @@ impl Resolved {
         Arc::clone(&lock(&self.published).endpoints)
     }
 
-    /// Ready when the name has been looked up once, also if that failed: what [`Resolved::current`]
-    /// says then is all there is for now. Takes at most [`Pace::lookup_max`].
+    /// Ready when the name has been looked up once, even if that failed: [`Resolved::current`] then has all
+    /// that is known. Takes at most [`Pace::lookup_max`].
     pub(crate) fn poll_answered(&self, context: &mut Context<'_>) -> Poll<()> {
         match &mut lock(&self.published).waiting {
             None => Poll::Ready(()),
@@ -244,7 +247,8 @@ impl Resolved {
         }
     }
 
-    /// Makes `endpoints` the current ones, if they are others. Wakes who waits for an answer.
+    /// Makes `endpoints` the current ones, if they differ, and wakes the requests that wait for a first
+    /// answer.
     fn publish(&self, endpoints: Vec<Endpoint>) {
         let mut published = lock(&self.published);
         if published.endpoints[..] != endpoints[..] {
@@ -255,7 +259,7 @@ impl Resolved {
         self.answered();
     }
 
-    /// The first look-up is over.
+    /// Notes that the first look-up is over.
     fn answered(&self) {
         let waiting = lock(&self.published).waiting.take();
         for waker in waiting.into_iter().flatten() {

@@ -1,4 +1,5 @@
-//! Against a name server of our own, on loopback: real packets, and no waiting but for its answers.
+//! Tests against a name server of our own on loopback: with real packets, and without waits other than for
+//! its answers.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use super::*;
 
 type Table = HashMap<(String, u16), (u32, Vec<Vec<u8>>)>;
 
-/// A name server. Ends with the process.
+/// A name server. It runs until the process ends.
 struct Server {
     address: SocketAddr,
     table: Arc<Mutex<Table>>,
@@ -17,7 +18,7 @@ struct Server {
 }
 
 impl Resolved {
-    /// A name that stands for these addresses.
+    /// A name with these addresses.
     pub(in crate::gateway) fn of(addresses: &[SocketAddr]) -> Resolved {
         let resolved = Resolved::unknown();
         let endpoint = |address: &SocketAddr| Endpoint {
@@ -77,7 +78,7 @@ impl Server {
     }
 }
 
-/// RFC 1035 section 4.1, as little as is needed.
+/// A reply after RFC 1035 section 4.1, with as little as is needed.
 fn reply(question: &[u8], table: &Table) -> Vec<u8> {
     let mut name = String::new();
     let mut rest = &question[12..];
@@ -118,7 +119,7 @@ fn srv(priority: u8, weight: u8, port: u16, target: &str) -> Vec<u8> {
     record
 }
 
-/// A TTL of 0 is over at once here, and one of a second after that.
+/// An answer with a TTL of 0 expires at once here, and one with a TTL of a second expires after a second.
 const QUICK: Pace = Pace {
     ttl_min: Duration::from_millis(10),
     ttl_max: Duration::from_secs(3600),
@@ -178,7 +179,7 @@ fn it_is_resolved_again_when_its_time_is_over() {
     let resolver = server.resolver();
     let resolved = resolver.watch(&tcp("app.test"));
     answered(&resolved);
-    // Another order and another TTL are no news.
+    // A different order and a different TTL are no change.
     server.set_a("app.test.", 0, &[[192, 0, 2, 2], [192, 0, 2, 1]]);
     let asked = server.asked.load(Ordering::Relaxed);
     wait_for("it is asked again", || {
@@ -306,7 +307,7 @@ fn all_who_watch_a_name_share_its_answers() {
     let with_other_port = HostAddress::Tcp("app.test".to_owned(), 81);
     assert!(!Arc::ptr_eq(&one, &resolver.watch(&with_other_port)));
     drop(one);
-    // Who publishes an answer holds it for that long.
+    // The thread holds an answer while it publishes it.
     wait_for("what nobody holds is forgotten", || {
         resolver.watch(&tcp("other.test"));
         lock(&resolver.watched).len() == 1

@@ -1,4 +1,4 @@
-//! TLS on a socket to a backend: the same interface as the socket's.
+//! TLS on a socket to a backend, with the interface of the plain socket.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,14 +12,14 @@ use rustix::net::{RecvFlags, recv};
 use super::super::limits;
 use super::BackendStream;
 
-/// A connection on which client and server have agreed.
+/// A connection whose TLS handshake is complete.
 #[derive(Debug)]
 pub struct TlsStream {
     socket: BackendStream,
     client: TlsClient,
 }
 
-/// Why client and server have not agreed. Shown, it is a sentence about the server, which is "it".
+/// Why the handshake failed: a sentence about the server, which it calls "it".
 #[derive(Debug)]
 pub(crate) struct HandshakeFailure(String);
 
@@ -32,7 +32,7 @@ impl std::fmt::Display for HandshakeFailure {
 impl std::error::Error for HandshakeFailure {}
 
 impl HandshakeFailure {
-    /// Whether `error`, of making a connection, is of its handshake.
+    /// Whether `error`, of making a connection, is from its handshake.
     pub(crate) fn is(error: &io::Error) -> bool {
         let inner = error.get_ref();
         inner.is_some_and(<dyn std::error::Error + Send + Sync>::is::<HandshakeFailure>)
@@ -48,7 +48,7 @@ impl HandshakeFailure {
 }
 
 impl TlsStream {
-    /// Agrees with `server`, which is at the other end of `socket`. `prefix` is sent in front, in the clear.
+    /// Does the handshake with `server` over `socket`. `prefix` is sent before it, in the clear.
     pub(super) async fn connect(
         socket: BackendStream,
         server: &TlsServer,
@@ -69,7 +69,7 @@ impl TlsStream {
         }
     }
 
-    /// What ends the handshake is sent with the first request.
+    /// The last message of the handshake is sent together with the first request.
     fn poll_handshake(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut buffer = [0; 4096];
         while self.client.is_handshaking() {
@@ -77,7 +77,7 @@ impl TlsStream {
                 return Poll::Ready(Err(error));
             }
             ready!(self.poll_fill(context, &mut buffer))?;
-            // There is no plaintext before the end of the handshake, but the end of the input is there.
+            // There is no plaintext before the end of the handshake, but the connection may end.
             if self.client.is_handshaking() && self.client.read(&mut [0])?.is_some() {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
@@ -85,7 +85,7 @@ impl TlsStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads plaintext into `buffer`; 0 is the end, if the server has announced it.
+    /// Reads plaintext into `buffer`; 0 is the end, which the server must have announced (close_notify).
     pub(super) fn poll_read(
         &mut self,
         context: &mut Context<'_>,
@@ -95,7 +95,7 @@ impl TlsStream {
             if let Some(count) = self.client.read(buffer)? {
                 return Poll::Ready(Ok(count));
             }
-            // A server that reads no more may have answered all the same.
+            // The error is ignored: a server that reads no more may have answered all the same.
             let _ = self.poll_flush(context);
             ready!(self.poll_fill(context, buffer))?;
         }
@@ -103,7 +103,7 @@ impl TlsStream {
         Poll::Pending
     }
 
-    /// Takes a piece of plaintext. It may be unsent even so.
+    /// Accepts a piece of plaintext. Its records may not be sent yet.
     pub(super) fn poll_write(
         &mut self,
         context: &mut Context<'_>,
@@ -119,7 +119,7 @@ impl TlsStream {
         }
     }
 
-    /// Sends what was taken.
+    /// Sends the records of what was accepted.
     pub(super) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.client.unsent().is_empty() {
             let sent = self.socket.poll_write(context, self.client.unsent());
@@ -131,12 +131,12 @@ impl TlsStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Bytes of records that the socket has not taken.
+    /// Bytes of records that the socket has not taken yet.
     pub(super) fn unsent(&self) -> usize {
         self.client.unsent().len()
     }
 
-    /// See [`BackendStream::is_stale`]. Records that bring no plaintext, such as tickets, are taken.
+    /// See [`BackendStream::is_stale`]. Reads records that yield no plaintext, such as session tickets.
     pub(super) fn is_stale(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         self.poll_read(&mut context, &mut [0; 1024]).is_ready()
@@ -167,7 +167,7 @@ impl TlsStream {
         true
     }
 
-    /// Nothing more will be sent.
+    /// Says that nothing more will be sent.
     pub(super) fn shutdown_write(&mut self) {
         self.close();
         if self.unsent() == 0 {
@@ -180,12 +180,12 @@ impl TlsStream {
         self.socket.acknowledge();
     }
 
-    /// The socket.
+    /// The descriptor of the socket.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.socket.descriptor()
     }
 
-    /// Receives records once. `buffer` is where they are read into.
+    /// Reads records from the socket once, by way of `buffer`.
     fn poll_fill(&mut self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<()>> {
         let end = buffer.len().min(limits::TLS_READ_BYTES);
         let room = buffer.get_mut(..end).unwrap_or_default();
@@ -205,16 +205,16 @@ impl TlsStream {
         received
     }
 
-    /// Tells the server that nothing more will come.
+    /// Sends close_notify, as far as the socket takes it at once.
     fn close(&mut self) {
         self.client.close();
         self.flush_now();
     }
 
-    /// Sends what the socket takes at once.
+    /// Sends what the socket takes without waiting.
     fn flush_now(&mut self) {
         let mut context = Context::from_waker(Waker::noop());
-        // A server that has gone need not be told.
+        // The error is ignored: a server that has gone need not be told.
         let _ = self.poll_flush(&mut context);
     }
 }
