@@ -1,10 +1,9 @@
-//! Header fields and URLs changed on the way to an HTTP backend and back.
+//! Changes header fields and URLs on their way to an HTTP backend and back.
 //!
-//! [`HeaderMap`] is `proxy.header`, `proxy.forwarded` and `proxy.replace-http-host` of lighttpd 1.4:
-//! maps of hosts and path prefixes, applied forwards to requests and backwards to replies.
-//! [`Rewriting`] is the regular expressions of 1.5. Both are typed once when the
-//! configuration is read; requests without them pay nothing. They know the exchange and nothing of
-//! connections or protocols.
+//! [`HeaderMap`] is `proxy.header`, `proxy.forwarded` and `proxy.replace-http-host` of lighttpd 1.4: maps of
+//! hosts and path prefixes that are applied forwards to requests and backwards to replies. [`Rewriting`] is
+//! the regular expressions of lighttpd 1.5. Both are read once with the configuration; requests without them
+//! cost nothing. They use the exchange, and know nothing of connections or protocols.
 
 mod forwarding;
 mod remap;
@@ -22,26 +21,26 @@ use super::upgrade::Upgrades;
 /// `proxy.header`, `proxy.forwarded`, `proxy.replace-http-host`.
 #[derive(Debug, Default)]
 pub(crate) struct HeaderMap {
-    /// The label of the backend is sent as Host.
+    /// Send the label of the backend as Host.
     pub(crate) replace_http_host: bool,
-    /// Requests are HTTP/1.0, one a connection. A body must have a known length for that: with
-    /// one of unknown length the request is HTTP/1.1.
+    /// Send HTTP/1.0 requests, one per connection. HTTP/1.0 needs a body of known length; a request with a
+    /// body of unknown length is sent as HTTP/1.1.
     pub(crate) force_http10: bool,
-    /// The protocols that clients may change to, besides those of the backend's own option.
+    /// Protocols that clients may upgrade to, in addition to those of the backend's own option.
     pub(crate) upgrade: Upgrades,
-    /// What the Forwarded field says; nothing at all leaves it alone.
+    /// Which parameters the Forwarded field gets. With none of them the field is passed on unchanged.
     forwarded: Forwarded,
-    /// Clients that came over TLS see `https` where the backend says `http`.
+    /// Clients that came over TLS see `https` where the backend writes `http`.
     https_remap: bool,
-    /// Path prefixes: the client's, the backend's.
+    /// Path prefixes: the client's and the backend's.
     paths: Vec<Substitution>,
-    /// Authorities in requests and what becomes of them.
+    /// Hosts in requests and their replacements.
     request_hosts: Vec<Substitution>,
-    /// Authorities in replies and what becomes of them.
+    /// Hosts in replies and their replacements.
     reply_hosts: Vec<Substitution>,
-    /// Authorities whose URLs in replies have their path mapped; empty: all.
+    /// Hosts whose URLs in replies have their path mapped; empty: all hosts.
     path_hosts: Vec<Vec<u8>>,
-    /// Authorities whose URLs in replies keep their path.
+    /// Hosts whose URLs in replies keep their path.
     path_hosts_excluded: Vec<Vec<u8>>,
 }
 
@@ -55,7 +54,7 @@ struct Forwarded {
     remote_user: bool,
 }
 
-/// A text and what is put in its place.
+/// A text and its replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Substitution {
     from: Vec<u8>,
@@ -66,7 +65,7 @@ impl HeaderMap {
     /// Reads the three directives.
     ///
     /// # Errors
-    /// A key or a value that has no meaning.
+    /// A key or value is not known.
     pub(crate) fn parse(values: &Values<'_>) -> Result<HeaderMap, Diagnostic> {
         let mut map = HeaderMap {
             replace_http_host: values.bool("proxy.replace-http-host").unwrap_or(false),
@@ -81,7 +80,7 @@ impl HeaderMap {
         Ok(map)
     }
 
-    /// Whether the Forwarded field is written.
+    /// Whether this server writes the Forwarded field.
     pub(crate) fn writes_forwarded(&self) -> bool {
         self.forwarded != Forwarded::default()
     }
@@ -91,7 +90,8 @@ impl HeaderMap {
             "https-remap" => self.https_remap = switch(element)?,
             "force-http10" => self.force_http10 = switch(element)?,
             "upgrade" => self.upgrade = upgrades(element)?,
-            // Requests with this method never get so far; `warnings` says so.
+            // Requests with the method CONNECT do not get this far, so the value is only checked; `warnings`
+            // says so.
             "connect" => drop(switch(element)?),
             "map-urlpath" => self.paths = pairs(element)?,
             "map-host-request" => self.request_hosts = pairs(element)?,
@@ -104,7 +104,7 @@ impl HeaderMap {
     }
 }
 
-/// What is set and does nothing: `proxy.header = ( "connect" => "enable" )`.
+/// Warns that `proxy.header = ( "connect" => "enable" )` has no effect.
 pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
     let entries = config.blocks.iter().flat_map(|block| &block.entries);
     let maps = entries
@@ -159,7 +159,7 @@ fn upgrades(element: &Element) -> Result<Upgrades, Diagnostic> {
 
 /// A map of strings.
 fn pairs(element: &Element) -> Result<Vec<Substitution>, Diagnostic> {
-    // They go into request lines and fields, where a blank would end them.
+    // The strings become part of request lines and fields, where a space would end them.
     let part = |text: &str| -> Option<Vec<u8>> {
         let is_sound = text.bytes().all(|byte| byte > b' ' && byte != 0x7f);
         is_sound.then(|| text.into())

@@ -1,11 +1,11 @@
-//! The directives of the gateways, typed: which URLs lead to which backends, and how these are
-//! treated.
+//! The directives of the gateways as typed options: which URLs lead to which backends, and how the backends
+//! are used.
 //!
-//! lighttpd 1.4's maps (`fastcgi.server` and its siblings) and 1.5's `proxy-core.*` become the same
-//! thing: a [`Gateway`] with [`Route`]s that share [`BackendHost`]s. Opens nothing and resolves nothing.
+//! lighttpd 1.4's maps (`fastcgi.server` and its siblings) and 1.5's `proxy-core.*` both become a [`Gateway`]
+//! with [`Route`]s and their [`BackendHost`]s. Nothing is opened or resolved here.
 //!
-//! [`gateway()`] is what the modules ask for each set of merged settings, [`spawn_specs`] what the
-//! keeper asks once for the programs to run, [`warnings()`] what start-up tells.
+//! A module calls [`gateway()`] for each set of merged settings. The keeper calls [`spawn_specs`] once, for
+//! the programs that it has to run. The start-up check calls [`warnings()`].
 
 mod addresses;
 mod host;
@@ -37,10 +37,10 @@ pub use tls::TlsOptions;
 pub(super) use tls::{CA_FILE, CERTIFICATE, KEY, SWITCH as TLS, TrustOptions};
 pub(crate) use warnings::warnings;
 
-/// The gateway that the directives of `module` make of `values`; `None` if they name no backend.
+/// The gateway that the directives of `module` in `values` describe; `None` if they name no backend.
 ///
 /// # Errors
-/// The first value that is wrong, with its place.
+/// The first invalid value, with its place.
 pub fn gateway(module: &str, values: &Values<'_>) -> Result<Option<Gateway>, Diagnostic> {
     match FAMILIES.iter().find(|family| family.module == module) {
         Some(family) => server::gateway(family, values),
@@ -48,25 +48,25 @@ pub fn gateway(module: &str, values: &Values<'_>) -> Result<Option<Gateway>, Dia
     }
 }
 
-/// One of lighttpd 1.4's gateway modules, whose directives differ in little but their names.
+/// One of lighttpd 1.4's gateway modules. They differ in little but the names of their directives.
 pub(super) struct Family {
     /// The module (`mod_fastcgi`).
     module: &'static str,
     /// The directive with the backends (`fastcgi.server`).
     server: &'static str,
-    /// The directive that aliases suffixes.
+    /// The directive that lets a suffix use the route of another suffix.
     map_extensions: &'static str,
-    /// The directive that says how a backend is chosen.
+    /// The directive that selects the balancer.
     balance: &'static str,
-    /// The directive that traces.
+    /// The directive that turns debug lines on.
     debug: &'static str,
-    /// What the backends speak, unless scgi.protocol says otherwise.
+    /// The protocol of the backends, unless scgi.protocol says otherwise.
     protocol: Protocol,
-    /// Whether `check-local` counts. HTTP and AJP13 backends have files of their own.
+    /// Whether `check-local` has an effect. The files of HTTP and AJP13 backends are not on this server.
     has_local_files: bool,
 }
 
-/// The modules of lighttpd 1.4 that share the format of their maps.
+/// The modules of lighttpd 1.4, whose maps have the same format.
 pub(super) static FAMILIES: &[Family] = &[
     Family {
         module: "mod_fastcgi",
@@ -106,7 +106,7 @@ pub(super) static FAMILIES: &[Family] = &[
     },
 ];
 
-/// What a backend speaks.
+/// The protocol of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// FastCGI 1.0.
@@ -121,134 +121,134 @@ pub enum Protocol {
     Http,
 }
 
-/// One gateway directive of one scope: routes and what they have in common.
+/// One gateway directive in one scope: its routes and common options.
 #[derive(Debug)]
 pub struct Gateway {
     /// The directive it comes from (`fastcgi.server`), for messages and counters.
     pub directive: &'static str,
-    /// What its backends speak.
+    /// The protocol of its backends.
     pub protocol: Protocol,
-    /// Prefixes and suffixes in the order of the configuration.
+    /// The routes, in the order of the configuration.
     pub routes: Vec<Route>,
-    /// `*.map-extensions`: suffix to suffix whose route is used.
+    /// `*.map-extensions`: a suffix, and the suffix whose route it uses.
     pub extensions: Vec<(Vec<u8>, Vec<u8>)>,
-    /// How a host is chosen.
+    /// How one of several backends is chosen.
     pub balance: Balance,
-    /// How often one request is tried in all, where another try is safe. At least 1.
+    /// How often one request is tried in total, if it is safe to repeat. At least 1.
     pub tries_max: u32,
-    /// `*.debug`: 0 says nothing, higher levels more.
+    /// `*.debug`: 0 writes no lines, higher levels write more.
     pub debug: u8,
-    /// What differs between protocols: proxy.header and the like, proxy-core's rewriting.
+    /// Options that only some protocols have: proxy.header and the like, proxy-core's rewriting.
     pub extras: Extras,
 }
 
 /// One key of a gateway's map, and the backends behind it.
 #[derive(Debug)]
 pub struct Route {
-    /// Which URLs.
+    /// Which URLs the route is for.
     pub key: RouteKey,
     /// The backends, all of one [`Mode`]; never empty.
     pub hosts: Vec<Rc<BackendHost>>,
-    /// Distinguishes this group of backends from all others of the configuration, and is the same in
-    /// every set of settings that contains the same directive.
+    /// Identifies this group of backends in the whole configuration. Every set of settings with the same
+    /// directive has the same id.
     pub id: String,
 }
 
-/// Which URLs a route is about.
+/// Which URLs a route is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteKey {
-    /// Everything in the scope (proxy-core.backends, or an empty key).
+    /// All URLs of the scope (proxy-core.backends, or an empty key).
     All,
-    /// URL paths that begin so (a key with a slash in front).
+    /// URL paths with this prefix (a key that begins with a slash).
     Prefix(Vec<u8>),
-    /// Paths that end so.
+    /// Paths with this suffix.
     Suffix(Vec<u8>),
 }
 
 /// How one of several backends is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Balance {
-    /// Fewest requests under way, by weight (fair, least-connection, sqf).
+    /// The backend with the fewest requests under way for its weight (fair, least-connection, sqf).
     ShortestQueue,
-    /// In turn, by weight.
+    /// Each in turn, by weight (round-robin).
     RoundRobin,
     /// By a consistent hash of host and URL (hash, carp).
     Hash,
     /// By a consistent hash of the client's address (sticky).
     Sticky,
-    /// The first that can be used (static).
+    /// The first backend that is usable (static).
     First,
-    /// By a cookie that names the backend, set when it is missing.
+    /// The backend that the client's cookie names. The cookie is set when it is missing.
     Cookie,
 }
 
-/// Options of one backend entry.
+/// The options of one backend.
 #[derive(Debug)]
 pub struct BackendHost {
     /// The label in the configuration, or the address.
     pub label: String,
     /// Where it listens.
     pub address: HostAddress,
-    /// Every address that a host name has is a backend of its own; else they are tried in turn.
+    /// Each address of the host name is a backend of its own. Otherwise the addresses are tried in turn.
     pub split_hostname: bool,
-    /// What it speaks.
+    /// Its protocol.
     pub protocol: Protocol,
-    /// FastCGI's role.
+    /// Its FastCGI role.
     pub mode: Mode,
-    /// Share of the requests; 1 to 100.
+    /// Its share of the requests: 1 to 100.
     pub weight: u32,
-    /// The most connections of all workers together; `None`: learned.
+    /// The largest number of connections, of all workers together; `None`: learned.
     pub connections_max: Option<u32>,
-    /// Requests on one connection; 0 is no limit.
+    /// The largest number of requests on one connection; 0: no limit.
     pub requests_per_connection_max: u32,
-    /// Time an idle connection is kept.
+    /// How long an idle connection is kept.
     pub keep_alive_idle: Duration,
-    /// Requests that wait for a connection; more are answered 503.
+    /// How many requests may wait for a connection; further ones get 503.
     pub backlog_max: u32,
-    /// Time a request waits for a connection; then 504.
+    /// How long a request waits for a connection before it gets 504.
     pub backlog_timeout: Duration,
-    /// Time to connect; zero is no limit; then another host, or 504.
+    /// How long connecting may take before another backend is tried, or the request gets 504; zero: no limit.
     pub connect_timeout: Duration,
-    /// Time for the backend to take more of the request; zero is no limit; then 504.
+    /// How long the backend may take nothing of a request before the request gets 504; zero: no limit.
     pub write_timeout: Duration,
-    /// Time to the first byte of a reply and between two; zero is no limit; then 504.
+    /// How long the backend may send nothing of a reply before the request gets 504; zero: no limit.
     pub read_timeout: Duration,
-    /// Time a host that failed is left alone, the first time; doubled up to 32 times.
+    /// How long a backend gets no requests after its first failure; doubled with each failure up to 32 times.
     pub disable_time: Duration,
-    /// The file must exist (`check-local`).
+    /// The file has to exist on this server (`check-local`).
     pub check_local: bool,
-    /// Document root that the backend sees.
+    /// The document root as the backend is told it.
     pub docroot: Option<Vec<u8>>,
-    /// Removed from the front of REQUEST_URI.
+    /// A prefix to remove from REQUEST_URI.
     pub strip_request_uri: Option<Vec<u8>>,
-    /// `broken-scriptfilename`: PATH_INFO stays at the end of SCRIPT_FILENAME.
+    /// `broken-scriptfilename`: PATH_INFO is appended to SCRIPT_FILENAME.
     pub broken_scriptfilename: bool,
-    /// `fix-root-scriptname`: with key "/" all of the path is PATH_INFO.
+    /// `fix-root-scriptname`: with the key "/" the whole path is PATH_INFO.
     pub fix_root_scriptname: bool,
-    /// The X-Sendfile family is honoured.
+    /// X-Sendfile and its relatives are followed.
     pub x_sendfile: bool,
-    /// Directories such files may be in; empty: the document root.
+    /// Directories that these may name files in; empty: the document root.
     pub x_sendfile_docroot: Vec<Vec<u8>>,
     /// Directories that X-LIGHTTPD-send-tempfile may name files in.
     pub tempfile_dirs: Vec<Vec<u8>>,
-    /// The end of a client's sending is passed on.
+    /// Tell the backend when the client shuts its side of the connection down.
     pub tcp_fin_propagate: bool,
-    /// The protocols that clients may change their connection to.
+    /// The protocols that clients may upgrade their connection to.
     pub upgrade: Upgrades,
-    /// PROXY protocol version in front of every connection: 0, 1 or 2.
+    /// The PROXY protocol version that each connection begins with: 0 (none), 1 or 2.
     pub proxy_protocol: u8,
-    /// TLS below what it speaks.
+    /// TLS for the connection; `None` in the clear.
     pub tls: Option<TlsOptions>,
-    /// How to find out whether a disabled host is back.
+    /// How to check whether the backend works.
     pub health_check: Option<HealthCheck>,
-    /// Time over which a host that is back gets its full share.
+    /// The time over which the share of a backend that has come back grows to the full one.
     pub slow_start: Duration,
-    /// A program the keeper runs (`bin-path`).
+    /// A program that the keeper runs as this backend (`bin-path`).
     pub spawn: Option<SpawnSpec>,
 }
 
 impl BackendHost {
-    /// One with every option off, and no limit.
+    /// A backend with all options off and without limits.
     pub(crate) fn plain(label: &str, address: HostAddress, protocol: Protocol) -> BackendHost {
         BackendHost {
             label: label.to_owned(),
@@ -285,12 +285,12 @@ impl BackendHost {
     }
 }
 
-/// FastCGI's roles that lighttpd knows.
+/// The FastCGI roles that lighttpd knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Makes the answer.
+    /// Answers requests.
     Responder,
-    /// Says whether a request may go on.
+    /// Decides whether a request may go on.
     Authorizer,
 }
 
@@ -299,57 +299,57 @@ pub enum Mode {
 pub enum HostAddress {
     /// A unix socket.
     Unix(Vec<u8>),
-    /// A numeric address or a host name, with its port.
+    /// A numeric address or a host name, with a port.
     Tcp(String, u16),
-    /// The name of SRV records (`_http._tcp.example.org`), which bring the ports.
+    /// The name of SRV records (`_http._tcp.example.org`), which have the ports.
     Srv(String),
 }
 
-/// A request that tells whether a backend works.
+/// A request that is sent regularly to find out whether a backend works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
     /// URL path to ask for.
     pub(crate) path: Vec<u8>,
-    /// Time between two.
+    /// The time between two checks.
     pub(crate) interval: Duration,
 }
 
-/// A backend program, as the keeper runs it.
+/// A backend program that the keeper runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpawnSpec {
-    /// Program and arguments, split at blanks as a shell would without expansions.
+    /// The program and its arguments, split as a shell would without expansions.
     pub command: Vec<String>,
-    /// Where it accepts connections: descriptor 0 of the program.
+    /// The address of the listening socket, which the program gets as descriptor 0.
     pub address: HostAddress,
     /// `bin-environment`.
     pub environment: Vec<(String, String)>,
-    /// `bin-copy-environment`; `None`: everything is passed on.
+    /// `bin-copy-environment`; `None`: the whole environment is passed on.
     pub copied_environment: Option<Vec<String>>,
-    /// Processes at the start.
+    /// Number of processes at the start.
     pub processes_min: u32,
-    /// Processes under load.
+    /// Number of processes under load.
     pub processes_max: u32,
-    /// Time without work after which processes beyond the minimum end.
+    /// How long a process beyond the minimum may be without work before it is ended.
     pub idle_timeout: Duration,
-    /// Signal that ends it.
+    /// The signal that ends a process.
     pub kill_signal: i32,
-    /// Length of the kernel's queue of connections.
+    /// The length of the kernel's queue of connections (listen backlog).
     pub listen_backlog: u32,
-    /// User to run as; `None`: that of the server.
+    /// The user to run as; `None`: the server's.
     pub user: Option<String>,
-    /// Group to run as.
+    /// The group to run as; `None`: the server's.
     pub group: Option<String>,
 }
 
-/// What only some of the directives have. Empty for the others.
+/// Options that only some of the directives have; empty for the others.
 #[derive(Debug, Default)]
 pub struct Extras {
     /// `proxy.forwarded`, `proxy.header` and `proxy.replace-http-host`.
     pub(crate) header_map: super::header_map::HeaderMap,
     /// `cgi.local-redir`.
     pub(crate) local_redirect: bool,
-    /// `proxy.underscores-in-headers`: HTTP backends get the client's fields whose names have other
-    /// characters than letters, digits and `-`.
+    /// `proxy.underscores-in-headers`: HTTP backends also get fields of the client whose names contain
+    /// characters other than letters, digits and `-`.
     pub(crate) underscores: bool,
     /// `proxy-core.allow-x-rewrite`.
     pub(crate) x_rewrite: bool,

@@ -1,7 +1,7 @@
-//! What a backend is told about the client: X-Forwarded-For and its kin, and Forwarded.
+//! The fields that tell a backend about the client: X-Forwarded-For and its relatives, and Forwarded.
 //!
-//! As lighttpd 1.4.69 writes them: the addresses are those of connections, so a proxy whose word
-//! mod_extforward takes is named as itself, behind the client it named.
+//! Written as lighttpd 1.4.69 does: the addresses are those of connections. So a proxy that mod_extforward
+//! trusts is listed by its own address, after the client that it named.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use super::HeaderMap;
 use crate::extforward::{ACTUAL_FOR, ACTUAL_HOST, ACTUAL_PROTO};
 
 impl HeaderMap {
-    /// Appends the lines that tell who the client is and what it asked for.
+    /// Appends the fields that say who the client is and what it asked for.
     pub(in crate::gateway) fn write_forwarding(&self, exchange: &Exchange, out: &mut Vec<u8>) {
         if self.writes_forwarded() {
             self.write_forwarded(exchange, out);
@@ -32,8 +32,8 @@ impl HeaderMap {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Appends a Forwarded line: what the client's said, or its X-Forwarded-For if it had none, and
-    /// then our element (RFC 7239 4).
+    /// Appends the Forwarded field: the client's own Forwarded, or its X-Forwarded-For if it sent none, and
+    /// then this server's element (RFC 7239 4).
     #[cold]
     fn write_forwarded(&self, exchange: &Exchange, out: &mut Vec<u8>) {
         let head = &exchange.request.head;
@@ -69,7 +69,7 @@ impl HeaderMap {
                     display(address, element.out);
                     element.out.extend_from_slice(b"]\"");
                 }
-                // RFC 7239 6.2: a node without an address.
+                // RFC 7239 6.2: the name of a node whose address is not known.
                 (None, None) => element.out.extend_from_slice(b"unknown"),
             }
         }
@@ -105,13 +105,13 @@ impl HeaderMap {
     }
 }
 
-/// The host that was asked for on this connection.
+/// The host that the client asked for on this connection.
 fn host(exchange: &Exchange) -> &[u8] {
     let actual = exchange.environment.get(ACTUAL_HOST);
     actual.unwrap_or(exchange.request.head.host())
 }
 
-/// What the client said, and its own address behind that.
+/// Appends X-Forwarded-For: what the client sent, then the client's own address.
 fn write_forwarded_for(exchange: &Exchange, out: &mut Vec<u8>) {
     let earlier = exchange.request.head.field(KnownField::XForwardedFor);
     let earlier = earlier.unwrap_or_default();
@@ -137,8 +137,8 @@ fn write_forwarded_for(exchange: &Exchange, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The nodes of an X-Forwarded-For as elements, each with a comma behind it. They are quoted, as
-/// nothing has checked them.
+/// Appends the addresses of an X-Forwarded-For as elements of Forwarded, each followed by a comma. They are
+/// quoted, because their syntax was never checked.
 fn write_earlier_hops(field: &[u8], out: &mut Vec<u8>) {
     let hops = field.split(|byte| matches!(byte, b',' | b' ' | b'\t'));
     for hop in hops.filter(|hop| !hop.is_empty()) {
@@ -148,7 +148,7 @@ fn write_earlier_hops(field: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// An address in quotes; one with colons and without brackets is IPv6.
+/// Appends an address in quotes. If it is IPv6 without brackets, the brackets are added.
 fn write_node(node: &[u8], out: &mut Vec<u8>) {
     let is_bare_ip6 =
         std::str::from_utf8(node).is_ok_and(|text| matches!(text.parse(), Ok(IpAddr::V6(_))));
@@ -179,7 +179,7 @@ fn display(what: impl std::fmt::Display, out: &mut Vec<u8>) {
     let _ = write!(out, "{what}");
 }
 
-/// One element of Forwarded in the making.
+/// Writes one element of Forwarded.
 struct Element<'o> {
     out: &'o mut Vec<u8>,
     is_empty: bool,

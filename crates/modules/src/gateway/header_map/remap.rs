@@ -1,11 +1,10 @@
-//! The maps of `proxy.header`: hosts and path prefixes, forwards in requests and backwards in
+//! The maps of `proxy.header`: hosts and path prefixes, applied forwards to requests and backwards to
 //! replies.
 //!
-//! The rules are lighttpd's. Of a map the first entry that fits counts; paths are compared by
-//! prefix, byte by byte, hosts as a whole. In a reply the path entry that was used
-//! for the request is tried first, so that of two prefixes that lead to one place the client stays
-//! with its own. What is remembered from request to reply is worked out again: replies with
-//! URLs in their heads are few.
+//! The rules are those of lighttpd. The first entry of a map that fits counts; paths are compared by prefix,
+//! byte by byte, hosts as a whole. In a reply, the path entry that was used for the request is tried first:
+//! if two prefixes lead to the same place, the client stays with the prefix that it used. That entry is not
+//! remembered from the request but found again, because few replies have URLs in their heads.
 
 use petrel_engine::Exchange;
 use petrel_engine::exchange::Scheme;
@@ -13,17 +12,17 @@ use petrel_engine::exchange::Scheme;
 use super::{HeaderMap, Substitution};
 
 impl HeaderMap {
-    /// Whether fields of requests may be changed.
+    /// Whether request fields may be changed.
     pub(in crate::gateway) fn maps_requests(&self) -> bool {
         !self.paths.is_empty() || !self.request_hosts.is_empty() || self.https_remap
     }
 
-    /// Whether fields of replies may be changed: if not, [`HeaderMap::map_reply`] need not be asked.
+    /// Whether reply fields may be changed. If not, [`HeaderMap::map_reply`] need not be called.
     pub(crate) fn maps_replies(&self) -> bool {
         !self.paths.is_empty() || !self.reply_hosts.is_empty() || self.https_remap
     }
 
-    /// Appends the request target that the backend gets.
+    /// Appends the request target for the backend.
     pub(in crate::gateway) fn write_target(&self, target: &[u8], out: &mut Vec<u8>) {
         let pair = first_prefix(&self.paths, target, |pair| &pair.from);
         match pair {
@@ -32,12 +31,12 @@ impl HeaderMap {
         }
     }
 
-    /// The host that the backend gets in place of the client's.
+    /// The host that the backend gets instead of the client's.
     pub(in crate::gateway) fn request_host<'a>(&'a self, host: &'a [u8]) -> &'a [u8] {
         self.forwards(host, host)
     }
 
-    /// What a request field becomes; `None`: it stays.
+    /// The new value of a request field; `None`: unchanged.
     pub(in crate::gateway) fn request_field(
         &self,
         exchange: &Exchange,
@@ -62,8 +61,8 @@ impl HeaderMap {
         (out != value).then_some(out)
     }
 
-    /// What a reply field becomes on its way to the client; `None`: it stays. About Location,
-    /// Content-Location, and the attributes Path and Domain of Set-Cookie.
+    /// The new value of a reply field for the client; `None`: unchanged. Changes Location, Content-Location,
+    /// and the attributes Path and Domain of Set-Cookie.
     pub(crate) fn map_reply(
         &self,
         exchange: &Exchange,
@@ -98,7 +97,7 @@ impl HeaderMap {
         Some(out)
     }
 
-    /// A cookie with its attributes Path and Domain mapped.
+    /// A cookie with mapped Path and Domain attributes.
     fn cookie(&self, exchange: &Exchange, value: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(value.len());
         let mut parts = value.split(|&byte| byte == b';');
@@ -140,8 +139,8 @@ impl HeaderMap {
         }
     }
 
-    /// An authority of a request, when the client asked for `client_host`: the key `-` stands for that
-    /// one, and so does the value `-`. An empty value leaves things as they are.
+    /// Maps a host in a request. The key `-` stands for `client_host`, the host that the client asked for,
+    /// and so does the value `-`. An empty value means no change.
     fn forwards<'a>(&'a self, authority: &'a [u8], client_host: &'a [u8]) -> &'a [u8] {
         let pair = first_host(&self.request_hosts, authority, client_host);
         match pair.map(|pair| pair.to.as_slice()) {
@@ -151,8 +150,8 @@ impl HeaderMap {
         }
     }
 
-    /// An authority of a reply: the key `-` stands for the one that was sent to the backend, the value
-    /// `-` for the client's.
+    /// Maps a host in a reply. The key `-` stands for the host that was sent to the backend, the value `-`
+    /// for the client's.
     fn backwards<'a>(&'a self, exchange: &'a Exchange, authority: &'a [u8]) -> &'a [u8] {
         let client_host = exchange.request.head.host();
         let backend_host = self.request_host(client_host);
@@ -164,7 +163,7 @@ impl HeaderMap {
         }
     }
 
-    /// Whether paths of URLs with this authority are the backend's own.
+    /// Whether URLs with this host have paths of the backend, which have to be mapped.
     fn maps_paths_of(&self, exchange: &Exchange, authority: &[u8]) -> bool {
         let backend_host = self.request_host(exchange.request.head.host());
         let is_among = |hosts: &[Vec<u8>]| {
@@ -177,7 +176,7 @@ impl HeaderMap {
             && !is_among(&self.path_hosts_excluded)
     }
 
-    /// The backend speaks http, and the client https.
+    /// Whether the backend speaks http and the client https.
     fn remaps_https(&self, exchange: &Exchange) -> bool {
         self.https_remap && exchange.scheme() == Scheme::Https
     }
@@ -188,16 +187,16 @@ const HTTPS: &[u8] = b"https://";
 
 /// A URL with or without its origin.
 struct Url<'a> {
-    /// Scheme with its `://`, and authority.
+    /// The scheme with `://`, and the host.
     origin: Option<(&'a [u8], &'a [u8])>,
-    /// Everything behind it; empty, or begins with a slash.
+    /// The rest; empty, or beginning with a slash.
     path: &'a [u8],
 }
 
 impl<'a> Url<'a> {
-    /// `None`: neither a path nor an http or https URL with an authority.
+    /// `None` if the text is neither a path nor an http or https URL with a host.
     fn split(text: &'a [u8]) -> Option<Url<'a>> {
-        // `//host/path` has an authority too, but lighttpd does not look into those either.
+        // `//host/path` has a host too, but lighttpd does not change such URLs either.
         if text.starts_with(b"/") {
             let is_path = !text.starts_with(b"//");
             return is_path.then_some(Url {
@@ -221,13 +220,13 @@ impl<'a> Url<'a> {
     }
 }
 
-/// ` Path="/a" ` of a cookie, taken apart.
+/// An attribute of a cookie, such as ` Path="/a" `, in parts.
 struct CookieAttribute<'a> {
     name: &'a [u8],
-    /// Everything in front of the value, a quotation mark included.
+    /// All that comes before the value, with an opening quotation mark.
     before: &'a [u8],
     value: &'a [u8],
-    /// Everything behind it.
+    /// All that comes after the value.
     after: &'a [u8],
 }
 
@@ -265,7 +264,7 @@ fn first_prefix<'m>(
     pairs.iter().find(|pair| path.starts_with(prefix(pair)))
 }
 
-/// The first entry about `authority`; the key `-` stands for `own`.
+/// The first entry for `authority`; the key `-` stands for `own`.
 fn first_host<'m>(
     pairs: &'m [Substitution],
     authority: &[u8],
@@ -277,7 +276,7 @@ fn first_host<'m>(
     })
 }
 
-/// Appends `path` with another prefix; it begins with a slash all the same.
+/// Appends `path` with its prefix replaced. The result begins with a slash in any case.
 fn replace_prefix(path: &[u8], prefix: &[u8], with: &[u8], out: &mut Vec<u8>) {
     let rest = path.get(prefix.len()..).unwrap_or_default();
     if with.is_empty() && rest.first() != Some(&b'/') {

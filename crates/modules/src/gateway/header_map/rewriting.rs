@@ -1,8 +1,8 @@
 //! `proxy-core.rewrite-request` and `proxy-core.rewrite-response` of lighttpd 1.5.
 //!
-//! A rule is a field, or a pseudo field for a part of the request, with one regular expression and
-//! a text to put in the place of the whole value when it matches. `$0` to `$9` are groups of the
-//! expression, `%0` to `%9` those of the enclosing condition, as in `url.redirect`.
+//! A rule has a field, or a pseudo field for a part of the request, with one regular expression and a text
+//! that replaces the whole value if the expression matches. `$0` to `$9` are groups of the expression, `%0`
+//! to `%9` groups of the enclosing condition, as in `url.redirect`.
 
 use petrel_engine::Exchange;
 use petrel_engine::config::{BlockId, Captures, Diagnostic, Element, Pattern, Template};
@@ -23,7 +23,7 @@ pub(crate) struct Rewriting {
 #[derive(Debug, Default)]
 struct RewriteRules {
     rules: Vec<RewriteRule>,
-    /// Whose groups `%0` to `%9` are.
+    /// The condition whose groups `%0` to `%9` are.
     condition: Option<BlockId>,
 }
 
@@ -34,7 +34,7 @@ struct RewriteRule {
     target: Template,
 }
 
-/// What a rule is about.
+/// What a rule changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What {
     Uri,
@@ -48,7 +48,7 @@ impl Rewriting {
     /// Reads both directives.
     ///
     /// # Errors
-    /// A rule that is no pair of expression and text, or an expression that does not compile.
+    /// A rule is not a pair of expression and text, or its expression does not compile.
     pub(crate) fn parse(values: &Values<'_>) -> Result<Rewriting, Diagnostic> {
         Ok(Rewriting {
             request: RewriteRules::parse(values, REQUEST)?,
@@ -56,46 +56,46 @@ impl Rewriting {
         })
     }
 
-    /// Whether there are no rules about requests.
+    /// Whether there are no rules for requests.
     pub(crate) fn is_empty(&self) -> bool {
         self.request.rules.is_empty()
     }
 
-    /// Whether there are rules about replies: if not, [`Rewriting::map_reply`] need not be asked.
+    /// Whether there are rules for replies. If not, [`Rewriting::map_reply`] need not be called.
     pub(crate) fn maps_replies(&self) -> bool {
         !self.reply.rules.is_empty()
     }
 
-    /// `_uri`: what the request target becomes; `None`: it stays.
+    /// `_uri`: the new request target; `None`: unchanged.
     pub(crate) fn uri(&self, exchange: &Exchange, target: &[u8]) -> Option<Vec<u8>> {
         let rewritten = self.request.apply(exchange, &What::Uri, target)?;
-        // Anything else would end the request line early, or be no target.
+        // Other bytes would end the request line early, and a target must begin with a slash.
         let is_sound = rewritten.first() == Some(&b'/')
             && rewritten.iter().all(|byte| *byte > b' ' && *byte != 0x7f);
         is_sound.then_some(rewritten)
     }
 
-    /// `_docroot`: what the document root becomes that a script is told; `None`: it stays.
+    /// `_docroot`: the document root that a script is told; `None`: unchanged.
     pub(crate) fn document_root(&self, exchange: &Exchange, root: &[u8]) -> Option<Vec<u8>> {
         self.request.apply(exchange, &What::DocumentRoot, root)
     }
 
-    /// `_pathinfo`: what PATH_INFO becomes; `None`: it stays.
+    /// `_pathinfo`: the new PATH_INFO; `None`: unchanged.
     pub(crate) fn path_info(&self, exchange: &Exchange, path_info: &[u8]) -> Option<Vec<u8>> {
         self.request.apply(exchange, &What::PathInfo, path_info)
     }
 
-    /// `_scriptname`: what SCRIPT_NAME becomes; `None`: it stays.
+    /// `_scriptname`: the new SCRIPT_NAME; `None`: unchanged.
     pub(crate) fn script_name(&self, exchange: &Exchange, name: &[u8]) -> Option<Vec<u8>> {
         self.request.apply(exchange, &What::ScriptName, name)
     }
 
-    /// What a request field becomes; `None`: it stays.
+    /// The new value of a request field; `None`: unchanged.
     pub(crate) fn field(&self, exchange: &Exchange, name: &str, value: &[u8]) -> Option<Vec<u8>> {
         self.request.apply_to_field(exchange, name, value)
     }
 
-    /// What a reply field becomes on its way to the client; `None`: it stays.
+    /// The new value of a reply field for the client; `None`: unchanged.
     pub(crate) fn map_reply(
         &self,
         exchange: &Exchange,
@@ -126,7 +126,7 @@ impl RewriteRules {
         };
         let rule = self.rules.iter().find(is_about)?;
         let mut value = self.expand(rule, exchange, value)?;
-        // Whatever a group matched or a variable held: a value is one line.
+        // The value must stay one line, even if a group or a variable contained line breaks.
         for byte in &mut value {
             if matches!(byte, b'\r' | b'\n' | b'\0') {
                 *byte = b' ';

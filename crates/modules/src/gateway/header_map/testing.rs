@@ -6,7 +6,7 @@ use petrel_engine::settings::Values;
 use super::{HeaderMap, Rewriting};
 use crate::gateway::options::Extras;
 
-/// What `text` says about header fields.
+/// The options for header fields in the configuration `text`.
 pub(in crate::gateway) fn extras(text: &str) -> Extras {
     try_extras(text).unwrap_or_else(|error| panic!("{}", error.message))
 }

@@ -3,7 +3,7 @@ use petrel_engine::testing::{Answer, Site};
 use super::testing::{config, extras, try_extras};
 use super::*;
 
-/// A request by way of a trusted proxy, so that a test can say who the client is.
+/// A request through a trusted proxy, so that a test can set the client's address.
 fn request(target: &str, fields: &str) -> Answer {
     let config = "server.document-root = \"/nonexistent\"\n\
                   extforward.forwarder = ( \"all\" => \"trust\" )\n\
@@ -17,7 +17,7 @@ fn request(target: &str, fields: &str) -> Answer {
     ))
 }
 
-/// What the client gets in place of `value`.
+/// The value that the client gets instead of `value`.
 fn mapped(map: &str, target: &str, name: &str, value: &str) -> String {
     let map = extras(&format!("proxy.header = ( {map} )")).header_map;
     let answer = request(target, "");
@@ -46,7 +46,7 @@ const U: &str = "\"map-urlpath\" => ( \"/u\" => \"\" ), \
                  \"map-host-request\" => ( \"h.example\" => \"-\" ), \
                  \"map-host-response\" => ( \"in.example\" => \"\", \"foreign.example\" => \"yes\" )";
 
-/// Every line is what lighttpd 1.4.69 answered.
+/// The expected values are lighttpd 1.4.69's answers.
 #[test]
 fn urls_in_replies_are_mapped_as_in_lighttpd() {
     for (map, target, name, value, expected) in [
@@ -255,7 +255,7 @@ fn https_stays_with_clients_that_came_over_it() {
     }
 }
 
-/// Every line is what lighttpd 1.4.69 sent.
+/// The expected values are what lighttpd 1.4.69 sent.
 #[test]
 fn forwarded_has_the_parameters_that_are_wanted() {
     let all =

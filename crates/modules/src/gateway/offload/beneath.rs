@@ -1,7 +1,7 @@
-//! Whether a file is below a directory, wherever symlinks lead.
+//! Whether a file is below a directory after all symlinks are followed.
 //!
-//! What the kernel has in its caches is asked for at once (RESOLVE_CACHED, Linux 5.12); all else is for threads that
-//! may wait.
+//! If the kernel has the path in its caches, it is asked at once (RESOLVE_CACHED, Linux 5.12). Everything
+//! else is done by threads, which may wait.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -20,9 +20,9 @@ use rustix::io::Errno;
 use super::sendfile::relative;
 use crate::gateway::limits::CHECKED_FILES_MAX;
 
-/// Whether it is known without waiting that the file of a cache entry is what `relative` leads to without
-/// leaving `directory`. If not, [`ask`]. The answer is remembered for as long as the cache believes the
-/// entry.
+/// Whether `relative` leads to the file of a cache entry without leaving `directory`, as far as that can be
+/// told without waiting. If it cannot, use [`ask`]. The result is remembered until the cache drops or
+/// refreshes the entry.
 pub(super) fn is_known_beneath(
     worker: &Worker,
     entry: &Rc<FileEntry>,
@@ -41,8 +41,8 @@ pub(super) fn is_known_beneath(
     is_beneath
 }
 
-/// Has a thread look in which of `directories` the file of an entry is, which is at `path` below all of
-/// them as text. The answer is to be [remembered](remember).
+/// Has a thread find out in which of `directories` the file of an entry really is. Its `path` begins with
+/// each of them as text. The caller passes the result to [`remember`].
 pub(super) fn ask(
     origin: Origin,
     entry: &FileEntry,
@@ -61,7 +61,7 @@ pub(super) fn ask(
     })
 }
 
-/// The file of `entry` was found to be in `directory`.
+/// Remembers that the file of `entry` is in `directory`.
 pub(super) fn remember(worker: &Worker, entry: &Rc<FileEntry>, directory: &[u8]) {
     let checked = CheckedFiles::of(worker);
     checked.borrow_mut().remember(entry, directory);
@@ -74,7 +74,7 @@ fn identity_of(entry: &FileEntry) -> Identity {
     (entry.stat().device, entry.stat().inode)
 }
 
-/// Those of what was opened, as far as the kernel knows: no file server is asked.
+/// Device and inode of an open file, as the kernel knows them: no file server is asked.
 fn identity(found: &OwnedFd) -> Option<Identity> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     match statx(found, c"", flags, StatxFlags::INO) {
@@ -82,13 +82,12 @@ fn identity(found: &OwnedFd) -> Option<Identity> {
             makedev(stat.stx_dev_major, stat.stx_dev_minor),
             stat.stx_ino,
         )),
-        // A sandbox that knows no statx(2).
+        // A sandbox that does not allow statx(2).
         Err(_) => fstat(found).ok().map(|stat| (stat.st_dev, stat.st_ino)),
     }
 }
 
-/// [`open_place`] as far as the kernel has the way there in its caches, without symlinks that begin with a
-/// slash.
+/// As [`open_place`], but only if the kernel has the path in its caches and no symlink on it is absolute.
 fn open_cached_place(directory: &[u8], relative: &[u8]) -> Result<OwnedFd, Errno> {
     let place = OFlags::PATH | OFlags::CLOEXEC;
     let directory = if directory.is_empty() {
@@ -103,7 +102,7 @@ fn open_cached_place(directory: &[u8], relative: &[u8]) -> Result<OwnedFd, Errno
     openat2(&at, relative, place, Mode::empty(), resolve)
 }
 
-/// Opens the place, not the file: nothing is read from it.
+/// Opens the path only (O_PATH), not the file: no content is read.
 fn open_place(directory: &[u8], relative: &[u8]) -> Result<OwnedFd, Errno> {
     let place = OFlags::PATH | OFlags::CLOEXEC;
     let at = match directory {
@@ -113,8 +112,8 @@ fn open_place(directory: &[u8], relative: &[u8]) -> Result<OwnedFd, Errno> {
     open_beneath(&at, directory, relative, place)
 }
 
-/// Entries that were found to be in a directory. A weak reference keeps an entry's place in memory
-/// from being used for another one, so the place is a key.
+/// Cache entries that were found to be in a directory. The address of an entry can be the key, because a weak
+/// reference keeps its memory from being used for another entry.
 #[derive(Default)]
 struct CheckedFiles {
     entries: HashMap<*const FileEntry, (Weak<FileEntry>, Box<[u8]>)>,

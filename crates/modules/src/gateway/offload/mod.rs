@@ -1,16 +1,15 @@
-//! Replies that name a file or a URL instead of bringing a body: X-Sendfile and its relatives.
+//! Replies that name a file or a URL instead of having a body: X-Sendfile and its relatives.
 //!
-//! [`offload`] is asked when the head of a reply is complete. What it answers makes the backend's
-//! body worthless, so its connection is free from then on, however slowly the client reads. The
-//! fields count only where the host's options say so (`x-sendfile`); what they may name is decided by
-//! directories ([`sendfile`], [`tempfile`]), as text and again as the file system resolves it
-//! ([`beneath`]). Fields that are instructions to a server are never passed on to clients
-//! ([`is_withheld`]), whether they are followed or not; lighttpd does the same.
+//! [`offload`] is called when the head of a reply is complete. If it finds such a field, the backend's body
+//! is not needed, and its connection is free from then on, however slowly the client reads. The fields only
+//! count if the host's options say so (`x-sendfile`). Which files they may name is decided by directories
+//! ([`sendfile`], [`tempfile`]): first as text, then again with symlinks resolved ([`beneath`]). Fields that
+//! instruct a server are never passed on to clients ([`is_withheld`]), even when they are not followed, as in
+//! lighttpd.
 //!
-//! What the disk has to be asked for is waited for by an [`Opening`], when the backend's connection has
-//! been given back.
+//! If a disk has to be waited for, an [`Opening`] does so, after the backend's connection was given back.
 //!
-//! Knows neither protocols nor connections: it sees the finished head and the exchange.
+//! This module knows neither protocols nor connections: it sees the complete head and the exchange.
 
 mod beneath;
 mod opening;
@@ -29,24 +28,24 @@ pub(crate) use opening::Opening;
 use opening::{OpeningFacts, Step};
 pub(crate) use redirect::local_redirect;
 
-/// What a reply head means for the body behind it.
+/// What the head of a reply says about its body.
 pub(crate) enum Offload {
-    /// Nothing: the backend's body is the answer's.
+    /// Nothing: the backend's body is the answer's body.
     None,
-    /// The exchange goes on with this. The backend's body is not needed.
+    /// The exchange goes on with this outcome. The backend's body is not needed.
     Answered(Outcome),
-    /// The reply asks for what it must not have. The log has been told; the answer is 502, without
-    /// any field of the reply.
+    /// The reply names something that it may not. This was logged; the answer is 502, without any field of
+    /// the reply.
     Refused,
-    /// The disk has to be asked first. The backend's body is not needed.
+    /// The disk has to be waited for. The backend's body is not needed.
     Opening(Box<Opening>),
 }
 
 /// Follows the instructions in `head`, if there are any and `host` may give them.
 ///
-/// Expects that the reply's status and fields are in `exchange.response` already, but for those that
-/// are [withheld](is_withheld): Content-Type, ETag, Last-Modified and Cache-Control of the backend
-/// win over those of a file. A temporary file is unlinked when there is an answer, unless it is refused.
+/// Expects the status and fields of the reply in `exchange.response`, except for fields that are
+/// [withheld](is_withheld): the backend's Content-Type, ETag, Last-Modified and Cache-Control take precedence
+/// over those of a file. A temporary file is unlinked when the answer is made; a refused one is not.
 pub(crate) fn offload(
     exchange: &mut Exchange,
     host: &Rc<BackendHost>,
@@ -70,8 +69,8 @@ pub(crate) fn offload(
     Offload::None
 }
 
-/// Removes the temporary file that a reply names whose client has gone, or that cannot be an answer
-/// for another reason; a thread does it. Files outside the directories of `host` stay.
+/// Has a thread remove the temporary file that a reply names, when its client has left or it cannot be the
+/// answer for another reason. Files outside the directories of `host` stay.
 pub(crate) fn discard(host: &BackendHost, head: &ReplyHead) {
     if host.x_sendfile
         && let Some(value) = head.get(TEMPFILE)
@@ -80,8 +79,8 @@ pub(crate) fn discard(host: &BackendHost, head: &ReplyHead) {
     }
 }
 
-/// Whether the reply field `name` is for the server alone, so that no client sees it. Without
-/// `x-sendfile`, X-Accel-Redirect is passed on: to an nginx in front of this server, perhaps.
+/// Whether the reply field `name` is for the server only, so that no client sees it. Without `x-sendfile`,
+/// X-Accel-Redirect is passed on, because there may be an nginx in front of this server.
 pub(crate) fn is_withheld(name: &str, host: &BackendHost) -> bool {
     let is = |other: &str| name.eq_ignore_ascii_case(other);
     let is_of_lighttpd = name
@@ -90,19 +89,19 @@ pub(crate) fn is_withheld(name: &str, host: &BackendHost) -> bool {
     is_of_lighttpd || is(SENDFILE) || is(SENDFILE2) || (host.x_sendfile && is(REDIRECT))
 }
 
-/// Makes an answer out of the value of a field, or says why not. Called again when what it waited for
-/// is known.
+/// Makes an answer out of the value of a field, or says why it cannot. If it has to wait, it is called again
+/// when the result is known.
 type Follow =
     fn(&mut Exchange, &BackendHost, &[u8], &mut OpeningFacts) -> Result<Step, &'static str>;
 
-/// A field that is followed.
+/// An instruction: a field, and the function that follows it.
 #[derive(Clone, Copy)]
 struct Instruction {
     name: &'static str,
     follow: Follow,
 }
 
-/// The instructions; where a reply has several, the first of these counts.
+/// All instructions. If a reply has several, the first of these counts.
 const INSTRUCTIONS: &[(&str, Follow)] = &[
     (TEMPFILE, tempfile::send),
     (SENDFILE2, sendfile::send_ranges),
@@ -118,7 +117,7 @@ const REDIRECT: &str = "X-Accel-Redirect";
 const BANDWIDTH: &str = "X-LIGHTTPD-KBytes-per-second";
 const OF_LIGHTTPD: &str = "X-LIGHTTPD-";
 
-/// The limit of this answer. What is no number, or 0, is no limit.
+/// Sets the bandwidth limit of this answer. 0, or a value that is no number, means no limit.
 fn limit_bandwidth(exchange: &mut Exchange, value: &[u8]) {
     let kbytes = std::str::from_utf8(value)
         .map(str::trim)

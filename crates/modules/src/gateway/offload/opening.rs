@@ -1,10 +1,10 @@
-//! Following an instruction whose files the disk has to be asked for.
+//! Follows an instruction that has to wait for a disk.
 //!
-//! What is in memory is answered at once, and no [`Opening`] is made. Otherwise the instruction says what
-//! it waits for, and is followed once more when that is [`OpeningFacts`], until it has an answer. All waits
-//! together take `server.max-file-wait` at most; then the answer is 504. Polled by a request whose backend
-//! is done. Dropped, because the client has left, it leaves jobs that have not begun out, but for those that
-//! remove a temporary file.
+//! If all files are in memory the instruction is answered at once, without an [`Opening`]. Otherwise it says
+//! what it waits for, and is followed again when the result is in [`OpeningFacts`], until there is an answer.
+//! All waits together may take `server.max-file-wait`; then the answer is 504. The request polls this when
+//! its backend has finished. If it is dropped, because the client has left, jobs that have not begun are
+//! cancelled, except for those that remove a temporary file.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,27 +24,27 @@ use tokio::sync::oneshot;
 use super::tempfile::TakenFile;
 use super::{BackendHost, Instruction, Offload, beneath};
 
-/// A reply whose files are being looked for.
+/// A reply whose files are being opened.
 pub(crate) struct Opening {
     host: Rc<BackendHost>,
     instruction: Instruction,
     value: Box<[u8]>,
     known: OpeningFacts,
     wait: OpeningWait,
-    /// For look-ups and jobs, all together.
+    /// The time for all look-ups and jobs together.
     time: ColdWait,
 }
 
 /// What an instruction has found out so far.
 #[derive(Default)]
 pub(super) struct OpeningFacts {
-    /// The stretches of files that are found already.
+    /// The ranges of files that have been found already.
     pub(crate) pieces: VecDeque<Piece>,
-    /// The file that is looked for now, if all that is missing is whether it may be sent.
+    /// The file being checked, if only the question whether it may be sent is still open.
     pub(crate) file: Option<Rc<FileEntry>>,
-    /// Whether that is in one of the directories it may be in.
+    /// Whether that file is in one of the allowed directories.
     pub(crate) is_inside: Option<bool>,
-    /// The temporary file.
+    /// The temporary file, opened and unlinked.
     pub(crate) temporary: Option<TakenFile>,
 }
 
@@ -52,20 +52,20 @@ pub(super) struct OpeningFacts {
 pub(super) enum Step {
     /// The exchange goes on with this.
     Done(Outcome),
-    /// It is to be followed again after a wait.
+    /// Follow the instruction again after this wait.
     Wait(OpeningWait),
 }
 
-/// What is waited for.
+/// What an instruction waits for.
 pub(super) enum OpeningWait {
-    /// What [`Exchange::look_up`] did not know.
+    /// A look-up that [`Exchange::look_up`] could not answer from memory.
     LookUp,
-    /// In which directory the file at `path` is.
+    /// The directory that the file at `path` is in.
     Inside {
         job: RunningJob<Option<Box<[u8]>>>,
         path: Vec<u8>,
     },
-    /// The temporary file at `path`.
+    /// The temporary file at `path`, being opened and unlinked.
     Temporary {
         job: oneshot::Receiver<TakenFile>,
         path: Vec<u8>,
@@ -73,14 +73,14 @@ pub(super) enum OpeningWait {
 }
 
 impl Opening {
-    /// Follows an instruction, at once if nothing has to be waited for.
+    /// Starts to follow an instruction. It is answered at once if nothing has to be waited for.
     pub(super) fn begin(
         exchange: &mut Exchange,
         host: &Rc<BackendHost>,
         instruction: Instruction,
         value: &[u8],
     ) -> Offload {
-        // The backend may just have made the file.
+        // A remembered "not found" may be outdated: the backend may have created the file a moment ago.
         exchange.forget_look_ups();
         let mut known = OpeningFacts::default();
         match (instruction.follow)(exchange, host, value, &mut known) {
@@ -97,7 +97,7 @@ impl Opening {
         }
     }
 
-    /// Until there is an answer, which is no opening again.
+    /// Ready with the answer, which is never another opening.
     pub(crate) fn poll(
         &mut self,
         exchange: &mut Exchange,
@@ -120,7 +120,7 @@ impl Opening {
         }
     }
 
-    /// Until it is known. An error is an answer.
+    /// Ready when the result is known. An error is an answer.
     fn poll_wait(
         &mut self,
         exchange: &mut Exchange,

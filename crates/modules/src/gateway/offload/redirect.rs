@@ -1,4 +1,5 @@
-//! X-Accel-Redirect and CGI's local redirect: another URL of this server answers, unseen by the client.
+//! X-Accel-Redirect and CGI's local redirect: another URL of this server gives the answer, without a redirect
+//! that the client would see.
 
 use petrel_engine::Exchange;
 use petrel_engine::module::{Outcome, Phase};
@@ -8,8 +9,8 @@ use petrel_engine::proto::reply_head::ReplyHead;
 use super::BackendHost;
 use super::opening::{OpeningFacts, Step};
 
-/// Fields of the reply that the other URL's answer gets. The status is that of the other answer.
-/// Both as nginx has it.
+/// Fields of the reply that the answer of the other URL gets. The status is that of the other answer. Both as
+/// in nginx.
 const KEPT: &[&str] = &[
     "Content-Type",
     "Content-Disposition",
@@ -18,8 +19,8 @@ const KEPT: &[&str] = &[
     "Expires",
 ];
 
-/// Begins the exchange again, as a GET (a HEAD stays one) for the URL in `value`: path and query,
-/// percent-encoded as in a request. All rules that are about that URL apply to it.
+/// Begins the exchange again with a GET (a HEAD stays a HEAD) for the URL in `value`: path and query,
+/// percent-encoded as in a request. All rules for that URL apply.
 pub(super) fn go(
     exchange: &mut Exchange,
     _: &BackendHost,
@@ -41,9 +42,9 @@ pub(super) fn go(
     Ok(Step::Done(Outcome::Again(Phase::Translate)))
 }
 
-/// Follows a Location that stands alone in the head of a CGI program's reply and is a path (RFC 3875
-/// 6.2.2). `None`: it is passed on as a redirect. That is also the end of a program that redirects to
-/// itself, for ever.
+/// Follows a Location that is the only field in the reply of a CGI program and is a path (RFC 3875 6.2.2).
+/// `None`: the field is passed on to the client as a redirect. That is also what ends the loop of a program
+/// that redirects to itself.
 pub(crate) fn local_redirect(exchange: &mut Exchange, head: &ReplyHead) -> Option<Outcome> {
     let location = head.get("Location").filter(|_| head.len() == 1)?;
     let own = exchange.request.url.path();
@@ -58,10 +59,10 @@ pub(crate) fn local_redirect(exchange: &mut Exchange, head: &ReplyHead) -> Optio
     Some(Outcome::Again(Phase::Translate))
 }
 
-/// Makes `target` the exchange's URL and the method one that reads. The answer so far is forgotten.
+/// Sets the exchange's URL to `target`, changes the method to GET unless it is HEAD, and clears the answer.
 fn restart_at(exchange: &mut Exchange, target: &[u8]) -> Result<(), &'static str> {
     let target = target.trim_ascii();
-    // `//host/path` would be another server's.
+    // `//host/path` would be a URL of another server.
     if target.first() != Some(&b'/') || target.get(1) == Some(&b'/') {
         return Err("it is not a path of this server;");
     }
@@ -75,7 +76,7 @@ fn restart_at(exchange: &mut Exchange, target: &[u8]) -> Result<(), &'static str
     if exchange.request.method != Method::Head {
         exchange.request.method = Method::Get;
     }
-    // It was for who has answered (RFC 3875 6.2.2).
+    // The body was for the program that has replied (RFC 3875 6.2.2).
     exchange.request.body.give_up();
     Ok(())
 }

@@ -1,10 +1,10 @@
-//! X-Sendfile, X-LIGHTTPD-send-file and X-Sendfile2: files the backend names, from directories it
-//! may name files in.
+//! X-Sendfile, X-LIGHTTPD-send-file and X-Sendfile2: the backend names files that this server sends, from
+//! directories that the configuration allows.
 //!
-//! Files come from the file cache, so that a warm one costs no call. The cache follows symlinks
-//! wherever they lead; so each entry is checked once for being where it may be ([`beneath`]), and
-//! again when the cache has looked at the file system again. What neither the cache nor the kernel has in
-//! memory is asked for by threads; then the functions here are called once more with what is [`OpeningFacts`].
+//! The files come from the file cache, so a cached file costs no system call. The cache follows symlinks
+//! anywhere, so each entry is checked once for lying in an allowed directory ([`beneath`]), and again after
+//! the cache has refreshed it. What neither the cache nor the kernel has in memory is looked up by threads;
+//! the functions here are then called again, with the results in [`OpeningFacts`].
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -23,7 +23,7 @@ use super::{BackendHost, beneath};
 use crate::gateway::limits::SENDFILE2_PARTS_MAX;
 use crate::static_file;
 
-/// Answers with the file `value` names, or the part of it the client asked for.
+/// Answers with the file that `value` names, or with the range of it that the client asked for.
 pub(super) fn send(
     exchange: &mut Exchange,
     host: &BackendHost,
@@ -39,9 +39,9 @@ pub(super) fn send(
     Ok(Step::Done(Outcome::Answer))
 }
 
-/// Answers with stretches of files, one behind the other: `path first-last`, or `path first-` to the
-/// end of the file, and more of these behind commas. Which Content-Range they make is the backend's
-/// knowledge, so nothing of the head changes.
+/// Answers with ranges of files, one after the other: `path first-last`, or `path first-` up to the end of
+/// the file, separated by commas. Only the backend knows which Content-Range they make, so the head stays as
+/// it is.
 pub(super) fn send_ranges(
     exchange: &mut Exchange,
     host: &BackendHost,
@@ -71,7 +71,8 @@ pub(super) fn send_ranges(
     Ok(Step::Done(Outcome::Answer))
 }
 
-/// `first-last` or `first-`, in a file of `size` bytes. An empty stretch behind the last byte is one.
+/// Parses `first-last` or `first-` for a file of `size` bytes. An empty range right after the last byte is
+/// allowed.
 fn range_in(text: &[u8], size: u64) -> Option<Range<u64>> {
     let text = std::str::from_utf8(text).ok()?;
     let (first, last) = text.split_once('-')?;
@@ -87,18 +88,18 @@ fn range_in(text: &[u8], size: u64) -> Option<Range<u64>> {
     (begin <= end && end <= size).then_some(begin..end)
 }
 
-/// What is behind a name that is allowed.
+/// What an allowed name leads to.
 enum SendfileTarget {
     /// A regular file, and its path.
     File(Rc<FileEntry>, Vec<u8>),
-    /// What to answer instead: it does not exist, or cannot be opened.
+    /// The status to answer with instead: the file does not exist or cannot be opened.
     Nothing(Status),
-    /// The disk has to be asked.
+    /// A disk has to be waited for.
     Later(OpeningWait),
 }
 
-/// The file a backend names, if it is in one of the directories of `host`, or the document root if
-/// there are none.
+/// The file that a backend names, if it is in one of the directories of `host`, or in the document root if
+/// none is configured.
 fn find(
     exchange: &Exchange,
     host: &BackendHost,
@@ -139,7 +140,7 @@ fn find(
             return Ok(SendfileTarget::Nothing(status_of_failure(errno)));
         }
     }
-    // Without symlinks the text is the truth.
+    // If symlinks are refused, the path as text is enough to decide.
     let is_inside = match known.is_inside.take() {
         None if symlinks == Symlinks::Refuse => Some(true),
         None => candidates
@@ -164,7 +165,8 @@ fn find(
     }
 }
 
-/// The path a backend means: absolute, decoded once as lighttpd does, without empty and `.` parts.
+/// The path that a backend names: absolute, percent-decoded once as in lighttpd, without empty and `.`
+/// segments.
 pub(super) fn path_of(value: &[u8]) -> Result<Vec<u8>, &'static str> {
     let decoded = percent_decode(value.trim_ascii());
     if decoded.first() != Some(&b'/') {
@@ -182,7 +184,7 @@ pub(super) fn path_of(value: &[u8]) -> Result<Vec<u8>, &'static str> {
         }
     }
     if decoded.ends_with(b"/") {
-        // A directory's name stays one: it is refused, not opened as a file.
+        // The slash stays at the end, so that a directory is refused instead of being opened as a file.
         path.push(b'/');
     }
     if path.contains(&0) || path.len() > PATH_BYTES_MAX {
@@ -204,10 +206,10 @@ pub(super) fn without_slash(directory: &[u8]) -> &[u8] {
     directory
 }
 
-/// Why a path is refused that is in none of the directories.
+/// The reason for refusing a path that is in no allowed directory.
 pub(super) const OUTSIDE: &str = "it is outside the directories it may be in;";
 
-/// `server.force-lowercase-filenames`, for the part behind the directory.
+/// Applies `server.force-lowercase-filenames` to the part of the path below the directory.
 fn in_lower_case(exchange: &Exchange, mut path: Vec<u8>, directory_length: usize) -> Vec<u8> {
     if exchange.settings.core.force_lowercase
         && let Some(below) = path.get_mut(directory_length..)

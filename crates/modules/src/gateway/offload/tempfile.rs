@@ -1,11 +1,11 @@
-//! X-LIGHTTPD-send-tempfile: a file that a backend made for one answer, sent whole and removed.
+//! X-LIGHTTPD-send-tempfile: a file that a backend made for a single answer, sent as a whole and removed.
 //!
-//! It loses its name before the first byte of it is sent; the open descriptor holds what is left of
-//! it. So it is removed exactly once, whatever becomes of the client, the answer or this process,
-//! and its space is free when the answer is over.
+//! The file is unlinked before its first byte is sent; the open descriptor keeps its content. So it is
+//! removed exactly once, whatever happens to the client, the answer or this process, and its space is freed
+//! when the answer is over.
 //!
-//! Removing a name may wait for the disk, so a thread does that and all before it, in one go, also when
-//! the client has gone by then. Where files are in memory it is done at once.
+//! Unlinking may wait for the disk. So a thread opens and unlinks the file in one job, which runs even if the
+//! client has left in the meantime. For files in memory (tmpfs) it is done at once.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -27,10 +27,10 @@ use super::BackendHost;
 use super::opening::{OpeningFacts, OpeningWait, Step};
 use super::sendfile::{OUTSIDE, path_of, relative, without_slash};
 
-/// An open file without a name, or why there is none.
+/// An open file that was unlinked, or why there is none.
 pub(super) type TakenFile = Result<Uncached, &'static str>;
 
-/// Answers with the temporary file `value` names.
+/// Answers with the temporary file that `value` names.
 pub(super) fn send(
     exchange: &mut Exchange,
     host: &BackendHost,
@@ -49,7 +49,8 @@ pub(super) fn send(
     };
     let file = FileEntry::from_uncached(taken?);
     let range = 0..file.stat().size;
-    // Not a lone piece: filters keep what they make of those for the next request.
+    // A single file piece would do, but filters cache their result for those, and this file is sent only
+    // once.
     exchange.response.body = match range.end {
         0 => Body::Empty,
         _ => Body::Pieces([Piece::File { file, range }].into()),
@@ -58,10 +59,10 @@ pub(super) fn send(
     Ok(Step::Done(Outcome::Answer))
 }
 
-/// Has the file removed that `value` names, which will not be sent.
+/// Has the temporary file that `value` names removed without sending it.
 pub(super) fn discard(host: &BackendHost, value: &[u8]) {
     if let Ok(name) = TemporaryPath::of(host, value) {
-        // No request is left to log an error for.
+        // The error is ignored: no request is left to log it for.
         let _ = blocking::start(Class::Write, name.origin(0), move || drop(name.take()));
     }
 }
@@ -73,7 +74,7 @@ fn begin(exchange: &mut Exchange, name: TemporaryPath) -> Step {
         name.origin(exchange.connection.client_key()),
     );
     let work = move || {
-        // If the request has gone, the file is closed.
+        // If the request has gone, the send fails and the file is closed.
         let _ = sender.send(name.take());
     };
     match blocking::start(Class::Stat, origin, work) {
@@ -89,10 +90,10 @@ fn begin(exchange: &mut Exchange, name: TemporaryPath) -> Step {
     }
 }
 
-/// The path of a file in one of the directories it may be in.
+/// The path of a file in one of the allowed directories.
 struct TemporaryPath {
     path: Vec<u8>,
-    /// How much of it is the directory, without a slash at its end.
+    /// The length of the directory in it, without a slash at its end.
     directory_length: usize,
 }
 
@@ -120,13 +121,14 @@ impl TemporaryPath {
         }
     }
 
-    /// Opens the file and removes its name.
+    /// Opens the file and unlinks it.
     fn take(&self) -> TakenFile {
         let directory = openat(CWD, self.directory(), PLACE, Mode::empty());
         self.take_below(&directory.map_err(|_| NO_DIRECTORY)?)
     }
 
-    /// The same where that takes no time: on a file system in memory, to which no symlink leads.
+    /// Does the same without a thread, if it cannot block: on a file system in memory that no symlink leads
+    /// to.
     fn take_from_memory(&self) -> Option<TakenFile> {
         if mounts::of_path(&self.path).storage != Storage::Memory {
             return None;
@@ -136,8 +138,8 @@ impl TemporaryPath {
         Some(self.take_below(&directory.ok()?))
     }
 
-    /// No symlink below the allowed directory is followed, and nothing is removed but a regular file that
-    /// could be opened.
+    /// Follows no symlink below the allowed directory, and unlinks nothing but a regular file that could be
+    /// opened.
     fn take_below(&self, directory: &OwnedFd) -> TakenFile {
         let below = self.path.get(self.directory_length + 1..);
         let below = below.unwrap_or_default();
@@ -157,7 +159,7 @@ impl TemporaryPath {
         let file =
             openat(parent, name, flags, Mode::empty()).map_err(|_| "it cannot be opened;")?;
         let file = Uncached::new(file, &self.path).map_err(|_| "it is not a regular file;")?;
-        // A file that stays would fill the directory, one after the other, unnoticed.
+        // An error: files that stay would fill the directory unnoticed.
         unlinkat(parent, name, AtFlags::empty()).map_err(|_| "it cannot be removed;")?;
         Ok(file)
     }

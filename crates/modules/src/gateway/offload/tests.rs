@@ -12,8 +12,8 @@ use crate::gateway::options::{HostAddress, Protocol};
 use crate::testing::Tree;
 use crate::{access, deflate, static_file};
 
-/// Stands for a gateway: the reply head is what follows `/reply?` in the URL, `&` between fields and
-/// `=` behind names. ROOT/sf is the directory for files, ROOT/tmp the one for temporary ones.
+/// Stands for a gateway. The reply head is what follows `/reply?` in the URL, with `&` between fields and `=`
+/// after names. ROOT/sf is the directory for files, ROOT/tmp that for temporary files.
 static BACKEND: ModuleSpec = ModuleSpec {
     name: "mod_test_backend",
     doc: "Answers with what the URL says.",
@@ -79,7 +79,7 @@ fn head(exchange: &Exchange, root: &str) -> ReplyHead {
     let query = String::from_utf8(exchange.request.url.query().to_vec()).expect("it is text");
     for field in query.split('&').filter(|field| !field.is_empty()) {
         let (name, value) = field.split_once('=').expect("fields have values");
-        // The query is still encoded once.
+        // The query is percent-encoded once more than the reply.
         let value = value.replace("ROOT", root).replace("%25", "%");
         let value = value
             .replace("%20", " ")
@@ -138,7 +138,7 @@ fn site(tree: &Tree) -> Site {
     )
 }
 
-/// Whether the name exists, as a symlink perhaps.
+/// Whether the name exists, even as a dangling symlink.
 fn is_there(path: &str) -> bool {
     std::fs::symlink_metadata(path).is_ok()
 }
@@ -266,7 +266,7 @@ fn a_warm_file_is_not_looked_for_again() {
     let site = site(&tree);
     let target = "/reply?X-Sendfile=ROOT/sf/inside";
     assert_eq!(site.get(target).status(), 200);
-    // The site reads no events of inotify by itself: only a call about the path could tell.
+    // The site does not read inotify events by itself, so only a look at the path could notice the change.
     std::fs::rename(tree.path("sf"), tree.path("elsewhere")).expect("it is there");
     assert_eq!(site.get(target).status(), 200);
     site.worker().files().process_events();
@@ -388,7 +388,7 @@ fn a_temporary_file_nobody_waits_for_is_removed() {
         assert!(begin.elapsed() < Duration::from_secs(60), "it stays");
         std::thread::sleep(Duration::from_millis(1));
     }
-    // It was asked for before.
+    // "outside" was to be discarded before "tmp/one", so its turn has passed.
     assert!(is_there(&tree.path("outside")));
 }
 

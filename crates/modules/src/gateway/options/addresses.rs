@@ -1,4 +1,4 @@
-//! Every address of a backend and every file for TLS that a configuration names, for checks before anything is served.
+//! Lists all addresses of backends and all TLS files that a configuration names, for checks at the start.
 
 use petrel_engine::config::{Config, Diagnostic, Span};
 use petrel_engine::module::ModuleSpec;
@@ -8,8 +8,9 @@ use super::map::OptionMap;
 use super::tls::{self, TrustOptions};
 use super::{FAMILIES, HostAddress, host, proxy_core, server};
 
-/// Where all backends of `config` are, each address with the place in the text that names it first. Only
-/// what those of `modules` that take part read; what is wrong is left out, as it is told elsewhere.
+/// The addresses of all backends of `config`, each with the first place in the text that names it. Only
+/// directives of loaded modules among `modules` count. Invalid values are left out, because they are reported
+/// elsewhere.
 pub fn addresses(config: &Config, modules: &[&'static ModuleSpec]) -> Vec<(HostAddress, Span)> {
     let loaded = loaded_modules(config, modules);
     let is_loaded = |name: &str| loaded.iter().any(|module| module.name == name);
@@ -38,11 +39,11 @@ pub fn addresses(config: &Config, modules: &[&'static ModuleSpec]) -> Vec<(HostA
     found
 }
 
-/// The files for TLS that the backends of `config` name, each with the map that names it. Only what those of `modules`
-/// that take part read.
+/// The TLS files that backends of `config` name, each with the map that names it. Only directives of loaded
+/// modules among `modules` count.
 ///
 /// # Errors
-/// The first value that is wrong.
+/// The first invalid value.
 pub(in crate::gateway) fn trust_options<'c>(
     config: &'c Config,
     modules: &[&'static ModuleSpec],

@@ -1,4 +1,4 @@
-//! One backend of lighttpd 1.4's maps: its options, all of lighttpd's and our own.
+//! One backend in lighttpd 1.4's maps: lighttpd's options and Petrel's own.
 
 use std::time::Duration;
 
@@ -74,8 +74,8 @@ pub(super) fn read(
     })
 }
 
-/// Where temporary files of a backend may be. Without `told` they are where the article that
-/// invented them has them, and where the server keeps its own, if it is told a place for them.
+/// The directories that may hold temporary files of a backend. If the option is not set (`told`), these are
+/// the directory of the article that introduced the feature (/dev/shm), and `server.upload-dirs`.
 pub(crate) fn tempfile_dirs(
     config: &Config,
     told: Option<Vec<Vec<u8>>>,
@@ -96,7 +96,7 @@ pub(crate) fn tempfile_dirs(
     })
 }
 
-/// An address as messages and counters show it.
+/// An address as text for messages and counters.
 pub(crate) fn shown(address: &HostAddress) -> String {
     match address {
         HostAddress::Unix(path) => format!("unix:{}", String::from_utf8_lossy(path)),
@@ -106,7 +106,7 @@ pub(crate) fn shown(address: &HostAddress) -> String {
     }
 }
 
-/// Refuses a path that no socket can have.
+/// Refuses a path that is too long for a socket.
 pub(super) fn unix(path: &str) -> Result<HostAddress, String> {
     match path.len() {
         ..=SOCKET_PATH_BYTES_MAX => Ok(HostAddress::Unix(path.as_bytes().to_vec())),
@@ -116,14 +116,14 @@ pub(super) fn unix(path: &str) -> Result<HostAddress, String> {
     }
 }
 
-/// How long a connection to a backend that speaks `protocol` is kept without work. Node's server
-/// closes its own after 5 seconds: the side that closes first decides whether a request meets a closed
-/// door. The others hold a worker of the backend meanwhile.
+/// How long, in seconds, a connection to a backend with this protocol may be idle. Node's HTTP server closes
+/// idle connections after 5 seconds. This server must close first: otherwise a request may be sent on a
+/// connection that the backend is just closing. With other protocols an idle connection occupies a process of
+/// the backend.
 pub(super) fn keep_alive_idle_s(protocol: Protocol) -> u32 {
     match protocol {
         Protocol::Http => 4,
-        // Such a connection holds a process that another front end, or another route to the same
-        // backend, may wait for.
+        // Another front end, or another route to the same backend, may be waiting for that process.
         Protocol::FastCgi | Protocol::Scgi | Protocol::Uwsgi | Protocol::Ajp13 => 2,
     }
 }
@@ -133,7 +133,7 @@ fn address(map: &OptionMap<'_>) -> Result<HostAddress, Diagnostic> {
     let port = u16::try_from(port).unwrap_or(0);
     let host = map.text("host")?;
     let of_path = |key: &str, path: &str| {
-        // Room for what the socket of a program gets behind its name.
+        // The socket of a program gets "-0" appended to its name, which must fit as well.
         let longest = if map.text("bin-path")?.is_some() {
             format!("{path}-0")
         } else {
@@ -177,7 +177,7 @@ fn both(map: &OptionMap<'_>, key: &str, message: &str) -> Diagnostic {
     map.error(key, message.to_owned())
 }
 
-/// An unknown mode is a responder, as in lighttpd; start-up warns of it.
+/// An unknown mode means responder, as in lighttpd; the start-up check warns about it.
 fn mode(map: &OptionMap<'_>) -> Result<Mode, Diagnostic> {
     Ok(match map.text("mode")? {
         Some("authorizer") => Mode::Authorizer,
@@ -217,10 +217,10 @@ pub(super) fn is_mode(value: &Value) -> bool {
     matches!(value.as_str(), Some("responder" | "authorizer" | ""))
 }
 
-/// The port of a host that names none, for every protocol, as in lighttpd.
+/// The port of a host without one, with every protocol, as in lighttpd.
 pub(super) const PORT: u16 = 80;
 
-/// The same with TLS.
+/// The port of a host without one, with TLS.
 pub(super) const TLS_PORT: u16 = 443;
 
 /// `connect-timeout`, in seconds.
@@ -229,7 +229,7 @@ pub(super) const CONNECT_S: u32 = 8;
 /// `disable-time`, in seconds.
 pub(super) const DISABLE_S: u32 = 1;
 
-/// `backlog-size`: as many as the kernel lets wait at most listeners.
+/// The default of `backlog-size`. Most listening sockets let as many connections wait in the kernel.
 pub(super) const BACKLOG_SIZE: u32 = 1024;
 
 /// `backlog-timeout`, in seconds.
@@ -238,7 +238,7 @@ pub(super) const BACKLOG_S: u32 = 30;
 /// `health-check-interval`, in seconds.
 const HEALTH_CHECK_S: u32 = 5;
 
-/// Bytes of a unix socket's path: `sun_path` has 108, and the last one is 0.
+/// The largest length of a unix socket's path: `sun_path` has 108 bytes, and the last one is 0.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 #[cfg(test)]
@@ -278,7 +278,7 @@ mod tests {
         }
     }
 
-    // What is refused here lighttpd 1.4.69 refuses, but for the addresses that only we have.
+    // lighttpd 1.4.69 refuses the same, except for the forms of addresses that only Petrel has.
     #[test]
     fn what_is_no_address_is_refused() {
         let long = format!("\"socket\" => \"/{}\"", "s".repeat(107));

@@ -1,19 +1,19 @@
-//! One backend's map of options, read key by key: what is not of its type is refused with its place.
+//! Reads one backend's map of options, key by key. A value of the wrong type is refused with its place.
 
 use petrel_engine::config::{Array, Diagnostic, Element, Span, Value};
 
-/// The options of one backend, with what messages about them need.
+/// The options of one backend, with what error messages need.
 pub(in crate::gateway) struct OptionMap<'c> {
-    /// The directive it stands in.
+    /// The directive that contains the map.
     pub(crate) directive: &'static str,
     /// The options.
     pub(crate) array: &'c Array,
-    /// Where the map stands.
+    /// Where the map is in the text.
     pub(crate) span: Span,
 }
 
 impl<'c> OptionMap<'c> {
-    /// A text; an empty one is as good as none.
+    /// A text; an empty one counts as missing.
     pub(crate) fn text(&self, key: &str) -> Result<Option<&'c str>, Diagnostic> {
         let Some(element) = self.array.get(key) else {
             return Ok(None);
@@ -24,7 +24,7 @@ impl<'c> OptionMap<'c> {
         }
     }
 
-    /// A whole number from 0 to `max`; digits in a string count as well.
+    /// A whole number from 0 to `max`; a string of digits is accepted as well.
     pub(crate) fn number(&self, key: &str, max: u32) -> Result<Option<u32>, Diagnostic> {
         let Some(element) = self.array.get(key) else {
             return Ok(None);
@@ -37,7 +37,7 @@ impl<'c> OptionMap<'c> {
         }
     }
 
-    /// 0 to 65535, lighttpd's type of nearly all numbers here.
+    /// A number from 0 to 65535, which is lighttpd's type for nearly all numbers here.
     pub(crate) fn short(&self, key: &str) -> Result<Option<u32>, Diagnostic> {
         self.number(key, u16::MAX.into())
     }
@@ -82,7 +82,7 @@ impl<'c> OptionMap<'c> {
         }
     }
 
-    /// Strings with names.
+    /// A map from names to strings.
     pub(crate) fn pairs(&self, key: &str) -> Result<Vec<(String, String)>, Diagnostic> {
         let Some(element) = self.array.get(key) else {
             return Ok(Vec::new());

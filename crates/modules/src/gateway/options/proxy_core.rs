@@ -1,4 +1,4 @@
-//! `proxy-core.*`, the gateway of lighttpd 1.5: one list of backends for a scope, any protocol.
+//! `proxy-core.*`, the gateway of lighttpd 1.5: one list of backends for a scope, with any protocol.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::{
     tls,
 };
 
-/// The gateway that `values` make; `None` without backends.
+/// The gateway that `values` describe; `None` without backends.
 pub(super) fn gateway(values: &Values<'_>) -> Result<Option<Gateway>, Diagnostic> {
     let protocol = protocol(values)?;
     let addresses = addresses(values)?;
@@ -25,7 +25,8 @@ pub(super) fn gateway(values: &Values<'_>) -> Result<Option<Gateway>, Diagnostic
         .map(|(label, address)| host_of(values, protocol, label, address).map(Rc::new));
     let hosts: Vec<_> = hosts.collect::<Result<_, _>>()?;
     let block = values.block_of(BACKENDS).map_or(0, |block| block.0);
-    // A scope may name backends and another one that is true as well how they are spoken to.
+    // One scope may name the backends and another the TLS options. So the id has both blocks: the same
+    // backends with other TLS options are another group.
     let id = match values.block_of(TLS) {
         None => format!("{block} {BACKENDS} {protocol:?}"),
         Some(tls) => format!("{block} {BACKENDS} {protocol:?} {} {TLS}", tls.0),
@@ -54,8 +55,8 @@ pub(super) fn gateway(values: &Values<'_>) -> Result<Option<Gateway>, Diagnostic
     }))
 }
 
-/// The address of one backend: `unix:/path`, `/path`, `[v6]:port`, `host:port`, `host`, or
-/// `srv:_service._proto.name`. A host without a port has `default_port`.
+/// Parses the address of a backend: `unix:/path`, `/path`, `[v6]:port`, `host:port`, `host`, or
+/// `srv:_service._proto.name`. A host without a port gets `default_port`.
 pub(super) fn address(text: &str, default_port: u16) -> Result<HostAddress, String> {
     let nothing = || format!("{text:?} is no address of a backend");
     if let Some(path) = text
@@ -136,8 +137,8 @@ fn addresses(values: &Values<'_>) -> Result<Vec<(String, HostAddress)>, Diagnost
         .collect()
 }
 
-/// What the backends speak. A scope may name it and another one that is true as well the backends,
-/// so without it in `values` it is only wrong if the whole configuration does not have it.
+/// The protocol of the backends. One scope may name the protocol and another the backends. So if `values` has
+/// none, that is an error only if no block of the configuration has one.
 fn protocol(values: &Values<'_>) -> Result<Protocol, Diagnostic> {
     const NAME: &str = "proxy-core.protocol";
     match values.string(NAME) {
@@ -205,7 +206,7 @@ fn host_of(
     })
 }
 
-/// The options in `entry`, which is [`TLS`].
+/// The options in `entry`, which is a [`TLS`] directive.
 pub(super) fn tls_map(entry: &Entry) -> Option<OptionMap<'_>> {
     Some(OptionMap {
         directive: TLS,
@@ -214,10 +215,10 @@ pub(super) fn tls_map(entry: &Entry) -> Option<OptionMap<'_>> {
     })
 }
 
-/// The directive with the backends.
+/// The directive that names the backends.
 pub(super) const BACKENDS: &str = "proxy-core.backends";
 
-/// The directive with the options for TLS.
+/// The directive with the TLS options.
 pub(super) const TLS: &str = "proxy-core.tls";
 
 const PROTOCOLS: &[(&str, Protocol)] = &[
@@ -233,7 +234,7 @@ mod tests {
     use super::super::testing::{self, gateway_of};
     use super::*;
 
-    /// As the article about fcgi-stat-accel has it.
+    /// The configuration from the article about fcgi-stat-accel.
     const ARTICLE: &str = r#"
         $SERVER["socket"] == ":1025" {
         $HTTP["url"] =~ "^/seek-bound/" {

@@ -10,7 +10,7 @@ use super::super::upgrade::Upgrades;
 use super::map::OptionMap;
 use super::{BackendHost, Balance, Extras, Family, Gateway, Mode, Protocol, Route, RouteKey, host};
 
-/// The gateway that a family's directives make of `values`.
+/// The gateway that the directives of one family in `values` describe.
 pub(super) fn gateway(
     family: &'static Family,
     values: &Values<'_>,
@@ -48,7 +48,7 @@ pub(super) fn gateway(
     }))
 }
 
-/// All backends of one entry, with the maps they stand in.
+/// All backends of one entry, with the maps they are read from.
 pub(super) fn hosts<'c>(
     config: &Config,
     family: &'static Family,
@@ -61,7 +61,7 @@ pub(super) fn hosts<'c>(
     Ok(hosts)
 }
 
-/// The balancer of this name.
+/// The policy with this name.
 pub(super) fn balance(name: &str) -> Option<Balance> {
     BALANCES
         .iter()
@@ -69,7 +69,7 @@ pub(super) fn balance(name: &str) -> Option<Balance> {
         .map(|(_, balance)| *balance)
 }
 
-/// The names of balancers: lighttpd 1.4's, 1.5's and our own.
+/// The names of balancing policies: lighttpd 1.4's, 1.5's and Petrel's own.
 pub(super) const BALANCES: &[(&str, Balance)] = &[
     ("fair", Balance::ShortestQueue),
     ("least-connection", Balance::ShortestQueue),
@@ -131,7 +131,8 @@ fn routes(
             host.upgrade.extend(upgrade);
             hosts.push(Rc::new(host));
         }
-        // lighttpd keeps two lists as well: an authorizer does not answer.
+        // An authorizer does not answer, so it cannot stand in for a responder. lighttpd keeps separate lists
+        // as well.
         let is_authorizer = |host: &Rc<BackendHost>| host.mode == Mode::Authorizer;
         let (authorizers, responders): (Vec<_>, Vec<_>) =
             hosts.into_iter().partition(is_authorizer);
@@ -169,7 +170,7 @@ fn route_key(key: &str) -> RouteKey {
     }
 }
 
-/// lighttpd 1.4 connects again five times.
+/// The first attempt and five more, as in lighttpd 1.4.
 const TRIES_MAX: u32 = 6;
 
 #[cfg(test)]
@@ -211,7 +212,7 @@ mod tests {
             let text = format!("{one}proxy.balance = \"{name}\"");
             assert_eq!(gateway_of("mod_proxy", &text).balance, *balance, "{name}");
         }
-        // lighttpd 1.4.69 says what it thinks of it, and starts.
+        // lighttpd 1.4.69 starts with it and logs a warning.
         let text = format!("{one}proxy.balance = \"nearest\"");
         assert_eq!(
             gateway_of("mod_proxy", &text).balance,
@@ -302,7 +303,7 @@ mod tests {
         }
     }
 
-    // As lighttpd 1.4.69 has it.
+    // As in lighttpd 1.4.69.
     #[test]
     fn options_without_a_list_around_them_are_refused() {
         for value in ["( \"host\" => \"a\", \"port\" => 1 )", "\"a\"", "( \"a\" )"] {

@@ -1,4 +1,4 @@
-//! Programs that the keeper runs as backends: `bin-path` and what belongs to it.
+//! Programs that the keeper runs as backends: `bin-path` and the options for it.
 
 use std::time::Duration;
 
@@ -9,12 +9,13 @@ use petrel_engine::settings::loaded_modules;
 use super::map::OptionMap;
 use super::{FAMILIES, HostAddress, SpawnSpec, server};
 
-/// Every distinct program that some block of `config` has as a backend, in the order of the text, as
-/// far as the module of its directive, one of `modules`, takes part. Two entries with the same address, command and
-/// user are one program, with the options of the first, as in lighttpd; two programs never have the same address.
+/// Every program that some block of `config` has as a backend, each once, in the order of the text. Only
+/// directives of loaded modules among `modules` count. Two entries with the same address, command and user
+/// are one program with the options of the first entry, as in lighttpd. Two programs never have the same
+/// address.
 ///
 /// # Errors
-/// The first value that is wrong, and a second program for an address that is taken.
+/// The first invalid value, or a second program with an address that is taken.
 pub fn spawn_specs(
     config: &Config,
     modules: &[&'static ModuleSpec],
@@ -33,11 +34,11 @@ pub fn spawn_specs(
     Ok(specs)
 }
 
-/// Warnings about entries whose options do not count, because the program has those of another entry.
+/// Warns about entries whose options have no effect, because the program uses those of another entry.
 pub(super) fn warnings(config: &Config, modules: &[&'static ModuleSpec]) -> Vec<Diagnostic> {
     let mut specs: Vec<SpawnSpec> = Vec::new();
     let mut warnings = Vec::new();
-    // What is wrong with an entry is told elsewhere.
+    // Errors in an entry are reported elsewhere.
     for (map, spec) in programs(config, modules).unwrap_or_default() {
         match first_at(&specs, &spec) {
             Some(known) if *known != spec && is_same_program(known, &spec) => {
@@ -62,7 +63,7 @@ fn is_same_program(one: &SpawnSpec, other: &SpawnSpec) -> bool {
     one.command == other.command && who(one) == who(other)
 }
 
-/// The option that says where `spec` listens.
+/// The option that sets the address of `spec`.
 fn place_key(spec: &SpawnSpec) -> &'static str {
     match spec.address {
         HostAddress::Unix(_) => "socket",
@@ -90,7 +91,7 @@ fn programs<'c>(
     Ok(programs)
 }
 
-/// The program of one backend; `None` without `bin-path`. `listens` is where the configuration says.
+/// The program of one backend; `None` without `bin-path`. `listens` is the configured address.
 pub(super) fn read(
     map: &OptionMap<'_>,
     listens: &HostAddress,
@@ -128,8 +129,8 @@ pub(super) fn read(
     }))
 }
 
-/// Where the processes of a program accept connections. lighttpd gives each process a socket of its
-/// own, whose names end in -0, -1 and so on; here all of them share the first one.
+/// The address at which the processes of a program accept connections. lighttpd gives each process a socket
+/// of its own, with names ending in -0, -1 and so on; here all processes share the first one.
 pub(super) fn spawned_address(listens: &HostAddress) -> HostAddress {
     match listens {
         HostAddress::Unix(path) => HostAddress::Unix([path, &b"-0"[..]].concat()),
@@ -137,8 +138,8 @@ pub(super) fn spawned_address(listens: &HostAddress) -> HostAddress {
     }
 }
 
-/// How many requests all processes of `spec` together can work on, if it tells: php-cgi's children
-/// take one each.
+/// How many requests all processes of `spec` together can work on, if the program says so: each child of
+/// php-cgi takes one.
 pub(super) fn capacity(spec: &SpawnSpec) -> Option<u32> {
     let environment = &spec.environment;
     let children = environment
@@ -161,8 +162,8 @@ fn kill_signal(map: &OptionMap<'_>) -> Result<i32, Diagnostic> {
     }
 }
 
-/// Splits a command line at blanks. Single and double quotes keep blanks together; a backslash takes
-/// the next character as it is, but for single quotes. `None`: a quote is not closed.
+/// Splits a command line at spaces. Single and double quotes keep spaces; a backslash keeps the next
+/// character, except in single quotes. `None`: a quote is not closed.
 fn split(line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -185,13 +186,13 @@ fn split(line: &str) -> Option<Vec<String>> {
     quote.is_none().then_some(words)
 }
 
-/// Processes of a program that says nothing about them.
+/// The number of processes, if it is not configured.
 const PROCESSES: u32 = 4;
 
-/// What ends a program that says nothing about it.
+/// The signal that ends a process, if it is not configured.
 const SIGTERM: i32 = 15;
 
-/// The last of Linux's signals.
+/// The highest signal number of Linux.
 const SIGNAL_MAX: i32 = 64;
 
 #[cfg(test)]

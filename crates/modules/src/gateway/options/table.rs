@@ -1,15 +1,15 @@
-//! The options of one backend in lighttpd 1.4's maps: the table that the reference is made from, and
-//! that start-up knows what is misspelt by.
+//! All options of a backend in lighttpd 1.4's maps. The reference is generated from this table, and the
+//! start-up check finds misspelt options with it.
 
 /// One option.
 pub struct HostOption {
     /// Its key.
     pub name: &'static str,
-    /// What its value is.
+    /// The type of its value.
     pub kind: HostOptionKind,
-    /// What it is when it is not set; a unit stands in `doc`.
+    /// The default as text; the unit is in `doc`.
     pub default: &'static str,
-    /// What it does, in sentences.
+    /// What it does, in sentences for the reference.
     pub doc: &'static str,
 }
 
@@ -26,14 +26,14 @@ pub enum HostOptionKind {
     List,
     /// "enable", "disable", or a list of protocols.
     Protocols,
-    /// Strings with names.
+    /// A map from names to strings.
     Map,
-    /// Anything: it is not looked at.
+    /// Any value; it is ignored.
     Any,
 }
 
 impl HostOptionKind {
-    /// As the reference calls it.
+    /// The name of the type in the reference.
     pub const fn name(self) -> &'static str {
         match self {
             HostOptionKind::Text => "string",
@@ -63,7 +63,8 @@ macro_rules! options {
     };
 }
 
-/// Every option: lighttpd's first, then our own. Others have no effect, and start-up says so.
+/// Every option: lighttpd's first, then Petrel's own. Any other option has no effect, and the start-up check
+/// says so.
 pub static HOST_OPTIONS: &[HostOption] = options! {
     "host", Text, "unset",
         "Address or name of the backend's host. A path is a unix socket.";
@@ -174,7 +175,7 @@ mod tests {
         ("bin-path", "\"/a\""),
     ];
 
-    /// A value of another type is refused by the code that reads the option, so it is read.
+    /// The code that reads an option refuses a value of another type. So an option that refuses it is read.
     #[test]
     fn every_option_is_read_as_what_the_table_says() {
         for option in HOST_OPTIONS {

@@ -1,4 +1,4 @@
-//! What the tests of options share: configurations, and the gateways that they make.
+//! What the tests of options share: configurations and their gateways.
 
 use petrel_engine::config::{BlockId, Config, Diagnostic, LoadOptions, Schema, Shell, parse_str};
 use petrel_engine::settings::Values;
@@ -17,7 +17,7 @@ pub(super) fn config(text: &str) -> Config {
     parse_str("test.conf", text, &schema(), &options).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// What `module` makes of `text` in the block with this number and those around it.
+/// The gateway that `module` makes of `text` in the block with this number and the blocks around it.
 pub(super) fn gateway_in(
     module: &str,
     text: &str,
@@ -39,7 +39,7 @@ pub(super) fn gateway_in(
     )
 }
 
-/// The same outside all conditions; it has a backend.
+/// The gateway that `module` makes of `text` outside all conditions. It must name a backend.
 pub(in crate::gateway) fn gateway_of(module: &str, text: &str) -> Gateway {
     match gateway_in(module, text, 0) {
         Ok(gateway) => gateway.expect("it has a backend"),
@@ -47,7 +47,7 @@ pub(in crate::gateway) fn gateway_of(module: &str, text: &str) -> Gateway {
     }
 }
 
-/// The message that `module` refuses `text` with.
+/// The error message with which `module` refuses `text`.
 pub(super) fn refusal(module: &str, text: &str) -> String {
     match gateway_in(module, text, 0) {
         Ok(_) => panic!("it is accepted: {text}"),
@@ -73,7 +73,7 @@ pub(in crate::gateway) fn host(options: &str) -> BackendHost {
     first_host(&config(&with(options))).unwrap_or_else(|error| panic!("{}", error.message))
 }
 
-/// The message that these options are refused with.
+/// The error message with which these options are refused.
 pub(super) fn refused(options: &str) -> String {
     match first_host(&config(&with(options))) {
         Ok(_) => panic!("it is accepted: {options}"),

@@ -8,10 +8,10 @@ use petrel_engine::tls::TlsName;
 use super::HostAddress;
 use super::map::OptionMap;
 
-/// How a backend is spoken to by TLS.
+/// The TLS options of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// The name that its certificate has to be for, and that it is asked for.
+    /// The server name in the handshake (SNI), which the certificate has to be for.
     pub(crate) name: TlsName,
     /// The files.
     pub(crate) trust: TrustOptions,
@@ -20,13 +20,13 @@ pub struct TlsOptions {
 /// How backends are verified, and which certificate they are shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct TrustOptions {
-    /// Every certificate will do.
+    /// Accept any certificate.
     pub(crate) is_unverified: bool,
-    /// The issuers that are trusted; otherwise the system's.
+    /// The file with trusted authorities; `None`: the system's.
     pub(crate) ca_file: Option<PathBuf>,
-    /// The certificate that is shown to backends that ask for one.
+    /// The client certificate for backends that ask for one.
     pub(crate) certificate: Option<PathBuf>,
-    /// Its key; otherwise that is beside it.
+    /// The key of that certificate; `None`: it is in the same file.
     pub(crate) key: Option<PathBuf>,
 }
 
@@ -52,7 +52,7 @@ pub(super) fn trust(map: &OptionMap<'_>) -> Result<Option<TrustOptions>, Diagnos
     };
     map.text(NAME)?;
     if !is_wanted(map)? {
-        // Without this message such a backend would be spoken to in the clear, against what its options look like.
+        // An error: otherwise such a backend would be used in the clear, although its options look like TLS.
         let mut named = NAMES.iter().filter(|key| **key != SWITCH);
         return match named.find(|key| map.array.get(key).is_some()) {
             None => Ok(None),
@@ -72,7 +72,7 @@ pub(super) fn trust(map: &OptionMap<'_>) -> Result<Option<TrustOptions>, Diagnos
     Ok(Some(trust))
 }
 
-/// How the backend at `address` is spoken to; `None` in the clear.
+/// The TLS options of the backend at `address`; `None` in the clear.
 pub(super) fn read(
     map: &OptionMap<'_>,
     address: &HostAddress,
@@ -98,19 +98,19 @@ pub(super) fn read(
     }
 }
 
-/// Whether there is TLS.
+/// Whether to use TLS.
 pub(crate) const SWITCH: &str = "tls";
 const NAME: &str = "tls-name";
-/// Whether the backend is verified.
+/// Whether to verify the backend's certificate.
 pub(crate) const VERIFY: &str = "tls-verify";
-/// Issuers that are trusted.
+/// The file with trusted authorities.
 pub(crate) const CA_FILE: &str = "tls-ca-file";
-/// What backends are shown.
+/// The client certificate.
 pub(crate) const CERTIFICATE: &str = "tls-cert";
-/// The key of that.
+/// The key of the client certificate.
 pub(crate) const KEY: &str = "tls-key";
 
-/// Every option about TLS.
+/// Every TLS option.
 pub(super) const NAMES: [&str; 6] = [SWITCH, NAME, VERIFY, CA_FILE, CERTIFICATE, KEY];
 
 #[cfg(test)]

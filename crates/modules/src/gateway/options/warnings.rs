@@ -1,5 +1,4 @@
-//! What start-up tells about the options of backends: things that lighttpd starts with, and that do
-//! not do what they seem to.
+//! Warnings about options of backends that lighttpd accepts but that do not do what they seem to do.
 
 use petrel_engine::config::schema::nearest;
 use petrel_engine::config::{Config, Consequence, Diagnostic, Element, Entry, Span};
@@ -33,7 +32,7 @@ pub(crate) fn warnings(config: &Config, modules: &[&'static ModuleSpec]) -> Vec<
 
 fn about_routes(family: &Family, entry: &Entry, warnings: &mut Vec<Diagnostic>) {
     for route in entry.value.as_array().into_iter().flatten() {
-        // A map of the wrong shape is an error, which is told elsewhere.
+        // A map of the wrong shape is an error, which is reported elsewhere.
         let maps = server::option_maps(family.server, route).unwrap_or_default();
         if route.value.as_array().is_some_and(|array| array.is_empty()) {
             let key = route.key().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! AJP 1.3: servlet containers, which fetch the request body in packets as they want it.
+//! AJP 1.3, the protocol of servlet containers, which fetch the request body in packets.
 //!
-//! A container gets the header fields themselves and not CGI variables. The first stretch of a body
-//! is sent unasked; then each packet answers one that asks. A container that asks when there is no more
+//! A container gets header fields instead of CGI variables. The first packet of a body is sent without being
+//! asked for; each further packet answers a request for it. A container that asks after the end of the body
 //! gets an empty packet.
 
 use petrel_engine::exchange::Peer;
@@ -23,13 +23,14 @@ use crate::gateway::limits;
 pub(crate) struct Ajp13Conversation {
     packets: AjpDecoder,
     head: ReplyHead,
-    /// An interim head was handed out and is not cleared yet.
+    /// An interim head has been handed out and not been cleared yet.
     head_is_interim: bool,
     interim_heads: u32,
     expected: ExpectedReply,
     /// The body of the reply, once its head is complete.
     body: Option<Body>,
-    /// Bytes of the request body that the next packet may hold; 0 when the container waits for none.
+    /// How many bytes of the request body the next packet may have; 0 while the container has not asked for
+    /// one.
     allowance: usize,
     /// The end of the request body has been encoded.
     is_sent: bool,
@@ -123,7 +124,7 @@ impl Conversation for Ajp13Conversation {
     }
 
     fn encode_end(&mut self, out: &mut Vec<u8>) {
-        // Only a container that waits is told. The others know the length.
+        // Only a container that waits for a packet is told. Others know the end by the length.
         if self.allowance > 0 {
             ajp13::write_end_of_body(out);
             self.allowance = 0;
@@ -166,7 +167,7 @@ impl Conversation for Ajp13Conversation {
                     }
                 }
                 ajp13::AjpEvent::GetBody(length) => {
-                    // Asking for nothing is asking for an empty packet.
+                    // A container that asks for 0 bytes gets a packet all the same.
                     self.allowance = usize::from(length).clamp(1, BODY_BYTES_MAX);
                     ReplyEvent::WantsBody
                 }
@@ -186,7 +187,8 @@ impl Conversation for Ajp13Conversation {
         }
     }
 
-    /// Without END_RESPONSE only a reply that told its end itself is known to be whole.
+    /// The connection was closed without END_RESPONSE: the reply is complete only if its head told its
+    /// length.
     fn end_of_input(&mut self) -> Result<ReplyEvent, ReplyError> {
         self.finish()?;
         if !self.body.as_ref().is_some_and(Body::is_complete) {
@@ -241,7 +243,7 @@ fn write_request(request: &Outgoing<'_>, out: &mut Vec<u8>) -> Result<(), Reques
     if !query.is_empty() {
         attributes.add(Attribute::QueryString, query);
     }
-    // Containers take these two names for facts about the connection, and refuse others.
+    // Containers read these two attributes as facts about the connection, and refuse other names for them.
     if let Some(port) = port {
         attributes.add_named(
             b"AJP_REMOTE_PORT",
@@ -255,8 +257,8 @@ fn write_request(request: &Outgoing<'_>, out: &mut Vec<u8>) -> Result<(), Reques
     attributes.finish()
 }
 
-/// The fields that are about the request and not about the client's connection, and the length of
-/// the body as it is sent here.
+/// Writes the fields that describe the request, without those about the client's connection, and the length
+/// of the body.
 fn write_fields(request: &Outgoing<'_>, fields: &mut RequestEncoder<'_>) {
     let head = &request.exchange.request.head;
     match request.body {
@@ -268,11 +270,11 @@ fn write_fields(request: &Outgoing<'_>, fields: &mut RequestEncoder<'_>) {
             fields.field(b"Content-Length", b"0");
         }
         BodyLength::None => {}
-        // Containers take a body without a length for one of unknown length, and ask until its end.
+        // A container asks for packets until the end of such a body.
         BodyLength::Unknown => fields.field(b"Transfer-Encoding", b"chunked"),
     }
     for (name, value) in head.iter() {
-        // A container that runs scripts would make HTTP_PROXY of it.
+        // A container that runs scripts would make the variable HTTP_PROXY of it.
         let is_proxy = name.eq_ignore_ascii_case(b"Proxy");
         let is_ours = KnownField::from_name(name).is_some_and(KnownField::is_written_by_sender);
         let is_named = || {

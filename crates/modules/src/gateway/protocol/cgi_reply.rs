@@ -1,8 +1,8 @@
 //! A CGI reply in a stream of bytes: heads, then a body that ends with the stream.
 //!
-//! What FastCGI's STDOUT, and the connections of SCGI and uwsgi, carry. It knows nothing of what
-//! carries it: the bytes of the stream come in, in stretches of any length, events about them come
-//! out, and the owner says when the stream is over.
+//! FastCGI's STDOUT and the connections of SCGI and uwsgi carry such a stream. This module does not know the
+//! carrier: the owner passes in pieces of the stream of any length, gets events out, and says when the stream
+//! has ended.
 
 use petrel_engine::proto::cgi::{HeadDecoder, HeadError, HeadKind, HeadLimits, ParsedCgiHead};
 use petrel_engine::proto::header_block::HeaderBlock;
@@ -13,11 +13,11 @@ use super::reply_body::{Body, ExpectedReply};
 use super::{Decoded, Outgoing, ReplyError, ReplyEvent};
 use crate::gateway::limits;
 
-/// One CGI reply after the other. Allocates nothing when its buffers have grown.
+/// Decodes one CGI reply after another. Allocates nothing once its buffers have grown.
 pub(super) struct CgiReply {
     head: ReplyHead,
     decoder: HeadDecoder,
-    /// The bytes of a head of which only a part has arrived.
+    /// The bytes of a head that has not arrived completely.
     held: Vec<u8>,
     state: ReplyState,
     interim_heads: u32,
@@ -26,19 +26,20 @@ pub(super) struct CgiReply {
     headless: Headless,
 }
 
-/// Whether output that does not begin with a header field is a body, as lighttpd has it for programs.
+/// Whether output that does not begin with a header field counts as a body, as lighttpd has it for CGI
+/// programs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Headless {
     Refused,
     Allowed,
-    /// Allowed, and no more output comes.
+    /// Allowed, and the output has ended.
     AllowedAtEnd,
 }
 
 enum ReplyState {
-    /// A head comes next, or the rest of it.
+    /// A head comes next, or the rest of one.
     Head,
-    /// An interim head is handed out; another one comes next.
+    /// An interim head has been handed out; another head comes next.
     Interim,
     /// The body comes next.
     Body(Body),
@@ -58,7 +59,7 @@ impl CgiReply {
         }
     }
 
-    /// The same for the output of a program, which may have no head at all.
+    /// As [`Self::new`], for a CGI program, whose output may have no head at all.
     pub(super) fn of_program() -> CgiReply {
         CgiReply {
             headless: Headless::Allowed,
@@ -66,18 +67,18 @@ impl CgiReply {
         }
     }
 
-    /// No more output comes.
+    /// The output has ended.
     pub(super) fn input_ends(&mut self) {
         if self.headless == Headless::Allowed {
             self.headless = Headless::AllowedAtEnd;
         }
     }
 
-    /// Forgets the last reply.
+    /// Forgets the previous reply.
     pub(super) fn begin(&mut self) {
         self.begin_head();
         let CgiReply {
-            // Of one head: `begin_head` has cleared them.
+            // `begin_head` has cleared these fields, which belong to one head.
             head: _,
             decoder: _,
             held: _,
@@ -85,7 +86,7 @@ impl CgiReply {
             interim_heads,
             expected,
             is_local_redirect,
-            // Of the program.
+            // A property of the program, not of the reply.
             headless: _,
         } = self;
         *interim_heads = 0;
@@ -93,13 +94,13 @@ impl CgiReply {
         *is_local_redirect = false;
     }
 
-    /// Learns what the reply depends on.
+    /// Notes what the request was, because the meaning of the reply depends on it.
     pub(super) fn expect(&mut self, request: &Outgoing<'_>) {
         self.expected = ExpectedReply::from(request);
     }
 
-    /// Takes the next event from the front of `input`. [`ReplyEvent::NeedMore`] uses up all of it, but for output of
-    /// which it is not known yet whether it has a head, and [`ReplyEvent::End`] does not occur.
+    /// Takes the next event from the front of `input`. [`ReplyEvent::NeedMore`] consumes all of it, unless it
+    /// is not known yet whether the output has a head. [`ReplyEvent::End`] does not occur.
     pub(super) fn take(&mut self, input: &[u8]) -> Result<Decoded, ReplyError> {
         if matches!(self.state, ReplyState::Interim) {
             self.begin_head();
@@ -121,7 +122,7 @@ impl CgiReply {
         }
     }
 
-    /// The stream is over.
+    /// The stream has ended.
     pub(super) fn finish(&mut self) -> Result<(), ReplyError> {
         match &self.state {
             ReplyState::Head if self.held.is_empty() && self.interim_heads == 0 => {
@@ -134,12 +135,12 @@ impl CgiReply {
         }
     }
 
-    /// Whether the reply is known to be complete although the stream may go on.
+    /// Whether the reply is known to be complete, even if the stream goes on.
     pub(super) fn is_complete(&self) -> bool {
         matches!(&self.state, ReplyState::Body(body) if body.is_complete())
     }
 
-    /// What stands behind the last chunk and may go on.
+    /// Trailers that may be passed on to the client.
     pub(super) fn trailers(&self) -> HeaderBlock {
         match &self.state {
             ReplyState::Body(body) => body.trailers(),
@@ -156,7 +157,7 @@ impl CgiReply {
         self.is_local_redirect
     }
 
-    /// Bytes of body that are still to come, if the head told.
+    /// How many bytes of the body are still to come, if the head has said so.
     pub(super) fn remaining(&self) -> Option<u64> {
         match &self.state {
             ReplyState::Body(body) => body.remaining(),
@@ -171,13 +172,13 @@ impl CgiReply {
         self.state = ReplyState::Head;
     }
 
-    /// Whether output that begins with `input` has a head; `None`: more of it will tell.
+    /// Whether output that begins with `input` has a head; `None`: not known before more of it arrives.
     fn has_head(&self, input: &[u8]) -> Option<bool> {
         if self.interim_heads > 0 || input.starts_with(b"HTTP/") {
             return Some(true);
         }
         match memchr::memchr2(b':', b'\n', input) {
-            // An empty line is a head without a field.
+            // An empty line at the beginning is a head without fields.
             Some(at) => Some(input[at] == b':' || input[..at].trim_ascii().is_empty()),
             None if self.headless == Headless::AllowedAtEnd => Some(false),
             None => (input.len() >= limits::REPLY_HEAD_BYTES_MAX).then_some(false),
@@ -195,7 +196,7 @@ impl CgiReply {
         })
     }
 
-    /// The head is read where it lies if it lies there in one piece, else from a copy.
+    /// Parses the head in place if `input` has all of it, otherwise in a copy.
     fn take_head(&mut self, input: &[u8]) -> Result<Decoded, ReplyError> {
         let held = self.held.len();
         let parsed = if held == 0 {
@@ -216,7 +217,7 @@ impl CgiReply {
             HeadKind::Interim => self.interim()?,
             HeadKind::Final | HeadKind::LocalRedirect => self.complete()?,
         };
-        // What was held did not end the head, so the head ends in this input.
+        // The held bytes did not complete the head, so the head ends within this input.
         let consumed = length.saturating_sub(held);
         Ok(Decoded { consumed, event })
     }

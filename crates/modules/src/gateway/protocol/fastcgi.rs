@@ -1,8 +1,9 @@
 //! FastCGI: a request in records of id 1, its reply in STDOUT, messages for the log in STDERR.
 //!
-//! One request at a time on a connection, which the application is asked to keep. After END_REQUEST
-//! its id is free again (section 3.3 of the specification), so it is 1 always. Applications do not
-//! multiplex: php-fpm answers FCGI_MPXS_CONNS with 0, and others take what comes as it comes.
+//! There is one request at a time on a connection, and the application is asked to keep the connection open
+//! (FCGI_KEEP_CONN). After END_REQUEST the id is free again (section 3.3 of the specification), so it is
+//! always 1. Applications do not multiplex: php-fpm answers FCGI_MPXS_CONNS with 0, and others handle records
+//! in the order in which they arrive.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,16 +22,15 @@ use crate::gateway::environment::ConstantsKey;
 use crate::gateway::options::Mode;
 use crate::gateway::{environment, limits};
 
-/// The application refused the request because it has no room for it, and said nothing else. It has done nothing
-/// with it.
+/// The application is full: it refused the request without having worked on it or sent anything else.
 pub(crate) const OVERLOADED: ReplyError = ReplyError("the FastCGI application is overloaded");
 
-/// Variables that are the same for request after request of one worker, encoded once. One site after the other makes
-/// them anew, which costs what it would cost without them.
+/// The variables that are the same for one request after another in a worker, encoded once. Where requests
+/// alternate between sites they are encoded anew each time, which costs as much as not keeping them.
 #[derive(Default)]
 pub struct FastCgiConstants(RefCell<EncodedConstants>);
 
-/// Those of the last request.
+/// The encoded variables of the last request.
 #[derive(Default)]
 struct EncodedConstants {
     key: Option<ConstantsKey>,
@@ -57,9 +57,9 @@ pub(crate) struct FastCgiConversation {
     records: FastCgiDecoder,
     reply: CgiReply,
     stderr_bytes: u64,
-    /// Something came in STDOUT or STDERR.
+    /// STDOUT or STDERR records have arrived.
     has_begun: bool,
-    /// The end of STDIN has been encoded: nothing of this request is still to be sent.
+    /// The end of STDIN has been encoded, so nothing of this request is left to send.
     is_sent: bool,
 }
 
@@ -76,7 +76,7 @@ impl FastCgiConversation {
         }
     }
 
-    /// Bytes of STDERR, `length` of them, of which this many may be logged.
+    /// How many of `length` bytes of STDERR may be logged.
     fn log_allowance(&mut self, length: usize) -> Result<usize, ReplyError> {
         let left = limits::STDERR_LOGGED_BYTES_MAX.saturating_sub(self.stderr_bytes);
         self.stderr_bytes += length as u64;
@@ -210,7 +210,8 @@ impl Conversation for FastCgiConversation {
         }
     }
 
-    /// Without END_REQUEST only a reply that told its end itself is known to be whole.
+    /// The connection was closed without END_REQUEST: the reply is complete only if STDOUT was ended or the
+    /// head told its length.
     fn end_of_input(&mut self) -> Result<ReplyEvent, ReplyError> {
         self.reply.finish()?;
         if !self.records.is_stdout_ended() && !self.reply.is_complete() {
@@ -248,7 +249,7 @@ impl From<RecordError> for ReplyError {
 /// The id of every request.
 const ID: u16 = 1;
 
-/// Room for the head of a usual request, so that its buffer grows once at most.
+/// The initial size of the buffer for a request's head, so that a usual head makes it grow at most once.
 const USUAL_HEAD_BYTES: usize = 2048;
 
 #[cfg(test)]

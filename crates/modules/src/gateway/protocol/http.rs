@@ -1,11 +1,10 @@
-//! HTTP/1.1 to backends, over connections that are kept.
+//! HTTP/1.1 to backends, over persistent connections.
 //!
-//! The request goes on as it came in, with what is about the client's connection left out (RFC 9110
-//! 7.6.1) and what lighttpd tells backends added: X-Forwarded-For, X-Forwarded-Proto,
-//! X-Forwarded-Host and X-Host. What `proxy.header`, `proxy.forwarded` and their siblings change is
-//! done by [`header_map`](crate::gateway::header_map). Replies are read by
-//! [`ResponseDecoder`]. Unlike lighttpd 1.4, which closes after every request, the connection is
-//! left open, so nothing is said about it in the request.
+//! The request is passed on as the client sent it, without the fields about the client's connection (RFC 9110
+//! 7.6.1) and with those that lighttpd adds: X-Forwarded-For, X-Forwarded-Proto, X-Forwarded-Host and X-Host.
+//! [`header_map`](crate::gateway::header_map) makes the changes of `proxy.header`, `proxy.forwarded` and
+//! their siblings. [`ResponseDecoder`] reads replies. lighttpd 1.4 closes the connection after every request;
+//! here it stays open, so the request has no Connection field.
 
 use petrel_engine::exchange::Exchange;
 use petrel_engine::proto::header_block::HeaderBlock;
@@ -31,7 +30,7 @@ pub(crate) struct HttpConversation {
     is_chunked: bool,
     /// All of the request has been encoded.
     is_sent: bool,
-    /// The request left the connection open.
+    /// The request allows the connection to stay open.
     keep_alive: bool,
 }
 
@@ -57,14 +56,15 @@ impl HttpConversation {
             ResponseEvent::Interim => ReplyEvent::Interim,
             ResponseEvent::Head => {
                 if self.decoder.head().status() == Status::SWITCHING_PROTOCOLS {
-                    // From here on bytes go as they are.
+                    // Bytes of the tunnel are sent without chunks.
                     self.is_chunked = false;
                 }
                 ReplyEvent::Head
             }
             ResponseEvent::Body(range) => ReplyEvent::Body(range),
             ResponseEvent::End { reusable } => ReplyEvent::End {
-                // What is left of a request body would pass for the next request.
+                // If part of the request body is unsent, the backend would take the next request for the rest
+                // of it.
                 reusable: reusable && self.keep_alive && self.is_sent,
             },
         }
@@ -102,8 +102,8 @@ impl Conversation for HttpConversation {
         let style = Style::of(request);
         self.is_chunked = request.body == BodyLength::Unknown;
         let method = request.exchange.request.method;
-        // Some applications send a body with their answer to HEAD; the next client must not take it
-        // for an answer.
+        // Some applications send a body with their answer to HEAD. The next client must not get it as its
+        // answer, so the connection is not reused.
         self.keep_alive = style == Style::Http11 && method != Method::Head;
         self.decoder.begin(Asked {
             method,
@@ -172,16 +172,16 @@ impl From<ResponseError> for ReplyError {
     }
 }
 
-/// Which HTTP the backend is spoken to in.
+/// The version of HTTP in which a backend is sent the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
     Http11,
-    /// `proxy.header` says `force-http10`: one request a connection, no chunks, no upgrade.
+    /// `force-http10` in `proxy.header`: one request per connection, no chunks, no upgrade.
     Http10,
 }
 
 impl Style {
-    /// HTTP/1.0 cannot carry a body of unknown length: such a request is HTTP/1.1 in any case.
+    /// HTTP/1.0 cannot carry a body of unknown length, so such a request is always HTTP/1.1.
     fn of(request: &Outgoing<'_>) -> Style {
         let is_old = request.extras.header_map.force_http10;
         match request.body {
@@ -210,8 +210,8 @@ fn write_target(extras: &Extras, exchange: &Exchange, out: &mut Vec<u8>) {
     }
 }
 
-/// The client's host, normalised; or what the configuration puts in its place. A client without one
-/// (HTTP/1.0) has asked for this server by its own name.
+/// Writes Host: the client's, normalised, or the one that the configuration sets instead. A client that sent
+/// none (HTTP/1.0) counts as having asked for this server's own name.
 fn write_host(request: &Outgoing<'_>, out: &mut Vec<u8>) {
     let map = &request.extras.header_map;
     let exchange = request.exchange;
@@ -231,7 +231,7 @@ fn write_host(request: &Outgoing<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The client's fields, without those that are about its connection or that are written anew.
+/// Writes the client's fields, without those about its connection and those that this server writes itself.
 fn write_fields(request: &Outgoing<'_>, out: &mut Vec<u8>) {
     let head = &request.exchange.request.head;
     let extras = request.extras;
@@ -269,11 +269,11 @@ fn changed_field(request: &Outgoing<'_>, name: &[u8], value: &[u8]) -> Option<Ve
         .or(rewritten)
 }
 
-/// Fields that the backend never gets as the client sent them.
+/// Whether the backend does not get this field of the client.
 #[inline]
 fn is_left_out(request: &Outgoing<'_>, name: &[u8], value: &[u8]) -> bool {
     match KnownField::from_name(name) {
-        // It tells what comes behind the last chunk.
+        // It announces the fields after the last chunk, so it goes with chunks only.
         Some(KnownField::Trailer) => request.body != BodyLength::Unknown,
         Some(field) if field.is_written_by_sender() => true,
         Some(
@@ -284,7 +284,8 @@ fn is_left_out(request: &Outgoing<'_>, name: &[u8], value: &[u8]) -> bool {
         ) => true,
         Some(KnownField::Forwarded) => request.extras.header_map.writes_forwarded(),
         Some(_) => false,
-        // A backend that runs scripts would make HTTP_PROXY of the one; the other is ours to say.
+        // A backend that runs scripts would make the variable HTTP_PROXY of `Proxy`. `X-Host` is written by
+        // this server.
         None => {
             name.eq_ignore_ascii_case(b"Proxy")
                 || name.eq_ignore_ascii_case(b"X-Host")
@@ -293,8 +294,9 @@ fn is_left_out(request: &Outgoing<'_>, name: &[u8], value: &[u8]) -> bool {
     }
 }
 
-/// Whether a field stays here whose name a backend that turns fields into variables would take for another
-/// one: the client's unless the configuration passes them, and any that passes for one that is written here.
+/// Called for fields that a backend could confuse with others when it turns their names into variables. Such
+/// a field of the client is dropped unless the configuration passes them on, and any such field is dropped if
+/// it could be confused with a field that this server writes.
 #[cold]
 fn is_refused(request: &Outgoing<'_>, name: &[u8], value: &[u8]) -> bool {
     let ours: [&[u8]; 8] = [
@@ -316,21 +318,22 @@ fn is_refused(request: &Outgoing<'_>, name: &[u8], value: &[u8]) -> bool {
         || (!request.extras.underscores && is_the_clients(request.exchange, value))
 }
 
-/// Whether Connection names this field of the client's. A field with a value that modules gave it
-/// stays: a client cannot take away what the backend is to be told.
+/// Whether the client's Connection names this field, so that it is not passed on. If a module has set its
+/// value it is passed on: a client cannot take away what the configuration tells the backend.
 #[cold]
 fn is_named(exchange: &Exchange, name: &[u8], value: &[u8]) -> bool {
     let mut options = exchange.request.head.items(KnownField::Connection);
     is_the_clients(exchange, value) && options.any(|option| option.eq_ignore_ascii_case(name))
 }
 
-/// Whether the client sent this value of a field; modules may have set others.
+/// Whether the client sent this value. Values in the received head are the client's; others were set by
+/// modules.
 pub(super) fn is_the_clients(exchange: &Exchange, value: &[u8]) -> bool {
     let sent = exchange.request.head.head_bytes().as_ptr_range();
     sent.contains(&value.as_ptr())
 }
 
-/// Methods that usually have a body say so when they have none (RFC 9110 8.6).
+/// Writes the length of the body. A method that usually has a body says so if there is none (RFC 9110 8.6).
 fn write_body_length(request: &Outgoing<'_>, out: &mut Vec<u8>) {
     match request.body {
         BodyLength::Known(length) => write_content_length(out, length),
@@ -340,13 +343,14 @@ fn write_body_length(request: &Outgoing<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// What is to be said about the connection: mostly nothing, which keeps it.
+/// Writes Connection and the fields that belong to it: usually none, which keeps the connection open.
 fn write_connection(request: &Outgoing<'_>, style: Style, out: &mut Vec<u8>) {
     if style == Style::Http10 {
         return out.extend_from_slice(b"Connection: close\r\n");
     }
     let exchange = request.exchange;
-    // The client's word: what comes reaches it (RFC 9110 10.1.4).
+    // If the client accepts trailers, the backend may send them: they will reach the client (RFC 9110
+    // 10.1.4).
     let wants_trailers = exchange.request.head.asks_for_trailers();
     let upgrade = request.host.upgrade.offered(exchange);
     match (wants_trailers, upgrade.is_some()) {

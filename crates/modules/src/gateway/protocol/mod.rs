@@ -1,11 +1,10 @@
-//! What the backend protocols have in common: a conversation of one request and its reply.
+//! What the backend protocols have in common: a conversation of requests and replies.
 //!
-//! A [`Conversation`] belongs to a backend connection and serves one request after the other. It
-//! sees no socket and no clock: the gateway sends what it encodes and feeds it what arrives. The
-//! calls of one request are, in this order: `encode_head`; `encode_body` for each stretch of the
-//! body as it comes, and `encode_end`; meanwhile, from the first reply byte on, `decode` until it
-//! says [`ReplyEvent::End`], and `end_of_input` if the backend closed before. `begin` makes it ready
-//! for the next request.
+//! A [`Conversation`] belongs to a connection to a backend and serves one request after the other. It has no
+//! socket and no clock: the gateway sends the bytes that it encodes, and passes in the bytes that arrive. For
+//! each request the calls are, in this order: `begin`; `encode_head`; `encode_body` for each piece of the
+//! body as it arrives, and `encode_end`; meanwhile, from the first byte of the reply on, `decode` until it
+//! returns [`ReplyEvent::End`], or `end_of_input` if the backend closes the connection first.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -31,7 +30,7 @@ mod testing;
 pub(crate) mod until_close;
 pub mod uwsgi;
 
-/// A conversation on a new connection to a backend that speaks `protocol`. `constants` are those of the worker.
+/// A conversation for a new connection to a backend with this `protocol`. `constants` belong to the worker.
 pub fn conversation(
     protocol: Protocol,
     constants: &Rc<fastcgi::FastCgiConstants>,
@@ -47,64 +46,65 @@ pub fn conversation(
 
 /// One request and its reply, in one backend protocol.
 pub trait Conversation {
-    /// Forgets the last request and its reply, keeping buffers.
+    /// Forgets the previous request and reply, but keeps its buffers.
     fn begin(&mut self);
 
-    /// Appends everything that goes before the body.
+    /// Appends everything that comes before the body.
     ///
     /// # Errors
-    /// The protocol cannot carry this request. Nothing is appended, and the connection is as good as
-    /// before.
+    /// The protocol cannot carry this request. Nothing was appended, and the connection can still be used.
     fn encode_head(
         &mut self,
         request: &Outgoing<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), RequestError>;
 
-    /// Appends a stretch of the body in the protocol's framing. `bytes` is not empty, and not longer
-    /// than [`Conversation::body_allowance`].
+    /// Appends a piece of the body in the protocol's framing. `bytes` is not empty and not longer than
+    /// [`Conversation::body_allowance`].
     fn encode_body(&mut self, bytes: &[u8], out: &mut Vec<u8>);
 
-    /// Appends what marks the end of the body, also of one that has no bytes. Called again for every
+    /// Appends the end of the body, even if the body was empty. Called again for each
     /// [`ReplyEvent::WantsBody`] that comes after it.
     fn encode_end(&mut self, out: &mut Vec<u8>);
 
-    /// The same for a body that ends with `trailers`. Only HTTP/1.1 has a place for them, behind chunks.
+    /// Appends the end of a body with `trailers`. Only HTTP/1.1 can carry them, after the last chunk.
     fn encode_trailers(&mut self, trailers: &HeaderBlock, out: &mut Vec<u8>) {
         let _ = trailers;
         self.encode_end(out);
     }
 
-    /// Bytes of the body that may be encoded now. Only AJP13, whose backends ask for them,
-    /// says less than everything.
+    /// How many bytes of the body may be encoded now. Only AJP13 sets a limit, because its backends ask for
+    /// each packet.
     fn body_allowance(&self) -> usize {
         usize::MAX
     }
 
-    /// Takes the next event from the front of `input`, which holds all bytes received and not
-    /// consumed so far. Called again and again until it says [`ReplyEvent::NeedMore`].
+    /// Takes the next event from the front of `input`, which has all bytes that were received and not
+    /// consumed. Called again until it returns [`ReplyEvent::NeedMore`].
     ///
     /// # Errors
-    /// The backend does not keep to the protocol: the connection is of no use any more.
+    /// The backend violates the protocol: the connection cannot be used any more.
     fn decode(&mut self, input: &[u8]) -> Result<Decoded, ReplyError>;
 
-    /// The backend closed the connection. What it sent before and no event has used up comes once more.
+    /// The backend has closed the connection. `decode` is then called once more with the bytes that were not
+    /// consumed.
     fn input_ends(&mut self) {}
 
-    /// The backend closed the connection. [`ReplyEvent::End`] if the reply is complete by that.
+    /// The backend has closed the connection. Returns [`ReplyEvent::End`] if that completes the reply.
     ///
     /// # Errors
     /// The reply is cut off.
     fn end_of_input(&mut self) -> Result<ReplyEvent, ReplyError>;
 
-    /// The head of the reply; complete from [`ReplyEvent::Head`] on, and during
-    /// [`ReplyEvent::Interim`] that of the interim response.
+    /// The head of the reply: complete after [`ReplyEvent::Head`]; after [`ReplyEvent::Interim`] it is the
+    /// head of the interim response.
     fn head(&self) -> &ReplyHead;
 
-    /// Bytes of reply body that are still to come, if the head told.
+    /// How many bytes of the reply's body are still to come, if the head has said so.
     fn remaining(&self) -> Option<u64>;
 
-    /// Takes the trailers of a reply that is complete, as [`trailers`](petrel_engine::proto::trailers) lets them pass.
+    /// Takes the trailers of a complete reply, as far as [`trailers`](petrel_engine::proto::trailers) lets
+    /// them pass.
     fn take_trailers(&mut self) -> HeaderBlock {
         HeaderBlock::new()
     }
@@ -115,7 +115,7 @@ pub trait Conversation {
         false
     }
 
-    /// Bytes for the error log that were not handed out, because there were too many.
+    /// How many bytes for the error log were dropped because there were too many.
     fn log_bytes_dropped(&self) -> u64 {
         0
     }
@@ -133,23 +133,24 @@ pub struct Outgoing<'a> {
     pub body: BodyLength,
 }
 
-/// What is known of a request body's length when its head is sent.
+/// What is known about the length of a request body when the head is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
     /// There is no body.
     None,
     /// That many bytes, not 0.
     Known(u64),
-    /// Only HTTP/1.1 can do that: sent in chunks.
+    /// Unknown, so the body is sent in chunks; only HTTP/1.1 can do that.
     Unknown,
 }
 
 impl BodyLength {
-    /// What `host` is told of the body of a request. Only what is complete, or announced, has a length.
+    /// The length of the request body as `host` is told it. It is known if the body is complete or announced
+    /// by Content-Length.
     pub(super) fn of(exchange: &Exchange, host: &BackendHost) -> BodyLength {
         let body = &exchange.request.body;
         let length = match (body.is_complete(), exchange.body_framing()) {
-            // They stand behind chunks.
+            // Trailers can only follow chunks.
             (true, BodyFraming::Chunked)
                 if host.protocol == Protocol::Http && !body.trailers().is_empty() =>
             {
@@ -160,7 +161,7 @@ impl BodyLength {
             (false, _) => None,
         };
         match length {
-            // FastCGI 1.0, section 6.3.
+            // An authorizer gets no body (FastCGI 1.0, section 6.3).
             _ if host.mode == Mode::Authorizer => BodyLength::None,
             Some(0) => BodyLength::None,
             Some(length) => BodyLength::Known(length),
@@ -169,40 +170,39 @@ impl BodyLength {
     }
 }
 
-/// What came out of the front of the input.
+/// The result of decoding from the front of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decoded {
-    /// Bytes of the input that are used up.
+    /// How many bytes of the input were consumed.
     pub consumed: usize,
-    /// What they meant.
+    /// What they mean.
     pub event: ReplyEvent,
 }
 
-/// What a reply consists of. Ranges are in the input given to `decode`, in front of `consumed`.
+/// A part of a reply. Ranges refer to the input of `decode`, and end before `consumed`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplyEvent {
-    /// Nothing more can be said before more bytes come.
+    /// More bytes are needed.
     NeedMore,
     /// An interim response (1xx, not 101): its head is in [`Conversation::head`].
     Interim,
     /// The head of the reply is complete. With status 101 every byte behind it is body.
     Head,
-    /// A stretch of the body; not empty.
+    /// A piece of the body; not empty.
     Body(Range<usize>),
-    /// What the application said for the error log (FastCGI's STDERR); not empty.
+    /// Text from the application for the error log (FastCGI's STDERR); not empty.
     Log(Range<usize>),
-    /// More of the request body may be encoded ([`Conversation::body_allowance`]), or its end, also
-    /// if the end was encoded before.
+    /// More of the request body may be encoded ([`Conversation::body_allowance`]), or its end, even if the
+    /// end was encoded before.
     WantsBody,
     /// The reply is complete.
     End {
-        /// Another request may be sent on this connection.
+        /// Whether another request may be sent on this connection.
         reusable: bool,
     },
 }
 
-/// Why a request cannot be sent in this protocol: a sentence for the log without a full stop.
-/// The client made it too long (431).
+/// Why this protocol cannot carry a request: a sentence for the log without a full stop. The client gets 431.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestError(pub(crate) &'static str);
 

@@ -1,7 +1,7 @@
-//! The PROXY protocol towards backends: who the client is, in front of the first request.
+//! The PROXY protocol towards backends: a header before the first request that names the client.
 //!
-//! The header is about the whole connection, so a connection that begins with one serves one request
-//! and is then closed: the next request may be another client's.
+//! The header is for the whole connection. So a connection that begins with one serves a single request and
+//! is then closed, because the next request may be from another client.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,9 +9,8 @@ use petrel_engine::Exchange;
 use petrel_engine::exchange::Peer;
 use petrel_engine::proto::proxy_protocol::{Endpoints, encode_v1, encode_v2};
 
-/// Appends the header that tells of the client of `exchange`, in this version of the protocol; 0 is
-/// none. The client is the one that conditions and logs see. One on a unix socket has no address to
-/// be told.
+/// Appends the header for the client of `exchange` in this version of the protocol; 0 is none. The client's
+/// address is the one in conditions and logs. A client on a unix socket has no address.
 pub(crate) fn write(version: u8, exchange: &Exchange, out: &mut Vec<u8>) {
     match version {
         0 => {}
@@ -30,8 +29,7 @@ fn endpoints(exchange: &Exchange) -> Endpoints {
     }
 }
 
-/// What the client connected to. Where that is not known it has the port of the listener and no
-/// address.
+/// The address that the client connected to. If it is not known, the port of the listener and no address.
 fn destination(exchange: &Exchange, source: IpAddr) -> SocketAddr {
     exchange.local_address().unwrap_or_else(|| {
         let nowhere: IpAddr = match source.to_canonical() {

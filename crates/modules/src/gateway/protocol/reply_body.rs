@@ -1,7 +1,7 @@
-//! The body of a reply whose protocol frames it: how much of it there is, and what of it goes on.
+//! The body of a reply whose protocol marks its end: how long it is, and how much of it is passed on.
 //!
-//! What FastCGI, SCGI, uwsgi, AJP13 and CGI have in common once a head is complete. The protocol says
-//! where the body ends; its head may have said so, too, and must not have lied.
+//! FastCGI, SCGI, uwsgi, AJP13 and CGI use this once a head is complete. The protocol says where the body
+//! ends. The head may have told its length as well; then both must agree.
 
 use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::http1::{BodyDecoder, BodyLimits, Piece};
@@ -12,12 +12,12 @@ use petrel_engine::proto::trailers;
 
 use super::{Decoded, Outgoing, ReplyError, ReplyEvent};
 
-/// What about a request matters for the body of its reply.
+/// What the body of a reply depends on in its request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ExpectedReply {
-    /// The request was HEAD: whatever the application sends as body is not wanted.
+    /// The request was a HEAD: a body that the application sends is dropped.
     is_head_request: bool,
-    /// The protocol of the connection may be changed.
+    /// The reply may change the protocol of the connection.
     may_upgrade: bool,
 }
 
@@ -30,23 +30,23 @@ impl From<&Outgoing<'_>> for ExpectedReply {
     }
 }
 
-/// How much body there is, and what to do with it.
+/// How long the body is, and what to do with it.
 pub(super) enum Body {
-    /// All there is until the reply ends.
+    /// Everything up to the end of the reply.
     UntilEnd,
-    /// That many bytes more; what comes behind them is dropped.
+    /// This many more bytes; what follows them is dropped.
     Length(u64),
-    /// In chunks that the application made itself.
+    /// Chunks that the application made itself.
     Chunked(BodyDecoder),
-    /// The reply has none by its status or by the method; what comes is dropped.
+    /// None, because of the status or the method; what arrives is dropped.
     Dropped,
 }
 
 impl Body {
-    /// The body behind a head with this status and Content-Length.
+    /// The body that follows a head with this status and Content-Length.
     ///
     /// # Errors
-    /// The reply changes the protocol although the request did not ask for it.
+    /// The reply changes the protocol although the request did not ask for that.
     pub(super) fn new(
         status: Status,
         length: Option<u64>,
@@ -68,8 +68,8 @@ impl Body {
         })
     }
 
-    /// Takes the next event from the front of `input`, which is not empty and is body.
-    /// [`ReplyEvent::NeedMore`] uses up all of it.
+    /// Takes the next event from the front of `input`, which is part of the body and not empty.
+    /// [`ReplyEvent::NeedMore`] consumes all of it.
     pub(super) fn take(&mut self, input: &[u8]) -> Result<Decoded, ReplyError> {
         match self {
             Body::UntilEnd => Ok(body(input.len())),
@@ -95,10 +95,10 @@ impl Body {
         }
     }
 
-    /// The protocol says that the body is over.
+    /// The protocol says that the body has ended.
     ///
     /// # Errors
-    /// Something is missing.
+    /// Part of the body is missing.
     pub(super) fn finish(&self) -> Result<(), ReplyError> {
         match self {
             Body::Length(1..) => Err(ReplyError("the reply is shorter than its Content-Length")),
@@ -109,7 +109,7 @@ impl Body {
         }
     }
 
-    /// Whether the body is known to be over, whatever the protocol says.
+    /// Whether the body is known to be complete, before the protocol says so.
     pub(super) fn is_complete(&self) -> bool {
         match self {
             Body::Length(0) => true,
@@ -118,7 +118,7 @@ impl Body {
         }
     }
 
-    /// What stands behind the last chunk and may go on.
+    /// Trailers that may be passed on to the client.
     pub(super) fn trailers(&self) -> HeaderBlock {
         match self {
             Body::Chunked(decoder) => trailers::of_reply(decoder.trailer_lines()),
@@ -126,7 +126,7 @@ impl Body {
         }
     }
 
-    /// Bytes that are still to come, if the head told.
+    /// How many bytes are still to come, if the head has said so.
     pub(super) fn remaining(&self) -> Option<u64> {
         match self {
             Body::Length(remaining) => Some(*remaining),

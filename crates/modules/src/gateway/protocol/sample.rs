@@ -1,4 +1,4 @@
-//! A backend, and the request that it is sent: for tests of conversations and for fuzz targets.
+//! A backend and a request for it, for tests of conversations and for fuzz targets.
 
 use petrel_engine::proto::request_head::{BodyFraming, RequestHead};
 use petrel_engine::testing::Site;
@@ -7,7 +7,8 @@ use super::http::HttpConversation;
 use super::{BodyLength, Conversation, Outgoing};
 use crate::gateway::options::{BackendHost, Extras, HostAddress, Protocol};
 
-/// The head that an HTTP backend is sent for a request whose head `fill` builds. `None`: there is no such request.
+/// The head that an HTTP backend is sent for a request whose head `fill` makes. `None`: no request can have
+/// that head.
 pub fn http_request(fill: impl FnOnce(&mut RequestHead) -> bool) -> Option<Vec<u8>> {
     thread_local! {
         static SITE: Site = Site::new("server.document-root = \"/nonexistent\"", &[]);
@@ -29,7 +30,7 @@ pub fn http_request(fill: impl FnOnce(&mut RequestHead) -> bool) -> Option<Vec<u
     Some(out)
 }
 
-/// A backend that speaks `protocol`.
+/// A backend with this `protocol`.
 pub(super) fn host(protocol: Protocol) -> BackendHost {
     BackendHost::plain("test", HostAddress::Unix(b"/nowhere".to_vec()), protocol)
 }

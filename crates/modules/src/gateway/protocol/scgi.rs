@@ -1,4 +1,5 @@
-//! SCGI: the variables in a netstring, the body as it is, a CGI reply until the connection closes.
+//! SCGI: the variables in a netstring, the body as it is, and a CGI reply that ends when the connection
+//! closes.
 
 use petrel_engine::proto::scgi::ScgiEncoder;
 
@@ -6,7 +7,7 @@ use super::until_close::UntilCloseConversation;
 use super::{BodyLength, Outgoing, RequestError};
 use crate::gateway::environment;
 
-/// A conversation on a new connection.
+/// A conversation for a new connection.
 pub fn conversation() -> UntilCloseConversation {
     UntilCloseConversation::new(encode_head)
 }

@@ -6,12 +6,12 @@ pub(super) use super::sample::host;
 use super::{BodyLength, Conversation, Outgoing, ReplyError, ReplyEvent};
 use crate::gateway::options::{BackendHost, Extras};
 
-/// What a gateway made of a reply.
+/// What the gateway made of a reply.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Reply {
     /// Statuses of the interim responses.
     pub(super) interim: Vec<u16>,
-    /// 0 before the head.
+    /// The status; 0 before the head.
     pub(super) status: u16,
     pub(super) fields: Vec<(String, String)>,
     pub(super) body: String,
@@ -22,7 +22,7 @@ pub(super) struct Reply {
     pub(super) error: Option<&'static str>,
 }
 
-/// A request that has been walked through the phases, as a text with its empty line.
+/// A request that has gone through the phases. `text` includes the empty line after the head.
 pub(super) fn request(text: &str) -> Answer {
     Site::new("server.document-root = \"/nonexistent\"", &[]).request(text)
 }
@@ -31,7 +31,7 @@ pub(super) fn get() -> Answer {
     request("GET /a.php?b=c HTTP/1.1\r\nHost: a.example\r\n\r\n")
 }
 
-/// All of a request as it goes over the wire. `conversation` is ready for its reply then.
+/// All of a request as it is sent. Afterwards `conversation` is ready for the reply.
 pub(super) fn sent(
     conversation: &mut dyn Conversation,
     answer: &Answer,
@@ -43,7 +43,7 @@ pub(super) fn sent(
     out
 }
 
-/// The same behind what is in `out`.
+/// As [`sent`], appended to `out`.
 pub(super) fn send(
     conversation: &mut dyn Conversation,
     answer: &Answer,
@@ -69,7 +69,7 @@ pub(super) fn send(
     conversation.encode_end(out);
 }
 
-/// Feeds `wire` to a conversation made by `ready`, `step` bytes at a time, and then closes.
+/// Feeds `wire` to a conversation made by `ready`, `step` bytes at a time, and then closes the connection.
 pub(super) fn reply_in_steps(
     ready: &dyn Fn() -> Box<dyn Conversation>,
     wire: &[u8],
@@ -83,13 +83,13 @@ pub(super) fn reply_in_steps(
     reply
 }
 
-/// The same in steps of every size up to 40, which all give the same.
+/// As [`reply_in_steps`], with every step size up to 40; all must give the same reply.
 pub(super) fn reply(ready: &dyn Fn() -> Box<dyn Conversation>, wire: &[u8]) -> Reply {
     let whole = reply_in_steps(ready, wire, wire.len().max(1));
     for step in 1..wire.len().min(40) {
         let mut stepped = reply_in_steps(ready, wire, step);
         if whole.reusable == Some(false) {
-            // What comes behind the end is only seen when it is there already.
+            // Bytes after the end are only noticed if they have arrived together with the end.
             stepped.reusable = stepped.reusable.map(|_| false);
         }
         assert_eq!(stepped, whole, "{step}");

@@ -1,5 +1,5 @@
-//! What SCGI, uwsgi and CGI have in common: the body of the request as it is, then a CGI reply until the connection or the
-//! output of the program ends.
+//! What SCGI, uwsgi and CGI have in common: the body of the request is sent without framing, and the CGI
+//! reply ends with the connection, or with the program's output.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,19 +10,19 @@ use petrel_engine::proto::reply_head::ReplyHead;
 use super::cgi_reply::CgiReply;
 use super::{Conversation, Decoded, Outgoing, ReplyError, ReplyEvent, RequestError};
 
-/// The one request and reply over a connection.
+/// The single request and reply of one connection.
 pub struct UntilCloseConversation {
     encode_head: EncodeHead,
     reply: CgiReply,
-    /// Set when the reply of a CGI program is complete.
+    /// For a CGI program: set when its reply is complete.
     program: Option<Rc<Cell<bool>>>,
 }
 
-/// Appends what a protocol has before the body.
+/// Appends what a protocol sends before the body.
 type EncodeHead = fn(&Outgoing<'_>, &mut Vec<u8>) -> Result<(), RequestError>;
 
 impl UntilCloseConversation {
-    /// A conversation on a new connection.
+    /// A conversation for a new connection.
     pub(super) fn new(encode_head: EncodeHead) -> UntilCloseConversation {
         UntilCloseConversation {
             encode_head,
@@ -31,7 +31,8 @@ impl UntilCloseConversation {
         }
     }
 
-    /// With a CGI program, in whose environment everything is but the body. `is_over` is set when the reply is complete.
+    /// A conversation with a CGI program, which got everything but the body in its environment. `is_over` is
+    /// set when the reply is complete.
     pub fn with_program(is_over: Rc<Cell<bool>>) -> UntilCloseConversation {
         UntilCloseConversation {
             program: Some(is_over),
@@ -67,7 +68,7 @@ impl Conversation for UntilCloseConversation {
 
     fn encode_end(&mut self, _: &mut Vec<u8>) {}
 
-    /// Says [`ReplyEvent::End`] as soon as the reply is known to be complete, whether or not the stream ends then.
+    /// Returns [`ReplyEvent::End`] as soon as the reply is known to be complete, even if the stream goes on.
     fn decode(&mut self, input: &[u8]) -> Result<Decoded, ReplyError> {
         let mut taken = self.reply.take(input)?;
         if taken.event == ReplyEvent::NeedMore && self.reply.is_complete() {

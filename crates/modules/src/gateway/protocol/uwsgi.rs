@@ -1,5 +1,5 @@
-//! uwsgi: the variables in a packet, the body as it is, and a reply until the connection closes, which
-//! begins with a CGI head or with an HTTP status line.
+//! uwsgi: the variables in a packet, the body as it is, and a reply that ends when the connection closes. The
+//! reply begins with a CGI head or with an HTTP status line.
 
 use petrel_engine::proto::uwsgi::{UwsgiEncoder, VariablesTooLong};
 
@@ -7,7 +7,7 @@ use super::until_close::UntilCloseConversation;
 use super::{Outgoing, RequestError};
 use crate::gateway::environment;
 
-/// A conversation on a new connection.
+/// A conversation for a new connection.
 pub fn conversation() -> UntilCloseConversation {
     UntilCloseConversation::new(encode_head)
 }

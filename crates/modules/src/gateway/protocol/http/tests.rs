@@ -4,7 +4,7 @@ use crate::gateway::header_map::testing::extras;
 use crate::gateway::options::{BackendHost, Protocol};
 use crate::gateway::upgrade::Upgrades;
 
-/// The request that the backend gets, with what `config` says about header fields.
+/// The request that the backend gets, with the options for header fields in `config`.
 fn sent_with(config: &str, text: &str, body: BodyLength, upgrade: bool) -> String {
     let answer = request(text);
     let mut out = Vec::new();
@@ -32,7 +32,7 @@ fn sent(text: &str) -> String {
     sent_with("", text, BodyLength::None, false)
 }
 
-/// What is added to every request in these tests.
+/// The fields that every request in these tests gets.
 const ADDED: &str = "X-Forwarded-For: 127.0.0.1\r\nX-Host: a.example\r\n\
                      X-Forwarded-Host: a.example\r\nX-Forwarded-Proto: http\r\n";
 
@@ -324,7 +324,7 @@ fn replies_are_read_in_pieces_of_any_size() {
         &ready(head),
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
     );
-    // A body that comes all the same must not be the next answer.
+    // A body that arrives all the same must not become the next answer.
     assert_eq!((headed.body.as_str(), headed.reusable), ("", Some(false)));
     let cut = reply(
         &ready(GET),
