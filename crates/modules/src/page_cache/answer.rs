@@ -1,7 +1,7 @@
-//! A stored answer becomes the answer of a request.
+//! Answers a request with a stored answer.
 //!
-//! Its fields are copied as they are, in wire form; only Age and Cache-Status are written anew. The body
-//! is shared, not copied. Conditions and ranges of the request are judged as for a file.
+//! The stored fields are copied as they are, in wire form; only Age and Cache-Status are new. The body is
+//! shared, not copied. The request's conditions and ranges are applied as for a file.
 
 use petrel_engine::Exchange;
 use petrel_engine::body::{Body, Piece};
@@ -13,20 +13,20 @@ use super::entry::{CacheEntry, Freshness};
 use super::status::CacheStatus;
 use crate::static_file;
 
-/// How it came that a stored answer is sent.
+/// How a stored answer came to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// It was there.
+    /// It was stored.
     Hit,
-    /// It was being fetched for somebody else.
+    /// Another request was fetching it, and this one waited.
     Collapsed,
-    /// A backend has confirmed it.
+    /// The backend has confirmed it (304).
     Revalidation,
-    /// The backend has failed, with this status for its client.
+    /// The backend has failed; without the stored answer the client would have got this status.
     Failure(Status),
 }
 
-/// Answers with `entry`, as far as the conditions of the request allow.
+/// Answers with `entry`, subject to the conditions of the request.
 pub fn send(exchange: &mut Exchange, entry: &CacheEntry, now_s: u64, by: By) -> Outcome {
     let page = &entry.page;
     let response = &mut exchange.response;

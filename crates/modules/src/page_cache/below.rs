@@ -1,7 +1,7 @@
-//! Asking what is below the memory: the disk, then the store that several machines share.
+//! Looks for a page below the memory: on disk, then in the store that several machines share.
 //!
-//! The request waits in its client's task; others for the same page wait for it as for any fetch. What is
-//! found goes into memory, and the request is looked up once more.
+//! The request waits in its client's task; other requests for the same page wait for it as for any fetch. A
+//! page that is found is put into memory, and the request is looked up once more.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,24 +20,24 @@ use super::lookup::{Gate, LookupTurn};
 use super::shared::PageCache;
 use super::vary;
 
-/// A request that is looked up below.
+/// A request whose page is looked for below the memory.
 pub(crate) struct Below {
     gate: Rc<Gate>,
     cache: Rc<PageCache>,
     key: Arc<[u8]>,
-    /// Whose turn at the disk it takes.
+    /// The client, because disk threads serve clients in turn.
     client: u64,
     turn: LookupTurn,
-    /// The number of the latest purge when it was begun.
+    /// The number of the latest purge when the search began.
     since: u64,
     place: BelowPlace,
     name: BlobName,
     answer: BelowAnswer,
-    /// A blob has named the fields by which the page is to be found.
+    /// A blob has named the request fields that the page's name depends on.
     is_varied: bool,
 }
 
-/// Where is asked.
+/// Where the page is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BelowPlace {
     Disk,
@@ -51,7 +51,8 @@ enum BelowAnswer {
 }
 
 impl Below {
-    /// Asks for `key` on behalf of `client`; `None` if there is nobody to ask.
+    /// Starts to look for `key` on behalf of `client`; `None` if there is neither a disk cache nor a shared
+    /// store.
     pub(crate) fn begin(
         gate: &Rc<Gate>,
         cache: &Rc<PageCache>,
@@ -86,7 +87,7 @@ impl Below {
         Some(below)
     }
 
-    /// Asks at the present place. False: nothing is there for sure.
+    /// Asks at the present place. False: it certainly does not have the page.
     fn ask(&mut self) -> bool {
         let bytes_max = self.gate.options.object_bytes_max;
         self.answer = match (self.place, &self.cache.shared.disk, &self.cache.tier) {
@@ -101,7 +102,7 @@ impl Below {
         true
     }
 
-    /// Goes on to the next place.
+    /// Goes on to the next place. False: there is none.
     fn ask_next(&mut self) -> bool {
         if self.place == BelowPlace::Tier {
             return false;
@@ -112,7 +113,7 @@ impl Below {
         self.ask()
     }
 
-    /// A disk that does not answer has nothing: whoever makes the page is asked, as without it.
+    /// A disk that does not answer in time counts as a miss: the backend is asked.
     fn poll_answer(
         &mut self,
         exchange: &mut Exchange,
@@ -136,7 +137,7 @@ impl Below {
         }
     }
 
-    /// Whether a page can be sent to somebody yet, or be validated.
+    /// Whether the page can be sent, now or after a validation.
     fn is_of_use(&self, exchange: &Exchange, page: &CachedPage, stored_ms: u64) -> bool {
         let now_s = exchange.worker.clock().wall_seconds();
         let has_validator = page.field("ETag").is_some() || page.field("Last-Modified").is_some();
@@ -145,7 +146,7 @@ impl Below {
         !is_purged && (now_s < page.times.useful_until_s() || has_validator)
     }
 
-    /// Puts the page into memory, unless it was removed or replaced while it was read.
+    /// Puts the page into memory, unless it was purged or replaced while it was being read.
     fn adopt(&mut self, page: CachedPage) -> Landing {
         let entry = CacheEntry::new(page);
         if self.place == BelowPlace::Disk {

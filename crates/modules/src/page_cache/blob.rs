@@ -1,12 +1,13 @@
-//! Stored answers as bytes: for files, and for stores that several machines share.
+//! Stored answers as bytes, for files and for stores that several machines share.
 //!
-//! A blob is a mark with the version, a checksum of the rest, and the parts of a [`CachedPage`], each with its
-//! length in front. It holds the whole key, so that whoever reads it knows that it is the right one, and
-//! times of the wall clock. What depends on Vary is found in two steps: under the key alone stands
-//! [`Blob::Vary`] with the names, under key and values the page.
+//! A blob is a mark with the format's version, a checksum of the rest, and the parts of a [`CachedPage`],
+//! each with its length in front. It contains the whole key, so that a reader can tell whether it is the
+//! right page; times are those of the wall clock. A page that depends on Vary is found in two steps: under
+//! the key alone there is a [`Blob::Vary`] with the field names, and under the key with the fields' values
+//! the page.
 //!
-//! Bytes from outside can be anything: each length is checked against what is there, and nothing is
-//! allocated before it is.
+//! Bytes from outside may be anything: each length is checked against the bytes that are there before
+//! anything is allocated.
 
 use bytes::Bytes;
 use petrel_engine::proto::header_block::HeaderBlock;
@@ -19,46 +20,46 @@ use super::key;
 use super::limits;
 use super::vary::Varying;
 
-/// What stands under a name.
+/// What a blob contains.
 #[derive(Clone, Debug)]
 pub enum Blob {
-    /// A stored answer, and the millisecond of the wall clock in which it was stored.
+    /// A stored answer, and the millisecond of the wall clock in which it was requested.
     Page {
         /// The answer.
         page: Box<CachedPage>,
-        /// When.
+        /// When it was requested.
         stored_ms: u64,
     },
-    /// Answers under this key depend on these request fields.
+    /// The answers under this key depend on these request fields.
     Vary {
         /// The whole key.
         key: Box<[u8]>,
-        /// Names in lower case.
+        /// Names of the fields in lower case.
         names: Vec<Box<str>>,
     },
 }
 
-/// The bytes are no blob of this version, or damaged.
+/// The bytes are damaged, or no blob of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged;
 
-/// The name of a blob: half of it is that of the page's base, by which it can be purged.
+/// The name of a blob. Its first half depends only on the page's base, so that a whole base can be purged.
 pub type BlobName = [u8; 2 * HALF_BYTES];
 
-/// Bytes of each half of a [`BlobName`]: of two pages the chance to share one is 2^-128.
+/// Bytes of each half of a [`BlobName`]: two pages have the same half with a probability of 2^-128.
 pub(crate) const HALF_BYTES: usize = 16;
 
-/// The first half of the names of everything with this base.
+/// The first half of the names of all blobs with this base.
 pub(crate) fn base_name(base: &[u8]) -> [u8; HALF_BYTES] {
     half(&[base])
 }
 
-/// The name of what stands under `key`, and with those values of request fields.
+/// The name of the blob for `key`, or for `key` with these values of request fields.
 pub fn name(key: &[u8], vary: &[Varying]) -> BlobName {
     let mut parts: Vec<&[u8]> = vec![key];
     for varying in vary {
         parts.push(varying.name.as_bytes());
-        // A missing field is told from an empty one by how many parts there are.
+        // Tells a missing field from an empty one.
         parts.push(match varying.value {
             Some(_) => b"=",
             None => b"-",
@@ -84,7 +85,7 @@ fn half(parts: &[&[u8]]) -> [u8; HALF_BYTES] {
     half
 }
 
-/// `page` as a blob.
+/// Encodes `page`.
 pub fn encode_page(page: &CachedPage, stored_ms: u64) -> Vec<u8> {
     let mut out = begin(KIND_PAGE, page.body.len() + page.fields.len() + 512);
     put(&mut out, &page.key);
@@ -118,7 +119,7 @@ pub fn encode_page(page: &CachedPage, stored_ms: u64) -> Vec<u8> {
     finish(out)
 }
 
-/// The blob that names what answers under `key` depend on.
+/// Encodes the names of the request fields that the answers under `key` depend on.
 pub fn encode_vary(key: &[u8], vary: &[Varying]) -> Vec<u8> {
     let mut out = begin(KIND_VARY, 256);
     put(&mut out, key);
@@ -129,7 +130,7 @@ pub fn encode_vary(key: &[u8], vary: &[Varying]) -> Vec<u8> {
     finish(out)
 }
 
-/// Reads a blob.
+/// Decodes a blob.
 ///
 /// # Errors
 /// It is damaged, or of another version.
@@ -151,8 +152,8 @@ pub fn decode(bytes: &Bytes) -> Result<Blob, Damaged> {
     }
 }
 
-/// Whether a page answers a request with this key and head. Names are hashes: two pages with the same one
-/// are not to be expected, and are told apart all the same.
+/// Whether a page answers a request with this key and head. Blobs are found by hashes. Two pages with the
+/// same hash are not expected, but would be told apart here.
 pub fn is_for(page: &CachedPage, key: &[u8], head: &RequestHead) -> bool {
     *page.key == *key && super::vary::matches(&page.vary, head)
 }
@@ -195,7 +196,7 @@ fn page(reader: &mut Reader<'_>, bytes: &Bytes) -> Result<Blob, Damaged> {
         fields,
         date: sound_date(date)?,
         server,
-        // A part of what was read: not copied.
+        // A part of the bytes that were read; not copied.
         body: bytes.slice_ref(body),
         times,
         tags: tags.into(),
@@ -216,7 +217,7 @@ fn vary_of(reader: &mut Reader<'_>) -> Result<Blob, Damaged> {
     Ok(Blob::Vary { key, names })
 }
 
-/// Fields from outside go through the same narrow place as those of backends: nothing can end a head.
+/// Fields from outside are checked like those of backends, so that none of them can end the head early.
 fn sound_fields(bytes: &[u8]) -> Result<Box<[u8]>, Damaged> {
     let mut block = HeaderBlock::new();
     if !bytes.is_empty() && !bytes.ends_with(b"\r\n") {
@@ -242,8 +243,8 @@ fn sound_fields(bytes: &[u8]) -> Result<Box<[u8]>, Damaged> {
     }
 }
 
-/// Fields that nobody writes into a blob: they would say something else about where the answer ends than
-/// the server does, come twice, or belong to one client.
+/// Fields that this server never writes into a blob. They would contradict the framing that it writes itself,
+/// come twice, or belong to a single client.
 const NEVER_WRITTEN: [&str; 8] = [
     "content-length",
     "transfer-encoding",
@@ -262,7 +263,7 @@ fn sound_date(date: [u8; 29]) -> Result<[u8; 29], Damaged> {
     }
 }
 
-/// What is left of a blob.
+/// The part of a blob that is not read yet.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -349,11 +350,11 @@ fn put_optional(out: &mut Vec<u8>, part: Option<&[u8]>) {
 }
 
 fn put_count(out: &mut Vec<u8>, count: usize) {
-    // Longer parts are not made: keys, fields and bodies have limits of their own.
+    // Never larger: keys, fields and bodies have limits of their own.
     out.extend_from_slice(&u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
 }
 
-/// What every blob begins with: the last byte before the line end is the version.
+/// The beginning of every blob. The last byte before the line end is the format's version.
 const MARK: &[u8] = b"petrel page 1\n";
 const SUM_BYTES: usize = 16;
 const KIND_PAGE: u8 = 1;
@@ -423,7 +424,7 @@ mod tests {
         assert!(decode(&Bytes::from(longer)).is_err());
     }
 
-    /// A checksum is no signature: whoever can write to the store can make one.
+    /// A checksum is no signature: an attacker who can write to the store can compute it.
     #[test]
     fn a_right_checksum_does_not_make_nonsense_sound() {
         for fields in [

@@ -1,17 +1,17 @@
-//! Cache-Control of answers and requests (RFC 9111 5.2), read once into flags and numbers.
+//! Cache-Control of answers and requests (RFC 9111 5.2), parsed into flags and numbers.
 //!
-//! Knows no clock and no policy. What is malformed is read the careful way: a lifetime that is no
-//! number is one of zero seconds, and of two different values the shorter one counts (4.2.1).
+//! Knows no clock and no policy. Malformed directives are read cautiously: a lifetime that is no number is
+//! zero seconds, and of two different values the shorter one counts (4.2.1).
 
 use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::request_head::{KnownField, RequestHead};
 
-/// What an answer says in Cache-Control (RFC 9111 5.2.2, RFC 5861).
+/// The Cache-Control of an answer (RFC 9111 5.2.2, RFC 5861).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResponseDirectives {
     /// `no-store`.
     pub(crate) no_store: bool,
-    /// `no-cache` without field names: to be used after validation only.
+    /// `no-cache` without field names: may only be used after validation.
     pub(crate) no_cache: bool,
     /// `private` without field names.
     pub(crate) private: bool,
@@ -31,11 +31,11 @@ pub(crate) struct ResponseDirectives {
     pub(crate) stale_while_revalidate_s: Option<u32>,
     /// `stale-if-error` in seconds.
     pub(crate) stale_if_error_s: Option<u32>,
-    /// Field names that `private` or `no-cache` list, in lower case: not to be stored.
+    /// The field names that `private` or `no-cache` list, in lower case: these fields must not be stored.
     pub(crate) withheld: Vec<Box<str>>,
 }
 
-/// What a request says in Cache-Control (RFC 9111 5.2.1) and Pragma (5.4).
+/// Cache-Control (RFC 9111 5.2.1) and Pragma (5.4) of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestDirectives {
     /// `no-store`: the answer must not be stored.
@@ -51,7 +51,7 @@ pub struct RequestDirectives {
 }
 
 impl ResponseDirectives {
-    /// Reads all Cache-Control fields of an answer.
+    /// Parses all Cache-Control fields of an answer.
     pub(crate) fn of(fields: &HeaderBlock) -> ResponseDirectives {
         let mut directives = ResponseDirectives::default();
         for (name, value) in fields.iter() {
@@ -107,7 +107,7 @@ impl ResponseDirectives {
         }
     }
 
-    /// With field names only those fields are concerned, without any the whole answer is.
+    /// With field names the directive is about those fields only, without any about the whole answer.
     fn add_qualified(&mut self, argument: Option<&[u8]>, whole: impl FnOnce(&mut Self)) {
         let names = argument.unwrap_or_default().split(|byte| *byte == b',');
         let names = names
@@ -124,7 +124,7 @@ impl ResponseDirectives {
 }
 
 impl RequestDirectives {
-    /// Reads Cache-Control and Pragma of a request.
+    /// Parses Cache-Control and Pragma of a request.
     pub fn of(head: &RequestHead) -> RequestDirectives {
         let mut directives = RequestDirectives::default();
         let Some(value) = head.field(KnownField::CacheControl) else {
@@ -152,13 +152,13 @@ impl RequestDirectives {
     }
 }
 
-/// Of two values the shorter one counts; what is no number is zero.
+/// Sets `place`. Of two values the shorter one counts; a value that is no number is zero.
 fn shorten(place: &mut Option<u32>, argument: Option<&[u8]>) {
     let value = argument.and_then(seconds).unwrap_or(0);
     *place = Some(place.map_or(value, |known| known.min(value)));
 }
 
-/// `delta-seconds` (RFC 9111 1.2.2): what does not fit is as long as can be.
+/// `delta-seconds` (RFC 9111 1.2.2). A number that is too large becomes [`SECONDS_MAX`].
 pub(super) fn seconds(text: &[u8]) -> Option<u32> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;
@@ -167,11 +167,11 @@ pub(super) fn seconds(text: &[u8]) -> Option<u32> {
     Some(digits.parse().unwrap_or(SECONDS_MAX).min(SECONDS_MAX))
 }
 
-/// RFC 9111 1.2.2 names 2^31 for what overflows.
+/// The value that RFC 9111 1.2.2 gives numbers that are too large.
 const SECONDS_MAX: u32 = 1 << 31;
 
-/// The items `name[=argument]` of a list; an argument in quotes comes without them. Escapes in quoted
-/// strings stand for themselves: no directive has any.
+/// The items `name[=argument]` of a list. The quotation marks around an argument are removed. Escapes in
+/// quoted strings are not decoded: no known directive has any.
 struct Items<'a>(&'a [u8]);
 
 impl<'a> Iterator for Items<'a> {
@@ -268,7 +268,7 @@ mod tests {
     fn a_comma_in_quotes_ends_nothing() {
         let directives = of(&["ext=\"a, no-store, b\", public"]);
         assert!(!directives.no_store && directives.public);
-        // The quotation never ends: what might be meant is not guessed at.
+        // The quotation is never closed, so the rest of the field is ignored.
         assert!(!of(&["ext=\"a, no-cache"]).no_cache);
         assert_eq!(of(&[",,=,"]), ResponseDirectives::default());
     }
@@ -280,7 +280,7 @@ mod tests {
             ("max-age=1, must-revalidate", true),
             ("max-age=1, proxy-revalidate", true),
             ("no-cache", true),
-            // RFC 9111 5.2.2.10: s-maxage has the meaning of proxy-revalidate, but RFC 5861 is more
+            // RFC 9111 5.2.2.10: s-maxage implies proxy-revalidate, but stale-if-error of RFC 5861 is more
             // specific.
             ("s-maxage=1", true),
             ("s-maxage=1, stale-if-error=5", false),

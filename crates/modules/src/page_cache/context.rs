@@ -1,19 +1,18 @@
-//! What the configuration's conditions have chosen for a request, as a few bytes of its key.
+//! Makes the values that conditions of the configuration have set for a request part of its key.
 //!
-//! `$HTTP["remoteip"]` and the like may send requests for one URL to different backends. What is set
-//! inside conditions and can change an answer is therefore part of the key: by its values, so that all
-//! workers, the server after a restart, and other machines with the same configuration come to the same
-//! bytes. Without conditions there is nothing to add.
+//! `$HTTP["remoteip"]` and other conditions may send requests for the same URL to different backends. So
+//! directives that are set inside conditions and can change an answer are part of the key. Their values are
+//! hashed, so that all workers, the server after a restart, and other machines with the same configuration
+//! get the same bytes. Without conditions nothing is added.
 
 use petrel_engine::config::Value;
 use petrel_engine::settings::Values;
 use sha2::{Digest, Sha256};
 
-/// How many bytes tell sets of values apart.
+/// The length of the hash.
 pub(super) const BYTES: usize = 16;
 
-/// The bytes for the values of one set of settings; `None` if no condition has set anything that
-/// matters.
+/// The hash for one set of settings; `None` if no condition has set a directive that matters.
 pub(super) fn of(values: &Values<'_>) -> Option<[u8; BYTES]> {
     let mut digest = None;
     let mut set: Vec<_> = values
@@ -30,8 +29,8 @@ pub(super) fn of(values: &Values<'_>) -> Option<[u8; BYTES]> {
     bytes.get(..BYTES)?.try_into().ok()
 }
 
-/// Whether a directive can change what is stored. What only allows or refuses has been asked before,
-/// what changes answers behind the cache comes later.
+/// Whether a directive can change what is stored. Directives that only allow or refuse were applied before
+/// the lookup, and those that change answers after the cache are applied later.
 fn matters(name: &str) -> bool {
     !LATER_OR_EARLIER
         .iter()

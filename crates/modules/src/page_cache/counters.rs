@@ -1,4 +1,4 @@
-//! What the page cache counts: each worker for itself, added up when somebody looks.
+//! The counters of the page cache. Each worker counts for itself; the status page adds them up.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,14 +9,14 @@ use super::shared::Registry;
 
 macro_rules! counters {
     ($($field:ident $name:literal $doc:literal,)*) => {
-        /// What one worker has counted.
+        /// The counters of one worker.
         #[derive(Debug, Default)]
         pub struct Counters {
             $(#[doc = $doc] pub $field: Counter,)*
         }
 
         impl Counters {
-            /// Names and counts.
+            /// All names with their counts.
             pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$(($name, self.$field.count()),)*].into_iter()
             }
@@ -52,26 +52,26 @@ counters! {
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// One more.
+    /// Adds one.
     #[inline]
     pub fn add(&self) {
         self.add_many(1);
     }
 
-    /// More by `count`. Not one step: only the thread that owns it may call this.
+    /// Adds `count`. This is not atomic: only the thread that owns the counter may call it.
     #[inline]
     pub(crate) fn add_many(&self, count: u64) {
         self.0.store(self.count().wrapping_add(count), Relaxed);
     }
 
-    /// How many there were.
+    /// The count.
     #[inline]
     pub fn count(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// Adds the counters of all workers, and what is stored now, to `counters`. Nothing, if no request has
+/// Adds the counters of all workers, and the present sizes, to `counters`. Adds nothing if no request has
 /// used the cache.
 pub fn read(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
     let registry = shared.belonging(Registry::default);

@@ -1,15 +1,15 @@
-//! Stored answers in files, also over a restart.
+//! Stored answers in files, which survive a restart.
 //!
-//! Below `page-cache.disk-path` stands a directory for each first byte of a name, and in it a file for each
-//! blob. Files are written beside their place and renamed, so that a file is whole or not there; what is
-//! damaged all the same is removed when it is read. Nothing below the directory is followed that is a
-//! symlink, and nothing is readable for others. What is there is known by an index in memory, which is made
-//! anew in the background when the server starts: until it is complete the disk is not asked.
+//! `page-cache.disk-path` has a directory for each first byte of a name, and in it a file for each blob.
+//! Files are written under a temporary name and renamed, so that a file is either complete or missing; a file
+//! that is damaged all the same is removed when it is read. Symlinks below the directory are not followed,
+//! and other users cannot read the files. An index in memory knows which files there are. It is rebuilt in
+//! the background when the server starts; until it is complete, no request looks on disk.
 //!
-//! Everything that waits for the disk runs on the threads of [`blocking`]. All functions here that do are
-//! marked so, and are called there. Several are at work at a time, and what is in memory goes ahead of what is
-//! on disk: a file is renamed to its name, or removed, by whoever has the turn of that name, and removed only if
-//! the index does not know the name any more; of two who write under one name the later one counts.
+//! Functions that wait for the disk run on threads of the [`blocking`] pool, and say so in their comment.
+//! Several may run at the same time. The index is the truth, and the files follow it: a thread renames or
+//! removes a file only while it holds the lock for the file's name, and removes it only if the index does not
+//! know the name any more. Of two writes of one name the later one counts.
 
 mod index;
 #[cfg(test)]
@@ -39,32 +39,32 @@ use index::Index;
 #[derive(Debug)]
 pub struct Disk {
     root: OwnedFd,
-    /// As it was configured, for the log.
+    /// The configured path, for the log.
     path: String,
     origin: Origin,
     index: Mutex<Index>,
-    /// Each for some names. Threads wait for the disk while they have one, so workers never take any; the index
-    /// is looked at within.
+    /// Locks, each for a part of the names. A thread waits for the disk while it holds one, so workers never
+    /// take any. The index may be locked while one is held.
     turns: [Mutex<()>; TURNS],
-    /// Writes so far.
+    /// How many writes there were.
     writes: AtomicU64,
     bytes_max: u64,
     is_ready: AtomicBool,
-    /// Jobs that wait or run.
+    /// How many jobs wait or run.
     pending: AtomicUsize,
-    /// Files that were damaged, or could not be written.
+    /// How many files were damaged or could not be written.
     errors: AtomicU64,
-    /// Held by who writes the note about tags.
+    /// Held by the thread that writes the note about purged tags.
     note: Mutex<()>,
-    /// Somebody is to write it who has not looked yet which tags were purged.
+    /// A job is going to write the note and has not collected the purged tags yet.
     is_note_due: AtomicBool,
 }
 
 impl Disk {
-    /// The files below `path`, which is made if it is not there.
+    /// Opens the directory `path`, and creates it if it is missing.
     ///
     /// # Errors
-    /// Those of mkdir(2) and open(2).
+    /// As mkdir(2) and open(2).
     pub fn open(path: &str, bytes_max: u64) -> io::Result<Arc<Disk>> {
         match rustix::fs::mkdirat(CWD, path, OWNER_DIRECTORY) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
@@ -88,17 +88,17 @@ impl Disk {
         }))
     }
 
-    /// The directory, as it was configured.
+    /// The configured directory.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// A file was not there in time.
+    /// Counts a file that was not read in time.
     pub fn is_late(&self) {
         self.errors.fetch_add(1, Relaxed);
     }
 
-    /// Entries that can be asked for, none before the index is complete; bytes that are known, and errors so far.
+    /// Entries that can be read (0 until the index is complete), their bytes, and the number of errors.
     pub fn sizes(&self) -> (u64, u64, u64) {
         let (entries, bytes) = self.index().sizes();
         let entries = match self.is_ready.load(Relaxed) {
@@ -108,18 +108,18 @@ impl Disk {
         (entries, bytes, self.errors.load(Relaxed))
     }
 
-    /// Whether something stands under `name`, as far as is known.
+    /// Whether the index has an entry `name`.
     pub fn has(&self, name: &BlobName) -> bool {
         self.is_ready.load(Relaxed) && self.index().knows(name)
     }
 
-    /// Whether it is known what is there, and nothing waits to be written.
+    /// Whether the index is complete and no job waits.
     #[cfg(test)]
     pub(crate) fn is_at_rest(&self) -> bool {
         self.is_ready.load(Relaxed) && self.pending.load(Relaxed) == 0
     }
 
-    /// Makes the index from what is there, in the background, and reads which tags were purged.
+    /// Builds the index from the files, in the background, and reads the note about purged tags.
     pub fn load(self: &Arc<Disk>, tag_purges: Arc<TagPurges>) -> blocking::RunningJob<()> {
         let disk = Arc::clone(self);
         blocking::run_in_any_case(self.origin, move || {
@@ -130,8 +130,8 @@ impl Disk {
         })
     }
 
-    /// Reads what stands under `name`, of at most `bytes_max` bytes, in the turn of `client`
-    /// ([`Origin::client`]). What is damaged, or no file, is removed.
+    /// Reads the blob `name`, of at most `bytes_max` bytes, in turn with other clients ([`Origin::client`]).
+    /// A damaged file, or one that is no regular file, is removed.
     pub fn read(
         self: &Arc<Disk>,
         name: BlobName,
@@ -161,9 +161,10 @@ impl Disk {
         })
     }
 
-    /// Writes what `make` makes under their names, unless `is_purged` says that it does not count any more,
-    /// which is asked again when it is there: who purges or removes marks first and removes then. False in the result:
-    /// nothing was written. `None`: too much is waiting already.
+    /// Writes the blobs that `make` returns, unless `is_purged` says that they are outdated. It is called
+    /// again after each file is written: a purge first marks the page and then removes files, so one of the
+    /// two notices the other. The job's result is false if not all of them are in place. `None`: too many
+    /// jobs wait already.
     pub fn write(
         self: &Arc<Disk>,
         make: impl FnOnce() -> Vec<(BlobName, Vec<u8>)> + Send + 'static,
@@ -196,9 +197,9 @@ impl Disk {
         }))
     }
 
-    /// Writes which tags were purged. Those that are noted already stay: an earlier process has purged them, whose
-    /// note was not read yet, or one that still serves.
-    /// `None`: a job will that has been begun before.
+    /// Writes the note about purged tags. Tags in the existing note are kept: they are from an earlier
+    /// process whose note was not read yet, or from one that still serves. `None`: a job that was started
+    /// before will write these tags as well.
     pub(crate) fn write_note(
         self: &Arc<Disk>,
         tag_purges: Arc<TagPurges>,
@@ -208,7 +209,7 @@ impl Disk {
         }
         let disk = Arc::clone(self);
         Some(blocking::run_in_any_case(self.origin, move || {
-            // One after the other, so that the last one has all of them.
+            // One job after the other, so that the last one writes all tags.
             let _turn = lock(&disk.note);
             disk.is_note_due.swap(false, AcqRel);
             disk.read_note(&tag_purges);
@@ -220,7 +221,7 @@ impl Disk {
         }))
     }
 
-    /// Waits for the disk: takes in which tags are noted as purged.
+    /// Reads the note about purged tags. Waits for the disk.
     fn read_note(&self, tag_purges: &TagPurges) {
         let is_understood = match self.read_at(&self.root, NOTE, NOTE_BYTES_MAX) {
             Ok(bytes) => tag_purges.read(&bytes),
@@ -231,9 +232,9 @@ impl Disk {
         }
     }
 
-    /// Forgets everything whose name begins so, at once, and says how many there were. The files are
-    /// removed by the job, if there are any; whether or not somebody waits for it, as with all jobs here that remove
-    /// something: what stays would be found after the next start.
+    /// Removes all entries with this base from the index, at once, and returns how many there were. If there
+    /// are any, a job removes the files. Like all jobs here that remove something it runs even if its result
+    /// is dropped, because files that stay would be found again at the next start.
     pub fn purge(
         self: &Arc<Disk>,
         base: [u8; HALF_BYTES],
@@ -245,8 +246,9 @@ impl Disk {
         (count, job)
     }
 
-    /// The same for one name. As long as files of earlier processes are looked for, those with its base are
-    /// not taken in: which of them are variants that stay is not known.
+    /// As [`Disk::purge`], for one name. While the files of earlier processes are still being indexed, all
+    /// files with the same base are left out, because it is not known which of them are variants that should
+    /// stay.
     pub(crate) fn remove_elsewhere(
         self: &Arc<Disk>,
         name: BlobName,
@@ -262,13 +264,13 @@ impl Disk {
         is_known.then(|| blocking::run_in_any_case(self.origin, move || disk.unlink(&[name])))
     }
 
-    /// Waits for the disk: forgets what write number `order` has made and removes its file.
+    /// Removes the file that write number `order` made, and its entry. Waits for the disk.
     fn remove(&self, name: BlobName, order: u64) {
         self.index().forget_write(&name, order);
         self.unlink(&[name]);
     }
 
-    /// Waits for the disk: removes the files of names that are forgotten. What was written since is not.
+    /// Removes the files of these names, except those that were written again since. Waits for the disk.
     fn unlink(&self, names: &[BlobName]) {
         for name in names {
             let _turn = self.turn(name);
@@ -276,13 +278,13 @@ impl Disk {
                 continue;
             }
             if let Ok(directory) = self.directory(name) {
-                // One that is gone already is as good.
+                // The error is ignored: the file may be gone already.
                 let _ = rustix::fs::unlinkat(directory, file_name(name), AtFlags::empty());
             }
         }
     }
 
-    /// Waits for whoever renames or removes the file of this name.
+    /// Locks the right to rename or remove the file `name`.
     fn turn(&self, name: &BlobName) -> MutexGuard<'_, ()> {
         let turn = &self.turns[usize::from(name[0]) % TURNS];
         lock(turn)
@@ -309,7 +311,7 @@ impl Disk {
         Ok(bytes)
     }
 
-    /// False: something later stands there already.
+    /// False: a later write has already put its file there.
     fn write_file(&self, name: &BlobName, bytes: &[u8], order: u64) -> io::Result<bool> {
         if bytes.len() as u64 > self.bytes_max {
             return Err(io::ErrorKind::FileTooLarge.into());
@@ -330,7 +332,7 @@ impl Disk {
         self.unlink(&gone);
     }
 
-    /// The directory of a name. It is none if it is a symlink.
+    /// Opens the directory for a name. Fails if it is a symlink.
     fn directory(&self, name: &BlobName) -> io::Result<OwnedFd> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
         let directory = format!("{:02x}", name.first().copied().unwrap_or(0));
@@ -350,7 +352,7 @@ impl Disk {
         }
     }
 
-    /// Takes in what earlier processes have left, and removes what they have left half done.
+    /// Indexes the files of earlier processes, and removes files that those did not finish.
     fn scan(&self) {
         for first in 0..=u8::MAX {
             let mut name = [0; 2 * HALF_BYTES];
@@ -376,7 +378,7 @@ impl Disk {
             let Some(name) = parse_name(text).filter(|name| name[0] == first) else {
                 continue;
             };
-            // The others may be whole all the same.
+            // An error with one file says nothing about the others.
             if self.take_in(directory, name).is_err() {
                 self.errors.fetch_add(1, Relaxed);
             }
@@ -384,8 +386,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Takes in one file, or removes it if it was purged while it was not known. One that is gone was removed
-    /// after it was found: by a job of this process, or by another process that still serves.
+    /// Indexes one file, or removes it if it was purged before it was known. A file that is missing was
+    /// removed in the meantime, by this process or by another one that still serves.
     fn take_in(&self, directory: &OwnedFd, name: BlobName) -> io::Result<()> {
         let file = file_name(&name);
         let _turn = self.turn(&name);
@@ -407,7 +409,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Of a process that is gone: others may be at work on theirs.
+    /// Removes an unfinished file if the process that wrote it is gone.
     fn remove_unfinished(&self, directory: &OwnedFd, text: &[u8]) {
         let rest = text.get(UNFINISHED.len()..).unwrap_or_default();
         let digits = rest.split(|byte| *byte == b'-').next().unwrap_or_default();
@@ -429,7 +431,7 @@ impl Disk {
     }
 }
 
-/// A file that has not got its name yet. Removed with the value.
+/// A file under its temporary name. Dropping this removes it unless it was renamed.
 struct Unfinished<'a> {
     directory: &'a OwnedFd,
     name: String,
@@ -463,13 +465,13 @@ impl Unfinished<'_> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if !self.has_name {
-            // What cannot be removed now is by the next process.
+            // The error is ignored: the next process removes the file.
             let _ = rustix::fs::unlinkat(self.directory, &*self.name, AtFlags::empty());
         }
     }
 }
 
-/// One of the jobs that are counted.
+/// Counts one job, until it is dropped.
 struct Pending(Arc<Disk>);
 
 impl Drop for Pending {
@@ -478,8 +480,8 @@ impl Drop for Pending {
     }
 }
 
-/// Whether a file that could not be read may be sound: no descriptor was free, or it is larger than this request may
-/// have it. Not if it is gone, a symlink, or no regular file.
+/// Whether a file that could not be read may still be intact: no descriptor was free, or it is larger than
+/// this request allows. Not so if it is missing, a symlink, or no regular file.
 fn is_passing(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let is_none = [Errno::NOENT, Errno::LOOP, Errno::NOTDIR, Errno::NXIO]
@@ -488,7 +490,7 @@ fn is_passing(error: &io::Error) -> bool {
     !is_none && error.kind() != io::ErrorKind::InvalidData
 }
 
-/// In hexadecimal digits.
+/// The name as hexadecimal digits.
 fn file_name(name: &BlobName) -> String {
     use std::fmt::Write;
     let mut text = String::with_capacity(2 * name.len());
@@ -513,22 +515,22 @@ fn parse_name(text: &[u8]) -> Option<BlobName> {
     Some(name)
 }
 
-/// The file about tags that were purged.
+/// The file that notes purged tags.
 const NOTE: &str = "purged-tags";
 
-/// Room for all there can be.
+/// The largest possible note.
 const NOTE_BYTES_MAX: usize = 8 + limits::TAG_PURGES_MAX * (HALF_BYTES + 8);
 
-/// Names have one of so many turns.
+/// How many locks there are for names.
 const TURNS: usize = 16;
 
-/// In the order of writes what an earlier process has left comes first.
+/// The number of files from earlier processes, lower than that of any write.
 const FOUND: u64 = 0;
 
-/// What the names of files begin with that are being written.
+/// The beginning of temporary names.
 const UNFINISHED: &str = ".new-";
 
-/// Everything in a blob but the body is shorter.
+/// Everything in a blob but the body is shorter than this.
 const BLOB_HEAD_BYTES_MAX: usize = 512 * 1024;
 
 const OWNER_DIRECTORY: Mode = Mode::RWXU;

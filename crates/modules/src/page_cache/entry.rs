@@ -1,8 +1,8 @@
 //! One stored answer, and how fresh it is.
 //!
-//! An entry never changes: a validation makes a new one around the same body. What does change are a few
-//! flags: whether it still counts, whether it was used, whether somebody refreshes it. So workers read
-//! entries without a lock.
+//! An entry never changes: a validation makes a new entry around the same body. Only a few flags change:
+//! whether the entry is still in use, whether it was read lately, whether a request is refreshing it. So
+//! workers read entries without a lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -16,65 +16,65 @@ use petrel_engine::proto::status::Status;
 use super::limits;
 use super::vary::{self, Varying};
 
-/// A stored answer.
+/// A stored answer, with what is computed from it and its flags.
 #[derive(Debug)]
 pub struct CacheEntry {
-    /// What it was made of.
+    /// The answer as it is stored.
     pub page: CachedPage,
-    /// Second of Last-Modified, as a number.
+    /// The second of Last-Modified.
     pub(crate) modified_s: Option<u64>,
-    /// Its fields with Date and Server, as they are sent.
+    /// The stored fields with Date and Server, as they are sent.
     pub wire: Box<[u8]>,
-    /// No other body has the same number; see [`petrel_engine::response::KeptContent`].
+    /// A number that identifies the body; see [`petrel_engine::response::KeptContent`].
     pub content: u64,
     is_gone: AtomicBool,
     is_withdrawn: AtomicBool,
     was_used: AtomicBool,
-    /// Second until which somebody refreshes it; 0 is nobody.
+    /// The second until which a request is refreshing it; 0: none is.
     refreshed_until_s: AtomicU32,
-    /// Second until which the backend is not asked for it, as it has failed just now.
+    /// The second until which the backend is not asked for it again, because it has just failed.
     failing_until_s: AtomicU32,
 }
 
-/// Everything about a stored answer that lasts.
+/// The lasting part of a stored answer.
 #[derive(Clone, Debug)]
 pub struct CachedPage {
-    /// What it is found by, all of it.
+    /// The whole key.
     pub key: Arc<[u8]>,
-    /// What the answer depends on besides its key.
+    /// The request fields that the answer depends on (Vary), with their values.
     pub vary: Box<[Varying]>,
     /// Its status.
     pub status: Status,
-    /// Its fields in wire form, but for Date, Server and Age.
+    /// Its fields in wire form, without Date, Server and Age.
     pub fields: Box<[u8]>,
-    /// Date: of whoever made it, or when it came.
+    /// Date: the backend's, or the time when the answer arrived.
     pub date: [u8; 29],
-    /// Server, if the backend named itself.
+    /// Server, if the backend sent one.
     pub server: Option<Box<[u8]>>,
     /// The whole body.
     pub body: Bytes,
-    /// Until when it is what.
+    /// Until when it may be used, and how.
     pub times: Times,
-    /// By which it can be purged.
+    /// Tags by which it can be purged.
     pub tags: Box<[Box<[u8]>]>,
-    /// What making it took the backend.
+    /// How long the backend took to make it.
     pub took_ms: u32,
 }
 
-/// Until when an answer is what. Seconds of the wall clock and lengths of time in seconds.
+/// Until when an answer may be used, and how. Seconds of the wall clock, and durations in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// When it came.
+    /// When it arrived.
     pub received_s: u64,
-    /// How old it was then.
+    /// Its age at that time.
     pub age_s: u32,
     /// The age up to which it is fresh.
     pub lifetime_s: u32,
-    /// For how long after that it may be sent while it is fetched anew.
+    /// How long after that it may be sent while it is being refreshed.
     pub stale_while_revalidate_s: u32,
-    /// For how long after that it may be sent if the backend fails.
+    /// How long after that it may be sent if the backend fails.
     pub stale_if_error_s: u32,
-    /// Requests with Authorization may have it too (RFC 9111 3.5).
+    /// It may be sent in answer to requests with Authorization, too (RFC 9111 3.5).
     pub is_shareable: bool,
 }
 
@@ -83,7 +83,7 @@ pub struct Times {
 pub enum Freshness {
     /// For this many more seconds.
     Fresh(u32),
-    /// It has been stale for this many seconds.
+    /// It became stale this many seconds ago.
     Stale(u32),
 }
 
@@ -94,7 +94,7 @@ impl Times {
         self.age_s.saturating_add(resident)
     }
 
-    /// RFC 9111 4.2.
+    /// How fresh the answer is (RFC 9111 4.2).
     pub fn freshness(&self, now_s: u64) -> Freshness {
         let age = self.age(now_s);
         match self.lifetime_s.checked_sub(age) {
@@ -103,7 +103,7 @@ impl Times {
         }
     }
 
-    /// Whether it may be sent now while somebody fetches a newer one.
+    /// Whether it may be sent now while it is being refreshed.
     pub fn serves_while_revalidating(&self, now_s: u64) -> bool {
         match self.freshness(now_s) {
             Freshness::Fresh(_) => true,
@@ -119,12 +119,12 @@ impl Times {
         }
     }
 
-    /// Whether every use needs a validation.
+    /// Whether it must be validated for every request.
     pub(crate) fn needs_validation_always(&self) -> bool {
         self.lifetime_s == 0 && self.stale_while_revalidate_s == 0
     }
 
-    /// The last second in which the answer can be of use without a validation.
+    /// The last second in which the answer may be sent without a validation.
     pub fn useful_until_s(&self) -> u64 {
         let window = self.stale_while_revalidate_s.max(self.stale_if_error_s);
         let left = u64::from(self.lifetime_s).saturating_sub(u64::from(self.age_s));
@@ -135,13 +135,13 @@ impl Times {
 }
 
 impl CacheEntry {
-    /// An entry that counts, with a body of its own.
+    /// A new entry with a body of its own.
     pub fn new(page: CachedPage) -> Arc<CacheEntry> {
         static CONTENTS: AtomicU64 = AtomicU64::new(0);
         CacheEntry::with_content(page, CONTENTS.fetch_add(1, Relaxed) + 1)
     }
 
-    /// One with the body of another entry, whose number is `content`.
+    /// An entry with the body of another one, whose number is `content`.
     pub(crate) fn with_content(page: CachedPage, content: u64) -> Arc<CacheEntry> {
         let modified_s = page.field("Last-Modified").and_then(date::parse);
         Arc::new(CacheEntry {
@@ -157,43 +157,43 @@ impl CacheEntry {
         })
     }
 
-    /// Whether it still counts.
+    /// Whether it is still in use.
     #[inline]
     pub(crate) fn is_live(&self) -> bool {
         !self.is_gone.load(Relaxed)
     }
 
-    /// It was purged, replaced or evicted.
+    /// It was purged, replaced or evicted, so it must not be sent any more.
     pub fn end(&self) {
         self.is_gone.store(true, Relaxed);
     }
 
-    /// It counts nowhere any more, also not on disk.
+    /// As [`Self::end`], and its copies on disk and in the shared store do not count either.
     pub(crate) fn withdraw(&self) {
         self.is_withdrawn.store(true, Relaxed);
         self.end();
     }
 
-    /// Whether it was withdrawn; what was only evicted from memory was not.
+    /// Whether it was withdrawn. An entry that was only evicted from memory was not.
     pub(crate) fn is_withdrawn(&self) -> bool {
         self.is_withdrawn.load(Relaxed)
     }
 
-    /// Somebody gets it.
+    /// Marks it as used.
     #[inline]
     pub(crate) fn touch(&self) {
-        // Read first: a line that nobody writes is shared by all processors.
+        // A load first: a cache line that is only read can be shared by all processors.
         if !self.was_used.load(Relaxed) {
             self.was_used.store(true, Relaxed);
         }
     }
 
-    /// Whether somebody got it since the last time this was asked.
+    /// Whether it was used since the last call.
     pub(crate) fn take_used(&self) -> bool {
         self.was_used.swap(false, Relaxed)
     }
 
-    /// Whether the caller is the one who refreshes it. `now_s` is monotonic.
+    /// Whether the caller may refresh it. `now_s` is monotonic.
     pub(crate) fn begin_refresh(&self, now_s: u32) -> bool {
         let until_s = self.refreshed_until_s.load(Relaxed);
         if now_s < until_s {
@@ -205,37 +205,37 @@ impl CacheEntry {
             .is_ok()
     }
 
-    /// Nobody refreshes it any more; not before `second` again.
+    /// The refresh has ended. Another one may begin after `second`.
     pub(crate) fn end_refresh(&self, second: u32) {
         self.refreshed_until_s.store(second, Relaxed);
     }
 
-    /// The backend has failed: it is asked again in [`limits::RETRY_S`]. `now_s` is monotonic.
+    /// The backend has failed: it is asked again after [`limits::RETRY_S`]. `now_s` is monotonic.
     pub fn fail(&self, now_s: u32) {
         let retry_s = now_s.saturating_add(limits::RETRY_S);
         self.failing_until_s.store(retry_s, Relaxed);
         self.end_refresh(retry_s);
     }
 
-    /// Whether the backend has failed just now.
+    /// Whether the backend has failed a moment ago.
     pub(crate) fn is_failing(&self, now_s: u32) -> bool {
         now_s < self.failing_until_s.load(Relaxed)
     }
 
-    /// Whether it answers a request with this head.
+    /// Whether it answers a request with this head, as far as Vary is concerned.
     #[inline]
     pub fn answers(&self, head: &RequestHead) -> bool {
         vary::matches(&self.page.vary, head)
     }
 
-    /// Whether both would answer the same requests.
+    /// Whether both answer the same requests.
     pub(crate) fn is_same_variant(&self, other: &CacheEntry) -> bool {
         self.page.vary == other.page.vary
     }
 }
 
 impl CachedPage {
-    /// The value of the first field of that name.
+    /// The value of the first field with this name.
     pub fn field(&self, name: &str) -> Option<&[u8]> {
         let lines = self.fields.split(|byte| *byte == b'\n');
         lines
@@ -248,7 +248,7 @@ impl CachedPage {
             .next()
     }
 
-    /// All fields that do not change from answer to answer.
+    /// The fields that are the same in every answer.
     fn wire(&self) -> Box<[u8]> {
         let mut block = HeaderBlock::new();
         block.extend_from_wire(&self.fields);
@@ -259,7 +259,7 @@ impl CachedPage {
         block.as_bytes().into()
     }
 
-    /// Bytes of memory, roughly.
+    /// The memory that it takes, in bytes, roughly.
     pub fn size(&self) -> usize {
         let vary = self.vary.iter().map(|varying| {
             varying.name.len() + varying.value.as_ref().map_or(0, |value| value.len()) + 32

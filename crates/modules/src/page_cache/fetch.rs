@@ -1,6 +1,6 @@
-//! What a request that is not answered from the cache keeps until its answer is there.
+//! What an exchange keeps about a request that the cache has not answered, until the answer arrives.
 //!
-//! The hook of the content phase leaves it with the exchange, that of the store phase takes it.
+//! The lookup hook of the content phase keeps it with the exchange, the hook of the store phase takes it.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,14 +13,14 @@ use super::entry::CacheEntry;
 use super::flight::Pilot;
 use super::request::{Reason, WantedPage};
 
-/// What became of a request at the cache.
+/// What the lookup has decided about a request.
 #[derive(Debug)]
 pub(super) enum Fetch {
-    /// It passes the cache by.
+    /// It bypasses the cache.
     Bypass(Reason),
-    /// It may change what is stored.
+    /// Its method is unsafe, so it may change what is stored.
     Unsafe,
-    /// Its answer may be stored.
+    /// It asks for a page that may be stored.
     Page(Box<PageFetch>),
 }
 
@@ -31,15 +31,15 @@ pub(super) struct PageFetch {
     pub key: Arc<[u8]>,
     /// Why it was not answered from the cache.
     pub forward: Forward,
-    /// What it wants.
+    /// What the request asks of the cache.
     pub wanted: WantedPage,
-    /// What is stored, and is too old.
+    /// The stored answer, which is too old or refused by the request.
     pub old: Option<Arc<CacheEntry>>,
-    /// Whether the backend is asked if `old` still counts.
+    /// Whether the backend is asked to validate `old`.
     pub validates: bool,
-    /// Those who wait for the answer, if there can be any.
+    /// Reports the end of the fetch to the requests that wait for it; `None` if none may wait.
     pub pilot: Option<Pilot>,
-    /// Conditions of the client, which the backend does not get.
+    /// The client's conditions, which are not sent to the backend.
     pub conditions: Vec<(KnownField, Vec<u8>)>,
     /// The number of the latest purge when the fetch began.
     pub since: u64,
@@ -47,16 +47,16 @@ pub(super) struct PageFetch {
     pub at_s: u64,
 }
 
-/// Why a request is forwarded (RFC 9211 2.2).
+/// Why a request is forwarded to the backend (RFC 9211 2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Forward {
     /// Nothing is stored for this URL.
     UriMiss,
-    /// Only answers to other requests for this URL are.
+    /// Only answers to other variants of the request are stored.
     VaryMiss,
-    /// What is stored is stale.
+    /// The stored answer is stale.
     Stale,
-    /// The client wants it so.
+    /// The client asks for a newer answer (Cache-Control of the request).
     Request,
 }
 
@@ -72,20 +72,20 @@ impl Forward {
     }
 }
 
-/// A [`Fetch`] that an exchange keeps, until somebody takes it.
+/// A [`Fetch`] that an exchange keeps until it is taken.
 #[derive(Debug)]
 struct KeptFetch(RefCell<Option<Fetch>>);
 
-/// Under which it is kept.
+/// The key under which an exchange keeps it.
 pub(super) const KEPT: &str = "page-cache";
 
 impl Fetch {
-    /// In the form in which an exchange or a subrequest keeps it.
+    /// Wraps it for an exchange or a subrequest.
     pub(crate) fn into_kept(self) -> Rc<dyn std::any::Any> {
         Rc::new(KeptFetch(RefCell::new(Some(self))))
     }
 
-    /// Leaves it with the exchange.
+    /// Keeps it with the exchange.
     pub(super) fn keep(self, exchange: &mut Exchange) {
         exchange.keep(KEPT, self.into_kept());
     }
@@ -95,12 +95,12 @@ impl Fetch {
         exchange.kept::<KeptFetch>(KEPT)?.0.take()
     }
 
-    /// Whether the exchange has been at the cache before.
+    /// Whether the exchange has been looked up before.
     pub(super) fn is_kept(exchange: &Exchange) -> bool {
         exchange.kept::<KeptFetch>(KEPT).is_some()
     }
 
-    /// What is stored and may be sent if the backend fails.
+    /// The stored answer that may be sent if the backend fails.
     pub(crate) fn fallback(exchange: &Exchange, now_s: u64) -> Option<Arc<CacheEntry>> {
         let kept = exchange.kept::<KeptFetch>(KEPT)?;
         let fetch = kept.0.borrow();
@@ -116,9 +116,9 @@ impl Fetch {
 }
 
 impl PageFetch {
-    /// Takes the conditions that a backend would answer by 304 out of the request: a whole answer is
-    /// wanted, and they are judged by it. If something is stored that can be validated, its conditions take
-    /// their place.
+    /// Takes the conditions that a backend could answer with 304 out of the request: a whole answer is
+    /// needed, to which they are applied afterwards. If there is a stored answer that can be validated, its
+    /// validators are sent instead.
     pub(crate) fn take_conditions(&mut self, exchange: &mut Exchange) {
         let head = &mut exchange.request.head;
         for field in CONDITIONS {
@@ -133,7 +133,7 @@ impl PageFetch {
         }
     }
 
-    /// Gives the request the conditions of its client back.
+    /// Puts the client's conditions back into the request.
     pub(crate) fn give_conditions_back(&mut self, exchange: &mut Exchange) {
         let head = &mut exchange.request.head;
         if self.validates {
@@ -147,10 +147,10 @@ impl PageFetch {
     }
 }
 
-/// The conditions that can be judged by a stored answer.
+/// The conditions that can be applied to a stored answer.
 const CONDITIONS: [KnownField; 2] = [KnownField::IfNoneMatch, KnownField::IfModifiedSince];
 
-/// The conditions by which a backend tells whether `entry` still counts (RFC 9111 4.3.1).
+/// The conditions that ask the backend whether `entry` is still valid (RFC 9111 4.3.1).
 pub(crate) fn validators(entry: &CacheEntry) -> impl Iterator<Item = (KnownField, &[u8])> {
     let of = |field, name| Some((field, entry.page.field(name)?));
     let etag = of(KnownField::IfNoneMatch, "ETag");

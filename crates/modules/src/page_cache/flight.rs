@@ -1,8 +1,9 @@
-//! One fetch for many waiters, across workers.
+//! One fetch for many requests that wait for it, across workers.
 //!
-//! The first request that misses gets the [`Pilot`] of a flight and fetches; the others get a [`Passenger`] and wait
-//! until it lands. A pilot that is dropped without a word has crashed: the passengers are woken, and one
-//! of them is the next pilot. Knows nothing of what is fetched, and no time: passengers bring a limit.
+//! The first request that misses gets the [`Pilot`] of a flight and fetches. The others get a [`Passenger`]
+//! each and wait until it lands. If a pilot is dropped without having landed, it has crashed: the passengers
+//! are woken, and one of them becomes the next pilot. This module does not know what is fetched and has no
+//! timeouts: a passenger's caller sets one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,18 +12,18 @@ use petrel_engine::shared::lock;
 
 use tokio::sync::watch;
 
-/// What became of a fetch.
+/// The result of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Landing {
     /// The answer is stored.
     Stored,
-    /// There is an answer that others cannot have.
+    /// There is an answer, but it is not stored, so other requests cannot have it.
     NotStored,
-    /// There is none.
+    /// There is no answer.
     Crashed,
 }
 
-/// All fetches under way.
+/// All fetches that are under way.
 #[derive(Debug)]
 pub(crate) struct Flights {
     parts: Box<[Mutex<FlightPart>]>,
@@ -30,7 +31,7 @@ pub(crate) struct Flights {
 
 type FlightPart = HashMap<Arc<[u8]>, watch::Receiver<Option<Landing>>>;
 
-/// The one that fetches.
+/// The request that fetches.
 #[derive(Debug)]
 pub(crate) struct Pilot {
     flights: Arc<Flights>,
@@ -40,16 +41,16 @@ pub(crate) struct Pilot {
     landing: Landing,
 }
 
-/// One that waits for a flight.
+/// A request that waits for a flight.
 #[derive(Debug)]
 pub(crate) struct Passenger(watch::Receiver<Option<Landing>>);
 
-/// What one is for a key.
+/// The role of a request for a key.
 #[derive(Debug)]
 pub(crate) enum Boarding {
-    /// The first: to fetch.
+    /// The first request: it has to fetch.
     Pilot(Pilot),
-    /// Another one fetches already.
+    /// Another request is fetching already.
     Passenger(Passenger),
 }
 
@@ -63,7 +64,7 @@ impl Default for Flights {
 }
 
 impl Flights {
-    /// Begins to fetch `key`, or to wait for who does. `hash` is that of the key, the same for all.
+    /// Boards the flight for `key`, as pilot if there is none yet. `hash` is the hash of the key.
     pub(crate) fn board(self: &Arc<Flights>, key: &[u8], hash: u64) -> Boarding {
         let mut part = self.part(hash);
         if let Some(flight) = part.get(key) {
@@ -88,7 +89,7 @@ impl Flights {
 }
 
 impl Pilot {
-    /// Lands: those who wait go on.
+    /// Ends the flight; the passengers go on.
     pub(crate) fn land(mut self, landing: Landing) {
         self.landing = landing;
     }
@@ -96,7 +97,7 @@ impl Pilot {
 
 impl Drop for Pilot {
     fn drop(&mut self) {
-        // Off the board first: those that are woken must not meet this flight again.
+        // Removed from the table first: the requests that are woken must not board this flight again.
         self.flights.part(self.hash).remove(&self.key);
         self.landed.send_replace(Some(self.landing));
     }

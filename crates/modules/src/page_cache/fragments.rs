@@ -1,9 +1,9 @@
-//! Parts of pages with a lifetime each, shared by pages and workers: made by scripts, kept here.
+//! Parts of pages that scripts make and store, each with a lifetime of its own, shared by pages and workers.
 //!
-//! A script asks for its turn ([`PageCache::fragment`]): it gets what is stored, or it is the one to make
-//! it while others who want the same wait. Fragments have memory of their own, so that neither they nor
-//! whole pages push the other out. Keys are the scripts' own; nothing of a request is in them but what the
-//! script puts there.
+//! A script asks for a fragment ([`PageCache::fragment`]). It either gets the stored one, or becomes the one
+//! to make it while other scripts that want the same wait. Fragments have memory of their own, so that
+//! fragments and whole pages do not evict each other. The keys are chosen by scripts; nothing of the request
+//! is added to them.
 #![expect(
     clippy::disallowed_methods,
     reason = "the runtime's timer has its own time"
@@ -32,7 +32,7 @@ pub struct Fragments {
 struct Fragment {
     key: Arc<[u8]>,
     bytes: Bytes,
-    /// Second of the monotonic clock from which on it does not count.
+    /// The second of the monotonic clock from which on the fragment has expired.
     until_s: u32,
     was_used: AtomicBool,
 }
@@ -55,21 +55,21 @@ impl MemoryContent for Fragment {
     }
 }
 
-/// What surrounds a fragment in memory, roughly.
+/// The memory that a fragment takes in addition to its key and bytes, roughly.
 const FRAGMENT_BYTES: usize = 200;
 
-/// What somebody who wants a fragment gets.
+/// The answer to a script that asks for a fragment.
 pub(crate) enum FragmentTurn {
     /// The fragment.
     Found(Bytes),
-    /// It has to be made, and others wait for it.
+    /// The script has to make the fragment; others wait for it.
     Make(Maker),
-    /// It is being made by somebody else for longer than the caller wants to wait, or what is made cannot
-    /// be stored: to be made without anybody waiting for it.
+    /// The script has to make the fragment for itself only. Another script has been making it for longer than
+    /// this one wants to wait, or its result could not be stored.
     Alone,
 }
 
-/// The one who makes a fragment. Dropped without a word, it lets the next one try.
+/// The right to make a fragment. If it is dropped without a result, the next script tries.
 pub(crate) struct Maker {
     pilot: Pilot,
     cache: Rc<PageCache>,
@@ -78,7 +78,7 @@ pub(crate) struct Maker {
 }
 
 impl Maker {
-    /// Stores what was made for `lifetime_s` seconds, and lets those go on who wait.
+    /// Stores the result for `lifetime_s` seconds, and lets the waiting scripts go on.
     pub(crate) fn finish(self, bytes: Bytes, lifetime_s: u32) {
         let is_stored = self
             .cache
@@ -89,14 +89,14 @@ impl Maker {
         });
     }
 
-    /// There is none: those who wait make their own.
+    /// There is no result: each waiting script makes its own.
     pub(crate) fn give_up(self) {
         self.pilot.land(Landing::NotStored);
     }
 }
 
 impl PageCache {
-    /// The fragment stored under `key`, if it still counts.
+    /// The fragment stored under `key`, unless it has expired.
     pub(crate) fn fragment_get(&self, worker: &Worker, key: &[u8]) -> Option<Bytes> {
         let found = self.shared.fragments.find(key, worker.clock().seconds());
         match found {
@@ -106,8 +106,8 @@ impl PageCache {
         found
     }
 
-    /// Stores a fragment for `lifetime_s` seconds in place of an older one. False: it is larger than all
-    /// the memory there is, or would not last.
+    /// Stores a fragment for `lifetime_s` seconds and replaces an older one. False: it is larger than all the
+    /// memory, or its lifetime is 0.
     pub(crate) fn fragment_set(
         &self,
         worker: &Worker,
@@ -118,8 +118,8 @@ impl PageCache {
         self.set_fragment(key, bytes, worker.clock().seconds(), lifetime_s)
     }
 
-    /// Gets the fragment under `key`, or the turn to make it. Waits for somebody else who makes it, but not
-    /// longer than `wait`.
+    /// Gets the fragment under `key`, or the right to make it. If another script is making it, waits for
+    /// that, but not longer than `wait`.
     pub(crate) async fn fragment(
         self: &Rc<Self>,
         worker: &Worker,
@@ -160,7 +160,7 @@ impl PageCache {
 }
 
 impl Fragments {
-    /// None, with room for so many bytes.
+    /// No fragments, with room for so many bytes.
     pub fn new(bytes_max: usize) -> Fragments {
         Fragments {
             memory: Memory::new(bytes_max),
@@ -168,12 +168,12 @@ impl Fragments {
         }
     }
 
-    /// How many there are, also such as do not count any more.
+    /// How many fragments there are, expired ones included.
     pub fn entries(&self) -> usize {
         self.memory.entries()
     }
 
-    /// Bytes that they take.
+    /// How many bytes they take.
     pub fn bytes(&self) -> usize {
         self.memory.bytes()
     }
@@ -196,7 +196,7 @@ impl Fragments {
         }
         let fragment = Arc::new(Fragment {
             key: key.into(),
-            // A view of something larger would keep all of that.
+            // A slice of something larger would keep all of that in memory.
             bytes: Bytes::copy_from_slice(&bytes),
             until_s: now_s.saturating_add(lifetime_s),
             was_used: AtomicBool::new(false),

@@ -1,8 +1,9 @@
-//! What one worker remembers of the shared memory, so that a hot page costs no lock.
+//! A worker's own table of stored answers, so that a hot page needs no lock.
 //!
-//! Weak references by key, in two generations: what is asked for moves to the younger one, and when that
-//! is full the older one is forgotten. What has ended says so itself. Also which keys are not worth waiting
-//! for, because the last answer could not be stored.
+//! It holds weak references by key, in two generations. A key that is looked up moves to the younger
+//! generation; when that is full, the older one is dropped. An entry that is no longer in use says so itself
+//! ([`CacheEntry::is_live`]). The table also notes the keys that requests should not wait for, because the
+//! last answer could not be stored.
 
 use std::hash::BuildHasher;
 use std::sync::{Arc, Weak};
@@ -14,7 +15,7 @@ use petrel_engine::proto::request_head::RequestHead;
 use super::entry::CacheEntry;
 use super::limits;
 
-/// A worker's own references.
+/// The table of one worker.
 #[derive(Debug, Default)]
 pub(super) struct Front {
     young: Generation,
@@ -27,13 +28,13 @@ type Generation = HashTable<(Box<[u8]>, KnownPage)>;
 #[derive(Debug, Default)]
 struct KnownPage {
     variants: Vec<Weak<CacheEntry>>,
-    /// Second of the worker's clock until which nobody waits for this key.
+    /// The second of the worker's clock until which no request waits for this key.
     pass_until_s: u32,
-    /// Until then it is that of a file, which needs no cache.
+    /// Until that second a file answers for this key, which needs no cache.
     is_file: bool,
 }
 
-/// What a worker knows of a key.
+/// What the table has for a key.
 #[derive(Debug)]
 pub(super) enum FrontAnswer {
     /// The stored answer.
@@ -45,7 +46,7 @@ pub(super) enum FrontAnswer {
 }
 
 impl Front {
-    /// What is known of a request with this key and head. `now_s` is monotonic.
+    /// Looks up a request with this key and head. `now_s` is monotonic.
     #[inline]
     pub(super) fn find(&mut self, key: &[u8], head: &RequestHead, now_s: u32) -> FrontAnswer {
         let Some(known) = self.known(key) else {
@@ -61,14 +62,14 @@ impl Front {
         }
     }
 
-    /// Remembers what the shared memory has under `key`, the latest first.
+    /// Notes what the shared memory has under `key`, the latest first.
     pub(crate) fn learn(&mut self, key: &[u8], variants: &[Arc<CacheEntry>]) {
         if let Some(known) = self.place(key) {
             known.variants = variants.iter().map(Arc::downgrade).collect();
         }
     }
 
-    /// Nobody waits for `key` before second `until_s`; `is_file`: nor is it looked up at all.
+    /// Until second `until_s` no request waits for `key`. `is_file`: and it is not looked up at all.
     pub(super) fn pass(&mut self, key: &[u8], until_s: u32, is_file: bool) {
         if let Some(known) = self.place(key) {
             known.pass_until_s = until_s;
@@ -76,13 +77,13 @@ impl Front {
         }
     }
 
-    /// Whether nobody waits for `key`.
+    /// Whether requests must not wait for `key`.
     pub(crate) fn passes(&mut self, key: &[u8], now_s: u32) -> bool {
         self.known(key)
             .is_some_and(|known| now_s < known.pass_until_s)
     }
 
-    /// Found in the older generation, it moves to the younger one.
+    /// Finds a key. If it is in the older generation, it moves to the younger one.
     #[inline]
     fn known(&mut self, key: &[u8]) -> Option<&mut KnownPage> {
         let hash = self.hasher.hash_one(key);
@@ -94,7 +95,7 @@ impl Front {
         self.young.find_mut(hash, is_it).map(|(_, known)| known)
     }
 
-    /// Where to write down what is known of `key`, unless it is too long.
+    /// Where to note what is known about `key`; `None` if the key is too long.
     fn place(&mut self, key: &[u8]) -> Option<&mut KnownPage> {
         if key.len() > limits::FRONT_KEY_BYTES_MAX {
             return None;

@@ -1,13 +1,13 @@
-//! What a stored answer is found by.
+//! The key of a stored answer.
 //!
-//! A key is a row of components, each with a mark and its length in front, so that no two different
-//! requests have the same one. It begins with what names the page (its *base*: scheme, host, path and
-//! query, as far as they are in `page-cache.key`), by which it can be purged. Behind that stands what
-//! tells requests for one page apart before Vary is known.
+//! A key is a sequence of components, each with a mark and its length in front, so that different requests
+//! never have the same key. It begins with the *base*, which names the page: scheme, host, path and query, as
+//! far as `page-cache.key` has them. A page is purged by its base. After the base come the components that
+//! distinguish requests for one page before Vary is known.
 //!
-//! The path is that of the request line: applications see it as REQUEST_URI whatever a rewrite rule
-//! made of it. A target that was rewritten is in the key as well, and so are path and file if a script
-//! has changed them alone.
+//! The path is that of the request line, because applications see it as REQUEST_URI, whatever a rewrite rule
+//! has made of it. If a rule has rewritten the target, the result is in the key as well; so are path and file
+//! if a script has changed only those.
 
 use petrel_engine::Exchange;
 use petrel_engine::exchange::Scheme;
@@ -32,12 +32,12 @@ pub enum KeyPart {
     Cookie(Box<str>),
     /// `header:NAME`
     Header(Box<str>),
-    /// `env:NAME`: what modules and the configuration set for backends.
+    /// `env:NAME`: a variable that modules or the configuration set for backends.
     Environment(Box<str>),
 }
 
 impl KeyPart {
-    /// The part that the configuration names so.
+    /// The part with this name in the configuration.
     pub fn parse(text: &str) -> Option<KeyPart> {
         Some(match text {
             "scheme" => KeyPart::Scheme,
@@ -57,13 +57,13 @@ impl KeyPart {
     }
 }
 
-/// What the mark in front of a component says it is.
+/// Marks, which say what a component is.
 mod mark {
     pub(crate) const SCHEME: u8 = 1;
     pub(crate) const HOST: u8 = 2;
     pub(super) const PATH: u8 = 3;
     pub(crate) const QUERY: u8 = 4;
-    /// The end of the base; never a component by itself.
+    /// The end of the base; it is not a component.
     pub(crate) const END_OF_BASE: u8 = 0;
     pub(crate) const COOKIE: u8 = 0x80;
     pub(super) const HEADER: u8 = 0x81;
@@ -76,15 +76,15 @@ mod mark {
     pub(crate) const ABSENT: u8 = 0xff;
 }
 
-/// A request is not looked up: its key would be too long.
+/// The key would be too long, so the request is not looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
-/// Writes the key of the request into `out`, which is cleared first. `has_trusted_fields`: fields that
-/// would make an unknown client pass the cache by come from a trusted proxy.
+/// Writes the key of the request into `out`, which is cleared first. `has_trusted_fields`: the request has
+/// fields for which it would bypass the cache, but they come from a trusted proxy.
 ///
 /// # Errors
-/// It is longer than [`limits::KEY_BYTES_MAX`].
+/// The key is longer than [`limits::KEY_BYTES_MAX`].
 pub fn write(
     out: &mut Vec<u8>,
     exchange: &Exchange,
@@ -105,7 +105,7 @@ pub fn write(
         for (name, value) in exchange.request.head.iter() {
             if options.bypass_headers.contain(name) {
                 component(out, mark::TRUSTED, name);
-                // One spelling for what is the same.
+                // The same spelling for all names that mean the same.
                 let start = out.len() - name.len();
                 out.iter_mut()
                     .skip(start)
@@ -120,13 +120,13 @@ pub fn write(
     }
 }
 
-/// Writes the base of the request's key alone, by which all its variants can be purged.
+/// Writes only the base of the request's key, by which all its variants can be purged.
 pub(crate) fn write_base(out: &mut Vec<u8>, exchange: &Exchange, options: &CacheOptions) {
     let (path, query) = target(exchange);
     write_base_of(out, exchange, options, path, query);
 }
 
-/// The same for another path and query of the same host.
+/// As [`write_base`], for another path and query of the same host.
 pub(crate) fn write_base_of(
     out: &mut Vec<u8>,
     exchange: &Exchange,
@@ -166,7 +166,7 @@ pub fn base(key: &[u8]) -> &[u8] {
     key
 }
 
-/// The host without the port that its scheme has anyway.
+/// The host, without the port if it is the default port of the scheme.
 fn host(exchange: &Exchange) -> &[u8] {
     let host = exchange.request.head.host();
     let port: &[u8] = match exchange.scheme() {
@@ -181,7 +181,7 @@ fn target(exchange: &Exchange) -> (&[u8], Option<&[u8]>) {
     split(without_origin(&exchange.request.original_target))
 }
 
-/// What follows scheme and authority of an absolute target (RFC 9112 3.2.2).
+/// The part of an absolute target after scheme and host (RFC 9112 3.2.2).
 pub(crate) fn without_origin(target: &[u8]) -> &[u8] {
     if target.starts_with(b"/") {
         return target;
@@ -196,7 +196,7 @@ pub(crate) fn without_origin(target: &[u8]) -> &[u8] {
     }
 }
 
-/// Path and query; a fragment is no part of either.
+/// Splits into path and query. A fragment belongs to neither.
 pub fn split(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     let end = memchr::memchr(b'#', target).unwrap_or(target.len());
     let target = target.get(..end).unwrap_or_default();
@@ -220,13 +220,13 @@ fn optional(out: &mut Vec<u8>, mark: u8, value: Option<&[u8]>) {
     }
 }
 
-/// Without ignored parameters; a query that consists of them is none at all.
+/// Writes the query without ignored parameters. If none is left, there is no query.
 ///
-/// Percent-encoded separators (`%26`, `%3B`) separate nothing: backends split before they decode. A name that
-/// is encoded is not the one that is ignored, and stays.
+/// Percent-encoded separators (`%26`, `%3B`) do not separate: backends split the query before they decode it.
+/// An encoded parameter name is not the ignored name, so the parameter stays.
 fn write_query(out: &mut Vec<u8>, mark: u8, query: &[u8], ignored: &[NamePattern]) {
-    // For some backends a semicolon begins another parameter: what looks like the value of an ignored one
-    // may change the page.
+    // Some backends take a semicolon for a separator. What looks like the value of an ignored parameter could
+    // then be another parameter that changes the page, so nothing is ignored.
     if ignored.is_empty() || query.contains(&b';') {
         return component(out, mark, query);
     }
@@ -254,7 +254,7 @@ fn write_query(out: &mut Vec<u8>, mark: u8, query: &[u8], ignored: &[NamePattern
     }
 }
 
-/// The parts that are not in the base.
+/// Writes a part that does not belong to the base.
 fn write_part(out: &mut Vec<u8>, exchange: &Exchange, part: &KeyPart) {
     let head = &exchange.request.head;
     match part {
@@ -276,7 +276,7 @@ fn write_part(out: &mut Vec<u8>, exchange: &Exchange, part: &KeyPart) {
     }
 }
 
-/// What a rewrite rule or a script has made of the target, if that is something else.
+/// Writes the target as a rewrite rule or a script has changed it, if one has.
 fn write_rewritten(out: &mut Vec<u8>, exchange: &Exchange, options: &CacheOptions) {
     let now = exchange.request.url.target();
     if now == without_origin(&exchange.request.original_target) {
@@ -289,9 +289,9 @@ fn write_rewritten(out: &mut Vec<u8>, exchange: &Exchange, options: &CacheOption
     }
 }
 
-/// What the URL leads to, unless that is seen from the URL: scripts change the decoded path or the file
-/// without touching the target, and backends are told of both. Without scripts these follow from the URL
-/// and the configuration, and tell nothing new.
+/// Writes the decoded path and the file, if they do not follow from the URL. Scripts can change either
+/// without touching the target, and backends are told both. Otherwise they follow from the URL and the
+/// configuration and would add nothing.
 fn write_led_elsewhere(out: &mut Vec<u8>, exchange: &Exchange) {
     let (url, physical) = (&exchange.request.url, &exchange.physical);
     if url.path() != url.path_raw() {
@@ -305,7 +305,7 @@ fn write_led_elsewhere(out: &mut Vec<u8>, exchange: &Exchange) {
     }
 }
 
-/// Variables reach backends, which may answer by them.
+/// Writes the environment: backends get these variables and may answer accordingly.
 fn write_environment(out: &mut Vec<u8>, exchange: &Exchange, options: &CacheOptions) {
     for (name, value) in exchange.environment.iter() {
         let is_known =
@@ -317,8 +317,8 @@ fn write_environment(out: &mut Vec<u8>, exchange: &Exchange, options: &CacheOpti
     }
 }
 
-/// Variables that are about the connection, or are another one for each request: no page depends on them
-/// that could be shared at all. Whole names: an authorizer that gives REMOTE_USER_ID means the user.
+/// Variables about the connection, or with another value for each request; a page that depended on them could
+/// not be shared at all. These are whole names: an authorizer that sets REMOTE_USER_ID means the user.
 const NEUTRAL: [&str; 12] = [
     "_L_EXTFORWARD_ACTUAL_FOR",
     "_L_EXTFORWARD_ACTUAL_HOST",
@@ -338,7 +338,7 @@ const NEUTRAL: [&str; 12] = [
 pub(super) mod testing {
     use super::*;
 
-    /// The key of a page of this name, which is its own base.
+    /// The key of a page with this name; it consists of a base only.
     pub(crate) fn key_of(name: &str) -> Vec<u8> {
         let mut key = Vec::new();
         component(&mut key, mark::PATH, name.as_bytes());
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(of("/a?x=1"), of("/a"));
         assert_ne!(of("/a?xy=1"), of("/a"));
         assert_ne!(of("/a?b=2&c=3"), of("/a?c=3&b=2"));
-        // All of one name, and no others: what is encoded or empty is another parameter.
+        // All parameters of the ignored name, and no others: an encoded or empty name is another parameter.
         assert_eq!(of("/a?x=1&b=2&x=3&x"), of("/a?b=2"));
         for other in [
             "&b=2",
@@ -424,7 +424,7 @@ mod tests {
         ] {
             assert_ne!(of(&format!("/a?{other}")), of("/a?b=2"), "{other}");
         }
-        // An encoded separator belongs to the value.
+        // An encoded separator is part of the value.
         for value in ["1%26b=3", "1%3Bb=3", "1+b=3", "1%23", "1=2=3", ""] {
             assert_eq!(of(&format!("/a?x={value}&b=2")), of("/a?b=2"), "{value}");
         }

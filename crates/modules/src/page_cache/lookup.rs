@@ -1,7 +1,7 @@
-//! The hook in front of everybody who answers: is there a stored answer?
+//! The hook that looks for a stored answer, before any module that would answer.
 //!
-//! It runs when all that protects a URL has had its say, so that a hit skips none of it. What is not
-//! answered here goes on to backends with a [`Fetch`], which [`super::store`] takes.
+//! It runs after all access rules, so that a hit skips none of them. A request that is not answered here goes
+//! on to its backend with a [`Fetch`], which [`super::store`] takes.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -25,14 +25,14 @@ use super::request::{self, Class, Reason, WantedPage};
 use super::shared::PageCache;
 use super::wait::WaitingLookup;
 
-/// The cache for requests with one set of settings.
+/// The cache as it is configured for one set of settings.
 pub(super) struct Gate {
-    /// What they obey.
+    /// The options of these settings.
     pub options: CacheOptions,
     cache: OnceCell<Rc<PageCache>>,
 }
 
-/// Answers from the cache.
+/// The hook that answers from the cache.
 pub(crate) struct CacheLookup(pub(crate) Rc<Gate>);
 
 impl Hook for CacheLookup {
@@ -41,25 +41,25 @@ impl Hook for CacheLookup {
             return self.0.look_again(exchange);
         }
         match exchange.handles_error() {
-            // An error page answers another request than that for its URL.
+            // An error page must not be taken for the answer to its URL.
             true => Outcome::Next,
             false => self.0.look(exchange, LookupTurn::default()),
         }
     }
 }
 
-/// How far a request has come before it is looked up once more.
+/// What a request has already been through when it is looked up again.
 #[derive(Debug, Default)]
 pub(super) struct LookupTurn {
-    /// How often it has waited for others.
+    /// How often it has waited for other requests.
     pub waits: u8,
-    /// Those who wait for it.
+    /// The requests that wait for it.
     pub pilot: Option<Pilot>,
-    /// What is below the memory has been asked.
+    /// It was looked for on disk and in the second tier.
     pub is_below_asked: bool,
 }
 
-/// What is known of a request while it is looked up.
+/// A request that is being looked up.
 struct Question<'a> {
     cache: &'a Rc<PageCache>,
     key: &'a [u8],
@@ -69,7 +69,7 @@ struct Question<'a> {
 }
 
 impl Gate {
-    /// For requests with these options.
+    /// The cache for requests with these options.
     pub(super) fn new(options: CacheOptions) -> Gate {
         Gate {
             options,
@@ -113,12 +113,12 @@ impl Gate {
         outcome
     }
 
-    /// The exchange has begun anew, for an error page or because a backend has named another URL. What was
-    /// begun goes on.
+    /// The exchange has begun again, for an error page or because a backend has named another URL. Its first
+    /// lookup stays in force.
     fn look_again(&self, exchange: &mut Exchange) -> Outcome {
         let now_s = exchange.worker.clock().wall_seconds();
         if exchange.handles_error() && Fetch::fallback(exchange, now_s).is_some() {
-            // The store phase puts what is stored in its place.
+            // The store phase replaces this answer by the stored one.
             exchange.response.answer(Status::SERVICE_UNAVAILABLE);
             exchange.response.is_final = true;
             return Outcome::Answer;
@@ -135,7 +135,7 @@ impl Gate {
         let found = match question.find(exchange) {
             FrontAnswer::Page(entry) => Some(entry),
             FrontAnswer::Nothing => None,
-            // It needs no cache.
+            // A file needs no cache.
             FrontAnswer::File => return Outcome::Next,
         };
         let is_known = found.is_some();
@@ -178,7 +178,7 @@ impl Gate {
         self.fetch(exchange, question, usable, forward, pilot)
     }
 
-    /// Answers with what is stored, if it is good enough.
+    /// Answers with the stored answer, if it is fresh enough for this request.
     fn answer(
         self: &Rc<Self>,
         exchange: &mut Exchange,
@@ -214,8 +214,8 @@ impl Gate {
         Some(answer::send(exchange, entry, now_s, by))
     }
 
-    /// Makes the request the one that fetches, if others can wait for what it brings. An outcome: it waits
-    /// itself, or its answer has come just now.
+    /// Makes the request the one that fetches, if other requests may wait for its answer. `Err(outcome)`: it
+    /// waits for another request itself, or its answer has just been stored.
     fn board(
         self: &Rc<Self>,
         exchange: &mut Exchange,
@@ -243,7 +243,7 @@ impl Gate {
         }
     }
 
-    /// Sends the request on.
+    /// Sends the request on to its backend.
     fn fetch(
         &self,
         exchange: &mut Exchange,
@@ -274,7 +274,7 @@ impl Gate {
         Outcome::Next
     }
 
-    /// Whether the request fetches for others as well, or may wait for one that does.
+    /// Whether the request may wait for another one, and other requests for it.
     fn may_wait(
         &self,
         exchange: &Exchange,
@@ -300,7 +300,7 @@ impl Gate {
                 .passes(question.key, now_s)
     }
 
-    /// Somebody else's fetch may have ended between looking and beginning one's own.
+    /// Another request's fetch may have ended between the lookup and boarding.
     fn landed_before(
         self: &Rc<Self>,
         exchange: &mut Exchange,
@@ -325,7 +325,7 @@ impl Gate {
 }
 
 impl Question<'_> {
-    /// The stored answer: as this worker remembers, or as all do.
+    /// The stored answer, in this worker's own table or in the shared memory.
     fn find(&self, exchange: &Exchange) -> FrontAnswer {
         let head = &exchange.request.head;
         let now_s = exchange.worker.clock().seconds();
@@ -347,7 +347,8 @@ impl Question<'_> {
         variants.into_iter().find(|entry| entry.answers(head))
     }
 
-    /// RFC 9111 3.5. What was stored for everybody is not for a client who is known, unless it says so.
+    /// Whether the client may have the entry. A stored answer is not for a client whose identity is known,
+    /// unless the answer allows that (RFC 9111 3.5).
     fn may_have(&self, entry: &CacheEntry) -> bool {
         !self.wanted.is_authorized || entry.page.times.is_shareable
     }

@@ -1,9 +1,9 @@
-//! The memory of all workers: stored answers, or parts of pages, by key, up to so many bytes.
+//! The memory that all workers share: stored answers or fragments by key, up to a number of bytes.
 //!
-//! Cut into parts by key, each with a lock that is held for a look or a change, never over anything that
-//! takes time. All variants of a page are in one part, so that a purge looks at one. Workers keep weak
-//! references of their own to what is here ([`super::front`]), and are told by the entry itself when it
-//! has ended.
+//! It consists of parts, chosen by key, each with a lock that is held only for a look or a change, never
+//! while anything slow happens. All variants of a page are in one part, so that a purge looks at one part
+//! only. Workers keep weak references of their own to the entries ([`super::front`]); the entry itself says
+//! when it has left the memory.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -27,24 +27,24 @@ pub struct Memory<T> {
     entries: AtomicUsize,
 }
 
-/// What a memory holds: whole answers, or parts of pages.
+/// What a memory can hold: whole answers or fragments.
 pub trait MemoryContent {
-    /// What it is found by.
+    /// The key that it is found by.
     fn key(&self) -> &Arc<[u8]>;
 
-    /// Bytes that it takes.
+    /// The bytes that it takes.
     fn size(&self) -> usize;
 
-    /// Whether it was used since this was last asked.
+    /// Whether it was used since the last call.
     fn take_used(&self) -> bool;
 
-    /// Whether it goes into the place of `other`, which has the same key.
+    /// Whether it replaces `other`, which has the same key.
     fn replaces(&self, other: &Self) -> bool;
 
-    /// It has left the memory.
+    /// Called when it has left the memory.
     fn end(&self) {}
 
-    /// The beginning of a key that chooses the part of the memory.
+    /// The beginning of the key, which chooses the part.
     fn base(key: &[u8]) -> &[u8] {
         key
     }
@@ -78,8 +78,8 @@ impl MemoryContent for CacheEntry {
 
 #[derive(Debug)]
 struct MemoryPart<T> {
-    /// In order, so that a purge finds all keys with one base without looking at the others: whoever may
-    /// POST causes one.
+    /// Ordered, so that a purge finds all keys with one base without looking at the others. Purges must be
+    /// cheap, because every client that may POST can cause one.
     by_key: BTreeMap<Arc<[u8]>, Vec<StoredEntry<T>>>,
     queue: Sieve<Arc<T>>,
 }
@@ -92,7 +92,7 @@ struct StoredEntry<T> {
 }
 
 impl<T: MemoryContent> Memory<T> {
-    /// Nothing, with room for so many bytes.
+    /// An empty memory with room for so many bytes.
     pub fn new(bytes_max: usize) -> Memory<T> {
         let parts = (0..limits::SHARDS).map(|_| {
             Mutex::new(MemoryPart {
@@ -109,12 +109,12 @@ impl<T: MemoryContent> Memory<T> {
         }
     }
 
-    /// Bytes that are taken.
+    /// The bytes that are taken.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Relaxed)
     }
 
-    /// Entries there are.
+    /// The number of entries.
     pub fn entries(&self) -> usize {
         self.entries.load(Relaxed)
     }
@@ -132,15 +132,15 @@ impl<T: MemoryContent> Memory<T> {
         entries.map(|stored| Arc::clone(&stored.entry)).collect()
     }
 
-    /// The latest under `key`.
+    /// The latest entry under `key`.
     pub(crate) fn find_latest(&self, key: &[u8]) -> Option<Arc<T>> {
         let part = self.part(self.hash(key));
         let latest = part.by_key.get(key)?.last()?;
         Some(Arc::clone(&latest.entry))
     }
 
-    /// Takes `entry` in, in place of the same variant. Says how many others had to go for it; `None`: it is larger than
-    /// all there is room for, and is not taken in.
+    /// Stores `entry` in place of the same variant. Returns how many other entries were evicted for it;
+    /// `None`: it is larger than the whole memory and was not stored.
     pub fn insert(&self, entry: &Arc<T>) -> Option<usize> {
         let size = entry.size();
         if size > self.bytes_max {
@@ -172,7 +172,7 @@ impl<T: MemoryContent> Memory<T> {
         Some(self.make_room(hash, entry))
     }
 
-    /// Removes every entry whose key begins with `base`. Says how many.
+    /// Removes every entry whose key begins with `base`. Returns how many.
     pub(crate) fn purge_base(&self, base: &[u8]) -> usize {
         let mut part = self.part(self.hash(base));
         let from_base = (Bound::Included(base), Bound::Unbounded);
@@ -190,7 +190,7 @@ impl<T: MemoryContent> Memory<T> {
         count
     }
 
-    /// Removes every entry that `is_it` says so of, wherever it is. Says how many.
+    /// Removes every entry for which `is_it` is true, in all parts. Returns how many.
     pub(crate) fn purge_all(&self, is_it: impl Fn(&T) -> bool) -> usize {
         let mut count = 0;
         for part in &self.parts {
@@ -207,7 +207,7 @@ impl<T: MemoryContent> Memory<T> {
         count
     }
 
-    /// Removes the variants under one key that `is_it` says so of. Says how many.
+    /// Removes the variants under one key for which `is_it` is true. Returns how many.
     pub(crate) fn remove_variants(&self, key: &[u8], is_it: impl Fn(&T) -> bool) -> usize {
         let mut part = self.part(self.hash(key));
         let variants = part.by_key.get(key).map(Vec::as_slice).unwrap_or_default();
@@ -224,8 +224,8 @@ impl<T: MemoryContent> Memory<T> {
         gone.len()
     }
 
-    /// Evicts until there is room: in the part of the latest entry first, then in the others. What was used
-    /// goes in the second round only, the latest entry not at all.
+    /// Evicts entries until there is room: first in the part of the latest entry, then in the others. Entries
+    /// that were used are evicted in the second round only, the latest entry never.
     fn make_room(&self, hash: u64, latest: &Arc<T>) -> usize {
         let mut count = 0;
         for step in 0..2 * limits::SHARDS as u64 {
@@ -242,7 +242,7 @@ impl<T: MemoryContent> Memory<T> {
         count
     }
 
-    /// Takes an entry out of its key's list that has left the queue.
+    /// Removes an entry that has left the queue from its key's list.
     fn forget(&self, part: &mut MemoryPart<T>, entry: &Arc<T>) {
         if let Some(variants) = part.by_key.get_mut(entry.key()) {
             variants.retain(|stored| !Arc::ptr_eq(&stored.entry, entry));

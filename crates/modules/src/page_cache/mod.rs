@@ -1,15 +1,16 @@
-//! mod_page_cache: answers of backends and scripts are kept, and sent again (RFC 9111, RFC 5861).
+//! mod_page_cache: stores answers of backends and scripts, and sends them again (RFC 9111, RFC 5861).
 //!
-//! [`lookup`] runs in front of everybody who answers, behind everything that protects a URL. It makes a
-//! [`key`], looks in the worker's own table ([`front`]) and in the memory of all workers ([`memory`]), and
-//! answers ([`answer`]), sends on, or lets the request wait for one that asks the same ([`flight`],
-//! [`wait`]). [`store`] sees the answer of a backend before scripts do; [`policy`] decides by what it says.
-//! [`refresh`] fetches stale pages in the background, [`purge`] removes what is stored. What memory does not
-//! have may be in files ([`disk`]) or in a store that several machines share ([`second_tier`]), both as
-//! [`blob`]s; [`below`] asks them. What scripts make by themselves is in [`fragments`].
+//! [`lookup`] runs after everything that protects a URL, and before all modules that answer. It makes a
+//! [`key`], and looks in the worker's own table ([`front`]) and in the memory of all workers ([`memory`]).
+//! Then it answers ([`answer`]), or sends the request on, or lets it wait for another request that fetches
+//! the same page ([`flight`], [`wait`]). [`store`] sees the answer of a backend before scripts do; [`policy`]
+//! decides whether it may be stored. [`refresh`] fetches stale pages in the background, [`purge`] removes
+//! stored pages. A page that is not in memory may be in a file ([`disk`]) or in a store that several machines
+//! share ([`second_tier`]), in both as a [`blob`]; [`below`] looks there. [`fragments`] are parts of pages
+//! that scripts store.
 //!
-//! The cache knows no backend and no socket. It never keeps what is one client's: answers that set cookies,
-//! are private, or came to a client who is known, unless the configuration says so.
+//! The cache knows no backend and no socket. It never stores what belongs to one client (answers that set
+//! cookies, are private, or went to a client whose identity is known), unless the configuration says so.
 
 pub mod answer;
 mod below;
@@ -72,7 +73,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let can_be_purged = !options.purgers.is_empty();
     let gate = Rc::new(Gate::new(options));
     if can_be_purged {
-        // Behind all rules about access, and before anybody looks for a file.
+        // After all access rules, and before any module looks for a file.
         configure.add_last(Phase::Authorize, Purge(Rc::clone(&gate)));
     }
     configure.add_first(Phase::Content, CacheLookup(Rc::clone(&gate)));

@@ -1,7 +1,7 @@
 //! The directives of the page cache: their table, and the checked values.
 //!
-//! [`CacheOptions`] are those of a request, one object for each set of settings. [`Places`] are those of the
-//! whole server: memory, disk and the store that several machines share.
+//! [`CacheOptions`] are the options of a request, one object for each set of settings. [`Places`] are the
+//! options of the whole server: memory, disk, and the store that several machines share.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::key::KeyPart;
 use super::policy;
 use super::second_tier::{TierStore, is_prefix};
 
-/// The table.
+/// The table of directives.
 pub(crate) static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
     "page-cache.enable", Bool, Request, "disable", Works,
         "Keep answers of backends and scripts, and answer from what is kept (RFC 9111). Petrel's own, as all of page-cache.*.";
@@ -67,7 +67,7 @@ pub(crate) static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
         "What the names of all entries in page-cache.second-tier begin with.";
 };
 
-/// What a request obeys.
+/// The options that apply to a request.
 #[derive(Clone, Debug)]
 pub struct CacheOptions {
     /// `page-cache.key`.
@@ -94,7 +94,7 @@ pub struct CacheOptions {
     pub stores_authorized: bool,
     /// `page-cache.bypass-cookies`.
     pub bypass_cookies: Vec<NamePattern>,
-    /// `page-cache.bypass-headers` without those of the key.
+    /// `page-cache.bypass-headers` without the fields that are in the key.
     pub bypass_headers: FieldNames,
     /// `page-cache.honour-client-no-cache`.
     pub honours_client: bool,
@@ -106,11 +106,11 @@ pub struct CacheOptions {
     pub purgers: Purgers,
     /// `page-cache.tags-header`.
     pub tags_header: Option<Box<str>>,
-    /// Tells apart requests for which conditions of the configuration chose differently.
+    /// Distinguishes requests for which conditions of the configuration have set different values.
     pub context: Option<[u8; context::BYTES]>,
 }
 
-/// What a key is made of besides the path.
+/// The components of a key besides the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     /// It has the scheme.
@@ -124,7 +124,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// A key of these parts and the path.
+    /// A key with these parts and the path.
     pub fn new(mut parts: Vec<KeyPart>) -> Key {
         let (scheme, host) = (
             parts.contains(&KeyPart::Scheme),
@@ -146,32 +146,32 @@ impl Key {
     }
 }
 
-/// A name, or the beginning of names.
+/// A name, or a prefix of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamePattern {
-    /// This one.
+    /// Exactly this name.
     Exactly(Box<[u8]>),
-    /// Those that begin so: written with a star at the end.
+    /// All names with this prefix; written with a star at the end.
     Beginning(Box<[u8]>),
 }
 
-/// Names of request fields, and beginnings of names.
+/// Names of request fields, and prefixes of names.
 #[derive(Clone, Debug, Default)]
 pub struct FieldNames {
     /// Folded by [`fold`].
     names: Vec<Box<[u8]>>,
-    /// Folded.
+    /// Prefixes, folded as well.
     beginnings: Vec<Box<[u8]>>,
-    /// Names that do not count in exactly this spelling, in any letter case.
+    /// Names that do not match in exactly this spelling, in any letter case.
     exempt: Vec<Box<str>>,
-    /// Bit n: one of `names` is n bytes long; those of 63 bytes and more share the last bit.
+    /// Bit n is set if one of `names` is n bytes long. Names of 63 bytes and more share the last bit.
     lengths: u64,
-    /// Bit n: a name begins with this letter, or another character that shares the bit.
+    /// Bit n is set if a name begins with the letter that has this bit. Other characters may share the bit.
     letters: u32,
 }
 
 impl FieldNames {
-    /// These names; one with a star at its end stands for all that begin so.
+    /// These names; a star at the end makes a name a prefix.
     pub(crate) fn new<'a>(names: impl Iterator<Item = &'a str>) -> FieldNames {
         let mut all = FieldNames::default();
         for name in names {
@@ -180,7 +180,7 @@ impl FieldNames {
                 None => (name, false),
             };
             let folded: Box<[u8]> = name.bytes().map(fold).collect();
-            // A star alone stands for all letters.
+            // A star alone is a prefix of every name.
             all.letters |= folded.first().map_or(u32::MAX, |_| letter_bit(&folded));
             if is_beginning {
                 all.beginnings.push(folded);
@@ -192,14 +192,14 @@ impl FieldNames {
         all
     }
 
-    /// Takes a name out in exactly this spelling: where a key has the field, a backend may still take
-    /// another spelling for the same.
+    /// Exempts a name in exactly this spelling, because it is in the key. A backend may take other spellings
+    /// for the same field, so those still match.
     fn exempt(&mut self, name: &str) {
         self.exempt.push(name.into());
     }
 
-    /// Whether `name` is among them, or a backend that makes variables of fields could take it for one
-    /// of them: in any letter case, with `.` and `_` for `-`. The first letter tells most others.
+    /// Whether `name` matches, or a backend that makes variables of fields could confuse it with a name that
+    /// does: in any letter case, with `.` and `_` for `-`. The first letter excludes most names quickly.
     #[inline]
     pub(crate) fn contain(&self, name: &[u8]) -> bool {
         self.letters & letter_bit(name) != 0 && self.find(name)
@@ -222,10 +222,10 @@ impl FieldNames {
     }
 }
 
-/// Every proxy sends it. Only its own name stands for it.
+/// Every proxy sends this field, so it matches only if it is listed by its full name.
 const OF_EVERY_PROXY: &[u8] = b"x-forwarded-for";
 
-/// What is the same for backends that make variables of fields: PHP, CGI, WSGI.
+/// Maps characters that are the same for backends that make variables of fields: PHP, CGI, WSGI.
 pub fn fold(byte: u8) -> u8 {
     match byte {
         b'_' | b'.' => b'-',
@@ -241,15 +241,15 @@ fn length_bit(length: usize) -> u64 {
     1 << length.min(63)
 }
 
-/// The same for both cases of a letter.
+/// The bit of the first letter, the same for upper and lower case.
 fn letter_bit(name: &[u8]) -> u32 {
     1 << (name.first().copied().unwrap_or(0) & 31)
 }
 
-/// Who may purge.
+/// Which clients may purge.
 #[derive(Clone, Debug, Default)]
 pub struct Purgers {
-    /// Networks.
+    /// Networks of clients.
     pub(crate) ranges: Vec<AddressRange>,
     /// Clients on unix sockets.
     pub(crate) unix: bool,
@@ -287,10 +287,10 @@ impl Default for CacheOptions {
 }
 
 impl CacheOptions {
-    /// The values of one set of settings; `None` if the cache is not enabled.
+    /// The options of one set of settings; `None` if the cache is not enabled.
     ///
     /// # Errors
-    /// A value that means nothing.
+    /// A value is invalid.
     pub fn new(values: &Values<'_>) -> Result<Option<CacheOptions>, Diagnostic> {
         if !values.bool("page-cache.enable").unwrap_or(false) {
             return Ok(None);
@@ -365,7 +365,7 @@ impl NamePattern {
         }
     }
 
-    /// Whether it stands for `name`.
+    /// Whether the pattern matches `name`.
     pub(crate) fn is(&self, name: &[u8]) -> bool {
         match self {
             NamePattern::Exactly(known) => **known == *name,
@@ -375,12 +375,12 @@ impl NamePattern {
 }
 
 impl Purgers {
-    /// Whether nobody may.
+    /// Whether no client may purge.
     pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty() && !self.unix
     }
 
-    /// Whether a client with this address (`None` is a unix socket) may.
+    /// Whether a client with this address may purge; `None` is a client on a unix socket.
     pub(crate) fn include(&self, client: Option<std::net::IpAddr>) -> bool {
         match client {
             Some(address) => self.ranges.iter().any(|range| range.contains(address)),
@@ -389,7 +389,7 @@ impl Purgers {
     }
 }
 
-/// The values of the whole server.
+/// The options of the whole server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
     /// `page-cache.memory-size` in bytes.
@@ -407,7 +407,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Reads them from the global block, where alone they can stand.
+    /// Reads them from the global block, the only place where they can be set.
     pub fn of(config: &petrel_engine::config::Config) -> Places {
         let global = config.global();
         let value = |name| global.entry(name).map(|entry| &entry.value);
@@ -435,10 +435,10 @@ impl Places {
     }
 }
 
-/// Looks at the values of the whole server that can mean nothing.
+/// Checks the options of the whole server.
 ///
 /// # Errors
-/// One of them does.
+/// A value is invalid.
 pub(crate) fn check_places(values: &Values<'_>) -> Result<(), Diagnostic> {
     let name = "page-cache.second-tier";
     if let Some(text) = values.string(name) {
@@ -535,12 +535,12 @@ fn tags_header(values: &Values<'_>) -> Result<Option<Box<str>>, Diagnostic> {
     }
 }
 
-/// Fields by which frameworks and application servers take other hosts, schemes, paths or methods than
-/// those of the request line, and which no key has.
+/// Fields with which frameworks and application servers can be made to use another host, scheme, path or
+/// method than that of the request line. They are in no key.
 pub(crate) static BYPASS_HEADERS: LazyLock<FieldNames> =
     LazyLock::new(|| FieldNames::new(BYPASS_NAMES.into_iter()));
 
-/// The same by name. Stars are those of [`FieldNames::new`].
+/// Their names; stars as in [`FieldNames::new`].
 const BYPASS_NAMES: [&str; 15] = [
     "Forwarded",
     "Forwarded-Host",

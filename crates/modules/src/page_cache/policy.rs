@@ -1,6 +1,6 @@
-//! May this answer be stored, and for how long? RFC 9111 sections 3 and 4, RFC 5861.
+//! Decides whether an answer may be stored, and for how long: RFC 9111 sections 3 and 4, RFC 5861.
 //!
-//! Takes the head of an answer, what matters of its request, and the time. Touches nothing.
+//! Works on the head of the answer, a few facts about the request, and the time. Has no side effects.
 
 use petrel_engine::proto::date;
 use petrel_engine::proto::header_block::HeaderBlock;
@@ -11,28 +11,28 @@ use super::entry::Times;
 use super::limits;
 use super::options::CacheOptions;
 
-/// What matters of a request besides its key.
+/// The facts about a request that the decision depends on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RequestFacts {
-    /// It had Authorization, or its client is known by name (RFC 9111 3.5).
+    /// It had Authorization, or the identity of its client is known (RFC 9111 3.5).
     pub(crate) is_authorized: bool,
-    /// It said `no-store`.
+    /// It had `no-store`.
     pub(crate) no_store: bool,
     /// Wall-clock second at which it was sent to the backend.
     pub(crate) at_s: u64,
 }
 
-/// What becomes of an answer.
+/// The decision about an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoreVerdict {
     /// It may be stored, without these fields (in lower case).
     Store {
-        /// Until when it is what.
+        /// Until when it may be used, and how.
         times: Times,
         /// Fields that are not stored.
         withheld: Vec<Box<str>>,
     },
-    /// It may not.
+    /// It may not be stored.
     Not(Why),
 }
 
@@ -45,7 +45,7 @@ macro_rules! reasons {
         }
 
         impl Why {
-            /// A word for `detail` of Cache-Status.
+            /// The value of `detail` in Cache-Status.
             pub(crate) const fn word(self) -> &'static str {
                 match self { $(Why::$variant => $word,)* }
             }
@@ -69,7 +69,7 @@ reasons! {
     Script "script" "Fields that a script has given to this request alone are among its own.",
 }
 
-/// Decides about an answer that came at second `now_s`.
+/// Decides about an answer that arrived in second `now_s`.
 pub(crate) fn decide(
     status: Status,
     fields: &HeaderBlock,
@@ -111,7 +111,8 @@ pub(crate) fn decide(
     StoreVerdict::Store { times, withheld }
 }
 
-/// Fields that are never stored: about one connection, one client or this cache, and trailers, which no stored answer has.
+/// Fields that are never stored: those about one connection, one client or this cache, and those about
+/// trailers, which stored answers do not have.
 const NOT_STORED: [&str; 7] = [
     "set-cookie",
     "set-cookie2",
@@ -122,12 +123,12 @@ const NOT_STORED: [&str; 7] = [
     "trailer",
 ];
 
-/// Whether there is something to validate a stored answer by (RFC 9110 8.8).
+/// Whether the answer has a validator (RFC 9110 8.8).
 fn has_validator(fields: &HeaderBlock) -> bool {
     fields.contains("ETag") || fields.contains("Last-Modified")
 }
 
-/// RFC 9111 3.
+/// Why the answer must not be stored, if it must not (RFC 9111 3).
 fn forbidden(
     status: Status,
     fields: &HeaderBlock,
@@ -144,7 +145,8 @@ fn forbidden(
     if !options.statuses.contains(&status.0) {
         return Some(Why::Status);
     }
-    // 5.2.2.3: who understands the status may ignore no-store. Those of the list are understood.
+    // 5.2.2.3: a cache that understands the status may ignore no-store. The statuses in the list are
+    // understood.
     if asked.no_store || directives.no_store && !directives.must_understand {
         return Some(Why::NoStore);
     }
@@ -165,8 +167,8 @@ fn forbidden(
     }
 }
 
-/// Seconds for which the answer is fresh after it was made (RFC 9111 4.2.1). `None`: nobody says, and no
-/// default applies.
+/// For how many seconds the answer is fresh after it was made (RFC 9111 4.2.1). `None`: the answer does not
+/// say, and no default applies.
 fn lifetime(
     status: Status,
     fields: &HeaderBlock,
@@ -197,8 +199,8 @@ fn lifetime(
     })
 }
 
-/// X-Accel-Expires as nginx has it: seconds, or `@` and a second since 1970. It counts from now on, before
-/// all else; 0 is "not at all".
+/// X-Accel-Expires as in nginx: seconds from now, or `@` and a second since 1970. It overrides everything
+/// else; 0 means that the answer is not stored.
 fn accel_expires(fields: &HeaderBlock, now_s: u64) -> Option<u32> {
     let value = fields.get(ACCEL_EXPIRES)?;
     match value.strip_prefix(b"@") {
@@ -210,17 +212,17 @@ fn accel_expires(fields: &HeaderBlock, now_s: u64) -> Option<u32> {
     }
 }
 
-/// The field of [`accel_expires`].
+/// The field that [`accel_expires`] reads.
 pub(crate) const ACCEL_EXPIRES: &str = "X-Accel-Expires";
 
-/// RFC 9111 5.3: what is no date is in the past.
+/// Expires in seconds. An invalid date is in the past (RFC 9111 5.3).
 fn expires(fields: &HeaderBlock, now_s: u64) -> Option<u32> {
     let expires_s = date::parse(fields.get("Expires")?).unwrap_or(0);
     let made_s = fields.get("Date").and_then(date::parse).unwrap_or(now_s);
     Some(u32::try_from(expires_s.saturating_sub(made_s)).unwrap_or(u32::MAX))
 }
 
-/// RFC 9111 4.2.3: how old the answer was when it came.
+/// The age of the answer when it arrived (RFC 9111 4.2.3).
 fn initial_age(fields: &HeaderBlock, asked_s: u64, now_s: u64) -> u32 {
     let made_s = fields.get("Date").and_then(date::parse).unwrap_or(now_s);
     let apparent = now_s.saturating_sub(made_s);
@@ -229,10 +231,10 @@ fn initial_age(fields: &HeaderBlock, asked_s: u64, now_s: u64) -> u32 {
     u32::try_from(apparent.max(corrected)).unwrap_or(u32::MAX)
 }
 
-/// Statuses that are cacheable by heuristic (RFC 9110 15.1), without 206.
+/// The statuses that are cacheable by default (RFC 9110 15.1), without 206.
 const HEURISTIC: [u16; 11] = [200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501];
 
-/// `page-cache.status` unless it is set: the same, and redirects that say how long they count.
+/// The default of `page-cache.status`: the same, and redirects that state how long they are valid.
 pub(crate) const STATUSES: [u16; 13] = [
     200, 203, 204, 300, 301, 302, 307, 308, 404, 405, 410, 414, 501,
 ];

@@ -1,4 +1,4 @@
-//! Removing what is stored: by PURGE, and after requests that change something (RFC 9111 4.4).
+//! Removes stored answers: on PURGE, and after requests that change something (RFC 9111 4.4).
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use super::lookup::Gate;
 use super::options::CacheOptions;
 use super::shared::PageCache;
 
-/// Answers PURGE.
+/// The hook that answers PURGE.
 pub(crate) struct Purge(pub(crate) Rc<Gate>);
 
 impl Hook for Purge {
@@ -50,8 +50,8 @@ impl Hook for Purge {
     }
 }
 
-/// Forgets what is stored about the URL of an unsafe request that has succeeded, and about those of the same
-/// host that its answer names in Location and Content-Location.
+/// Removes the stored answers for the URL of an unsafe request that has succeeded, and for those URLs of the
+/// same host that its answer names in Location and Content-Location.
 pub(crate) fn invalidate(exchange: &Exchange, cache: &PageCache, options: &CacheOptions) {
     let mut base = Vec::new();
     key::write_base(&mut base, exchange, options);
@@ -66,8 +66,8 @@ pub(crate) fn invalidate(exchange: &Exchange, cache: &PageCache, options: &Cache
     }
 }
 
-/// The target of a reference, if it is an absolute one to the same origin. Nobody may make the cache forget
-/// pages of others (RFC 9111 4.4).
+/// The target of a reference, if it is absolute and of the same origin. An answer must not be able to remove
+/// pages of other origins (RFC 9111 4.4).
 fn target_here<'a>(exchange: &Exchange, reference: &'a [u8]) -> Option<&'a [u8]> {
     if reference.starts_with(b"/") && !reference.starts_with(b"//") {
         return Some(reference);
@@ -84,7 +84,7 @@ fn target_here<'a>(exchange: &Exchange, reference: &'a [u8]) -> Option<&'a [u8]>
     }
 }
 
-/// Tags in a field: between spaces, as Surrogate-Key has them, or commas, as Cache-Tag.
+/// The tags in a field, separated by spaces as in Surrogate-Key or by commas as in Cache-Tag.
 pub(crate) fn tags_in(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let parts = value.split(|byte| matches!(byte, b' ' | b'\t' | b','));
     parts.filter(|tag| !tag.is_empty())

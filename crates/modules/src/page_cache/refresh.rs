@@ -1,7 +1,7 @@
-//! Fetching a stale answer anew in the background, while clients get the stale one (RFC 5861 3).
+//! Refreshes a stale answer in the background while clients get the stale one (RFC 5861 3).
 //!
-//! The fetch is a subrequest that asks what the client has asked, by whose rules it obeys: it goes the same
-//! way through all phases. It passes this cache by and is stored like every other answer.
+//! The refresh is a subrequest with the client's request and the settings that apply to it, so it passes
+//! through all phases like the original. It bypasses the lookup, and its answer is stored like any other.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::limits;
 use super::request::WantedPage;
 use super::shared::PageCache;
 
-/// Begins to fetch `entry` anew, unless somebody does already.
+/// Starts to refresh `entry`, unless a refresh is under way.
 pub(super) fn begin(exchange: &Exchange, cache: &PageCache, key: &[u8], entry: &Arc<CacheEntry>) {
     let now_s = exchange.worker.clock().seconds();
     if !entry.begin_refresh(now_s) {
@@ -42,18 +42,18 @@ pub(super) fn begin(exchange: &Exchange, cache: &PageCache, key: &[u8], entry: &
     let begun = Subrequest::new(exchange, head(exchange, entry)).and_then(|mut subrequest| {
         subrequest.keep(KEPT, Fetch::Page(Box::new(fetch)).into_kept());
         subrequest.detach(async move |mut subrequest: Subrequest| {
-            // What it brings is stored on the way.
+            // The answer is stored as it passes the store phase; its pieces are not needed here.
             while let Some(Ok(_)) = subrequest.piece().await {}
         })
     });
     match begun {
         Ok(()) => cache.counters.refreshes.add(),
-        // Clients get the stale answer as long as they may, and then a fetch of their own.
+        // Clients get the stale answer as long as that is allowed, and then fetch for themselves.
         Err(_) => entry.end_refresh(now_s.saturating_add(limits::RETRY_S)),
     }
 }
 
-/// What the client has asked, with the conditions of the stored answer in place of its own.
+/// The client's request, with the validators of the stored answer in place of its conditions.
 fn head(exchange: &Exchange, entry: &CacheEntry) -> SubrequestHead {
     let target = key::without_origin(&exchange.request.original_target);
     let (path, query) = key::split(target);

@@ -1,4 +1,4 @@
-//! What a request wants of the cache: looked up, passed by, or reason to forget something.
+//! What the cache has to do for a request: look it up, let it bypass the cache, or remove what is stored.
 
 use petrel_engine::Exchange;
 use petrel_engine::proto::method::Method;
@@ -9,39 +9,39 @@ use super::options::{BYPASS_HEADERS, CacheOptions};
 use crate::cookies::cookies_of;
 use crate::extforward::ACTUAL_FOR;
 
-/// What is to be done about a request.
+/// What to do for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Nothing: OPTIONS, PROPFIND and others that are safe and never stored.
+    /// Nothing: OPTIONS, PROPFIND and other methods that are safe and never stored.
     Ignored,
-    /// It may change what is stored about its URL (RFC 9111 4.4).
+    /// If it succeeds, remove what is stored for its URL (RFC 9111 4.4).
     Unsafe,
-    /// It goes to the backend, and its answer is not stored.
+    /// Send it to the backend, and do not store its answer.
     Bypass(Reason),
-    /// It is looked up.
+    /// Look it up.
     Page(WantedPage),
 }
 
-/// Why a request passes the cache by.
+/// Why a request bypasses the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Its method is none of `page-cache.methods`.
+    /// Its method is not in `page-cache.methods`.
     Method,
     /// It has one of `page-cache.bypass-cookies`.
     Cookie,
-    /// It has one of `page-cache.bypass-headers`, from somebody who is not trusted, or keeps fields from the
-    /// backend by naming them in Connection.
+    /// It has one of `page-cache.bypass-headers` and does not come from a trusted proxy, or its Connection
+    /// names fields, which are then not sent to the backend.
     Header,
     /// It has a body.
     Body,
-    /// It wants another protocol.
+    /// It wants to change the protocol.
     Upgrade,
     /// Its key would be too long.
     Key,
 }
 
 impl Reason {
-    /// A word for `detail` of Cache-Status.
+    /// The value of `detail` in Cache-Status.
     pub const fn word(self) -> &'static str {
         match self {
             Reason::Method => "method",
@@ -54,26 +54,26 @@ impl Reason {
     }
 }
 
-/// What a request that is looked up wants.
+/// What a request asks of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WantedPage {
-    /// It is HEAD: its answer is not stored.
+    /// It is a HEAD, so its answer is not stored.
     pub is_head: bool,
-    /// It has Authorization, or somebody has found out who the client is (RFC 9111 3.5).
+    /// It has Authorization, or a module has established the client's identity (RFC 9111 3.5).
     pub is_authorized: bool,
     /// It has a Range field.
     pub has_range: bool,
-    /// It has conditions that only the backend or a whole answer can judge: If-Match,
-    /// If-Unmodified-Since, If-Range.
+    /// It has conditions that only the backend, or a whole answer, can decide: If-Match, If-Unmodified-Since,
+    /// If-Range.
     pub has_hard_conditions: bool,
-    /// Fields that would make an unknown client pass the cache by come from a trusted proxy.
+    /// It has fields for which it would bypass the cache, but they come from a trusted proxy.
     pub has_trusted_fields: bool,
     /// Cache-Control and Pragma.
     pub directives: RequestDirectives,
 }
 
 impl WantedPage {
-    /// Whether the client wants another answer than a fresh one of this age, with so many seconds left.
+    /// Whether the client refuses an answer of this age that is fresh for so many more seconds.
     pub(crate) fn refuses(&self, age_s: u32, left_s: u32) -> bool {
         let directives = &self.directives;
         directives.no_cache
@@ -82,14 +82,14 @@ impl WantedPage {
     }
 }
 
-/// Looks at a request. Allocates nothing.
+/// Classifies a request. Allocates nothing.
 pub(crate) fn classify(exchange: &Exchange, options: &CacheOptions) -> Class {
     let head = &exchange.request.head;
     match exchange.request.method {
         Method::Get if options.answers_get => {}
         Method::Head if options.answers_head => {}
         Method::Get | Method::Head => return Class::Bypass(Reason::Method),
-        // A tunnel has nothing to do with a page.
+        // A tunnel is no page.
         Method::Connect => return Class::Ignored,
         method if method.is_safe() => return Class::Ignored,
         _ => return Class::Unsafe,
@@ -105,8 +105,8 @@ pub(crate) fn classify(exchange: &Exchange, options: &CacheOptions) -> Class {
     }
     let mut names = head.iter().map(|(name, _)| name);
     let has_fields = names.any(|name| options.bypass_headers.contain(name));
-    // A backend does not get fields that Connection names, so that its answer may be another than the one that key and
-    // Vary stand for.
+    // A backend does not get the fields that Connection names. Its answer may then differ from the one that
+    // the key and Vary stand for.
     if has_fields && !is_trusted(exchange) || exchange.request.head.connection_names_fields() {
         return Class::Bypass(Reason::Header);
     }
@@ -123,7 +123,7 @@ pub(crate) fn classify(exchange: &Exchange, options: &CacheOptions) -> Class {
     })
 }
 
-/// Whether the request has Authorization, or somebody has found out who the client is (RFC 9111 3.5).
+/// Whether the request has Authorization, or a module has established the client's identity (RFC 9111 3.5).
 pub(crate) fn is_authorized(exchange: &Exchange) -> bool {
     let known = ["REMOTE_USER", "AUTH_TYPE"];
     exchange
@@ -136,21 +136,22 @@ pub(crate) fn is_authorized(exchange: &Exchange) -> bool {
             .any(|name| exchange.environment.get(name).is_some())
 }
 
-/// Whether the answer may be another than the one that others get for the same URL, because of fields that
-/// are in no key: those that pass the cache by unless the configuration names others.
+/// Whether the answer may differ from the one that other clients get for the same URL, because of fields that
+/// are in no key: those of the default of `page-cache.bypass-headers`.
 pub(crate) fn is_peculiar(exchange: &Exchange) -> bool {
     let mut names = exchange.request.head.iter().map(|(name, _)| name);
     let is_known = names.any(|name| BYPASS_HEADERS.contain(name));
-    // See [`classify`] about Connection.
+    // About Connection see [`classify`].
     is_known && !is_trusted(exchange) || exchange.request.head.connection_names_fields()
 }
 
-/// Whether the request comes from a trusted proxy, which says what it wants to.
+/// Whether the request comes from a trusted proxy, whose fields are believed.
 fn is_trusted(exchange: &Exchange) -> bool {
     exchange.environment.get(ACTUAL_FOR).is_some()
 }
 
-/// Demands for a fresh answer count only where they are honoured; the others always do.
+/// The request's directives. Those that demand a newer answer count only if
+/// `page-cache.honour-client-no-cache` is set.
 fn directives(exchange: &Exchange, options: &CacheOptions) -> RequestDirectives {
     let all = RequestDirectives::of(&exchange.request.head);
     match options.honours_client {

@@ -1,12 +1,13 @@
 //! Stored answers in a Redis or memcached that several machines share.
 //!
-//! Whatever goes wrong there is a miss here. A purge cannot find all variants of a page in such a store, nor
-//! all pages with a tag: it leaves a record with its time instead, and who reads a page asks for the records
-//! of its base and its tags. Records and pages last as long as [`limits::TIER_S_MAX`] at most. Clocks of the
-//! machines may differ by [`limits::CLOCKS_MS`].
+//! Every error of the store counts as a miss. Such a store cannot search for all variants of a page, or for
+//! all pages with a tag. So a purge writes a record with its time instead, and a worker that reads a page
+//! also reads the records of its base and its tags. Records and pages are kept for [`limits::TIER_S_MAX`] at
+//! most. The clocks of the machines may differ by [`limits::CLOCKS_MS`].
 //!
-//! Whatever is written or removed under one name is so in the order in which that was begun, also by other workers:
-//! each operation has a connection of its own, and a removal is quicker than a page.
+//! Writes and removals of one key are applied in the order in which they were started, across all workers
+//! ([`Turns`]). Without that a removal could overtake the write of a page, because each operation uses a
+//! connection of its own and a removal is quicker.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -28,17 +29,17 @@ use super::turns::{NameTurn, Turns};
 use crate::remote_store::tier::Tier;
 use crate::remote_store::{MemcachedOptions, RedisOptions, StoreAddress, StoreError, Stores};
 
-/// What `page-cache.second-tier` names.
+/// The store that `page-cache.second-tier` names.
 #[derive(Clone, Debug)]
 pub(crate) enum TierStore {
     /// `redis:`
     Redis(StoreAddress),
-    /// `memcached:`, one server or several.
+    /// `memcached:`, one or more servers.
     Memcached(Vec<StoreAddress>),
 }
 
 impl TierStore {
-    /// Reads the value of the directive.
+    /// Parses the value of the directive.
     ///
     /// # Errors
     /// What is wrong with it, without a full stop.
@@ -64,23 +65,23 @@ impl TierStore {
     }
 }
 
-/// A prefix that memcached takes in its keys.
+/// Whether memcached accepts keys with this prefix.
 pub(crate) fn is_prefix(text: &str) -> bool {
     text.len() <= PREFIX_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// The store as one worker sees it.
+/// The store, as one worker sees it.
 pub(crate) struct SecondTier {
     tier: Rc<dyn Tier>,
     prefix: String,
     counters: Arc<Counters>,
-    /// Answers that are being sent there.
+    /// How many answers are being sent to it.
     pending: Cell<usize>,
     turns: Arc<Turns>,
 }
 
 impl SecondTier {
-    /// The store that is configured, if one is and it can be used at all.
+    /// The configured store; `None` if there is none or it cannot be used.
     pub(crate) fn new(
         worker: &Rc<Worker>,
         places: &Places,
@@ -108,7 +109,7 @@ impl SecondTier {
         }))
     }
 
-    /// What stands under `name`, unless it was purged, or is not known in time.
+    /// The blob `name`. `None` if it is missing, was purged, or does not arrive in time.
     pub(crate) async fn find(self: Rc<Self>, name: BlobName) -> Option<Blob> {
         let time = Duration::from_millis(limits::TIER_WAIT_MS);
         match tokio::time::timeout(time, self.find_at_leisure(name)).await {
@@ -149,7 +150,7 @@ impl SecondTier {
         Some(blob)
     }
 
-    /// Sends blobs there, without anybody waiting for it.
+    /// Sends blobs to the store in a task of its own.
     pub(crate) fn store(self: &Rc<Self>, blobs: Vec<(BlobName, Vec<u8>)>, lifetime_s: u64) {
         if self.pending.get() >= limits::WRITES_MAX {
             return;
@@ -173,7 +174,7 @@ impl SecondTier {
         });
     }
 
-    /// Removes what stands under `name`.
+    /// Removes the blob `name`.
     pub(crate) fn remove(self: &Rc<Self>, name: BlobName) {
         let mut turn = self.turns.ask(name);
         let tier = Rc::clone(self);
@@ -186,12 +187,12 @@ impl SecondTier {
         });
     }
 
-    /// Everything with this base that was asked for until now counts as purged.
+    /// Everything with this base that was requested until now counts as purged.
     pub(crate) fn purge_base(self: &Rc<Self>, base: [u8; HALF_BYTES], now_ms: u64) {
         self.record('b', base, now_ms);
     }
 
-    /// Everything with this tag that was asked for until now counts as purged.
+    /// Everything with this tag that was requested until now counts as purged.
     pub(crate) fn purge_tag(self: &Rc<Self>, tag: &[u8], now_ms: u64) {
         self.record('t', tag_name(tag), now_ms);
     }
@@ -207,8 +208,8 @@ impl SecondTier {
         });
     }
 
-    /// Asked behind the page itself, so that a purge in between is seen. What cannot be found out counts as
-    /// purged.
+    /// Whether the page was purged. The records are read after the page, so that a purge in between is
+    /// noticed. If a record cannot be read, the page counts as purged.
     async fn is_purged(&self, page: &CachedPage, stored_ms: u64) -> bool {
         let base = blob::base_name(key::base(&page.key));
         if self.is_recorded('b', base, stored_ms).await {
@@ -259,7 +260,8 @@ fn connect(worker: &Rc<Worker>, store: TierStore) -> Result<Rc<dyn Tier>, StoreE
     })
 }
 
-/// The checksum of a long blob takes a while: others are not to wait for it.
+/// Decodes on a thread if the blob is large: its checksum takes a while, and the worker's other connections
+/// must not wait.
 async fn decode(bytes: Bytes) -> Result<Blob, Damaged> {
     match bytes.len() > DECODED_HERE_BYTES_MAX {
         true => blocking::run(Origin::PROCESSOR, move || blob::decode(&bytes))
@@ -271,7 +273,7 @@ async fn decode(bytes: Bytes) -> Result<Blob, Damaged> {
 
 const DECODED_HERE_BYTES_MAX: usize = 64 * 1024;
 
-/// memcached takes keys of 250 bytes.
+/// memcached accepts keys of up to 250 bytes.
 const PREFIX_BYTES_MAX: usize = 100;
 
 #[cfg(test)]
@@ -283,7 +285,7 @@ mod tests {
     use super::*;
     use crate::remote_store::tier::TierAnswer;
 
-    /// Notes what is done. Writing takes until it is told to go on.
+    /// Records the operations. A write takes until the test lets it go on.
     #[derive(Default)]
     struct Slow {
         done: RefCell<Vec<String>>,

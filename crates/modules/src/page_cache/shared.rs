@@ -1,4 +1,4 @@
-//! What all workers share of the page cache, and what each has of its own.
+//! The part of the page cache that all workers share, and the part that each worker has of its own.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use super::second_tier::SecondTier;
 use super::tag_purges::TagPurges;
 use super::turns::Turns;
 
-/// Where the cache of a server process is found by all its workers.
+/// Where all workers of a server process find the cache.
 #[derive(Debug, Default)]
 pub(crate) struct Registry(OnceLock<Arc<SharedCache>>);
 
@@ -38,22 +38,22 @@ impl Registry {
 pub struct SharedCache {
     /// Stored answers.
     pub memory: Memory<CacheEntry>,
-    /// Fetches under way.
+    /// Fetches that are under way.
     pub(crate) flights: Arc<Flights>,
     /// Parts of pages that scripts have stored.
     pub fragments: Fragments,
-    /// What was purged lately.
+    /// The latest purges.
     pub(crate) purges: Purges,
-    /// Files, if there are any.
+    /// The files, if a disk cache is configured.
     pub disk: Option<Arc<Disk>>,
-    /// Tags that were purged, for what is in files.
+    /// Tags that were purged, for answers in files.
     pub(crate) tag_purges: Arc<TagPurges>,
-    /// Who writes to the store that several machines share.
+    /// The order of operations on the store that several machines share.
     turns: Arc<Turns>,
     counters: Mutex<Vec<Arc<Counters>>>,
 }
 
-/// The server process drains: pages that only it has in memory are of no use to its successor.
+/// Called when the server process drains: pages that only it has in memory are of no use to its successor.
 pub fn drain(shared: &Shared) {
     if let Some(cache) = shared.belonging(Registry::default).get() {
         cache.memory.purge_all(|_| true);
@@ -79,7 +79,7 @@ impl SharedCache {
         lock(&self.counters).clone()
     }
 
-    /// What is stored now.
+    /// How much is stored now.
     pub fn sizes(&self) -> [(&'static str, u64); 7] {
         let disk = self.disk.as_ref().map(|disk| disk.sizes());
         let (disk_entries, disk_bytes, disk_errors) = disk.unwrap_or_default();
@@ -100,19 +100,19 @@ impl SharedCache {
 
 /// The page cache as one worker sees it.
 pub struct PageCache {
-    /// What it shares with the others.
+    /// The part that it shares with other workers.
     pub shared: Arc<SharedCache>,
-    /// What it has counted.
+    /// This worker's counters.
     pub counters: Arc<Counters>,
-    /// The store that several machines share, if there is one.
+    /// The store that several machines share, if one is configured.
     pub(super) tier: Option<Rc<SecondTier>>,
     pub(super) front: RefCell<Front>,
-    /// Keys are written here.
+    /// A buffer that keys are written into.
     pub(super) key: RefCell<Vec<u8>>,
 }
 
 impl PageCache {
-    /// The cache of this worker, made when it is first asked for.
+    /// The cache of this worker, made on the first call.
     pub fn of(worker: &Rc<Worker>) -> Rc<PageCache> {
         worker.belonging(|| PageCache::new(worker))
     }
@@ -137,8 +137,8 @@ impl PageCache {
         }
     }
 
-    /// Keeps an answer that was asked for in second `at_s`, when `since` was the number of the latest purge.
-    /// Says what others can do who wait for it.
+    /// Stores an answer that was requested in second `at_s`, when `since` was the number of the latest purge.
+    /// Returns what the requests that wait for it can do.
     pub(super) fn store(&self, entry: &Arc<CacheEntry>, since: u64, at_s: u64) -> Landing {
         let landing = self.adopt(entry, since);
         if landing == Landing::Stored {
@@ -159,7 +159,7 @@ impl PageCache {
         }
         let evicted = self.shared.memory.insert(entry).unwrap_or(0);
         self.counters.evictions.add_many(evicted as u64);
-        // A purge that came between looking and storing has not seen it.
+        // A purge that ran between the check and the insertion has not seen the entry.
         if self
             .shared
             .purges
@@ -174,7 +174,7 @@ impl PageCache {
         }
     }
 
-    /// Removes one stored answer, wherever it is.
+    /// Removes one stored answer from memory, disk and shared store.
     pub(super) fn remove(&self, entry: &CacheEntry) {
         let is_it = |other: &CacheEntry| std::ptr::eq(other, entry);
         self.shared.memory.remove_variants(&entry.page.key, is_it);
@@ -188,7 +188,7 @@ impl PageCache {
         }
     }
 
-    /// Sends a stored answer to the disk and to the shared store, if it is of use for long enough.
+    /// Writes a stored answer to the disk and to the shared store, if it is of use for long enough.
     fn store_below(&self, entry: &Arc<CacheEntry>, since: u64, at_s: u64) {
         let times = &entry.page.times;
         let lifetime_s = times.useful_until_s().saturating_sub(times.received_s);
@@ -216,7 +216,7 @@ impl PageCache {
         }
     }
 
-    /// Removes all variants of the page whose key begins with `base`. Says how many were in memory.
+    /// Removes all variants of the page whose key begins with `base`. Returns how many were in memory.
     pub(super) fn purge_base(&self, worker: &Worker, base: &[u8]) -> usize {
         self.shared.purges.add(Purged::Base(base.into()));
         let count = self.shared.memory.purge_base(base);
@@ -231,7 +231,7 @@ impl PageCache {
         count
     }
 
-    /// Removes all pages with this tag. Says how many were in memory.
+    /// Removes all pages with this tag. Returns how many were in memory.
     pub(crate) fn purge_tag(&self, worker: &Worker, tag: &[u8]) -> usize {
         self.shared.purges.add(Purged::Tag(tag.into()));
         let has_tag = |entry: &CacheEntry| entry.page.tags.iter().any(|known| **known == *tag);
@@ -249,14 +249,15 @@ impl PageCache {
     }
 }
 
-/// When a purge takes effect: what was asked for in the same second may be older than the purge.
+/// The time of a purge: the end of this second, because an answer that was requested in the same second may
+/// be older than the purge.
 fn end_of_second_ms(worker: &Worker) -> u64 {
     let now_s = worker.clock().wall_seconds();
     now_s.saturating_mul(1000).saturating_add(999)
 }
 
 impl SharedCache {
-    /// Reads what earlier processes have left, in the background.
+    /// Indexes the files of earlier processes, in the background.
     fn load(&self) {
         if let Some(disk) = &self.disk {
             disk.load(Arc::clone(&self.tag_purges));
@@ -279,8 +280,8 @@ fn open_disk(places: &Places, worker: &Worker) -> Option<Arc<Disk>> {
     }
 }
 
-/// The blobs of a page that was asked for in second `at_s`: where it depends on request fields, also that
-/// which names them.
+/// The blobs of a page that was requested in second `at_s`. If it depends on request fields, the blob that
+/// names them is included.
 fn blobs(page: &CachedPage, at_s: u64) -> Vec<(BlobName, Vec<u8>)> {
     let at_ms = at_s.saturating_mul(1000);
     let name = blob::name(&page.key, &page.vary);
@@ -292,7 +293,7 @@ fn blobs(page: &CachedPage, at_s: u64) -> Vec<(BlobName, Vec<u8>)> {
     blobs
 }
 
-/// The latest purges: what was fetched before one must not be stored after it.
+/// The latest purges. An answer that was fetched before a purge must not be stored after it.
 #[derive(Debug, Default)]
 pub(crate) struct Purges {
     latest: Mutex<Latest>,
@@ -300,9 +301,9 @@ pub(crate) struct Purges {
 
 #[derive(Debug, Default)]
 struct Latest {
-    /// How many there were in all.
+    /// How many purges there were in total.
     count: u64,
-    /// The last of them, the latest at the end.
+    /// The last of them; the latest is at the end.
     purged: VecDeque<Purged>,
 }
 
@@ -313,7 +314,7 @@ enum Purged {
 }
 
 impl Purges {
-    /// The number of the latest one. A fetch that begins now asks for it.
+    /// The number of the latest purge, which a fetch notes when it begins.
     pub(crate) fn number(&self) -> u64 {
         lock(&self.latest).count
     }
@@ -327,8 +328,8 @@ impl Purges {
         }
     }
 
-    /// Whether a page with this key and these tags was purged after number `since`. Also if that is not
-    /// known any more.
+    /// Whether a page with this key and these tags was purged after purge number `since`; true also if that
+    /// is not known any more.
     fn concern(&self, key: &[u8], tags: &[Box<[u8]>], since: u64) -> bool {
         let latest = lock(&self.latest);
         let count = usize::try_from(latest.count.saturating_sub(since)).unwrap_or(usize::MAX);

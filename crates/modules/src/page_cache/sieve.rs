@@ -1,17 +1,17 @@
-//! Which entry goes when memory is short: SIEVE (Zhang et al., NSDI 2024).
+//! Chooses the entry to evict when memory is short: SIEVE (Zhang et al., NSDI 2024).
 //!
-//! A queue in the order of arrival and a hand that walks it from the oldest entry on. What was used since
-//! the hand came by last stays where it is; what was not goes. Using an entry moves nothing, so that it
-//! needs no lock. Knows nothing of what the entries are.
+//! A queue in order of arrival, and a hand that walks it from the oldest entry on. An entry that was used
+//! since the hand last passed stays where it is; one that was not is evicted. Using an entry moves nothing,
+//! so it needs no lock. The queue does not know what its entries are.
 
-/// The queue. Entries are known by the number they get.
+/// The queue. Each entry gets a number by which it is found.
 #[derive(Debug)]
 pub(crate) struct Sieve<T> {
     nodes: Vec<Node<T>>,
     free: Vec<usize>,
-    /// The latest.
+    /// The newest entry.
     head: usize,
-    /// The oldest.
+    /// The oldest entry.
     tail: usize,
     hand: usize,
     length: usize,
@@ -20,9 +20,9 @@ pub(crate) struct Sieve<T> {
 #[derive(Debug)]
 struct Node<T> {
     what: Option<T>,
-    /// Towards the head.
+    /// The next entry towards the head.
     newer: usize,
-    /// Towards the tail.
+    /// The next entry towards the tail.
     older: usize,
 }
 
@@ -48,7 +48,7 @@ impl<T> Sieve<T> {
         self.length
     }
 
-    /// Takes an entry in as the latest.
+    /// Adds an entry as the newest.
     pub(super) fn insert(&mut self, what: T) -> usize {
         let node = Node {
             what: Some(what),
@@ -81,7 +81,7 @@ impl<T> Sieve<T> {
         self.nodes.get(at)?.what.as_ref()
     }
 
-    /// Takes the entry with this number out.
+    /// Removes the entry with this number.
     pub(super) fn remove(&mut self, at: usize) -> Option<T> {
         let node = self.nodes.get_mut(at)?;
         let what = node.what.take()?;
@@ -102,8 +102,8 @@ impl<T> Sieve<T> {
         Some(what)
     }
 
-    /// Takes out the entry to go; `take_used` says whether one was used, and forgets that it was. `None`: all
-    /// were used since the hand came by last.
+    /// Removes the entry that is to be evicted. `take_used` says whether an entry was used, and clears that
+    /// mark. `None`: all entries were used since the hand last passed.
     pub(super) fn evict(&mut self, take_used: impl Fn(&T) -> bool) -> Option<T> {
         for _ in 0..self.length {
             let at = match self.hand {
@@ -120,7 +120,7 @@ impl<T> Sieve<T> {
         None
     }
 
-    /// All entries with their numbers, the latest first.
+    /// All entries with their numbers, the newest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
         let mut at = self.head;
         std::iter::from_fn(move || {
@@ -161,7 +161,7 @@ mod tests {
         sieve.evict(|entry| entry.1.take()).map(|entry| entry.0)
     }
 
-    /// The example of the paper's figure: what was used stays in its place.
+    /// The example in the paper's figure: an entry that was used stays in its place.
     #[test]
     fn what_was_used_survives_the_hand_once() {
         let mut sieve = sieve("abcdefg");
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(evict(&mut sieve), Some('e'));
         assert_eq!(order(&sieve), "hgfdba");
         assert_eq!(evict(&mut sieve), Some('f'));
-        // g was used, h was not; then the hand begins anew at the oldest.
+        // g was used, h was not; then the hand starts again at the oldest.
         assert_eq!(evict(&mut sieve), Some('h'));
         assert_eq!(evict(&mut sieve), Some('b'));
     }
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(sieve.len(), 0);
     }
 
-    /// Against a plain model, by a row of pseudo-random steps.
+    /// Compares with a simple model in a sequence of pseudo-random steps.
     #[test]
     fn links_stay_whole_whatever_is_removed() {
         let mut sieve = Sieve::default();

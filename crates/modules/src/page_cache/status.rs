@@ -1,18 +1,18 @@
-//! Cache-Status (RFC 9211): what the cache did for a request, in a line that needs no allocation.
+//! Cache-Status (RFC 9211), which says what the cache did for a request; written without an allocation.
 
 use petrel_engine::response::Response;
 
-/// One member of the list, begun with the name of this cache.
+/// One member of the list, beginning with the name of this cache.
 #[derive(Clone, Debug)]
 pub(crate) struct CacheStatus {
     text: [u8; LENGTH_MAX],
     length: usize,
 }
 
-/// What stands in front of the value.
+/// The beginning of the line.
 const FIELD: &[u8] = b"Cache-Status: ";
 
-/// Longer than all that is ever written; what would not fit is left out.
+/// Longer than anything that is written; what would not fit is left out.
 const LENGTH_MAX: usize = 160;
 
 impl Default for CacheStatus {
@@ -22,7 +22,7 @@ impl Default for CacheStatus {
 }
 
 impl CacheStatus {
-    /// The name alone.
+    /// A member with only the name.
     pub(crate) fn new() -> CacheStatus {
         let mut status = CacheStatus {
             text: [0; LENGTH_MAX],
@@ -32,17 +32,17 @@ impl CacheStatus {
         status
     }
 
-    /// Adds a parameter that is true.
+    /// Adds a parameter without a value.
     pub(crate) fn word(&mut self, name: &str) {
         self.push(&[b"; ", name.as_bytes()]);
     }
 
-    /// Adds a parameter whose value is a token.
+    /// Adds a parameter with a token as its value.
     pub(crate) fn parameter(&mut self, name: &str, value: &str) {
         self.push(&[b"; ", name.as_bytes(), b"=", value.as_bytes()]);
     }
 
-    /// Adds a parameter whose value is a number.
+    /// Adds a parameter with a number as its value.
     pub(crate) fn number(&mut self, name: &str, value: i64) {
         self.parameter(name, itoa::Buffer::new().format(value));
     }
@@ -52,14 +52,14 @@ impl CacheStatus {
         self.text.get(FIELD.len()..self.length).unwrap_or_default()
     }
 
-    /// The field and Age as lines of a head.
+    /// The field and Age, as lines of a head.
     pub(crate) fn with_age(&mut self, age_s: u32) -> &[u8] {
         let mut age = itoa::Buffer::new();
         self.push(&[b"\r\nAge: ", age.format(age_s).as_bytes(), b"\r\n"]);
         self.text.get(..self.length).unwrap_or_default()
     }
 
-    /// Adds the field behind those of caches nearer to the origin.
+    /// Adds the field after those of caches nearer to the origin.
     pub(crate) fn append_to(&self, response: &mut Response) {
         response.append("Cache-Status", self.as_bytes());
     }

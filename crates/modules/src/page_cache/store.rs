@@ -1,10 +1,10 @@
 //! The hook that decides whether an answer is stored.
 //!
-//! It runs in the store phase, before any hook of the transform phase. So the cache stores what the backend
-//! said, before scripts change it and before it is compressed, and the hooks of the transform phase see an
-//! answer from the cache as they see one from the backend. Fields that scripts of earlier phases give to
-//! this one answer count for the decision and are not stored. A whole answer is stored at once, one that is
-//! sent while it comes when its last byte has come.
+//! It runs in the store phase, before all hooks of the transform phase. So the cache stores the backend's
+//! answer before scripts change it and before it is compressed, and the hooks of the transform phase treat an
+//! answer from the cache like one from the backend. Fields that scripts of earlier phases have added to this
+//! answer count for the decision, but are not stored. A complete answer is stored at once; an answer that is
+//! streamed is stored when its last byte has arrived.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use super::vary;
 use crate::static_file;
 use crate::tee::{self, Tee};
 
-/// Stores answers.
+/// The hook that stores answers.
 pub(crate) struct StoreAnswer(pub(crate) Rc<Gate>);
 
 impl Hook for StoreAnswer {
@@ -106,7 +106,7 @@ impl StoreAnswer {
         }
     }
 
-    /// Stores the answer with its body, now or when it has come.
+    /// Stores the answer, at once or when its body has arrived.
     fn keep(
         &self,
         exchange: &mut Exchange,
@@ -152,7 +152,8 @@ impl StoreAnswer {
         status.append_to(&mut exchange.response);
     }
 
-    /// The backend says that what is stored still counts (RFC 9111 4.3.4).
+    /// The backend has confirmed the stored answer (RFC 9111 4.3.4): stores it with the new fields and sends
+    /// it.
     fn freshen(
         &self,
         exchange: &mut Exchange,
@@ -198,7 +199,7 @@ impl StoreAnswer {
         cache.counters.revalidated.add();
         let landing = match times {
             Some(_) => cache.store(&entry, fetch.since, fetch.at_s),
-            // What one client asks for says nothing about what is stored.
+            // A decision because of one client's request says nothing about the stored answer.
             None if is_of_request => Landing::NotStored,
             None => {
                 cache.remove(&old);
@@ -211,7 +212,7 @@ impl StoreAnswer {
         }
     }
 
-    /// The tags of the answer, whose field goes no further.
+    /// Takes the tags out of the answer; the client does not get that field.
     fn take_tags(&self, exchange: &mut Exchange) -> Box<[Box<[u8]>]> {
         let Some(name) = &self.0.options.tags_header else {
             return Box::default();
@@ -239,13 +240,13 @@ impl StoreAnswer {
 /// An answer that lacks only its body.
 struct PageDraft {
     cache: Rc<PageCache>,
-    /// Everything else.
+    /// The rest of the answer.
     page: CachedPage,
-    /// The number of the latest purge when it was begun.
+    /// The number of the latest purge when the fetch began.
     since: u64,
-    /// The second in which it was asked for.
+    /// The second in which it was requested.
     at_s: u64,
-    /// The requests that wait for it.
+    /// Reports the end of the fetch to the requests that wait for it.
     pilot: Option<Pilot>,
 }
 
@@ -266,7 +267,7 @@ impl tee::Draft for PageDraft {
     }
 }
 
-/// The backend has failed, and what is stored may be sent in place of its error (RFC 5861 4).
+/// The backend has failed, and the stored answer is sent instead of the error (RFC 5861 4).
 fn serve_stale(
     exchange: &mut Exchange,
     cache: &PageCache,
@@ -278,20 +279,20 @@ fn serve_stale(
     old.fail(exchange.worker.clock().seconds());
     cache.counters.stale.add();
     answer::send(exchange, old, now_s, By::Failure(failed));
-    // Those who wait get the same.
+    // The waiting requests get the stored answer as well.
     if let Some(pilot) = fetch.pilot {
         pilot.land(Landing::Stored);
     }
 }
 
-/// The answer is not stored: others who ask for the same do not wait for each other for a while, and what
-/// was stored before does not count any more, unless the backend has only failed.
+/// The answer is not stored. For a while requests for this URL do not wait for each other. The answer that
+/// was stored before is removed, unless the backend has only failed.
 fn forget(exchange: &mut Exchange, cache: &PageCache, fetch: PageFetch, why: Why) {
     let now_s = exchange.worker.clock().seconds();
     let has_failed = is_failure(exchange.response.status);
     let is_file = is_file(exchange);
     let is_whole = !fetch.wanted.is_head && !fetch.wanted.has_range;
-    // What one client asks for says nothing about what the others get.
+    // A decision because of one client's request says nothing about other clients.
     let is_of_request = match why {
         Why::NoStore => fetch.wanted.directives.no_store,
         Why::Authorized => true,
@@ -322,8 +323,8 @@ fn forget(exchange: &mut Exchange, cache: &PageCache, fetch: PageFetch, why: Why
     }
 }
 
-/// The client's own conditions were kept from the backend: they are judged by its answer. What is still on
-/// its way is sent whole.
+/// Applies the client's conditions, which the backend did not get, to the backend's answer. An answer that is
+/// streamed is sent whole.
 fn judge_conditions(exchange: &mut Exchange) {
     if exchange.response.status != Status::OK || exchange.handles_error() {
         return;
@@ -375,7 +376,7 @@ fn stored_fields(fields: &HeaderBlock, withheld: &[Box<str>]) -> Box<[u8]> {
     stored.as_bytes().into()
 }
 
-/// RFC 9110 6.6.1: where there is none, the time at which the answer came.
+/// The Date of the answer; without one, the time when it arrived (RFC 9110 6.6.1).
 fn date_of(fields: &HeaderBlock, now_s: u64) -> [u8; 29] {
     let made_s = fields.get("Date").and_then(date::parse).unwrap_or(now_s);
     let mut text = [0; 29];
@@ -383,7 +384,7 @@ fn date_of(fields: &HeaderBlock, now_s: u64) -> [u8; 29] {
     text
 }
 
-/// The fields of a stored answer with those of a 304 in their place (RFC 9111 3.2).
+/// The fields of a stored answer, updated with those of a 304 (RFC 9111 3.2).
 fn updated(old: &CachedPage, fields: &HeaderBlock) -> HeaderBlock {
     let mut updated = HeaderBlock::new();
     updated.extend_from_wire(&old.fields);
@@ -405,7 +406,7 @@ fn updated(old: &CachedPage, fields: &HeaderBlock) -> HeaderBlock {
     updated
 }
 
-/// Fields about the body that is stored, which a 304 does not have.
+/// Fields that describe the stored body; those of a 304 do not replace them.
 const KEPT_FIELDS: [&str; 5] = [
     "content-encoding",
     "content-length",
@@ -414,7 +415,7 @@ const KEPT_FIELDS: [&str; 5] = [
     "transfer-encoding",
 ];
 
-/// What is stored is sent instead of these (RFC 5861 4).
+/// Statuses for which the stored answer is sent instead (RFC 5861 4).
 fn is_failure(status: Status) -> bool {
     matches!(
         status,
@@ -425,7 +426,7 @@ fn is_failure(status: Status) -> bool {
     )
 }
 
-/// Whether the body is a file of ours, and not what a backend said.
+/// Whether the body is a file of this server and not from a backend.
 fn is_file(exchange: &Exchange) -> bool {
     let is_file = |piece: &Piece| matches!(piece, Piece::File { .. });
     let has_file = match &exchange.response.body {
@@ -436,7 +437,7 @@ fn is_file(exchange: &Exchange) -> bool {
     has_file && exchange.ledger.stage(Stage::BackendWait) == 0
 }
 
-/// The whole body, if it is in memory: a copy, as what is there may be a part of something larger.
+/// The whole body if it is in memory. It is copied, because its bytes may be a part of something larger.
 fn in_memory(body: &Body) -> Option<Bytes> {
     let bytes = |piece: &Piece| match piece {
         Piece::Bytes(bytes) => Some(bytes.clone()),
@@ -456,7 +457,7 @@ fn in_memory(body: &Body) -> Option<Bytes> {
     }
 }
 
-/// What a backend has needed, as far as the answer waited for it.
+/// How long the backend took, as far as the answer had to wait for it.
 fn took_ms(exchange: &Exchange) -> u32 {
     let stages = [
         Stage::BackendConnect,

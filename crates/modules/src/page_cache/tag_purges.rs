@@ -1,7 +1,8 @@
-//! Which tags were purged when, for answers that outlive the server process.
+//! When each tag was purged, for answers that outlive the server process.
 //!
-//! Files are not searched for tags: who reads one asks here whether a tag of it was purged after the answer
-//! was fetched. There is room for so many tags; beyond that all that was stored before counts as purged.
+//! Files cannot be searched for tags. A thread that reads a file asks here whether one of its tags was purged
+//! after the answer was requested. The number of tags is limited; beyond it everything that was stored before
+//! counts as purged.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,19 +10,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::blob::HALF_BYTES;
 use super::limits;
 
-/// Purges of tags.
+/// The purges of tags.
 #[derive(Debug, Default)]
 pub struct TagPurges(Mutex<PurgeTable>);
 
 #[derive(Debug, Default)]
 struct PurgeTable {
-    /// Everything stored up to this millisecond of the wall clock counts as purged.
+    /// Everything that was stored up to this millisecond of the wall clock counts as purged.
     all_until_ms: u64,
     by_tag: HashMap<[u8; HALF_BYTES], u64>,
 }
 
 impl TagPurges {
-    /// This tag is purged now.
+    /// Notes that this tag is purged now.
     pub fn add(&self, tag: &[u8], now_ms: u64) {
         let mut table = self.table();
         if table.by_tag.len() >= limits::TAG_PURGES_MAX {
@@ -31,7 +32,7 @@ impl TagPurges {
         table.by_tag.insert(tag_name(tag), now_ms);
     }
 
-    /// Whether an answer with these tags, which was asked for at `stored_ms`, was purged since.
+    /// Whether an answer with these tags, requested at `stored_ms`, was purged since.
     pub(crate) fn concern(&self, tags: &[Box<[u8]>], stored_ms: u64) -> bool {
         let table = self.table();
         let is_purged = |tag: &[u8]| {
@@ -42,7 +43,7 @@ impl TagPurges {
         is_old || tags.iter().any(|tag| is_purged(tag))
     }
 
-    /// As bytes, to be read by [`TagPurges::read`].
+    /// Encodes the table for [`TagPurges::read`].
     pub fn to_bytes(&self) -> Vec<u8> {
         let table = self.table();
         let mut out = table.all_until_ms.to_le_bytes().to_vec();
@@ -53,8 +54,7 @@ impl TagPurges {
         out
     }
 
-    /// Takes in what another process has written, beside what is known. Of what is no such thing nothing is taken;
-    /// false then.
+    /// Adds the purges that another process has written. Invalid bytes add nothing; the result is then false.
     pub fn read(&self, bytes: &[u8]) -> bool {
         const PAIR_BYTES: usize = HALF_BYTES + 8;
         let Some((all_until_ms, pairs)) = bytes.split_first_chunk::<8>() else {
@@ -84,7 +84,8 @@ impl TagPurges {
 }
 
 impl PurgeTable {
-    /// Forgets what counts as purged anyhow; everything does if there are too many even so.
+    /// Drops purges that `all_until_ms` covers. If there are too many even so, everything up to the latest
+    /// one counts as purged.
     fn forget_old(&mut self) {
         if self.by_tag.len() > limits::TAG_PURGES_MAX {
             let latest_ms = self.by_tag.values().max().copied().unwrap_or_default();
@@ -95,7 +96,7 @@ impl PurgeTable {
     }
 }
 
-/// A tag of any length, as a few bytes.
+/// The hash of a tag.
 pub(crate) fn tag_name(tag: &[u8]) -> [u8; HALF_BYTES] {
     super::blob::base_name(tag)
 }
@@ -153,7 +154,7 @@ mod tests {
         assert!(after.read(&before.to_bytes()));
         assert!(after.concern(&[], 20) && !after.concern(&[], 21));
         assert!(TagPurges::default().read(&after.to_bytes()));
-        // What is older than that says nothing new.
+        // A note that is older adds nothing.
         assert!(after.read(&before.to_bytes()));
         assert_eq!(after.to_bytes().len(), 8);
     }

@@ -1,4 +1,4 @@
-//! Who may do something about a name, in the order of asking.
+//! Applies operations on one name in the order in which they were started.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,32 +7,32 @@ use tokio::sync::oneshot;
 
 use super::blob::BlobName;
 
-/// The names that somebody is at work on, or waits for. Shared by all workers.
+/// The names with operations under way or waiting. Shared by all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Turns(Mutex<TurnTable>);
 
 #[derive(Debug, Default)]
 struct TurnTable {
-    /// How many were given so far.
+    /// How many turns were given so far.
     count: u64,
-    /// The number of the last one for each name, and what tells its end.
+    /// For each name the number of the last turn, and a channel that closes when that turn ends.
     last: HashMap<BlobName, (u64, oneshot::Receiver<()>)>,
 }
 
-/// A place behind those who have asked for the same name before. It is given up with the value.
+/// The place of an operation behind the earlier ones for the same name. Dropping it ends the turn.
 #[derive(Debug)]
 pub(crate) struct NameTurn {
     turns: Arc<Turns>,
     name: BlobName,
     number: u64,
-    /// Tells its end when the one before has ended.
+    /// Closes when the turn before has ended.
     before: Option<oneshot::Receiver<()>>,
-    /// Dropped, it tells the end of this one.
+    /// Closed when this is dropped, which tells the next turn.
     _end: oneshot::Sender<()>,
 }
 
 impl Turns {
-    /// A turn for `name`, which comes behind those that were asked for before.
+    /// A turn for `name`, after all turns that were asked for earlier.
     pub(crate) fn ask(self: &Arc<Turns>, name: BlobName) -> NameTurn {
         let (end, has_ended) = oneshot::channel();
         let mut table = self.table();
@@ -54,10 +54,10 @@ impl Turns {
 }
 
 impl NameTurn {
-    /// Waits until it has come.
+    /// Waits until the earlier turns have ended.
     pub(crate) async fn comes(&mut self) {
         if let Some(before) = &mut self.before {
-            // Nothing is sent: the other end is dropped.
+            // Nothing is ever sent: the other end is dropped.
             let _ = before.await;
             self.before = None;
         }

@@ -1,18 +1,17 @@
-//! Vary: on which request fields an answer depends, and whether a request has the same ones (RFC 9111
-//! 4.1).
+//! Vary: which request fields an answer depends on, and whether a request has the same values (RFC 9111 4.1).
 //!
-//! Values are compared without what cannot matter: white space around commas, and in fields that only
-//! list codings, types or languages the letter case.
+//! Values are normalised before they are compared: white space around commas is removed, and in fields that
+//! only list codings, types or languages letter case is ignored.
 
 use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::request_head::RequestHead;
 
-/// One name in Vary, and what the request for the stored answer had there.
+/// One field name in Vary, and the value in the request that the stored answer was made for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Varying {
-    /// In lower case.
+    /// The name in lower case.
     pub name: Box<str>,
-    /// Normalised; `None` if the request had no such field.
+    /// The normalised value; `None` if the request had no such field.
     pub value: Option<Box<[u8]>>,
 }
 
@@ -38,7 +37,7 @@ pub fn names(fields: &HeaderBlock) -> Option<Vec<Box<str>>> {
     Some(names)
 }
 
-/// What `head` has under `names`.
+/// The values of `names` in `head`.
 pub(crate) fn varying(names: Vec<Box<str>>, head: &RequestHead) -> Box<[Varying]> {
     let of = |name: Box<str>| {
         let mut value = Vec::new();
@@ -54,7 +53,7 @@ pub(crate) fn varying(names: Vec<Box<str>>, head: &RequestHead) -> Box<[Varying]
     names.into_iter().map(of).collect()
 }
 
-/// Whether `head` has the same under those names. Allocates nothing.
+/// Whether `head` has the same values for these names. Allocates nothing.
 pub fn matches(stored: &[Varying], head: &RequestHead) -> bool {
     stored.iter().all(|varying| {
         let mut expected = varying.value.as_deref().unwrap_or_default().iter();
@@ -66,7 +65,8 @@ pub fn matches(stored: &[Varying], head: &RequestHead) -> bool {
     })
 }
 
-/// Feeds the joined value of the fields of that name to `take` until it says no. `None`: there is none.
+/// Feeds the joined value of all fields with this name to `take` until that returns false. `None`: the
+/// request has no such field.
 fn normalised(head: &RequestHead, name: &str, mut take: impl FnMut(u8) -> bool) -> Option<bool> {
     let folds_case = FOLDED.contains(&name);
     let mut is_there = false;
@@ -95,7 +95,7 @@ fn normalised(head: &RequestHead, name: &str, mut take: impl FnMut(u8) -> bool) 
     is_there.then_some(true)
 }
 
-/// Fields whose values mean the same in any letter case (RFC 9110 8.4.1, 8.3.1, 12.5.4).
+/// Fields whose values do not depend on letter case (RFC 9110 8.4.1, 8.3.1, 12.5.4).
 const FOLDED: [&str; 3] = ["accept-encoding", "accept-language", "accept"];
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A request that waits for an answer which is being fetched for another one.
+//! A request that waits for an answer which another request is fetching.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -36,7 +36,7 @@ impl Pending for WaitingLookup {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let waits = match ready!(self.landed.as_mut().poll(context)) {
             Ok(Landing::Stored | Landing::Crashed) => self.waits.saturating_add(1),
-            // It is of no use to wait for the next one: all go at once.
+            // Waiting for the next fetch would be useless, so all waiting requests are sent on at once.
             Ok(Landing::NotStored) | Err(_) => limits::WAITS_MAX,
         };
         exchange.stamp(Stage::BackendQueue);

@@ -1,4 +1,4 @@
-//! What is known of the files. Nothing here waits.
+//! The index of the files. Nothing here waits.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -9,13 +9,14 @@ use super::super::sieve::Sieve;
 
 #[derive(Debug)]
 pub(super) struct Index {
-    /// In order, so that everything with one base is found without looking at all there is.
+    /// Ordered, so that a purge finds all entries with one base without looking at the others.
     numbers: BTreeMap<BlobName, usize>,
     queue: Sieve<DiskEntry>,
     bytes: u64,
-    /// Bases that were purged while files of earlier processes are looked for; `None` when these are known.
+    /// The bases that were purged while files of earlier processes are still being indexed; `None` when that
+    /// is done.
     purged: Option<HashSet<[u8; HALF_BYTES]>>,
-    /// More were purged than are remembered: nothing of earlier processes counts.
+    /// More were purged than can be remembered: all files of earlier processes count as purged.
     is_all_purged: bool,
 }
 
@@ -23,13 +24,13 @@ pub(super) struct Index {
 struct DiskEntry {
     name: BlobName,
     bytes: u64,
-    /// Of those who write under one name the one with the highest counts.
+    /// The number of the write that made the file. The highest number for a name counts.
     order: u64,
     was_used: AtomicBool,
 }
 
 impl Index {
-    /// Of a disk where nothing is known yet of what earlier processes have left.
+    /// An empty index. The files of earlier processes are not known yet.
     pub(crate) fn new() -> Index {
         Index {
             numbers: BTreeMap::new(),
@@ -40,7 +41,7 @@ impl Index {
         }
     }
 
-    /// Entries and bytes.
+    /// The number of entries and of bytes.
     pub(crate) fn sizes(&self) -> (usize, u64) {
         (self.queue.len(), self.bytes)
     }
@@ -49,12 +50,12 @@ impl Index {
         self.numbers.contains_key(name)
     }
 
-    /// Which write has made what stands under `name`.
+    /// The number of the write that made the file `name`.
     pub(crate) fn order_of(&self, name: &BlobName) -> Option<u64> {
         self.place(name).map(|place| place.order)
     }
 
-    /// Write number `order` has put so many bytes under `name`.
+    /// Write number `order` has written `name` with so many bytes.
     pub(crate) fn insert(&mut self, name: BlobName, bytes: u64, order: u64) {
         self.forget(&name);
         let place = DiskEntry {
@@ -68,7 +69,7 @@ impl Index {
         self.bytes += bytes;
     }
 
-    /// Whether it was known.
+    /// Removes an entry. False: there was none.
     pub(crate) fn forget(&mut self, name: &BlobName) -> bool {
         let number = self.numbers.remove(name);
         let place = number.and_then(|number| self.queue.remove(number));
@@ -78,14 +79,14 @@ impl Index {
         place.is_some()
     }
 
-    /// Forgets what write number `order` has made; what came later stays.
+    /// Removes the entry of write number `order`. The entry of a later write stays.
     pub(crate) fn forget_write(&mut self, name: &BlobName, order: u64) {
         if self.order_of(name) == Some(order) {
             self.forget(name);
         }
     }
 
-    /// Forgets everything whose name begins so. The names.
+    /// Removes all entries with this base. Returns their names.
     pub(crate) fn purge(&mut self, base: [u8; HALF_BYTES]) -> Vec<BlobName> {
         self.note_purge(base);
         let mut first: BlobName = [0; 2 * HALF_BYTES];
@@ -98,12 +99,14 @@ impl Index {
         names
     }
 
-    /// Forgets what was not used for long until there are no more than `bytes_max` bytes. The names.
+    /// Removes entries that were not used for long, until at most `bytes_max` bytes are left. Returns their
+    /// names.
     pub(crate) fn make_room(&mut self, bytes_max: u64) -> Vec<BlobName> {
         let mut gone = Vec::new();
         while self.bytes > bytes_max {
             let was_used = |place: &DiskEntry| place.was_used.swap(false, Relaxed);
-            // Two rounds: in the second nothing is marked, but for what is used just now.
+            // A second round: the first one has cleared the marks, so in the second nearly every entry can
+            // go.
             let place = self.queue.evict(was_used);
             let Some(place) = place.or_else(|| self.queue.evict(was_used)) else {
                 break;
@@ -115,14 +118,14 @@ impl Index {
         gone
     }
 
-    /// It was used.
+    /// Marks an entry as used.
     pub(crate) fn touch(&self, name: &BlobName) {
         if let Some(place) = self.place(name) {
             place.was_used.store(true, Relaxed);
         }
     }
 
-    /// What an earlier process has stored under this base does not count, if it is not known yet.
+    /// Notes that files of earlier processes with this base do not count, if they are not indexed yet.
     pub(crate) fn note_purge(&mut self, base: [u8; HALF_BYTES]) {
         let Some(purged) = &mut self.purged else {
             return;
@@ -134,7 +137,7 @@ impl Index {
         }
     }
 
-    /// Whether a file that was found now, and is not in the index, was purged before.
+    /// Whether a file that was just found, and is not in the index, was purged before.
     pub(crate) fn was_purged(&self, name: &BlobName) -> bool {
         let is_purged = |purged: &HashSet<[u8; HALF_BYTES]>| {
             name.first_chunk().is_some_and(|base| purged.contains(base))
@@ -142,12 +145,12 @@ impl Index {
         !self.knows(name) && (self.is_all_purged || self.purged.as_ref().is_some_and(is_purged))
     }
 
-    /// What earlier processes have left is known now.
+    /// The files of earlier processes are indexed.
     pub(crate) fn complete(&mut self) {
         self.purged = None;
     }
 
-    /// Whether purges are remembered for what is still to be found.
+    /// Whether purges are still noted for files that are not indexed yet.
     #[cfg(test)]
     pub(crate) fn remembers_purges(&self) -> bool {
         self.purged.is_some()

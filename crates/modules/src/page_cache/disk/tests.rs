@@ -1,4 +1,4 @@
-//! What is written, found again, and removed.
+//! Tests of writing, finding and removing files.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::sync::mpsc;
@@ -87,7 +87,7 @@ async fn who_asks_last_has_a_turn_after_one_read_of_a_crowd() {
     let tree = Tree::new(&[]);
     let disk = open(&tree, 1 << 20).await;
     let name = write(&disk, "a", "one").await;
-    // Each of them is as much as the file system does at a time.
+    // Each job is as much as the file system may do at a time.
     let large = disk.origin.with_bytes(DEVICE_BYTES_MAX);
     let (mut gates, mut jobs) = (Vec::new(), Vec::new());
     let (begun, has_begun) = mpsc::channel();
@@ -180,7 +180,7 @@ async fn what_is_purged_before_it_is_found_is_not_found() {
     let again = Disk::open(&tree.path("cache"), 1 << 20).expect("it is there");
     let base = blob::base_name(&key_of("a"));
     assert!(again.purge(base).1.is_none(), "nothing is known of it yet");
-    // What comes after the purge counts.
+    // A page that is written after the purge counts.
     let newer = {
         again.purge(blob::base_name(&key_of("c")));
         write(&again, "c", "three").await
@@ -190,7 +190,7 @@ async fn what_is_purged_before_it_is_found_is_not_found() {
     assert_eq!(there, [false, true, true]);
     let file = tree.path(&format!("cache/{:02x}/{}", gone[0], file_name(&gone)));
     assert!(!std::path::Path::new(&file).exists());
-    // It is only remembered as long as it matters.
+    // A purge is only remembered while it matters.
     let (_, job) = again.purge(blob::base_name(&key_of("b")));
     job.expect("there is a file").await.expect("it is done");
     let back = write(&again, "b", "four").await;
@@ -235,7 +235,7 @@ async fn what_came_later_stays() {
     let name = write(&disk, "a", "new").await;
     go_on.send(()).expect("it waits");
     assert!(!late.await.expect("it is done"), "it is too late");
-    // As what has found something damaged, or purged, that stood there before.
+    // As a thread does that has found the earlier file damaged or purged.
     disk.remove(name, FOUND + 1);
     disk.unlink(&[name]);
     assert_eq!(body(&disk, name).await.as_deref(), Some(&b"new"[..]));

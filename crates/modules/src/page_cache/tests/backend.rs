@@ -1,4 +1,4 @@
-//! A module that answers every request as a test has told it.
+//! A module that answers every request as a test has told it to.
 
 use std::cell::RefCell;
 use std::io;
@@ -26,7 +26,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// What it says next, and what it was asked.
+/// The next answer, and the requests so far.
 #[derive(Default)]
 struct Script {
     status: u16,
@@ -36,7 +36,7 @@ struct Script {
     asked: Vec<String>,
 }
 
-/// How the body comes.
+/// How the body is delivered.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub enum Way {
     /// At once.
@@ -44,9 +44,9 @@ pub enum Way {
     Whole,
     /// Piece by piece.
     Streamed,
-    /// Piece by piece, and breaks off before the end.
+    /// Piece by piece, and broken off before the end.
     Broken,
-    /// At once, with the head of the request behind it.
+    /// At once, with the head of the request appended.
     Reflecting,
 }
 
@@ -54,12 +54,12 @@ thread_local! {
     static SCRIPT: RefCell<Script> = RefCell::default();
 }
 
-/// From now on it answers so; `fields` are lines.
+/// From now on the backend answers like this; `fields` are lines.
 pub fn say(status: u16, fields: &str, body: &str) {
     say_in_parts(status, fields, &[body], Way::Whole);
 }
 
-/// The same, in parts.
+/// As [`say`], with the body in parts.
 pub(crate) fn say_in_parts(status: u16, fields: &str, parts: &[&str], way: Way) {
     let pair = |line: &str| {
         let (name, value) = line.split_once(':').expect("a field");
@@ -77,7 +77,7 @@ pub(crate) fn say_in_parts(status: u16, fields: &str, parts: &[&str], way: Way) 
     });
 }
 
-/// Forgets what it was asked.
+/// Forgets the answer and the requests.
 pub fn forget() {
     SCRIPT.with_borrow_mut(|script| *script = Script::default());
 }
@@ -112,7 +112,7 @@ impl Hook for Says {
             }
             script.asked.push(asked.clone());
             exchange.response.answer(Status(script.status));
-            // Errors without a word of their own are the server's, as when no backend can be reached.
+            // An error without a body is the server's, as when no backend can be reached.
             exchange.response.is_final = !script.parts.iter().all(String::is_empty);
             for (name, value) in &script.fields {
                 exchange.response.append(name, value.as_bytes());
@@ -141,7 +141,7 @@ impl BodySource for Parts {
         Poll::Ready(match self.parts.pop_front() {
             Some(part) => Some(Ok(Piece::Bytes(Bytes::from(part)))),
             None if self.breaks => {
-                // The end is told once all the same, so that a test can collect what came before.
+                // The body ends once before the error, so that a test can collect what came before.
                 self.breaks = false;
                 Some(Err(io::ErrorKind::ConnectionReset.into()))
             }

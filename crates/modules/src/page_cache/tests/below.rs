@@ -1,4 +1,4 @@
-//! What is kept on disk, and over a restart.
+//! Tests of the cache on disk and after a restart.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
@@ -19,7 +19,7 @@ fn on_disk(tree: &Tree, more: &str) -> Site {
     site(&format!("page-cache.disk-path = \"{path}\"\n{more}"))
 }
 
-/// Waits until it is so; background work goes on meanwhile.
+/// Waits until `is_so` is true; background work goes on meanwhile.
 async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is_so() {
@@ -34,14 +34,14 @@ async fn until(site: &Site, name: &str, expected: u64) {
     eventually(&what, || count(site, name) == expected).await;
 }
 
-/// Waits until it is known what is on disk, and nothing waits to be written.
+/// Waits until the files are indexed and nothing waits to be written.
 async fn at_rest(site: &Site) {
     let cache = PageCache::of(site.worker());
     let disk = cache.shared.disk.as_ref().expect("there is one");
     eventually("the disk is at rest", || disk.is_at_rest()).await;
 }
 
-/// How many files with answers there are. Some may be removed meanwhile.
+/// The number of files with answers. Some may be removed meanwhile.
 fn files(tree: &Tree) -> usize {
     let directories = std::fs::read_dir(tree.path("cache")).expect("it is there");
     let directories = directories.map(|entry| entry.expect("it can be read").path());
@@ -153,8 +153,8 @@ async fn an_answer_that_may_not_be_stored_any_more_is_removed_from_disk() {
 async fn what_is_removed_while_it_waits_to_be_written_does_not_stay() {
     let tree = Tree::new(&[]);
     let site = on_disk(&tree, "");
-    // The threads have something else to do. After a second there are others in their place: then it is
-    // written before it is removed, and must not stay either.
+    // The threads are busy. After a second other threads take their place. Then the page is written before it
+    // is removed, and must not stay either.
     let (begun, has_begun) = mpsc::channel::<()>();
     let (open, is_open) = mpsc::channel::<()>();
     let is_open = Arc::new(Mutex::new(is_open));

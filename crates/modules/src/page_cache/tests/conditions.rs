@@ -1,4 +1,4 @@
-//! Conditional requests and ranges, of clients and to backends.
+//! Conditional requests and ranges, from clients and to backends.
 
 use super::backend::{asked, say};
 use super::{count, get, later, site, status, text};
@@ -30,7 +30,7 @@ fn conditions_are_judged_by_what_is_stored() {
 
 fn status_of(code: u16) -> String {
     match code {
-        // An error has the server's own words.
+        // The error page is the server's own.
         412 => String::new(),
         _ => "petrel; hit".to_owned(),
     }

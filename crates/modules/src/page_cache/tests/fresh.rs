@@ -1,4 +1,4 @@
-//! What is stored, found again, and told apart.
+//! What is stored, what is found again, and which requests get different pages.
 
 use petrel_engine::testing::Site;
 

@@ -1,4 +1,4 @@
-//! The whole cache in a site without sockets, with a backend that says what a test wants.
+//! The whole cache in a site without sockets, with a backend that answers as a test tells it to.
 
 mod backend;
 mod below;
@@ -30,7 +30,7 @@ fn get(site: &Site, target: &str, fields: &str) -> Answer {
     ))
 }
 
-/// What the cache says it did, without the time that is left.
+/// The Cache-Status of an answer, without the remaining time.
 fn status(answer: &Answer) -> String {
     let status = answer.field("Cache-Status").unwrap_or_default();
     let parts = status.split("; ").filter(|part| !part.starts_with("ttl="));
@@ -41,7 +41,7 @@ fn text(answer: &Answer) -> String {
     String::from_utf8_lossy(answer.body()).into_owned()
 }
 
-/// Lets the wall clock go on by so much, and no further.
+/// Moves the wall clock forward.
 fn later(site: &Site, seconds: u64) {
     let by = std::time::Duration::from_secs(seconds);
     site.worker().clock().skip(by);

@@ -1,4 +1,4 @@
-//! Scripts change each answer, and the cache keeps what the backend said.
+//! Scripts change every answer, while the cache keeps the backend's answer.
 
 use petrel_engine::module::ModuleSpec;
 use petrel_engine::testing::Site;
@@ -10,7 +10,7 @@ use crate::{deflate, lua, magnet};
 
 const FRESH: &str = "Cache-Control: max-age=60\nETag: \"1\"\nContent-Type: text/plain";
 
-/// mod_magnet before mod_page_cache in `server.modules`, and behind it.
+/// mod_magnet before mod_page_cache in `server.modules`, and after it.
 const ORDERS: [&[&ModuleSpec]; 2] = [
     &[
         &lua::MODULE,
@@ -28,7 +28,7 @@ const ORDERS: [&[&ModuleSpec]; 2] = [
     ],
 ];
 
-/// Greets the client by name, and says how often it ran on the answer.
+/// Greets the user by name, and says how often it has run on the answer.
 const GREETS: &str = "
     local user = lighty.r.req_header['X-User'] or 'guest'
     lighty.header['X-Hello'] = (lighty.r.resp_header['X-Hello'] or '') .. user
@@ -50,7 +50,7 @@ fn scripted(
     (tree, site)
 }
 
-/// Body and greeting of the page for a user.
+/// The body and the greeting of the page for a user.
 fn greeting(site: &Site, user: &str) -> (String, String) {
     let answer = get(site, "/", &format!("X-User: {user}\r\n"));
     (text(&answer), answer.field("X-Hello").unwrap_or_default())

@@ -1,4 +1,4 @@
-//! RFC 5861: stale answers while they are fetched anew, and when that fails.
+//! RFC 5861: stale answers are sent while they are refreshed, and when that fails.
 
 use super::backend::{asked, say};
 use super::{count, get, later, site, status, text};
@@ -103,7 +103,7 @@ fn a_failing_backend_is_covered_by_what_is_stored() {
         );
         let expected = format!("petrel; fwd=stale; fwd-status={code}; detail=stale-if-error");
         assert_eq!(status(&answer), expected);
-        // It is left alone for a moment.
+        // The backend is not asked again for a moment.
         assert_eq!(text(&get(&site, "/", "")), "one");
         assert_eq!(asked().len(), 2);
         later(&site, 60);

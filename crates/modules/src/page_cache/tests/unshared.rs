@@ -1,4 +1,4 @@
-//! What is one client's never gets to another, and nobody can poison what others get.
+//! An answer for one client never gets to another one, and no client can poison what others get.
 
 use super::backend::{Way, asked, say, say_in_parts};
 use super::{count, get, site, status, text};
@@ -79,7 +79,7 @@ fn fields_that_are_not_in_the_key_poison_nothing() {
         "X-HTTP-Method-Override: POST",
         "Forwarded: host=evil.example",
         "x-forwarded-PROTO: https",
-        // Backends that make variables of fields take these for the same.
+        // Backends that make variables of fields take these for the same fields.
         "X_Original_URL: /admin",
         "X-HTTP_Method-Override: POST",
     ] {
@@ -93,15 +93,14 @@ fn fields_that_are_not_in_the_key_poison_nothing() {
         );
         say(200, FRESH, "clean");
         assert_eq!(text(&get(&site, "/", "")), "clean", "{field}");
-        // Nor does its sender get what is stored: it may have wanted something else.
+        // The sender does not get the stored page either, because it may have meant another one.
         say(200, FRESH, "poison");
         assert_eq!(text(&get(&site, "/", &format!("{field}\r\n"))), "poison");
         assert_eq!(text(&get(&site, "/", "")), "clean");
     }
 }
 
-/// Issue 10, point 13: fields by which applications were seen to answer, and spellings that they take for
-/// the same.
+/// Fields that applications were seen to use in their answers, and spellings that they take for the same.
 const REFLECTED: [&str; 20] = [
     "Forwarded-Host",
     "X-Envoy-Original-Path",
@@ -314,7 +313,8 @@ fn what_one_client_wants_keeps_nobody_from_waiting_or_validating() {
     assert!(cache.front.borrow_mut().passes(&key, now_s));
 }
 
-/// What scripts do: they lead a request elsewhere by what a client sent, and leave its target as it is.
+/// Stands for a script that leads a request elsewhere depending on a field of the client, without changing
+/// the target.
 mod leader {
     use petrel_engine::Exchange;
     use petrel_engine::config::Diagnostic;
