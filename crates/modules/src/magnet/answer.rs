@@ -1,4 +1,4 @@
-//! From what a script returns and leaves in `lighty` to the answer.
+//! Makes the answer out of what a script returns and leaves in `lighty`.
 
 use std::collections::VecDeque;
 
@@ -16,26 +16,26 @@ use super::environment::{Content, Finished, Header};
 use super::hook::ScriptStage;
 use crate::{lua_api, static_file};
 
-/// What a script wants to happen.
+/// What a script's return value asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing: on with the request.
+    /// Go on with the request.
     GoOn,
-    /// An interim response, then on with the request.
+    /// Send an interim response, then go on with the request.
     Interim(Status),
-    /// Begin again with what the request is now.
+    /// Begin again with the request as the script has changed it.
     Restart,
-    /// This is the answer.
+    /// Send the answer with this status.
     Answer(Status),
-    /// There is no such status.
+    /// There is no status with this number.
     Impossible(i64),
 }
 
-/// What `lighty.RESTART_REQUEST` is.
+/// The value of `lighty.RESTART_REQUEST`.
 const RESTART_REQUEST: i64 = 99;
 
-/// What `value`, which the script at `path` has returned, says. What is no whole number is told in the log and
-/// means nothing, as in lighttpd.
+/// What `value` asks for, which the script at `path` has returned. A value that is no whole number is logged
+/// and otherwise ignored, as in lighttpd.
 pub(super) fn verdict(exchange: &Exchange, path: &[u8], value: &Value) -> Verdict {
     let Some(code) = whole_number(value) else {
         let path = String::from_utf8_lossy(path);
@@ -51,7 +51,7 @@ pub(super) fn verdict(exchange: &Exchange, path: &[u8], value: &Value) -> Verdic
     let status = u16::try_from(code).map(Status);
     match (code, status) {
         (RESTART_REQUEST, _) => Verdict::Restart,
-        // An upgrade is for whoever takes the connection over, which no script does.
+        // 101 is for a module that takes the connection over, which no script does.
         (101, _) => Verdict::Impossible(code),
         (100..=199, Ok(status)) => Verdict::Interim(status),
         (200..=999, Ok(status)) => Verdict::Answer(status),
@@ -78,10 +78,10 @@ fn number(code: f64) -> Option<i64> {
     (code.fract() == 0.0 && code.abs() < 1e15).then_some(code as i64)
 }
 
-/// The paths of the files in what a script wants to have sent.
+/// The paths of the files that a script wants to be sent.
 ///
 /// # Errors
-/// There is no memory.
+/// No memory is left.
 pub(super) fn files(content: &Content<'_>) -> mlua::Result<Vec<Vec<u8>>> {
     match content {
         Content::Parts(parts) => content::files(parts),
@@ -89,10 +89,10 @@ pub(super) fn files(content: &Content<'_>) -> mlua::Result<Vec<Vec<u8>>> {
     }
 }
 
-/// Puts fields, content and status into the answer. The [files] of it are known.
+/// Copies fields, content and status to the answer. The [files] have been looked up.
 ///
 /// # Errors
-/// There is no memory.
+/// No memory is left.
 pub(super) fn apply(
     exchange: &mut Exchange,
     stage: ScriptStage,
@@ -141,8 +141,8 @@ fn answer(
     if stage != ScriptStage::Answer && status == Status::OK {
         send_ranges(exchange);
     }
-    // What a script has written is sent also when it is about an error. In the last stage there is a body
-    // already, perhaps that of the error page.
+    // Content that a script has written is sent even if the status is an error. In the last stage there is a
+    // body already, perhaps that of the error page.
     let response = &mut exchange.response;
     if stage != ScriptStage::Answer && status.is_error() && response.body.is_empty() {
         forget_fields(response);
@@ -151,8 +151,8 @@ fn answer(
     Ok(())
 }
 
-/// The server's page takes the place of what the script has not written. As in lighttpd it comes with fields of its own,
-/// but for the challenge that asks for a password.
+/// The server's error page is sent because the script has written no body. As in lighttpd, the script's
+/// fields are dropped then, except for the challenge that asks for a password.
 fn forget_fields(response: &mut Response) {
     let challenge = response.get("WWW-Authenticate").map(<[u8]>::to_vec);
     let status = response.status;
@@ -160,7 +160,7 @@ fn forget_fields(response: &mut Response) {
     response.set("WWW-Authenticate", &challenge.unwrap_or_default());
 }
 
-/// Sends the part that the client asked for, as with a static file: players seek in what scripts send.
+/// Sends the range that the client asked for, as with a static file: media players seek in what scripts send.
 fn send_ranges(exchange: &mut Exchange) {
     let wants_ranges = exchange.request.head.field(KnownField::Range).is_some();
     if !wants_ranges || exchange.handles_error() {
@@ -172,11 +172,11 @@ fn send_ranges(exchange: &mut Exchange) {
     }
 }
 
-/// Gives the answer a body in place of what it has.
+/// Replaces the body of the answer.
 pub(super) fn replace_body(response: &mut Response, body: Body) {
     response.body = body;
     response.announced_length = None;
-    // It was about the bytes that are gone.
+    // Removes the fields that described the old body.
     response.remove("Content-Encoding");
     response.remove("Content-Range");
     if response.status == Status::PARTIAL_CONTENT {
@@ -198,7 +198,7 @@ fn parts_of(exchange: &mut Exchange, path: &[u8], parts: &Table) -> mlua::Result
     }
 }
 
-/// The body that consists of `pieces`.
+/// A body made of `pieces`.
 pub(super) fn body_of(mut pieces: VecDeque<Piece>) -> Body {
     match pieces.len() {
         0 => Body::Empty,
@@ -207,7 +207,7 @@ pub(super) fn body_of(mut pieces: VecDeque<Piece>) -> Body {
     }
 }
 
-/// Copies the few fields of `lighty.header` to the answer.
+/// Copies `lighty.header` to the answer when it has few fields.
 fn set_few(exchange: &mut Exchange, results: &Results, first: usize) {
     let mut number = first;
     while let (Some(name), Some(value)) = (results.bytes(number), results.bytes(number + 1)) {
@@ -218,7 +218,7 @@ fn set_few(exchange: &mut Exchange, results: &Results, first: usize) {
     }
 }
 
-/// Copies `lighty.header` to the answer: strings and numbers; others are passed over.
+/// Copies `lighty.header` to the answer: strings and numbers. Other values are skipped.
 fn set_fields(exchange: &mut Exchange, path: &[u8], header: &Table) -> mlua::Result<()> {
     for pair in header.pairs::<Value, Value>() {
         let (name, value) = pair?;
@@ -241,7 +241,7 @@ fn set_fields(exchange: &mut Exchange, path: &[u8], header: &Table) -> mlua::Res
     Ok(())
 }
 
-/// The fields that are there go with the interim response and not with the answer.
+/// The fields so far are sent with the interim response and not with the answer.
 fn interim(exchange: &mut Exchange, status: Status) {
     let mut fields = HeaderBlock::new();
     fields.extend_from_wire(exchange.response.fields().as_bytes());
@@ -249,8 +249,8 @@ fn interim(exchange: &mut Exchange, status: Status) {
     exchange.inform(status, fields);
 }
 
-/// Nobody has answered yet: keeps what scripts gave to the answer for whoever will, and drops a body that was
-/// given without a status.
+/// No module has answered yet: keeps the fields that scripts have set until one does, and drops a body that
+/// was set without a status.
 pub(super) fn carry(response: &mut Response) {
     let has_body = !matches!(response.body, Body::Empty);
     if response.fields().is_empty() && !has_body && !response.close {

@@ -1,7 +1,7 @@
-//! `lighty.r.req_attr`: what the request is, by names that lighttpd gave.
+//! `lighty.r.req_attr`: attributes of the request, under lighttpd's names.
 //!
-//! Attributes that belong to the connection or say how far the request is cannot be changed; writing them
-//! does nothing, as in lighttpd. What the engine refuses (a host that is none) is an error.
+//! Attributes that belong to the connection, or say how far the request is, cannot be changed: writing them
+//! does nothing, as in lighttpd. A value that the engine refuses (such as an invalid host) is an error.
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -13,10 +13,10 @@ use petrel_lua::mlua::{self, Lua, LuaString, Table, Value};
 use super::environment::{lend, try_lend};
 use crate::lua::State;
 
-/// Adds the names and the functions that read and write them.
+/// Adds the names, and the functions that read and write the attributes.
 ///
 /// # Errors
-/// There is no memory.
+/// No memory is left.
 pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
     let lua = state.machine().lua();
     host.set(
@@ -71,7 +71,7 @@ enum Attribute {
     Stage,
 }
 
-/// In the order in which `pairs` hands them out.
+/// In the order in which `pairs` returns them.
 const ATTRIBUTES: [(&str, Attribute); 21] = [
     ("physical.path", Attribute::PhysicalPath),
     ("physical.rel-path", Attribute::PhysicalRelPath),
@@ -150,7 +150,7 @@ fn text_or_nil(lua: &Lua, text: &[u8]) -> mlua::Result<Value> {
     lua.create_string(text).map(Value::String)
 }
 
-/// Changes an attribute; false if it cannot become `value`.
+/// Changes an attribute. False: `value` is invalid for it.
 fn change(exchange: &mut Exchange, attribute: Attribute, value: &[u8]) -> bool {
     match attribute {
         Attribute::PhysicalPath
@@ -172,7 +172,7 @@ fn change(exchange: &mut Exchange, attribute: Attribute, value: &[u8]) -> bool {
             exchange.request.written_target = target;
             return is_sound;
         }
-        // It is taken apart when the request begins again.
+        // The target is parsed when the request begins again.
         Attribute::RequestUri => {
             exchange.request.written_target.clear();
             exchange.request.written_target.extend_from_slice(value);
@@ -193,7 +193,7 @@ fn change(exchange: &mut Exchange, attribute: Attribute, value: &[u8]) -> bool {
     true
 }
 
-/// The file is looked up when the scripts of the stage are through.
+/// Changes part of the physical path. The file is looked up after all scripts of the stage have run.
 fn change_physical(exchange: &mut Exchange, attribute: Attribute, value: &[u8]) -> bool {
     if memchr::memchr(0, value).is_some() {
         return false;
@@ -217,7 +217,7 @@ fn change_physical(exchange: &mut Exchange, attribute: Attribute, value: &[u8]) 
     part.clear();
     part.extend_from_slice(value);
     if !physical.path.starts_with(&physical.base) {
-        // Path-info begins behind the first that is a file, wherever that is.
+        // Path-info begins after the first segment that is a file, wherever that file is.
         physical.base.clear();
     }
     true
@@ -232,9 +232,9 @@ fn change_raw_path(exchange: &mut Exchange, value: &[u8]) -> bool {
     let path = exchange.request.url.path().to_vec();
     let written = std::mem::take(&mut exchange.request.written_target);
     let is_sound = exchange.set_target(&target).is_ok();
-    // So is `request.uri`.
+    // `request.uri` keeps the value that a script has written.
     exchange.request.written_target = written;
-    // `uri.path` is an attribute of its own.
+    // `uri.path` is a separate attribute and stays.
     exchange.request.url.set_path(&path);
     is_sound
 }

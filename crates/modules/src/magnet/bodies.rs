@@ -1,7 +1,8 @@
 //! `lighty.r.req_body` and `lighty.r.resp_body`.
 //!
-//! `collect` waits until the body of the request is there; `get`, `add` and `set` of it collect first. A
-//! response body that is still being made (by a backend) is collected before a script sees or changes it.
+//! `collect` waits until the request body has arrived; `get`, `add` and `set` of that body collect it first.
+//! A response body that is still being produced (by a backend) is collected before a script reads or changes
+//! it.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -24,13 +25,13 @@ use super::content::{self, Lengths};
 use super::environment::{lend, try_lend};
 use crate::lua::{State, waiting_for};
 
-/// Bytes of a body that scripts get as one string, and of one that is collected for them.
+/// The largest body that a script gets as one string, and the largest that is collected for it.
 const BODY_BYTES_MAX: u64 = 16 << 20;
 
 /// Adds the functions.
 ///
 /// # Errors
-/// There is no memory.
+/// No memory is left.
 pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
     let lua = state.machine().lua();
     let collect = collect_request(state, Place::Any)?;
@@ -96,14 +97,14 @@ enum Change {
     Set,
 }
 
-/// A function that calls `first`, which may wait, and then `second` with the arguments.
+/// A function that calls `first`, which may wait, and then calls `second` with the arguments.
 fn after(lua: &Lua, first: &Function, second: &Function) -> mlua::Result<Function> {
     lua.load("local first, second = ... return function(...) first() return second(...) end")
         .set_name("=petrel/magnet.lua")
         .call((first, second))
 }
 
-/// A function that returns `now()`, or what `wait()` comes to if that is nil.
+/// A function that returns `now()`, or, if that is nil, the result of `wait()`.
 fn now_or_later(lua: &Lua, now: &Function, wait: &Function) -> mlua::Result<Function> {
     let source = "local now, wait = ...\n\
                   return function() local done = now() if done == nil then return wait() end return done end";
@@ -129,7 +130,7 @@ fn number(
 
 // The request ------------------------------------------------------------------------------------------
 
-/// As the head tells, or as it has been received if that does not.
+/// The length that the head announces, or, if it announces none, the length of what was received.
 fn request_length(exchange: &Exchange) -> Option<u64> {
     let body = &exchange.request.body;
     match exchange.body_framing() {
@@ -140,14 +141,14 @@ fn request_length(exchange: &Exchange) -> Option<u64> {
     }
 }
 
-/// Where a script needs a body.
+/// Where a script needs a body to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Any,
     Memory,
 }
 
-/// A function that waits until the body is there: true, or false if it cannot be had.
+/// A function that waits until the request body has arrived. Returns true, or false if it cannot be had.
 fn collect_request(state: &Rc<State>, place: Place) -> mlua::Result<Function> {
     let lua = state.machine().lua();
     let lent = Rc::clone(state.lent());
@@ -159,7 +160,7 @@ fn collect_request(state: &Rc<State>, place: Place) -> mlua::Result<Function> {
     let lent = Rc::clone(state.lent());
     let wait = state.machine().waiting(move |_, ()| {
         let lent = Rc::clone(&lent);
-        // The exchange is polled again when the body is complete.
+        // The connection polls the exchange again when the body is complete.
         Ok(poll_fn(move |context| {
             let polled = try_lend(&lent, |exchange| {
                 let Some(is_there) = collected(exchange) else {
@@ -181,13 +182,14 @@ fn collect_request(state: &Rc<State>, place: Place) -> mlua::Result<Function> {
     now_or_later(lua, &now, &wait)
 }
 
-/// Whether the body is in a file and a script wants to see it. One that is too long for scripts stays there.
+/// Whether the body is on disk and a script wants to read it. A body that is too long for scripts stays on
+/// disk.
 fn has_to_be_recalled(exchange: &Exchange, place: Place) -> bool {
     let spool = exchange.request.body.spool();
     place == Place::Memory && spool.is_on_disk() && spool.held() <= BODY_BYTES_MAX
 }
 
-/// Whether the body is there; `None` if it is on its way.
+/// Whether the body has arrived; `None` if it is on its way.
 fn collected(exchange: &mut Exchange) -> Option<bool> {
     let has_body = request_length(exchange) != Some(0);
     let body = &mut exchange.request.body;
@@ -195,11 +197,11 @@ fn collected(exchange: &mut Exchange) -> Option<bool> {
         return Some(true);
     }
     if body.is_streamed() {
-        // It belongs to somebody else, a backend as a rule.
+        // The body is already being passed on, usually to a backend.
         return Some(false);
     }
     if !body.is_wanted() && body.is_complete() {
-        // It has been read and thrown away.
+        // The body was read and thrown away.
         return Some(false);
     }
     body.want();
@@ -222,7 +224,7 @@ fn request_get(lua: &Lua, lent: &Rc<Lent<Exchange>>) -> mlua::Result<Function> {
     })
 }
 
-/// All that was received. It has been brought back to memory, unless it is too long.
+/// The whole body that was received. It has been read back into memory, unless it is too long.
 fn whole(body: &RequestBody) -> mlua::Result<&[u8]> {
     check_length(body.received())?;
     body.bytes()
@@ -260,7 +262,7 @@ fn request_change(state: &Rc<State>, change: Change) -> mlua::Result<Function> {
 
 // The response -----------------------------------------------------------------------------------------
 
-/// Nothing is known of an answer that there is not.
+/// The length of the answer's body; `None` if it is not known, or if there is no answer yet.
 fn response_length(exchange: &Exchange) -> Option<u64> {
     let response = &exchange.response;
     match response.announced_length {
@@ -270,7 +272,7 @@ fn response_length(exchange: &Exchange) -> Option<u64> {
     }
 }
 
-/// A function that waits until all of the response body is there.
+/// A function that waits until the whole response body has arrived.
 fn collect_response(state: &Rc<State>) -> mlua::Result<Function> {
     let lua = state.machine().lua();
     let lent = Rc::clone(state.lent());
@@ -298,7 +300,7 @@ fn collect_response(state: &Rc<State>) -> mlua::Result<Function> {
     now_or_later(lua, &now, &wait)
 }
 
-/// Takes what there is of the body, and puts all of it back at its end.
+/// Takes the pieces of the body as they arrive, and puts all of them back at the end.
 fn pull(
     exchange: &mut Exchange,
     pieces: &mut VecDeque<Piece>,
@@ -333,7 +335,7 @@ fn pull(
     Poll::Ready(Ok(true))
 }
 
-/// Part of the body is lost, so there is none to send.
+/// Part of the body is lost, so there is none to send: the answer becomes an error.
 fn failed(exchange: &mut Exchange, error: mlua::Error) -> Poll<mlua::Result<bool>> {
     exchange.replace_by_error(Status::BAD_GATEWAY);
     Poll::Ready(Err(error))
@@ -379,11 +381,11 @@ fn response_change(lua: &Lua, lent: &Rc<Lent<Exchange>>, change: Change) -> mlua
     })
 }
 
-/// Which pieces a function wants to have, by its argument.
+/// The pieces that a function needs for its argument.
 type WantedPieces = fn(&Exchange, &Value) -> mlua::Result<Option<VecDeque<Piece>>>;
 
-/// A function that returns what `with` makes of the bytes of some pieces; nil if there are none. It waits if those
-/// are files that are not in the worker's memory.
+/// A function that passes the bytes of some pieces to `with` and returns its result; nil if there are no
+/// pieces. It waits if some are files whose contents are not in the worker's memory.
 fn in_memory(
     state: &Rc<State>,
     wanted: WantedPieces,
@@ -417,7 +419,7 @@ fn in_memory(
                     return Ok(Poll::Pending);
                 };
                 let bytes = bytes?;
-                // The state is there: a script of it runs.
+                // The Lua state still exists, because a script of it is running.
                 let lua = lua.try_upgrade();
                 let value = lua.map(|lua| with(&lua, exchange, bytes)).transpose()?;
                 Ok(Poll::Ready(value.unwrap_or(Value::Nil)))
@@ -440,7 +442,7 @@ fn in_memory(
         .call((now, wait))
 }
 
-/// Pieces on their way into memory.
+/// Pieces that are being read into memory.
 struct Gathering {
     pieces: VecDeque<Piece>,
     bytes: Vec<u8>,
@@ -460,7 +462,7 @@ impl Gathering {
         })
     }
 
-    /// All bytes, when the disk has given them.
+    /// Ready with all bytes when the disk has delivered them.
     fn poll(
         &mut self,
         exchange: &Exchange,
@@ -481,7 +483,8 @@ impl Gathering {
     }
 }
 
-/// What a script is told. That is its end unless it is caught, and the request is 504 if the disk does not answer.
+/// The error for a script whose file cannot be read. Unless the script catches it, the script ends, and the
+/// request gets 504 if the disk does not answer in time.
 fn unreadable(exchange: &Exchange, piece: &Piece, error: io::Error) -> mlua::Error {
     match (error.kind(), piece) {
         (io::ErrorKind::TimedOut, Piece::File { file, .. }) => {
@@ -492,7 +495,8 @@ fn unreadable(exchange: &Exchange, piece: &Piece, error: io::Error) -> mlua::Err
     mlua::Error::external(error)
 }
 
-/// A function that waits until the files in its argument are known, and calls `change` with it.
+/// A function that waits until the files in its argument have been looked up, and then calls `change` with
+/// it.
 fn with_files(state: &Rc<State>, change: &Function) -> mlua::Result<Function> {
     let lua = state.machine().lua();
     let lent = Rc::clone(state.lent());
@@ -520,7 +524,7 @@ fn with_files(state: &Rc<State>, change: &Function) -> mlua::Result<Function> {
         .call((are_known, wait, change))
 }
 
-/// What a script gave to `add` or `set`.
+/// The pieces that a script passed to `add` or `set`.
 fn pieces_of(exchange: &Exchange, what: &Value) -> mlua::Result<VecDeque<Piece>> {
     match what {
         Value::Table(parts) => content::pieces(exchange, parts, Lengths::AreLengths)?

@@ -1,4 +1,4 @@
-//! Content that scripts hand over: strings, numbers, and stretches of files.
+//! Content from scripts: strings, numbers, and parts of files.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,16 +12,16 @@ use petrel_engine::proto::status::Status;
 use petrel_lua::mlua::{self, Table, Value};
 use rustix::io::Errno;
 
-/// What `length` of a file stands for.
+/// The meaning of `length` in a part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lengths {
-    /// Where the stretch ends, counted from the begin of the file (`lighty.content`).
+    /// The position where the part ends, from the beginning of the file (`lighty.content`).
     AreEnds,
-    /// How long it is (`resp_body`, `req_body`).
+    /// The length of the part (`resp_body`, `req_body`).
     AreLengths,
 }
 
-/// A file that is to be sent and cannot be.
+/// A file that a script wants to be sent but that cannot be.
 #[derive(Debug)]
 pub(super) struct MissingFile {
     path: String,
@@ -29,7 +29,7 @@ pub(super) struct MissingFile {
 }
 
 impl MissingFile {
-    /// What the client is told.
+    /// The status for the client.
     pub(crate) fn status(&self) -> Status {
         match self.kind {
             FileKind::Missing | FileKind::NotADirectory => Status::NOT_FOUND,
@@ -51,18 +51,18 @@ impl fmt::Display for MissingFile {
     }
 }
 
-/// The parts of a list, up to the first `nil`, whose files [are known](are_known). A part that is neither text nor a file is told in the log
-/// and left out.
+/// The parts of a list, up to the first `nil`. Their files [have been looked up](are_known). A part that is
+/// neither text nor a file is logged and left out.
 ///
 /// # Errors
-/// There is no memory; within, a file that is not there.
+/// No memory is left. The inner error: a file is missing.
 pub(super) fn pieces(
     exchange: &Exchange,
     parts: &Table,
     lengths: Lengths,
 ) -> mlua::Result<Result<VecDeque<Piece>, MissingFile>> {
     let mut pieces = VecDeque::new();
-    // Short texts are sent together.
+    // Consecutive short texts become one piece.
     let mut text: Vec<u8> = Vec::new();
     for number in 1.. {
         match parts.raw_get(number)? {
@@ -108,7 +108,7 @@ pub(super) fn text_of(value: &Value) -> Option<Vec<u8>> {
     }
 }
 
-/// `{ filename = ..., offset = ..., length = ... }`; `None` if it names no file.
+/// Reads `{ filename = ..., offset = ..., length = ... }`; `None` if it names no file.
 fn file_part(
     exchange: &Exchange,
     part: &Table,
@@ -134,7 +134,7 @@ fn file_part(
         .and_then(|path| exchange.look_up(path, Symlinks::Follow));
     let kind = match (&file, &absolute) {
         (Some(file), _) => file.kind(),
-        // It was known a moment ago: the kernel had to make room.
+        // The file was known a moment ago, but the kernel has dropped it from its caches.
         (None, Some(_)) => FileKind::Failed(Errno::AGAIN),
         (None, None) => FileKind::Missing,
     };
@@ -155,17 +155,17 @@ fn file_part(
     Ok(Ok(Some(Piece::File { file, range })))
 }
 
-/// Whether it is known what is at the paths of all files in a list. If not, the disk is being asked. All are
-/// looked at each time: one that the file cache had may be gone, while what the disk said stays.
+/// Whether all files of a list have been looked up. If not, a disk thread is doing it. All files are checked
+/// each time: the file cache may have dropped one, while results from the disk stay.
 pub(super) fn are_known(exchange: &Exchange, files: &[Vec<u8>]) -> bool {
     let mut files = files.iter();
     files.all(|path| exchange.look_up(path, Symlinks::Follow).is_some())
 }
 
-/// The paths of the files in a list, as far as files can have them.
+/// The paths of the files in a list, without those that no file can have.
 ///
 /// # Errors
-/// There is no memory.
+/// No memory is left.
 pub(super) fn files(parts: &Table) -> mlua::Result<Vec<Vec<u8>>> {
     let mut files = Vec::new();
     for number in 1.. {
@@ -181,8 +181,7 @@ pub(super) fn files(parts: &Table) -> mlua::Result<Vec<Vec<u8>>> {
     Ok(files)
 }
 
-/// The absolute form of `path`, which counts from the server's working directory if it does not begin with a
-/// slash; nothing if no file can have such a name.
+/// Makes `path` absolute, relative to the server's working directory. `None`: no file can have such a name.
 pub(super) fn absolute(path: &[u8]) -> Option<Vec<u8>> {
     if path.is_empty() || memchr::memchr(0, path).is_some() {
         return None;

@@ -1,4 +1,4 @@
-//! What scripts find, made once for each Lua state.
+//! The globals of a script. The functions in them are made once for each Lua state.
 
 use std::rc::Rc;
 
@@ -9,46 +9,46 @@ use petrel_lua::{Lent, Results, library};
 use super::{attributes, bodies, fields, functions, items, server, stat};
 use crate::lua::State;
 
-/// The Lua function that makes the globals of a run.
+/// The Lua function that makes the globals for a run.
 pub(super) struct Environment {
     maker: Function,
 }
 
-/// What a run has come to, as `finish` in environment.lua hands it over.
+/// The results of a run, as `finish` in environment.lua returns them.
 pub(super) struct Finished<'r> {
-    /// What its script has returned.
+    /// The script's return value.
     pub(crate) value: Value,
-    /// `lighty.content`, if there is anything in it.
+    /// `lighty.content`, unless it is empty.
     pub(crate) content: Content<'r>,
-    /// `lighty.header`, if there is anything in it.
+    /// `lighty.header`, unless it is empty.
     pub(crate) header: Header<'r>,
 }
 
-/// What a script wants to have sent.
+/// The content that a script wants to be sent.
 pub(super) enum Content<'r> {
-    /// Nothing was said.
+    /// None.
     Nothing,
     /// One string.
     Text(&'r [u8]),
     /// A list of strings and files.
     Parts(Table),
-    /// Something else, of this type.
+    /// A value of another type, which is not allowed.
     Wrong(&'static str),
 }
 
-/// The fields a script gives to the answer.
+/// The fields that a script sets in the answer.
 pub(super) enum Header<'r> {
-    /// Names and values, all of them strings, in turn from this number on.
+    /// Few, all of them strings: names and values alternate from this position on.
     Few(&'r Results, usize),
-    /// Any number of anything.
+    /// Any number, with values of any type.
     Many(Table),
 }
 
 impl Environment {
-    /// Adds everything to `state`.
+    /// Adds all functions to `state`.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// No memory is left.
     pub(crate) fn new(state: &Rc<State>) -> mlua::Result<Environment> {
         let lua = state.machine().lua();
         let host = lua.create_table()?;
@@ -76,17 +76,17 @@ impl Environment {
         Ok(Environment { maker })
     }
 
-    /// Makes the globals of a run.
+    /// The function that makes the globals for a run.
     pub(crate) fn maker(&self) -> &Function {
         &self.maker
     }
 }
 
 impl<'r> Finished<'r> {
-    /// From the values that the run has ended with.
+    /// Reads the values that the run has returned.
     ///
     /// # Errors
-    /// There is no memory.
+    /// No memory is left.
     pub(crate) fn new(results: &'r Results) -> mlua::Result<Finished<'r>> {
         let value = match results.number(1) {
             Some(number) => Value::Number(number),
@@ -119,7 +119,7 @@ impl<'r> Finished<'r> {
 /// Calls `with` with the request that the script runs for.
 ///
 /// # Errors
-/// There is none any more: the script goes on after its answer has begun.
+/// The script runs on after its answer has begun, so it has no request any more.
 pub(super) fn lend<R>(
     lent: &Lent<Exchange>,
     with: impl FnOnce(&mut Exchange) -> R,
@@ -128,10 +128,10 @@ pub(super) fn lend<R>(
         .ok_or_else(|| mlua::Error::runtime("there is no request any more: its answer has begun"))
 }
 
-/// The same for functions that can fail.
+/// As [`lend`], for functions that can fail.
 ///
 /// # Errors
-/// Those of `with`, and see [`lend`].
+/// The errors of `with`, and that of [`lend`].
 pub(super) fn try_lend<R>(
     lent: &Lent<Exchange>,
     with: impl FnOnce(&mut Exchange) -> mlua::Result<R>,

@@ -1,4 +1,4 @@
-//! `lighty.r.req_header`, `resp_header` and `req_env`: names and values.
+//! `lighty.r.req_header`, `resp_header` and `req_env`: tables of names and values.
 
 use std::rc::Rc;
 
@@ -12,25 +12,25 @@ use crate::lua::State;
 /// Adds the functions that read, write and list them.
 ///
 /// # Errors
-/// There is no memory.
+/// No memory is left.
 pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
     add(state, host, "req_header", &REQUEST)?;
     add(state, host, "resp_header", &RESPONSE)?;
     add(state, host, "req_env", &ENVIRONMENT)
 }
 
-/// One set of names and values.
+/// The functions of one of these tables.
 struct ScriptFields {
     get: Get,
-    /// `None` removes; false is a value that cannot be.
+    /// `None` as value removes a field. Returns false if the value is invalid.
     set: fn(&mut Exchange, &str, Option<&[u8]>) -> bool,
     each: Each,
 }
 
-/// Calls with the value, if there is one.
+/// Calls the closure with the value, if there is one.
 type Get = fn(&Exchange, &str, &mut dyn FnMut(&[u8]));
 
-/// Calls with each name and its value.
+/// Calls the closure with each name and value.
 type Each = fn(&Exchange, &mut dyn FnMut(&[u8], &[u8]));
 
 static REQUEST: ScriptFields = ScriptFields {
@@ -65,7 +65,7 @@ static RESPONSE: ScriptFields = ScriptFields {
 };
 
 static ENVIRONMENT: ScriptFields = ScriptFields {
-    // As in lighttpd, names of variables match in any letter case.
+    // As in lighttpd, variable names match in any letter case.
     get: |exchange, name, found| {
         let mut variables = exchange.environment.iter();
         if let Some((_, value)) = variables.find(|(known, _)| known.eq_ignore_ascii_case(name)) {
@@ -83,7 +83,7 @@ static ENVIRONMENT: ScriptFields = ScriptFields {
     },
 };
 
-/// Fields of the framing and of the connection stay what they are: the server has acted on them already.
+/// Fields about framing and connection cannot be changed, because the server has already acted on them.
 /// Writing them does nothing.
 fn set_request_field(exchange: &mut Exchange, name: &str, value: Option<&[u8]>) -> bool {
     let known = KnownField::from_name(name.as_bytes());
@@ -132,7 +132,7 @@ fn add(
     host.set(format!("{what}_list"), list)
 }
 
-/// Names and values, one behind the other.
+/// All names and values, alternating.
 fn listed(lua: &Lua, exchange: &Exchange, fields: &ScriptFields) -> mlua::Result<Table> {
     let mut texts = Vec::new();
     (fields.each)(exchange, &mut |name, value| {

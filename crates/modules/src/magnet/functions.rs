@@ -1,4 +1,4 @@
-//! `lighty.c`: functions that need no request: digests, codecs, tokens, times, directories.
+//! `lighty.c`: functions that do not need a request: digests, codecs, tokens, times, directories.
 #![expect(clippy::disallowed_methods, reason = "scripts ask for the time")]
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -16,10 +16,10 @@ use petrel_lua::mlua::{self, BorrowedBytes, Function, Lua, LuaString, MultiValue
 use super::codec::{backslash, base64 as lenient, quoted, tokens, url, xml};
 use crate::lua::{FilePatience, State};
 
-/// Adds the table of them.
+/// Adds the table of functions.
 ///
 /// # Errors
-/// There is no memory.
+/// No memory is left.
 pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
     let lua = state.machine().lua();
     let functions = lua.create_table()?;
@@ -33,7 +33,7 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
     host.set("functions", functions)
 }
 
-/// What turns one text into another; nothing if it is not what it should be.
+/// Converts a text. `None`: the text is invalid.
 type Convert = fn(&[u8]) -> Option<Vec<u8>>;
 
 const CODECS: &[(&str, Convert)] = &[
@@ -65,7 +65,7 @@ const CODECS: &[(&str, Convert)] = &[
     ("bsenc_json", |text| Some(backslash::encode_json(text))),
 ];
 
-/// `nil` is an empty text for all of them, as in lighttpd.
+/// Wraps a conversion. All of them take `nil` for an empty text, as in lighttpd.
 fn codec(lua: &Lua, convert: Convert) -> mlua::Result<Function> {
     lua.create_function(move |lua, text: Option<LuaString>| {
         let text = text.as_ref().map(LuaString::as_bytes);
@@ -109,7 +109,7 @@ fn digests(lua: &Lua, functions: &Table) -> mlua::Result<()> {
     )
 }
 
-/// As many texts as a function, which is called like `words`, takes.
+/// The text arguments of a function. `words` is a call of it, for error messages.
 fn texts<const COUNT: usize>(
     words: &str,
     arguments: &MultiValue,
@@ -203,10 +203,10 @@ fn times(lua: &Lua, functions: &Table) -> mlua::Result<()> {
     )
 }
 
-/// Names in a directory at most.
+/// The largest number of names that a directory may have.
 const NAMES_MAX: usize = 100_000;
 
-/// These wait for the file system, on threads of their own.
+/// The functions for directories. They wait for the file system on threads of the blocking pool.
 fn directories(state: &Rc<State>, functions: &Table) -> mlua::Result<()> {
     let lua = state.machine().lua();
     let waits = FilePatience::of(state);

@@ -1,4 +1,4 @@
-//! The scripts of one stage, run one after the other, and what follows from what they return.
+//! Runs the scripts of one stage one after the other, and acts on what they return.
 
 use std::cell::OnceCell;
 use std::ops::ControlFlow;
@@ -18,33 +18,33 @@ use super::others::Others;
 use crate::lua::{LoadFailure, LuaHost, LuaOptions, State};
 use crate::lua_api;
 
-/// Where on its way a request is.
+/// When a script runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScriptStage {
-    /// The URL is known.
+    /// When the URL is known.
     Url,
-    /// The physical path is known, and has not been looked up.
+    /// When the physical path is known, before the file is looked up.
     Path,
-    /// There is an answer.
+    /// When there is an answer.
     Answer,
 }
 
-/// The scripts of a stage, for one set of settings.
+/// The hook that runs the scripts of a stage, for one set of settings.
 pub(super) struct Magnet {
     scripts: Rc<StageScripts>,
 }
 
 struct StageScripts {
     stage: ScriptStage,
-    /// Absolute.
+    /// The absolute paths of the scripts.
     paths: Vec<Box<[u8]>>,
     options: LuaOptions,
-    /// What the worker has, which these settings belong to.
+    /// Objects of the worker, fetched when they are first needed.
     found: OnceCell<(Rc<LuaHost>, Rc<Others>)>,
 }
 
 impl Magnet {
-    /// The hook that runs the scripts at `paths`.
+    /// A hook for the scripts at `paths`.
     pub(crate) fn new(stage: ScriptStage, paths: Vec<Box<[u8]>>, options: &LuaOptions) -> Magnet {
         let options = options.clone();
         Magnet {
@@ -60,7 +60,7 @@ impl Magnet {
 
 impl Hook for Magnet {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
-        // Fields that scripts gave to the answer before a restart, or in an earlier stage.
+        // Fields that scripts have set before a restart or in an earlier stage.
         if self.scripts.stage != ScriptStage::Answer {
             exchange.response.take_carried();
         }
@@ -112,7 +112,7 @@ impl StageScripts {
         Outcome::Next
     }
 
-    /// The Lua of the worker, and the requests it has noted.
+    /// The worker's Lua host, and the requests that it has noted.
     fn found(&self, exchange: &Exchange) -> &(Rc<LuaHost>, Rc<Others>) {
         self.found.get_or_init(|| {
             let worker = &exchange.worker;
@@ -120,15 +120,15 @@ impl StageScripts {
         })
     }
 
-    /// All scripts have said "go on". What they gave to the answer waits for it.
+    /// All scripts have said to go on. The fields that they have set are kept for the answer.
     fn over(&self, exchange: &mut Exchange) {
         if self.stage != ScriptStage::Answer {
             answer::carry(&mut exchange.response);
         }
     }
 
-    /// Acts on what the run of script `number` has come to, or waits for files that it wants to have sent;
-    /// `None` is to go on with the next one.
+    /// Acts on the result of script number `number`, or waits for files that it wants to be sent. `None`: the
+    /// next script runs.
     fn conclude(
         self: &Rc<StageScripts>,
         exchange: &mut Exchange,
@@ -192,7 +192,7 @@ impl StageScripts {
                 answer::carry(&mut exchange.response);
                 Some(Outcome::Again(Phase::Translate))
             }
-            // The answer is there; scripts behind this one see it as well.
+            // The answer is in place. The following scripts of this stage see it as well.
             Ok(Verdict::Answer(_)) if self.stage == ScriptStage::Answer => None,
             Ok(Verdict::Answer(_)) => Some(Outcome::Answer),
             Ok(Verdict::Impossible(code)) => {
@@ -202,7 +202,7 @@ impl StageScripts {
         }
     }
 
-    /// The script has done something wrong.
+    /// The script has failed: logs the error.
     fn fail(&self, exchange: &mut Exchange, error: &ScriptError) -> Outcome {
         let stack = error.stack.lines().collect::<Vec<_>>().join(" < ");
         let (message, hint) = (&error.message, hint(&error.message));
@@ -213,7 +213,7 @@ impl StageScripts {
         self.answer_error(exchange)
     }
 
-    /// Something about the script at `path` is wrong.
+    /// Logs an error with the script at `path`.
     fn refuse(
         &self,
         exchange: &mut Exchange,
@@ -225,7 +225,7 @@ impl StageScripts {
         self.answer_error(exchange)
     }
 
-    /// 500, or what files are to blame for.
+    /// Answers with 500, or with the status of a file error.
     fn answer_error(&self, exchange: &mut Exchange) -> Outcome {
         let of_files = exchange.file_failure();
         let status = of_files.unwrap_or(Status::INTERNAL_SERVER_ERROR);
@@ -237,7 +237,7 @@ impl StageScripts {
     }
 }
 
-/// Which setting offers what a script has missed.
+/// A hint to the setting that provides what the script has missed.
 fn hint(message: &str) -> &'static str {
     let is_missing = |name: &str| {
         let called = format!("field '{name}' (a nil value)");
@@ -251,7 +251,7 @@ fn hint(message: &str) -> &'static str {
     }
 }
 
-/// A script that is still to be read.
+/// A script whose file is being read.
 struct ScriptOnDisk {
     scripts: Rc<StageScripts>,
     number: usize,
@@ -267,11 +267,11 @@ impl Pending for ScriptOnDisk {
     }
 }
 
-/// A script that has ended, and whose files are still to be looked up.
+/// A script that has ended, and whose files are being looked up.
 struct FilesOnDisk {
     scripts: Rc<StageScripts>,
     number: usize,
-    /// Those that are not known yet.
+    /// The files that are not looked up yet.
     files: Vec<Vec<u8>>,
     verdict: Verdict,
     results: Results,
@@ -295,7 +295,7 @@ impl Pending for FilesOnDisk {
     }
 }
 
-/// A script that waits for something.
+/// A script that is waiting for something.
 struct WaitingRun {
     scripts: Rc<StageScripts>,
     number: usize,

@@ -8,7 +8,7 @@ use petrel_lua::mlua::{self, Lua, Table, Value};
 use super::environment::{lend, try_lend};
 use crate::lua::State;
 
-/// In the order in which `pairs` hands them out.
+/// In the order in which `pairs` returns them.
 const ITEMS: [&str; 9] = [
     "bytes_in",
     "bytes_out",
@@ -21,10 +21,10 @@ const ITEMS: [&str; 9] = [
     "resp_header_len",
 ];
 
-/// Adds the names and the functions that read and write them.
+/// Adds the names, and the functions that read and write the items.
 ///
 /// # Errors
-/// There is no memory.
+/// No memory is left.
 pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
     let lua = state.machine().lua();
     host.set("items", lua.create_sequence_from(ITEMS)?)?;
@@ -37,7 +37,7 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
     let lent = Rc::clone(state.lent());
     let set = lua.create_function(move |_, (number, value): (usize, Value)| {
         let name = number.checked_sub(1).and_then(|index| ITEMS.get(index));
-        // Connections can be ended after this answer; nothing else can be changed.
+        // A script can have the connection closed after this answer. Nothing else can be changed.
         let closes = matches!(value, Value::Integer(0) | Value::Boolean(false))
             || matches!(value, Value::Number(number) if number == 0.0);
         lend(&lent, |exchange| {
@@ -60,7 +60,7 @@ fn value(lua: &Lua, exchange: &Exchange, name: Option<&str>) -> mlua::Result<Val
         Some("http_status") => exchange.response.status.0.into(),
         Some("req_header_len") => head.head_length() as u64,
         Some("resp_header_len") => exchange.response.fields().as_bytes().len() as u64,
-        // HTTP/1 has one stream.
+        // The number of the stream; HTTP/1 has only one.
         _ => 0,
     };
     #[expect(

@@ -1,15 +1,14 @@
 //! mod_magnet: Lua scripts that decide about requests and answers, with lighttpd's functions.
 //!
-//! A request comes by three places where scripts may be named, each a [`ScriptStage`]: before its path is looked up,
-//! when the physical path is known, and when there is an answer. [`hook`] runs the scripts of a stage
-//! one after the other and acts on what they return; [`environment`] makes what a script finds: the table
-//! `lighty` with `lighty.r` (the request, its attributes, fields and bodies), `lighty.c` (functions) and
+//! A request passes three points at which scripts can run, each a [`ScriptStage`]: before its path is looked
+//! up, when the physical path is known, and when there is an answer. [`hook`] runs the scripts of a stage one
+//! after the other and acts on what they return. [`environment`] makes the globals of a script: the table
+//! `lighty` with `lighty.r` (the request with its attributes, fields and bodies), `lighty.c` (functions) and
 //! `lighty.server`, under the names of all generations of lighttpd's module.
 //!
-//! All that belongs to a Lua state and not to a request is made once for each state. Functions
-//! reach the request through what is lent ([`State::lent`](crate::lua::State::lent)), so that a request costs one
-//! or two Lua tables. States, scripts from files, budgets and `petrel.*` are not known here: see
-//! [`crate::lua`] and [`crate::lua_api`].
+//! Everything that does not depend on the request is made once for each Lua state. Functions reach the
+//! request through [`State::lent`](crate::lua::State::lent), so that a request costs one or two Lua tables.
+//! Lua states, script files, budgets and `petrel.*` are in [`crate::lua`] and [`crate::lua_api`].
 
 mod answer;
 mod attributes;
@@ -73,7 +72,8 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
         configure.want_local_address();
         let magnet = Magnet::new(*stage, scripts, &options);
         match stage {
-            // Before mod_deflate, wherever that is listed: scripts see and change what is not coded yet.
+            // Before mod_deflate, wherever that is in the list of modules: scripts see and change the body
+            // before it is compressed.
             ScriptStage::Answer => configure.add_first(*phase, magnet),
             _ => configure.add(*phase, magnet),
         }
@@ -81,7 +81,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// Where scripts run, and the directives that name them.
+/// The phases in which scripts run, and the directives that name the scripts.
 const HOOKS: &[(Phase, ScriptStage, &[&str])] = &[
     (
         Phase::Translate,

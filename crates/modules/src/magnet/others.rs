@@ -1,8 +1,8 @@
-//! The requests that `lighty.server.irequests()` goes through: those of this worker that have come by a script and
-//! are not over.
+//! The requests that `lighty.server.irequests()` returns: those of this worker that have run a script and are
+//! not finished.
 //!
-//! They are noted from the first time on that a script of this worker asks for them, as they were when their first
-//! script ran; until then a request costs nothing here.
+//! They are noted only after a script of this worker has called that function for the first time, as they
+//! were when their first script ran. Before that, a request costs nothing here.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -13,33 +13,34 @@ use petrel_lua::mlua::{self, Lua, Table};
 
 use super::NAME;
 
-/// What a worker notes.
+/// The requests that a worker has noted.
 #[derive(Default)]
 pub(super) struct Others {
     is_asked_for: Cell<bool>,
     requests: RefCell<Vec<Weak<Noted>>>,
 }
 
-/// A request that is not over: the exchange has it until then.
+/// A request that is not finished. Its exchange keeps this until it is.
 struct Noted {
     attributes: Vec<(&'static str, Vec<u8>)>,
     fields: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Others {
-    /// Those of `worker`.
+    /// The noted requests of `worker`.
     pub(crate) fn of(worker: &Rc<Worker>) -> Rc<Others> {
         worker.belonging(Others::default)
     }
 
-    /// Notes a request that a script is about to run for.
+    /// Notes a request that is about to run a script.
     pub(crate) fn note(&self, exchange: &mut Exchange) {
         if !self.is_asked_for.get() || exchange.kept::<Noted>(NAME).is_some() {
             return;
         }
         let noted = Rc::new(Noted::new(exchange));
         let mut requests = self.requests.borrow_mut();
-        // So that the list does not outgrow what goes on at the same time.
+        // Drops finished requests before the list would grow, so that it stays as long as there are requests
+        // at the same time.
         if requests.len() == requests.capacity() {
             requests.retain(|request| request.strong_count() > 0);
         }
@@ -47,10 +48,10 @@ impl Others {
         exchange.keep(NAME, noted);
     }
 
-    /// All but that of `exchange`: tables with `req_attr` and `req_header` in them.
+    /// All noted requests except that of `exchange`: tables with `req_attr` and `req_header`.
     ///
     /// # Errors
-    /// There is no memory.
+    /// No memory is left.
     pub(crate) fn list(&self, lua: &Lua, exchange: &mut Exchange) -> mlua::Result<Table> {
         self.is_asked_for.set(true);
         self.note(exchange);

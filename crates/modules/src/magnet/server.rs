@@ -1,9 +1,10 @@
 //! `lighty.server` and `lighty.status`: the server as a whole.
 //!
-//! Counters belong to all workers together. `counter = counter + 1` is two steps, between which another
-//! worker may count as well; a shared dictionary (`petrel.dict`) has counters that lose nothing.
+//! All workers share the counters. `counter = counter + 1` reads and then writes, and another worker may
+//! count in between; the counters of a shared dictionary (`petrel.dict`) are atomic.
 //!
-//! Beside those of scripts there are those of the server that begin with `server.io.`. They can only be read.
+//! Besides the counters of scripts there are counters of the server, whose names begin with `server.io.`.
+//! Those can only be read.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -18,10 +19,10 @@ use super::environment::try_lend;
 use super::others::Others;
 use crate::lua::State;
 
-/// Counters that scripts have at most. Names may come from requests.
+/// The largest number of counters that scripts may make, because names may come from requests.
 const COUNTERS_MAX: usize = 10_000;
 
-/// Counters of scripts, by name.
+/// The counters of scripts, by name.
 #[derive(Default)]
 struct Counters {
     values: Mutex<BTreeMap<String, f64>>,
@@ -49,7 +50,7 @@ pub(crate) fn read_counters(shared: &Shared, into: &mut BTreeMap<String, u64>) {
 /// Adds the functions.
 ///
 /// # Errors
-/// There is no memory.
+/// No memory is left.
 pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
     let lua = state.machine().lua();
     let counters = counters(state);
@@ -60,7 +61,7 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
         if name.starts_with(io_counters::PREFIX) {
             let worker = worker.upgrade();
             let count = worker.and_then(|worker| io_counters::one(&worker, &name));
-            // A file system without work is not in the list.
+            // A file system without activity is not in the list.
             return Ok(to_number(count.unwrap_or(0)));
         }
         let mut values = of.lock();
@@ -68,7 +69,7 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
         if let Some(value) = values.get(&name) {
             return Ok(*value);
         }
-        // As in lighttpd, one that is asked for is there.
+        // As in lighttpd, reading a counter creates it.
         if !is_full {
             values.insert(name, 0.0);
         }
@@ -131,7 +132,7 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
     host.set("other_requests", requests)
 }
 
-/// Those of the server. The state is being made for a request, so its worker is there.
+/// The counters of the server process. The state is being made for a request, so its worker still exists.
 fn counters(state: &State) -> Arc<Counters> {
     let worker = state.worker().upgrade();
     worker.map_or_else(Arc::default, |worker| {
@@ -139,7 +140,7 @@ fn counters(state: &State) -> Arc<Counters> {
     })
 }
 
-/// All numbers of scripts are such; beyond 2^53 the last digits go.
+/// Scripts only have this type of number; above 2^53 the last digits are lost.
 #[expect(clippy::cast_precision_loss, reason = "said above")]
 fn to_number(count: u64) -> f64 {
     count as f64

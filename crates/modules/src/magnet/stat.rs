@@ -1,8 +1,8 @@
-//! `lighty.stat` and `lighty.c.stat`: what the file system has at a path, by the worker's file cache.
+//! `lighty.stat` and `lighty.c.stat`: information about a path, through the worker's file cache.
 //!
-//! A path that was asked for before costs no system call, but for owner and times of access and change,
-//! which the cache does not keep. A script waits for the disk while others run. What cannot be looked at is an
-//! error of the script, and not `nil`, which says that nothing is there.
+//! A path that the cache knows costs no system call, except for owner and times of access and change, which
+//! the cache does not keep. While a script waits for the disk, others run. A path that cannot be examined is
+//! an error of the script, and not `nil`, which means that nothing is there.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -22,13 +22,13 @@ use super::environment::lend;
 use crate::lua::{FilePatience, State, of_file};
 use crate::static_file;
 
-/// Mode, size, inode, and the time of the last change in seconds and nanoseconds.
+/// Mode, size, inode, and the time of modification in seconds and nanoseconds.
 type KnownStat = (u32, f64, f64, f64, u32);
 
 /// Adds the functions.
 ///
 /// # Errors
-/// There is no memory.
+/// No memory is left.
 pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
     let lua = state.machine().lua();
     let path_of = |_: &Exchange, name: &[u8]| absolute(name);
@@ -86,13 +86,14 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
 /// What is at a path.
 enum Seen {
     Nothing,
-    /// Something that cannot be opened, or is not served: a socket, say. Only stat(2) tells more.
+    /// Something that cannot be opened or is not served, such as a socket. Only stat(2) tells more.
     Unopened,
     Known(KnownStat),
 }
 
 impl Seen {
-    /// As environment.lua gets it: no mode is nothing, false something unopened.
+    /// The values for environment.lua: no mode means nothing is there, false means something that is not
+    /// opened.
     fn values(self) -> (Value, f64, f64, f64, u32) {
         match self {
             Seen::Nothing => (Value::Nil, 0.0, 0.0, 0.0, 0),
@@ -136,7 +137,7 @@ fn of_metadata(stat: &Metadata) -> Seen {
     Seen::Known((stat.mode(), size, inode, stat.mtime() as f64, modified_ns))
 }
 
-/// Owner, group, times of access and change with their nanoseconds; zeros if the file has gone.
+/// Owner, group, and times of access and change with nanoseconds; zeros if the file has gone.
 #[expect(
     clippy::cast_precision_loss,
     reason = "numbers of scripts are like that"
@@ -158,8 +159,7 @@ fn rest(stat: Option<Metadata>) -> [f64; 6] {
     ]
 }
 
-/// Makes a file the answer, with the fields that a static file has and as the conditions of the request
-/// allow.
+/// Makes a file the answer, with the fields of a static file and subject to the conditions of the request.
 fn send_file(exchange: &mut Exchange, file: Option<Rc<FileEntry>>, path: &[u8]) -> Status {
     let Some(file) = file else {
         return Status::NOT_FOUND;

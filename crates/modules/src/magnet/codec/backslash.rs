@@ -1,7 +1,7 @@
-//! Text with backslashes for what cannot be shown; [`escape::log`](petrel_engine::proto::escape::log) writes the
-//! other form.
+//! Text with backslash escapes for bytes that cannot be printed.
+//! [`escape::log`](petrel_engine::proto::escape::log) writes the other form.
 
-/// Letters that stand behind a backslash for a control character.
+/// The letters that follow the backslash for control characters.
 const LETTERS: [(u8, u8); 7] = [
     (b'a', 0x07),
     (b'b', 0x08),
@@ -12,7 +12,7 @@ const LETTERS: [(u8, u8); 7] = [
     (b'r', b'\r'),
 ];
 
-/// Encodes for a string of JSON (RFC 8259 section 7). What is beyond ASCII stays, because JSON is UTF-8.
+/// Encodes a JSON string (RFC 8259 section 7). Bytes beyond ASCII are kept, because JSON is UTF-8.
 pub(crate) fn encode_json(text: &[u8]) -> Vec<u8> {
     let mut encoded = Vec::with_capacity(text.len());
     for &byte in text {
@@ -30,8 +30,8 @@ pub(crate) fn encode_json(text: &[u8]) -> Vec<u8> {
     encoded
 }
 
-/// Undoes both. `\u00HH` is one byte; above that, and with pairs of surrogates, it is UTF-8. A backslash
-/// before anything else is dropped.
+/// Decodes both forms. `\u00HH` is one byte; larger numbers and surrogate pairs become UTF-8. A backslash
+/// before any other character is dropped.
 pub(crate) fn decode(text: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -46,7 +46,7 @@ pub(crate) fn decode(text: &[u8]) -> Vec<u8> {
     decoded
 }
 
-/// Decodes what stands behind a backslash; answers with what follows.
+/// Decodes what follows a backslash. Returns the rest of the text.
 fn decode_one<'t>(text: &'t [u8], decoded: &mut Vec<u8>) -> &'t [u8] {
     let Some((&first, after)) = text.split_first() else {
         return text;
@@ -83,7 +83,7 @@ fn decode_one<'t>(text: &'t [u8], decoded: &mut Vec<u8>) -> &'t [u8] {
     after
 }
 
-/// Decodes the digits behind `\u`; answers how long they are.
+/// Decodes the digits after `\u`. Returns their length.
 fn decode_unicode(text: &[u8], decoded: &mut Vec<u8>) -> Option<usize> {
     let high = hex(text, 4)?;
     if let Ok(byte) = u8::try_from(high) {

@@ -1,9 +1,9 @@
-//! Base64 as lighttpd reads it: white space is passed over, padding is the end and may be missing, bits
-//! behind the end do not matter.
+//! Base64 as lighttpd reads it: white space is skipped, padding ends the text and may be missing, and surplus
+//! bits at the end are ignored.
 
 use petrel_lua::library::base64::{Alphabet, decode_any_end};
 
-/// What `text` stands for; nothing if there is anything else in it.
+/// Decodes `text`. `None`: it contains something else.
 pub(crate) fn decode(text: &[u8], alphabet: Alphabet) -> Option<Vec<u8>> {
     let digits = text.split(|byte| *byte == b'=').next()?;
     if digits.is_empty() && !text.is_empty() {

@@ -1,7 +1,7 @@
 //! Quoted strings of header fields (RFC 9110 5.6.4).
 
-/// Puts quotes around `text`, and a backslash before those in it and before backslashes. Nothing stays
-/// nothing.
+/// Puts `text` in quotation marks, with a backslash before quotation marks and backslashes in it. An empty
+/// text stays empty.
 pub(crate) fn encode(text: &[u8]) -> Vec<u8> {
     if text.is_empty() {
         return Vec::new();
@@ -18,8 +18,8 @@ pub(crate) fn encode(text: &[u8]) -> Vec<u8> {
     encoded
 }
 
-/// Undoes that. Text without a quote in front stays as it is; nothing if the quote in front is the only one or
-/// anything stands behind the second.
+/// Decodes a quoted string. Text that does not begin with a quotation mark is returned unchanged. `None`: the
+/// closing mark is missing, or something follows it.
 pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let Some(inner) = text.strip_prefix(b"\"") else {
         return Some(text.to_vec());

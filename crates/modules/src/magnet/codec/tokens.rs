@@ -1,6 +1,6 @@
-//! Cookies and other header fields, taken apart.
+//! Splits cookies and other header fields.
 
-/// Names and values of a Cookie field. Values stay as they are, quotes included.
+/// Names and values of a Cookie field. Values are unchanged, including quotation marks.
 pub(crate) fn cookies(text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut cookies = Vec::new();
     for part in text.split(|byte| *byte == b';') {
@@ -19,7 +19,7 @@ pub(crate) fn cookies(text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     cookies
 }
 
-/// Words, quoted strings with their quotes, and the separators `,` `;` `=`, in their order.
+/// Words, quoted strings with their marks, and the separators `,` `;` `=`, in order.
 pub(crate) fn of_header(text: &[u8]) -> Vec<&[u8]> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_ascii_start();
@@ -40,7 +40,7 @@ pub(crate) fn of_header(text: &[u8]) -> Vec<&[u8]> {
     tokens
 }
 
-/// Length of the quoted string that `text` begins with, to its end if it has no second quote.
+/// The length of the quoted string at the beginning of `text`; without a closing mark, the rest of the text.
 fn quoted_length(text: &[u8]) -> usize {
     let mut is_escaped = false;
     for (at, byte) in text.iter().enumerate().skip(1) {

@@ -2,8 +2,8 @@
 
 use percent_encoding::percent_encode_byte;
 
-/// Undoes percent encoding. Control characters become `_`, so that nothing is cut or split by what a
-/// client encodes; what is no encoding stays as it is.
+/// Decodes percent encoding. Control characters become `_`, so that a client cannot cut or split a text by
+/// encoding them. A `%` without two digits is kept.
 pub(crate) fn decode(text: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -24,7 +24,7 @@ pub(crate) fn decode(text: &[u8]) -> Vec<u8> {
     decoded
 }
 
-/// The byte that `%` and the two digits in `after` stand for.
+/// The byte encoded by `%` and the two digits in `after`.
 fn encoded_byte(byte: u8, after: &[u8]) -> Option<u8> {
     if byte != b'%' {
         return None;
@@ -33,7 +33,7 @@ fn encoded_byte(byte: u8, after: &[u8]) -> Option<u8> {
     u8::try_from(digit(0)? << 4 | digit(1)?).ok()
 }
 
-/// Encodes everything that may mean something in a URL, but for the slash.
+/// Encodes every byte that may have a meaning in a URL, except the slash.
 pub(crate) fn encode(text: &[u8]) -> Vec<u8> {
     let mut encoded = Vec::with_capacity(text.len());
     for &byte in text {
@@ -57,7 +57,7 @@ fn percent(byte: u8, encoded: &mut Vec<u8>) {
     encoded.extend_from_slice(percent_encode_byte(byte).as_bytes());
 }
 
-/// Names and values of a query, in their order. A name without `=` has an empty value.
+/// Names and values of a query, in order. A name without `=` has an empty value.
 pub(crate) fn decode_query(query: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut parameters = Vec::new();
     for part in query.split(|byte| *byte == b'&') {
@@ -99,8 +99,8 @@ pub(crate) fn encode_parameter(name: &[u8], value: &[u8], query: &mut Vec<u8>) {
     }
 }
 
-/// Brings path and query into their usual form: what need not be encoded is not, what must be is, with
-/// digits in upper case; the path is simplified, a fragment dropped.
+/// Normalizes path and query: bytes are encoded only where that is necessary, with digits in upper case; the
+/// path is simplified and a fragment dropped.
 pub(crate) fn normalize(target: &[u8]) -> Vec<u8> {
     let target = target
         .split(|byte| *byte == b'#')
@@ -108,19 +108,19 @@ pub(crate) fn normalize(target: &[u8]) -> Vec<u8> {
         .unwrap_or_default();
     let path_length = memchr::memchr(b'?', target).unwrap_or(target.len());
     let (path, query) = target.split_at(path_length);
-    // A question mark or number sign would end the path if it were not encoded.
+    // Decoded, a question mark or number sign would end the path.
     let path = recode(path, b"?#%", b"%20");
     let mut normal = match memchr::memchr(b'/', &path) {
         Some(_) if has_detours(&path) => simplify_path(&path),
         None if matches!(&*path, b"." | b"..") => Vec::new(),
         _ => path,
     };
-    // Encoded, these are part of a name or a value.
+    // These stay encoded if they were, because they are part of a name or a value.
     normal.extend_from_slice(&recode(query, b"&+;=#%", b"+"));
     normal
 }
 
-/// Whether there is anything to simplify.
+/// Whether the path has segments that [`simplify_path`] would remove.
 fn has_detours(path: &[u8]) -> bool {
     let inner = path.strip_prefix(b"/").unwrap_or(path);
     let inner = inner.strip_suffix(b"/").unwrap_or(inner);
@@ -129,12 +129,12 @@ fn has_detours(path: &[u8]) -> bool {
         || path == b"//"
 }
 
-/// Whether `byte` may stand in a path or query as it is (RFC 3986, sections 3.3 and 3.4).
+/// Whether `byte` is allowed unencoded in a path or query (RFC 3986, sections 3.3 and 3.4).
 fn may_stand(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!$&'()*+,-./:;=?@_~#".contains(&byte)
 }
 
-/// Decodes what may stand as it is, but for the bytes of `kept`, and encodes what may not.
+/// Decodes bytes that are allowed unencoded, except those in `kept`, and encodes bytes that are not allowed.
 fn recode(text: &[u8], kept: &[u8], space: &[u8]) -> Vec<u8> {
     let mut recoded = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -156,8 +156,8 @@ fn recode(text: &[u8], kept: &[u8], space: &[u8]) -> Vec<u8> {
     recoded
 }
 
-/// Makes `..` and `.` of a path and empty segments disappear. The result begins with a slash, unless there
-/// is none in it.
+/// Removes `.`, `..` and empty segments from a path. The result begins with a slash, unless the path contains
+/// none.
 pub(crate) fn simplify_path(path: &[u8]) -> Vec<u8> {
     match memchr::memchr(b'/', path) {
         Some(_) => {}

@@ -1,6 +1,7 @@
-//! Text for XML and HTML, in content and in attributes.
+//! Encodes text for XML and HTML, in content and in attributes.
 
-/// Encodes control characters, quotes, `&`, `<`, `>` and the grave accent, which old browsers took for a quote.
+/// Encodes control characters, quotation marks, `&`, `<`, `>`, and the grave accent, which old browsers took
+/// for a quotation mark.
 pub(crate) fn encode(text: &[u8]) -> Vec<u8> {
     let mut encoded = Vec::with_capacity(text.len());
     for &byte in text {

@@ -1,4 +1,4 @@
-//! What a script returns and leaves in `lighty`.
+//! What scripts return and leave in `lighty`.
 
 use super::*;
 
@@ -6,7 +6,7 @@ use super::*;
 fn content_and_status_are_the_answer() {
     let answer = run("lighty.content = { '123' } return 200");
     assert_eq!((answer.status(), answer.body()), (200, &b"123"[..]));
-    // As in lighttpd there is no Content-Type that nobody has set.
+    // As in lighttpd, there is no Content-Type unless the script sets it.
     assert_eq!(answer.fields(), "");
 }
 
@@ -25,13 +25,13 @@ fn numbers_say_what_happens() {
         ("304", 304),
         ("404", 404),
         ("600", 600),
-        // Not whole numbers: told in the log, and nothing else.
+        // No whole numbers: logged, and otherwise ignored.
         ("'x'", 404),
         ("200.5", 404),
         ("true", 404),
         ("{}", 404),
         ("1e300", 404),
-        // Nothing that HTTP can say, or a script can keep.
+        // Numbers that are no HTTP status, or that a script must not use.
         ("1000", 500),
         ("65736", 500),
         ("101", 500),
@@ -89,7 +89,7 @@ fn content_is_a_list_of_texts_numbers_and_files() {
             { filename = file, offset = 5, length = 3 }, 5, nil, 'never' }
         return 200";
     let answer = Scripts::new(&[("raw-url", script)]).get("/");
-    // In lighty.content `length` is where the stretch ends.
+    // In lighty.content `length` is the position where the part ends.
     assert_eq!(text(&answer), "a23-8995");
     assert_eq!(answer.field("Content-Type").as_deref(), Some("text/plain"));
 }
@@ -153,7 +153,7 @@ fn parts_that_are_nothing_are_left_out() {
             "{content}"
         );
     }
-    // lighttpd sends nothing here.
+    // lighttpd sends nothing in this case.
     assert_eq!(text(&run("lighty.content = 'text' return 200")), "text");
 }
 
@@ -222,7 +222,7 @@ fn headers_of_scripts_that_answer_nothing_go_with_whatever_answers() {
     );
     assert_eq!(answer.field("X-Go").as_deref(), Some("on"));
     assert_eq!(answer.field("Content-Type").as_deref(), Some("a/b"));
-    // On an error page only cookies stay.
+    // On an error page only cookies are kept.
     let answer = scripts.get("/missing");
     assert_eq!(answer.status(), 404);
     assert_eq!(answer.field("Set-Cookie").as_deref(), Some("c=1"));

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// HMAC with MD5 is that of RFC 2104; lighttpd 1.4.69 computes another.
+/// The expected HMAC with MD5 is that of RFC 2104; lighttpd 1.4.69 computes another value.
 #[test]
 fn digests_are_upper_case_hex() {
     let script = "local c = lighty.c o[1] = c.md('md5', 'abc') o[2] = c.md('sha1', 'abc') o[3] = c.hmac('md5', 'key', 'abc')
@@ -164,7 +164,7 @@ async fn requests_of_the_worker_are_gone_through() {
     );
     assert_eq!(text(&slow), "/slow@a.example");
     assert_eq!(text(&quick), "/quick@a.example /slow@a.example");
-    // As long as there is an answer its exchange is not over.
+    // An exchange is not finished while its answer exists.
     drop((slow, quick));
     assert_eq!(text(&scripts.get("/three")), "/three@a.example");
 }

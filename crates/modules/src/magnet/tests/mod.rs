@@ -1,4 +1,4 @@
-//! What scripts of mod_magnet can do, each beside what lighttpd 1.4.69 does.
+//! What scripts of mod_magnet can do, compared with lighttpd 1.4.69.
 
 mod answers;
 mod functions;
@@ -24,19 +24,19 @@ const MODULES: &[&ModuleSpec] = &[
     &static_file::MODULE,
 ];
 
-/// A site whose scripts are files beside its document root.
+/// A site whose scripts are files next to its document root.
 struct Scripts {
     site: Site,
     tree: Tree,
 }
 
 impl Scripts {
-    /// One script for each of the hooks that are named: `raw-url`, `physical-path`, `response-start`.
+    /// A script for each named hook: `raw-url`, `physical-path`, `response-start`.
     fn new(scripts: &[(&str, &str)]) -> Scripts {
         Scripts::with("", scripts)
     }
 
-    /// The same with more configuration. `ROOT` stands for the tree.
+    /// As [`Scripts::new`], with more configuration. `ROOT` stands for the tree.
     fn with(config: &str, scripts: &[(&str, &str)]) -> Scripts {
         let mut files = vec![
             ("www/a.txt".to_owned(), "0123456789".to_owned()),
@@ -76,18 +76,18 @@ impl Scripts {
     }
 }
 
-/// With a budget that is enough for a debug build of a slow machine.
+/// The budget is large enough for a debug build on a slow machine.
 const BASE: &str = "server.document-root := \"ROOT/www\"
     lua.max-run-time = 1000
     index-file.names = (\"index.html\")
     mimetype.assign = (\".html\" => \"text/html\", \".txt\" => \"text/plain\")";
 
-/// The answer of a script that runs first.
+/// The answer of a script that runs as the first hook.
 fn run(script: &str) -> Answer {
     Scripts::new(&[("raw-url", script)]).get("/x?q=1&r=2")
 }
 
-/// What the parts of `lighty.content` are that `script` puts into the list `o` as text.
+/// The texts that `script` puts into the list `o`.
 fn shown(script: &str) -> String {
     let script =
         format!("local o = {{}} {script}\nlighty.content = {{ table.concat(o, '|') }} return 200");

@@ -1,5 +1,5 @@
-//! What people write scripts for: the tasks of lighttpd's documentation and wiki, in scripts of our own. Each
-//! gives the same answers under lighttpd 1.4.69, but where a test says otherwise.
+//! Typical uses of scripts: the tasks in lighttpd's documentation and wiki, in scripts of our own. Unless a
+//! test says otherwise, each gives the same answers under lighttpd 1.4.69.
 
 use super::*;
 
@@ -40,8 +40,8 @@ fn a_maintenance_page_as_long_as_there_is_a_file() {
     assert_eq!(answer.field("Retry-After").as_deref(), Some("60"));
 }
 
-/// Clean URLs of a content management system: files that exist are served, everything else is its
-/// front controller's, with the path in the query.
+/// Clean URLs of a content management system: existing files are served, everything else goes to its front
+/// controller, with the path in the query.
 #[test]
 fn a_front_controller_gets_what_is_no_file() {
     let script = "local attr = lighty.stat(lighty.env['physical.path'])
@@ -180,7 +180,7 @@ fn a_counter_of_downloads() {
     }
 }
 
-/// Links that somebody who knows the secret has made, and that end: /secure/DIGEST/TIME/FILE.
+/// Signed links that expire, made by an application that knows the secret: /secure/DIGEST/TIME/FILE.
 #[test]
 fn signed_links() {
     let script = "local c, path = lighty.c, lighty.r.req_attr['uri.path']
@@ -246,7 +246,7 @@ fn clients_that_ask_too_often() {
         if count > 3 then lighty.header['Retry-After'] = '3600' return 429 end";
     let scripts = Scripts::new(&[("raw-url", script)]);
     let statuses: Vec<_> = (0..5).map(|_| scripts.get("/a.txt").status()).collect();
-    // Unless the hour ends meanwhile.
+    // The second alternative is for a run in which the hour ends in between.
     assert!(
         statuses == [200, 200, 200, 429, 429] || statuses.contains(&200),
         "{statuses:?}"
@@ -304,7 +304,7 @@ fn headers_for_safety_on_every_answer() {
     let file = scripts.get("/a.txt");
     assert_eq!(file.field("Content-Security-Policy"), None);
     assert_eq!(file.field("Last-Modified"), None);
-    // lighttpd gives error pages the same.
+    // lighttpd adds it to error pages as well.
     let missing = scripts.get("/missing");
     assert_eq!(
         missing.field("X-Content-Type-Options").as_deref(),

@@ -43,13 +43,13 @@ fn attributes_that_are_written_are_read_again() {
         ("request.remote-ip", "192.0.2.5", "192.0.2.5"),
         ("request.remote-addr", "2001:db8::1", "2001:db8::1"),
         ("request.remote-port", "5", "5"),
-        // These are what they are; writing them does nothing.
+        // These cannot be changed: writing them does nothing.
         ("request.method", "POST", "GET"),
         ("request.server-port", "6", "80"),
         ("request.protocol", "HTTP/1.0", "HTTP/1.1"),
         ("request.server-name", "other", "a.example"),
         ("request.stage", "x", "handle-req"),
-        // Made safe: no script can be talked into leaving the document root.
+        // Sanitized, so that a script cannot be made to leave the document root.
         ("uri.path", "/../../etc/passwd", "/etc/passwd"),
         ("uri.path", "no-slash", "/no-slash"),
     ] {
@@ -102,7 +102,7 @@ fn the_target_counts_when_the_request_begins_again() {
     assert_eq!(run(script).status(), 400);
 }
 
-/// Applications are told no REDIRECT_URI then.
+/// Applications get no REDIRECT_URI in this case.
 #[test]
 fn the_target_stays_when_a_query_is_written() {
     let script = "local a = lighty.env a['uri.query'] = 'q=x' a['uri.path'] = '/a.txt'
