@@ -1,4 +1,4 @@
-//! Where a store is.
+//! The address of a store.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -18,18 +18,18 @@ use crate::gateway::stream::{BackendStream, InTurn, SocketAddress, is_own_shorta
 
 use super::error::Kind;
 
-/// The address of a server, as it is configured.
+/// The address of a server as it was configured.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StoreAddress {
     address: HostAddress,
 }
 
 impl StoreAddress {
-    /// Reads `host:port`, `[address]:port`, `unix:/path` or `/path`. A host, also an IPv6 address, may
-    /// stand without a port.
+    /// Parses `host:port`, `[address]:port`, `unix:/path` or `/path`. A host, or an IPv6 address, may be
+    /// without a port.
     ///
     /// # Errors
-    /// It is none of these. A sentence without its full stop.
+    /// The text is none of these: a sentence without its full stop.
     pub(crate) fn parse(text: &str, port_default: u16) -> Result<StoreAddress, String> {
         let wrong =
             || format!("{text:?} is no address: it takes host:port, [address]:port or unix:/path");
@@ -76,7 +76,7 @@ impl StoreAddress {
         Ok(StoreAddress { address })
     }
 
-    /// Host and port, if it has them.
+    /// Host and port, if the address has them.
     pub(crate) fn host_and_port(&self) -> Option<(&str, u16)> {
         match &self.address {
             HostAddress::Tcp(host, port) => Some((host, *port)),
@@ -84,7 +84,7 @@ impl StoreAddress {
         }
     }
 
-    /// A place that can be connected to. Names are looked up by the resolver's thread from now on.
+    /// The place to connect to. If the address is a name, the resolver's thread looks it up from now on.
     pub(crate) fn place(&self, names: &FollowedNames, log: &LogHandle) -> io::Result<StorePlace> {
         Ok(match resolve::fixed(&self.address) {
             Some(address) => StorePlace::Fixed(address),
@@ -108,24 +108,24 @@ impl fmt::Display for StoreAddress {
     }
 }
 
-/// Where to connect to.
+/// A place to connect to.
 pub(crate) enum StorePlace {
-    /// Always there.
+    /// An address that does not change.
     Fixed(SocketAddress),
-    /// Where a name leads to at present.
+    /// A host name, and the address it resolves to at present.
     Named {
         name: String,
         resolved: Arc<Resolved>,
-        /// What it led to when the resolver's generation was this.
+        /// The address, with the generation of the resolver's answer that it was taken from.
         latest: RefCell<Option<(u64, SocketAddress)>>,
     },
 }
 
 impl StorePlace {
-    /// Connects, and speaks TLS if the server does.
+    /// Connects, with a TLS handshake if `tls` is given.
     ///
     /// # Errors
-    /// What kind of failure it is, and a sentence about it.
+    /// The kind of failure, and a sentence about it.
     pub(crate) async fn connect(
         &self,
         tls: Option<&TlsServer>,
@@ -144,7 +144,7 @@ impl StorePlace {
         };
         loop {
             match address.connect_to(tls, Vec::new()).await {
-                // The queue of a unix socket is full: its server is there.
+                // The queue of the server's unix socket is full, so the server is there.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     tokio::time::sleep(Duration::from_millis(QUEUE_FULL_PAUSE_MS)).await;
                 }
@@ -160,7 +160,7 @@ impl StorePlace {
     }
 }
 
-/// Where `name` leads to now, if it leads anywhere.
+/// The present address of `name`, if it resolves to any.
 fn current(
     name: &str,
     resolved: &Resolved,
@@ -182,7 +182,7 @@ fn current(
     Ok(address)
 }
 
-/// See unix(7): 108 bytes with the zero at the end.
+/// See unix(7): 108 bytes including the zero at the end.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// RFC 1035 section 2.3.4.

@@ -1,12 +1,12 @@
-//! Whether a server is worth trying: pure, times come in as arguments, in milliseconds.
+//! Whether operations should try a server. Pure: times in milliseconds are passed in.
 //!
-//! One that cannot be connected to, or that has let several operations in a row run out of time, is
-//! *down*: operations fail at once, for a pause that doubles. After it one operation tries; the others
-//! still fail until that one knows.
+//! A server is *down* if it could not be connected to, or if several operations in a row have timed out.
+//! While it is down, operations fail at once, for a pause that doubles each time. After the pause one
+//! operation tries the server; the others go on failing until that one has a result.
 
 use super::limits;
 
-/// What is known of a server.
+/// The state of a server.
 #[derive(Debug, Default)]
 pub(super) struct Circuit {
     down: Option<Down>,
@@ -21,19 +21,19 @@ struct Down {
     why: String,
 }
 
-/// Whether an operation may go on.
+/// Whether an operation may try the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     /// It may.
     Up,
-    /// It may, and will find out for all others. [`Circuit::trial_ends`] has to be called.
+    /// It may, and finds out for all others. [`Circuit::trial_ends`] has to be called.
     Trial,
-    /// It may not; why it is down.
+    /// It may not, for this reason.
     Down(String),
 }
 
 impl Circuit {
-    /// Whether an operation may go on.
+    /// Whether an operation may try the server.
     pub(crate) fn admit(&mut self, now_ms: u64) -> Admission {
         match &mut self.down {
             None => Admission::Up,
@@ -47,7 +47,7 @@ impl Circuit {
         }
     }
 
-    /// A trial is over, whether or not it has come to a result.
+    /// A trial has ended, with or without a result.
     pub(crate) fn trial_ends(&mut self) {
         if let Some(down) = &mut self.down {
             down.is_being_tried = false;
@@ -60,11 +60,11 @@ impl Circuit {
         self.down = None;
     }
 
-    /// It could not be connected to.
+    /// The server could not be connected to.
     pub(crate) fn unreachable(&mut self, now_ms: u64, why: &str) {
         let pause_ms = match &self.down {
             None => limits::DOWN_PAUSE_MS_MIN,
-            // Others that had begun before fail as well; that is no news.
+            // Operations that began before the server was down fail as well. That is nothing new.
             Some(down) if now_ms < down.until_ms => return,
             Some(down) => (down.pause_ms * 2).min(limits::DOWN_PAUSE_MS_MAX),
         };
@@ -76,7 +76,7 @@ impl Circuit {
         });
     }
 
-    /// An operation that should not take long ran out of time.
+    /// An operation that should have been quick has timed out.
     pub(crate) fn timed_out(&mut self, now_ms: u64, why: &str) {
         self.timeouts_in_a_row = self.timeouts_in_a_row.saturating_add(1);
         if self.timeouts_in_a_row >= limits::TIMEOUTS_IN_A_ROW_MAX {
@@ -102,7 +102,7 @@ mod tests {
         let mut now = 0;
         for pause in [250, 500, 1000, 2000, 4000, 5000, 5000] {
             circuit.unreachable(START + now, "refused");
-            // One that had begun before.
+            // An operation that began before.
             circuit.unreachable(START + now + 1, "refused");
             assert_eq!(circuit.admit(START + now + pause - 1), down());
             now += pause;

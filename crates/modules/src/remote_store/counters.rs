@@ -1,4 +1,4 @@
-//! What the clients have counted, for the status module.
+//! The counters of the clients, for the status module.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,7 +8,7 @@ use petrel_engine::shared::{Shared, lock};
 
 use super::limits;
 
-/// Adds the counters of all stores to `counters`, as `store.KIND ADDRESS.NAME`: `store.redis
+/// Adds the counters of all stores to `counters` as `store.KIND ADDRESS.NAME`, for example `store.redis
 /// 127.0.0.1:6379.requests`.
 pub(crate) fn read(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
     let stores = shared.belonging(StoreCounters::default);
@@ -20,33 +20,33 @@ pub(crate) fn read(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
     }
 }
 
-/// The counters of all servers that a process has talked to.
+/// The counters of all servers that a process has used.
 #[derive(Default)]
 pub(super) struct StoreCounters {
     servers: Mutex<BTreeMap<String, Arc<ServerCounters>>>,
 }
 
-/// What all workers have counted about one server.
+/// The counters of all workers for one server.
 #[derive(Debug, Default)]
 pub(crate) struct ServerCounters {
-    /// Operations; a pipeline is one.
+    /// Operations. A pipeline counts as one.
     pub(crate) requests: AtomicU64,
-    /// Operations without a reply: the server away, too slow, or not to be understood.
+    /// Operations without a reply: the server is unreachable, too slow, or its reply is invalid.
     pub(crate) failures: AtomicU64,
-    /// Of these, those that ran out of time.
+    /// Failures because of a timeout.
     pub(crate) timeouts: AtomicU64,
-    /// Of these, those that were not tried because the server is down, or too many wait.
+    /// Failures of operations that were not tried, because the server is down or too many wait.
     pub(crate) refused: AtomicU64,
     /// Connections made.
     pub(crate) connects: AtomicU64,
-    /// Operations sent again, because a kept connection turned out to be closed.
+    /// Operations that were sent again because a persistent connection turned out to be closed.
     pub(crate) repeated: AtomicU64,
-    /// Microseconds for which all operations together have waited.
+    /// Microseconds that all operations together have waited.
     pub(crate) waited_us: AtomicU64,
 }
 
 impl StoreCounters {
-    /// Those of `peer`.
+    /// The counters of `peer`.
     pub(crate) fn of(&self, peer: &str) -> Arc<ServerCounters> {
         let mut servers = lock(&self.servers);
         let is_room = servers.len() < limits::COUNTED_SERVERS_MAX;

@@ -1,59 +1,60 @@
-//! What can go wrong between us and a store.
+//! What can go wrong between this server and a store.
 
 use std::fmt;
 use std::rc::Rc;
 
 use super::limits;
 
-/// An operation failed. One line of text, with the server's name and how far it got.
+/// A failed operation: one line of text, with the server's name and the stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoreError {
-    /// The server, as it was configured, with what it is: `redis 127.0.0.1:6379`.
+    /// The server as it was configured, with its kind: `redis 127.0.0.1:6379`.
     pub peer: Rc<str>,
-    /// How far it got.
+    /// The stage in which it failed.
     pub stage: OperationStage,
-    /// What went wrong, a sentence without its full stop.
+    /// What went wrong: a sentence without its full stop.
     pub text: String,
     /// What kind of failure it is.
     pub kind: Kind,
 }
 
-/// How far an operation got.
+/// The stage of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum OperationStage {
-    /// Nothing was sent: the request itself is not one that can be.
+    /// Before sending: the request itself is invalid.
     Request,
-    /// It waited for a connection.
+    /// Waiting for a connection.
     Queue,
-    /// It was connecting.
+    /// Connecting.
     Connect,
-    /// It was connected and told who we are, or which database.
+    /// Logging in, or selecting the database.
     Login,
-    /// The commands were being sent.
+    /// Sending the commands.
     Write,
-    /// The reply was waited for, or half there.
+    /// Waiting for the reply, or reading it.
     Read,
 }
 
-/// What kind of failure it is, for those who do more than tell.
+/// The kind of a failure, for callers that do more than log it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
-    /// The operation cannot be made: a key that is too long, a command that no shared connection can
-    /// have. It fails each time.
+    /// The operation is not allowed: its key is too long, or its command cannot be sent on a shared
+    /// connection. It fails each time.
     Refused,
-    /// The server is down and was not even tried; an operation before was told why.
+    /// The server is down and was not tried. The error of an earlier operation says why.
     Down,
-    /// Too many wait for a connection already, or this server has no descriptor or memory left for one.
+    /// Too many operations wait for a connection already, or this server has no descriptor or memory for
+    /// another one.
     Busy,
     /// The server could not be connected to.
     Unreachable,
-    /// The time was up.
+    /// The timeout has expired.
     TimedOut,
-    /// The connection was lost. Whether the server has done what it was told is not known.
+    /// The connection was lost. It is not known whether the server has carried the operation out.
     Lost,
-    /// What the server says is not its protocol.
+    /// The server's reply violates its protocol.
     Protocol,
-    /// The server answers that it did not do it.
+    /// The server has answered with an error.
     Said,
 }
 
@@ -72,18 +73,18 @@ impl StoreError {
         }
     }
 
-    /// The request itself is wrong.
+    /// The request itself is invalid.
     pub(super) fn refused(peer: &Rc<str>, text: impl Into<String>) -> StoreError {
         StoreError::new(peer, OperationStage::Request, Kind::Refused, text)
     }
 
-    /// The server says this instead of doing it.
+    /// The server has answered with this error.
     pub(super) fn said(peer: &Rc<str>, stage: OperationStage, text: &[u8]) -> StoreError {
         StoreError::new(peer, stage, Kind::Said, readable(text))
     }
 
-    /// Whether another request has been told the same a moment ago, so that one line in the log is
-    /// enough.
+    /// Whether another request has already got the reason for this failure a moment ago, so that this one
+    /// need not be logged.
     pub(crate) fn is_repeated(&self) -> bool {
         self.kind == Kind::Down
     }
@@ -110,7 +111,7 @@ impl fmt::Display for OperationStage {
     }
 }
 
-/// What a server sends, fit for one line of a log.
+/// A text from a server, made fit for one line of a log.
 pub(super) fn readable(text: &[u8]) -> String {
     let text = text.get(..limits::ERROR_TEXT_BYTES_MAX).unwrap_or(text);
     let text = String::from_utf8_lossy(text);

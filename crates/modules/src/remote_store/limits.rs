@@ -1,78 +1,80 @@
-//! Everything of the clients that could grow, its limit and why that much.
+//! Bounds of everything in the clients that could grow, with the reason for each value.
 
-/// Connections of one worker to one Redis, unless the options say otherwise. A Redis may be made to wait
-/// (BLPOP, a slow script), and who waits holds a connection; it takes 10,000 of all clients together.
+/// Connections of one worker to one Redis, unless the options say otherwise. A command may wait in Redis
+/// (BLPOP, a slow script) and occupies its connection meanwhile. Redis accepts 10,000 connections from all
+/// clients together.
 pub(crate) const REDIS_CONNECTIONS_MAX: usize = 1024;
 
-/// The same for one memcached, where nothing waits and which takes 1024 of all clients together.
+/// Connections of one worker to one memcached, where no command waits. memcached accepts 1024 connections
+/// from all clients together.
 pub(crate) const MEMCACHED_CONNECTIONS_MAX: usize = 64;
 
-/// The same for one LDAP server, to search; as many more ask it for passwords. Each is used for a millisecond.
+/// Connections of one worker to one LDAP server for searches, and as many more for checking passwords. Each
+/// is used for about a millisecond at a time.
 pub(crate) const LDAP_CONNECTIONS_MAX: usize = 16;
 
-/// Requests of one worker that wait for a connection to one server. More are refused at once.
+/// Operations of one worker that may wait for a connection to one server. Further ones fail at once.
 pub(crate) const WAITING_MAX: usize = 4096;
 
-/// Connections of one worker to one server that are kept for later operations.
+/// Idle connections of one worker to one server that are kept.
 pub(crate) const IDLE_CONNECTIONS_MAX: usize = 64;
 
-/// Milliseconds after which a connection that was not used is closed.
+/// Milliseconds after which an idle connection is closed.
 pub(crate) const IDLE_MS_MAX: u64 = 60_000;
 
-/// Pools that one worker has, each for a server and a login. Addresses may come from a script, so there
-/// must be an end: one that no client uses is given up for another.
+/// Pools of one worker, each for a server and a login. The number is limited because scripts can choose
+/// addresses. A pool that no client uses is dropped for a new one.
 pub(crate) const POOLS_MAX: usize = 256;
 
-/// Servers whose counters stand by themselves; what is beyond is counted as `others`.
+/// Servers that have counters of their own. Further ones are counted together as `others`.
 pub(crate) const COUNTED_SERVERS_MAX: usize = 256;
 
 /// Milliseconds to connect and log in, unless the options say otherwise.
 pub(crate) const CONNECT_TIMEOUT_MS: u64 = 1000;
 
-/// Milliseconds for a whole operation, the wait for a connection included, unless the options say
-/// otherwise.
+/// Milliseconds for a whole operation, including the wait for a connection, unless the options say otherwise.
 pub(crate) const TIMEOUT_MS: u64 = 3000;
 
-/// Milliseconds for which a server that could not be connected to is not tried again, the first time.
-/// Doubled each time it still cannot.
+/// Milliseconds until a server that could not be connected to is tried again, after the first failure.
+/// Doubled with each further failure.
 pub(crate) const DOWN_PAUSE_MS_MIN: u64 = 250;
 
 /// See [`DOWN_PAUSE_MS_MIN`].
 pub(crate) const DOWN_PAUSE_MS_MAX: u64 = 5000;
 
-/// Operations in a row that end by time-out before the server is taken for down.
+/// Operations in a row that time out before the server counts as down.
 pub(crate) const TIMEOUTS_IN_A_ROW_MAX: u32 = 4;
 
-/// Bytes that are read at once, into a buffer that a worker's clients share.
+/// Bytes that are read at once. All clients of a worker share the buffer.
 pub(crate) const RECEIVE_BUFFER_BYTES: usize = 64 * 1024;
 
-/// Reads on one connection before others get their turn.
+/// Reads on one connection before other connections have their turn.
 pub(crate) const READS_AT_ONCE_MAX: u32 = 16;
 
 /// Bytes of one string in a reply.
 pub(crate) const BULK_BYTES_MAX: usize = 16 << 20;
 
-/// Bytes of the replies to one operation, as they are kept.
+/// Bytes of all replies to one operation, as they are stored.
 pub(crate) const REPLY_BYTES_MAX: usize = 32 << 20;
 
-/// Arrays within each other in a reply.
+/// Depth of nested arrays in a reply.
 pub(crate) const REPLY_DEPTH_MAX: usize = 32;
 
-/// Bytes of one operation's commands.
+/// Bytes of the commands of one operation.
 pub(crate) const REQUEST_BYTES_MAX: usize = 32 << 20;
 
-/// Commands that are sent at once.
+/// Commands in one pipeline.
 pub(crate) const PIPELINE_COMMANDS_MAX: usize = 10_000;
 
-/// Keys that are asked for at once.
+/// Keys in one request for several values.
 pub(crate) const KEYS_AT_ONCE_MAX: usize = 10_000;
 
-/// Bytes of a value for memcached, unless the options say otherwise: what its servers take unless told
-/// otherwise, their own overhead included.
+/// Bytes of a value for memcached, unless the options say otherwise. It is the default limit of its servers,
+/// which includes their overhead.
 pub(crate) const MEMCACHED_VALUE_BYTES_MAX: usize = 1 << 20;
 
-/// Servers that one memcached client spreads its keys over.
+/// Servers among which one memcached client distributes its keys.
 pub(crate) const MEMCACHED_SERVERS_MAX: usize = 128;
 
-/// Bytes of a text that a server sends with an error and that gets into messages.
+/// Bytes of the text of a server's error that are put into messages.
 pub(crate) const ERROR_TEXT_BYTES_MAX: usize = 512;

@@ -1,4 +1,4 @@
-//! A connection to a store, and one exchange on it.
+//! A connection to a store, and one exchange of commands and replies on it.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -10,7 +10,7 @@ use super::limits;
 use crate::gateway::stream::BackendStream;
 use crate::kept_connections::Keepable;
 
-/// A connection. Between two exchanges nothing is under way on it.
+/// A connection. It is idle between two exchanges.
 pub(crate) struct Link {
     pub(crate) stream: BackendStream,
     pub(super) idle_since_ms: u64,
@@ -26,44 +26,44 @@ impl Keepable for Link {
     }
 }
 
-/// What takes the replies to the commands of one exchange.
+/// Decodes the replies to the commands of one exchange.
 pub(super) trait Replies {
-    /// Takes `input` up to the end of the last reply; answers with how much of it that was.
+    /// Decodes `input` up to the end of the last reply. Returns how many bytes that were.
     ///
     /// # Errors
-    /// It is no reply, or not one to these commands: a sentence.
+    /// The bytes are no reply, or no reply to these commands: a sentence.
     fn feed(&mut self, input: &[u8]) -> Result<usize, &'static str>;
 
     /// Whether the last reply is complete.
     fn is_complete(&self) -> bool;
 
-    /// Whether what was answered leaves the connection as it was.
+    /// Whether the connection can be used for another exchange after these replies.
     fn leave_it_sound(&self) -> bool {
         true
     }
 }
 
-/// Where everything is read into: one for all clients of a worker.
+/// The buffer that is read into; all clients of a worker share it.
 pub(super) type ReceiveBuffer = RefCell<Box<[u8]>>;
 
-/// What became of an exchange whose replies are complete.
+/// What can be done with the connection when all replies are complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Afterwards {
-    /// The connection can have another one.
+    /// It can be used for another exchange.
     Reusable,
-    /// Not all was sent, or the connection is not what it was.
+    /// It has to be closed: not everything was sent, or its state was changed.
     Spent,
 }
 
-/// An exchange that has failed. The connection is of no use any more.
+/// An exchange that has failed. The connection cannot be used any more.
 #[derive(Debug)]
 pub(super) struct ExchangeFailure {
     pub(crate) kind: Kind,
     pub(crate) stage: OperationStage,
     pub(crate) text: String,
-    /// Bytes of the commands that the socket has taken.
+    /// How many bytes of the commands the socket has taken.
     pub(crate) written: usize,
-    /// Whether anything of a reply came.
+    /// Whether any byte of a reply has arrived.
     pub(crate) has_reply_begun: bool,
 }
 
@@ -75,8 +75,8 @@ impl Link {
         }
     }
 
-    /// Sends `commands` and reads the `replies`, both at a time: a server may stop reading as long as its
-    /// answers are not read. `stage` tells how far it is.
+    /// Sends `commands` and reads `replies` at the same time, because a server may stop reading until its
+    /// replies are read. `stage` is updated on the way.
     pub(super) async fn exchange(
         &mut self,
         commands: &[u8],
@@ -105,7 +105,7 @@ impl Link {
         for _ in 0..limits::READS_AT_ONCE_MAX {
             let mut buffer = buffer.borrow_mut();
             let Poll::Ready(read) = self.stream.poll_read(context, &mut buffer) else {
-                // What could not be written will never be read: nothing more is to be waited for.
+                // After a failed write, the server will not send anything more, so waiting would be useless.
                 return match progress.write_error.take() {
                     Some(error) => Poll::Ready(Err(lost(progress, OperationStage::Write, &error))),
                     None => Poll::Pending,
@@ -139,7 +139,8 @@ impl Link {
         Poll::Pending
     }
 
-    /// Sends what the socket takes. An error is kept: the server may have said why before it closed.
+    /// Sends what the socket takes. An error is kept and not returned, because the server may have sent the
+    /// reason before it closed the connection.
     fn poll_write(
         &mut self,
         context: &mut Context<'_>,

@@ -1,28 +1,30 @@
-//! Clients of Redis and memcached, for scripts and for caches that several machines share; and of LDAP, for log-ins.
+//! Clients of Redis and memcached, for scripts and for caches that several machines share, and of LDAP, for
+//! log-ins.
 //!
-//! [`Stores::of`] a worker has its connections. [`Redis`] and [`Memcached`] are handles that borrow them,
-//! an operation at a time; their operations are futures to be polled on the worker's thread. The
-//! protocols are `petrel_proto`'s; nothing here knows what is stored, or why.
+//! [`Stores::of`] a worker has its connections. [`Redis`] and [`Memcached`] are handles that borrow a
+//! connection for each operation; operations are futures that are polled on the worker's thread. The
+//! protocols are in `petrel_proto`. This module does not know what is stored or why.
 //!
 //! | files | |
 //! |---|---|
-//! | [`redis`](Redis), [`memcached`](Memcached), [`ldap`](Ldap) | what a program calls |
-//! | [`tier`] | what both can do alike, for caches |
-//! | [`RemoteServer`], [`Link`] | a server and the connections to it, also for what scripts ask over HTTP |
-//! | `pool`, `link` | who gets a connection to a store, and one exchange on one |
-//! | `circuit` | whether a server is worth trying |
+//! | [`redis`](Redis), [`memcached`](Memcached), [`ldap`](Ldap) | the functions that callers use |
+//! | [`tier`] | the operations that Redis and memcached have in common, for caches |
+//! | [`RemoteServer`], [`Link`] | a server and the connections to it; also used for HTTP requests of scripts
+//! |
+//! | `pool`, `link` | which operation gets a connection; one exchange on it |
+//! | `circuit` | whether operations should try a server |
 //! | `address`, `error`, [`limits`], [`counters`] | |
 //!
 //! # What must stay true
 //!
-//! - A connection is used again only after an exchange whose replies are complete, with nothing left
-//!   over and nothing unsent. An operation that ends in any other way, also by being dropped, closes it:
-//!   no operation ever reads what was meant for another one.
-//! - An operation is sent again by one rule (`pool::Operation::may_be_repeated`), once, on a new
-//!   connection, and only if the first one was a kept one.
-//! - Every operation has an end: one time-out spans the wait for a connection, connecting and the reply.
-//! - A server that is away costs one attempt a pause; all other operations are told at once.
-//! - Memory is taken for what has come, not for what is announced, and ends at `limits`.
+//! - A connection is used again only after an exchange whose replies are complete, with nothing left over and
+//!   nothing unsent. An operation that ends in any other way, or is dropped, closes its connection: so no
+//!   operation ever reads the reply to another one.
+//! - One rule decides whether an operation is sent again (`pool::Operation::may_be_repeated`): once, on a new
+//!   connection, and only if the first one was persistent.
+//! - Every operation ends: one timeout covers the wait for a connection, connecting and the reply.
+//! - While a server is down, one operation tries it after each pause; all others fail at once.
+//! - Memory is allocated for what has arrived, not for what is announced, and is bounded by `limits`.
 
 mod address;
 mod circuit;
@@ -84,13 +86,13 @@ struct PoolEntry {
     pool: Rc<Pool>,
 }
 
-/// Clients that would make the same connections share them.
+/// Clients with equal keys share connections.
 #[derive(Clone, PartialEq, Eq)]
 struct PoolKey {
     kind: &'static str,
     address: StoreAddress,
     login: Vec<u8>,
-    /// A memcached speaks on a connection what it heard there first.
+    /// The wire protocol: a memcached expects the protocol that it received first on a connection.
     wire: Option<Wire>,
     tls: Option<LdapTls>,
     connect_timeout_ms: u64,
@@ -98,7 +100,7 @@ struct PoolKey {
 }
 
 impl Stores {
-    /// Those of `worker`. To be kept by a caller that asks often.
+    /// The stores of `worker`. A caller that uses them often should keep the result.
     pub(crate) fn of(worker: &Rc<Worker>) -> Rc<Stores> {
         worker.belonging(|| {
             worker.each_second(|worker| Stores::of(worker).look_after(worker));
@@ -114,10 +116,10 @@ impl Stores {
         })
     }
 
-    /// A Redis. Nothing is sent yet.
+    /// A Redis client. Nothing is sent yet.
     ///
     /// # Errors
-    /// There are too many servers already, or its name cannot be looked up for lack of a thread.
+    /// There are too many servers already, or the thread for looking up the name cannot be started.
     pub(crate) fn redis(&self, options: &RedisOptions) -> Result<Rc<Redis>, StoreError> {
         let login = options.login();
         let key = PoolKey {
@@ -135,10 +137,10 @@ impl Stores {
         Ok(Rc::new(Redis::new(pool, options.timeout_ms)))
     }
 
-    /// One memcached or several. Nothing is sent yet.
+    /// A client for one or more memcached servers. Nothing is sent yet.
     ///
     /// # Errors
-    /// The options name no server, too many, or a namespace and prefix that leave no key; or see
+    /// The options name no server, or too many, or prefixes that leave no room for a key; or see
     /// [`Stores::redis`].
     pub(crate) fn memcached(
         &self,
@@ -168,7 +170,7 @@ impl Stores {
         memcached.map(Rc::new).map_err(refused)
     }
 
-    /// An LDAP server; `tls` if its options have it. Nothing is sent yet.
+    /// An LDAP client; with `tls` if its options ask for that. Nothing is sent yet.
     ///
     /// # Errors
     /// See [`Stores::redis`].
@@ -215,7 +217,7 @@ impl Stores {
         }
         let peer: Rc<str> = format!("{} {}", key.kind, key.address).into();
         if pools.len() >= limits::POOLS_MAX {
-            // The oldest that no handle and no operation has.
+            // The oldest pool that no handle and no operation uses.
             let unused = |entry: &PoolEntry| Rc::strong_count(&entry.pool) == 1;
             let Some(oldest) = pools.iter().position(unused) else {
                 return Err(StoreError::refused(&peer, "too many stores are in use"));

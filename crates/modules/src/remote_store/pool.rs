@@ -1,8 +1,8 @@
 //! The connections of one worker to one store, and the rules for using them.
 //!
-//! Knows no protocol: commands are bytes, replies are taken by a [`Replies`]. A connection is lent to
-//! one operation at a time and comes back only when its exchange is over and has left it as it was;
-//! in all other cases, also when the operation is dropped, it is closed.
+//! Knows no protocol: commands are bytes, and a [`Replies`] decodes the replies. A connection is lent to one
+//! operation at a time. It comes back only if its exchange is complete and has left it usable. In all other
+//! cases, also if the operation is dropped, it is closed.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -23,13 +23,13 @@ use super::limits;
 use super::link::{Afterwards, ExchangeFailure, Link, ReceiveBuffer, Replies};
 use super::server::RemoteServer;
 
-/// Connections to one store, with one login.
+/// The connections to one store with one login.
 pub(super) struct Pool {
     pub(crate) server: RemoteServer,
     options: PoolOptions,
-    /// One for each operation that uses a connection or waits for one.
+    /// One place for each operation that uses a connection or waits for one.
     places: Semaphore,
-    /// One for each connection that may be in use.
+    /// One permit for each connection in use.
     permits: Semaphore,
     circuit: RefCell<Circuit>,
 }
@@ -37,7 +37,7 @@ pub(super) struct Pool {
 /// What a pool is made from.
 pub(super) struct PoolOptions {
     pub(crate) peer: Rc<str>,
-    /// What is said before TLS begins, and to whom it is to be spoken.
+    /// What is sent before TLS begins, and the server that TLS is for.
     pub(crate) start_tls: Option<(Login, TlsServer)>,
     pub(crate) login: Option<Login>,
     pub(crate) connect_timeout: Duration,
@@ -47,29 +47,29 @@ pub(super) struct PoolOptions {
     pub(crate) counters: Arc<ServerCounters>,
 }
 
-/// What is said on a new connection before anything else.
+/// What is sent on a new connection before anything else.
 pub(super) struct Login {
     pub(crate) commands: Vec<u8>,
     pub(crate) replies: fn() -> Box<dyn LoginReplies>,
 }
 
-/// What takes the answer to a [`Login`].
+/// Decodes the reply to a [`Login`].
 pub(super) trait LoginReplies: Replies {
-    /// Why the server refuses, if it does.
+    /// Why the server refuses the login, if it does.
     fn refusal(&self) -> Option<&[u8]>;
 }
 
-/// Commands that are sent at once.
+/// Commands that are sent together.
 #[derive(Clone, Copy)]
 pub(super) struct Operation<'a> {
     pub(crate) commands: &'a [u8],
-    /// Whether it makes no difference if the server does it twice.
+    /// Whether the server may carry it out twice without harm.
     pub(crate) is_repeatable: bool,
-    /// Whether the server is meant to wait, so that a time-out says nothing about it.
+    /// Whether the server is meant to wait, so that a timeout says nothing about its health.
     pub(crate) may_block: bool,
-    /// Whether the connection is another one afterwards.
+    /// Whether it changes the state of the connection.
     pub(crate) changes_connection: bool,
-    /// For all of it, the wait for a connection included.
+    /// The time for all of it, including the wait for a connection.
     pub(crate) timeout: Duration,
 }
 
@@ -85,16 +85,15 @@ impl Pool {
         }
     }
 
-    /// The server's name for messages.
+    /// The server's name, for messages.
     pub(crate) fn peer(&self) -> &Rc<str> {
         &self.options.peer
     }
 
-    /// Sends the operation's commands and reads the replies to them, which `replies` makes a taker for.
+    /// Sends the operation's commands and reads the replies, for which `replies` makes a decoder.
     ///
     /// # Errors
-    /// There is no complete reply; what the error is counted as. What a complete reply says is the
-    /// caller's business.
+    /// There is no complete reply. An error inside a complete reply is left to the caller.
     pub(crate) async fn perform<R: Replies>(
         &self,
         operation: Operation<'_>,
@@ -130,7 +129,7 @@ impl Pool {
     ) -> Result<R, StoreError> {
         self.admit()?;
         let _permit = self.enter().await?;
-        // The server may have gone while this waited.
+        // The server may have gone down during the wait.
         let _trial = self.admit()?;
         if let Some(link) = self.server.take_open() {
             match self.exchange(link, operation, &replies, stage).await {
@@ -167,7 +166,7 @@ impl Pool {
         Ok(taken)
     }
 
-    /// The right to use a connection, as soon as there is one.
+    /// Waits for a place and a permit.
     async fn enter(&self) -> Result<(SemaphorePermit<'_>, SemaphorePermit<'_>), StoreError> {
         let busy = |_| {
             let text = "too many requests wait for a connection";
@@ -190,7 +189,7 @@ impl Pool {
         }
     }
 
-    /// A new connection, logged in.
+    /// Opens a connection and logs in.
     async fn open(&self, stage: &Cell<OperationStage>) -> Result<Link, StoreError> {
         let opened = timeout(self.options.connect_timeout, self.connect(stage)).await;
         let late = |_| Err(self.error(stage.get(), Kind::TimedOut, "no connection in time"));
@@ -226,7 +225,7 @@ impl Pool {
         Ok(link)
     }
 
-    /// Says on a new connection what comes before all else.
+    /// Sends what has to be sent first on a new connection.
     async fn say(
         &self,
         link: &mut Link,
@@ -287,9 +286,9 @@ impl Pool {
 }
 
 impl Operation<'_> {
-    /// Whether the operation may be sent again: nothing of a reply came, and the server cannot have done
-    /// anything or may do it twice. A reset proves nothing: a server that closes with any unread byte resets
-    /// the connection.
+    /// Whether the operation may be sent again: no byte of a reply has arrived, and the server either cannot
+    /// have done anything or may do it twice. A reset proves nothing: a server that closes a connection with
+    /// an unread byte resets it.
     fn may_be_repeated(&self, failure: &ExchangeFailure) -> bool {
         failure.kind == Kind::Lost
             && !failure.has_reply_begun
@@ -297,7 +296,7 @@ impl Operation<'_> {
     }
 }
 
-/// The operation that holds it finds out whether the server is back.
+/// Held by the operation that finds out whether the server is back.
 struct Trial<'a>(&'a Pool);
 
 impl Drop for Trial<'_> {
@@ -310,7 +309,7 @@ fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Relaxed);
 }
 
-/// So many that those who wait fit into the same semaphore.
+/// Small enough for the waiting operations to fit into the same semaphore.
 const CONNECTIONS_MAX: usize = Semaphore::MAX_PERMITS - limits::WAITING_MAX;
 
 const NANOS_PER_MICRO: u64 = 1_000;

@@ -1,5 +1,5 @@
-//! A server that is no gateway's backend, and the connections of one worker to it: a store, or what scripts ask over
-//! HTTP.
+//! A server that is not a backend of a gateway, and the connections of one worker to it: a store, or a server
+//! that scripts make HTTP requests to.
 
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
@@ -12,7 +12,7 @@ use super::error::Kind;
 use super::link::Link;
 use crate::kept_connections::KeptConnections;
 
-/// One server, and the connections to it that wait for their next request.
+/// A server, and the idle connections to it.
 pub(crate) struct RemoteServer {
     place: StorePlace,
     tls: Option<TlsServer>,
@@ -20,12 +20,13 @@ pub(crate) struct RemoteServer {
     kept: KeptConnections<Link>,
     kept_max: usize,
     idle_ms_max: u64,
-    /// When a connection was taken or kept last, in milliseconds of the worker's clock.
+    /// When a connection was last taken or kept, in milliseconds of the worker's clock.
     used_ms: Cell<u64>,
 }
 
 impl RemoteServer {
-    /// The server there, of which `worker` keeps so many connections, each for so long.
+    /// The server at `place`, of which `worker` keeps at most `kept_max` idle connections, each for
+    /// `idle_ms_max`.
     pub(crate) fn new(
         place: StorePlace,
         worker: &Weak<Worker>,
@@ -43,26 +44,27 @@ impl RemoteServer {
         }
     }
 
-    /// The same server, if there is a `tls` by TLS.
+    /// Uses TLS for connections if `tls` is given.
     pub(crate) fn with_tls(self, tls: Option<TlsServer>) -> RemoteServer {
         RemoteServer { tls, ..self }
     }
 
-    /// Makes a connection.
+    /// Opens a connection.
     ///
     /// # Errors
-    /// What kind of failure it is, and a sentence about it.
+    /// The kind of failure, and a sentence about it.
     pub(crate) async fn connect(&self) -> Result<Link, (Kind, String)> {
         self.place.connect(self.tls.as_ref()).await.map(Link::new)
     }
 
-    /// The kept connection used last. One that has waited too long may be closed while a request is on its way.
+    /// The idle connection that was used last. The longer a connection has been idle, the more likely the
+    /// server closes it while a request is on its way.
     pub(crate) fn take(&self) -> Option<Link> {
         self.close_old(self.use_now()?);
         self.kept.take()
     }
 
-    /// The same, after asking the kernel: what the server did a moment ago counts, too.
+    /// As [`Self::take`], but also asks the kernel, so that a close of a moment ago is noticed.
     pub(crate) fn take_open(&self) -> Option<Link> {
         loop {
             let mut link = self.take()?;
@@ -72,8 +74,8 @@ impl RemoteServer {
         }
     }
 
-    /// Keeps a connection whose request has left it as it was, unless there are enough, or the worker drains: a server
-    /// process that a reload has replaced may live for long.
+    /// Keeps a connection that can be used again, unless there are enough. While the worker drains none is
+    /// kept, because a server process that was replaced by a reload may live for long.
     pub(crate) fn keep(&self, mut link: Link) {
         let Some(now_ms) = self.use_now() else { return };
         if self.kept_count() == self.kept_max {
@@ -85,7 +87,7 @@ impl RemoteServer {
         }
     }
 
-    /// The time, unless the worker drains.
+    /// Notes the use of the server and returns the time; `None` while the worker drains.
     fn use_now(&self) -> Option<u64> {
         let worker = self.worker.upgrade();
         let worker = worker.filter(|worker| worker.draining().is_none())?;
@@ -93,8 +95,8 @@ impl RemoteServer {
         Some(self.used_ms.get())
     }
 
-    /// Closes connections that were not used for long; all of them when the worker drains. Whether the server was used
-    /// in that time.
+    /// Closes connections that were idle for too long; all of them while the worker drains. Returns whether
+    /// the server was used in that time.
     pub(crate) fn look_after(&self, worker: &Rc<Worker>) -> bool {
         if worker.draining().is_some() {
             self.close_kept();
@@ -109,12 +111,13 @@ impl RemoteServer {
         self.kept.close_old(now_ms, self.idle_ms_max);
     }
 
-    /// Closes the kept connections: one was found closed by the server, and the others are hardly better.
+    /// Closes all idle connections. Called when the server has closed one of them, because the others are
+    /// probably closed as well.
     pub(crate) fn close_kept(&self) {
         self.kept.close_all();
     }
 
-    /// How many connections wait for their next request.
+    /// The number of idle connections.
     pub(crate) fn kept_count(&self) -> usize {
         self.kept.count()
     }

@@ -1,4 +1,4 @@
-//! For tests: servers that follow a script, real servers, and a worker's stores.
+//! Helpers for tests: servers that follow a script, real servers, and the stores of a worker.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -24,21 +24,21 @@ pub(super) fn run(test: impl Future<Output = ()>) {
         .block_on(test);
 }
 
-/// The stores of a worker that does nothing else.
+/// The stores of a worker that has no other work.
 pub(super) fn stores() -> (Site, Rc<Stores>) {
     let site = Site::new("server.document-root = \"/nonexistent\"", &[]);
     let stores = Stores::of(site.worker());
     (site, stores)
 }
 
-/// A Redis there, with a time-out of a minute.
+/// A Redis client for this address, with a timeout of a minute.
 pub(super) fn redis_at(stores: &Stores, address: &str) -> Rc<Redis> {
     stores
         .redis(&redis_options(address))
         .expect("it can be made")
 }
 
-/// The options of the same.
+/// The options of that client.
 pub(super) fn redis_options(address: &str) -> RedisOptions {
     let address = StoreAddress::parse(address, 1).expect("it is an address");
     let mut options = RedisOptions::new(address);
@@ -47,13 +47,14 @@ pub(super) fn redis_options(address: &str) -> RedisOptions {
     options
 }
 
-/// The Redis of these options, with a time-out of so many milliseconds.
+/// A Redis client with these options and a timeout of so many milliseconds.
 pub(super) fn redis_with_timeout(stores: &Stores, mut options: RedisOptions, ms: u64) -> Rc<Redis> {
     options.timeout_ms = ms;
     stores.redis(&options).expect("it can be made")
 }
 
-/// Whether the server has closed the kept connection, or has sent something on it. It is closed then.
+/// Whether the server has closed the idle connection, or has sent something on it. If so, the connection is
+/// closed.
 pub(super) fn loses_kept_connection(redis: &Redis) -> bool {
     let server = &redis.pool().server;
     let open = server.take_open();
@@ -68,7 +69,7 @@ pub(super) fn wire(command: &str) -> Vec<u8> {
     wire
 }
 
-/// What a server does on one connection; after the last step it closes.
+/// What a server does on a connection. After the last step it closes it.
 pub(super) enum Step {
     /// Reads exactly this.
     Hear(Vec<u8>),
@@ -84,20 +85,20 @@ pub(super) enum Step {
     Closed,
 }
 
-/// A server that accepts one connection for each script, and none beyond.
+/// A server that accepts one connection for each script, and no more.
 pub(super) struct FakeServer {
     pub(crate) address: String,
     task: JoinHandle<()>,
 }
 
 impl FakeServer {
-    /// Over TCP.
+    /// A server on TCP.
     pub(crate) async fn start(scripts: Vec<Vec<Step>>) -> FakeServer {
         let listener = TcpListener::bind("127.0.0.1:0").await;
         FakeServer::start_on(listener.expect("a port is free"), scripts)
     }
 
-    /// The same with this socket.
+    /// A server on this TCP listener.
     pub(crate) fn start_on(listener: TcpListener, scripts: Vec<Vec<Step>>) -> FakeServer {
         let address = listener.local_addr().expect("it is bound").to_string();
         let task = tokio::spawn(async move {
@@ -114,14 +115,14 @@ impl FakeServer {
         FakeServer { address, task }
     }
 
-    /// Over a unix socket.
+    /// A server on a unix socket.
     pub(crate) fn start_unix(path: &str, scripts: Vec<Vec<Step>>) -> FakeServer {
         let listener = UnixListener::bind(path).expect("it can be made");
         let task = tokio::spawn(async move {
             for script in scripts {
                 let (stream, _) = listener.accept().await.expect("a connection");
                 if matches!(script.last(), Some(Step::Await)) {
-                    // Closes with what it has not read.
+                    // Closes the connection without reading what was sent.
                     let mut stream = stream;
                     let (last, before) = script.split_last().expect("there is a step");
                     debug_assert!(matches!(last, Step::Await));
@@ -138,7 +139,7 @@ impl FakeServer {
         }
     }
 
-    /// All scripts are played to their end.
+    /// Waits until all scripts are finished.
     pub(crate) async fn finish(self) {
         let over = timeout(Duration::from_secs(60), self.task).await;
         over.expect("it ends").expect("it went as written");
@@ -178,14 +179,14 @@ async fn follow_steps<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, script:
     }
 }
 
-/// A real server, ended with this.
+/// A real server, which is ended when this is dropped.
 pub(super) struct Program {
     child: Child,
 }
 
 impl Program {
-    /// Starts `name` and waits until its unix socket is there. `None`, and a line that says so, where
-    /// the program is not installed.
+    /// Starts `name` and waits until its unix socket is there. Where the program is not installed, returns
+    /// `None` and prints a line.
     pub fn start(name: &str, arguments: &[&str], socket: &str) -> Option<Program> {
         let started = Command::new(name)
             .args(arguments)
@@ -194,7 +195,7 @@ impl Program {
             .stderr(Stdio::null())
             .spawn();
         let Ok(child) = started else {
-            // Past the harness, which swallows what `println!` prints.
+            // Written directly, because the test harness captures the output of `println!`.
             let _ = writeln!(
                 io::stdout(),
                 "SKIPPED tests with {name}: it is not installed"
@@ -215,7 +216,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The error is ignored: the process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

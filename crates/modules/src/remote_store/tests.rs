@@ -1,4 +1,5 @@
-//! Servers that do what servers do when things go wrong. Their scripts say what becomes of connections.
+//! Fake servers that fail in all the ways servers fail. The scripts determine what becomes of the
+//! connections.
 
 mod lost;
 mod mixed;

@@ -1,7 +1,7 @@
 //! A store as the second tier of a cache that several machines share.
 //!
-//! What is read is the cache's own business: here are bytes under keys. A store that does not answer is
-//! an error that the cache takes for a miss.
+//! Only bytes and keys are known here; their meaning is known to the cache. If the store does not answer, the
+//! cache treats the error as a miss.
 
 use std::pin::Pin;
 
@@ -11,26 +11,26 @@ use super::error::StoreError;
 use super::memcached::Memcached;
 use super::redis::Redis;
 
-/// The answer of a tier, when it has come.
+/// The future result of an operation on a tier.
 pub(crate) type TierAnswer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + 'a>>;
 
-/// Where several machines put what they share: an `Rc<Redis>` or an `Rc<Memcached>` becomes an `Rc<dyn Tier>`.
-/// Errors are those of the store.
+/// A store that several machines share: `Rc<Redis>` and `Rc<Memcached>` can be used as `Rc<dyn Tier>`. Errors
+/// are those of the store.
 pub(crate) trait Tier {
-    /// The value of `key`, if it is there.
+    /// The value of `key`, if there is one.
     fn get<'a>(&'a self, key: &'a [u8]) -> TierAnswer<'a, Option<Bytes>>;
 
-    /// Writes a value, for so many seconds; 0 is for ever.
+    /// Writes a value that lives for so many seconds; 0: forever.
     fn set<'a>(&'a self, key: &'a [u8], value: &'a [u8], ttl_s: u64) -> TierAnswer<'a, ()>;
 
-    /// Removes a value, if it is there.
+    /// Removes the value, if there is one.
     fn delete<'a>(&'a self, key: &'a [u8]) -> TierAnswer<'a, ()>;
 
     /// The longest value that can be written, in bytes.
     fn value_bytes_max(&self) -> usize;
 }
 
-/// `SET key value EX ttl`.
+/// Writes with `SET key value EX ttl`.
 impl Tier for Redis {
     fn get<'a>(&'a self, key: &'a [u8]) -> TierAnswer<'a, Option<Bytes>> {
         Box::pin(async move {
@@ -42,7 +42,7 @@ impl Tier for Redis {
     fn set<'a>(&'a self, key: &'a [u8], value: &'a [u8], ttl_s: u64) -> TierAnswer<'a, ()> {
         Box::pin(async move {
             if value.len() > Tier::value_bytes_max(self) {
-                // It could not be read again.
+                // A longer value could not be read again.
                 return Err(self.refused("the value is longer than allowed"));
             }
             let ttl = ttl_s.min(TTL_S_MAX).to_string();
@@ -59,7 +59,7 @@ impl Tier for Redis {
 
     fn delete<'a>(&'a self, key: &'a [u8]) -> TierAnswer<'a, ()> {
         Box::pin(async move {
-            // Whether it was there is not asked: a second time does no harm.
+            // The number of removed keys does not matter, so a repetition does no harm.
             self.command_repeatable(&[&b"DEL"[..], key]).await?;
             Ok(())
         })
@@ -94,5 +94,5 @@ impl Tier for Memcached {
     }
 }
 
-/// A hundred years. Redis refuses what is beyond its clock.
+/// A hundred years. Redis refuses times that its clock cannot represent.
 const TTL_S_MAX: u64 = 100 * 365 * 24 * 3600;

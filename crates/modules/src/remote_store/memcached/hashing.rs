@@ -1,14 +1,14 @@
-//! The hash functions that keys are spread over servers by, under the names libmemcached has for them.
+//! The hash functions that distribute keys among servers, under libmemcached's names.
 //!
-//! Each computes what libmemcached's does on x86, where a `char` has a sign: keys with bytes above 127
-//! get to the same server from either client.
+//! Each computes what libmemcached computes on x86, where `char` is signed, so that keys with bytes above 127
+//! also get to the same server from either client.
 
 use md5::{Digest, Md5};
 
 /// A hash function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum HashName {
-    /// Jenkins' one-at-a-time: what libmemcached uses unless told otherwise.
+    /// Jenkins' one-at-a-time, libmemcached's default.
     #[default]
     OneAtATime,
     /// The first four bytes of MD5.
@@ -30,7 +30,7 @@ pub(crate) enum HashName {
 }
 
 impl HashName {
-    /// The function of that name, in any case.
+    /// The function with this name, in any letter case.
     pub(crate) fn from_name(name: &str) -> Option<HashName> {
         let known = NAMES
             .iter()
@@ -64,13 +64,13 @@ pub(super) fn md5(key: &[u8]) -> [u8; 16] {
     Md5::digest(key).into()
 }
 
-/// The word `index`, of four, of a digest.
+/// Word number `index` of the four words of a digest.
 pub(super) fn md5_word(digest: &[u8; 16], index: usize) -> u32 {
     let (words, _) = digest.as_chunks::<4>();
     words.get(index).map_or(0, |word| u32::from_le_bytes(*word))
 }
 
-/// A byte as a `char` with a sign becomes a number.
+/// The number that a byte becomes as a signed `char`.
 fn signed(byte: u8) -> u32 {
     byte as i8 as u32
 }
@@ -93,7 +93,7 @@ enum FnvOrder {
     MixFirst,
 }
 
-/// The lower half of a product hangs on the lower halves of its factors alone.
+/// Computed in 32 bits: the lower half of a product depends only on the lower halves of its factors.
 fn fnv(key: &[u8], basis: u32, prime: u32, order: FnvOrder) -> u32 {
     key.iter().fold(basis, |hash, &byte| match order {
         FnvOrder::MultiplyFirst => hash.wrapping_mul(prime) ^ signed(byte),
@@ -101,7 +101,7 @@ fn fnv(key: &[u8], basis: u32, prime: u32, order: FnvOrder) -> u32 {
     })
 }
 
-/// Three words at a time, with the seed that libmemcached has.
+/// Processes three words at a time, with libmemcached's seed.
 fn lookup3(key: &[u8]) -> u32 {
     let start = LOOKUP3_BASIS
         .wrapping_add(key.len() as u32)
@@ -125,7 +125,7 @@ fn lookup3(key: &[u8]) -> u32 {
     lookup3_final(a.wrapping_add(x), b.wrapping_add(y), c.wrapping_add(z))
 }
 
-/// Up to twelve bytes as three words, filled up with zeros.
+/// Up to twelve bytes as three words, padded with zeros.
 fn words_of(bytes: &[u8]) -> [u32; 3] {
     let mut words = [0; 3];
     for (word, bytes) in words.iter_mut().zip(bytes.chunks(4)) {
@@ -136,7 +136,7 @@ fn words_of(bytes: &[u8]) -> [u32; 3] {
     words
 }
 
-/// Six steps; the names change places after each.
+/// Six steps; the three words change places after each.
 fn lookup3_mix(mut a: u32, mut b: u32, mut c: u32) -> (u32, u32, u32) {
     for by in [4, 6, 8, 16, 19, 4] {
         a = a.wrapping_sub(c) ^ c.rotate_left(by);
@@ -157,7 +157,7 @@ fn lookup3_final(mut a: u32, mut b: u32, mut c: u32) -> u32 {
     step(c, b, 24)
 }
 
-/// With a seed that hangs on the length, as libmemcached has it.
+/// The seed depends on the length, as in libmemcached.
 fn murmur2(key: &[u8]) -> u32 {
     const MULTIPLIER: u32 = 0x5bd1_e995;
     let seed = 0xdead_beef_u32.wrapping_mul(key.len() as u32);
@@ -191,9 +191,9 @@ static NAMES: &[(&str, HashName)] = &[
 
 const FNV_32_BASIS: u32 = 0x811c_9dc5;
 const FNV_32_PRIME: u32 = 0x0100_0193;
-/// Of 0xcbf29ce484222325.
+/// The lower half of 0xcbf29ce484222325.
 const FNV_64_BASIS: u32 = 0x8422_2325;
-/// Of 0x100000001b3.
+/// The lower half of 0x100000001b3.
 const FNV_64_PRIME: u32 = 0x0000_01b3;
 const LOOKUP3_BASIS: u32 = 0xdead_beef;
 const LOOKUP3_SEED: u32 = 13;

@@ -1,23 +1,23 @@
-//! From the keys of callers to those that are sent.
+//! Turns the keys of callers into the keys that are sent.
 
 use petrel_engine::proto::memcached::{Key, KeyError};
 
 use super::hashing::md5;
 
-/// What becomes of a key.
+/// What to do with a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum KeyForm {
-    /// It is sent as it is, or refused: over 250 bytes with what is put before it, a space or a control
-    /// character.
+    /// Send it unchanged, or refuse it: if it is longer than 250 bytes with its prefix, or contains a space
+    /// or a control character.
     #[default]
     AsGiven,
-    /// As it is, or, where it would be refused, its MD5 in hexadecimal.
+    /// Send it unchanged; if it would be refused, send its MD5 in hexadecimal.
     HashedIfNeeded,
-    /// Always its MD5 in hexadecimal.
+    /// Always send its MD5 in hexadecimal.
     Hashed,
 }
 
-/// What is put before keys, and what becomes of them.
+/// The prefixes of keys, and what to do with the keys.
 #[derive(Debug)]
 pub(super) struct KeyRule {
     form: KeyForm,
@@ -34,14 +34,14 @@ pub(super) struct SentKey {
 }
 
 impl KeyRule {
-    /// `namespace` is put before keys when they are sent, `prefix` before they are spread over servers.
+    /// `namespace` is put before a key when it is sent, `prefix` before it is assigned to a server.
     pub(crate) fn new(form: KeyForm, namespace: &[u8], prefix: &[u8]) -> Result<KeyRule, KeyError> {
         let rule = KeyRule {
             form,
             before: [namespace, prefix].concat(),
             namespace_bytes: namespace.len(),
         };
-        // With the shortest key, or a hashed one, it has to be a key.
+        // Checks that the prefixes leave room for the shortest key or for a hash.
         let shortest = match form {
             KeyForm::AsGiven => &b"k"[..],
             _ => &[b'0'; 32],
@@ -75,12 +75,12 @@ impl KeyRule {
 }
 
 impl SentKey {
-    /// For a command.
+    /// The key for a command.
     pub(crate) fn key(&self) -> Key<'_> {
         Key::new(&self.bytes).expect("the rule has seen that it is a key")
     }
 
-    /// What decides about the server.
+    /// The part of the key that chooses the server.
     pub(crate) fn without_namespace(&self) -> &[u8] {
         self.bytes.get(self.namespace_bytes..).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! The client of one or several memcached servers.
+//! The client of one or more memcached servers.
 
 mod hashing;
 mod keys;
@@ -29,7 +29,7 @@ pub(crate) use keys::KeyForm;
 pub(crate) use options::{MemcachedOptions, Wire};
 pub(crate) use servers::Distribution;
 
-/// Some memcached servers. Cheap to make again: connections belong to the worker, not to this.
+/// A client of some memcached servers. It is cheap to create, because the connections belong to the worker.
 pub(crate) struct Memcached {
     servers: Vec<Rc<Pool>>,
     ring: Ring,
@@ -41,30 +41,30 @@ pub(crate) struct Memcached {
     clock: Rc<Clock>,
 }
 
-/// A value that is there.
+/// A value that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredValue {
     /// The value.
     pub data: Bytes,
-    /// What it was stored with.
+    /// The flags that it was stored with.
     pub flags: u32,
-    /// For [`Memcached::cas`]; only [`Memcached::gets`] asks for it.
+    /// The number for [`Memcached::cas`]; only [`Memcached::gets`] asks for it.
     pub cas: Option<u64>,
 }
 
-/// What became of a [`Memcached::cas`].
+/// The result of [`Memcached::cas`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CasOutcome {
-    /// Written.
+    /// The value was written.
     Stored,
-    /// Another client has written it since.
+    /// Another client has written the value in the meantime.
     Changed,
-    /// It is not there any more.
+    /// The value does not exist any more.
     NotFound,
 }
 
 impl Memcached {
-    /// `servers` belong to the addresses of `options`, of which there is one at least.
+    /// `servers` are the pools for the addresses in `options`, of which there is at least one.
     pub(super) fn new(
         options: &MemcachedOptions,
         servers: Vec<Rc<Pool>>,
@@ -97,13 +97,13 @@ impl Memcached {
     /// The value of `key`.
     ///
     /// # Errors
-    /// As for all operations here: the key is none, or its server gives no answer, or says that it
-    /// cannot.
+    /// As for all operations here: the key is invalid, or its server does not answer, or answers with an
+    /// error.
     pub(crate) async fn get(&self, key: &[u8]) -> Result<Option<StoredValue>, StoreError> {
         self.get_one(key, false).await
     }
 
-    /// The value of `key` with what [`Memcached::cas`] wants.
+    /// The value of `key`, with the number that [`Memcached::cas`] needs.
     ///
     /// # Errors
     /// See [`Memcached::get`].
@@ -111,11 +111,11 @@ impl Memcached {
         self.get_one(key, true).await
     }
 
-    /// The values of several keys in their order, from all servers at the same time. What is on a
-    /// server that gives no answer counts as not there, as long as another one does.
+    /// The values of several keys in their order, from all servers at the same time. If a server does not
+    /// answer, its values count as missing, as long as another server answers.
     ///
     /// # Errors
-    /// A key is none, there are too many, or no server gives an answer.
+    /// A key is invalid, there are too many keys, or no server answers.
     pub(crate) async fn get_many<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -162,10 +162,10 @@ impl Memcached {
         }
     }
 
-    /// Writes a value, which lives for `ttl_s` seconds; 0 is for ever.
+    /// Writes a value that lives for `ttl_s` seconds; 0: forever.
     ///
     /// # Errors
-    /// See [`Memcached::get`]; also when the value is too long.
+    /// See [`Memcached::get`]; also if the value is too long.
     pub(crate) async fn set(
         &self,
         key: &[u8],
@@ -180,8 +180,8 @@ impl Memcached {
         }
     }
 
-    /// Writes as `how` says, if its condition is met ([`Write::Add`]: there is no value yet; all others: there is one).
-    /// Answers whether it did.
+    /// Writes as `how` says, if its condition is met ([`Write::Add`]: there is no value yet; all others:
+    /// there is one). Returns whether it did.
     ///
     /// # Errors
     /// See [`Memcached::set`].
@@ -201,7 +201,7 @@ impl Memcached {
         }
     }
 
-    /// Writes a value if no other client has since [`Memcached::gets`] said `cas`.
+    /// Writes a value, unless another client has written it since [`Memcached::gets`] returned `cas`.
     ///
     /// # Errors
     /// See [`Memcached::set`].
@@ -224,7 +224,7 @@ impl Memcached {
         }
     }
 
-    /// Removes a value. Answers whether there was one.
+    /// Removes a value. Returns whether there was one.
     ///
     /// # Errors
     /// See [`Memcached::get`].
@@ -240,11 +240,11 @@ impl Memcached {
         }
     }
 
-    /// Adds to a value that is a decimal number, or takes from it: behind 2⁶⁴ - 1 comes 0, below 0 it does not go. Answers
-    /// with what it has become, `None` if there is none.
+    /// Adds to a value that is a decimal number, or subtracts from it: 2⁶⁴ - 1 is followed by 0, and it does
+    /// not go below 0. Returns the new number; `None` if there is no value.
     ///
     /// # Errors
-    /// See [`Memcached::get`]; also when it is no number.
+    /// See [`Memcached::get`]; also if the value is no number.
     pub(crate) async fn count(
         &self,
         direction: Direction,
@@ -261,7 +261,7 @@ impl Memcached {
         }
     }
 
-    /// Gives a value another time to live. Answers whether there is one.
+    /// Changes how long a value lives. Returns whether there is one.
     ///
     /// # Errors
     /// See [`Memcached::get`].
@@ -275,10 +275,10 @@ impl Memcached {
         }
     }
 
-    /// Removes everything from all servers, in so many seconds.
+    /// Removes all values from all servers after `delay_s` seconds.
     ///
     /// # Errors
-    /// One of them did not. The others did, or were told to.
+    /// One of the servers failed; the others may have done it.
     pub(crate) async fn flush_all(&self, delay_s: u32) -> Result<(), StoreError> {
         let command = Command::FlushAll { delay_s };
         let flushes = (0..self.servers.len()).map(|server| self.one(server, &command));
@@ -292,7 +292,7 @@ impl Memcached {
         Ok(())
     }
 
-    /// The release of the first server.
+    /// The version of the first server.
     ///
     /// # Errors
     /// See [`Memcached::get`].
@@ -307,15 +307,15 @@ impl Memcached {
         expiry_of(ttl_s, self.clock.wall_seconds())
     }
 
-    /// The longest value that is sent.
+    /// The longest value that is sent, in bytes.
     pub(crate) fn value_bytes_max(&self) -> usize {
         self.value_bytes_max
     }
 
-    /// The server that has `key`, as it stands in messages.
+    /// The name of the server that has `key`, for messages.
     ///
     /// # Errors
-    /// The key is none.
+    /// The key is invalid.
     #[cfg(test)]
     pub(crate) fn server_of(&self, key: &[u8]) -> Result<&str, StoreError> {
         let (server, _) = self.locate(key)?;
@@ -333,7 +333,7 @@ impl From<Item> for StoredValue {
     }
 }
 
-/// Puts each item to all places that asked for its key.
+/// Puts each item into all places whose key was asked for.
 fn hand_out(items: Vec<Item>, sent: &[SentKey], values: &mut [Option<StoredValue>]) {
     let with_key = |mut item: Item| (std::mem::take(&mut item.key), StoredValue::from(item));
     let found: HashMap<Vec<u8>, StoredValue> = items.into_iter().map(with_key).collect();
@@ -344,7 +344,8 @@ fn hand_out(items: Vec<Item>, sent: &[SentKey], values: &mut [Option<StoredValue
     }
 }
 
-/// What stands for `ttl_s` seconds to live, at this Unix time: memcached takes more than 30 days for a date. 0 is for ever.
+/// The expiry time that is sent for `ttl_s` seconds at this Unix time: memcached takes more than 30 days for
+/// a date. 0 is forever.
 fn expiry_of(ttl_s: u64, wall_s: u64) -> u32 {
     match ttl_s {
         0..=RELATIVE_S_MAX => ttl_s as u32,

@@ -1,52 +1,52 @@
-//! Where memcached servers are and how they are talked to.
+//! Where memcached servers are, and how they are used.
 
 use super::{Distribution, HashName, KeyForm};
 use crate::remote_store::address::StoreAddress;
 use crate::remote_store::limits;
 
-/// Where the servers are and how they are talked to.
+/// Where the servers are, and how they are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MemcachedOptions {
-    /// Where they listen, one at least. The order matters to [`Distribution::Modula`].
+    /// Their addresses, at least one. The order matters for [`Distribution::Modula`].
     pub servers: Vec<StoreAddress>,
-    /// How keys are spread over them.
+    /// How keys are distributed among them.
     pub distribution: Distribution,
-    /// The hash by which they are; `None`: the one that goes with the distribution.
+    /// The hash for that; `None`: the default of the distribution.
     pub hash: Option<HashName>,
-    /// Put before a key when it is sent. Has no part in where a key goes.
+    /// Put before each key when it is sent. It has no influence on the choice of the server.
     pub namespace: Vec<u8>,
-    /// Put before every key.
+    /// Put before each key, and part of what chooses the server.
     pub prefix: Vec<u8>,
-    /// What becomes of keys that cannot be sent.
+    /// What to do with keys that cannot be sent.
     pub key_form: KeyForm,
-    /// Which protocol is spoken.
+    /// The protocol.
     pub wire: Wire,
-    /// The longest value that is sent, in bytes; a longer one is refused here. Not above
-    /// [`limits::BULK_BYTES_MAX`], for it could not be read again.
+    /// The longest value that is sent, in bytes; a longer one is refused. It is at most
+    /// [`limits::BULK_BYTES_MAX`], because a longer value could not be read again.
     pub value_bytes_max: usize,
     /// Milliseconds to connect.
     pub connect_timeout_ms: u64,
-    /// Milliseconds for a whole operation, the wait for a connection included.
+    /// Milliseconds for a whole operation, including the wait for a connection.
     pub timeout_ms: u64,
-    /// Connections that one worker may have to each server.
+    /// The largest number of connections of one worker to each server.
     pub connections_max: usize,
 }
 
 /// A protocol of memcached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Wire {
-    /// Lines.
+    /// The text protocol.
     #[default]
     Text,
-    /// Packets.
+    /// The binary protocol.
     Binary,
 }
 
 impl MemcachedOptions {
-    /// The port that a memcached has unless told otherwise.
+    /// memcached's default port.
     pub(crate) const PORT_DEFAULT: u16 = 11211;
 
-    /// These servers, all else as usual.
+    /// Options for these servers; all others have their defaults.
     pub(crate) fn new(servers: Vec<StoreAddress>) -> MemcachedOptions {
         MemcachedOptions {
             servers,

@@ -1,20 +1,20 @@
-//! The replies to one command, whichever protocol they come in.
+//! The replies to one command, in either protocol.
 
 use petrel_engine::proto::memcached::{Item, Reply, ReplyError, binary, text};
 
 use crate::remote_store::limits;
 use crate::remote_store::link::Replies;
 
-/// Whether a command is answered once or with values.
+/// What the replies to a command are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExpectedReplies {
     /// One reply.
     One,
-    /// So many values at most, and an end.
+    /// At most so many values, and an end.
     Values(usize),
 }
 
-/// What the server answers.
+/// The replies of the server.
 pub(super) struct MemcachedReplies {
     decoder: Decoder,
     expected: ExpectedReplies,
@@ -23,7 +23,7 @@ pub(super) struct MemcachedReplies {
     is_sound: bool,
     /// The values.
     pub(crate) items: Vec<Item>,
-    /// The one reply, or what went wrong instead of values.
+    /// The single reply, or the error that came instead of values.
     pub(crate) reply: Option<Reply>,
 }
 
@@ -33,7 +33,8 @@ enum Decoder {
 }
 
 impl MemcachedReplies {
-    /// As text; or binary, where every packet bears this number.
+    /// A decoder for the text protocol, or, with `binary`, for the binary protocol, in which every packet has
+    /// this number.
     pub(crate) fn new(expected: ExpectedReplies, binary: Option<u32>) -> MemcachedReplies {
         let decoder = match binary {
             None => Decoder::Text(text::TextDecoder::new(limits::BULK_BYTES_MAX)),
@@ -79,8 +80,9 @@ impl MemcachedReplies {
         Ok(())
     }
 
-    /// As text an error takes the place of all that would come, and a server that has not understood
-    /// a command may take its value for commands. Binary, the packet that ends the values still comes.
+    /// In the text protocol an error replaces all further replies, and a server that has not understood a
+    /// command may take its value for commands. In the binary protocol the packet that ends the values still
+    /// follows.
     fn fail(&mut self, reply: Reply) {
         match &self.decoder {
             Decoder::Text(_) => {

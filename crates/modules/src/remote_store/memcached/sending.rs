@@ -1,4 +1,4 @@
-//! What all operations have in common: a key's server, a command, its reply.
+//! What all operations have in common: finding the key's server, sending a command, reading its reply.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ impl Memcached {
         Ok(items.into_iter().next().map(StoredValue::from))
     }
 
-    /// The values of keys that are all on one server. None of them is of any other key.
+    /// The values of keys that are all on one server, in any order.
     pub(super) async fn fetch(
         &self,
         server: usize,
@@ -71,7 +71,7 @@ impl Memcached {
         Ok((server, self.one(server, &command).await?))
     }
 
-    /// A command that is answered once.
+    /// Sends a command that has a single reply.
     pub(super) async fn one(
         &self,
         server: usize,
@@ -117,7 +117,7 @@ impl Memcached {
         pool.perform(operation, replies).await
     }
 
-    /// The server that has `key`, and the key as it is sent there.
+    /// The server that has `key`, and the key as it is sent to it.
     pub(super) fn locate(&self, key: &[u8]) -> Result<(usize, SentKey), StoreError> {
         let sent = self.sent(key)?;
         Ok((self.ring.server_of(sent.without_namespace()), sent))
@@ -144,13 +144,13 @@ impl Memcached {
         StoreError::refused(&self.peer_rc(server), text)
     }
 
-    /// The error of a reply that answers another question.
+    /// The error for a reply that does not belong to the command.
     fn no_answer(&self, server: usize, text: &str) -> StoreError {
         let peer = self.peer_rc(server);
         StoreError::new(&peer, OperationStage::Read, Kind::Protocol, text)
     }
 
-    /// The error that a reply is which is none of those that were hoped for.
+    /// The error for a reply that is none of the expected ones.
     pub(super) fn unexpected(&self, server: usize, reply: &Reply) -> StoreError {
         let text: &[u8] = match reply {
             Reply::ServerError(text) | Reply::ClientError(text) => text,
@@ -164,7 +164,7 @@ impl Memcached {
     }
 }
 
-/// Whether a command leaves the same behind, and has the same answer, when it is done twice.
+/// Whether a command has the same effect and the same reply if it is carried out twice.
 fn is_repeatable(command: &Command<'_>) -> bool {
     match command {
         Command::Store { how, .. } => *how == Write::Set,

@@ -1,28 +1,26 @@
-//! Which server has a key: pure, by the servers' names and their order.
+//! Which server has a key: computed from the names of the servers and their order.
 //!
-//! Each way gives the same server as libmemcached does, so that a site may change its client, or have
-//! both, and find its keys.
+//! Each method gives the same result as libmemcached, so that a site can change its client, or use both, and
+//! still find its keys.
 
 use super::hashing::{HashName, md5, md5_word};
 
-/// How keys are spread over servers.
+/// How keys are distributed among servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Distribution {
-    /// The hash modulo the number of servers: another number of servers, and nearly every key is
-    /// elsewhere.
+    /// The hash modulo the number of servers. If that number changes, nearly every key moves.
     #[default]
     Modula,
-    /// Ketama: 160 points of each server on a circle, by MD5, as libmemcached has it with
-    /// `KETAMA_WEIGHTED` and other clients have it by default. Keys are hashed by MD5 unless told
-    /// otherwise.
+    /// Ketama: each server has 160 points on a circle, by MD5, as in libmemcached with `KETAMA_WEIGHTED` and
+    /// by default in other clients. Keys are hashed with MD5 unless another hash is chosen.
     Ketama,
-    /// libmemcached's plain `KETAMA` or `consistent`: 100 points of each server, by the hash that keys are
-    /// hashed by.
+    /// libmemcached's plain `KETAMA` or `consistent`: each server has 100 points, computed with the hash of
+    /// the keys.
     Consistent,
 }
 
 impl Distribution {
-    /// `modula`, `ketama` (also `ketama_weighted`) or `consistent`, in any case.
+    /// `modula`, `ketama` (or `ketama_weighted`) or `consistent`, in any letter case.
     pub(crate) fn from_name(name: &str) -> Option<Distribution> {
         Some(match &name.to_ascii_lowercase()[..] {
             "modula" => Distribution::Modula,
@@ -32,7 +30,7 @@ impl Distribution {
         })
     }
 
-    /// The hash of keys that goes with it unless another one is chosen.
+    /// The default hash for keys with this distribution.
     pub(crate) fn hash_default(self) -> HashName {
         match self {
             Distribution::Ketama => HashName::Md5,
@@ -41,17 +39,17 @@ impl Distribution {
     }
 }
 
-/// Where keys go.
+/// Finds the server for a key.
 #[derive(Debug)]
 pub(super) struct Ring {
     hash: HashName,
     servers: usize,
-    /// Points and the server each belongs to, sorted; none with [`Distribution::Modula`].
+    /// The points with their servers, sorted; empty with [`Distribution::Modula`].
     points: Vec<(u32, usize)>,
 }
 
 impl Ring {
-    /// Over servers of these names, each with its port; a unix socket has 0.
+    /// A ring of servers with these names and ports; the port of a unix socket is 0.
     pub(crate) fn new(distribution: Distribution, hash: HashName, servers: &[(&str, u16)]) -> Ring {
         let points_of = |name: &str| match distribution {
             Distribution::Modula => Vec::new(),
@@ -60,7 +58,7 @@ impl Ring {
         };
         let mut points = Vec::new();
         for (index, (host, port)) in servers.iter().enumerate() {
-            // The usual port is left out, in all clients.
+            // All clients leave the default port out of the name.
             let name = match *port {
                 super::MemcachedOptions::PORT_DEFAULT => (*host).to_owned(),
                 port => format!("{host}:{port}"),
@@ -98,8 +96,8 @@ fn ketama_points(name: &str, servers: usize) -> Vec<u32> {
     digests.flat_map(words).collect()
 }
 
-/// 40, or 39 where single precision makes it so: libmemcached computes the share of each server that way,
-/// and its keys are where that puts them.
+/// 40, or 39 where single precision makes it so: libmemcached computes the share of each server this way, and
+/// its keys are placed accordingly.
 fn digests_of_each(servers: usize) -> u32 {
     let share = 1.0 / servers as f32;
     (share * KETAMA_POINTS / 4.0 * servers as f32).floor() as u32

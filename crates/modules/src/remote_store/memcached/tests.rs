@@ -5,14 +5,14 @@ use super::servers::Ring;
 use super::*;
 use crate::remote_store::{Kind, OperationStage, StoreAddress};
 
-/// Servers as digits, of `key0`, `key1` ...
+/// The servers of `key0`, `key1` ... as digits.
 fn places(ring: &Ring, keys: usize) -> String {
     let place = |number| ring.server_of(format!("key{number}").as_bytes()) as u32;
     let digit = |number| char::from_digit(place(number), 36).expect("there are few servers");
     (0..keys).map(digit).collect()
 }
 
-/// Where libmemcached 1.1.4 has these keys, on servers of these names in this order.
+/// Where libmemcached 1.1.4 places these keys on servers with these names in this order.
 #[test]
 fn keys_are_where_libmemcached_has_them() {
     let three = [

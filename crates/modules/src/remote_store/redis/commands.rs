@@ -1,25 +1,24 @@
-//! What commands of Redis do to a connection that is not theirs alone.
+//! What Redis commands do to a shared connection.
 //!
-//! The table names those that are special; all others, also those of modules and of releases to come,
-//! are sent as they are, answered once, and not repeated.
+//! The table has the commands that are special. All others, also those of modules and of future releases, are
+//! sent unchanged, have one reply, and are not repeated.
 
-/// What is special about a command.
+/// The effect of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Nothing.
+    /// No special effect.
     Ordinary,
-    /// It makes no difference if the server does it twice.
+    /// The server may carry it out twice without harm.
     Repeatable,
-    /// The server may wait before it answers.
+    /// The server may wait before it replies.
     Blocks,
-    /// The connection is another one afterwards.
+    /// It changes the state of the connection.
     ChangesConnection,
-    /// What follows waits for EXEC or hangs on it.
+    /// The replies to the following commands depend on EXEC.
     BeginsTransaction,
-    /// The connection is as it was before.
+    /// The connection is back in its normal state.
     EndsTransaction,
-    /// It is answered never, or more than once: the connection could not be told from one that is out
-    /// of step.
+    /// It has no reply, or more than one, so that later replies could not be assigned to their commands.
     TakesConnection,
 }
 
@@ -28,7 +27,7 @@ use Effect::{
     TakesConnection,
 };
 
-/// What is special about the command `arguments`, the name first.
+/// The effect of the command `arguments`, which begins with its name.
 pub(super) fn effect_of<A: AsRef<[u8]>>(arguments: &[A]) -> Effect {
     let argument = |index: usize| arguments.get(index).map_or(&b""[..], AsRef::as_ref);
     let name = argument(0).to_ascii_uppercase();
@@ -42,7 +41,7 @@ pub(super) fn effect_of<A: AsRef<[u8]>>(arguments: &[A]) -> Effect {
     }
 }
 
-/// Whether a SET hangs on what is there, or answers with it.
+/// Whether a SET depends on the present value, or returns it.
 fn has_condition<A: AsRef<[u8]>>(arguments: &[A]) -> bool {
     let options = arguments.get(3..).unwrap_or_default();
     options.iter().any(|option| {

@@ -17,33 +17,33 @@ use super::pool::{Login, LoginReplies, Operation, Pool};
 use commands::Effect;
 use replies::RedisReplies;
 
-/// Where a Redis is and how it is talked to.
+/// Where a Redis is, and how it is used.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct RedisOptions {
-    /// Where it listens.
+    /// Its address.
     pub(crate) address: StoreAddress,
-    /// Number of the database; 0 is the one that every connection begins with.
+    /// The number of the database; a new connection uses 0.
     pub(crate) database: u32,
-    /// Who we are, since Redis 6; empty: the default user.
+    /// The user name (since Redis 6); empty: the default user.
     pub(crate) user: Vec<u8>,
-    /// Empty: none is sent.
+    /// The password; empty: none is sent.
     pub(crate) password: Vec<u8>,
     /// Milliseconds to connect and log in.
     pub(crate) connect_timeout_ms: u64,
-    /// Milliseconds for a whole operation, the wait for a connection included.
+    /// Milliseconds for a whole operation, including the wait for a connection.
     pub(crate) timeout_ms: u64,
-    /// Connections that one worker may have.
+    /// The largest number of connections of one worker.
     pub(crate) connections_max: usize,
 }
 
-/// A Redis. Cheap to make again: connections belong to the worker, not to this.
+/// A Redis client. It is cheap to create, because the connections belong to the worker.
 pub(crate) struct Redis {
     pool: Rc<Pool>,
     timeout: Duration,
 }
 
-/// Commands that are sent together and answered in their order. Other clients' commands may come in
-/// between; `MULTI` and `EXEC` make them one.
+/// Commands that are sent together; their replies come in the same order. Commands of other clients may run
+/// in between, unless `MULTI` and `EXEC` make them a transaction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pipeline {
     wire: Vec<u8>,
@@ -55,10 +55,10 @@ pub(crate) struct Pipeline {
 }
 
 impl RedisOptions {
-    /// The port that a Redis has unless told otherwise.
+    /// Redis's default port.
     pub(crate) const PORT_DEFAULT: u16 = 6379;
 
-    /// The Redis at `address`, all else as usual.
+    /// Options for the Redis at `address`; all others have their defaults.
     pub(crate) fn new(address: StoreAddress) -> RedisOptions {
         RedisOptions {
             address,
@@ -71,7 +71,7 @@ impl RedisOptions {
         }
     }
 
-    /// What is said on a new connection.
+    /// What is sent first on a new connection.
     pub(super) fn login(&self) -> Option<Login> {
         let mut commands = Vec::new();
         let has_credentials = !(self.user.is_empty() && self.password.is_empty());
@@ -95,7 +95,7 @@ impl RedisOptions {
     }
 }
 
-/// Without the password.
+/// Does not show the password.
 impl fmt::Debug for RedisOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisOptions")
@@ -116,11 +116,11 @@ impl Redis {
         }
     }
 
-    /// Sends a command, its name first, and answers with its reply.
+    /// Sends a command, which begins with its name, and returns the reply.
     ///
     /// # Errors
-    /// There is no reply, or it is an error ([`super::error::Kind::Said`]); or the command is not one for a
-    /// connection that others use, such as SUBSCRIBE.
+    /// There is no reply, or it is an error ([`super::error::Kind::Said`]); or the command cannot be used on
+    /// a shared connection, such as SUBSCRIBE.
     pub(crate) async fn command<A: AsRef<[u8]>>(
         &self,
         arguments: &[A],
@@ -128,7 +128,7 @@ impl Redis {
         self.perform(arguments, Repeat::AsKnown).await
     }
 
-    /// The same, for a command that may be done twice although that is not known of it.
+    /// As [`Redis::command`], for a command that may be repeated although the table does not say so.
     pub(super) async fn command_repeatable<A: AsRef<[u8]>>(
         &self,
         arguments: &[A],
@@ -136,7 +136,7 @@ impl Redis {
         self.perform(arguments, Repeat::Always).await
     }
 
-    /// The error of a request that cannot be made.
+    /// The error for a request that cannot be sent.
     pub(super) fn refused(&self, text: &str) -> StoreError {
         StoreError::refused(self.pool.peer(), text)
     }
@@ -161,11 +161,11 @@ impl Redis {
         }
     }
 
-    /// Sends all commands at once and answers with their replies in the same order. A command that
-    /// fails is a [`Value::Error`] in its place. Without commands nothing is sent.
+    /// Sends all commands together and returns the replies in the same order. A command that fails has a
+    /// [`Value::Error`] as its reply. Without commands nothing is sent.
     ///
     /// # Errors
-    /// There are not all replies. What the server has done by then is not known.
+    /// Not all replies have arrived. It is not known which commands the server has carried out.
     pub(crate) async fn pipeline(&self, pipeline: &Pipeline) -> Result<Vec<Value>, StoreError> {
         if pipeline.commands == 0 {
             return Ok(Vec::new());
@@ -189,16 +189,16 @@ impl Redis {
 }
 
 impl Pipeline {
-    /// No commands.
+    /// An empty pipeline.
     pub(crate) fn new() -> Pipeline {
         Pipeline::default()
     }
 
-    /// Adds a command, its name first.
+    /// Adds a command, which begins with its name.
     ///
     /// # Errors
-    /// It is none, or not one for a connection that others use, or there are too many: a sentence
-    /// without its full stop. It is not added then.
+    /// It is empty, or cannot be used on a shared connection, or there are too many commands: a sentence
+    /// without its full stop. The command is not added.
     pub(crate) fn add<A: AsRef<[u8]>>(&mut self, arguments: &[A]) -> Result<(), &'static str> {
         let name_bytes = arguments.first().map_or(0, |name| name.as_ref().len());
         if name_bytes == 0 {
@@ -237,6 +237,6 @@ impl Pipeline {
 enum Repeat {
     /// As the table of commands says.
     AsKnown,
-    /// It may.
+    /// Yes.
     Always,
 }

@@ -6,7 +6,7 @@ use crate::remote_store::limits;
 use crate::remote_store::link::Replies;
 use crate::remote_store::pool::LoginReplies;
 
-/// Replies in the order of the commands.
+/// Decodes the replies, in the order of the commands.
 pub(super) struct RedisReplies {
     decoder: RespDecoder,
     expected: usize,
@@ -43,7 +43,7 @@ impl Replies for RedisReplies {
             let fed = self.decoder.feed(rest).map_err(|error| error.sentence())?;
             used += fed.consumed;
             match fed.value {
-                // News that no command asked for are no reply to anything.
+                // A push message is no reply to a command.
                 None | Some(Value::Push(_)) => {}
                 Some(value) => {
                     self.kept_bytes += self.decoder.reply_bytes();

@@ -1,4 +1,4 @@
-//! Replies that do not come, or are none.
+//! Replies that do not arrive or are invalid.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -117,7 +117,7 @@ fn what_comes_unasked_later_is_nobodys_reply() {
         let redis = redis_at(&stores, &address);
         assert_eq!(redis.command(&GET).await, Ok(bulk("x")));
         go_on.send(()).expect("the server waits");
-        // The runtime gets no turn meanwhile: only the kernel knows that something has come.
+        // The runtime does not run in between, so only the kernel knows that something has arrived.
         let deadline = Instant::now() + Duration::from_secs(60);
         while !loses_kept_connection(&redis) {
             assert!(Instant::now() < deadline, "it has not come");
@@ -194,7 +194,7 @@ fn what_may_have_been_done_is_not_done_again() {
             let mut scripts = vec![vec![
                 Hear(wire(command)),
                 Say(b":1\r\n"),
-                // It takes the command and closes without a word.
+                // The server reads the command and closes the connection without a reply.
                 Hear(wire(command)),
             ]];
             if is_repeated {
@@ -232,7 +232,7 @@ fn a_new_connection_is_not_tried_twice() {
     });
 }
 
-/// A server that closes with one unread byte resets the connection, whatever it did with the rest.
+/// A server that closes a connection with one unread byte resets it, whatever it has done with the rest.
 #[test]
 fn a_reset_does_not_have_a_command_sent_again_that_may_have_been_carried_out() {
     run(async {

@@ -1,5 +1,5 @@
-//! Many at the same time on a server that does everything wrong now and then: whoever gets a reply gets
-//! his own.
+//! Many operations at the same time on a server that fails now and then in every way: each reply must get to
+//! the operation that it belongs to.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use crate::remote_store::testing::{redis_options, run, stores};
 use crate::remote_store::{Redis, Value};
 
-/// Numbers that are the same in each run.
+/// Pseudo-random numbers, the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -27,7 +27,7 @@ impl Numbers {
     }
 }
 
-/// Answers each `ECHO text` with the text, mostly.
+/// Answers each `ECHO text` with the text, most of the time.
 async fn echo(mut stream: TcpStream, mut numbers: Numbers) -> std::io::Result<()> {
     let mut decoder = RespDecoder::new(ReplyLimits::default());
     let mut input = [0; 1000];
@@ -36,7 +36,7 @@ async fn echo(mut stream: TcpStream, mut numbers: Numbers) -> std::io::Result<()
         if count == 0 {
             return Ok(());
         }
-        // A command is written as a reply is; one comes at a time.
+        // Commands have the format of replies. One arrives at a time.
         let fed = decoder.feed(&input[..count]).expect("a command");
         let Some(Value::Array(command)) = fed.value else {
             continue;
@@ -71,7 +71,7 @@ async fn echo(mut stream: TcpStream, mut numbers: Numbers) -> std::io::Result<()
     }
 }
 
-/// Asks many times, gives some up, and counts the replies.
+/// Sends many commands, gives some up, and counts the replies.
 async fn ask(redis: Rc<Redis>, name: u64, replies: &Cell<u32>) {
     let mut numbers = Numbers(name);
     for turn in 0..40 {

@@ -1,4 +1,4 @@
-//! Which connections there are, who gets one, and servers that are down.
+//! Which connections there are, which operation gets one, and servers that are down.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::remote_store::{Kind, OperationStage, Stores, Value, counters, limits}
 
 const GET: [&str; 2] = ["GET", "a"];
 
-/// An address where nobody listens as long as the socket does not.
+/// An address where no server listens as long as the socket exists.
 fn nowhere() -> (TcpSocket, String) {
     let socket = TcpSocket::new_v4().expect("a socket");
     let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -49,7 +49,7 @@ fn a_connection_serves_one_operation_after_the_other() {
         }
         let server = FakeServer::start(vec![script]).await;
         for _ in 0..3 {
-            // Handles come and go.
+            // Clients come and go.
             let redis = redis_at(&stores, &server.address);
             assert_eq!(redis.command(&GET).await, Ok(Value::Nil));
             assert_eq!(redis.pool().server.kept_count(), 1);
@@ -285,14 +285,15 @@ fn a_server_that_is_away_is_tried_once_a_pause() {
                 Say(b":1\r\n"),
             ]],
         );
-        // They are told at once: a quarter of a second later one would find out that it is up.
+        // These fail at once; only after a quarter of a second would one find out that the server is up.
         skip(limits::DOWN_PAUSE_MS_MIN - 1);
         for _ in 0..10 {
             let error = redis.command(&GET).await.expect_err("it is down");
             assert!(error.is_repeated(), "{error}");
         }
         skip(1);
-        // One finds out; who comes meanwhile is still told that it is down.
+        // One operation finds out. Another one at the same time still fails because the server counts as
+        // down.
         let (first, second) = tokio::join!(redis.command(&GET), redis.command(&GET));
         assert_eq!(first, Ok(Value::Integer(1)));
         assert!(second.expect_err("not yet").is_repeated());

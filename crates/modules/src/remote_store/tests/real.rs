@@ -1,4 +1,4 @@
-//! The real servers.
+//! Tests with real servers.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ fn start_redis(tree: &Tree, name: &str) -> Option<(Program, String)> {
 
 fn start_memcached(tree: &Tree, name: &str) -> Option<(Program, String)> {
     let socket = tree.path(name);
-    // Some user there has to be when root starts it.
+    // memcached demands a user name when root starts it.
     let arguments = ["-u", "root", "-s", &socket, "-m", "16", "-t", "1"];
     let program = Program::start("memcached", &arguments, &socket)?;
     Some((program, format!("unix:{socket}")))
@@ -176,7 +176,7 @@ fn a_redis_that_goes_away_and_comes_back_is_found_again() {
     });
 }
 
-/// All operations, in either protocol.
+/// Uses all operations, in either protocol.
 async fn use_memcached(memcached: &Memcached) {
     assert_eq!(memcached.get(b"a").await, Ok(None));
     memcached.set(b"a", b"1\r\n2", 7, 0).await.expect("stored");
@@ -266,7 +266,7 @@ async fn use_memcached(memcached: &Memcached) {
         .await
         .expect_err("too long");
     assert_eq!(error.kind, Kind::Refused);
-    // Within our limit, not within the server's, which counts its own bytes.
+    // Within this client's limit, but not within the server's, which includes its overhead.
     let error = memcached
         .set(b"long", &long[1..], 0, 0)
         .await
@@ -332,7 +332,7 @@ fn one_of_two_memcached_servers_that_dies_takes_only_its_keys() {
     });
 }
 
-/// What a cache does with its second tier.
+/// Uses a tier as a cache does.
 async fn use_tier(tier: &dyn Tier) {
     let page = vec![b'p'; 100_000];
     assert_eq!(tier.get(b"page").await, Ok(None));
