@@ -1,23 +1,23 @@
-//! The small site that is served when nothing is asked for.
+//! The small example site that `petrel` serves when it is started without arguments.
 //!
-//! Its files are part of the program. They are written to a private directory, because the server
-//! serves files; the directory goes with the value.
+//! The site's files are compiled into the program. They are written to a private temporary directory, because
+//! the server serves files; dropping [`BundledSite`] removes the directory.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The site, on disk.
+/// The example site in its temporary directory.
 pub(crate) struct BundledSite {
     directory: PathBuf,
     owner: u32,
 }
 
 impl BundledSite {
-    /// Writes the files.
+    /// Writes the site's files to a new temporary directory.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The directory or a file cannot be written.
     pub(crate) fn write() -> io::Result<BundledSite> {
         let template = std::env::temp_dir().join("petrel-site-XXXXXX");
         let directory = nix::unistd::mkdtemp(&template)?;
@@ -35,7 +35,7 @@ impl BundledSite {
         Ok(site)
     }
 
-    /// Where it is.
+    /// The directory that holds the site.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
@@ -44,13 +44,13 @@ impl BundledSite {
 impl Drop for BundledSite {
     fn drop(&mut self) {
         if self.owner == std::process::id() {
-            // Whatever is left of a temporary directory does no harm.
+            // If this fails, a few files stay in the temporary directory and do no harm.
             let _ = fs::remove_dir_all(&self.directory);
         }
     }
 }
 
-/// Every file by its name.
+/// The files of the site: name and content.
 const FILES: &[(&str, &[u8])] = &[
     ("index.html", include_bytes!("site/index.html")),
     ("style.css", include_bytes!("site/style.css")),

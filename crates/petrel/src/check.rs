@@ -1,4 +1,4 @@
-//! `-tt`: what start-up would need, looked at without serving anything.
+//! `-tt`: checks what start-up would need (users, ports, directories, logs, programs) without serving.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use crate::user::Identity;
 /// Checks users, addresses, directories, log files and backend programs.
 ///
 /// # Errors
-/// Everything that would keep the server from starting. An address in use does not: the server
-/// whose new configuration this is may be running.
+/// Everything that would keep the server from starting. An address in use is no error: the running server
+/// that is about to get this configuration may be using it.
 pub(crate) fn preflight(loaded: &Loaded) -> Result<(), Diagnostics> {
     let mut list = loaded
         .has_document_root()
@@ -70,8 +70,8 @@ pub(crate) fn preflight(loaded: &Loaded) -> Result<(), Diagnostics> {
     }
 }
 
-/// Warnings about backends whose names lead nowhere now. The server starts all the same, and asks
-/// again. Waits for name servers.
+/// Warnings about backends whose host names do not resolve now. They do not keep the server from starting,
+/// since it resolves the names again later. This function waits for the name servers.
 pub(crate) fn names(loaded: &Loaded) -> Vec<Diagnostic> {
     let named = addresses(&loaded.config, modules::MODULES);
     let wanted: Vec<_> = named.iter().map(|(address, _)| address.clone()).collect();
@@ -106,8 +106,8 @@ fn no_directory(what: &str, path: &Path) -> Option<Diagnostic> {
     )))
 }
 
-/// `path` as seen from outside `root`. Absolute symbolic links on the way are followed as they are,
-/// which is good enough for a check.
+/// `path` as seen from outside `root`. Absolute symbolic links on the way are followed as if there were no
+/// chroot, which is good enough for a check.
 fn below(root: Option<&Path>, path: &Path) -> PathBuf {
     match root {
         Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
@@ -115,7 +115,7 @@ fn below(root: Option<&Path>, path: &Path) -> PathBuf {
     }
 }
 
-/// For a file that start-up creates: its directory must be there.
+/// An error if the directory of `path`, a file that start-up creates, does not exist.
 fn no_parent(what: &str, path: &Path) -> Option<Diagnostic> {
     let parent = path
         .parent()

@@ -1,5 +1,5 @@
-//! `petrel reload`, `stop`, `reopen` and `status`: a command for a running server, on the control socket of its
-//! keeper. What is said there is described in [`crate::keeper::command_socket`].
+//! `petrel reload`, `stop`, `reopen` and `status`: sends a command to a running server over its keeper's
+//! control socket. [`crate::keeper::command_socket`] describes the protocol.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::keeper::command_socket;
 use crate::load::{self, Origin};
 use crate::terminal::{self, EXIT_FAILURE};
 
-/// Sends `command` and shows the answer. The exit code is the server's.
+/// Sends `command` to the server and prints its reply. Returns the exit code that the server sent.
 pub(crate) fn run(command: &str, server: &RunningServer) -> u8 {
     let done = socket_of(command, server).and_then(|path| {
         ask(command, &path).map_err(|error| {
@@ -43,7 +43,7 @@ fn socket_of(command: &str, server: &RunningServer) -> Result<PathBuf, String> {
         Ok(loaded) => loaded,
         Err(errors) => {
             load::print_errors(&errors);
-            // Only a reload needs the rest of the file.
+            // Only a reload needs the whole file to be right. The other commands need the socket's path alone.
             let path = match command.starts_with("reload") {
                 true => None,
                 false => socket_despite_mistakes(&file),
@@ -64,7 +64,7 @@ fn socket_of(command: &str, server: &RunningServer) -> Result<PathBuf, String> {
     })
 }
 
-/// The control socket, if a file with mistakes says where it is.
+/// The path of the control socket, from a configuration file that has errors.
 fn socket_despite_mistakes(file: &Path) -> Option<PathBuf> {
     let config = config::read_despite_mistakes(file, &LoadOptions::from_process());
     let named = |directive| {
@@ -79,7 +79,7 @@ fn socket_despite_mistakes(file: &Path) -> Option<PathBuf> {
 
 fn ask(command: &str, path: &Path) -> io::Result<u8> {
     let mut stream = command_socket::connect(path, CONNECT_TIME)?;
-    // The others wait until requests are done.
+    // The replies to the other commands come only when the requests under way have ended.
     if matches!(command, "status" | "reopen") {
         stream.set_read_timeout(Some(ANSWER_TIME))?;
     }
@@ -101,10 +101,10 @@ fn ask(command: &str, path: &Path) -> io::Result<u8> {
     ))
 }
 
-/// Where else it may listen.
+/// What to try when the server does not listen at the control socket.
 const REMEDY: &str = "If the file names another place than when the server started, or another user started it, say \
     where it listens by --socket, or send the signal. A server that is stopping takes no commands: TERM ends it at once";
-/// How long a server may take to accept the connection.
+/// How long the server may take to accept the connection.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
-/// How long it may take to answer what it can answer at once.
+/// How long the server may take to reply to a command that it can answer at once.
 const ANSWER_TIME: Duration = Duration::from_secs(30);

@@ -1,7 +1,8 @@
-//! The words keeper and server process exchange, over a socket pair that keeps them apart.
+//! The messages between the keeper and a server process, over a socket pair that preserves message
+//! boundaries.
 //!
-//! One message is one datagram. A descriptor travels with the message that is about it. The end of
-//! either process is the end of the stream to the other.
+//! One message is one datagram. A descriptor travels with the message that is about it. When one of the
+//! processes ends, the other one sees the end of the stream.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -20,43 +21,43 @@ use rustix::net::{
 pub(crate) enum Order {
     /// All sockets listen: start the workers.
     Go,
-    /// Everything else is in its place: let the workers take connections.
+    /// Everything else is ready: let the workers accept connections.
     Serve,
-    /// Finish what is under way, within the time; a successor has the listeners.
+    /// Finish the open requests within this time; a new server process has taken over the listeners.
     Succeeded(Duration),
-    /// Finish what is under way, within the time; nobody comes after.
+    /// Finish the open requests within this time; the server is stopping.
     Finish(Duration),
-    /// Cut what is under way, and end.
+    /// Abort the open requests and exit.
     Stop(Cut),
-    /// Say how many connections and requests are open.
+    /// Report how many connections and requests are open.
     Count,
-    /// The log with this number in the list of targets goes on in the descriptor.
+    /// Write the log with this number in the list of targets to this descriptor from now on.
     Log(u16, OwnedFd),
-    /// Files of TLS have changed: their contents are in the descriptor.
+    /// TLS files have changed; the descriptor holds their contents.
     Tls(OwnedFd),
 }
 
 /// What the server process tells the keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// Everything that can go wrong has gone well: waits for [`Order::Go`].
+    /// Every step that can fail has succeeded; the process waits for [`Order::Go`].
     Prepared,
-    /// The workers are there, and wait for [`Order::Serve`].
+    /// The workers run and wait for [`Order::Serve`].
     Ready,
-    /// It cannot serve; why.
+    /// The process cannot serve, for this reason.
     Failed(String),
-    /// Nobody has been connected for as long as `-i` says.
+    /// No client has been connected for the time given by `-i`.
     Idle,
-    /// It drains, and takes no connection any more.
+    /// The process drains and accepts no more connections.
     Left,
-    /// So many connections and requests are open.
+    /// How many connections and requests are open.
     Open {
-        /// Connections, idle ones too.
+        /// Open connections, idle ones included.
         connections: u32,
-        /// Requests, as of the last second.
+        /// Open requests, as of the last second.
         requests: u32,
     },
-    /// The processes of the backend program with this number in the configuration are too few.
+    /// The backend program with this number in the configuration has too few processes for its load.
     Overloaded(u16),
 }
 
@@ -67,7 +68,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Both ends.
+    /// Makes both ends of the pair.
     ///
     /// # Errors
     /// Those of socketpair(2).
@@ -77,10 +78,10 @@ impl Control {
         Ok((Control { socket: one }, Control { socket: other }))
     }
 
-    /// Sends an order.
+    /// Sends an order to the server process.
     ///
     /// # Errors
-    /// The server process is gone, or reads nothing.
+    /// The server process is gone, or does not read its messages.
     pub(crate) fn order(&self, order: &Order) -> io::Result<()> {
         match order {
             Order::Go => self.send(b"G", None),
@@ -100,10 +101,11 @@ impl Control {
         }
     }
 
-    /// Tells news.
+    /// Sends news to the keeper.
     ///
     /// # Errors
-    /// The keeper is gone, or `WouldBlock`: it has yet to read what it was told before.
+    /// The keeper is gone, or `WouldBlock`: the socket is full of earlier messages that the keeper has not
+    /// read yet.
     pub(crate) fn tell(&self, news: &News) -> io::Result<()> {
         match news {
             News::Prepared => self.send(b"P", None),
@@ -129,7 +131,8 @@ impl Control {
         }
     }
 
-    /// Tells news, unless the keeper has yet to read so much that there is no room: then false.
+    /// Sends news to the keeper. Returns false if the socket is full of messages that the keeper has not read
+    /// yet.
     ///
     /// # Errors
     /// The keeper is gone.
@@ -141,7 +144,7 @@ impl Control {
         }
     }
 
-    /// The next order, if there is one.
+    /// Receives the next order, if one has arrived.
     ///
     /// # Errors
     /// `UnexpectedEof` when the keeper is gone.
@@ -168,7 +171,7 @@ impl Control {
         Ok(Some(order))
     }
 
-    /// The next news, if there are any.
+    /// Receives the next news, if any have arrived.
     ///
     /// # Errors
     /// `UnexpectedEof` when the server process is gone.
@@ -227,7 +230,8 @@ impl Control {
         let length = match received {
             Ok(received) => received.bytes,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
-            // An end with unread messages resets the other one.
+            // Linux reports ECONNRESET if the other end was closed with unread messages in it. That is an end
+            // of stream, too.
             Err(Errno::CONNRESET) => 0,
             Err(error) => return Err(error.into()),
         };
@@ -273,7 +277,7 @@ fn garbled() -> io::Error {
     )
 }
 
-/// The longest message; a longer reason is cut.
+/// The longest message. A longer reason for a failure is cut.
 const MESSAGE_BYTES_MAX: usize = 4096;
 
 #[cfg(test)]

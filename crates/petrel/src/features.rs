@@ -1,4 +1,4 @@
-//! The version, and the list of features that tools read out of `lighttpd -V`.
+//! The version line, and the list of features that other tools read from `lighttpd -V`.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ pub(crate) fn version() -> String {
     )
 }
 
-/// What `-V` prints: the version and one line a feature, `+` for what this program has.
+/// The output of `-V`: the version, and one line per feature with `+` if this program has it.
 pub(crate) fn features() -> String {
     let mut text = version() + "\n";
     for (heading, list) in SECTIONS {
@@ -21,7 +21,7 @@ pub(crate) fn features() -> String {
             let _ = writeln!(text, "\t{} {name}", if *has { '+' } else { '-' });
         }
     }
-    // LuaJIT itself is asked: no other part of the program knows how LuaJIT was built.
+    // Asks LuaJIT itself, since no other part of the program knows how LuaJIT was built.
     let (has, note) = match proof::compiled_loops_stop() {
         true => ('+', ""),
         false => ('-', " (LuaJIT without LUAJIT_ENABLE_CHECKHOOK)"),
@@ -32,7 +32,7 @@ pub(crate) fn features() -> String {
 
 type Section = (&'static str, &'static [(bool, &'static str)]);
 
-/// lighttpd's names, in its order.
+/// lighttpd's names, in lighttpd's order.
 const SECTIONS: [Section; 3] = [
     (
         "Event Handlers",

@@ -3,8 +3,8 @@
 use engine::settings::ProcessSettings;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Sets the limits that the configuration asks for. Server processes inherit them. Answers what
-/// could not be had, in a sentence.
+/// Sets the limits that the configuration asks for. Server processes inherit them. Returns one sentence for
+/// each limit that the kernel refused.
 pub(crate) fn apply(process: &ProcessSettings) -> Vec<String> {
     let mut refused = Vec::new();
     let files = getrlimit(Resource::Nofile);
@@ -15,7 +15,7 @@ pub(crate) fn apply(process: &ProcessSettings) -> Vec<String> {
         maximum: Some(hard.max(wanted)),
     };
     if let Err(error) = setrlimit(Resource::Nofile, asked) {
-        // Without privileges the hard limit is the most there is.
+        // Without privileges a process cannot exceed its hard limit.
         let most = Rlimit {
             current: Some(wanted.min(hard)),
             maximum: files.maximum,

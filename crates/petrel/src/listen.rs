@@ -1,9 +1,8 @@
-//! The listening sockets of the configuration: opened, kept from one configuration to the next,
-//! given away at last.
+//! The listening sockets of a configuration. A reload keeps those that the new configuration has, too.
 //!
-//! A socket that stays is never closed: sets of two configurations share it. TCP sockets are
-//! bound, and [`ListenerSet::listen`] is a second step, so that no connection lands on a socket
-//! that nobody will serve. Accepts nothing; the engine does.
+//! Such a socket is never closed: the sets of both configurations share it. TCP sockets are bound first, and
+//! [`ListenerSet::listen`] is a second step, so that no connection reaches a socket that no worker will
+//! serve. The engine accepts the connections.
 
 mod open;
 
@@ -27,16 +26,17 @@ pub(crate) struct ListenerSet {
     listeners: Vec<OpenListener>,
 }
 
-/// One address with its sockets.
+/// One address and its sockets.
 #[derive(Clone)]
 struct OpenListener {
-    /// The canonical form of the address.
+    /// The address in canonical form.
     address: String,
     port: u16,
     backlog: u32,
-    /// Several for TCP, one a worker; one for a unix socket, or for what was handed to us.
+    /// For TCP one socket per worker; a single one for a unix socket or for a socket that was passed to this
+    /// process.
     sockets: Vec<Rc<ListenSocket>>,
-    /// A socket from the service manager: it exists once.
+    /// The socket was passed by the service manager, so no further ones can be bound beside it.
     inherited: bool,
 }
 
@@ -44,13 +44,13 @@ struct OpenListener {
 pub(crate) struct ListenSocket {
     descriptor: OwnedFd,
     is_listening: Cell<bool>,
-    /// For TCP: the address that bind(2) was given, for more sockets of the same.
+    /// For TCP: the address that was bound, to bind further sockets to it.
     bound_to: Option<std::net::SocketAddr>,
-    /// For a unix socket that we made.
+    /// For a unix socket that this process made.
     _path: Option<SocketPath>,
 }
 
-/// Removes a unix socket's name when the process that made it no longer listens there.
+/// Removes a unix socket's name when the process that made it stops listening there.
 struct SocketPath {
     path: PathBuf,
     owner: u32,
@@ -59,7 +59,7 @@ struct SocketPath {
 impl Drop for SocketPath {
     fn drop(&mut self) {
         if self.owner == std::process::id() {
-            // Somebody else may have removed it already.
+            // The name may have been removed already.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -68,18 +68,18 @@ impl Drop for SocketPath {
 /// Why an address cannot be listened on.
 #[derive(Debug)]
 pub(crate) struct ListenError {
-    /// What is wrong, in a sentence without a full stop.
+    /// What is wrong, as a sentence without a full stop.
     pub(crate) message: String,
     /// The place in the configuration that asked for the address.
     pub(crate) span: Option<Span>,
 }
 
 impl ListenerSet {
-    /// The listeners of `process`. What `before` has already is shared with it, the rest is opened,
-    /// after those of `inherited` were used up.
+    /// The listeners of `process`. Those that `before` has, too, are shared with it. The rest come from
+    /// `inherited` while it has any, and are opened otherwise.
     ///
     /// # Errors
-    /// The first address that cannot be had. Then nothing stays open that was not before.
+    /// The first address that cannot be opened. Everything newly opened is closed again.
     pub(crate) fn open(
         process: &ProcessSettings,
         before: &ListenerSet,
@@ -90,7 +90,7 @@ impl ListenerSet {
             let address = wanted.address.to_string();
             let known = before.find(&address).or_else(|| inherited.find(&address));
             let Some(known) = known else {
-                // The service manager's sockets stand in for the main address.
+                // The service manager's sockets replace the main address (`server.bind`, `server.port`).
                 if !(wanted.is_default && inherited.is_some()) {
                     set.listeners
                         .push(open::open(wanted, process.workers.get())?);
@@ -111,15 +111,15 @@ impl ListenerSet {
         Ok(set)
     }
 
-    /// The sockets that systemd, or whoever speaks its protocol, has passed to this very process.
+    /// The sockets that systemd, or another service manager with its protocol, passed to this process.
     ///
     /// # Errors
-    /// A descriptor that is no listening stream socket.
+    /// A descriptor is no listening stream socket.
     pub(crate) fn from_service_manager() -> io::Result<ListenerSet> {
         let mut listeners = Vec::new();
         let mut passed = listenfd::ListenFd::from_env();
         for index in 0..passed.len() {
-            // What is no TCP socket stays where it is, to be taken as what it is.
+            // A descriptor that is no TCP socket stays in the list and is tried as another kind below.
             let tcp = passed
                 .take_tcp_listener(index)
                 .map(|found| found.map(OwnedFd::from));
@@ -132,10 +132,10 @@ impl ListenerSet {
         Ok(ListenerSet { listeners })
     }
 
-    /// Lets all sockets take connections from now on.
+    /// Makes all sockets accept connections from now on.
     ///
     /// # Errors
-    /// Those of listen(2), in a sentence: another server may have been faster.
+    /// Those of listen(2), as a sentence: another server may have taken the address in between.
     pub(crate) fn listen(&self) -> io::Result<()> {
         for listener in &self.listeners {
             for socket in &listener.sockets {
@@ -150,10 +150,10 @@ impl ListenerSet {
         Ok(())
     }
 
-    /// Copies of the sockets, in the form the engine takes.
+    /// Duplicates of the sockets, for the engine.
     ///
     /// # Errors
-    /// The process has no descriptor left.
+    /// The process has too many open files.
     pub(crate) fn copies(&self) -> io::Result<Vec<BoundListener>> {
         let copy = |listener: &OpenListener| {
             let sockets = listener
@@ -181,12 +181,13 @@ impl ListenerSet {
 }
 
 impl ListenSocket {
-    /// Once more on a socket that listens changes its backlog.
+    /// Calling listen(2) on a socket that listens already changes its backlog.
     fn listen(&self, backlog: u32) -> io::Result<()> {
         rustix::net::listen(&self.descriptor, i32::try_from(backlog).unwrap_or(i32::MAX))?;
         if self.bound_to.is_some() {
-            // The first socket of an address begins to listen without it, which fails when another
-            // server, even one of the same user, listens there. Only then it lets its own in.
+            // The first socket of an address is bound and listens without SO_REUSEPORT. That fails if another
+            // server listens there, even one of the same user. Only then is SO_REUSEPORT set, so that the
+            // sockets of further workers can be bound.
             rustix::net::sockopt::set_socket_reuseport(&self.descriptor, true)?;
         }
         self.is_listening.set(true);
@@ -195,8 +196,9 @@ impl ListenSocket {
 }
 
 impl OpenListener {
-    /// Takes over what `wanted` says of an address that is open already, and makes sockets for
-    /// more workers. Fewer workers share all sockets: closing one would lose its queue.
+    /// Applies changed settings to an address that is open already, and opens sockets for additional workers.
+    /// If there are fewer workers than before, they share all sockets: closing one would lose the connections
+    /// in its queue.
     fn follow(&mut self, wanted: &ListenerSettings, workers: usize) -> io::Result<()> {
         self.backlog = wanted.backlog;
         for socket in &self.sockets {
@@ -213,7 +215,7 @@ impl OpenListener {
     }
 }
 
-/// Where `address` can be reached by a browser; none for a unix socket.
+/// The URL under which a browser reaches `address`; `None` for a unix socket.
 pub(crate) fn url_of(address: &ListenAddress) -> Option<String> {
     match address {
         ListenAddress::Ip(address) => Some(format!("http://{address}/")),

@@ -1,6 +1,7 @@
-//! From a configuration to a plan: read, checked against every module, typed.
+//! Loads a configuration: reads it, checks it against every module, and converts the settings to their types.
 //!
-//! Touches no socket, log or user; reads the certificates that are named. Start-up, reload, `-t` and `-p` all come through here.
+//! Opens no socket and no log, and does not change the user; it does read the certificates that the
+//! configuration names. Start-up, reload, `-t` and `-p` all use it.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -17,38 +18,38 @@ use modules::gateway::trust::LoadedTrusts;
 pub(crate) enum Origin {
     /// A file; an absolute path.
     File(PathBuf),
-    /// A text made by the program itself.
+    /// A configuration text that the program itself made.
     Text {
-        /// What messages call it.
+        /// The name by which messages refer to it.
         name: &'static str,
-        /// The configuration.
+        /// The text.
         text: String,
     },
 }
 
-/// A configuration that can be served.
+/// A configuration that was read and checked.
 #[derive(Clone)]
 pub(crate) struct Loaded {
     /// The checked tree.
     pub(crate) config: Arc<Config>,
     /// The directives it was checked against.
     pub(crate) schema: Arc<Schema>,
-    /// The modules that take part, in hook order.
+    /// The modules in use, in hook order.
     pub(crate) modules: Vec<&'static ModuleSpec>,
-    /// Settings of the process.
+    /// The settings of the process as a whole.
     pub(crate) process: Arc<ProcessSettings>,
     /// Certificates and keys for TLS to backends.
     pub(crate) trusts: Arc<LoadedTrusts>,
 }
 
 impl Loaded {
-    /// What start-up should tell, in the order of the text.
+    /// Warnings to show at start-up, in the order of the text.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = &Diagnostic> {
         self.config.warnings.iter().chain(&self.process.warnings)
     }
 
-    /// Whether there is anything to serve. As in lighttpd a configuration without
-    /// `server.document-root` is right by itself (`-t`) and cannot be started.
+    /// Checks that there is something to serve. As in lighttpd, `-t` accepts a configuration without
+    /// `server.document-root`, but the server does not start with it.
     ///
     /// # Errors
     /// `server.document-root` is not set outside all conditions.
@@ -64,12 +65,12 @@ impl Loaded {
         }
     }
 
-    /// Whether the configuration names scripts.
+    /// Whether the configuration names Lua scripts.
     pub(crate) fn runs_lua(&self) -> bool {
         runs_lua(&self.config)
     }
 
-    /// Errors about this configuration, to be shown or logged.
+    /// Errors about this configuration, with its text, to be shown or logged.
     pub(crate) fn diagnostics(&self, list: Vec<Diagnostic>) -> Diagnostics {
         Diagnostics {
             list,
@@ -77,12 +78,12 @@ impl Loaded {
         }
     }
 
-    /// `server.breakagelog`: where backends write their errors, if that is not the error log.
+    /// `server.breakagelog`: where backends write their errors. `None` if that is the error log.
     pub(crate) fn breakage_log(&self) -> Option<LogTarget> {
         target_of(&self.config.global().entry("server.breakagelog")?.value)
     }
 
-    /// Every log the configuration names, each once.
+    /// Every log that the configuration names, each once.
     pub(crate) fn log_targets(&self) -> Vec<LogTarget> {
         let mut targets = vec![self.process.error_log.clone()];
         let access_log = modules::access_log::MODULE.name;
@@ -117,7 +118,7 @@ fn target_of(value: &config::Value) -> Option<LogTarget> {
 /// Reads and checks the configuration.
 ///
 /// # Errors
-/// Everything that is wrong with it, warnings included.
+/// All its errors, together with its warnings.
 pub(crate) fn load(origin: &Origin) -> Result<Loaded, Diagnostics> {
     let schema = modules::schema();
     let options = LoadOptions::from_process();
@@ -163,8 +164,8 @@ pub(crate) fn load(origin: &Origin) -> Result<Loaded, Diagnostics> {
     }
 }
 
-/// What `-p` prints of a configuration that would not start: lighttpd prints what it could read, before it looks at
-/// what the directives say.
+/// What `-p` prints for a configuration with invalid settings. lighttpd prints whatever it could parse,
+/// before it checks the values of directives.
 pub(crate) fn printable(origin: &Origin) -> Option<Config> {
     let Origin::File(path) = origin else {
         return None;
@@ -183,24 +184,24 @@ fn runs_lua(config: &Config) -> bool {
     })
 }
 
-/// Shows what is wrong on standard error, with the text it is about.
+/// Prints the errors to standard error, with the lines they refer to.
 pub(crate) fn print_errors(errors: &Diagnostics) {
     write_to_stderr(&errors.render(style()));
 }
 
-/// Shows the warnings of a configuration on standard error.
+/// Prints the warnings of a configuration to standard error.
 pub(crate) fn print_warnings(loaded: &Loaded) {
     for warning in loaded.warnings() {
         print_diagnostic(warning, loaded);
     }
 }
 
-/// Shows one diagnostic about `loaded` on standard error.
+/// Prints one diagnostic about `loaded` to standard error.
 pub(crate) fn print_diagnostic(diagnostic: &Diagnostic, loaded: &Loaded) {
     write_to_stderr(&(config::render(diagnostic, &loaded.config.sources, style()) + "\n"));
 }
 
-/// The errors as lines for a log.
+/// The errors as log lines.
 pub(crate) fn error_lines(errors: &Diagnostics) -> Vec<String> {
     let wrong = errors
         .list
@@ -211,7 +212,7 @@ pub(crate) fn error_lines(errors: &Diagnostics) -> Vec<String> {
         .collect()
 }
 
-/// The warnings as lines for a log.
+/// The warnings as log lines.
 pub(crate) fn warning_lines(loaded: &Loaded) -> Vec<String> {
     let sources = &loaded.config.sources;
     loaded
@@ -228,6 +229,6 @@ fn style() -> Style {
 }
 
 fn write_to_stderr(text: &str) {
-    // There is nobody left to tell when standard error is closed.
+    // If standard error is closed, there is no other place to report to.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

@@ -1,8 +1,8 @@
 //! `petrel serve --tls`: a certificate authority of the user's own, and certificates that it signs.
 //!
-//! The authority is made once and kept in the user's data directory, its key readable by the user alone. Each start makes a
-//! new certificate for the names under which the server can be reached. Knows nothing of servers and configurations:
-//! [`crate::serve_dir`] names the file to them.
+//! The authority is made once and kept in the user's data directory. Only the user can read its key. Each
+//! start makes a new certificate for the names under which the server can be reached. This module knows no
+//! servers and no configurations: [`crate::serve_dir`] puts the certificate's path into one.
 
 #![expect(
     clippy::disallowed_methods,
@@ -24,22 +24,23 @@ use rcgen::{
 use rustix::fs::FlockOperation;
 use x509_parser::prelude::{FromDer, Pem, X509Certificate};
 
-/// A certificate authority of one user.
+/// A user's certificate authority.
 pub(crate) struct LocalAuthority {
     directory: PathBuf,
     issuer: Issuer<'static, KeyPair>,
-    /// Its name, as lists of authorities show it.
+    /// The authority's name, as lists of certificates show it.
     name: String,
-    /// Whether it has just been made, and nothing trusts it yet.
+    /// Whether it was just made, so that no browser trusts it yet.
     pub(crate) is_new: bool,
-    /// Keeps a second server that starts at this moment from making another one.
+    /// A file lock. It keeps a second `petrel serve` that starts at the same time from making another
+    /// authority.
     _lock: File,
 }
 
-/// Where the user keeps data, by what the environment says.
+/// The user's data directory, according to the environment.
 ///
 /// # Errors
-/// It says nothing.
+/// The environment names none.
 pub(crate) fn data_directory(environment: impl Fn(&str) -> Option<PathBuf>) -> io::Result<PathBuf> {
     let absolute = |name| environment(name).filter(|path| path.is_absolute());
     let data = absolute("XDG_DATA_HOME")
@@ -52,10 +53,10 @@ pub(crate) fn data_directory(environment: impl Fn(&str) -> Option<PathBuf>) -> i
     })
 }
 
-/// Checks that clients who are served `site` do not get the keys in `directory`.
+/// Checks that `site`, the directory to serve, does not contain the keys in `directory`.
 ///
 /// # Errors
-/// One of the two is in the other, or cannot be looked at.
+/// One of the two directories contains the other, or cannot be looked up.
 pub(crate) fn keep_apart(directory: &Path, site: &Path) -> io::Result<()> {
     let whole = |path: &Path| fs::canonicalize(path).map_err(|error| about(path, error));
     let (directory, site) = (whole(directory)?, whole(site)?);
@@ -71,10 +72,11 @@ pub(crate) fn keep_apart(directory: &Path, site: &Path) -> io::Result<()> {
 }
 
 impl LocalAuthority {
-    /// The authority in `directory`, made if there is none or if it ends before the certificates that it signs.
+    /// Opens the authority in `directory`. Makes a new one if there is none, or if it expires before a
+    /// certificate that it would sign now.
     ///
     /// # Errors
-    /// The directory cannot be read or written, or what is in it is damaged.
+    /// The directory cannot be read or written, or its files are damaged.
     pub(crate) fn open(directory: &Path) -> io::Result<LocalAuthority> {
         let lock = DirBuilder::new()
             .recursive(true)
@@ -93,13 +95,13 @@ impl LocalAuthority {
                     Err(lock) => LocalAuthority::make(directory, lock),
                 }
             }
-            // A key alone is what a start has left that was cut short.
+            // A key without a certificate was left behind by a start that was interrupted.
             (false, _) => LocalAuthority::make(directory, lock),
             (true, false) => Err(damaged(&key, "it is not there, its certificate is")),
         }
     }
 
-    /// `Err` with the lock: it ends too soon.
+    /// Reads the authority. The inner `Err` returns the lock: the authority expires too soon.
     fn read(directory: &Path, lock: File) -> io::Result<Result<LocalAuthority, File>> {
         let (certificate, key) = (directory.join(CERTIFICATE), directory.join(KEY));
         let text = |path: &Path| fs::read_to_string(path).map_err(|error| about(path, error));
@@ -140,7 +142,7 @@ impl LocalAuthority {
     }
 
     fn make(directory: &Path, lock: File) -> io::Result<LocalAuthority> {
-        // The time tells authorities of one user apart, in lists of those that are trusted.
+        // The time distinguishes the authorities of one user in a browser's list.
         let name = format!("Petrel on {} ({})", host_name(), now().as_secs());
         let mut params = CertificateParams::default();
         params.distinguished_name = named(&name);
@@ -150,7 +152,8 @@ impl LocalAuthority {
         let key = KeyPair::generate().map_err(io::Error::other)?;
         let key_text = key.serialize_pem();
         let made = CertifiedIssuer::self_signed(params.clone(), key).map_err(io::Error::other)?;
-        // The certificate last, and no other one beside the new key: a key alone is not taken for an authority.
+        // The certificate is written last, and an old one is removed first, so that a new key never stands
+        // beside the certificate of an old one. A key alone does not count as an authority.
         let certificate = directory.join(CERTIFICATE);
         match fs::remove_file(&certificate) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -170,16 +173,16 @@ impl LocalAuthority {
         })
     }
 
-    /// The authority's certificate.
+    /// The path of the authority's certificate.
     pub(crate) fn certificate(&self) -> PathBuf {
         self.directory.join(CERTIFICATE)
     }
 
-    /// Makes a certificate for a server that listens on `bind`; returns the file that has it with its key. Servers on
-    /// different addresses have files of their own.
+    /// Makes a certificate for a server that listens on `bind`. Returns the path of the file with certificate
+    /// and key. Servers on different addresses use different files.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub(crate) fn certify(&self, bind: IpAddr) -> io::Result<PathBuf> {
         let mut params = CertificateParams::default();
         params.distinguished_name = named("Petrel");
@@ -197,7 +200,7 @@ impl LocalAuthority {
         Ok(path)
     }
 
-    /// How to trust the authority, and how to take that back.
+    /// How to make a browser trust the authority, and how to revert that.
     pub(crate) fn instructions(&self, url: &str) -> String {
         let (file, name) = (shell_word(&self.certificate()), &self.name);
         let directory = shell_word(&self.directory);
@@ -221,7 +224,7 @@ who trust the authority: keep it to yourself."
     }
 }
 
-/// What a server on `bind` can be called.
+/// The names and addresses of a server that listens on `bind`.
 fn names(bind: IpAddr) -> Vec<SanType> {
     let dns = |name: &str| name.try_into().ok().map(SanType::DnsName);
     let mut addresses = vec![
@@ -242,7 +245,7 @@ fn names(bind: IpAddr) -> Vec<SanType> {
         .collect()
 }
 
-/// Without those that are unique on one link only: browsers cannot name them.
+/// The machine's addresses. Link-local ones are left out, because browsers cannot use them.
 fn interface_addresses() -> Vec<IpAddr> {
     let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
     let addresses = interfaces.filter_map(|interface| {
@@ -269,7 +272,7 @@ fn named(common_name: &str) -> DistinguishedName {
     name
 }
 
-/// From a day ago on: clocks of clients differ.
+/// Sets the validity. It begins a day ago, because the clocks of clients differ.
 fn lasting(params: &mut CertificateParams, lifetime: Duration) {
     let epoch = date_time_ymd(1970, 1, 1);
     params.not_before = epoch + now().saturating_sub(DAY);
@@ -281,11 +284,11 @@ fn now() -> Duration {
     since_1970.unwrap_or_default()
 }
 
-/// Writes a file so that a reader finds the old one or the new one, whole.
+/// Replaces a file at once, so that readers see either the old or the new content.
 fn write(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     let new = path.with_extension("new");
     let written = (|| {
-        // Left by a program that was ended meanwhile. It might have another mode.
+        // A program that was interrupted may have left this file, with another mode.
         match fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -322,7 +325,7 @@ fn about(path: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// A path as a shell takes it for one word.
+/// A path quoted as one word for a shell.
 fn shell_word(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%".contains(c);
@@ -338,7 +341,7 @@ const SYSTEM: &str = "/usr/local/share/ca-certificates/petrel-local.crt";
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const AUTHORITY_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
-/// What browsers take: Safari 398 days.
+/// The longest lifetime that browsers accept is 398 days (Safari).
 const CERTIFICATE_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 #[cfg(test)]
@@ -421,7 +424,7 @@ mod tests {
             if has_old {
                 write_old(base.path());
             }
-            // So that the certificate cannot be written.
+            // This directory makes the writing of the certificate fail.
             let obstacle = base.path().join(CERTIFICATE).with_extension("new");
             fs::create_dir(&obstacle).expect("made");
             assert!(LocalAuthority::open(base.path()).is_err());
@@ -432,7 +435,7 @@ mod tests {
         }
     }
 
-    /// An authority that ends soon. Returns its certificate.
+    /// Writes an authority that expires soon. Returns its certificate.
     fn write_old(directory: &Path) -> String {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::default();

@@ -54,7 +54,7 @@ use serve_dir::Site;
 use terminal::{EXIT_FAILURE, fail, print};
 
 fn main() -> ExitCode {
-    // Whatever we were given beyond the first three is not for the programs that we start.
+    // Descriptors beyond the first three, which the parent process passed, must not reach backend programs.
     if let Err(error) = sys::child::close_on_exec_from(3) {
         return ExitCode::from(fail(&format!("marking descriptors: {error}")));
     }
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments, called: Called) -> u8 {
-    // lighttpd has no site of its own.
+    // Only `petrel` without arguments serves the bundled site; lighttpd has none.
     if arguments.is_empty() && called == Called::Petrel {
         return serve_bundled();
     }
@@ -175,7 +175,8 @@ fn with_file(arguments: &Arguments, file: &Path) -> u8 {
     )
 }
 
-/// They are for the process that was started, so they are taken before it goes to the background.
+/// The sockets that the service manager passed. They are taken before the process goes to the background,
+/// because they name the process that was started.
 fn inherited_sockets(loaded: &Loaded) -> io::Result<ListenerSet> {
     match loaded.process.socket_activation {
         true => ListenerSet::from_service_manager(),
@@ -203,7 +204,8 @@ fn preflight(loaded: &Loaded) -> u8 {
 
 /// `petrel` alone.
 fn serve_bundled() -> u8 {
-    // spawn-fcgi gives that to a FastCGI program. Its clients would wait for answers for ever.
+    // spawn-fcgi passes a FastCGI program its listening socket as standard input. Clients of that socket
+    // would wait for replies for ever.
     if rustix::net::sockopt::socket_acceptconn(rustix::stdio::stdin()).unwrap_or(false) {
         return fail(
             "standard input is a listening socket: say which FastCGI program is meant, \
@@ -242,7 +244,8 @@ fn serve_directory(serve: &cli::Serve) -> u8 {
     serve_site(&site, &serve.directory.display().to_string(), words)
 }
 
-/// For `--tls`: a file with certificate and key. `words` gets what the user has to know of the authority that signed it.
+/// For `--tls`: makes a file with certificate and key. Appends to `words` what the user must know about the
+/// authority.
 fn certificate_for(serve: &cli::Serve, words: &mut Vec<String>) -> io::Result<PathBuf> {
     let directory =
         local_authority::data_directory(|name| std::env::var_os(name).map(PathBuf::from))?;
@@ -259,7 +262,7 @@ fn certificate_for(serve: &cli::Serve, words: &mut Vec<String>) -> io::Result<Pa
     Ok(file)
 }
 
-/// `words`: lines after the first that are shown once the site is served.
+/// Serves a generated configuration. `words` are further lines to show once the site is served.
 fn serve_site(site: &Site, what: &str, words: Vec<String>) -> u8 {
     let origin = match site.configuration() {
         Ok(origin) => origin,
@@ -292,7 +295,7 @@ fn serve_site(site: &Site, what: &str, words: Vec<String>) -> u8 {
     }
 }
 
-/// Runs the keeper, and in the processes that it forks the server.
+/// Runs the keeper; in a process that it forks, runs the server or the TLS reader.
 fn keep(options: KeeperOptions, loaded: Loaded) -> u8 {
     match keeper::run(options, loaded) {
         KeeperExit::Exit(code) => code,
@@ -314,7 +317,8 @@ fn listening_lines(loaded: &Loaded) -> Vec<String> {
     lines.collect()
 }
 
-/// Help goes to standard output with code 0; what is wrong to standard error, as lighttpd's 255.
+/// Prints help to standard output and returns 0; prints usage errors to standard error and returns lighttpd's
+/// 255.
 fn explain_usage(error: &clap::Error) -> u8 {
     let _ = error.print();
     match error.kind() {

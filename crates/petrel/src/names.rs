@@ -1,33 +1,33 @@
-//! The names under which the program may be started, by a link, and what each of them means.
+//! The names under which the program may be started through a link, and what each of them means.
 
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// The name under which `petrel spawn` is meant.
+/// Under this name the program acts as `petrel spawn`.
 pub(crate) const SPAWN_FCGI: &str = "spawn-fcgi";
 
-/// Commands that are programs of their own elsewhere: their names are those of the programs.
+/// Commands that also work under their own names, as the programs that they replace.
 const PROGRAMS: [&str; 2] = ["fcgi-magnet", "fcgi-stat-accel"];
 
-/// What the program is, by the name that it was started under.
+/// What the program acts as, according to the name it was started under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Called {
-    /// petrel, with everything after it: petrel-0.1, petrel.new.
+    /// petrel, also with a suffix: petrel-0.1, petrel.new.
     Petrel,
-    /// lighttpd, which has the same options and does nothing without any.
+    /// lighttpd: the same options, but without any it does not serve.
     Lighttpd,
     /// spawn-fcgi.
     SpawnFcgi,
-    /// A command that was named by the link.
+    /// A command whose name the link has.
     Command(&'static str),
-    /// A program that this one is not.
+    /// Another program's name.
     Unknown,
 }
 
 impl Called {
-    /// By the first word of the command line.
+    /// Decides by the first word of the command line.
     pub(crate) fn by(word: Option<&OsStr>) -> Called {
-        // A caller that gives no name at all means the file it started.
+        // If the caller passed no name at all, it meant the program file.
         let Some(name) = word.map(file_name).filter(|name| !name.is_empty()) else {
             return Called::Petrel;
         };
@@ -43,8 +43,8 @@ impl Called {
     }
 }
 
-/// What is said to a caller by an unknown name. Serving a site in the place of another program would leave the
-/// caller waiting for what that program does.
+/// The error message for an unknown name. Serving a site instead would make the caller wait for something
+/// that never happens.
 pub(crate) fn refusal(word: Option<&OsStr>) -> String {
     let name = word.map(file_name).unwrap_or_default();
     let programs = PROGRAMS.join(", ");

@@ -1,4 +1,4 @@
-//! `petrel serve DIR`: a configuration for one directory.
+//! `petrel serve DIR`: the configuration for serving one directory.
 
 use std::fmt::Write as _;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::load::Origin;
 
-/// What is to be served.
+/// What to serve.
 pub(crate) struct Site {
     /// The directory.
     pub(crate) directory: PathBuf,
@@ -17,7 +17,7 @@ pub(crate) struct Site {
     pub(crate) port: u16,
     /// Whether directories without an index file are listed.
     pub(crate) listing: bool,
-    /// Certificate and key in one file, where clients speak TLS.
+    /// The file with certificate and key, if the server speaks TLS.
     pub(crate) certificate: Option<PathBuf>,
 }
 
@@ -25,7 +25,7 @@ impl Site {
     /// The configuration for the site.
     ///
     /// # Errors
-    /// The directory is none, or its path cannot stand in a configuration.
+    /// The directory does not exist, or its path cannot be written in a configuration.
     pub(crate) fn configuration(&self) -> io::Result<Origin> {
         let directory = self
             .directory
@@ -47,7 +47,7 @@ impl Site {
         text += "dir-listing.encoding = \"utf-8\"\n";
         text += "dir-listing.hide-dotfiles = \"enable\"\n";
         let _ = writeln!(text, "dir-listing.activate = \"{}\"", switch(self.listing));
-        // Version control, environment files and the like; /.well-known/ is made for the public.
+        // Denies dot files such as those of version control and .env; /.well-known/ is public by design.
         text += "$HTTP[\"url\"] =~ \"/\\.(?!well-known(/|$))\" { url.access-deny = ( \"\" ) }\n";
         Ok(Origin::Text {
             name: "petrel serve",
@@ -55,7 +55,7 @@ impl Site {
         })
     }
 
-    /// Where a browser finds it.
+    /// The URL of the site, for a browser.
     pub(crate) fn url(&self) -> String {
         let scheme = match self.certificate {
             Some(_) => "https",
@@ -74,14 +74,14 @@ fn switch(on: bool) -> &'static str {
     if on { "enable" } else { "disable" }
 }
 
-/// A directory as a string of the configuration language. The slash at the end keeps a backslash in the name from
-/// escaping the last quote.
+/// A directory as a string of the configuration language. A slash is appended, so that a backslash at the end
+/// of the name does not escape the closing quote.
 fn quoted(directory: &Path) -> io::Result<String> {
     let text = as_string(directory)?;
     Ok(format!("\"{}/\"", text.trim_end_matches('/')))
 }
 
-/// A path between the quotes of the configuration language, in which a backslash escapes a quote and nothing else.
+/// A path for use between quotes of the configuration language, in which a backslash escapes only a quote.
 fn as_string(path: &Path) -> io::Result<String> {
     let text = path
         .to_str()

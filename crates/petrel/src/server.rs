@@ -1,7 +1,7 @@
-//! The server process: takes over what the keeper has opened, gives up every privilege, serves.
+//! The server process: takes over what the keeper has opened, gives up its privileges, serves.
 //!
-//! Opens no listening socket and no log file: those come from the keeper. Waits for the keeper's
-//! orders in its main thread while the engine's workers serve, and ends when the keeper does.
+//! It opens no listening socket and no log file: those come from the keeper. Its main thread waits for the
+//! keeper's orders while the engine's workers serve. It ends when the keeper does.
 #![expect(clippy::disallowed_methods, reason = "the first thread has no worker")]
 
 mod freed_memory;
@@ -37,27 +37,27 @@ use freed_memory::FreedMemory;
 pub(crate) struct Handover {
     /// The configuration.
     pub(crate) loaded: Loaded,
-    /// Bound sockets; they listen when [`Order::Go`] comes.
+    /// The bound sockets. They listen when [`Order::Go`] arrives.
     pub(crate) listeners: Vec<BoundListener>,
-    /// Open logs.
+    /// The open logs.
     pub(crate) logs: Vec<(LogTarget, OwnedFd)>,
-    /// The targets that the numbers in [`Order::Log`] stand for.
+    /// The log targets that the numbers in [`Order::Log`] refer to.
     pub(crate) log_targets: Vec<LogTarget>,
-    /// This process's end.
+    /// The server process's end of the socket pair.
     pub(crate) control: Control,
-    /// Who to become.
+    /// The user and groups to switch to.
     pub(crate) identity: Identity,
-    /// Tell the keeper after this time without a connection.
+    /// Report to the keeper after this time without a connection.
     pub(crate) idle: Option<Duration>,
-    /// The keeper.
+    /// The keeper's process id.
     pub(crate) keeper: u32,
-    /// Whether the terminal is to be let go.
+    /// Whether the process detaches from the terminal.
     pub(crate) detached: bool,
-    /// What TLS needs.
+    /// Certificates and keys, if TLS is configured.
     pub(crate) tls: Option<Arc<TlsStore>>,
 }
 
-/// Serves until told to stop. The answer is the process's exit code.
+/// Serves until the keeper orders the process to stop. Returns the exit code.
 pub(crate) fn run(handover: Handover) -> u8 {
     let control = Arc::new(handover.control);
     report_panics(&control);
@@ -88,15 +88,15 @@ pub(crate) fn run(handover: Handover) -> u8 {
         Ok(()) => 0,
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => KEEPER_GONE,
         Err(error) => {
-            // The keeper hears it in any case, by this process's end.
+            // If this fails, the keeper still notices the end of this process.
             let _ = control.tell(&News::Failed(error.to_string()));
             FAILED
         }
     }
 }
 
-/// What needs privileges, and their end. No thread may be running yet. The answer has the name servers that a chroot has
-/// hidden.
+/// Does what needs privileges, then gives them up. No thread may be running yet. With a chroot, returns the
+/// system's name servers, since their configuration is out of reach afterwards.
 fn give_up(
     loaded: &Loaded,
     identity: &Identity,
@@ -110,14 +110,14 @@ fn give_up(
     let process = &loaded.process;
     let mut servers = None;
     if let Some(root) = &process.chroot {
-        // The system's name servers and hosts file are out of reach in there.
+        // The system's list of name servers and its hosts file cannot be read inside the chroot.
         servers = Some(NameServers::of_system());
         enter(root)?;
     }
     identity
         .assume()
         .map_err(|error| told("giving up privileges failed", &error))?;
-    // After the change of user, which takes both back.
+    // This must follow the change of user, because that change resets both settings.
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     if process.core_files {
         nix::sys::prctl::set_dumpable(true)?;
@@ -129,16 +129,16 @@ fn give_up(
 }
 
 fn enter(root: &Path) -> io::Result<()> {
-    // What is not there is told by the next line.
+    // If this fails, the next line reports it.
     let _ = mounts::prepare_for(root);
-    // The backend that needs it says so when it is missing.
+    // If this fails, the network backend that needs it says so when it is used.
     let _ = sys::read_queue::prepare_direct();
     let entered = nix::unistd::chroot(root).and_then(|()| nix::unistd::chdir("/"));
     entered.map_err(|error| told(&format!("chroot to {}", root.display()), &error.into()))
 }
 
-/// Signals may reach the whole process group, and systemd sends SIGTERM to all processes of a unit.
-/// They are the keeper's to act on: killed beside it, this process would take queued log lines along.
+/// Blocks signals that a whole process group may get: systemd, for one, sends SIGTERM to all processes of a
+/// unit. The keeper acts on them. If this process ended at the same time, queued log lines would be lost.
 fn leave_signals_to_the_keeper() -> io::Result<()> {
     let mask = SigSet::from_iter([
         Signal::SIGTERM,
@@ -149,7 +149,7 @@ fn leave_signals_to_the_keeper() -> io::Result<()> {
     Ok(mask.thread_set_mask()?)
 }
 
-/// Before a chroot: the time zone and the syslog daemon's socket are out of reach in there.
+/// Called before a chroot, which hides the time zone and the socket of the syslog daemon.
 fn open_logs(loaded: &Loaded, logs: Vec<(LogTarget, OwnedFd)>) -> io::Result<LogRegistry> {
     let by_syslog = loaded
         .log_targets()
@@ -161,15 +161,15 @@ fn open_logs(loaded: &Loaded, logs: Vec<(LogTarget, OwnedFd)>) -> io::Result<Log
     Ok(registry)
 }
 
-/// The settings of a configuration that are about logs.
+/// Applies a configuration's settings about logs.
 pub(crate) fn configure_logs(logs: &LogRegistry, loaded: &Loaded) {
     logs.set_error_log(loaded.process.error_log.clone());
     logs.set_syslog_facility(loaded.process.syslog_facility);
     logs.set_time_precision(loaded.process.features.error_log_precision);
 }
 
-/// A panic is a defect: the keeper's log gets to know where, and the process ends at once instead
-/// of going on with a worker less.
+/// A panic is a defect: this reports its place to the keeper's log, and the process ends at once instead of
+/// continuing with one worker less.
 fn report_panics(control: &Arc<Control>) {
     let control = Arc::clone(control);
     std::panic::set_hook(Box::new(move |panic| {
@@ -235,17 +235,17 @@ impl Process<'_> {
         result
     }
 
-    /// Backends that are overloaded are the keeper's, which may start more processes.
+    /// Passes reports of overloaded backend programs to the keeper, which may start more of their processes.
     fn pass_reports_on(&self, loaded: &Loaded, server: &Server) {
-        // The keeper has read them before: there is nothing wrong with them.
+        // This cannot fail: the keeper has parsed the same configuration.
         let specs = spawn_specs(&loaded.config, modules::MODULES).unwrap_or_default();
         let control = Arc::clone(self.control);
-        // A keeper that hears nothing has other worries.
+        // A report may be lost if the keeper is busy; the next one makes up for it.
         let hear = move |number| drop(control.tell(&News::Overloaded(number)));
         overload::listen(server.shared(), specs, hear);
     }
 
-    /// False when there will be no go.
+    /// Waits for [`Order::Go`]. Returns false if the keeper orders the process to end instead.
     fn wait_for_go(&self) -> io::Result<bool> {
         loop {
             self.wait(Duration::from_secs(60), None, None)?;
@@ -259,7 +259,7 @@ impl Process<'_> {
         }
     }
 
-    /// Until the workers have ended.
+    /// Acts on orders until the workers have ended.
     fn obey(
         &self,
         server: &Server,
@@ -275,7 +275,8 @@ impl Process<'_> {
                 Awaited::Leaving => has_left = true,
                 Awaited::Other => {}
             }
-            // The keeper may be slow to read: the next turn, at most a second later, tries again.
+            // The keeper may not have read earlier messages yet. Then the next turn, at most a second later,
+            // tries again.
             if has_left && !is_told {
                 is_told = self.control.tell_if_there_is_room(&News::Left)?;
             }
@@ -302,7 +303,8 @@ impl Process<'_> {
                         self.tell_open(server);
                         continue;
                     }
-                    // What the sockets have queued is taken in any case.
+                    // `serve` first, so that connections already in the sockets' queues are accepted even
+                    // now.
                     Order::Succeeded(time) => {
                         server.serve();
                         modules::drain(server.shared());
@@ -323,7 +325,8 @@ impl Process<'_> {
                 .is_some_and(|idleness| idleness.is_over(server))
                 && self.control.tell_if_there_is_room(&News::Idle)?
             {
-                // An old server process may still be busy: then the keeper goes on, and hears it again.
+                // The keeper ignores this while an old server process is still busy, so the time starts again
+                // and it gets another report later.
                 *idleness = idleness
                     .take()
                     .map(|idleness| Idleness::new(idleness.limit));
@@ -331,7 +334,7 @@ impl Process<'_> {
         }
     }
 
-    /// A keeper that does not read has other worries.
+    /// Reports the open connections and requests. A keeper that does not read its messages misses this one.
     fn tell_open(&self, server: &Server) {
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let shared = server.shared();
@@ -356,7 +359,7 @@ impl Process<'_> {
         }
     }
 
-    /// Waits for an order, or for `ended` or `left` to be readable.
+    /// Waits for an order, or until `ended` or `left` is readable.
     fn wait(
         &self,
         limit: Duration,
@@ -389,17 +392,17 @@ impl Process<'_> {
     }
 }
 
-/// What the main thread was woken by.
+/// What woke the main thread.
 enum Awaited {
     /// The workers have ended.
     End,
-    /// The workers take no connections any more.
+    /// The workers have stopped accepting connections.
     Leaving,
-    /// An order, or the time.
+    /// An order, or the time limit of the wait.
     Other,
 }
 
-/// Watches for the time of `-i`.
+/// Measures the time without connections, for `-i`.
 struct Idleness {
     limit: Duration,
     requests: u64,
@@ -430,11 +433,11 @@ fn told(what: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
-/// Exit code of a server process that could not serve; it has said why.
+/// Exit code of a server process that could not serve. It has told the keeper the reason.
 const FAILED: u8 = 1;
-/// Exit code when the keeper is no longer there to tell.
+/// Exit code when the keeper is gone.
 const KEEPER_GONE: u8 = 2;
-/// How long the logs may take to write what is queued, at the end.
+/// How long the logs may take at the end to write what is queued.
 const LOG_TIME: Duration = Duration::from_secs(1);
-/// How often the main thread looks up without an order.
+/// The longest wait of the main thread without an order.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 
-/// Points all three at /dev/null.
+/// Redirects all three to /dev/null.
 ///
 /// # Errors
 /// /dev/null cannot be opened.

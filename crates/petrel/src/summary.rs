@@ -1,4 +1,4 @@
-//! What is less than a configuration says, in a few lines: told by `-tt`, at the start, and by the log.
+//! Counts the directives that do less than they say. `-tt`, the start and the log show these lines.
 
 use config::{Consequence, Diagnostic, Style};
 use engine::settings::exposure::of_every_request;
@@ -6,12 +6,12 @@ use engine::settings::exposure::of_every_request;
 use crate::load::Loaded;
 use crate::terminal;
 
-/// The lines; none when every directive does what it says.
+/// The lines; none if every directive does what it says.
 pub(crate) fn lines(loaded: &Loaded) -> Vec<String> {
     let count = |consequence| {
         let warnings = loaded.warnings();
         let warnings = warnings.filter(|warning| warning.consequence == Some(consequence));
-        // There may be two reasons why one directive has no effect.
+        // One directive may have two warnings but counts once.
         let mut spans = Vec::new();
         for span in warnings.map(|warning| warning.span) {
             if !spans.contains(&span) {
@@ -34,14 +34,14 @@ pub(crate) fn lines(loaded: &Loaded) -> Vec<String> {
     lines
 }
 
-/// Writes them to standard error.
+/// Writes the lines to standard error.
 pub(crate) fn print(loaded: &Loaded) {
     for line in lines(loaded) {
         terminal::complain(format_args!("petrel: {line}"));
     }
 }
 
-/// How many directives answer 503, and how many have no effect.
+/// How many directives are answered with 503, and how many have no effect.
 fn sentence(counts: (usize, usize)) -> Option<String> {
     let directives = |count: usize| match count {
         1 => "1 directive".to_owned(),

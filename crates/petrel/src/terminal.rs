@@ -1,27 +1,27 @@
-//! What is said to whoever has started the program, on standard output and standard error.
+//! Output to the user who started the program, on standard output and standard error.
 //!
-//! Nobody has to listen. What cannot be written, because the disk is full or the reader has gone, is lost, where
-//! `println!` and `eprintln!` would end the program.
+//! Output that cannot be written, because the disk is full or the reader has gone, is lost. `println!` and
+//! `eprintln!` would panic instead.
 
 use std::fmt;
 use std::io::{self, Write};
 
-/// A line on standard output.
+/// Writes a line to standard output.
 pub(crate) fn say(words: fmt::Arguments<'_>) {
     write_line(io::stdout(), words);
 }
 
-/// A line on standard error.
+/// Writes a line to standard error.
 pub(crate) fn complain(words: fmt::Arguments<'_>) {
     write_line(io::stderr(), words);
 }
 
 fn write_line(mut output: impl Write, words: fmt::Arguments<'_>) {
-    // In one piece, so that it stays whole among those of others.
+    // In one write, so that the line is not mixed with those of other processes.
     let _ = output.write_all(format!("{words}\n").as_bytes());
 }
 
-/// A text on standard output. The answer is an exit code.
+/// Writes a text to standard output. Returns an exit code.
 pub(crate) fn print(text: &[u8]) -> u8 {
     match io::stdout().write_all(text) {
         Ok(()) => 0,
@@ -29,7 +29,7 @@ pub(crate) fn print(text: &[u8]) -> u8 {
     }
 }
 
-/// A message about what keeps the program from going on. The answer is its exit code.
+/// Reports a fatal error on standard error. Returns the exit code.
 pub(crate) fn fail(message: &str) -> u8 {
     complain(format_args!("petrel: {message}"));
     EXIT_FAILURE

@@ -1,7 +1,8 @@
-//! Certificates, keys and what else TLS reads: opened with a configuration, and again when the files change.
+//! Certificates, keys and the other files that TLS reads. The keeper opens them with a configuration, and
+//! again when they change.
 //!
-//! The server process has given up the right to read them. What has changed goes to it in a file without a name, whose
-//! descriptor travels with the order.
+//! The server process has no right to read them. So the keeper sends changed contents in a file without a
+//! name (memfd), whose descriptor travels with [`crate::control::Order::Tls`].
 #![expect(
     clippy::disallowed_methods,
     reason = "keeper and first thread have no worker"
@@ -21,14 +22,15 @@ use crate::load::Loaded;
 
 /// What TLS needs for one configuration.
 pub(crate) struct TlsFiles {
-    /// What server processes get by the fork.
+    /// What server processes inherit by fork.
     pub(crate) store: Arc<TlsStore>,
-    /// What the files looked like when they were read.
+    /// The state of the files when they were read, to detect changes.
     pub(crate) watch: TlsWatch,
 }
 
 impl TlsFiles {
-    /// Reads the files of `loaded`; those of `before` have made tickets until now. Answers what there is to warn of, too.
+    /// Reads the files of `loaded`. `before` are those of the previous configuration, whose session tickets
+    /// stay valid. Also returns warnings.
     ///
     /// # Errors
     /// Every file that cannot be used.
@@ -49,7 +51,7 @@ impl TlsFiles {
     }
 }
 
-/// Looks at the files of `loaded` without keeping them. Answers what there is to warn of.
+/// Checks the files of `loaded` without keeping them. Returns warnings.
 ///
 /// # Errors
 /// Every file that cannot be used.
@@ -57,10 +59,10 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Vec<Diagnostic>, Vec<Diagnostic>>
     Ok(load(loaded)?.map_or_else(Vec::new, |opened| opened.warnings))
 }
 
-/// Takes what is in a file of [`in_memory`], in the server process.
+/// In the server process: takes over the contents of a file made by [`in_memory`].
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub(crate) fn adopt(store: &TlsStore, handed: OwnedFd) -> io::Result<()> {
     let mut bytes = Vec::new();
     File::from(handed).read_to_end(&mut bytes)?;
@@ -82,10 +84,11 @@ fn load(loaded: &Loaded) -> Result<Option<openssl::LoadedStore>, Vec<Diagnostic>
     }
 }
 
-/// A file without a name, for one server process: who reads it moves its position.
+/// Writes `bytes` to a new file without a name. Each server process needs its own, because reading moves the
+/// file's position.
 ///
 /// # Errors
-/// Descriptors or memory have run out.
+/// The process has no descriptors or memory left.
 pub(crate) fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
     let mut file = File::from(memfd_create("petrel-tls", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;

@@ -1,5 +1,5 @@
-//! Who a process is: found while names can be looked up, become before its first thread, or before
-//! it becomes another program.
+//! The user and groups of a process. They are looked up while user names can be resolved; the process
+//! switches to them before it starts its first thread, or before it becomes another program.
 
 use std::ffi::CString;
 use std::io;
@@ -11,21 +11,21 @@ use nix::unistd::{
     getresuid, setgid, setgroups, setresgid, setresuid, setuid,
 };
 
-/// What `server.username` and `server.groupname` stand for.
+/// The user and groups that `server.username` and `server.groupname` name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     user: Option<Uid>,
     group: Option<Gid>,
-    /// Those of the user, or none. Looked up beforehand: who may write etc/group in a chroot must
-    /// not choose them.
+    /// The user's supplementary groups. They are looked up before a chroot: otherwise a user who can write to
+    /// etc/group inside it could choose them.
     supplementary: Vec<Gid>,
 }
 
 impl Identity {
-    /// Looks the names up. For a process that is not root the answer is to stay who it is.
+    /// Looks the names up. For a process that is not root the result is to change nothing.
     ///
     /// # Errors
-    /// A name that does not exist, or stands for root; in a sentence.
+    /// A name does not exist, or stands for root; as a sentence.
     pub(crate) fn find(process: &ProcessSettings) -> Result<Identity, String> {
         let (user, group) = (process.username.as_deref(), process.groupname.as_deref());
         Identity::named(
@@ -34,11 +34,11 @@ impl Identity {
         )
     }
 
-    /// Looks up a user and a group, each with the setting that names it. Without a group it is the
-    /// user's. For a process that is not root the answer is to stay who it is.
+    /// Looks up a user and a group, each given with the setting that names it. Without a group the user's
+    /// primary one is taken. For a process that is not root the result is to change nothing.
     ///
     /// # Errors
-    /// A name that does not exist, or stands for root; in a sentence.
+    /// A name does not exist, or stands for root; as a sentence.
     pub(crate) fn named(
         user: Option<(&str, &str)>,
         group: Option<(&str, &str)>,
@@ -57,10 +57,10 @@ impl Identity {
         Identity::new(user.as_ref(), group)
     }
 
-    /// A user with all its groups, and a group that comes first.
+    /// A user with all its groups, and a group that replaces its primary one.
     ///
     /// # Errors
-    /// The user's groups cannot be looked up; in a sentence.
+    /// The user's groups cannot be looked up; as a sentence.
     pub(crate) fn new(user: Option<&User>, group: Option<Gid>) -> Result<Identity, String> {
         let supplementary = match (user, group) {
             (Some(user), Some(group)) => groups_of(&user.name, group)?,
@@ -73,7 +73,7 @@ impl Identity {
         })
     }
 
-    /// A user without a name and a group.
+    /// A user id without a user, and a group.
     pub(crate) fn unnamed(user: Uid, group: Gid) -> Identity {
         Identity {
             user: Some(user),
@@ -82,7 +82,7 @@ impl Identity {
         }
     }
 
-    /// Who the process is already.
+    /// Keep the user and groups of this process.
     pub(crate) fn unchanged() -> Identity {
         Identity {
             user: None,
@@ -91,17 +91,17 @@ impl Identity {
         }
     }
 
-    /// The user, if it is another one.
+    /// The user to switch to; `None` if it does not change.
     pub(crate) fn user(&self) -> Option<Uid> {
         self.user
     }
 
-    /// The group, if it is another one.
+    /// The group to switch to; `None` if it does not change.
     pub(crate) fn group(&self) -> Option<Gid> {
         self.group
     }
 
-    /// Who log files belong to that are made for it.
+    /// The owner of log files that are created for this user.
     pub(crate) fn file_owner(&self) -> FileOwner {
         FileOwner {
             user: self.user.map(Uid::as_raw),
@@ -109,12 +109,11 @@ impl Identity {
         }
     }
 
-    /// Becomes the identity for good. Looks nothing up: it may be in a chroot. The process must have
-    /// one thread: threads started later are born with the new identity.
+    /// Switches to this identity for good. Looks up no names, since the process may be in a chroot. The
+    /// process must have only one thread; threads that are started later inherit the new identity.
     ///
     /// # Errors
-    /// Those of the kernel; also when the old identity could be taken back. The process must not
-    /// go on then.
+    /// Those of the kernel, or the old identity could be regained. The process must not continue then.
     pub(crate) fn assume(&self) -> io::Result<()> {
         if let Some(group) = self.group {
             setgroups(&self.supplementary)?;
@@ -128,7 +127,7 @@ impl Identity {
         self.verify()
     }
 
-    /// Makes sure that there is no way back.
+    /// Checks that the process cannot regain its old identity.
     fn verify(&self) -> io::Result<()> {
         if let Some(group) = self.group {
             let ResGid {
@@ -161,8 +160,8 @@ impl Identity {
     }
 }
 
-/// What there is to say about the user that the server process will have: that it stays root, or that
-/// `server.username` cannot be obeyed.
+/// The warning about the server process's user: that it stays root, or that `server.username` cannot be
+/// obeyed.
 pub(crate) fn warning(process: &ProcessSettings) -> Option<&'static str> {
     match (geteuid().is_root(), &process.username) {
         (true, None) => Some(

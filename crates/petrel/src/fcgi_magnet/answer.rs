@@ -1,9 +1,9 @@
-//! The answer of one request: what the script says about its head, what it prints, and how both become
+//! The reply to one request: the status and fields that the script sets, what it prints, and how both become
 //! STDOUT records.
 //!
-//! The head stays open until [`HEAD_WAIT_BYTES`] were printed, the script asks for it to be sent, or it
-//! ends; so a script may set a status late, and an error of the script can still become a 500. A
-//! script may also print its head itself, as CGI programs do.
+//! The head is sent when [`HEAD_WAIT_BYTES`] were printed, when the script asks for it, or when the script
+//! ends. Until then the script may set the status, and an error of the script still becomes a 500. A script
+//! may also print its head itself, as CGI programs do.
 
 use proto::fastcgi::{CONTENT_BYTES_MAX, kind, write_end_of_stream, write_stream};
 use proto::status::Status;
@@ -12,12 +12,12 @@ use proto::syntax::is_token;
 use super::limits::{HEAD_WAIT_BYTES, LOG_BYTES_MAX, UNSENT_WITHOUT_WAIT_BYTES_MAX};
 use crate::fcgi_program::limits::UNSENT_BYTES_MAX;
 
-/// An answer that is being made.
+/// A reply in the making.
 #[derive(Debug, Default)]
 pub(crate) struct ScriptReply {
     status: Option<Status>,
     fields: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Printed and not passed on yet, from `passed_on` on.
+    /// The bytes that the script printed. Those before `passed_on` are in records already.
     printed: Vec<u8>,
     passed_on: usize,
     log: Vec<u8>,
@@ -25,11 +25,11 @@ pub(crate) struct ScriptReply {
     wants_flush: bool,
 }
 
-/// Why a script may not do something to its answer; a sentence for it.
+/// Why the script may not change its reply, as a sentence for the script.
 pub(crate) type Refused = &'static str;
 
 impl ScriptReply {
-    /// As new. Keeps memory of usual size.
+    /// Resets the reply for the next request. Buffers of usual size are kept.
     pub(crate) fn clear(&mut self) {
         let ScriptReply {
             status,
@@ -50,11 +50,11 @@ impl ScriptReply {
         *wants_flush = false;
     }
 
-    /// Appends `text`. True: there is enough now, and the script should wait for it to be sent if it
-    /// can.
+    /// Appends `text` to the body. Returns true if so much is waiting that the script should pause, if it
+    /// can, until some of it was sent.
     ///
     /// # Errors
-    /// It did not wait, and there is too much.
+    /// The script printed too much without pausing.
     pub(crate) fn print(&mut self, text: &[u8]) -> Result<bool, Refused> {
         if self.unsent() >= UNSENT_WITHOUT_WAIT_BYTES_MAX {
             return Err("too much was printed where it could not be sent");
@@ -63,12 +63,12 @@ impl ScriptReply {
         Ok(self.unsent() >= HEAD_WAIT_BYTES)
     }
 
-    /// Sends what there is, the head first.
+    /// Asks for everything printed so far to be sent, the head first.
     pub(crate) fn flush(&mut self) {
         self.wants_flush = true;
     }
 
-    /// Whether all is on its way that can be by now.
+    /// Whether everything that can be sent by now was handed to the connection.
     pub(crate) fn is_passed_on(&self) -> bool {
         match self.is_head_sent {
             true => self.unsent() == 0,
@@ -79,7 +79,7 @@ impl ScriptReply {
     /// Sets the status.
     ///
     /// # Errors
-    /// It is no final status, or too late.
+    /// It is no final status, or the head was sent already.
     pub(crate) fn set_status(&mut self, status: u16) -> Result<(), Refused> {
         self.check_open()?;
         if !(200..=599).contains(&status) {
@@ -89,11 +89,11 @@ impl ScriptReply {
         Ok(())
     }
 
-    /// Sets the field `name`, in place of one that was set before; but adds to others if it is
-    /// Set-Cookie. `None` takes all of that name away.
+    /// Sets the field `name`, replacing one that was set before; Set-Cookie is added to those already there.
+    /// `None` removes all fields of that name.
     ///
     /// # Errors
-    /// It cannot stand in a head, or it is too late.
+    /// Name or value is not allowed in a head, or the head was sent already.
     pub(crate) fn set_field(&mut self, name: &[u8], value: Option<&[u8]>) -> Result<(), Refused> {
         self.check_open()?;
         if !is_token(name) {
@@ -116,7 +116,7 @@ impl ScriptReply {
         Ok(())
     }
 
-    /// Appends a line for the web server's log. What exceeds [`LOG_BYTES_MAX`] is cut off.
+    /// Appends a line for the web server's log. A line that does not fit into [`LOG_BYTES_MAX`] is cut.
     pub(crate) fn log(&mut self, line: &[u8]) {
         let room = LOG_BYTES_MAX.saturating_sub(self.log.len() + 1);
         let line = line.get(..room).unwrap_or(line);
@@ -126,10 +126,10 @@ impl ScriptReply {
         }
     }
 
-    /// Forgets everything that was printed, for an answer made by us.
+    /// Drops everything that the script printed, so that this program answers with `status` instead.
     ///
     /// # Errors
-    /// Something was sent already.
+    /// The head was sent already.
     pub(crate) fn replace(&mut self, status: Status) -> Result<(), Refused> {
         self.check_open()?;
         self.fields.clear();
@@ -142,8 +142,8 @@ impl ScriptReply {
         Ok(())
     }
 
-    /// Appends to `out` what can be sent by now, as records of request `id`, as long as `out` is not
-    /// full. True if something was appended.
+    /// Appends what can be sent by now to `out`, as records of request `id`, until `out` is full. Returns
+    /// true if it appended anything.
     pub(crate) fn pass_on(&mut self, out: &mut Vec<u8>, id: u16) -> bool {
         let before = out.len();
         self.pass_log_on(out, id);
@@ -156,9 +156,9 @@ impl ScriptReply {
         out.len() > before
     }
 
-    /// Appends all that is left, and the end of the stream.
+    /// Appends the rest of the reply and the end of the stream.
     ///
-    /// False if `out` has no room for it by now: it is called again when some was sent.
+    /// Returns false if `out` is full. The caller calls again when it has sent some of it.
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>, id: u16) -> bool {
         self.pass_log_on(out, id);
         if !self.is_head_sent {
@@ -188,7 +188,7 @@ impl ScriptReply {
         self.log.clear();
     }
 
-    /// Whether the head is not to be waited for any more.
+    /// Whether the head must be sent now.
     fn is_due(&self) -> bool {
         self.wants_flush || self.unsent() >= HEAD_WAIT_BYTES
     }
@@ -197,14 +197,15 @@ impl ScriptReply {
         self.status.is_some() || !self.fields.is_empty()
     }
 
-    /// A head that the script prints itself is passed on whole.
+    /// Whether the script is in the middle of printing its own head. Such a head is passed on in one piece.
     fn is_head_half_printed(&self) -> bool {
         !self.is_said()
             && self.unsent() < HEAD_WAIT_BYTES
             && printed_head(&self.printed) == PrintedHead::Begun
     }
 
-    /// Sends the head, with a body that fits beside it. `length`: that of the body, if it is complete.
+    /// Sends the head, together with the body if that is short. `length` is the body's length, if it is
+    /// complete.
     fn send_head(&mut self, out: &mut Vec<u8>, id: u16, length: Option<usize>) {
         self.is_head_sent = true;
         if !self.is_said() && printed_head(&self.printed) == PrintedHead::Complete {
@@ -266,14 +267,14 @@ impl ScriptReply {
     }
 }
 
-/// A head that a script prints itself: lines `Name: value` up to an empty line, as CGI has it.
+/// A head that the script prints itself: lines `Name: value` up to an empty line, as in CGI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PrintedHead {
-    /// It is all there.
+    /// The head is complete.
     Complete,
-    /// It has fields, and the empty line is still to come.
+    /// There are fields, but the empty line is still missing.
     Begun,
-    /// It is no head, so the answer gets one of ours.
+    /// What was printed is no head, so this program makes one.
     No,
 }
 
@@ -306,7 +307,7 @@ fn printed_head(text: &[u8]) -> PrintedHead {
     }
 }
 
-/// A body up to this length is copied into the record of the head.
+/// A body up to this length is copied into the head's record.
 const WITH_HEAD_BYTES_MAX: usize = 4096;
 
 const _: () = assert!(WITH_HEAD_BYTES_MAX < CONTENT_BYTES_MAX);
@@ -316,7 +317,7 @@ mod tests {
     use super::*;
     use proto::fastcgi::{FastCgiDecoder, FastCgiEvent, Stream};
 
-    /// What the records in `out` say, as text; those of the log in brackets.
+    /// The records in `out` as text, with those of the log in brackets.
     fn shown(out: &[u8]) -> String {
         let mut decoder = FastCgiDecoder::new(1);
         let (mut text, mut rest) = (Vec::new(), out);

@@ -1,5 +1,5 @@
-//! What scripts call: the side of it that is in Rust. `api.lua` is the other one, and says what each
-//! function means.
+//! The Rust half of the functions that scripts call. The other half is `api.lua`, which also documents each
+//! function.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -18,11 +18,12 @@ use super::request::{BodyState, Request};
 /// The request whose script runs.
 pub(crate) type Current = Rc<Lent<Request>>;
 
-/// Adds the functions to `machine`, and answers the one that makes environments. Scripts are run with
-/// their request lent to `current`, and polled whenever something of it has changed.
+/// Adds the functions to `machine` and returns the function that makes a script's environment. While a script
+/// runs, its request is lent to `current`. The caller polls the script whenever something in its request has
+/// changed.
 ///
 /// # Errors
-/// There is no memory for it.
+/// Memory has run out.
 pub(crate) fn add_to(machine: &Machine, current: &Current, dicts: &Arc<Dicts>) -> Result<Function> {
     let lua = machine.lua();
     let rust = lua.create_table()?;
@@ -49,7 +50,7 @@ fn add_answer(lua: &Lua, rust: &Table, current: &Current) -> Result<()> {
     rust.set("flush", flush)?;
     let request = Rc::clone(current);
     let status = lua.create_function(move |_, status: f64| {
-        // What does not fit is out of bounds, which it says.
+        // A number that does not fit into u16 becomes one that `set_status` refuses with its usual error.
         with(&request, |request| {
             request.answer.set_status(status as u16).err()
         })
@@ -135,7 +136,7 @@ where
     Ok(table)
 }
 
-/// The body as a string, nil and words if there is none to be had, `None` if it has not come yet.
+/// The body as a string; nil and a reason if there is none to be had; `None` if it has not arrived yet.
 fn body_of(lua: &Lua, request: &Request) -> Result<Option<MultiValue>> {
     let text = |text: &[u8]| -> Result<Value> { Ok(Value::String(lua.create_string(text)?)) };
     Ok(match request.body_state() {
@@ -148,7 +149,7 @@ fn body_of(lua: &Lua, request: &Request) -> Result<Option<MultiValue>> {
     })
 }
 
-/// Waits until all that was printed is on its way.
+/// A function that waits until everything printed was handed to the connection.
 fn drained(machine: &Machine, current: &Current) -> Result<Function> {
     let current = Rc::clone(current);
     machine.waiting(move |_, ()| {
@@ -162,7 +163,7 @@ fn drained(machine: &Machine, current: &Current) -> Result<Function> {
     })
 }
 
-/// Waits for the body to be complete.
+/// A function that waits until the body is complete.
 fn rest_of_body(machine: &Machine, current: &Current) -> Result<Function> {
     let current = Rc::clone(current);
     machine.waiting(move |lua, ()| {
@@ -177,7 +178,7 @@ fn rest_of_body(machine: &Machine, current: &Current) -> Result<Function> {
     })
 }
 
-/// The functions of `petrel.*` that are the server's own elsewhere.
+/// Adds the functions of `petrel.*` that also exist in scripts of the server itself.
 fn add_petrel(machine: &Machine, dicts: &Arc<Dicts>) -> Result<()> {
     let (lua, petrel) = (machine.lua(), machine.petrel());
     petrel.set("sleep", sleep(machine)?)?;
@@ -208,5 +209,5 @@ fn with<R>(current: &Current, run: impl FnOnce(&mut Request) -> R) -> Result<R> 
     current.with(run).ok_or_else(none)
 }
 
-/// The longest sleep. Others are longer than any request may take.
+/// The longest sleep. It exceeds the time that any request may take.
 const SLEEP_MAX: Duration = Duration::from_secs(86_400);

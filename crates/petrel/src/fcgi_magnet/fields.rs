@@ -1,4 +1,4 @@
-//! Names and values within what the web server passes on: forms, cookies, header fields.
+//! Parses form fields, cookies and header names out of what the web server passes on.
 
 use std::borrow::Cow;
 
@@ -6,8 +6,8 @@ use proto::escape::form_decode;
 
 use super::limits::FORM_FIELDS_MAX;
 
-/// The fields of a form, as a query string or a body has them (`application/x-www-form-urlencoded`),
-/// decoded. A field without `=` has an empty value.
+/// The decoded fields of a form, from a query string or a body (`application/x-www-form-urlencoded`). A field
+/// without `=` has an empty value.
 pub(crate) fn form(text: &[u8]) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>)> {
     let fields = text.split(|byte| *byte == b'&');
     let fields = fields.filter(|field| !field.is_empty());
@@ -17,14 +17,15 @@ pub(crate) fn form(text: &[u8]) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, 
     })
 }
 
-/// The cookies of a `Cookie` field, as they stand there.
+/// The cookies of a `Cookie` field, not decoded.
 pub(crate) fn cookies(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let cookies = text.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
     let cookies = cookies.filter(|cookie| !cookie.is_empty());
     cookies.take(FORM_FIELDS_MAX).map(halves)
 }
 
-/// The header field for which a variable stands, with `-` where it has `_`. `None`: for no field.
+/// The name of the header field in a variable such as `HTTP_ACCEPT`, with `-` for each `_`. `None` if the
+/// variable holds no header field.
 pub(crate) fn header_name(variable: &[u8]) -> Option<Vec<u8>> {
     let name = match variable {
         b"CONTENT_TYPE" | b"CONTENT_LENGTH" => variable,

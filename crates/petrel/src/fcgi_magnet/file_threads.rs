@@ -1,5 +1,5 @@
-//! The files of `io` in scripts: disk threads read and write them. A request that takes too long ends as a
-//! whole, so no wait has a limit of its own.
+//! Disk threads that read and write the files of `io` for scripts. These waits have no time limit of their
+//! own, because the request as a whole has one.
 
 use engine::blocking::Origin;
 use lua::library::files::{FileJob, FileThreads, FileWait};

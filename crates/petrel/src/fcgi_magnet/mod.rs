@@ -1,19 +1,20 @@
-//! `petrel fcgi-magnet`: Lua scripts by FastCGI, the program that the article calls lua-fastcgi-magnet.
+//! `petrel fcgi-magnet`: runs Lua scripts for web servers that speak FastCGI. The article calls this program
+//! lua-fastcgi-magnet.
 //!
-//! It does what that does, step by step, with the step in this folder that it is:
+//! It takes the steps of that program. Each step has its place in this folder:
 //!
-//! 1. creates a global Lua environment ([`worker`]);
-//! 2. accepts a request ([`fcgi_program`]);
-//! 3. loads the script from the script cache ([`scripts`]);
-//! 4. makes an empty environment for the script (`api.lua`);
-//! 5. lets its `print` write into the answer ([`api`], [`answer`]);
-//! 6. runs it ([`slot`]);
-//! 7. goes on with 2.
+//! 1. create a global Lua environment ([`worker`]);
+//! 2. accept a request ([`fcgi_program`]);
+//! 3. load the script from the script cache ([`scripts`]);
+//! 4. make an empty environment for the script (`api.lua`);
+//! 5. make its `print` write into the reply ([`api`], [`answer`]);
+//! 6. run it ([`slot`]);
+//! 7. continue with 2.
 //!
-//! What is different: many connections and, on each, many requests are served at a time by one thread, as
-//! scripts may wait; connections are kept; and a script that does not end is stopped.
+//! Unlike the original, one thread serves many connections, and many requests on each, at the same time,
+//! since scripts may wait. Connections are persistent. A script that does not end is stopped.
 //!
-//! Knows nothing of HTTP but what a web server says by FastCGI, and nothing of configuration files.
+//! Knows no HTTP beyond what a web server passes by FastCGI, and no configuration files.
 #![expect(clippy::disallowed_methods, reason = "its threads have no worker")]
 
 mod answer;
@@ -37,21 +38,21 @@ use crate::cli;
 use crate::fcgi_program::{self, Setup, SocketPlace};
 use worker::Worker;
 
-/// What was asked for, checked.
+/// The checked command-line options.
 pub(crate) struct MagnetOptions {
     /// How Lua states are made.
     machine: lua::MachineOptions,
-    /// Where scripts must be.
+    /// The directory below which scripts must be.
     root: Option<PathBuf>,
     /// The longest body of a request, in bytes.
     body_bytes_max: usize,
-    /// For how long a request may take, waiting included.
+    /// How long a request may take, its waits included.
     request_time_max: Duration,
     /// The dictionaries of `petrel.dict`, which all threads share.
     dicts: Arc<Dicts>,
 }
 
-/// Serves until a signal ends it. The answer is the exit code.
+/// Serves until a signal stops the program. Returns the exit code.
 pub(crate) fn run(options: &cli::FcgiMagnet) -> u8 {
     match serve(options) {
         Ok(()) => 0,
@@ -118,5 +119,5 @@ fn mebibytes(count: u32) -> usize {
         .saturating_mul(1 << 20)
 }
 
-/// Bytes of a dictionary of `petrel.dict`.
+/// The size of a dictionary of `petrel.dict`, in bytes.
 const DICT_BYTES: usize = 1 << 20;

@@ -1,36 +1,36 @@
-//! One request: what the web server says about it, and the answer that a script makes.
+//! One request: what the web server says about it, and the reply that the script makes.
 //!
-//! Knows nothing of records and connections; it is what functions of scripts get lent while a script
-//! runs.
+//! Knows nothing of records and connections. While a script runs, the request is lent to the functions that
+//! the script calls.
 
 use super::answer::ScriptReply;
 use crate::fcgi_program::params::Params;
 
-/// A request. They are used again.
+/// A request. Its memory is reused for later requests.
 #[derive(Debug)]
 pub(crate) struct Request {
     /// The name-value pairs.
     pub(crate) params: Params,
-    /// The body, as far as it has come.
+    /// The part of the body that has arrived.
     body: Vec<u8>,
     body_state: BodyState,
-    /// The answer.
+    /// The reply.
     pub(crate) answer: ScriptReply,
 }
 
-/// How far the body of a request has come.
+/// How much of a request's body has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyState {
-    /// More comes.
+    /// More is to come.
     Coming,
-    /// It is all there.
+    /// The body is complete.
     Complete,
-    /// There was too much of it.
+    /// The body exceeded the limit.
     TooLong,
 }
 
 impl Request {
-    /// With nothing in it.
+    /// An empty request.
     pub(crate) fn new() -> Request {
         Request {
             params: Params::new(),
@@ -40,7 +40,7 @@ impl Request {
         }
     }
 
-    /// As new, keeping memory of usual size.
+    /// Resets the request for the next one. Buffers of usual size are kept.
     pub(crate) fn clear(&mut self) {
         let Request {
             params,
@@ -60,12 +60,12 @@ impl Request {
         self.params.iter()
     }
 
-    /// The value of `name`; if there are several, the last.
+    /// The value of `name`. If it occurs several times, the last one counts.
     pub(crate) fn param(&self, name: &[u8]) -> Option<&[u8]> {
         self.params.get(name)
     }
 
-    /// Appends to the body, which may have `bytes_max` bytes. What comes after too much is dropped.
+    /// Appends to the body, up to `bytes_max` bytes in all. Once that is exceeded, the rest is dropped.
     pub(crate) fn add_body(&mut self, bytes: &[u8], bytes_max: usize) {
         if self.body_state != BodyState::Coming {
             return;
@@ -78,19 +78,19 @@ impl Request {
         self.body.extend_from_slice(bytes);
     }
 
-    /// The body has ended.
+    /// Marks the body as complete.
     pub(crate) fn end_body(&mut self) {
         if self.body_state == BodyState::Coming {
             self.body_state = BodyState::Complete;
         }
     }
 
-    /// How far the body has come.
+    /// How much of the body has arrived.
     pub(crate) fn body_state(&self) -> BodyState {
         self.body_state
     }
 
-    /// What has come of the body.
+    /// The part of the body that has arrived.
     pub(crate) fn body(&self) -> &[u8] {
         &self.body
     }
@@ -99,12 +99,12 @@ impl Request {
     pub(crate) fn announces_too_much(&self, bytes_max: usize) -> bool {
         let length = self.param(b"CONTENT_LENGTH").unwrap_or_default();
         let length = std::str::from_utf8(length).unwrap_or_default();
-        // What is no number is none that the body will be held to.
+        // A CONTENT_LENGTH that is no number announces nothing; the limit then applies as the body arrives.
         length.parse().is_ok_and(|length: usize| length > bytes_max)
     }
 }
 
-/// Memory that a request keeps for the next one's body.
+/// Bytes of the body's buffer that are kept for the next request.
 const KEPT_BYTES_MAX: usize = 16 * 1024;
 
 #[cfg(test)]

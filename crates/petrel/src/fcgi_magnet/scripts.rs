@@ -1,8 +1,8 @@
-//! The script cache: from a file's name to what was compiled for it.
+//! The script cache: maps a file's name to its compiled script.
 //!
-//! A script is looked at when it is asked for, but not more often than [`LOOK_EVERY`]; in between a
-//! request for it makes no system call. If it is another file by then it is read and compiled again.
-//! Requests that run the old one go on with it.
+//! When a request asks for a script, its file is checked for changes, but at most once per [`LOOK_EVERY`]; in
+//! between a request for it makes no system call. A changed file is read and compiled again. Requests that
+//! run the old script continue with it.
 
 use std::cell::Cell;
 use std::ffi::OsStr;
@@ -20,18 +20,18 @@ use rustix::fs::{Mode, OFlags, open};
 
 use super::limits::{LOOK_EVERY, SCRIPT_BYTES_MAX, SETTLES_IN};
 
-/// Where scripts may be.
+/// Finds scripts, below the root if there is one.
 pub(crate) struct ScriptFiles {
-    /// As the file system resolves it.
+    /// The root with its symbolic links resolved.
     root: Option<PathBuf>,
 }
 
-/// The scripts of one state.
+/// The scripts that one Lua state has compiled.
 pub(crate) type LoadedScripts = Scripts<SeenFile>;
 
-/// What was seen of a file.
+/// What the last check of a script's file saw.
 pub(crate) struct SeenFile {
-    /// Last.
+    /// When the file was last checked.
     at: Cell<Instant>,
     stamp: Stamp,
 }
@@ -39,17 +39,17 @@ pub(crate) struct SeenFile {
 /// Why there is no script to run.
 #[derive(Debug)]
 pub(crate) enum NoScript {
-    /// The client is told this status, the log these words.
+    /// The status for the client and the reason for the log.
     Refused(Status, String),
-    /// It is no Lua.
+    /// The file is not valid Lua.
     Broken(ScriptError),
 }
 
 impl ScriptFiles {
-    /// For scripts below `root`, or anywhere.
+    /// Finds scripts below `root`, or anywhere if it is `None`.
     ///
     /// # Errors
-    /// `root` is no directory that can be resolved.
+    /// `root` does not exist or is no directory.
     pub(crate) fn new(root: Option<&Path>) -> io::Result<ScriptFiles> {
         let root = root.map(fs::canonicalize).transpose()?;
         if let Some(root) = &root
@@ -60,10 +60,11 @@ impl ScriptFiles {
         Ok(ScriptFiles { root })
     }
 
-    /// The script at `path`, compiled for `machine`, whose scripts are `loaded`.
+    /// The script at `path`, compiled for `machine`. `loaded` holds the scripts that this machine has
+    /// compiled.
     ///
     /// # Errors
-    /// There is none that may be run.
+    /// There is no such script, or it may not be run.
     pub(crate) fn find(
         &self,
         machine: &Machine,
@@ -90,7 +91,8 @@ impl ScriptFiles {
         let source = place.read()?;
         let name = String::from_utf8_lossy(path);
         let script = machine.compile(&name, &source).map_err(NoScript::Broken)?;
-        // Where the stamp may stay the same when the file changes, the next request reads it again.
+        // If a change might leave the stamp as it is, the script is not cached, so that the next request
+        // reads the file again.
         if is_settled(&stamp) {
             let at = Cell::new(now);
             loaded.put(path, SeenFile { at, stamp }, Rc::clone(&script));
@@ -99,9 +101,10 @@ impl ScriptFiles {
     }
 }
 
-/// A file that was found, not opened for reading yet.
+/// A script's file that was found but not opened for reading yet.
 struct ScriptFile {
-    /// A descriptor that stands for the name only: opening a pipe or a device may have effects.
+    /// The path /proc/self/fd/N of a descriptor opened with O_PATH. Opening a pipe or a device for reading
+    /// could have effects.
     itself: PathBuf,
     metadata: Metadata,
     path: String,
@@ -121,7 +124,8 @@ impl ScriptFile {
         let file = File::from(file);
         let itself = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         if let Some(root) = root {
-            // What was opened, wherever links have led: not the name that was asked for.
+            // The path of the file that was actually opened, with all links resolved, not the path that was
+            // asked for.
             let real = fs::read_link(&itself).map_err(|error| refused(&shown, &error))?;
             if !real.starts_with(root) {
                 let words = format!("{shown}: it is not below {}", root.display());
@@ -173,7 +177,7 @@ fn refused(path: &str, error: &io::Error) -> NoScript {
     NoScript::Refused(status, format!("{path}: {error}"))
 }
 
-/// Whether a change from now on would give the file another stamp.
+/// Whether any later change of the file would give it another stamp.
 fn is_settled(stamp: &Stamp) -> bool {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let now = now.map_or(0, |now| now.as_nanos() as i128);
@@ -250,7 +254,7 @@ mod tests {
             };
             write(&path, "return 1");
             let first = find();
-            // On a busy machine it may have settled by then.
+            // On a busy machine more time than that may have passed already; then there is nothing to test.
             if now.elapsed() < SETTLES_IN {
                 write(&path, "return 2");
                 assert!(!Rc::ptr_eq(&first, &find()));

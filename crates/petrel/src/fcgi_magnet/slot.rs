@@ -1,4 +1,4 @@
-//! One request on its way through a connection: its pairs, its script, its answer.
+//! One request on a connection: its name-value pairs, its script, its reply.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -12,31 +12,31 @@ use super::request::Request;
 use super::worker::{Running, StartedScript, Worker};
 use crate::fcgi_program::{self, Delivery, Effort, FcgiProgram};
 
-/// A request, its place in its life, and the worker that it is counted in.
+/// A request, its stage, and the worker that counts it.
 pub(crate) struct ScriptRequest {
-    /// When it must have ended.
+    /// When the request is ended, finished or not.
     deadline: Instant,
     worker: Rc<Worker>,
-    /// Taken out when it goes back to the worker.
+    /// `None` once the request was given back to the worker.
     request: Option<Box<Request>>,
     stage: ScriptRequestStage,
 }
 
 enum ScriptRequestStage {
-    /// Name-value pairs are coming.
+    /// Name-value pairs are still arriving.
     Params,
     /// The script can start.
     Ready,
     /// The script waits for something.
     Runs(Running),
-    /// The script has ended, its answer is being sent.
+    /// The script has ended; its reply is being sent.
     Ended,
-    /// It went wrong when a part of the answer was sent already.
+    /// The script failed after a part of the reply was sent.
     CutShort,
 }
 
 impl ScriptRequest {
-    /// A request that begins. `None`: the worker has too many.
+    /// Starts a request. Returns `None` if the worker has too many.
     pub(crate) fn new(worker: &Rc<Worker>, deadline: Instant) -> Option<ScriptRequest> {
         let request = worker.take_request()?;
         Some(ScriptRequest {
@@ -62,7 +62,7 @@ impl ScriptRequest {
         }
     }
 
-    /// Ends the request with an answer of ours, if nothing of the script's was sent.
+    /// Ends the request with an error reply, unless a part of the script's reply was sent.
     fn refuse(&mut self, status: Status, words: &str) {
         self.stage = ScriptRequestStage::Ended;
         let Some(request) = &mut self.request else {
@@ -185,7 +185,7 @@ impl fcgi_program::FcgiRequest for ScriptRequest {
 
 impl Drop for ScriptRequest {
     fn drop(&mut self) {
-        // A script that waits ends first: what it holds may belong to the request.
+        // A waiting script is dropped first, because it may hold things that belong to the request.
         self.stage = ScriptRequestStage::Ended;
         if let Some(request) = self.request.take() {
             self.worker.give_request(request);

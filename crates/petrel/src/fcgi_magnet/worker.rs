@@ -1,5 +1,5 @@
-//! What the connections of one thread share: the global Lua environment, the script cache, and counts
-//! of what there is.
+//! What the connections of one thread share: the global Lua environment, the script cache, and counts of
+//! requests and body bytes.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -23,20 +23,20 @@ use super::slot::ScriptRequest;
 use crate::fcgi_program::limits::REQUESTS_PER_WORKER_MAX;
 use crate::fcgi_program::{Common, FcgiProgram};
 
-/// One thread's world.
+/// The state of one worker thread.
 pub(crate) struct Worker {
     options: Arc<MagnetOptions>,
     environment: RefCell<Rc<Environment>>,
     files: ScriptFiles,
     common: Common,
-    /// Boxed, as they are while they are worked on.
+    /// Requests to reuse. They are boxed because requests in use are boxed, too.
     #[expect(clippy::vec_box, reason = "the box itself is what is pooled")]
     idle: RefCell<Vec<Box<Request>>>,
     requests: Cell<usize>,
     body_bytes: Cell<usize>,
 }
 
-/// The global Lua environment: a state, and what makes a script's own environment in it.
+/// The global Lua environment: a Lua state, and the function in it that makes a script's own environment.
 struct Environment {
     machine: Rc<Machine>,
     scripts: LoadedScripts,
@@ -44,15 +44,15 @@ struct Environment {
     current: Current,
 }
 
-/// What became of the start of a script.
+/// How the start of a script went.
 pub(crate) enum StartedScript {
-    /// It has ended well.
+    /// The script ended without an error.
     Ended,
-    /// It waits.
+    /// The script waits for something.
     Waits(Running),
-    /// There is none that may be run: the status for the client, words for the log.
+    /// There is no such script, or it may not be run: the status for the client and the reason for the log.
     Refused(Status, String),
-    /// It went wrong.
+    /// The script failed.
     Failed(ScriptError),
 }
 
@@ -63,10 +63,10 @@ pub(crate) struct Running {
 }
 
 impl Worker {
-    /// A worker of the calling thread.
+    /// A worker for the calling thread.
     ///
     /// # Errors
-    /// There is no memory, or the root of the scripts is not there.
+    /// Memory has run out, or the root of the scripts does not exist.
     pub(crate) fn new(options: Arc<MagnetOptions>, common: Common) -> io::Result<Rc<Worker>> {
         if !proof::compiled_loops_stop() {
             static TOLD: Once = Once::new();
@@ -86,7 +86,7 @@ impl Worker {
         }))
     }
 
-    /// What was asked for on the command line.
+    /// The command-line options.
     pub(crate) fn options(&self) -> &MagnetOptions {
         &self.options
     }
@@ -122,7 +122,7 @@ impl Worker {
         }
     }
 
-    /// A request with nothing in it, counted until it is given back. `None`: there are too many.
+    /// Takes an empty request and counts it until it is given back. Returns `None` if there are too many.
     pub(crate) fn take_request(&self) -> Option<Box<Request>> {
         if self.requests.get() >= REQUESTS_PER_WORKER_MAX
             || self.body_bytes.get() >= BODIES_BYTES_MAX
@@ -134,7 +134,7 @@ impl Worker {
         Some(idle.unwrap_or_else(|| Box::new(Request::new())))
     }
 
-    /// Takes a request back.
+    /// Takes a request back for reuse.
     pub(crate) fn give_request(&self, mut request: Box<Request>) {
         self.requests.set(self.requests.get() - 1);
         self.count_body(request.body().len(), 0);
@@ -145,12 +145,13 @@ impl Worker {
         }
     }
 
-    /// A body has changed its length.
+    /// Counts that the length of a body changed.
     pub(crate) fn count_body(&self, before: usize, after: usize) {
         self.body_bytes.set(self.body_bytes.get() - before + after);
     }
 
-    /// The global environment; a new one when it is worn out. Scripts that wait go on in the old one.
+    /// The global environment, or a new one if it is worn out. Scripts that are waiting continue in the old
+    /// one.
     fn environment(&self) -> mlua::Result<Rc<Environment>> {
         let mut environment = self.environment.borrow_mut();
         if environment.machine.is_worn_out() {
@@ -196,7 +197,7 @@ impl Environment {
 }
 
 impl Running {
-    /// Goes on with the script if what it waits for is there.
+    /// Resumes the script if what it waits for has arrived.
     pub(crate) fn poll(
         &mut self,
         request: &mut Request,
@@ -208,5 +209,5 @@ impl Running {
     }
 }
 
-/// Requests that are kept to be used again.
+/// The most requests that are kept for reuse.
 const IDLE_MAX: usize = 64;

@@ -1,7 +1,8 @@
-//! A connection of a web server: records in, work done, records out.
+//! A connection from a web server: reads records, works on the requests, writes records.
 //!
-//! One hand-written future, which polls all its requests itself. One read takes all that has
-//! arrived, one write sends all answers that are ready; where nothing waits there is no timer.
+//! One hand-written future, which polls all its requests itself. One read takes everything that has arrived,
+//! and one write sends all replies that are ready. There is a timer only while a request or a write is
+//! waiting.
 
 use std::future::Future;
 use std::io;
@@ -23,28 +24,28 @@ use super::limits::{
 };
 use super::{Common, Delivery, Effort, FcgiProgram, FcgiRequest};
 
-/// A connection. It is over when the future is.
+/// A connection. Its future ends when the connection does.
 pub(crate) struct Connection<P: FcgiProgram> {
     program: Rc<P>,
     socket: Socket,
     decoder: RequestDecoder,
-    /// The beginning of a record, to be gone on with. Shorter than a management record may be.
+    /// The incomplete record at the end of what was read. It is shorter than the longest management record.
     rest: Vec<u8>,
     slots: Vec<Slot<P::FcgiRequest>>,
-    /// What is to be sent.
+    /// Bytes waiting to be sent.
     out: Vec<u8>,
     is_counted_unsent: bool,
-    /// Nothing more is read, and the end of what is to be sent is the end.
+    /// Nothing more is read; the connection ends when everything was sent.
     is_closing: bool,
-    /// When the peer last took something, or there was something new for it.
+    /// When the web server last took some of the output, or when output began to wait.
     moved: Instant,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// A request of the connection.
+/// A request on the connection.
 struct Slot<R> {
     id: u16,
-    /// What becomes of the connection afterwards.
+    /// Whether the connection is closed after this request.
     after: AfterRequest,
     request: R,
 }
@@ -52,13 +53,13 @@ struct Slot<R> {
 /// Why a connection is over.
 #[derive(Debug)]
 enum ConnectionEnd {
-    /// Everything was done, or the peer has closed it.
+    /// All requests were answered, or the web server closed the connection.
     Done,
-    /// The peer does not keep to the protocol.
+    /// The web server violated the protocol.
     Protocol(RecordError),
-    /// It takes nothing of what is sent to it.
+    /// The web server does not read what is sent to it.
     Stalled,
-    /// The kernel says so.
+    /// The kernel reported an error.
     Broken(io::Error),
 }
 
@@ -74,7 +75,7 @@ impl From<RecordError> for ConnectionEnd {
     }
 }
 
-/// The only thing in it that is ever pinned is the timer, which has a box of its own.
+/// Only the timer is ever pinned, and it has a box of its own.
 impl<P: FcgiProgram> Unpin for Connection<P> {}
 
 impl<P: FcgiProgram> Future for Connection<P> {
@@ -92,7 +93,7 @@ impl<P: FcgiProgram> Future for Connection<P> {
 }
 
 impl<P: FcgiProgram> Connection<P> {
-    /// Takes a connected socket.
+    /// Starts to serve a connected socket.
     pub(crate) fn new(program: &Rc<P>, socket: Socket) -> Connection<P> {
         Connection {
             program: Rc::clone(program),
@@ -108,7 +109,7 @@ impl<P: FcgiProgram> Connection<P> {
         }
     }
 
-    /// Does what can be done without waiting.
+    /// Does everything that is possible without waiting.
     fn drive(&mut self, context: &mut Context<'_>) -> Result<(), ConnectionEnd> {
         loop {
             let has_received = self.receive(context)?;
@@ -118,7 +119,7 @@ impl<P: FcgiProgram> Connection<P> {
                 return Err(ConnectionEnd::Done);
             }
             if effort == Effort::Great {
-                // It has kept the others waiting for long enough.
+                // This connection has used the thread for long enough: the other ones get their turn first.
                 context.waker().wake_by_ref();
                 return Ok(());
             }
@@ -132,7 +133,7 @@ impl<P: FcgiProgram> Connection<P> {
         }
     }
 
-    /// Reads once. False if nothing has arrived, or nothing is wanted by now.
+    /// Reads once. Returns false if nothing has arrived, or if the connection takes no input now.
     fn receive(&mut self, context: &mut Context<'_>) -> Result<bool, ConnectionEnd> {
         if self.is_closing || self.out.len() >= 2 * UNSENT_BYTES_MAX {
             return Ok(false);
@@ -241,7 +242,7 @@ impl<P: FcgiProgram> Connection<P> {
         }
     }
 
-    /// FCGI_GET_VALUES: what is asked for and known.
+    /// Answers FCGI_GET_VALUES with those of the requested values that this program knows.
     fn tell_values(&mut self, asked: &[u8]) {
         let workers = self.program.common().workers;
         let connections = (CONNECTIONS_PER_WORKER_MAX * workers).to_string();
@@ -256,7 +257,7 @@ impl<P: FcgiProgram> Connection<P> {
         write_values_result(&mut self.out, told);
     }
 
-    /// Goes on with the requests that can go on, and takes their output. The greatest effort of them.
+    /// Lets each request do what it can and takes its output. Returns the greatest effort of any of them.
     fn work(&mut self, context: &mut Context<'_>) -> Effort {
         let mut all = Effort::None;
         let mut index = 0;
@@ -282,8 +283,9 @@ impl<P: FcgiProgram> Connection<P> {
         self.is_closing |= slot.after == AfterRequest::Close;
     }
 
-    /// Half an answer must not look like a whole one. Without END_REQUEST the web server knows; where
-    /// others share the connection it is told by a status.
+    /// Ends a request in the middle of its reply, so that the web server does not take the part for the
+    /// whole. If the connection has no other request it is closed without END_REQUEST; else END_REQUEST
+    /// carries an error status.
     fn cut_short(&mut self, index: usize) {
         let slot = self.slots.swap_remove(index);
         match self.slots.is_empty() {
@@ -292,7 +294,7 @@ impl<P: FcgiProgram> Connection<P> {
         }
     }
 
-    /// Sends what there is. False if nothing could be sent.
+    /// Sends what is waiting. Returns false if the socket took nothing.
     fn send(&mut self, context: &mut Context<'_>) -> Result<bool, ConnectionEnd> {
         let mut sent = 0;
         while let Some(rest) = self.out.get(sent..).filter(|rest| !rest.is_empty()) {
@@ -319,7 +321,8 @@ impl<P: FcgiProgram> Connection<P> {
         Ok(sent > 0)
     }
 
-    /// Ends what takes too long, and sets the timer for what may. True if something has ended.
+    /// Ends what has taken too long, and sets the timer for the next deadline. Returns true if a deadline
+    /// passed.
     fn look_at_time(&mut self, context: &mut Context<'_>) -> Result<bool, ConnectionEnd> {
         let Some(next) = self.next_deadline() else {
             self.timer = None;
@@ -334,7 +337,8 @@ impl<P: FcgiProgram> Connection<P> {
             for request in requests.filter(|request| request.deadline() <= now) {
                 request.expire(now);
                 if request.deadline() <= now {
-                    // What has nothing to do but wait for room is looked at again when there is some.
+                    // The request waits only for room in the output. It continues when there is some, so its
+                    // deadline moves.
                     request.put_off(now + STALL_MAX);
                 }
             }
@@ -350,7 +354,7 @@ impl<P: FcgiProgram> Connection<P> {
         Ok(timer.as_mut().poll(context).is_ready())
     }
 
-    /// When something has to be looked at again, at the latest.
+    /// The next deadline of a request or of the output.
     fn next_deadline(&self) -> Option<Instant> {
         let requests = self.slots.iter().map(|slot| slot.request.deadline());
         let stalled = (!self.out.is_empty()).then(|| self.moved + STALL_MAX);
@@ -384,7 +388,7 @@ impl ConnectionEnd {
     }
 }
 
-/// Memory that a connection keeps for what is to be sent.
+/// Bytes of the output buffer that are kept when all was sent.
 const KEPT_BYTES_MAX: usize = 16 * 1024;
 
 const _: () = assert!(proto::fastcgi::VALUES_BYTES_MAX + 64 < RECEIVE_BYTES);

@@ -1,37 +1,37 @@
-//! What every FastCGI program of ours could let grow, and where it ends.
+//! Limits that all of our FastCGI programs share.
 
 use std::time::Duration;
 
-/// Bytes that one read takes from a connection. Shared by all connections of a worker.
+/// Bytes that one read takes from a connection. All connections of a worker share one buffer of this size.
 pub(crate) const RECEIVE_BYTES: usize = 64 * 1024;
 
-/// Bytes of all pairs of one request, encoded. Web servers send a few KiB; the most that nginx takes
-/// from a client is 32 KiB. More is answered with 431.
+/// Bytes of all name-value pairs of one request, encoded. Web servers send a few KiB; nginx takes at most 32
+/// KiB from a client. More is answered with 431.
 pub(crate) const PARAMS_BYTES_MAX: usize = 256 * 1024;
 
-/// Requests on one connection at a time. One more is told that this is overloaded.
+/// Requests on one connection at the same time. A further one gets FCGI_OVERLOADED.
 pub(crate) const REQUESTS_PER_CONNECTION_MAX: usize = 128;
 
-/// Requests of one worker at a time, on all its connections.
+/// Requests of one worker at the same time, on all its connections.
 pub(crate) const REQUESTS_PER_WORKER_MAX: usize = 4096;
 
-/// Connections of one worker. More wait in the kernel's queue.
+/// Connections of one worker. Further ones wait in the kernel's queue.
 pub(crate) const CONNECTIONS_PER_WORKER_MAX: usize = 1024;
 
-/// Bytes that wait for a connection to take them. What would come beyond waits for them to be sent.
+/// Bytes waiting to be sent on a connection. Requests pause their output while there are more.
 pub(crate) const UNSENT_BYTES_MAX: usize = 256 * 1024;
 
-/// For how long a peer may take nothing of what is to be sent.
+/// How long a web server may leave all output unread.
 pub(crate) const STALL_MAX: Duration = Duration::from_secs(60);
 
-/// After a signal to end: for how long requests may go on.
+/// How long open requests may continue after a signal to end.
 pub(crate) const FINISH_MAX: Duration = Duration::from_secs(10);
 
-/// Bytes of lines that wait to be written to standard error. Further lines are counted.
+/// Bytes of log lines waiting to be written to standard error. Further lines are dropped and counted.
 pub(crate) const UNWRITTEN_LOG_BYTES_MAX: usize = 256 * 1024;
 
-/// When all requests have ended: for how long the last lines may take to be written.
+/// How long the last log lines may take to be written after all requests have ended.
 pub(crate) const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
 
-/// Connections that the kernel keeps until they are accepted.
+/// Connections that the kernel queues until a worker accepts them.
 pub(crate) const BACKLOG: u32 = 1024;

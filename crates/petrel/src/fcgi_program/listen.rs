@@ -1,4 +1,4 @@
-//! A worker's thread: its runtime, and the accepting of connections.
+//! A worker's thread: its runtime and its accept loop.
 
 use std::io;
 use std::net::IpAddr;
@@ -21,28 +21,29 @@ use super::connection::Connection;
 use super::limits::{CONNECTIONS_PER_WORKER_MAX, FINISH_MAX};
 use super::{Common, FcgiProgram};
 
-/// What a worker accepts from.
+/// The listening socket of a worker.
 pub(crate) struct Listener {
-    /// The socket; it does not block.
+    /// The socket, in non-blocking mode.
     pub(crate) descriptor: OwnedFd,
     /// Whether connections are TCP.
     pub(crate) is_tcp: bool,
-    /// Who may connect by TCP; everybody if it is empty.
+    /// The addresses that may connect by TCP. If the list is empty, any may.
     pub(crate) web_servers: Vec<IpAddr>,
-    /// The connections of all workers.
+    /// Counts the connections of all workers.
     pub(crate) load: Arc<Load>,
 }
 
-/// How many connections all workers have.
+/// How many connections all workers have together.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
     connections: AtomicUsize,
 }
 
-/// Serves with the program that `make` makes until `stopped` says that it is over. Says by `ready` whether it could begin.
+/// Runs a worker with the program that `make` returns, until `stopped` turns true. Reports through `ready`
+/// whether the worker could start.
 ///
 /// # Errors
-/// It could not, or the listening socket is of no use any more.
+/// The worker could not start, or accepting fails for good.
 pub(crate) fn run<P: FcgiProgram>(
     make: impl FnOnce() -> io::Result<Rc<P>>,
     listener: Listener,
@@ -58,7 +59,7 @@ pub(crate) fn run<P: FcgiProgram>(
     let (runtime, program) = match begin() {
         Ok(begun) => begun,
         Err(error) => {
-            // Without a listener the process ends anyway.
+            // If the receiver is gone, the process is ending anyway.
             let _ = ready.send(Err(error));
             return Ok(());
         }
@@ -67,7 +68,7 @@ pub(crate) fn run<P: FcgiProgram>(
         let _ = ready.send(Ok(()));
         tokio::select! {
             result = accept_all(&program, listener) => return result,
-            // The sender lives as long as the process.
+            // No error is possible: the sender lives as long as the process.
             _ = stopped.wait_for(|stopped| *stopped) => {}
         }
         let end = Instant::now() + FINISH_MAX;
@@ -78,7 +79,7 @@ pub(crate) fn run<P: FcgiProgram>(
     })
 }
 
-/// Whether nothing is worked on or on its way.
+/// Whether no request is open and no output is waiting.
 fn is_idle(program: &impl FcgiProgram) -> bool {
     program.is_idle() && program.common().unsent.get() == 0
 }
@@ -117,7 +118,7 @@ async fn accept_all<P: FcgiProgram>(program: &Rc<P>, listener: Listener) -> io::
     }
 }
 
-/// The next connection; `None` for one that nobody wants.
+/// Accepts the next connection. Returns `None` if its peer is not allowed to connect.
 fn accept(
     listener: &AsyncFd<OwnedFd>,
     is_tcp: bool,
@@ -131,7 +132,7 @@ fn accept(
     if !web_servers.is_empty() && !peer.is_some_and(|peer| is_among(&peer, web_servers)) {
         return Ok(None);
     }
-    // An answer is one write, or is worth a packet of its own.
+    // A reply is one write, or is worth a packet of its own, so Nagle's algorithm would only delay it.
     let _ = sockopt::set_tcp_nodelay(&socket, true);
     Ok(Some(socket))
 }
@@ -146,8 +147,8 @@ fn is_among(peer: &SocketAddrAny, web_servers: &[IpAddr]) -> bool {
     })
 }
 
-/// A worker with more than its share of the connections gives others a chance to take the next one,
-/// and one that is full accepts none.
+/// Pauses before the next accept: briefly if this worker has more than its share of the connections, so that
+/// other workers can accept, and until there is room if it has as many as it may.
 async fn leave_some_to_others(mine: &Rc<()>, load: &Load, workers: usize) {
     while Rc::strong_count(mine) > CONNECTIONS_PER_WORKER_MAX {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -158,9 +159,9 @@ async fn leave_some_to_others(mine: &Rc<()>, load: &Load, workers: usize) {
     }
 }
 
-/// A connection, as far as it is counted.
+/// Counts a connection for as long as this value lives.
 struct Counted {
-    /// One reference more than there are connections.
+    /// The count of references, minus one, is the worker's number of connections.
     _mine: Rc<()>,
     load: Arc<Load>,
 }
@@ -181,5 +182,5 @@ impl Drop for Counted {
     }
 }
 
-/// How long nothing is accepted when the system is short of something.
+/// How long accepting pauses when the system has run out of descriptors or memory.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);

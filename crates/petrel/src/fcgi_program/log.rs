@@ -1,7 +1,8 @@
-//! What a program says on standard error.
+//! A program's log lines on standard error.
 //!
-//! That may be a pipe that nobody reads, or a file on a disk that hangs. So a thread of its own writes, and those who
-//! have something to say never wait: what has no room is counted, and what cannot be written is lost.
+//! Standard error may be a pipe that is never read, or a file on a disk that hangs. So a thread of its own
+//! writes the lines, and logging never waits. Lines that find no room are counted, and lines that cannot be
+//! written are lost.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -9,10 +10,10 @@ use std::time::Duration;
 
 use super::limits::UNWRITTEN_LOG_BYTES_MAX;
 
-/// The log. Clones are the same one; its thread ends with the process.
+/// The log. Clones share one log. Its thread ends with the process.
 #[derive(Clone)]
 pub(crate) struct Log {
-    /// What lines begin with.
+    /// The beginning of each line.
     prefix: Arc<str>,
     shared: Arc<Shared>,
 }
@@ -20,24 +21,24 @@ pub(crate) struct Log {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// There is something to write, or everything is written.
+    /// Signalled when there is something to write, and when everything is written.
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// Lines that are to be written.
+    /// Lines waiting to be written.
     lines: String,
-    /// Lines that would have come behind them, and had no room.
+    /// How many lines were dropped after `lines` because there was no room.
     missing: u64,
     is_writing: bool,
 }
 
 impl Log {
-    /// A log of the program `name`, which a thread writes to `output`.
+    /// Starts the log of the program `name`, with a thread that writes to `output`.
     ///
     /// # Errors
-    /// There is no thread.
+    /// The thread cannot be started.
     pub(crate) fn start(name: &str, output: impl Write + Send + 'static) -> io::Result<Log> {
         let log = Log {
             prefix: format!("petrel {name}: ").into(),
@@ -50,11 +51,12 @@ impl Log {
         Ok(log)
     }
 
-    /// A line. Never waits.
+    /// Logs a line. Never waits.
     pub(crate) fn line(&self, words: &str) {
         let mut state = self.shared.lock();
         let length = self.prefix.len() + words.len() + 1;
-        // Behind what is missing comes nothing but the number, so that it stands where the lines would.
+        // After one dropped line all later ones are dropped, too, so that the message with their number
+        // stands at the right place.
         if state.missing > 0 || state.lines.len() + length > UNWRITTEN_LOG_BYTES_MAX {
             state.missing += 1;
         } else {
@@ -65,7 +67,7 @@ impl Log {
         self.shared.changed.notify_all();
     }
 
-    /// Waits until everything is written, for `time` at most.
+    /// Waits until everything is written, but no longer than `time`.
     pub(crate) fn finish(&self, time: Duration) {
         let state = self.shared.lock();
         let is_busy = |state: &mut State| state.is_writing || state.has_words();
@@ -77,7 +79,7 @@ impl Log {
         drop(waited);
     }
 
-    /// The life of the thread.
+    /// The thread's loop.
     fn write(&self, mut output: impl Write) {
         let mut state = self.shared.lock();
         loop {
@@ -94,7 +96,7 @@ impl Log {
             if missing > 0 {
                 lines += &format!("{}{missing} lines are missing here\n", self.prefix);
             }
-            // There is nobody else to tell.
+            // There is no other place to report a failure to.
             let _ = output.write_all(lines.as_bytes());
             state = self.shared.lock();
             state.is_writing = false;
@@ -117,7 +119,7 @@ impl State {
 
 const NO_PANIC: &str = "a panic ends the process";
 
-/// It does nothing but write.
+/// The thread only writes, so a small stack is enough.
 const STACK_BYTES: usize = 128 * 1024;
 
 #[cfg(test)]
@@ -128,7 +130,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// Tells what is written, and says how that ended when it is told to.
+    /// An output that hands each write to the test, and returns the result that the test provides.
     struct Output {
         written: Sender<String>,
         results: Receiver<io::Result<()>>,
@@ -137,7 +139,7 @@ mod tests {
     impl Write for Output {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let text = String::from_utf8_lossy(bytes).into_owned();
-            // The test may be over.
+            // The test may have ended.
             let _ = self.written.send(text);
             match self.results.recv() {
                 Ok(result) => result.map(|()| bytes.len()),
@@ -166,12 +168,12 @@ mod tests {
         let (log, written, result) = log();
         log.line("first");
         assert_eq!(next(&written), "petrel test: first\n");
-        // It is still being written.
+        // The first line is still being written.
         let words = "x".repeat(UNWRITTEN_LOG_BYTES_MAX / 4);
         for _ in 0..5 {
             log.line(&words);
         }
-        // Short as it is: it would stand before its time.
+        // This line would fit, but it would then stand before the dropped ones.
         log.line("short");
         result.send(Ok(())).expect("it waits");
         let text = next(&written);

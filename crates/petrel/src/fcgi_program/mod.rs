@@ -1,12 +1,12 @@
 //! A program that answers FastCGI requests: what `petrel fcgi-magnet` and `petrel fcgi-stat-accel` have in
 //! common.
 //!
-//! [`serve`] finds the listening socket ([`place`]), starts the workers, each a thread that accepts
-//! ([`listen`]) and drives its connections ([`connection`]), and ends them when a signal says so. What a
-//! request is answered with is a [`FcgiProgram`]'s, which makes a [`FcgiRequest`] for each. What there is to be said is
-//! written by a further thread ([`log`]).
+//! [`serve`] opens the listening socket ([`place`]) and starts the workers. Each worker is a thread that
+//! accepts connections ([`listen`]) and drives them ([`connection`]). A signal ends them. A [`FcgiProgram`]
+//! makes a [`FcgiRequest`] for each request, and that makes the reply. A further thread writes log lines
+//! ([`log`]).
 //!
-//! Knows the protocol and nothing of scripts and files.
+//! Knows the protocol, but no scripts and no files.
 #![expect(clippy::disallowed_methods, reason = "its threads have no worker")]
 
 mod connection;
@@ -35,37 +35,37 @@ use listen::{Listener, Load};
 use log::Log;
 pub(crate) use place::SocketPlace;
 
-/// What the requests of one worker are answered by. It never leaves the worker's thread.
+/// Makes the replies to one worker's requests. It never leaves the worker's thread.
 pub(crate) trait FcgiProgram: Sized + 'static {
-    /// A request of it.
+    /// One request.
     type FcgiRequest: FcgiRequest;
 
-    /// What connections keep with it.
+    /// What all connections of the worker share.
     fn common(&self) -> &Common;
 
-    /// A request that begins. `None`: there are too many.
+    /// Starts a request. Returns `None` if there are too many.
     fn begin(self: &Rc<Self>, now: Instant) -> Option<Self::FcgiRequest>;
 
-    /// How many requests this worker takes at a time.
+    /// How many requests this worker takes at the same time.
     fn requests_max(&self) -> usize;
 
-    /// Whether no request is worked on.
+    /// Whether no request is open.
     fn is_idle(&self) -> bool;
 }
 
-/// One request on its way through a connection: from BEGIN_REQUEST to END_REQUEST. Dropped, it is given
-/// up: the web server has aborted it, or the connection is over.
+/// One request on a connection, from BEGIN_REQUEST to END_REQUEST. It is dropped early if the web server
+/// aborts it or the connection ends.
 pub(crate) trait FcgiRequest {
     /// When [`FcgiRequest::expire`] is to be called.
     fn deadline(&self) -> Instant;
 
-    /// Puts the deadline off: the answer waits for the connection to take it.
+    /// Moves the deadline: the request is done but for its reply, which waits until the web server reads.
     fn put_off(&mut self, deadline: Instant);
 
     /// Takes bytes of the name-value pairs.
     fn add_params(&mut self, bytes: &[u8]);
 
-    /// All name-value pairs are there. False: they are not sound.
+    /// All name-value pairs have arrived. Returns false if they are malformed.
     fn end_params(&mut self) -> bool;
 
     /// Takes bytes of the body.
@@ -74,37 +74,38 @@ pub(crate) trait FcgiRequest {
     /// The body is complete.
     fn end_body(&mut self);
 
-    /// Does what can be done without waiting.
+    /// Does what is possible without waiting.
     fn work(&mut self, context: &mut Context<'_>) -> Effort;
 
     /// The deadline has passed.
     fn expire(&mut self, now: Instant);
 
-    /// Appends to `out` what can be sent by now, END_REQUEST included. The request has this `id` on its connection.
+    /// Appends to `out` what can be sent by now, including END_REQUEST. `id` is the request's number on its
+    /// connection.
     fn deliver(&mut self, id: u16, out: &mut Vec<u8>) -> Delivery;
 }
 
-/// How far the answer has come.
+/// What [`FcgiRequest::deliver`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
-    /// Nothing new, more comes.
+    /// Nothing was appended; more will follow.
     Waits,
-    /// Something was appended to what is to be sent, more comes.
+    /// Something was appended; more will follow.
     Moved,
     /// The request has ended.
     Ended,
-    /// The answer ends in the middle, without END_REQUEST.
+    /// The reply ends in the middle, without END_REQUEST.
     CutShort,
 }
 
-/// Whether the thread should look after others before it goes on.
+/// How much time work on a request took, which decides whether other connections get their turn first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// Nothing was done.
+    /// There was nothing to do.
     None,
-    /// What a request usually takes.
+    /// The usual amount.
     Usual,
-    /// More than others should wait for.
+    /// So much that other connections should get their turn first.
     Great,
 }
 
@@ -128,32 +129,33 @@ impl Common {
         }
     }
 
-    /// Writes a line to standard error, if that is not the web server's: started by one, a program says
-    /// by FCGI_STDERR what there is to be said.
+    /// Writes a line to standard error, unless the web server started this program. In that case requests
+    /// report by FCGI_STDERR.
     pub(crate) fn log(&self, words: &str) {
         if self.logs_itself {
             self.complain(words);
         }
     }
 
-    /// The same for what no request can be told with: whoever has started the program reads standard error.
+    /// Writes a line to standard error in any case, for problems that belong to no request: the process or
+    /// administrator that started the program reads it.
     pub(crate) fn complain(&self, words: &str) {
         self.log.line(words);
     }
 
-    /// The buffer for whatever is read. To be given back before anything else is polled.
+    /// The buffer for reads. Its borrow must end before anything else is polled.
     fn receive_buffer(&self) -> &RefCell<Box<[u8]>> {
         &self.receive_buffer
     }
 
-    /// A connection has something to send, or no longer.
+    /// Counts whether a connection has unsent output.
     fn count_unsent(&self, before: bool, after: bool) {
         let count = self.unsent.get() + usize::from(after);
         self.unsent.set(count - usize::from(before));
     }
 }
 
-/// How a program is run.
+/// How to run a program.
 pub(crate) struct Setup {
     /// The name of the command, for messages.
     pub(crate) name: &'static str,
@@ -163,18 +165,18 @@ pub(crate) struct Setup {
     pub(crate) workers: usize,
 }
 
-/// Serves until a signal ends it. Each worker makes its program by `make`.
+/// Serves until a signal ends the program. Each worker calls `make` for its own program.
 ///
 /// # Errors
-/// It cannot listen, a program cannot be made, or accepting fails for good.
+/// The program cannot listen, a worker's program cannot be made, or accepting fails for good.
 pub(crate) fn serve<P: FcgiProgram>(
     setup: Setup,
     make: impl Fn(Common) -> io::Result<Rc<P>> + Send + Sync + 'static,
 ) -> Result<(), String> {
     end_with_panics();
-    // Before there are threads: they inherit what is blocked.
+    // Signals are blocked before threads start, because threads inherit the mask.
     let signals = signals().map_err(|error| format!("signals: {error}"))?;
-    // Its name goes when this function ends.
+    // The name of a unix socket is removed when this function returns.
     let opened = setup.place.open()?;
     let descriptor = opened.descriptor().map_err(|error| error.to_string())?;
     rustix::io::ioctl_fionbio(&descriptor, true).map_err(|error| error.to_string())?;
@@ -187,7 +189,7 @@ pub(crate) fn serve<P: FcgiProgram>(
     ended
 }
 
-/// A panic is a defect: the process ends at once, and whoever looks after it starts it anew.
+/// A panic is a defect: the process ends at once, so that its supervisor starts a new one.
 fn end_with_panics() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -198,7 +200,7 @@ fn end_with_panics() {
 
 type Threads = Vec<JoinHandle<io::Result<()>>>;
 
-/// Starts the workers, and waits until they serve.
+/// Starts the workers and waits until they serve.
 fn start<P: FcgiProgram>(
     setup: Setup,
     descriptor: &OwnedFd,
@@ -236,8 +238,7 @@ fn start<P: FcgiProgram>(
     }
 }
 
-/// SIGTERM, SIGINT, and SIGUSR1, by which FastCGI programs are told to end when nothing is left to
-/// be done.
+/// SIGTERM, SIGINT, and SIGUSR1, which asks FastCGI programs to end once their requests are done.
 fn signals() -> io::Result<SignalFd> {
     let mask = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGUSR1]);
     mask.thread_block()?;
@@ -245,7 +246,8 @@ fn signals() -> io::Result<SignalFd> {
     Ok(SignalFd::with_flags(&mask, flags)?)
 }
 
-/// Until a signal comes and the workers have finished what they had. A second signal is not waited for.
+/// Waits for a signal, and then until the workers have finished their requests. A second signal ends the
+/// wait.
 fn wait(signals: &SignalFd, threads: Threads, stop: &watch::Sender<bool>) -> Result<(), String> {
     let mut is_told = false;
     loop {
@@ -265,7 +267,7 @@ fn wait(signals: &SignalFd, threads: Threads, stop: &watch::Sender<bool>) -> Res
                 return Ok(());
             }
             is_told = true;
-            // They listen as long as they live.
+            // The workers hold their receivers as long as they run, so this fails only when all have ended.
             let _ = stop.send(true);
         }
         if threads.iter().any(JoinHandle::is_finished) && !is_told {

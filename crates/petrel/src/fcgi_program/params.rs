@@ -4,27 +4,27 @@ use proto::fastcgi::Pairs;
 
 use super::limits::PARAMS_BYTES_MAX;
 
-/// The stream of pairs, still encoded: a request asks for few of them.
+/// The name-value pairs, kept encoded because a request looks up only a few of them.
 #[derive(Debug)]
 pub(crate) struct Params {
     encoded: Vec<u8>,
 }
 
 impl Params {
-    /// With none in it.
+    /// No pairs.
     pub(crate) fn new() -> Params {
         Params {
             encoded: Vec::with_capacity(1024),
         }
     }
 
-    /// As new, keeping memory of usual size.
+    /// Removes all pairs. A buffer of usual size is kept.
     pub(crate) fn clear(&mut self) {
         self.encoded.clear();
         self.encoded.shrink_to(KEPT_BYTES_MAX);
     }
 
-    /// Appends to the stream. False if it is too long.
+    /// Appends encoded bytes. Returns false if there are too many.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> bool {
         let fits = self.encoded.len() + bytes.len() <= PARAMS_BYTES_MAX;
         if fits {
@@ -33,7 +33,7 @@ impl Params {
         fits
     }
 
-    /// Whether the stream can be taken apart.
+    /// Whether the encoding is valid.
     pub(crate) fn are_sound(&self) -> bool {
         Pairs::new(&self.encoded).all(|pair| pair.is_ok())
     }
@@ -43,14 +43,14 @@ impl Params {
         Pairs::new(&self.encoded).flatten()
     }
 
-    /// The value of `name`; if there are several, the last.
+    /// The value of `name`. If it occurs several times, the last one counts.
     pub(crate) fn get(&self, name: &[u8]) -> Option<&[u8]> {
         let named = self.iter().filter(|(known, _)| *known == name);
         named.last().map(|(_, value)| value)
     }
 }
 
-/// Memory that is kept for the next request.
+/// Bytes of the buffer that are kept for the next request.
 const KEPT_BYTES_MAX: usize = 16 * 1024;
 
 #[cfg(test)]
@@ -58,7 +58,7 @@ pub(crate) mod testing {
     use super::*;
     use proto::fastcgi::write_pair;
 
-    /// What a web server sends for `pairs`, in small pieces.
+    /// The pairs as they arrive from a web server, in small pieces.
     pub(crate) fn params(pairs: &[(&str, &[u8])]) -> Params {
         let (mut params, mut encoded) = (Params::new(), Vec::new());
         for (name, value) in pairs {

@@ -1,4 +1,5 @@
-//! Where a program listens: on a socket of its own, or on the one it was started with.
+//! Where a program listens: on a socket of its own, or on descriptor 0, which its parent process passed to
+//! it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -10,41 +11,42 @@ use rustix::net::sockopt::{socket_acceptconn, socket_domain};
 use super::limits::BACKLOG;
 use crate::spawn::{ProgramSocket, UnixPlace};
 
-/// What the command line says about it.
+/// Where the command line says that the program listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SocketPlace {
     /// On a unix socket.
     Unix {
         /// Its path.
         path: PathBuf,
-        /// Its mode; `None`: what the umask leaves of 0777.
+        /// Its mode; with `None`, 0777 without the bits of the umask.
         mode: Option<u32>,
     },
     /// On a TCP socket.
     Tcp(SocketAddr),
-    /// On descriptor 0, where spawn-fcgi and web servers put it.
+    /// On descriptor 0, where spawn-fcgi and web servers put the listening socket.
     Inherited {
-        /// How to name another place, for those who have started it by hand.
+        /// The options that name another place. A message tells them to a user who started the program by
+        /// hand.
         options: &'static str,
     },
 }
 
-/// A socket that listens. The name of one of our own goes with the value.
+/// A listening socket. Dropping one of our own also removes its name.
 pub(crate) enum ListeningSocket {
     Own(ProgramSocket),
     Inherited(OwnedFd),
 }
 
 impl SocketPlace {
-    /// Whether it is a socket of our own.
+    /// Whether the program opens the socket itself.
     pub(crate) fn is_own(&self) -> bool {
         !matches!(self, SocketPlace::Inherited { .. })
     }
 
-    /// Listens.
+    /// Opens the listening socket.
     ///
     /// # Errors
-    /// The address or name is taken or not allowed, or descriptor 0 is no socket that listens.
+    /// The address or name is in use or not allowed, or descriptor 0 is no listening socket.
     pub(crate) fn open(&self) -> Result<ListeningSocket, String> {
         match self {
             SocketPlace::Unix { path, mode } => {
@@ -76,10 +78,10 @@ impl SocketPlace {
 }
 
 impl ListeningSocket {
-    /// The socket.
+    /// A descriptor of the socket.
     ///
     /// # Errors
-    /// There are too many open files.
+    /// The process has too many open files.
     pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
         match self {
             ListeningSocket::Own(socket) => socket.as_fd().try_clone_to_owned(),
@@ -93,11 +95,11 @@ pub(crate) fn is_tcp(socket: &OwnedFd) -> bool {
     socket_domain(socket).is_ok_and(|domain| domain != rustix::net::AddressFamily::UNIX)
 }
 
-/// FCGI_WEB_SERVER_ADDRS (section 3.2 of the specification): who may connect by TCP. Everybody, if
-/// the list is empty.
+/// The addresses that may connect by TCP, from FCGI_WEB_SERVER_ADDRS (section 3.2 of the FastCGI
+/// specification). If the list is empty, any may.
 ///
 /// # Errors
-/// It is no list of addresses.
+/// The variable holds no list of addresses.
 pub(crate) fn web_servers() -> Result<Vec<IpAddr>, String> {
     let name = "FCGI_WEB_SERVER_ADDRS";
     let list = match std::env::var(name) {
@@ -122,7 +124,7 @@ fn inherited(options: &str) -> io::Result<OwnedFd> {
         )));
     }
     let socket = stdin.try_clone_to_owned()?;
-    // Scripts may read from standard input.
+    // Standard input becomes /dev/null, because scripts may read from it.
     rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
     Ok(socket)
 }

@@ -1,4 +1,4 @@
-//! The answer to a request, as records: the file's name, or a status and what the log is told.
+//! The reply to a request, as records: the file's name, or an error status and a line for the log.
 
 use proto::escape::percent_encode_all;
 use proto::fastcgi::{ProtocolStatus, kind, write_end_of_stream, write_end_request, write_stream};
@@ -6,7 +6,7 @@ use proto::status::Status;
 
 use super::Refusal;
 
-/// What the web server is told: to send this file, or an error.
+/// The reply to the web server: the path of the file to send, or an error.
 #[derive(Debug)]
 pub(crate) struct StatReply(pub(crate) Result<Vec<u8>, Refusal>);
 
@@ -17,7 +17,7 @@ impl StatReply {
         refusal.words.as_deref()
     }
 
-    /// Appends all records of the answer.
+    /// Appends all records of the reply.
     pub(crate) fn write(&self, out: &mut Vec<u8>, id: u16) {
         if let Some(words) = self.words() {
             write_stream(out, kind::STDERR, id, format!("{words}\n").as_bytes());
@@ -33,12 +33,12 @@ impl StatReply {
     }
 }
 
-/// The fields that web servers know for it. There is no Content-Type: it is the web server's to know.
+/// The header fields by which web servers send a file. Content-Type is left to the web server.
 fn naming(path: &[u8]) -> Vec<u8> {
     let mut head = Vec::with_capacity(64 + 2 * path.len());
     for name in ["X-LIGHTTPD-send-file: ", "X-Sendfile: "] {
         head.extend_from_slice(name.as_bytes());
-        // Web servers decode the path once, so a percent sign must not stand for itself; and no byte of a
+        // Web servers decode the path once, so a percent sign in a name must be encoded; and no byte of a
         // name may end the field.
         percent_encode_all(&mut head, path);
         head.extend_from_slice(b"\r\n");

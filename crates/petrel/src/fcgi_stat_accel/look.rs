@@ -1,7 +1,8 @@
-//! The work that this program is for: open a file, stat() it, read its beginning. Afterwards its inode
-//! and its first bytes are in the kernel's memory, and the web server does not wait for them.
+//! What a disk thread does for a request: it opens the file, calls stat() on it and reads its beginning.
+//! After that the inode and the first bytes are in the kernel's caches, and the web server does not wait for
+//! the disk.
 //!
-//! Blocks for as long as the disk takes; only disk threads come here.
+//! Blocks for as long as the disk takes, so only disk threads call it.
 
 use std::os::fd::OwnedFd;
 
@@ -15,15 +16,15 @@ use super::Refusal;
 use super::limits::READ_BYTES;
 use super::target::{Target, shown};
 
-/// Looks at the file, reading up to `read_ahead` bytes of it.
+/// Opens the file and reads up to `read_ahead` bytes of it.
 ///
 /// # Errors
-/// It is not there, may not be read, is no regular file, or the disk fails.
+/// The file does not exist, may not be read, is no regular file, or the disk fails.
 pub(crate) fn look(target: &Target, read_ahead: u64) -> Result<(), Refusal> {
     read_beginning(target, read_ahead).map(drop)
 }
 
-/// The last part of the beginning that was read.
+/// Reads the beginning of the file. Returns the last piece of it, for tests.
 fn read_beginning(target: &Target, read_ahead: u64) -> Result<Vec<u8>, Refusal> {
     let failed = |stage| move |error| refusal(stage, error, target);
     let root_path = match &*target.root {
@@ -42,11 +43,11 @@ fn read_beginning(target: &Target, read_ahead: u64) -> Result<Vec<u8>, Refusal> 
             )
         })
     };
-    // The place first: a device may do something when it is opened.
+    // O_PATH first, to see what it is: opening a device can have effects.
     let place = open(OFlags::PATH).map_err(failed("open"))?;
     check_regular(&place, target)?;
     let file = open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY).map_err(failed("open"))?;
-    // Whatever has come to be there meanwhile.
+    // The path may lead to another file by now, so this one is checked again.
     let size = check_regular(&file, target)?;
     read(&file, size.min(read_ahead)).map_err(failed("read"))
 }
@@ -60,7 +61,7 @@ fn check_regular(file: &OwnedFd, target: &Target) -> Result<u64, Refusal> {
     }
 }
 
-/// Reads the first `length` bytes, or as many as there are by now.
+/// Reads the first `length` bytes, or fewer if the file has become shorter.
 fn read(file: &OwnedFd, length: u64) -> Result<Vec<u8>, Errno> {
     let (mut buffer, mut offset) = (Vec::new(), 0);
     while offset < length {
@@ -74,7 +75,7 @@ fn read(file: &OwnedFd, length: u64) -> Result<Vec<u8>, Errno> {
     Ok(buffer)
 }
 
-/// What an error of the kernel means for the client, and what for the log.
+/// Translates an error of the kernel into a status for the client and a line for the log.
 fn refusal(stage: &str, error: Errno, target: &Target) -> Refusal {
     let words = |what: &str| format!("{stage}: {what}: {}", shown(&target.path()));
     let status = match error {
@@ -128,7 +129,7 @@ mod tests {
         let text = [&[b'a'; 2 * READ_BYTES][..], &[b'b'; READ_BYTES]].concat();
         fs::write(home.path().join("long"), &text).expect("written");
         let end = looked(home.path(), b"long").expect("it is there");
-        // The last step: what is left of 300,000 behind two whole ones.
+        // The last read: the remainder of 300,000 after two full ones.
         assert_eq!(end, vec![b'b'; 300_000 - 2 * READ_BYTES]);
         fs::write(home.path().join("short"), "abc").expect("written");
         assert_eq!(looked(home.path(), b"short").expect("it is there"), b"abc");
@@ -195,7 +196,7 @@ mod tests {
         }
         assert_eq!(status(&root, "proc/etc/passwd"), 403);
         assert_eq!(status(&root, "up/../../secret"), 404);
-        // The root itself may not be one either.
+        // The root must not be such a link either.
         let magic = format!("/proc/{here}/cwd");
         assert_eq!(status(Path::new(&magic), "Cargo.toml"), 403);
         assert_eq!(

@@ -1,12 +1,13 @@
 //! `petrel fcgi-stat-accel`: the program of the article about accelerating small files.
 //!
-//! A web server with one thread waits for the disk when it opens a file whose inode is not in memory. So
-//! it asks this program by FastCGI first, which waits instead: it opens the file, looks at it and reads its
-//! beginning ([`look`]), in one of the engine's threads ([`pool`]), and answers with the name of the file in
-//! X-LIGHTTPD-send-file ([`answer`]). The web server then finds everything in memory. Which file that is
-//! says [`target`]; connections and records are [`fcgi_program`]'s, and a [`slot`] is a request.
+//! A web server with one thread waits for the disk when it opens a file whose inode is not in memory. With
+//! this program it first sends a FastCGI request, and this program waits instead: a disk thread of the engine
+//! ([`pool`]) opens the file, calls stat() on it and reads its beginning ([`look`]). The reply ([`answer`])
+//! names the file in X-LIGHTTPD-send-file, and the web server then finds everything in memory. [`target`]
+//! determines which file a request is about, [`fcgi_program`] handles connections and records, and a [`slot`]
+//! is one request.
 //!
-//! Knows nothing of HTTP but what a web server says by FastCGI, and never sends a byte of a file.
+//! Knows no HTTP beyond what a web server passes by FastCGI, and never sends a byte of a file.
 #![expect(clippy::disallowed_methods, reason = "its threads have no worker")]
 
 mod answer;
@@ -37,16 +38,16 @@ use pool::{LookFunction, Looks};
 use slot::StatRequest;
 use target::without_slash;
 
-/// Why a file is not named.
+/// Why the reply does not name a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// What the client is told.
+    /// The status for the client.
     pub(crate) status: Status,
-    /// What the log is told: stage, cause, path. Nothing, where it is the client's affair alone.
+    /// The line for the log: stage, cause, path. `None` if the fault is the client's alone.
     pub(crate) words: Option<String>,
 }
 
-/// Serves until a signal ends it. The answer is the exit code.
+/// Serves until a signal stops the program. Returns the exit code.
 pub(crate) fn run(options: &cli::FcgiStatAccel) -> u8 {
     match serve(options) {
         Ok(()) => 0,
@@ -68,7 +69,7 @@ fn serve(arguments: &cli::FcgiStatAccel) -> Result<(), String> {
     let setup = Setup {
         name: "fcgi-stat-accel",
         place: place(arguments),
-        // It waits for nothing but sockets.
+        // One worker is enough, because it waits only for sockets, never for a disk.
         workers: 1,
     };
     fcgi_program::serve(setup, move |common| {
@@ -95,8 +96,8 @@ fn place(arguments: &cli::FcgiStatAccel) -> SocketPlace {
     }
 }
 
-/// The directories of the command line, each by the name it was given and by the one that it has when
-/// links are resolved: web servers may use either.
+/// The directories of the command line. Each is listed as it was given and with its links resolved, because
+/// web servers may use either path.
 fn roots(directories: &[PathBuf]) -> Result<Vec<Box<[u8]>>, String> {
     let mut roots = Vec::new();
     for directory in directories {
@@ -112,24 +113,25 @@ fn roots(directories: &[PathBuf]) -> Result<Vec<Box<[u8]>>, String> {
     Ok(roots)
 }
 
-/// A connection is an open file, and so is what a thread looks at: as many as may be.
+/// Raises the limit of open files as far as allowed: each connection and each file being looked at takes one.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let most = Rlimit {
         current: limit.maximum,
         maximum: limit.maximum,
     };
-    // What there is will do, with fewer connections.
+    // If that fails, the program serves fewer connections.
     let _ = setrlimit(Resource::Nofile, most);
 }
 
-/// What the requests of the worker are answered by.
+/// The state of the worker.
 struct Accelerator {
     common: Common,
     pool: Rc<Looks>,
-    /// Where files must be; below DOCUMENT_ROOT, if there are none.
+    /// The directories below which files must be. If there are none, the DOCUMENT_ROOT of each request
+    /// counts.
     roots: Vec<Box<[u8]>>,
-    /// For how long a request may take.
+    /// How long a request may take.
     patience: Duration,
     requests: Cell<usize>,
 }
@@ -156,7 +158,7 @@ impl FcgiProgram for Accelerator {
 }
 
 impl Refusal {
-    /// With a line for the log.
+    /// A refusal with a line for the log.
     fn new(status: Status, words: String) -> Refusal {
         Refusal {
             status,
@@ -164,7 +166,7 @@ impl Refusal {
         }
     }
 
-    /// With none: it is usual.
+    /// A refusal without a line for the log, because it is nothing unusual.
     fn silent(status: Status) -> Refusal {
         Refusal {
             status,

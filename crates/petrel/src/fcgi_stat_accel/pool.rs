@@ -1,10 +1,11 @@
 //! The looks at files, and the requests that wait for them.
 //!
-//! Requests for the same file share one look at it. The engine's threads look ([`engine::blocking`]): one that
-//! hangs is replaced, and of one file system only so many hang at a time. So a disk that hangs does not hold up
-//! another one. Where another file system is mounted in its place, no request waits for what hangs in the first.
+//! Requests for the same file share one look. The engine's disk threads do the looks ([`engine::blocking`]);
+//! a thread that hangs is replaced, and only a limited number of threads may hang on one file system. So a
+//! disk that hangs does not block the others. If another file system is mounted at the same path, new
+//! requests do not wait for looks that hang on the old one.
 //!
-//! Knows neither connections nor what a look is.
+//! Knows neither connections nor what a look does.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -24,49 +25,49 @@ use super::Refusal;
 use super::limits::{QUEUED_MAX, QUEUED_PER_ROOT_MAX};
 use super::target::{Target, shown};
 
-/// What a look has found.
+/// The result of a look.
 pub(crate) type LookResult = Result<(), Refusal>;
 
-/// A look, which blocks.
+/// Looks at one file. Blocks.
 pub(crate) type LookFunction = dyn Fn(&Target) -> LookResult + Send + Sync;
 
-/// The looks of the worker.
+/// All looks of the worker.
 pub(crate) struct Looks {
     look: Arc<LookFunction>,
-    /// For how long a request waits at most.
+    /// How long a request waits at most.
     patience: Duration,
     jobs: RefCell<HashMap<Rc<Wanted>, Rc<Job>>>,
-    /// When it was last logged that a file was refused for want of room.
+    /// When the log last got a line about files that were refused for lack of room.
     refused: Cell<Option<Instant>>,
 }
 
-/// A file, and where it was when a request asked for it.
+/// A file, and the file system it was on when a request asked for it.
 #[derive(PartialEq, Eq, Hash)]
 struct Wanted {
     target: Target,
-    /// The number of the file system.
+    /// The device number of the file system.
     device: u64,
 }
 
-/// A look that requests ask for.
+/// A look that requests are waiting for.
 struct Job {
     found: Shared<oneshot::Receiver<LookResult>>,
     progress: Arc<Progress>,
-    /// It was logged that it takes too long.
+    /// Whether the log was told that this look takes too long.
     is_late_told: Cell<bool>,
-    /// A request has got the words for the log.
+    /// Whether a request has received the line for the log.
     is_found_told: Cell<bool>,
 }
 
-/// What the thread and the requests know of a look.
+/// What the disk thread and the requests both know of a look.
 struct Progress {
-    /// When a thread began it.
+    /// When a disk thread began.
     begun: OnceLock<Instant>,
-    /// Requests that wait.
+    /// The number of requests waiting.
     waiters: AtomicUsize,
 }
 
-/// A look on its way to a thread, and there.
+/// A look that is queued for a disk thread, or running in one.
 struct Queued {
     target: Target,
     look: Arc<LookFunction>,
@@ -74,8 +75,8 @@ struct Queued {
     found: oneshot::Sender<LookResult>,
 }
 
-/// A place in the crowd that waits for a file. Dropped, it is given up; a look that no request waits for is not
-/// begun.
+/// A request's wait for a look. Dropping it ends the wait; a disk thread skips a queued look when no request
+/// waits for it any more.
 pub(crate) struct Ticket {
     pool: Rc<Looks>,
     wanted: Rc<Wanted>,
@@ -94,10 +95,10 @@ impl Looks {
         }
     }
 
-    /// Has the file looked at, which is on the file system with the number `device`.
+    /// Asks for a look at the file `target`, on the file system with the number `device`.
     ///
     /// # Errors
-    /// Too many files wait, or this one is known to hang.
+    /// Too many files are waiting, or a look at this file is known to hang.
     pub(crate) fn submit(
         self: &Rc<Looks>,
         target: Target,
@@ -108,7 +109,7 @@ impl Looks {
         let known = self.jobs.borrow().get(&wanted).cloned();
         let job = match known.filter(|job| !job.is_over()) {
             Some(job) if job.is_late(now, self.patience) => {
-                // It was logged when the first of them gave up.
+                // The log was told when the first request for this file gave up.
                 return Err(Refusal::silent(Status::GATEWAY_TIMEOUT));
             }
             Some(job) => {
@@ -125,7 +126,7 @@ impl Looks {
         })
     }
 
-    /// Begins a look, for one request.
+    /// Queues a new look, for one request.
     fn begin(&self, wanted: &Rc<Wanted>, now: Instant) -> Result<Rc<Job>, Refusal> {
         let mut jobs = self.jobs.borrow_mut();
         if jobs.len() >= QUEUED_PER_ROOT_MAX {
@@ -166,7 +167,8 @@ impl Looks {
         Ok(job)
     }
 
-    /// There is no room for a file below `root`. The log is told of one in a while.
+    /// The refusal for a file below `root` for which there is no room. Only one in a while gets a line for
+    /// the log.
     fn refuse(&self, queued: usize, root: &[u8], now: Instant) -> Refusal {
         let is_news = |last: Instant| now.saturating_duration_since(last) >= REFUSAL_LOG_PAUSE;
         if !self.refused.get().is_none_or(is_news) {
@@ -185,12 +187,12 @@ impl Job {
         self.progress.begun.get().is_none() && !self.is_over()
     }
 
-    /// It was done, or left out: no thread knows of it any more.
+    /// Whether the look has ended or was skipped: no disk thread holds it any more.
     fn is_over(&self) -> bool {
         Arc::strong_count(&self.progress) == 1
     }
 
-    /// Whether a thread has been at it for `patience`.
+    /// Whether a disk thread has been working on it for `patience`.
     fn is_late(&self, now: Instant, patience: Duration) -> bool {
         let begun = self.progress.begun.get();
         begun.is_some_and(|begun| now.saturating_duration_since(*begun) >= patience)
@@ -199,11 +201,11 @@ impl Job {
 
 impl blocking::Job for Queued {
     fn run(self: Box<Self>) {
-        // Nothing else sets it.
+        // Fails only if it was set before, and only this line sets it.
         let _ = self.progress.begun.set(Instant::now());
         let found = (self.look)(&self.target);
         drop(self.progress);
-        // The requests may have gone.
+        // The receivers may be gone.
         let _ = self.found.send(found);
     }
 
@@ -213,7 +215,7 @@ impl blocking::Job for Queued {
 }
 
 impl Ticket {
-    /// What was found, when it was. One request gets the words for the log.
+    /// The result, once there is one. Only one request gets the line for the log.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<LookResult> {
         self.found.poll_unpin(context).map(|found| {
             let mut found = found.unwrap_or_else(|_| Err(unavailable(NotDone::Lost.to_string())));
@@ -231,7 +233,7 @@ impl Ticket {
         self.wanted.target.path()
     }
 
-    /// Why there is no answer although the time is up.
+    /// The reply for a request whose time is up without a result.
     pub(crate) fn give_up(&self) -> Refusal {
         let seconds = self.pool.patience.as_secs();
         let path = shown(&self.path());
@@ -251,7 +253,8 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let is_last = self.job.progress.waiters.fetch_sub(1, Ordering::SeqCst) == 1;
-        // What hangs stays known, so that requests that come later share it.
+        // A look that hangs stays in the table, so that later requests for the same file do not start another
+        // one.
         if is_last && (self.job.is_queued() || self.job.is_over()) {
             let mut jobs = self.pool.jobs.borrow_mut();
             let is_known = jobs.get(&self.wanted);
@@ -266,7 +269,7 @@ fn unavailable(words: String) -> Refusal {
     Refusal::new(Status::SERVICE_UNAVAILABLE, words)
 }
 
-/// From one line about files that were refused for want of room to the next.
+/// The shortest time between two log lines about files that were refused for lack of room.
 const REFUSAL_LOG_PAUSE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

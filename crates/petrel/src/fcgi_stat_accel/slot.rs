@@ -1,4 +1,5 @@
-//! One request: its pairs come, its file is looked at, and the answer waits for the end of its body.
+//! One request: its pairs arrive, a disk thread looks at its file, and the reply waits for the end of the
+//! body.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -15,33 +16,33 @@ use super::{Accelerator, Refusal};
 use crate::fcgi_program::params::Params;
 use crate::fcgi_program::{self, Delivery, Effort, FcgiProgram};
 
-/// A request, its place in its life, and the worker that it is counted in.
+/// A request, its stage, and the worker that counts it.
 pub(crate) struct StatRequest {
     program: Rc<Accelerator>,
-    /// When it is to be looked at again.
+    /// When [`FcgiRequest::expire`] is called next.
     deadline: Instant,
-    /// When it must have ended.
+    /// When the request is ended, finished or not.
     end: Instant,
     params: Params,
-    /// More of the body may come. It is read and dropped, because a web server that is still sending
-    /// might not look for an answer.
+    /// More of the body may arrive. It is read and dropped, because a web server that is still sending might
+    /// not read a reply.
     has_body: bool,
     stage: StatRequestStage,
 }
 
 enum StatRequestStage {
-    /// Name-value pairs are coming.
+    /// Name-value pairs are still arriving.
     Params,
-    /// They are all there.
+    /// All pairs have arrived.
     Ready,
-    /// The file is being looked at.
+    /// A disk thread is looking at the file.
     Waits(Ticket),
-    /// It is known what to answer.
+    /// The reply is known.
     Answered(StatReply),
 }
 
 impl StatRequest {
-    /// A request that begins and must have ended at `end`.
+    /// Starts a request, which is ended at `end` at the latest.
     pub(crate) fn new(program: &Rc<Accelerator>, end: Instant) -> StatRequest {
         program.requests.update(|count| count + 1);
         StatRequest {
@@ -54,7 +55,7 @@ impl StatRequest {
         }
     }
 
-    /// Has the file looked at that the request is about.
+    /// Queues a look at the file that the request is about.
     fn begin(&mut self, now: Instant) -> Result<Ticket, Refusal> {
         let method = self.params.get(b"REQUEST_METHOD").unwrap_or(b"GET");
         if !METHODS.contains(&method) {
@@ -145,7 +146,7 @@ impl fcgi_program::FcgiRequest for StatRequest {
             }
             StatRequestStage::Answered(_) => {}
         }
-        // Whatever comes of the body from now on is not waited for.
+        // Once the time is up, the reply does not wait for the rest of the body.
         self.has_body &= now < self.end;
     }
 
@@ -166,6 +167,6 @@ impl Drop for StatRequest {
     }
 }
 
-/// What a file answers to. The web server sends it in any case, so what means something else must not
-/// come to that.
+/// The methods that a file can answer. The web server sends the file whatever the method is, so this program
+/// must not name one for a DELETE, say.
 const METHODS: [&[u8]; 3] = [b"GET", b"HEAD", b"POST"];

@@ -1,4 +1,4 @@
-//! From the pairs of a request to the file it is about, and to the file system that this is on. Nothing that may wait.
+//! Determines from a request's pairs which file it is about, and on which file system that is. Never waits.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,21 +11,21 @@ use super::Refusal;
 use super::limits::PATH_BYTES_MAX;
 use crate::fcgi_program::params::Params;
 
-/// A file below a directory. Requests with the same are answered by one look at it.
+/// A file below a directory. Requests with equal targets share one look.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Target {
-    /// The directory that must not be left, without a slash at its end; empty for `/`.
+    /// The directory that the path must not leave, without a trailing slash; empty for `/`.
     pub(crate) root: Box<[u8]>,
-    /// The path below it.
+    /// The path below the directory.
     pub(crate) relative: Box<[u8]>,
 }
 
 impl Target {
-    /// The file that a request is about, below one of `roots` or, if there are none, below the
+    /// The file that a request is about. It must be below one of `roots` or, if there are none, below the
     /// DOCUMENT_ROOT that the request names.
     ///
     /// # Errors
-    /// There is none, or none that may be named.
+    /// The request names no file, or one outside these directories.
     pub(crate) fn of(params: &Params, roots: &[Box<[u8]>]) -> Result<Target, Refusal> {
         let document_root = given(params, b"DOCUMENT_ROOT");
         let path = path_of(params, document_root)
@@ -48,29 +48,30 @@ impl Target {
             })
         });
         let outside = || forbidden(&format!("outside the document root: {}", shown(&path)));
-        // What is relative would be one to wherever we were started.
+        // A relative path would depend on the directory in which this program was started.
         within
             .filter(|target| matches!(target.root.first(), None | Some(b'/')))
             .ok_or_else(outside)
     }
 
-    /// The number of the file system that it is on, as far as the kernel can tell that without waiting for anybody.
+    /// The device number of the file's file system, as far as the kernel can tell it without waiting for a
+    /// disk.
     pub(crate) fn device(&self) -> u64 {
         Origin::of_path(Path::new(OsStr::from_bytes(&self.path()))).device
     }
 
-    /// Its path.
+    /// The path of the file.
     pub(crate) fn path(&self) -> Vec<u8> {
         [&self.root, &b"/"[..], &self.relative].concat()
     }
 }
 
-/// A path as a log shows it, on one line.
+/// A path for the log, on one line.
 pub(crate) fn shown(path: &[u8]) -> String {
     format!("\"{}\"", path.escape_ascii())
 }
 
-/// `directory` without the slashes at its end.
+/// `directory` without trailing slashes.
 pub(crate) fn without_slash(directory: &[u8]) -> &[u8] {
     let mut directory = directory;
     while let Some(shorter) = directory.strip_suffix(b"/") {
@@ -79,21 +80,21 @@ pub(crate) fn without_slash(directory: &[u8]) -> &[u8] {
     directory
 }
 
-/// A pair that says something.
+/// The value of a pair, unless it is empty.
 fn given<'p>(params: &'p Params, name: &[u8]) -> Option<&'p [u8]> {
     params.get(name).filter(|value| !value.is_empty())
 }
 
-/// The path that the web server means.
+/// The path of the file that the web server means.
 ///
-/// A prefix such as `/seek-bound/` makes some take what is behind the next slash for PATH_INFO. To a file
-/// it is nothing but the rest of its name.
+/// With a prefix such as `/seek-bound/` some web servers pass the part after the next slash as PATH_INFO,
+/// although it belongs to the file's name. So both are joined.
 fn path_of(params: &Params, document_root: Option<&[u8]>) -> Option<Vec<u8>> {
     let [name, info] =
         [&b"SCRIPT_NAME"[..], b"PATH_INFO"].map(|part| given(params, part).unwrap_or_default());
     let whole = [name, info].concat();
     if let Some(file) = given(params, b"SCRIPT_FILENAME") {
-        // Some append it themselves (`broken-scriptfilename`).
+        // Some web servers append PATH_INFO to the file name themselves (`broken-scriptfilename`).
         let is_whole = file.ends_with(&whole);
         let info = if is_whole { b"" } else { info };
         return Some([file, info].concat());
@@ -105,7 +106,7 @@ fn path_of(params: &Params, document_root: Option<&[u8]>) -> Option<Vec<u8>> {
     Some([without_slash(root), &whole].concat())
 }
 
-/// Whether there can be a file of that name, and one that says itself where it is.
+/// Checks that a file can have this path, and that the path has no `.` or `..` that would change its meaning.
 fn check(path: &[u8]) -> Result<(), Refusal> {
     if path.contains(&0) || path.len() > PATH_BYTES_MAX {
         return Err(Refusal::silent(Status::NOT_FOUND));
@@ -123,7 +124,7 @@ fn check(path: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// The part of `path` behind `root`, without slashes at its beginning.
+/// The part of `path` below `root`, without leading slashes.
 fn relative<'p>(path: &'p [u8], root: &[u8]) -> Option<&'p [u8]> {
     let mut below = path.strip_prefix(root)?.strip_prefix(b"/")?;
     while let Some(shorter) = below.strip_prefix(b"/") {
@@ -172,7 +173,7 @@ mod tests {
             ok("/srv/www|d/e")
         );
         assert_eq!(path(&[ROOT, info], &[]), ok("/srv/www|e"));
-        // Where a prefix ends in the middle of a path.
+        // The prefix ends in the middle of a path.
         let parts = |file: &'static [u8], name: &'static [u8], info: &'static [u8]| {
             path(
                 &[

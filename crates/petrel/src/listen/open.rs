@@ -1,4 +1,4 @@
-//! Opening one address: socket, options, bind, and a sentence when it does not work.
+//! Opens one address: socket, options, bind, and an error message that explains a failure.
 
 use std::cell::Cell;
 use std::io;
@@ -20,7 +20,7 @@ use super::{ListenError, ListenSocket, OpenListener, SocketPath};
 /// Opens the address that `wanted` names, for `workers` workers.
 ///
 /// # Errors
-/// Why not, for a person to read.
+/// Why the address cannot be opened, for the administrator.
 pub(super) fn open(wanted: &ListenerSettings, workers: usize) -> Result<OpenListener, ListenError> {
     let opened = match &wanted.address {
         ListenAddress::Unix(path) => {
@@ -39,11 +39,11 @@ pub(super) fn open(wanted: &ListenerSettings, workers: usize) -> Result<OpenList
     })
 }
 
-/// Tries to bind the address and lets go of it again. An address in use is no error: the server
-/// that is running may be the one whose configuration is being checked.
+/// Tries to bind the address and releases it again. An address in use is no error: the running server that is
+/// about to get this configuration may be using it.
 ///
 /// # Errors
-/// Why it could never be had.
+/// Why the address can never be opened.
 pub(crate) fn probe(wanted: &ListenerSettings) -> Result<(), ListenError> {
     let tried = match &wanted.address {
         ListenAddress::Unix(path) => match path.parent() {
@@ -58,7 +58,7 @@ pub(crate) fn probe(wanted: &ListenerSettings) -> Result<(), ListenError> {
     }
 }
 
-/// A socket that another process has opened and that listens already.
+/// Takes a listening socket that another process has opened.
 pub(super) fn adopt(descriptor: OwnedFd) -> io::Result<OpenListener> {
     let socket = SockRef::from(&descriptor);
     if socket.r#type()? != Type::STREAM || !socket.is_listener()? {
@@ -95,7 +95,7 @@ pub(super) fn adopt(descriptor: OwnedFd) -> io::Result<OpenListener> {
     })
 }
 
-/// One more socket for an address that we hold.
+/// Opens a further socket for an address that this process has bound.
 pub(super) fn bind_beside(
     address: SocketAddr,
     wanted: &ListenerSettings,
@@ -106,7 +106,7 @@ pub(super) fn bind_beside(
     Ok(bound(socket, address))
 }
 
-/// The options that may change while the socket listens.
+/// Sets the options that may change while the socket listens.
 pub(super) fn set_changeable_options(
     socket: BorrowedFd<'_>,
     wanted: &ListenerSettings,
@@ -122,7 +122,7 @@ pub(super) fn set_changeable_options(
     sys::socket::set_tcp_defer_accept(socket, seconds)
 }
 
-/// The error for an address that cannot be had.
+/// The error for an address that cannot be opened.
 pub(super) fn explain(wanted: &ListenerSettings, error: &io::Error) -> ListenError {
     ListenError {
         message: sentence(&wanted.address.to_string(), error),
@@ -130,7 +130,7 @@ pub(super) fn explain(wanted: &ListenerSettings, error: &io::Error) -> ListenErr
     }
 }
 
-/// What to say about an address, in canonical form, that cannot be had.
+/// The error message for `address`, which is in canonical form.
 pub(super) fn sentence(address: &str, error: &io::Error) -> String {
     let why = match error.kind() {
         io::ErrorKind::AddrInUse if is_answered(address) => {
@@ -152,7 +152,7 @@ fn is_reserved(address: &str) -> bool {
         .is_ok_and(|address| address.port() < 1024)
 }
 
-/// Whether a connection to the address is taken.
+/// Whether a server accepts a connection to the address.
 fn is_answered(address: &str) -> bool {
     match address.parse::<SocketAddr>() {
         Ok(address) => TcpStream::connect_timeout(&address, PROBE_TIME).is_ok(),
@@ -178,8 +178,8 @@ fn resolve(wanted: &ListenerSettings) -> io::Result<SocketAddr> {
         })
 }
 
-/// The sockets of all workers. The first one is bound, and begins to listen, without
-/// SO_REUSEPORT: that fails when anybody listens there, another Petrel of the same user included.
+/// Opens the sockets of all workers. The first one is bound, and begins to listen, without SO_REUSEPORT: that
+/// fails if any server listens there, even another Petrel of the same user.
 fn bind_tcp(
     address: SocketAddr,
     wanted: &ListenerSettings,
@@ -205,9 +205,9 @@ fn tcp_socket(address: SocketAddr, wanted: &ListenerSettings) -> io::Result<Sock
         Some(Protocol::TCP),
     )?;
     socket.set_nonblocking(true)?;
-    // Connections in TIME_WAIT from before a restart are no reason to refuse the address.
+    // Connections in TIME_WAIT from before a restart must not block the address.
     socket.set_reuse_address(true)?;
-    // Accepted sockets inherit it, which saves a call for each.
+    // Accepted sockets inherit TCP_NODELAY, which saves one system call per connection.
     socket.set_tcp_nodelay(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(wanted.v6only)?;
@@ -241,7 +241,7 @@ fn bind_unix(path: &Path, wanted: &ListenerSettings) -> io::Result<ListenSocket>
         owner: process::id(),
     };
     if let Some(mode) = wanted.socket_perms {
-        // Nobody can connect before listen(2), so there is no moment with the wrong mode.
+        // Clients cannot connect before listen(2), so none connects while the mode is still the default.
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     }
     Ok(ListenSocket {
@@ -252,8 +252,8 @@ fn bind_unix(path: &Path, wanted: &ListenerSettings) -> io::Result<ListenSocket>
     })
 }
 
-/// Removes the socket of a server that died. One that is answered stays, and so does anything
-/// that is no socket: bind(2) then says that the address is in use.
+/// Removes the socket that a server left behind when it died. A socket that accepts a connection stays, and
+/// so does any other kind of file: bind(2) then reports that the address is in use.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket());
     if !is_socket {
@@ -265,7 +265,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-/// How long it may take to find out whether something listens.
+/// How long to wait for an existing unix socket to accept a connection.
 const PROBE_TIME: Duration = Duration::from_millis(200);
-/// Seconds the kernel waits for a client's first byte under `server.defer-accept`.
+/// Seconds that the kernel waits for a client's first byte with `server.defer-accept`.
 const DEFER_ACCEPT_S: u16 = 5;

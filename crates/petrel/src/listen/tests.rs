@@ -1,4 +1,4 @@
-//! Sockets of a configuration, kept and given away.
+//! The sockets of a configuration are kept at a reload, and released.
 
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;

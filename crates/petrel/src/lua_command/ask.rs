@@ -1,4 +1,4 @@
-//! The made-up request, and its answer.
+//! The made-up request of `petrel lua`, and its response.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use crate::cli;
 
-/// What came back.
+/// The response that was received.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReceivedReply {
-    /// Status line and fields, interim answers in front.
+    /// Status line and fields, preceded by interim responses.
     pub(crate) head: String,
-    /// The body, without the framing.
+    /// The body without chunk framing.
     pub(crate) body: Vec<u8>,
 }
 
-/// The request that `options` describe.
+/// Builds the request that `options` describe.
 ///
 /// # Errors
-/// Something of it cannot stand in a request, or the body cannot be read.
+/// A part of it is not allowed in a request, or the body's file cannot be read.
 pub(crate) fn request(options: &cli::Lua) -> Result<Vec<u8>, String> {
     let is_plain =
         |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -65,20 +65,20 @@ pub(crate) fn request(options: &cli::Lua) -> Result<Vec<u8>, String> {
     Ok([head.into_bytes(), body.unwrap_or_default()].concat())
 }
 
-/// Sends `request` to our own server and reads all of the answer.
+/// Sends `request` to this program's own server and reads the whole response.
 ///
 /// # Errors
-/// The connection breaks, or there is no answer in time.
+/// The connection breaks, or no response arrives in time.
 pub(crate) fn ask(port: u16, request: &[u8]) -> io::Result<ReceivedReply> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut writer = stream.try_clone()?;
     let mut bytes = Vec::new();
     std::thread::scope(|scope| {
-        // The server may answer before it has all of the request.
+        // A thread of its own writes, because the server may respond before it has read the whole request.
         scope.spawn(move || writer.write_all(request));
         let read = stream.read_to_end(&mut bytes);
-        // Ends the writer, if it still writes.
+        // Ends the writing thread, if it is still writing.
         let _ = stream.shutdown(Shutdown::Both);
         read
     })?;
@@ -110,7 +110,7 @@ fn taken_apart(bytes: &[u8]) -> ReceivedReply {
     ReceivedReply { head, body }
 }
 
-/// Our own server's chunks, which have no extensions.
+/// Removes chunk framing. This program's own server sends no chunk extensions.
 fn without_chunks(mut rest: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     while let Some(end) = rest.windows(2).position(|two| two == b"\r\n") {
@@ -129,7 +129,7 @@ fn without_chunks(mut rest: &[u8]) -> Vec<u8> {
     body
 }
 
-/// How long the server may say nothing: as long as a script may wait for something.
+/// How long the server may send nothing: as long as a script may wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! `petrel lua FILE`: runs a script of mod_magnet on a made-up request, and tells what it did.
+//! `petrel lua FILE`: runs a script of mod_magnet on a made-up request, and prints what the script did.
 //!
-//! Nothing is simulated: a server with one worker and a configuration of a few lines runs in this process, listens
-//! on a port of 127.0.0.1, and is asked once. In the script's place stands `trace.lua`, which runs it
-//! with a `lighty` and a `petrel` that write down each use.
+//! Nothing is simulated. This process runs a server with one worker and a configuration of a few lines,
+//! listens on a port of 127.0.0.1, and sends itself one request. The configuration names `trace.lua`, which
+//! runs the script with a `lighty` and a `petrel` that record each use.
 //!
-//! Knows nothing of Lua or of mod_magnet but its directives.
+//! Knows nothing of Lua, and only the directives of mod_magnet.
 
 mod ask;
 mod report;
@@ -28,7 +28,7 @@ use crate::server::configure_logs;
 use ask::ReceivedReply;
 use workspace::Workspace;
 
-/// Runs the script and prints what became of it. The answer is the exit code: 1 if the script failed.
+/// Runs the script and prints the report. Returns the exit code: 1 if the script failed.
 pub(crate) fn run(options: &cli::Lua) -> u8 {
     match trial(options) {
         Ok(trial) => {
@@ -42,11 +42,11 @@ pub(crate) fn run(options: &cli::Lua) -> u8 {
     }
 }
 
-/// What became of the request.
+/// The result of the request.
 struct RequestResult {
-    /// What the script did, a line each.
+    /// What the script did, one line per step.
     trace: String,
-    /// The error log.
+    /// The lines of the error log.
     log: String,
     answer: ReceivedReply,
     /// The script's absolute path.
@@ -54,7 +54,7 @@ struct RequestResult {
 }
 
 impl RequestResult {
-    /// Whether the script raised an error, was stopped or could not be read.
+    /// Whether the script raised an error, was stopped, or could not be read.
     fn has_failed(&self) -> bool {
         let told = self.trace.lines().any(|line| line.starts_with("error "));
         told || !self.trace.lines().any(|line| line.starts_with("return "))
@@ -102,7 +102,7 @@ fn configuration(options: &cli::Lua, workspace: &Workspace, port: u16) -> Result
     ))
 }
 
-/// Serves one request, and ends.
+/// Serves one request and shuts down.
 fn serve_once(
     text: String,
     listener: TcpListener,
@@ -153,13 +153,13 @@ fn text_of(path: &Path) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A string of the configuration language, in which a backslash escapes a quote and nothing else.
+/// A quoted string of the configuration language, in which a backslash escapes only a quote.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\\\""))
 }
 
-/// Milliseconds that a script may run: a trace takes longer than the script alone.
+/// Milliseconds that a script may run. It is generous because tracing takes longer than the script alone.
 const RUN_TIME_MS: u32 = 1000;
 
-/// Exit code when the script failed.
+/// The exit code when the script failed.
 const SCRIPT_FAILED: u8 = 1;

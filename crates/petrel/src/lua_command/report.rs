@@ -1,10 +1,10 @@
-//! What is printed about a trial.
+//! The report that `petrel lua` prints.
 
 use crate::cli;
 
 use super::RequestResult;
 
-/// The report: request, trace, places in the source, log, answer.
+/// The report: request, trace, source lines, log, response.
 pub(crate) fn text(options: &cli::Lua, trial: &RequestResult) -> Vec<u8> {
     let mut text = format!(
         "request {} {}\n{}",
@@ -31,7 +31,7 @@ pub(crate) fn text(options: &cli::Lua, trial: &RequestResult) -> Vec<u8> {
     bytes
 }
 
-/// The lines of the script that errors and stacks name, in their order.
+/// The source lines of the script that errors and stack traces refer to, in order of appearance.
 fn places(told: &str, script: &str) -> Vec<String> {
     let source = std::fs::read(script).unwrap_or_default();
     let source = String::from_utf8_lossy(&source);
@@ -55,7 +55,7 @@ fn places(told: &str, script: &str) -> Vec<String> {
     shown.take(PLACES_MAX).collect()
 }
 
-/// Lines of the source that are shown.
+/// The most source lines to show.
 const PLACES_MAX: usize = 10;
 
 #[cfg(test)]

@@ -1,19 +1,19 @@
-//! The temporary files of a trial: the script that runs in place of the one under test, its trace, the log.
+//! The temporary files of `petrel lua`: the tracing script, its trace, and the log.
 
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-/// A directory of its own, gone with the value.
+/// A temporary directory. Dropping the value removes it.
 pub(crate) struct Workspace {
     directory: PathBuf,
 }
 
 impl Workspace {
-    /// With a script that traces the one at `script`.
+    /// Makes a workspace with a script that traces the one at `script`.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The directory or the script cannot be written.
     pub(crate) fn new(script: &str) -> io::Result<Workspace> {
         let template = std::env::temp_dir().join("petrel-lua-XXXXXX");
         let directory = nix::unistd::mkdtemp(&template)?;
@@ -29,22 +29,22 @@ impl Workspace {
         Ok(workspace)
     }
 
-    /// The script that traces.
+    /// The path of the tracing script.
     pub(crate) fn script_path(&self) -> PathBuf {
         self.path("trace.lua")
     }
 
-    /// The error log.
+    /// The path of the error log.
     pub(crate) fn log_path(&self) -> PathBuf {
         self.path("error.log")
     }
 
-    /// What was traced.
+    /// The trace.
     pub(crate) fn trace(&self) -> String {
         text(&self.path("trace"))
     }
 
-    /// What was logged.
+    /// The content of the error log.
     pub(crate) fn log(&self) -> String {
         text(&self.log_path())
     }
@@ -56,17 +56,17 @@ impl Workspace {
 
 impl Drop for Workspace {
     fn drop(&mut self) {
-        // Whatever is left of a temporary directory does no harm.
+        // If this fails, a few files stay in the temporary directory and do no harm.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
-/// Nothing, if there is no such file.
+/// The content of the file; empty if it does not exist.
 fn text(path: &PathBuf) -> String {
     String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
-/// A string of Lua, each byte by its number.
+/// A Lua string literal with each byte escaped as a number.
 fn lua_string(bytes: &[u8]) -> String {
     let numbers = bytes.iter().map(|byte| format!("\\{byte:03}"));
     format!("\"{}\"", numbers.collect::<String>())

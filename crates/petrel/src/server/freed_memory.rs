@@ -1,11 +1,11 @@
-//! Gives memory back to the system that a burst of requests has left in the C library's heap.
+//! Returns memory to the system that a burst of requests has left in the C library's heap.
 //!
-//! Each worker allocates from a heap of its own. The library gives back only what lies at the end of
-//! a heap, and one small allocation there that is still needed keeps everything before it: the
-//! buffers of 300 clients that did not read, say. So the main thread has the heaps looked through
-//! once a burst is over: when the process had grown, and the workers have next to nothing to do,
-//! because they wait for their heap meanwhile. On an idle or a busy server that never happens. A server
-//! process that begins to drain has it done once, however little it has grown.
+//! Each worker allocates from a heap of its own. The C library returns only the free memory at the end of a
+//! heap. One small allocation there that is still in use keeps everything before it, such as the buffers of
+//! 300 clients that did not read. So the main thread calls malloc_trim() after a burst: when the process had
+//! grown, and when the workers have next to nothing to do, because they wait for their heaps during the call.
+//! A server that is always idle or always busy never makes the call. A server process that begins to drain
+//! makes it once, however little it has grown.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,39 +13,39 @@ use std::time::{Duration, Instant};
 
 use engine::server::Server;
 
-/// What is known of the memory of this process.
+/// When to return memory, and how to measure what is in use.
 pub(crate) struct FreedMemory {
-    /// Open, because a chroot hides /proc. None where there is none: then nothing is given back.
+    /// /proc/self/statm, kept open because a chroot hides /proc. Without it no memory is returned.
     statm: Option<File>,
     looked: Instant,
     seen: Activity,
     trigger: Trigger,
 }
 
-/// What the server has done and does.
+/// The activity of the server: requests so far, and open connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Activity {
     requests: u64,
     connections: usize,
 }
 
-/// Decides when it is worth while.
+/// Decides when a call is worth while.
 #[derive(Debug, Default)]
 struct Trigger {
-    /// Bytes that were in use after memory was given back last, or at the start.
+    /// Bytes in use after the last call, or at the start.
     level: u64,
-    /// The lowest of them.
+    /// The lowest value that `level` ever had.
     lowest: u64,
-    /// Connections at that time.
+    /// Connections at the time of the last call.
     connections: usize,
-    /// There is something to give back.
+    /// A call is due as soon as the server is calm.
     is_due: bool,
-    /// Looks in a row that saw next to no requests.
+    /// How many looks in a row saw next to no requests.
     calm: u32,
 }
 
 impl FreedMemory {
-    /// To be made by the process itself, before a chroot and before its first request.
+    /// Call this in the server process itself, before a chroot and before the first request.
     pub(crate) fn new() -> FreedMemory {
         let statm = File::open("/proc/self/statm").ok();
         let bytes = statm.as_ref().and_then(bytes_in_use).unwrap_or(0);
@@ -57,13 +57,13 @@ impl FreedMemory {
         }
     }
 
-    /// The process begins to drain: its caches and its idle connections leave memory, however little it has grown.
-    /// The next looks that see next to no requests give that back.
+    /// The process begins to drain: its caches and idle connections free memory, however little it has grown.
+    /// Memory is returned as soon as the server is calm.
     pub(crate) fn drains(&mut self) {
         self.trigger.drains();
     }
 
-    /// Looks once a second at most, and gives memory back if the time for it has come.
+    /// Looks at the memory at most once a second, and returns memory if it is time to.
     pub(crate) fn look(&mut self, server: &Server, now: Instant) {
         if now.saturating_duration_since(self.looked) < LOOK_EVERY {
             return;
@@ -76,7 +76,7 @@ impl FreedMemory {
         };
         let before = std::mem::replace(&mut self.seen, activity);
         let Some(statm) = &self.statm else { return };
-        // While nothing happens the memory in use is not asked for.
+        // While the server does nothing, memory in use is not read either.
         if activity != before
             && let Some(bytes) = bytes_in_use(statm)
         {
@@ -91,7 +91,7 @@ impl FreedMemory {
     }
 }
 
-/// Bytes of memory of this process that are no part of a file.
+/// Bytes of this process's resident memory that do not come from files.
 fn bytes_in_use(statm: &File) -> Option<u64> {
     let mut text = [0; 128];
     let length = statm.read_at(&mut text, 0).ok()?;
@@ -110,10 +110,10 @@ impl Trigger {
         }
     }
 
-    /// Something happened: so much is in use now.
+    /// Notes the bytes in use after some activity.
     fn saw(&mut self, bytes: u64, connections: usize) {
         let has_grown = bytes >= self.level + WORTH_BYTES;
-        // What clients held when memory was given back last may be free since they went.
+        // Memory that clients held during the last call may be free now that they have left.
         let has_held = self.level >= self.lowest + WORTH_BYTES;
         let clients_went = connections < self.connections / 2 || connections == 0;
         self.is_due |= has_grown || (has_held && self.connections > 0 && clients_went);
@@ -124,7 +124,7 @@ impl Trigger {
         self.calm = 0;
     }
 
-    /// Whether now is the time, after that many requests since the last look.
+    /// Whether to make the call now, given the number of requests since the last look.
     fn may_fire(&mut self, requests: u64) -> bool {
         self.calm = match requests < CALM_REQUESTS {
             true => self.calm + 1,
@@ -133,7 +133,7 @@ impl Trigger {
         self.is_due && self.calm >= CALM_LOOKS
     }
 
-    /// Memory was given back; so much is in use now.
+    /// Notes the bytes in use after a call.
     fn fired(&mut self, bytes: u64, connections: usize) {
         self.level = bytes;
         self.lowest = self.lowest.min(bytes);
@@ -145,12 +145,12 @@ impl Trigger {
 
 /// How often to look.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Fewer requests than that between two looks are next to none.
+/// Fewer requests than this between two looks count as next to none.
 const CALM_REQUESTS: u64 = 20;
-/// Looks in a row that have to see no more than that.
+/// How many calm looks in a row are needed.
 const CALM_LOOKS: u32 = 3;
-/// Less is not worth the search: a server that has just started has 2 MiB in use, and 7 MiB of its
-/// program and libraries.
+/// Growth by less is not worth a call: a server that has just started uses 2 MiB, and 7 MiB of its program
+/// and libraries.
 const WORTH_BYTES: u64 = 4 << 20;
 
 #[cfg(test)]
@@ -159,8 +159,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Looks of which each is given the bytes in use, connections and requests since the last one.
-    /// The numbers of those that gave memory back, after which `left` bytes are in use.
+    /// Feeds looks to a trigger: the bytes in use, connections, and requests since the last look. Returns the
+    /// numbers of the looks that made a call. After each call the next value of `left` is in use.
     fn fired(looks: &[(u64, usize, u64)], left: &[u64]) -> Vec<usize> {
         let (mut trigger, mut left) = (Trigger::starting_at(2 * MIB), left.iter());
         let mut fired = Vec::new();
@@ -196,7 +196,7 @@ mod tests {
         let mut busy = vec![(2 * MIB, 0, 0)];
         busy.extend([(100 * MIB, 50, 5000); 100]);
         assert!(fired(&busy, &[]).is_empty());
-        // Memory that is needed is searched through once.
+        // Memory that stays in use causes a single call.
         let mut quiet = vec![(2 * MIB, 0, 0)];
         quiet.extend([(100 * MIB, 1, 1); 100]);
         assert_eq!(fired(&quiet, &[100 * MIB]).len(), 1);

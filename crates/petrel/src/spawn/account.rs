@@ -1,17 +1,17 @@
-//! The users and groups of `petrel spawn`: of the program, and of its socket.
+//! The users and groups of `petrel spawn`, for the program and for its socket.
 
 use nix::unistd::{Gid, Group, Uid, User};
 
 use crate::cli;
 use crate::user::Identity;
 
-/// Who is who, looked up.
+/// The users and groups, looked up.
 pub(super) struct Accounts {
-    /// The program's.
+    /// The user and groups of the program.
     pub(crate) identity: Identity,
-    /// The socket's user.
+    /// The owner of the socket.
     pub(crate) socket_user: Option<Uid>,
-    /// The socket's group.
+    /// The group of the socket.
     pub(crate) socket_group: Option<Gid>,
 }
 
@@ -19,7 +19,7 @@ impl Accounts {
     /// Looks up `-u`, `-g`, `-U` and `-G`, each a name or a number.
     ///
     /// # Errors
-    /// Who does not exist, or is root; in a sentence.
+    /// A name does not exist, or stands for root; as a sentence.
     pub(super) fn find(options: &cli::Spawn) -> Result<Accounts, String> {
         let user = options.user.as_deref().map(find_user).transpose()?;
         let group = options.group.as_deref().map(find_group).transpose()?;
@@ -54,7 +54,7 @@ impl Accounts {
         })
     }
 
-    /// For a process that is not root.
+    /// For a caller that is not root: nothing changes.
     pub(super) fn unchanged() -> Accounts {
         Accounts {
             identity: Identity::unchanged(),
@@ -66,7 +66,7 @@ impl Accounts {
 
 enum Found {
     Account(User),
-    /// A number that belongs to nobody.
+    /// A number without a user of that id.
     Number(Uid),
 }
 

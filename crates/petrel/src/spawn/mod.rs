@@ -1,12 +1,12 @@
-//! `petrel spawn`: starts FastCGI programs as spawn-fcgi does, with its options, exit codes and
-//! messages; also when the program is started under that name.
+//! `petrel spawn`: starts FastCGI programs as spawn-fcgi does, with its options, exit codes and messages. The
+//! same happens when the program is started under the name spawn-fcgi.
 //!
-//! Nobody looks after what is started here. Programs of the configuration (`bin-path`) are the
-//! keeper's; both use [`SpawnedProgram`] and [`ProgramSocket`].
+//! These programs are not supervised or restarted. The keeper does that for the programs of the configuration
+//! (`bin-path`); both use [`SpawnedProgram`] and [`ProgramSocket`].
 //!
-//! Some things differ on purpose. A file that is no socket is never removed to make room for one, and
-//! a socket nobody listens on is not left behind. Numbers that are none are refused instead of being taken for 0. And a user id that belongs to no
-//! user needs a group, because such a process would keep root's.
+//! Some things differ from spawn-fcgi on purpose. A file that is no socket is never removed to make room for
+//! one, and a socket is removed again if no program was started for it. Malformed numbers are refused instead
+//! of being read as 0. And a user id without a user needs a group, because such a process would keep root's.
 
 mod account;
 mod program;
@@ -31,7 +31,7 @@ use account::Accounts;
 pub(crate) use program::{Output, SpawnedProgram, StartError};
 pub(crate) use socket::{ProgramSocket, UnixPlace};
 
-/// Starts what `options` ask for. `name` is what messages begin with. The answer is the exit code.
+/// Starts what `options` ask for. `name` is the prefix of messages. Returns the exit code.
 pub(crate) fn run(options: &cli::Spawn, name: &str) -> u8 {
     if options.version {
         terminal::say(format_args!(
@@ -68,7 +68,7 @@ impl From<String> for Failure {
     }
 }
 
-/// Options that were checked, and what was opened for them.
+/// The checked options, and what was opened for them.
 struct SpawnPlan<'a> {
     options: &'a cli::Spawn,
     name: &'a str,
@@ -88,7 +88,7 @@ impl<'a> SpawnPlan<'a> {
         };
         let accounts = match geteuid().is_root() {
             true => Accounts::find(options)?,
-            // As with spawn-fcgi these options are for root, and ignored otherwise.
+            // As in spawn-fcgi, these options apply to root only and are ignored otherwise.
             false => Accounts::unchanged(),
         };
         let socket = open_socket(options, &accounts)?;
@@ -121,12 +121,12 @@ impl<'a> SpawnPlan<'a> {
         }
     }
 
-    /// `-n`: the code is the error's number, as spawn-fcgi has it.
+    /// `-n`: replaces this process. The exit code is the error's number, as in spawn-fcgi.
     fn become_program(&self) -> Failure {
         failure(self.program(Output::Inherited).replace_us())
     }
 
-    /// Starts `-F` processes. The code is that of the last one that failed.
+    /// Starts `-F` processes. Returns the exit code of the last one that failed.
     fn start_all(mut self) -> Result<u8, Failure> {
         let mut code = 0;
         let mut pids: Vec<String> = Vec::new();
@@ -180,7 +180,7 @@ fn failure(error: StartError) -> Failure {
     }
 }
 
-/// What to run: the words after `--`, else `-f` through a shell.
+/// The command to run: the words after `--`, or else `-f` through a shell.
 fn command(options: &cli::Spawn) -> Result<Vec<OsString>, Failure> {
     if !options.application.is_empty() {
         return Ok(options.application.clone());
@@ -211,7 +211,7 @@ fn open_pid_file(path: &Path) -> Result<File, Failure> {
             path.display()
         ))
     };
-    // Only a regular file is emptied.
+    // The pid file is truncated only if it is a regular file.
     if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(Failure::from(format!(
             "PID-file exists and isn't regular file: '{}'",
@@ -261,14 +261,14 @@ fn unix_failure(path: &Path, error: &io::Error) -> Failure {
     }
 }
 
-/// What the umask allows of reading and writing for user and group.
+/// Read and write permission for user and group, as far as the umask allows.
 fn default_mode() -> u32 {
     let umask = rustix::process::umask(Mode::empty());
     rustix::process::umask(umask);
     0o660 & !umask.as_raw_mode()
 }
 
-/// How the process ended, if it did at once.
+/// How the process ended, if it did so at once.
 fn ended_soon(pid: Pid) -> Option<WaitStatus> {
     for _ in 0..LOOKS {
         thread::sleep(LOOK_EVERY);
@@ -290,6 +290,6 @@ fn describe(status: WaitStatus) -> (u8, String) {
     }
 }
 
-/// A child that lives for a tenth of a second is taken for one that works, as spawn-fcgi does.
+/// As in spawn-fcgi, a child that lives for a tenth of a second counts as working.
 const LOOKS: u32 = 20;
 const LOOK_EVERY: Duration = Duration::from_millis(5);

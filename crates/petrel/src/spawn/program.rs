@@ -1,5 +1,4 @@
-//! A program and what it is born with: descriptor 0 is a listening socket, and nothing else of ours
-//! is left to it.
+//! A program and what it inherits: a listening socket as descriptor 0, and nothing else of this process.
 //!
 //! Decides nothing about restarts; the keeper and `petrel spawn` do.
 
@@ -18,50 +17,50 @@ use sys::process::{Forked, fork};
 
 use crate::user::Identity;
 
-/// What to run, as whom and where.
+/// What to run, as which user and in which directory.
 pub(crate) struct SpawnedProgram<'a> {
-    /// The program's file and its arguments; a name without a slash is a file of `directory`.
+    /// The program's file and its arguments. A name without a slash is a file in `directory`.
     pub(crate) command: &'a [OsString],
-    /// All of its environment.
+    /// The complete environment.
     pub(crate) environment: &'a [(OsString, OsString)],
-    /// The directory that is its root.
+    /// The directory to chroot to.
     pub(crate) root: Option<&'a Path>,
-    /// Its working directory, as seen from `root`; `None`: that of this process, or the root.
+    /// The working directory, as seen from `root`. `None` keeps that of this process, or means the root.
     pub(crate) directory: Option<&'a Path>,
-    /// Who it is.
+    /// The user and groups to run as.
     pub(crate) identity: &'a Identity,
-    /// A listening socket: its standard input, as FastCGI has it.
+    /// The listening socket. It becomes standard input, as FastCGI defines.
     pub(crate) socket: BorrowedFd<'a>,
-    /// Where its other two descriptors lead.
+    /// Where standard output and standard error go.
     pub(crate) output: Output<'a>,
-    /// The signal it gets when this process ends without a word.
+    /// The signal that the program gets when this process dies.
     pub(crate) parting_signal: Option<Signal>,
 }
 
 /// Standard output and standard error of a program.
 #[derive(Clone, Copy)]
 pub(crate) enum Output<'a> {
-    /// Those of this process.
+    /// The same as those of this process.
     Inherited,
-    /// Output to nowhere, errors where this process's errors go.
+    /// Output to /dev/null, errors to this process's standard error.
     InheritedErrors,
-    /// Both to nowhere.
+    /// Both to /dev/null.
     Discarded,
-    /// Output to nowhere, errors to the descriptor.
+    /// Output to /dev/null, errors to the descriptor.
     Errors(BorrowedFd<'a>),
 }
 
-/// Why a program does not run.
+/// Why a program did not start.
 #[derive(Debug)]
 pub(crate) struct StartError {
-    /// The number the kernel gave.
+    /// The error number of the kernel.
     pub(crate) code: i32,
-    /// What failed, in a sentence without a full stop.
+    /// What failed, as a sentence without a full stop.
     pub(crate) message: String,
 }
 
 impl SpawnedProgram<'_> {
-    /// Starts it in a session of its own and waits until it has replaced our code.
+    /// Starts the program in a session of its own, and waits until exec has succeeded.
     ///
     /// # Errors
     /// The step that failed.
@@ -77,15 +76,16 @@ impl SpawnedProgram<'_> {
             }
             Forked::Child => {
                 let error = self.begin(parent);
-                // Without the reader there is nobody to tell.
+                // If the parent is gone, there is no process to report to.
                 let _ = writer.write_all(&error.to_bytes());
-                // Nothing that belongs to the parent may be dropped here, and exit drops nothing.
+                // `exit` runs no destructors, so nothing that belongs to the parent, such as a socket's name,
+                // is removed here.
                 std::process::exit(NOT_STARTED);
             }
         }
     }
 
-    /// Becomes the program: no new process, and no return but for the reason why not.
+    /// Replaces this process by the program. Returns only if that fails.
     pub(crate) fn replace_us(&self) -> StartError {
         let prepared = self.command().and_then(|command| {
             self.prepare()?;
@@ -112,7 +112,7 @@ impl SpawnedProgram<'_> {
         }
     }
 
-    /// Everything between fork and exec that lasts.
+    /// Applies every lasting setting between fork and exec.
     fn prepare(&self) -> Result<(), StartError> {
         sys::child::default_signals();
         let unblocked = SigSet::empty().thread_set_mask();
@@ -133,7 +133,7 @@ impl SpawnedProgram<'_> {
         }
     }
 
-    /// Makes the program end with this process's parent. After the change of user, which undoes it.
+    /// Makes the program end with its parent. This must follow the change of user, which resets it.
     fn follow(&self, parent: u32) -> Result<(), StartError> {
         let Some(signal) = self.parting_signal else {
             return Ok(());
@@ -146,7 +146,7 @@ impl SpawnedProgram<'_> {
         }
     }
 
-    /// To be made while /dev/null is in reach.
+    /// Builds the command. /dev/null is opened here, because a chroot may hide it.
     fn command(&self) -> Result<Command, StartError> {
         let fails = |error| StartError::new("passing descriptors", &error);
         let (name, arguments) = self
@@ -192,7 +192,7 @@ impl StartError {
         self.code.to_be_bytes().into_iter().chain(text).collect()
     }
 
-    /// What a child told; `None` if it told nothing.
+    /// Decodes the error that a child reported; `None` if it reported none.
     fn from_bytes(bytes: &[u8]) -> Option<StartError> {
         let (code, text) = bytes.split_first_chunk()?;
         Some(StartError {
@@ -202,8 +202,8 @@ impl StartError {
     }
 }
 
-/// The file that a program's name stands for. Names are not looked up in PATH: neither lighttpd nor
-/// spawn-fcgi does, and a check of the configuration could not see what will be run.
+/// The file that a program's name stands for. PATH is not searched: neither lighttpd nor spawn-fcgi does so,
+/// and a check of the configuration could not tell which file will be run.
 fn file_of(name: &OsStr) -> PathBuf {
     match name.as_bytes().contains(&b'/') {
         true => PathBuf::from(name),
@@ -211,10 +211,11 @@ fn file_of(name: &OsStr) -> PathBuf {
     }
 }
 
-/// The child closes its end by exec, or says what went wrong and ends.
+/// The result of a start. A successful exec closes the child's end of the pipe; else the child writes an
+/// error to it.
 fn outcome(pid: Pid, reader: PipeReader) -> Result<Pid, StartError> {
     let mut told = Vec::new();
-    // A pipe that cannot be read tells as much as one in which nothing was written.
+    // An error while reading counts as an empty pipe.
     let _ = reader
         .take(MESSAGE_BYTES_MAX as u64 + 4)
         .read_to_end(&mut told);
@@ -231,7 +232,7 @@ fn at(call: &str, path: &Path, error: &io::Error) -> StartError {
     StartError::new(&format!("{call}('{}') failed", path.display()), error)
 }
 
-/// The kernel's words without the number that the standard library adds.
+/// The kernel's message without the error number that the standard library appends.
 pub(super) fn plain(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(code) => nix::errno::Errno::from_raw(code).desc().to_owned(),
@@ -239,9 +240,9 @@ pub(super) fn plain(error: &io::Error) -> String {
     }
 }
 
-/// Exit code of a process that did not become the program.
+/// Exit code of a child that could not become the program.
 const NOT_STARTED: i32 = 127;
-/// The longest reason a child tells; less than a pipe takes at once.
+/// The longest error that a child reports. It fits into a pipe, so the child does not block.
 const MESSAGE_BYTES_MAX: usize = 4000;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The listening socket of a program: bound by whoever has the privileges, handed over as
-//! descriptor 0.
+//! The listening socket of a program. The process with the privileges binds it and passes it to the program
+//! as descriptor 0.
 //!
-//! Blocking, as programs expect it. The name of a unix socket is removed with the value, but only
-//! while it still is the one that was made here.
+//! It is in blocking mode, as programs expect. Dropping the value removes the name of a unix socket, but only
+//! if the name still refers to the socket that was made here.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -20,22 +20,22 @@ use rustix::fs::{
 };
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-/// A socket that listens. Clones share it, and its name goes with the last of them.
+/// A listening socket. Clones share it, and dropping the last one removes its name.
 #[derive(Clone)]
 pub(crate) struct ProgramSocket {
     descriptor: Rc<OwnedFd>,
     name: Option<Rc<SocketName>>,
 }
 
-/// Where and how a unix socket is made.
+/// Where a unix socket is made, and with which owner and mode.
 pub(crate) struct UnixPlace<'a> {
     /// Its path, as seen from `root`.
     pub(crate) path: &'a Path,
-    /// A directory whose symbolic links and `..` do not lead out of it.
+    /// A directory that symbolic links and `..` in the path do not leave.
     pub(crate) root: Option<&'a Path>,
-    /// Its mode; `None`: what the umask leaves of 0777.
+    /// Its mode; with `None`, 0777 without the bits of the umask.
     pub(crate) mode: Option<u32>,
-    /// Its user.
+    /// Its owner.
     pub(crate) user: Option<Uid>,
     /// Its group.
     pub(crate) group: Option<Gid>,
@@ -43,12 +43,12 @@ pub(crate) struct UnixPlace<'a> {
     pub(crate) is_taken: bool,
 }
 
-/// A name in a directory, for a socket with this inode.
+/// The name in a directory of a socket with this inode.
 struct SocketName {
     directory: OwnedFd,
     /// The final name.
     name: OsString,
-    /// What it is called until it is published.
+    /// The temporary name that it has until it is published.
     provisional: Option<OsString>,
     identity: (u64, u64),
     maker: u32,
@@ -58,14 +58,14 @@ impl ProgramSocket {
     /// Listens on a TCP address.
     ///
     /// # Errors
-    /// Those of bind(2) and its companions.
+    /// Those of socket(2), bind(2) and listen(2).
     pub(crate) fn tcp(address: SocketAddr, backlog: u32) -> io::Result<ProgramSocket> {
         let socket = Socket::new(
             Domain::for_address(address),
             Type::STREAM,
             Some(Protocol::TCP),
         )?;
-        // Connections in TIME_WAIT from before a restart are no reason to refuse the address.
+        // Connections in TIME_WAIT from before a restart must not block the address.
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;
         listen(&socket, backlog)?;
@@ -75,11 +75,11 @@ impl ProgramSocket {
         })
     }
 
-    /// Listens on a unix socket. One that nobody answers on is replaced; anything else that has the
-    /// name stays.
+    /// Listens on a unix socket. A socket that accepts no connection is replaced; any other file of that name
+    /// stays.
     ///
     /// # Errors
-    /// `AddrInUse` for a name that is taken; else those of bind(2) and its companions.
+    /// `AddrInUse` if the name is taken; else those of bind(2), listen(2) and the like.
     pub(crate) fn unix(place: &UnixPlace<'_>, backlog: u32) -> io::Result<ProgramSocket> {
         let (directory, name) = find(place)?;
         let provisional = place.is_taken.then(|| {
@@ -99,7 +99,7 @@ impl ProgramSocket {
         })
     }
 
-    /// The descriptor for the program.
+    /// The descriptor to pass to the program.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
@@ -109,7 +109,7 @@ impl ProgramSocket {
         self.name.is_some()
     }
 
-    /// Changes the length of the kernel's queue.
+    /// Changes the length of the kernel's accept queue.
     ///
     /// # Errors
     /// Those of listen(2).
@@ -120,14 +120,14 @@ impl ProgramSocket {
         )?)
     }
 
-    /// Whether connections wait to be accepted.
+    /// Whether connections are waiting to be accepted.
     pub(crate) fn has_waiting(&self) -> bool {
         let descriptor = self.as_fd();
         let mut polled = [PollFd::new(&descriptor, PollFlags::IN)];
         poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
-    /// Takes the name from the socket that had it: whoever connects from now on meets this one.
+    /// Takes over the name from an older socket: clients that connect from now on reach this one.
     ///
     /// # Errors
     /// Those of rename(2).
@@ -138,7 +138,7 @@ impl ProgramSocket {
         }
     }
 
-    /// Leaves the name in the file system when the value goes.
+    /// Makes the name stay in the file system when the value is dropped.
     pub(crate) fn keep_name(&mut self) {
         if let Some(name) = self.name.as_mut().and_then(Rc::get_mut) {
             name.maker = 0;
@@ -147,8 +147,8 @@ impl ProgramSocket {
 }
 
 impl SocketName {
-    /// Notes what was bound, and gives it to its owner. Another user may write the directory: what is
-    /// changed is the very file that is looked at.
+    /// Remembers the socket that was bound, and sets its owner and mode. Another user may be able to write to
+    /// the directory, so the changes go to the very file that was looked at.
     fn claim(
         directory: OwnedFd,
         name: OsString,
@@ -204,13 +204,13 @@ impl Drop for SocketName {
         let name = self.provisional.as_ref().unwrap_or(&self.name);
         let there = statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
         if there.is_ok_and(|there| (there.st_dev, there.st_ino) == self.identity) {
-            // Somebody else may have removed it in between.
+            // The name may have been removed in between.
             let _ = unlinkat(&self.directory, name, AtFlags::empty());
         }
     }
 }
 
-/// The directory of the socket, and the name in it.
+/// Opens the directory of the socket, and returns the name in it.
 fn find(place: &UnixPlace<'_>) -> io::Result<(OwnedFd, OsString)> {
     let invalid = |message| io::Error::new(io::ErrorKind::InvalidInput, message);
     let name = place.path.file_name();
@@ -228,7 +228,7 @@ fn find(place: &UnixPlace<'_>) -> io::Result<(OwnedFd, OsString)> {
     Ok((directory, name.to_owned()))
 }
 
-/// Binds the socket to its name. Nobody can connect before it listens.
+/// Binds the socket to its name. Clients cannot connect before it listens.
 fn bind(
     socket: &Socket,
     place: &UnixPlace<'_>,
@@ -242,7 +242,7 @@ fn bind(
     socket.bind(&SockAddr::unix(path)?)
 }
 
-/// Removes the socket of programs that are gone.
+/// Removes a socket that dead programs left behind.
 fn remove_stale(directory: &OwnedFd, name: &OsStr) -> io::Result<()> {
     let Ok(there) = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
         return Ok(());
@@ -264,7 +264,7 @@ fn remove_stale(directory: &OwnedFd, name: &OsStr) -> io::Result<()> {
     }
 }
 
-/// A name for what is in an open directory, whatever has become of the way to it.
+/// A path to a name in an open directory. It stays valid when the directory is moved.
 fn below(directory: &OwnedFd, name: &OsStr) -> PathBuf {
     Path::new("/proc/self/fd")
         .join(directory.as_raw_fd().to_string())

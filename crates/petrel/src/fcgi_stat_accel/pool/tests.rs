@@ -1,4 +1,4 @@
-//! The looks with a disk that hangs until a test says otherwise.
+//! Tests of the looks, with a pretend disk that hangs until a test releases it.
 
 use std::collections::HashSet;
 use std::sync::{Condvar, Mutex};
@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use super::*;
 
-/// A disk that hangs for the files whose names begin with `hang`, until it is told to go on.
+/// A pretend disk. It hangs for files whose names begin with `hang` until a test releases them.
 struct Disk {
     pool: Rc<Looks>,
     inner: Arc<Inner>,
@@ -41,7 +41,7 @@ impl Disk {
         }
     }
 
-    /// Asks for a file on the file system `device`, of which each test has its own.
+    /// Asks for a file on the file system `device`. Each test uses a device number of its own.
     fn submit(&self, device: u64, path: &str, now: Instant) -> Result<Ticket, Refusal> {
         let (root, relative) = path.rsplit_once('/').expect("absolute");
         let target = Target {
@@ -51,7 +51,7 @@ impl Disk {
         self.pool.submit(target, device, now)
     }
 
-    /// Has so many files of a file system hang that no thread begins another one.
+    /// Makes so many files of one file system hang that no thread begins another one.
     fn fill(&self, device: u64, now: Instant) -> Vec<Ticket> {
         let tickets = (0..engine::limits::DEVICE_JOBS_MAX).map(|number| {
             let path = format!("/full/hang{number}");
@@ -63,7 +63,7 @@ impl Disk {
         tickets
     }
 
-    /// Lets one path go on; all, if it is empty.
+    /// Releases one path, or all if it is empty.
     fn free(&self, path: &str) {
         self.inner.freed.lock().expect("whole").insert(path.into());
         self.inner.changed.notify_all();
@@ -81,7 +81,8 @@ impl Drop for Disk {
     }
 }
 
-/// Waits as a program does that has requests: threads that hang are replaced.
+/// Waits until `condition` holds. Meanwhile hanging threads are replaced, as a program with requests would
+/// do.
 fn eventually(condition: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !condition() {
@@ -125,11 +126,11 @@ fn files_are_looked_at_and_all_requests_are_told_but_one_logs() {
     assert!(told.iter().all(|refusal| refusal.status == Status(500)));
     let logged = told.iter().filter(|refusal| refusal.words.is_some());
     assert_eq!(logged.count(), 1);
-    // All of them by one look.
+    // One look served all of them.
     assert_eq!(disk.times_begun("/r/hang-bad"), 1);
     drop(waiting);
     assert!(disk.pool.jobs.borrow().is_empty());
-    // The next request has it looked at once more.
+    // The next request starts a new look.
     let again = wait(&mut disk.submit(101, "/r/hang-bad", now).expect("taken"));
     assert!(again.is_err_and(|refusal| refusal.words.is_some()));
 }
@@ -143,7 +144,7 @@ fn what_hangs_is_looked_at_again_on_another_file_system() {
     let late = Instant::now() + PATIENCE;
     let known = disk.submit(102, "/full/hang0", late).err();
     assert_eq!(known, Some(Refusal::silent(Status::GATEWAY_TIMEOUT)));
-    // Something else has been mounted there.
+    // Another file system has been mounted there.
     let mut other = disk.submit(103, "/r/a", late).expect("taken");
     assert_eq!(wait(&mut other), Ok(()));
     let mut again = disk.submit(103, "/full/hang0", late).expect("taken");
@@ -176,7 +177,7 @@ fn the_queue_has_an_end_and_a_request_that_leaves_makes_room() {
     let again = disk.submit(104, "/r/more", now).err();
     let silent = Refusal::silent(Status::SERVICE_UNAVAILABLE);
     assert_eq!(again, Some(silent), "told once");
-    // A file that is waited for already takes no room.
+    // A file that a request is waiting for already takes no room of its own.
     disk.submit(104, "/r/7", now).expect("taken");
     let elsewhere: Vec<Ticket> = (QUEUED_PER_ROOT_MAX..QUEUED_MAX)
         .map(|number| {
