@@ -13,8 +13,8 @@ pub(crate) const BODIES_BYTES_MAX: usize = 128 << 20;
 /// and an error still becomes a 500. After that its output is sent as it comes.
 pub(crate) const HEAD_WAIT_BYTES: usize = 64 * 1024;
 
-/// The most unsent bytes a script may have when it prints where it cannot pause: inside a C function, such as
-/// in the comparison that it passes to `table.sort`.
+/// The most unsent bytes a script may have when it prints where it cannot pause: in a function that C code
+/// called back.
 pub(crate) const UNSENT_WITHOUT_WAIT_BYTES_MAX: usize = 64 << 20;
 
 /// Unsent bytes of a script's log lines. What exceeds them is cut.

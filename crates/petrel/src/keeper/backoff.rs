@@ -1,8 +1,8 @@
-//! How long to wait before a process is started again.
+//! How long to wait before a process is restarted.
 
 use std::time::Duration;
 
-/// The pause before the next start: short after the first crash, longer when one follows the other.
+/// The pause before the next start. It grows when crashes follow each other.
 pub(crate) struct Backoff {
     next: Duration,
     longest: Duration,
@@ -18,7 +18,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// One whose pauses grow to `longest`.
+    /// A backoff whose pauses grow up to `longest`.
     pub(crate) fn up_to(longest: Duration) -> Backoff {
         Backoff {
             longest,
@@ -39,9 +39,10 @@ impl Backoff {
 
 /// The pause after the first crash.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// The pause of a server process when one crash follows the other. With it the server still is back in about a second.
+/// The longest pause before a new server process. With it a server that keeps crashing is back in about a
+/// second.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// A process that lived so long did not crash because of how it was started.
+/// A process that lived this long did not crash because of how it was started, so the pauses start over.
 const LIVED: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
-//! The keeper's control socket: where it is, and what is said on it.
+//! The keeper's control socket: where it is, and its protocol.
 //!
-//! A unix socket with mode 0600. One connection is one command: a line of words, [`COMMAND_BYTES_MAX`] bytes at most.
-//! The answer is lines that begin with `out ` or `err `, for the two streams of the program that asked, and at last
-//! `exit ` with its exit code. Nothing here waits: the keeper's loop polls the socket and its connections. What the
-//! commands do is not known here.
+//! It is a unix socket with mode 0600. One connection carries one command: a line of at most
+//! [`COMMAND_BYTES_MAX`] bytes. The reply consists of lines that begin with `out ` or `err `, for standard
+//! output and standard error of the program that sent the command, and a last line `exit ` with its exit
+//! code. Nothing here blocks: the keeper's loop polls the socket and its connections. This module does not
+//! know what the commands do.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,9 +19,10 @@ use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::umask;
 
-/// Where the control socket of a server is whose configuration is `file`: at `control_socket`
-/// (`server.control-socket`), or beside `pid_file` (`server.pid-file`), or in the directory for such things of the user
-/// who asks, under a name made of the path of `file`. `None`: that user has no such directory.
+/// The path of the control socket of a server with the configuration `file`. It is `control_socket`
+/// (`server.control-socket`) if that is set; else a file beside `pid_file` (`server.pid-file`); else a file
+/// in the runtime directory of the calling user, named after the path of `file`. `None` if that user has no
+/// such directory.
 pub(crate) fn path_of(
     control_socket: Option<&Path>,
     pid_file: Option<&Path>,
@@ -55,18 +57,18 @@ fn beside(pid_file: &Path) -> PathBuf {
     path.into()
 }
 
-/// FNV-1a: the same in every version of the program, and without a seed.
+/// FNV-1a, because it gives the same result in every version of the program and needs no seed.
 fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// Connects to the socket at `path`. A server that does not accept, and whose queue is full, gets `patience` to do so.
-/// Reading has no limit, and writing the same one.
+/// Connects to the socket at `path`. If the server's queue is full, waits up to `patience`. Writes to the
+/// connection have the same time limit, reads have none.
 ///
 /// # Errors
-/// `WouldBlock` when that time is over, or those of connect(2).
+/// `WouldBlock` if the time is over; else those of connect(2).
 pub(crate) fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     let flags = match patience.is_zero() {
         true => SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
@@ -75,27 +77,27 @@ pub(crate) fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream>
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     let stream = UnixStream::from(socket);
     if !patience.is_zero() {
-        // The kernel lets connect(2) wait that long, too.
+        // Linux applies the write timeout to connect(2), too.
         stream.set_write_timeout(Some(patience))?;
     }
     rustix::net::connect(&stream, &SocketAddrUnix::new(path)?)?;
     Ok(stream)
 }
 
-/// The socket that listens. Its name goes with the value, in the process that made it.
+/// The listening socket. Its name is removed when the process that made it drops the value.
 pub(crate) struct CommandSocket {
     listener: UnixListener,
     path: PathBuf,
     owner: u32,
-    /// Device and inode of the name, until that is removed.
+    /// Device and inode of the socket's name, until the name is removed.
     named: Option<(u64, u64)>,
 }
 
 impl CommandSocket {
-    /// Listens at `path`. A socket that nothing listens on is replaced.
+    /// Listens at `path`. Replaces a socket on which no server listens.
     ///
     /// # Errors
-    /// Something else has the name, a server listens there, or those of bind(2).
+    /// The path is another kind of file, or a server listens there; else those of bind(2).
     pub(crate) fn open(path: &Path) -> io::Result<CommandSocket> {
         if let Ok(there) = fs::symlink_metadata(path) {
             if !there.file_type().is_socket() {
@@ -108,7 +110,7 @@ impl CommandSocket {
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                     fs::remove_file(path)?;
                 }
-                // `WouldBlock`: a server listens, and the queue of its connections is full.
+                // `WouldBlock` means that a server listens and its queue is full.
                 Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
                 _ => {
                     return Err(io::Error::new(
@@ -118,7 +120,8 @@ impl CommandSocket {
                 }
             }
         }
-        // The mode of a socket is set by bind(2). The keeper has one thread: nothing else makes a file meanwhile.
+        // bind(2) takes the mode from the umask. The keeper has one thread, so no other file is made
+        // meanwhile.
         let before = umask(Mode::RWXG | Mode::RWXO | Mode::XUSR);
         let bound = UnixListener::bind(path);
         umask(before);
@@ -133,17 +136,17 @@ impl CommandSocket {
         Ok(socket)
     }
 
-    /// Its name.
+    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Removes the name, so that another server can take it. Clients that are connected stay so.
+    /// Removes the name, so that another server can use it. Open connections stay open.
     pub(crate) fn remove_name(&mut self) {
         let Some(named) = self.named.take() else {
             return;
         };
-        // An administrator may have removed it, and another server may have made one of its own there.
+        // An administrator may have removed the name, and another server may have put its own socket there.
         if inode(&self.path).is_ok_and(|there| there == named) {
             let _ = fs::remove_file(&self.path);
         }
@@ -163,19 +166,19 @@ fn inode(path: &Path) -> io::Result<(u64, u64)> {
     Ok((data.dev(), data.ino()))
 }
 
-/// The socket, if there is one, and its connections.
+/// The control socket, if there is one, and its connections.
 #[derive(Default)]
 pub(crate) struct Commands {
-    /// The socket.
+    /// The listening socket.
     pub(crate) socket: Option<CommandSocket>,
     peers: Vec<Peer>,
     last_id: u64,
-    /// Until then no connection is taken: accept(2) failed, most likely for lack of descriptors, and the socket stays
-    /// readable meanwhile.
+    /// No connection is accepted before this time: accept(2) failed, probably because there are no
+    /// descriptors left. The socket stays readable meanwhile, so polling it would spin.
     accepts_again: Option<Instant>,
 }
 
-/// Names a connection.
+/// Identifies a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeerId(u64);
 
@@ -189,39 +192,39 @@ struct Peer {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PeerState {
-    /// Its command is to come until then.
+    /// The client may send its command until this time.
     Asks(Instant),
-    /// Its command is worked on.
+    /// The command is being carried out.
     Waits,
-    /// It takes the answer, until then.
+    /// The client may read the reply until this time.
     IsAnswered(Instant),
     Gone,
 }
 
-/// A command that has come.
+/// A command that was received.
 pub(crate) struct Asked {
-    /// Whom to answer.
+    /// The connection to reply to.
     pub(crate) peer: PeerId,
-    /// The line, without its end.
+    /// The command, without its line end.
     pub(crate) command: String,
-    /// Who asks: user and process, for the log.
+    /// The client's user and process, for the log.
     pub(crate) sender: String,
 }
 
-/// What a command has come to.
+/// The reply to a command.
 #[derive(Debug, Default)]
 pub(crate) struct CommandReply {
     lines: String,
 }
 
 impl CommandReply {
-    /// A line for standard output.
+    /// Adds a line for standard output.
     pub(crate) fn out(mut self, line: &str) -> CommandReply {
         self.push("out", line);
         self
     }
 
-    /// A line for standard error.
+    /// Adds a line for standard error.
     pub(crate) fn err(mut self, line: &str) -> CommandReply {
         self.push("err", line);
         self
@@ -235,7 +238,7 @@ impl CommandReply {
 }
 
 impl Commands {
-    /// What to wait for.
+    /// The descriptors to poll.
     pub(crate) fn polled(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         let mut polled: Vec<_> = self
             .peers
@@ -254,7 +257,7 @@ impl Commands {
         polled
     }
 
-    /// When something is due.
+    /// When the next connection times out or accepting resumes.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let due = |peer: &Peer| match peer.state {
             PeerState::Asks(until) | PeerState::IsAnswered(until) => Some(until),
@@ -264,7 +267,8 @@ impl Commands {
         peers.chain(self.accepts_again).min()
     }
 
-    /// Takes new connections, reads and writes, as far as that goes without waiting. The commands that are complete.
+    /// Accepts connections, reads and writes, as far as possible without blocking. Returns the complete
+    /// commands.
     pub(crate) fn tend(&mut self, now: Instant) -> Vec<Asked> {
         self.accept(now);
         let mut asked = Vec::new();
@@ -277,7 +281,7 @@ impl Commands {
         asked
     }
 
-    /// Answers a command, if its connection is there still.
+    /// Sends the reply to a command, if the connection is still open.
     pub(crate) fn answer(&mut self, peer: PeerId, answer: &CommandReply, code: u8) {
         if let Some(peer) = self.peers.iter_mut().find(|known| known.id == peer) {
             peer.output = format!("{}exit {code}\n", answer.lines).into_bytes();
@@ -291,7 +295,7 @@ impl Commands {
         self.peers.retain(|peer| peer.state != PeerState::Gone);
     }
 
-    /// Whether the connection is there still.
+    /// Whether the connection is still open.
     pub(crate) fn has(&self, peer: PeerId) -> bool {
         self.peers.iter().any(|known| known.id == peer)
     }
@@ -335,7 +339,8 @@ impl Peer {
         }
     }
 
-    /// The command, when it is complete. One that waits for its answer has nothing more to say but that it leaves.
+    /// The command, once it is complete. While a client waits for its reply, reading only detects that it
+    /// disconnects.
     fn read(&mut self) -> Option<Asked> {
         if !matches!(self.state, PeerState::Asks(_) | PeerState::Waits) {
             return None;
@@ -396,13 +401,13 @@ fn is_for_later(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// Bytes of a command.
+/// The longest command, in bytes.
 const COMMAND_BYTES_MAX: usize = 256;
-/// Connections at a time; more wait in the kernel's queue.
+/// Connections at the same time. Further ones wait in the kernel's queue.
 const PEERS_MAX: usize = 16;
-/// How long a connection may take to send its command, and to take the answer.
+/// How long a client may take to send its command, and how long to read the reply.
 const PEER_TIME: Duration = Duration::from_secs(10);
-/// How long no connection is taken after accept(2) has failed.
+/// How long to wait after accept(2) has failed.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What the commands on the control socket do. They come here as signals do, and their answers wait for what they
-//! bring about.
+//! What the commands on the control socket do. Each has the effect of a signal. The reply is sent when that
+//! effect has been reached.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -12,33 +12,33 @@ use crate::load::Origin;
 use crate::terminal::EXIT_FAILURE;
 use config::Diagnostics;
 
-/// A command that cannot be answered yet.
+/// A command that waits for its reply.
 pub(crate) struct Waiting {
     peer: PeerId,
     is_for: For,
 }
 
-/// A reload whose configuration is served.
+/// A reload that was successful, and whose reply waits for old server processes to stop accepting.
 pub(crate) struct Replaced {
     number: u64,
     answer: CommandReply,
-    /// When it is answered, although an old server process may still take connections.
+    /// When to reply even if an old server process still accepts connections.
     until: Instant,
 }
 
-/// What it waits for.
+/// What a command waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum For {
     /// The end of the reload with this number.
     Reload(u64),
-    /// The server's end.
+    /// The end of the server.
     Stop,
-    /// The counts of all server processes, until then.
+    /// The counts from all server processes, but no longer than until this time.
     Counts(Instant),
 }
 
 impl Keeper {
-    /// Does what has been asked for, and answers what has been done.
+    /// Carries out new commands, and replies to those that are done.
     pub(super) fn tend_commands(&mut self, now: Instant) {
         for asked in self.commands.tend(now) {
             self.obey(asked, now);
@@ -99,8 +99,9 @@ impl Keeper {
         }
     }
 
-    /// The reload under way is over: those who wait for it hear what it said. If it went well, they hear it when old
-    /// server processes take no connections any more, so that what they ask for next meets the new configuration.
+    /// The current reload has ended: sends its messages to the commands that wait for it. After a success
+    /// they are sent only when old server processes have stopped accepting, so that a client's next request
+    /// meets the new configuration.
     pub(super) fn answer_reloads(&mut self, code: u8) {
         let number = self.reloads;
         let mut answer = CommandReply::default();
@@ -135,7 +136,7 @@ impl Keeper {
         }
     }
 
-    /// The server has ended.
+    /// The server has ended: replies to the commands that wait for that.
     pub(super) fn answer_stops(&mut self) {
         self.commands.socket = None;
         let answer = CommandReply::default().out("server stopped");
@@ -185,7 +186,7 @@ impl Keeper {
         answer
     }
 
-    /// When a command is answered at the latest.
+    /// When the next command must be replied to at the latest.
     pub(super) fn commands_due(&self) -> Option<Instant> {
         let counts = self
             .waiting
@@ -198,11 +199,11 @@ impl Keeper {
         counts.chain(replaced).min()
     }
 
-    /// Listens where the configuration wants it. At a reload the socket moves.
+    /// Opens the control socket where the configuration wants it. A reload may move it.
     ///
     /// # Errors
-    /// `server.control-socket` cannot be had. A place that was not asked for may be missing: the server serves
-    /// without it, and signals work.
+    /// The path of `server.control-socket` cannot be used. If a default path cannot be used, the result is a
+    /// warning instead: the server then serves without a control socket, and signals still work.
     pub(super) fn open_command_socket(&mut self) -> Result<Option<String>, Diagnostics> {
         let Origin::File(file) = &self.origin else {
             return Ok(None);
@@ -235,7 +236,7 @@ impl Keeper {
     }
 }
 
-/// A server process as `petrel status` shows it.
+/// The line of `petrel status` about a server process.
 fn line_of(process: &ServerProcess, now: Instant) -> String {
     let Generation { number, .. } = &*process.generation;
     let state = match process.stage {
@@ -260,7 +261,7 @@ fn line_of(process: &ServerProcess, now: Instant) -> String {
     line
 }
 
-/// How long a server process may take to say what is open.
+/// How long a server process may take to report its counts.
 const COUNT_TIME: Duration = Duration::from_secs(1);
-/// How long old server processes may take to leave the sockets.
+/// How long old server processes may take to stop accepting connections.
 const LEAVING_TIME: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! Server processes that ended: whether another one is started, and when.
+//! What follows when a server process ends: whether and when another one is started.
 
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use super::{Keeper, KeeperExit, Step};
 use crate::terminal::{self, EXIT_FAILURE};
 
 impl Keeper {
-    /// Takes leave of the server processes that have ended.
+    /// Removes the server processes that have ended, and acts on each.
     pub(super) fn bury(&mut self) -> Step {
         let mut index = 0;
         while let Some(process) = self.processes.get_mut(index) {
@@ -20,7 +20,7 @@ impl Keeper {
                 index += 1;
                 continue;
             };
-            // Its last words may have come in between.
+            // Its last messages may have arrived in between.
             self.hear(index);
             let process = self.processes.remove(index);
             self.close_unused_logs();
@@ -29,7 +29,8 @@ impl Keeper {
                 how = format!("{how}: {reason}");
             }
             if status.exit_status() != Some(0) && process.stage >= ServerStage::Draining {
-                // The server goes on, but requests of an earlier configuration may have been cut.
+                // The server continues to serve, but requests of an earlier configuration may have been
+                // aborted.
                 let id = process.id();
                 self.logs.error(format_args!(
                     "server process {id} {how} while it was ending"
@@ -72,7 +73,7 @@ impl Keeper {
             .is_some_and(|next| Rc::ptr_eq(next, generation))
     }
 
-    /// Whether a process serves the current configuration, or is on the way to it.
+    /// Whether a process serves the current configuration or is about to.
     fn is_served(&self) -> bool {
         let serves = [
             ServerStage::Preparing,
@@ -84,15 +85,15 @@ impl Keeper {
         })
     }
 
-    /// Plans a new server process: soon after the first crash, later after many. Answers how soon.
+    /// Schedules a new server process: soon after a first crash, later after several. Returns the delay.
     fn plan_restart(&mut self, started: Instant) -> Duration {
         let delay = self.backoff.pause(started.elapsed());
         self.start_at = Some(Instant::now() + delay);
         delay
     }
 
-    /// The first server process decides whether the server starts at all; a later one is tried
-    /// again, or its configuration given up.
+    /// A server process could not start. If none has ever served, the keeper exits. If the process was
+    /// started for a reload, the new configuration is given up; else the start is tried again.
     pub(super) fn could_not_start(&mut self, generation: &Rc<Generation>, why: &str) -> Step {
         if self.is_next(generation) {
             self.give_up_next(why);

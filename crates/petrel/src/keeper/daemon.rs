@@ -1,7 +1,6 @@
-//! Going to the background: the process that was started ends when the server runs, or failed.
+//! Going to the background: the process that the user started exits when the server runs or has failed.
 //!
-//! The working directory stays, so that relative paths of the configuration mean the same at every
-//! reload.
+//! The working directory does not change, so that relative paths of the configuration stay valid at a reload.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 
@@ -10,20 +9,20 @@ use sys::process::{Forked, fork};
 
 use crate::stdio;
 
-/// What became of the process.
+/// Which of the two processes this is.
 pub(crate) enum Detached {
-    /// This is the process that was started: it ends with this code.
+    /// The process that the user started. It exits with this code.
     Launcher(u8),
-    /// This is the one in the background.
+    /// The process in the background.
     Background(Launch),
 }
 
-/// Tells the launcher that all went well.
+/// Reports a successful start to the process that the user started.
 pub(crate) struct Launch {
     pipe: PipeWriter,
 }
 
-/// Goes to the background.
+/// Forks into the background.
 ///
 /// # Errors
 /// Those of pipe(2) and fork(2).
@@ -35,7 +34,7 @@ pub(crate) fn detach() -> io::Result<Detached> {
     }
     drop(reader);
     setsid()?;
-    // The leader of a session could get a terminal again by opening one. Its child cannot.
+    // The leader of a session gets a new controlling terminal when it opens one. Its child does not.
     match fork()? {
         Forked::Parent(_) => Ok(Detached::Launcher(0)),
         Forked::Child => Ok(Detached::Background(Launch { pipe })),
@@ -43,15 +42,15 @@ pub(crate) fn detach() -> io::Result<Detached> {
 }
 
 impl Launch {
-    /// Lets go of the launcher and of its terminal.
+    /// Reports success and closes the terminal.
     pub(crate) fn succeeded(mut self) -> io::Result<()> {
-        // A launcher that was killed meanwhile changes nothing.
+        // If the launcher was killed in the meantime, the server runs anyway.
         let _ = self.pipe.write_all(&[0]);
         stdio::let_go()
     }
 }
 
-/// The exit code that the background process sends, or that of a failure if it ends before.
+/// Waits for the exit code from the background process. If that ends without sending one, this is a failure.
 fn wait(mut reader: PipeReader) -> u8 {
     let mut code = [0];
     match reader.read_exact(&mut code) {

@@ -1,4 +1,4 @@
-//! One configuration with what was opened for it.
+//! One configuration, with everything that was opened for it.
 
 use std::cell::RefCell;
 
@@ -12,39 +12,40 @@ use crate::load::Loaded;
 use crate::tls_files::TlsFiles;
 use crate::user::{self, Identity};
 
-/// A configuration and its listeners. Several server processes may belong to one, after crashes.
+/// A configuration and its listeners. It may have several server processes, one after another, if they crash.
 pub(crate) struct Generation {
-    /// How many configurations were opened before it, and itself.
+    /// The number of this configuration, counted from 1 since the keeper started.
     pub(crate) number: u64,
     /// The configuration.
     pub(crate) loaded: Loaded,
-    /// Its listeners; emptied when the server stops.
+    /// Its listeners. The set is emptied when the server stops.
     pub(crate) listeners: RefCell<ListenerSet>,
-    /// Its logs, in the order that numbers in orders mean.
+    /// Its logs, in the order of the numbers in [`Order::Log`](crate::control::Order::Log).
     pub(crate) log_targets: Vec<LogTarget>,
-    /// Who its server processes are.
+    /// The user and groups of its server processes.
     pub(crate) identity: Identity,
-    /// Its backend programs, in the order that numbers in news mean.
+    /// Its backend programs, in the order of the numbers in
+    /// [`News::Overloaded`](crate::control::News::Overloaded).
     pub(crate) backends: Vec<PoolId>,
-    /// What TLS needs, if a listener speaks it.
+    /// Certificates and keys, if a listener speaks TLS.
     pub(crate) tls: Option<TlsFiles>,
 }
 
-/// A generation that was opened, and what there is to say about it.
+/// A generation that was opened, with its warnings.
 pub(crate) struct OpenedGeneration {
     /// The generation itself.
     pub(crate) generation: Generation,
-    /// What could not be had, but is not needed to serve.
+    /// What could not be opened or set, but is not needed to serve.
     pub(crate) warnings: Vec<String>,
-    /// The same about places in the configuration.
+    /// Warnings that refer to a place in the configuration.
     pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
 impl Generation {
-    /// Opens what `loaded` needs and `before` has not.
+    /// Opens what `loaded` needs; shares with `before` what that has open already.
     ///
     /// # Errors
-    /// What is missing, as something to show or to log.
+    /// What could not be opened, to be shown or logged.
     pub(crate) fn open(
         number: u64,
         loaded: Loaded,
@@ -64,7 +65,7 @@ impl Generation {
         let listeners = ListenerSet::open(&loaded.process, before, inherited)
             .map_err(|error| fails(error.message, error.span))?;
         let log_targets = loaded.log_targets();
-        // lighttpd opens its logs after the chroot.
+        // lighttpd opens its logs after the chroot, so their paths are relative to it.
         logs.add_below(
             loaded.process.chroot.as_deref(),
             identity.file_owner(),
@@ -91,7 +92,7 @@ impl Generation {
     }
 }
 
-/// An error about a configuration that is right by itself.
+/// An error about a configuration whose text is valid.
 pub(crate) fn refuse(loaded: &Loaded, message: String, span: Option<Span>) -> Diagnostics {
     let mut diagnostic = Diagnostic::error_anywhere(message);
     diagnostic.span = span;

@@ -1,13 +1,14 @@
-//! The keeper: the process that was started. Keeps root, listeners and logs; starts the server
-//! process, starts it again when it crashes, and replaces it at a reload. Runs the backend programs
+//! The keeper: the process that was started. It keeps root privileges, listeners and logs. It starts the
+//! server process, restarts it after a crash, and replaces it at a reload. It also runs the backend programs
 //! of the configuration.
 //!
-//! One thread, one loop on poll(2): signals, a socket pair for each server process, and the control socket.
-//! Serves nothing and reads nothing that comes from the network. A child looks at the files of TLS.
+//! It has one thread with one loop on poll(2), which watches signals, a socket pair for each server process,
+//! and the control socket. It serves no requests and reads nothing that comes from the network. A child
+//! process watches the files of TLS.
 //!
-//! A server process is forked and not executed anew: it then has the very configuration that was
-//! checked. A child leaves the loop with an [`KeeperExit`], which drops everything that is the keeper's:
-//! its descriptors close, and what removes files does so only in the process that made them.
+//! A server process is forked without exec, so it has exactly the configuration that was checked. A child
+//! leaves the loop with a [`KeeperExit`], which drops everything that belongs to the keeper: descriptors are
+//! closed, and values that remove a file when dropped do so only in the process that made the file.
 #![expect(clippy::disallowed_methods, reason = "the keeper has no worker")]
 
 pub(crate) mod backends;
@@ -57,31 +58,31 @@ use signals::{Received, Signals};
 use tls_reader::{StartedTlsReader, TlsReader, TlsReading};
 use trial::Trial;
 
-/// What the keeper needs to know beside the configuration.
+/// What the keeper needs besides the configuration.
 pub(crate) struct KeeperOptions {
     /// Where the configuration comes from, for a reload.
     pub(crate) origin: Origin,
-    /// `-i`: end after this time without a connection.
+    /// `-i`: exit after this time without a connection.
     pub(crate) idle: Option<Duration>,
-    /// What to tell on standard output once the server runs, line by line.
+    /// Lines to print on standard output once the server runs.
     pub(crate) announcement: Vec<String>,
-    /// The launcher, when the process is in the background.
+    /// Reports to the process that the user started, if this one is in the background.
     pub(crate) launch: Option<Launch>,
-    /// Sockets from the service manager.
+    /// The sockets that the service manager passed.
     pub(crate) inherited: ListenerSet,
 }
 
-/// How the keeper's loop is left.
+/// How a process leaves the keeper's loop.
 pub(crate) enum KeeperExit {
-    /// The process ends with this code.
+    /// The keeper exits with this code.
     Exit(u8),
-    /// This is a new server process: it serves.
+    /// This is a new server process, which goes on to serve.
     Server(Box<Handover>),
-    /// This is the process that looks at the files of TLS.
+    /// This is the child that watches the files of TLS.
     TlsReader(Box<TlsReading>),
 }
 
-/// Runs the server until it is told to stop.
+/// Runs the server until it is stopped.
 pub(crate) fn run(options: KeeperOptions, loaded: Loaded) -> KeeperExit {
     let is_generated = matches!(options.origin, Origin::Text { .. });
     modules::auth::prepare();
@@ -89,7 +90,7 @@ pub(crate) fn run(options: KeeperOptions, loaded: Loaded) -> KeeperExit {
         Ok(keeper) => keeper.run(),
         Err(mut errors) => {
             if is_generated {
-                // Nobody wrote that text: there is nothing to look up in it.
+                // The text was generated, so showing lines of it would not help the user.
                 errors.list.iter_mut().for_each(|error| error.span = None);
             }
             load::print_errors(&errors);
@@ -103,7 +104,7 @@ struct Keeper {
     idle: Option<Duration>,
     announcement: Vec<String>,
     launch: Option<Launch>,
-    /// The terminal is gone, or will be once the server runs.
+    /// Standard output and standard error are closed, or will be once the server runs.
     detached: bool,
     signals: Signals,
     logs: LogRegistry,
@@ -111,39 +112,39 @@ struct Keeper {
     inherited: ListenerSet,
     pid_file: Option<PidFile>,
     commands: Commands,
-    /// Commands whose answer is still to come.
+    /// Commands that wait for their reply.
     waiting: Vec<Waiting>,
     started: Instant,
-    /// Configurations that were opened.
+    /// How many configurations were opened.
     generations: u64,
     processes: Vec<ServerProcess>,
     backends: Backends,
-    /// What is served.
+    /// The generation that is served.
     current: Rc<Generation>,
-    /// The reading of a new configuration.
+    /// The trial run of a new configuration.
     trial: TrialState,
-    /// What shall be served instead.
+    /// The generation that a reload has opened and that will replace `current`.
     next: Option<Rc<Generation>>,
-    /// Reloads that were begun.
+    /// How many reloads were begun.
     reloads: u64,
-    /// The reload under way ends the requests of older configurations at once.
+    /// Whether the current reload aborts the requests of older configurations at once.
     reload_cuts: bool,
-    /// What there is to say about the reload under way.
+    /// The messages of the current reload.
     reload_says: Vec<String>,
-    /// A reload that is done but for the old server processes to leave the sockets.
+    /// A successful reload whose reply waits for the old server processes to stop accepting.
     replaced: Option<Replaced>,
-    /// Another reload was asked for while one is under way.
+    /// Another reload was requested during the current one.
     reload_again: Option<Again>,
-    /// A server process of `current` is to be started then.
+    /// When to start a server process for `current`.
     start_at: Option<Instant>,
     backoff: Backoff,
-    /// A server process has served.
+    /// Whether a server process has ever served.
     has_served: bool,
-    /// What looks at the files of TLS, and those before it that have yet to end.
+    /// The child that watches the files of TLS, and earlier ones that have not ended yet.
     tls_readers: Vec<TlsReader>,
-    /// Not before this time another one is started.
+    /// No new one is started before this time.
     tls_reader_at: Instant,
-    /// When to look next at the secrets of tickets, and at what could not be handed over.
+    /// When to look next at the secrets of session tickets, and at changes that could not be sent.
     tls_tend_at: Instant,
     stopping: Option<Stopping>,
 }
@@ -154,13 +155,13 @@ enum Stopping {
     AtOnce,
 }
 
-/// Another reload.
+/// A further reload that was requested.
 struct Again {
-    /// It ends the requests of older configurations at once.
+    /// Whether it aborts the requests of older configurations at once.
     cuts: bool,
 }
 
-/// Whether a new configuration is being read.
+/// The state of the trial run of a new configuration.
 enum TrialState {
     None,
     Wanted,
@@ -222,7 +223,8 @@ impl Keeper {
         if let Some(warning) = keeper.open_command_socket()? {
             terminal::complain(format_args!("petrel: warning: {warning}"));
         }
-        // After the socket: a start that fails there must leave the pid file of a server that runs.
+        // The control socket comes first: if another server holds it, this start fails and that server's pid
+        // file must stay.
         keeper.pid_file = reload::write_pid_file(&keeper.current)?;
         configure_logs(&keeper.logs, &keeper.current.loaded);
         for line in summary::lines(&keeper.current.loaded) {
@@ -239,7 +241,7 @@ impl Keeper {
         }
     }
 
-    /// One turn of the loop: start what is due, wait, and act on what has come.
+    /// One turn of the loop: starts what is due, waits, and acts on what has arrived.
     fn turn(&mut self) -> Step {
         self.start_what_is_due()?;
         self.wait();
@@ -306,7 +308,7 @@ impl Keeper {
         ControlFlow::Continue(())
     }
 
-    /// Waits until a signal or a message has come, or something is due.
+    /// Waits until a signal or a message arrives, or something is due.
     fn wait(&self) {
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
         descriptors.extend(
@@ -332,7 +334,7 @@ impl Keeper {
                 tv_nsec: time.subsec_nanos().into(),
             }
         });
-        // Woken for nothing, after an interrupted call, is only a turn without work.
+        // An interrupted call only causes a turn without work.
         let _ = poll(&mut polled, limit.as_ref());
     }
 
@@ -363,7 +365,7 @@ impl Keeper {
             Signal::SIGINT => self.stop_gracefully(&format!("by {}", sender(received))),
             Signal::SIGHUP => drop(self.reopen_logs()),
             Signal::SIGUSR1 => drop(self.reload(false)),
-            // SIGCHLD: `bury` looks at every process in each turn.
+            // SIGCHLD needs no action here, because `bury` looks at every process in each turn.
             _ => {}
         }
     }
@@ -386,8 +388,8 @@ impl Keeper {
         let time = reload::time_of(self.current.loaded.process.drain.stop_s);
         for process in &mut self.processes {
             match process.stage {
-                // One that is starting may have been given connections already. One that drains had more time
-                // after its reload than a stop leaves.
+                // A process that is starting may have connections already. One that drains was given more
+                // time by its reload than a stop allows.
                 ServerStage::Starting | ServerStage::Serving | ServerStage::Draining => {
                     process.finish(time)
                 }
@@ -405,25 +407,25 @@ impl Keeper {
             trial.kill();
         }
         let _ = sd_notify::notify(&[NotifyState::Stopping]);
-        // The addresses are free once the server processes have left them too.
+        // The addresses are free once the server processes have closed these sockets, too.
         for process in &self.processes {
             process.generation.listeners.take();
         }
         self.current.listeners.take();
         self.inherited = ListenerSet::default();
-        // A new server can start now, and has its socket there.
+        // Another server can start now and have its control socket at that path.
         if let Some(socket) = &mut self.commands.socket {
             socket.remove_name();
         }
     }
 
-    /// Whether a server process goes on with requests of before a reload.
+    /// Whether a server process is still finishing requests of an earlier configuration.
     fn has_draining(&self) -> bool {
         let mut processes = self.processes.iter();
         processes.any(|process| process.stage == ServerStage::Draining)
     }
 
-    /// Whether no server process is left but those that nothing ends.
+    /// Whether no server process is left, apart from those that even SIGKILL does not end.
     fn has_ended(&self) -> bool {
         let mut processes = self.processes.iter();
         processes.all(ServerProcess::is_beyond_killing)
@@ -444,7 +446,7 @@ impl Keeper {
         ControlFlow::Break(KeeperExit::Exit(0))
     }
 
-    /// Acts on everything the process with number `index` has to say.
+    /// Acts on all messages from the process with number `index`.
     fn hear(&mut self, index: usize) {
         while let Some(news) = self.processes.get_mut(index).and_then(ServerProcess::news) {
             self.news(index, news);
@@ -482,12 +484,12 @@ impl Keeper {
             News::Idle if self.stopping.is_none() && !self.has_draining() => {
                 self.stop_gracefully("after the time without a connection that -i allows");
             }
-            // An old server process is not idle yet, or an order to stop was faster.
+            // `Idle` may arrive when an older server process is still busy, or just after an order to stop.
             News::Prepared | News::Ready | News::Idle => {}
         }
     }
 
-    /// A server process can serve: it does, and the others of its kind may go.
+    /// A server process is ready: it starts to serve, and older ones are told to finish.
     fn ready(&mut self, index: usize) {
         let generation = Rc::clone(&self.processes[index].generation);
         let is_next = self
@@ -495,7 +497,7 @@ impl Keeper {
             .as_ref()
             .is_some_and(|next| Rc::ptr_eq(next, &generation));
         if is_next {
-            // Before it serves: what it finds by name has to be the new programs.
+            // Before it serves, because the connections that it makes must reach the new programs.
             self.backends.publish(&generation.backends, &self.logs);
         }
         if !self.processes[index].serve() {
@@ -526,8 +528,8 @@ impl Keeper {
         let _ = sd_notify::notify(&[NotifyState::Ready]);
     }
 
-    /// Ends the backends that nobody needs any more, and looks after the others. Server processes
-    /// that drain still need theirs.
+    /// Stops the backend programs that are no longer needed, and tends to the others. Server processes that
+    /// drain still need theirs.
     fn tend_backends(&mut self, now: Instant) {
         let mut generations: Vec<&Generation> = self
             .processes
@@ -547,10 +549,10 @@ impl Keeper {
         self.backends.tend(&self.logs, now);
     }
 
-    /// Opens all logs again, for all server processes.
+    /// Reopens all logs, for all server processes.
     ///
     /// # Errors
-    /// One log could not be opened. What cannot be opened goes on as it was, and the error log says so.
+    /// A log could not be opened. It continues in the old file, and the error log says so.
     fn reopen_logs(&mut self) -> io::Result<()> {
         let reopened = self.logs.reopen_all(self.current.identity.file_owner());
         match self.logs.descriptors() {
@@ -572,7 +574,7 @@ impl Keeper {
         reopened
     }
 
-    /// Opens the logs anew whose files were renamed or removed.
+    /// Reopens the logs whose files were renamed or removed.
     fn follow_rotations(&mut self, now: Instant) {
         let owner = self.current.identity.file_owner();
         for (target, descriptor) in self.rotations.look(&self.logs, owner, now) {
@@ -580,7 +582,7 @@ impl Keeper {
         }
     }
 
-    /// Whether a process is missing that looks at the files of TLS.
+    /// Whether a child that watches the files of TLS is missing.
     fn wants_tls_reader(&self) -> bool {
         let is_current = |reader: &TlsReader| self.looks_at_current(reader);
         let is_wanted = self.stopping.is_none() && self.current.tls.is_some();
@@ -615,7 +617,8 @@ impl Keeper {
         ControlFlow::Continue(())
     }
 
-    /// Takes what the process that looks at the files of TLS has read, and ends those of earlier configurations.
+    /// Takes changes from the child that watches the files of TLS, and kills the children of earlier
+    /// configurations.
     fn hear_tls_readers(&mut self, now: Instant) {
         let mut readers = std::mem::take(&mut self.tls_readers);
         for reader in &mut readers {
@@ -624,8 +627,9 @@ impl Keeper {
                     self.take_tls(change);
                 }
             } else if !reader.is_killed {
-                // What it has found is not taken: changes name files by their place in the configuration that it was
-                // started for. The next one compares with what was read when the new configuration was opened.
+                // Its changes are dropped, because they refer to files by their place in the configuration
+                // that it was started for. The next child compares with what was read when the new
+                // configuration was opened.
                 reader.kill();
             }
         }
@@ -646,8 +650,8 @@ impl Keeper {
         self.tls_readers = readers;
     }
 
-    /// Hands changed certificates and the like to the server processes. Those of earlier configurations make no new
-    /// handshakes.
+    /// Sends changed TLS files to the server processes of the current configuration. Those of earlier ones
+    /// make no new handshakes.
     fn take_tls(&self, change: TlsChange) {
         for line in change.lines {
             self.logs.error(format_args!("{line}"));
@@ -655,7 +659,7 @@ impl Keeper {
         let Some(files) = &self.current.tls else {
             return;
         };
-        // Server processes to come are forked with it.
+        // Server processes that are forked later inherit it.
         if let Err(error) = openssl::adopt(&files.store, &change.handed) {
             self.logs
                 .error(format_args!("TLS: changed files cannot be used: {error}"));
@@ -676,7 +680,7 @@ impl Keeper {
         }
     }
 
-    /// Gives tickets a new secret when it is time, and server processes what they could not be given before.
+    /// Renews the secret of session tickets when it is time, and retries changes that could not be sent.
     fn tend_tls(&mut self, now: Instant) {
         if now < self.tls_tend_at {
             return;
@@ -692,8 +696,8 @@ impl Keeper {
         self.hand_tls(&change.handed);
     }
 
-    /// Closes the logs that no server process writes any more. One that drains writes those of its
-    /// own configuration.
+    /// Closes the logs that no server process writes to any more. A process that drains writes to the logs of
+    /// its own configuration.
     fn close_unused_logs(&mut self) {
         let processes = self.processes.iter().map(|process| &process.generation);
         let used = processes.chain([&self.current]).chain(&self.next);
@@ -717,7 +721,7 @@ impl Keeper {
             .any(|target| matches!(target, LogTarget::Pipe(_)))
     }
 
-    /// Starts log commands again that have died.
+    /// Restarts log commands (`|program`) that have ended.
     fn tend_log_commands(&mut self) {
         for (target, descriptor) in self.logs.tend() {
             self.renew_log(&target, &descriptor);
@@ -729,11 +733,11 @@ fn sender(received: Received) -> String {
     format!("UID = {} PID = {}", received.sender_user, received.sender)
 }
 
-/// How often log commands are looked after.
+/// How often log commands are checked.
 const TEND_EVERY: Duration = Duration::from_millis(500);
-/// How often secrets of tickets are looked at, and what was not handed over is tried again.
+/// How often secrets of session tickets are checked, and failed changes are retried.
 const TLS_TEND_EVERY: Duration = Duration::from_secs(10);
-/// The pause before another process looks at the files of TLS, after one has ended by itself.
+/// The pause before a new child watches the files of TLS, after one has ended by itself.
 const TLS_READER_PAUSE: Duration = Duration::from_secs(10);
-/// How long the logs may take to write what is queued, at the end.
+/// How long the logs may take at the end to write what is queued.
 const LOG_TIME: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! `server.pid-file`: the keeper's process id, for as long as it runs.
+//! `server.pid-file`: holds the keeper's process id for as long as the keeper runs.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// A pid file of this process; removed with the value, by the process that wrote it, if its number is still in it: a
-/// server that starts while this one stops puts its own there.
+/// The pid file of this process. The process that wrote it removes it when it drops the value, but only if
+/// the file still holds its number: a server that starts while this one stops may have written its own.
 pub(crate) struct PidFile {
     path: PathBuf,
     owner: u32,
@@ -18,15 +18,15 @@ impl PidFile {
     /// Writes the process id to `path`.
     ///
     /// # Errors
-    /// Those of the file system; and when there is something that is no regular file.
+    /// The file cannot be written, or the path is no regular file.
     pub(crate) fn write(path: &Path) -> io::Result<PidFile> {
-        // Not behind a symbolic link either: the directory may belong to the server's user.
+        // A symbolic link is refused, too: the server's user may be able to write to the directory.
         if fs::symlink_metadata(path).is_ok_and(|data| !data.is_file()) {
             let message = "what is there is no regular file";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
         }
         let owner = std::process::id();
-        // A path that does not depend on where the process is when it ends.
+        // An absolute path still works if the process changes its directory.
         let path = std::path::absolute(path)?;
         let mut options = File::options();
         options.write(true).create(true).truncate(true);
@@ -36,7 +36,7 @@ impl PidFile {
         Ok(file_of_ours)
     }
 
-    /// The file.
+    /// The path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -53,7 +53,8 @@ impl PidFile {
     }
 }
 
-/// The directory may belong to the server's user: a link there is not followed, and a pipe not waited for.
+/// The server's user may be able to write to the directory, so links are not followed, and opening a pipe
+/// must not block.
 fn careful() -> i32 {
     (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()
 }
@@ -66,7 +67,7 @@ impl Drop for PidFile {
     }
 }
 
-/// More than a number and the end of the line take.
+/// More than a process id and a line end take.
 const PID_BYTES_MAX: u64 = 32;
 
 #[cfg(test)]

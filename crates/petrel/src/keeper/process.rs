@@ -1,4 +1,4 @@
-//! A server process, as its keeper sees it.
+//! A server process, as the keeper sees it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,18 +18,18 @@ use crate::control::{Control, News, Order};
 use crate::server::Handover;
 use crate::tls_files;
 
-/// How far a server process is in its life.
+/// The stage of a server process's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ServerStage {
-    /// It gives up privileges and reads files.
+    /// It gives up its privileges and reads files.
     Preparing,
-    /// The sockets listen and it starts its workers.
+    /// Its sockets listen, and it starts its workers.
     Starting,
     /// It serves.
     Serving,
-    /// It finishes what is under way.
+    /// It finishes its open requests.
     Draining,
-    /// It was told to end at once.
+    /// It was ordered to exit at once.
     Stopping,
 }
 
@@ -37,29 +37,30 @@ pub(crate) enum ServerStage {
 pub(crate) struct ServerProcess {
     pid: Pid,
     control: Control,
-    /// What it serves.
+    /// The configuration that it serves.
     pub(crate) generation: Rc<Generation>,
     /// How far it is.
     pub(crate) stage: ServerStage,
-    /// When it is pushed on: from starting or draining to an order to stop, from there to SIGKILL.
+    /// When the keeper forces the next step: an order to stop if the process is still starting or draining,
+    /// SIGKILL after that.
     pub(crate) deadline: Option<Instant>,
     /// When it was started.
     pub(crate) started: Instant,
-    /// When it cuts the requests it still has, if it drains.
+    /// If it drains: when it aborts the requests that are still open.
     pub(crate) drains_until: Option<Instant>,
     open: Open,
-    /// It takes no connections any more.
+    /// It has stopped accepting connections.
     pub(crate) has_left: bool,
-    /// The reason it gave for failing.
+    /// The reason that it gave for failing.
     pub(crate) reason: Option<String>,
-    /// Its end of the control socket is closed: nothing more to hear.
+    /// The process has closed its end of the socket pair, so no more messages will come.
     silent: bool,
     killed: Killed,
-    /// What the files of TLS contain, in the order of its changes: it could not be given that yet.
+    /// Contents of TLS files that could not be sent to it yet, oldest first.
     tls_waiting: RefCell<VecDeque<Rc<[u8]>>>,
 }
 
-/// What is known of its open connections and requests.
+/// What the keeper knows of its open connections and requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Open {
     Unknown,
@@ -67,16 +68,17 @@ enum Open {
     Told(u32, u32),
 }
 
-/// What SIGKILL has come to.
+/// What SIGKILL has achieved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Killed {
     No,
     JustNow,
-    /// It is still there: the kernel keeps a thread of it, for a file system that does not answer.
+    /// The process is still there: one of its threads waits in the kernel for a file system that does not
+    /// answer.
     InVain,
 }
 
-/// What comes of starting a process, in each of the two.
+/// The result of starting a process, in the parent and in the child.
 pub(crate) enum StartedServer {
     /// In the keeper.
     Keeper(ServerProcess),
@@ -88,7 +90,7 @@ impl ServerProcess {
     /// Forks a server process for `generation`.
     ///
     /// # Errors
-    /// Processes, descriptors or memory have run out.
+    /// The system has no processes, descriptors or memory left.
     pub(crate) fn start(
         generation: &Rc<Generation>,
         logs: &LogRegistry,
@@ -136,12 +138,12 @@ impl ServerProcess {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// What to wait on; none once its end is closed.
+    /// The socket to poll; `None` once the process has closed its end.
     pub(crate) fn control(&self) -> Option<&Control> {
         (!self.silent).then_some(&self.control)
     }
 
-    /// The next thing it has to say.
+    /// The next message from the process.
     pub(crate) fn news(&mut self) -> Option<News> {
         if self.silent {
             return None;
@@ -163,17 +165,17 @@ impl ServerProcess {
         }
     }
 
-    /// It has told how many.
+    /// Notes the counts that the process has reported.
     pub(crate) fn counted(&mut self, connections: u32, requests: u32) {
         self.open = Open::Told(connections, requests);
     }
 
-    /// Whether it was asked, and has not told yet.
+    /// Whether the process was asked for its counts and has not replied yet.
     pub(crate) fn is_counting(&self) -> bool {
         self.open == Open::Asked
     }
 
-    /// The open connections and requests that it told of when it was last asked.
+    /// The counts of connections and requests that the process last reported.
     pub(crate) fn open(&self) -> Option<(u32, u32)> {
         match self.open {
             Open::Told(connections, requests) => Some((connections, requests)),
@@ -181,13 +183,14 @@ impl ServerProcess {
         }
     }
 
-    /// Lets it start its workers.
+    /// Orders the process to start its workers.
     pub(crate) fn go(&mut self) {
         self.order(&Order::Go);
         self.stage = ServerStage::Starting;
     }
 
-    /// Lets its workers take connections. False when it cannot be told so: it has to end.
+    /// Orders the workers to accept connections. Returns false if that failed; the process is then told to
+    /// exit.
     pub(crate) fn serve(&mut self) -> bool {
         if let Err(error) = self.control.order(&Order::Serve) {
             self.reason = Some(format!("it cannot be told to serve: {error}"));
@@ -199,26 +202,26 @@ impl ServerProcess {
         true
     }
 
-    /// Lets it finish what is under way: a successor serves.
+    /// Orders the process to finish its open requests, since a new one serves.
     pub(crate) fn succeed(&mut self, time: Duration) {
         self.order(&Order::Succeeded(time));
         self.drain_until(time);
     }
 
-    /// Lets it finish what is under way: nobody comes after.
+    /// Orders the process to finish its open requests, since the server stops.
     pub(crate) fn finish(&mut self, time: Duration) {
         self.order(&Order::Finish(time));
         self.drain_until(time);
     }
 
-    /// Ends it at once; what is under way is cut.
+    /// Orders the process to abort its open requests and exit.
     pub(crate) fn stop(&mut self, why: Cut) {
         self.order(&Order::Stop(why));
         self.stage = ServerStage::Stopping;
         self.deadline = Some(Instant::now() + STOP_TIME);
     }
 
-    /// Gives it a log's new descriptor, if it writes that log.
+    /// Sends the new descriptor of a log, if the process writes to that log.
     pub(crate) fn renew_log(&self, target: &LogTarget, descriptor: &impl std::os::fd::AsFd) {
         let number = self
             .generation
@@ -233,10 +236,10 @@ impl ServerProcess {
         }
     }
 
-    /// Gives it what the files of TLS contain now, `handed`, behind what it could not be given before.
+    /// Sends changed contents of TLS files, `handed`, after those that could not be sent before.
     ///
     /// # Errors
-    /// It could not be given. It is tried again the next time; one message tells of it.
+    /// They could not be sent. The next call tries again; only the first failure in a row returns the error.
     pub(crate) fn renew_tls(&self, handed: Option<&Rc<[u8]>>) -> io::Result<()> {
         let mut waiting = self.tls_waiting.borrow_mut();
         let is_known = !waiting.is_empty();
@@ -251,7 +254,7 @@ impl ServerProcess {
         Ok(())
     }
 
-    /// Pushes it on when its time is up.
+    /// Forces the next step when the deadline has passed.
     pub(crate) fn check_deadline(&mut self, now: Instant) {
         if self.deadline.is_none_or(|deadline| now < deadline) {
             return;
@@ -265,7 +268,7 @@ impl ServerProcess {
             ServerStage::Serving => self.deadline = None,
             ServerStage::Draining => self.stop(Cut::DrainTimeOver),
             ServerStage::Stopping if self.killed == Killed::No => {
-                // It exists until it is waited for, so this cannot hit another process.
+                // The keeper has not reaped the process yet, so its id cannot belong to another one.
                 let _ = kill_process(self.pid, Signal::KILL);
                 self.killed = Killed::JustNow;
                 self.deadline = Some(now + KILL_TIME);
@@ -277,8 +280,8 @@ impl ServerProcess {
         }
     }
 
-    /// Whether nothing ends it: it serves nobody any more and has no listeners, but a thread of it hangs in the
-    /// kernel.
+    /// Whether even SIGKILL does not end the process. It serves no clients and has no listeners any more, but
+    /// one of its threads hangs in the kernel.
     pub(crate) fn is_beyond_killing(&self) -> bool {
         self.killed == Killed::InVain
     }
@@ -291,24 +294,24 @@ impl ServerProcess {
 
     fn drain_until(&mut self, time: Duration) {
         self.stage = ServerStage::Draining;
-        // The process ends by itself at that time; a little later it is made to.
+        // The process exits by itself at that time. If it does not, the keeper ends it a little later.
         let until = Instant::now() + time;
         self.drains_until = Some(until);
         self.deadline = Some(until + STOP_TIME);
     }
 
-    /// A process that cannot be told anything has ended, or is dealt with at its deadline.
+    /// Sends an order. If that fails, the process has ended, or its deadline takes care of it.
     fn order(&self, order: &Order) {
         let _ = self.control.order(order);
     }
 }
 
-/// How a process ended, in words.
+/// Describes in words how a process ended.
 pub(crate) fn describe(status: WaitStatus) -> String {
     describe_end(status.terminating_signal(), status.exit_status())
 }
 
-/// How a process ended, in words: by a signal, or with a code.
+/// Describes in words how a process ended: by a signal, or with an exit code.
 pub(crate) fn describe_end(signal: Option<i32>, code: Option<i32>) -> String {
     match (signal, code) {
         (Some(signal), _) => match nix::sys::signal::Signal::try_from(signal) {
@@ -322,7 +325,7 @@ pub(crate) fn describe_end(signal: Option<i32>, code: Option<i32>) -> String {
 
 /// How long a server process may take to start.
 const START_TIME: Duration = Duration::from_secs(60);
-/// How long it may take to end when the kernel ends it.
+/// How long the kernel may take to end it after SIGKILL.
 const KILL_TIME: Duration = Duration::from_millis(1500);
-/// How long it may take to end when told to: requests are cut, then the logs are written.
+/// How long it may take to exit when ordered to: it aborts requests, then writes its logs.
 const STOP_TIME: Duration = Duration::from_millis(limits::CUT_MS + 1500);

@@ -1,8 +1,8 @@
-//! Replacing the configuration while the server serves.
+//! Replaces the configuration while the server serves.
 //!
-//! What the new configuration needs is opened first, then a server process for it is started; only
-//! when that one serves is the old one told to finish. Whatever goes wrong before leaves the old
-//! one as it is.
+//! The keeper first opens what the new configuration needs, then starts a server process for it. The old
+//! process is told to finish only when the new one serves. A failure before that leaves the old process as it
+//! is.
 
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -24,8 +24,8 @@ use crate::terminal::EXIT_FAILURE;
 use crate::tls_files;
 
 impl Keeper {
-    /// Has the configuration read anew, first by a process of its own. When that `cuts`, the requests of older
-    /// configurations end as soon as the new one serves. The number of the reload.
+    /// Begins a reload: a separate process reads the new configuration first. If `cuts` is set, requests of
+    /// older configurations are aborted as soon as the new one is served. Returns the number of the reload.
     pub(super) fn reload(&mut self, cuts: bool) -> u64 {
         if self.stopping.is_some() {
             return self.reloads;
@@ -45,7 +45,7 @@ impl Keeper {
         self.reloads
     }
 
-    /// Starts the trial that is wanted. The reading process leaves the loop with what came of it.
+    /// Starts the wanted trial. The child that reads the configuration leaves the loop with its exit code.
     pub(super) fn start_trial(&mut self) -> Step {
         match Trial::start() {
             Ok(StartedTrial::Keeper(trial)) => self.trial = TrialState::Reading(trial),
@@ -61,7 +61,7 @@ impl Keeper {
         ControlFlow::Continue(())
     }
 
-    /// Looks whether the trial is over, and opens what the configuration needs when it went well.
+    /// Checks whether the trial has ended. After a success, opens what the new configuration needs.
     pub(super) fn look_after_trial(&mut self) {
         let TrialState::Reading(trial) = &mut self.trial else {
             return;
@@ -93,10 +93,10 @@ impl Keeper {
         }
     }
 
-    /// In the reading process: the exit code.
+    /// In the child: reads the configuration. Returns the exit code.
     fn read_on_trial(&self, mut report: Report) -> u8 {
         let read = load::load(&self.origin).and_then(|loaded| {
-            // On a file system that does not answer, this process hangs and not the keeper.
+            // If a file system does not answer, this process hangs instead of the keeper.
             tls_files::check(&loaded).map_err(|list| loaded.diagnostics(list))
         });
         match read {
@@ -121,7 +121,8 @@ impl Keeper {
         self.reload_says(format!("reload failed, the old configuration stays: {why}"));
     }
 
-    /// Tells the log, and the command that asked for the reload.
+    /// Adds a message about the reload to the log, and to the reply for the command that requested the
+    /// reload.
     fn reload_says(&mut self, line: String) {
         self.logs.error(format_args!("{line}"));
         self.reload_says.push(line);
@@ -160,7 +161,7 @@ impl Keeper {
         Ok(opened.generation)
     }
 
-    /// The process with number `index` serves the next configuration: it becomes the current one.
+    /// The process with number `index` serves the next configuration, which becomes the current one.
     pub(super) fn adopt_next(&mut self, generation: Rc<Generation>, index: usize) {
         let time = time_of(self.current.loaded.process.drain.reload_s);
         let cuts = std::mem::take(&mut self.reload_cuts);
@@ -178,8 +179,8 @@ impl Keeper {
         self.next = None;
         self.start_at = None;
         let before = std::mem::replace(&mut self.current, generation);
-        // Closes what the new configuration no longer has. The old process still serves what
-        // is queued there, and closes it in turn.
+        // Closes the sockets that the new configuration does not have. The old process still accepts the
+        // connections queued there, then closes its copies.
         before.listeners.take();
         configure_logs(&self.logs, &self.current.loaded);
         self.close_unused_logs();
@@ -197,7 +198,7 @@ impl Keeper {
         self.reload_is_over(0);
     }
 
-    /// The next configuration cannot be served.
+    /// Gives up the new configuration, because it cannot be served.
     pub(super) fn give_up_next(&mut self, why: &str) {
         self.next = None;
         self.close_unused_logs();
@@ -205,14 +206,14 @@ impl Keeper {
         self.reload_is_over(EXIT_FAILURE);
     }
 
-    /// Ends the oldest of the server processes that drain, if they are more than may be.
+    /// Stops the oldest draining server processes if there are more than the configuration allows.
     fn cut_oldest(&mut self) {
         let Some(most) = self.current.loaded.process.drain.generations else {
             return;
         };
         let draining = |process: &&mut ServerProcess| process.stage == ServerStage::Draining;
         let count = self.processes.iter_mut().filter(draining).count();
-        // They stand in the order in which they were started.
+        // `processes` is in the order in which they were started.
         let oldest = self.processes.iter_mut().filter(draining);
         for process in oldest.take(count.saturating_sub(most.into())) {
             process.stop(Cut::TooManyGenerations);
@@ -245,7 +246,7 @@ impl Keeper {
     }
 }
 
-/// Writes `server.pid-file`, if there is one.
+/// Writes `server.pid-file`, if it is set.
 pub(super) fn write_pid_file(generation: &Generation) -> Result<Option<PidFile>, Diagnostics> {
     let Some(path) = &generation.loaded.process.pid_file else {
         return Ok(None);
@@ -257,10 +258,10 @@ pub(super) fn write_pid_file(generation: &Generation) -> Result<Option<PidFile>,
     })
 }
 
-/// A limit of the configuration, in seconds, as a time; none is no limit.
+/// A time limit of the configuration, in seconds, as a duration. `None` means no limit.
 pub(super) fn time_of(limit_s: Option<u32>) -> Duration {
     Duration::from_secs(limit_s.map_or(UNLIMITED_S, u64::from))
 }
 
-/// "As long as it takes", in seconds: a year.
+/// A year, which stands for no limit.
 const UNLIMITED_S: u64 = 365 * 24 * 3600;

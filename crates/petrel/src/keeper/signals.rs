@@ -1,4 +1,4 @@
-//! The signals a keeper acts on, read from a descriptor: no handler runs, no thread is needed.
+//! The signals that the keeper acts on, read from a signalfd, so that no handler and no thread is needed.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,7 +12,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Blocks the signals and opens the stream. Children of the process must unblock what they want.
+    /// Blocks the signals and opens the stream. Child processes must unblock the signals that they want.
     ///
     /// # Errors
     /// Those of signalfd(2).
@@ -30,7 +30,7 @@ impl Signals {
         Ok(Signals { descriptor })
     }
 
-    /// The next signal, if one has come.
+    /// The next signal, if one has arrived.
     pub(crate) fn next(&self) -> Option<Received> {
         let info = self.descriptor.read_signal().ok().flatten()?;
         let signal = Signal::try_from(i32::try_from(info.ssi_signo).ok()?).ok()?;
@@ -48,13 +48,13 @@ impl AsFd for Signals {
     }
 }
 
-/// A signal and who sent it.
+/// A signal and its sender.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
-    /// Which.
+    /// The signal.
     pub(crate) signal: Signal,
     /// The user id of the sender.
     pub(crate) sender_user: u32,
-    /// The process id of the sender; 0 when it was the kernel.
+    /// The process id of the sender; 0 for the kernel.
     pub(crate) sender: u32,
 }

@@ -1,8 +1,9 @@
-//! The process that looks at the files of TLS while the server runs, and reads those that have changed.
+//! The TLS reader: a child process that watches the files of TLS while the server runs, and reads those that
+//! have changed.
 //!
-//! The keeper does not look itself: on a file system that does not answer it would no longer hear signals and commands.
-//! A thread is no way out, because the keeper forks. The process tells the keeper by a pipe what has changed. It has the
-//! rights of the keeper, and ends with it.
+//! The keeper does not do this itself, because a file system that does not answer would keep it from handling
+//! signals and commands. It cannot use a thread either, because it forks. The child sends changes to the
+//! keeper through a pipe. It has the keeper's privileges, and dies with it.
 
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,19 +19,19 @@ use sys::process::{Forked, fork};
 use crate::stdio;
 use crate::tls_files::{TlsFiles, now_s};
 
-/// The process, as the keeper sees it.
+/// The TLS reader, as the keeper sees it.
 pub(crate) struct TlsReader {
     pid: Pid,
-    /// The number of the configuration whose files it looks at.
+    /// The number of the configuration whose files it watches.
     pub(crate) generation: u64,
-    /// Where it tells of changes; none once that has ended.
+    /// The pipe with its changes; `None` once that has ended.
     pipe: Option<PipeReader>,
     received: Vec<u8>,
-    /// It was told to end.
+    /// The keeper has killed it.
     pub(crate) is_killed: bool,
 }
 
-/// The process, as it sees itself.
+/// The TLS reader, as it sees itself.
 pub(crate) struct TlsReading {
     keeper: u32,
     store: Arc<TlsStore>,
@@ -38,19 +39,19 @@ pub(crate) struct TlsReading {
     pipe: PipeWriter,
 }
 
-/// What comes of starting it, in each of the two processes.
+/// The result of starting it, in the parent and in the child.
 pub(crate) enum StartedTlsReader {
     /// In the keeper.
     Keeper(TlsReader),
-    /// In the process that reads.
+    /// In the TLS reader.
     Reader(Box<TlsReading>),
 }
 
 impl TlsReader {
-    /// Forks the process, for the files of a configuration.
+    /// Forks the TLS reader for the files of a configuration.
     ///
     /// # Errors
-    /// Processes, descriptors or memory have run out.
+    /// The system has no processes, descriptors or memory left.
     pub(crate) fn start(files: &TlsFiles, generation: u64) -> io::Result<StartedTlsReader> {
         let keeper = std::process::id();
         let (reader, pipe) = io::pipe()?;
@@ -72,12 +73,12 @@ impl TlsReader {
         })
     }
 
-    /// What becomes readable when it tells of a change.
+    /// The pipe to poll for changes.
     pub(crate) fn tells(&self) -> Option<BorrowedFd<'_>> {
         self.pipe.as_ref().map(AsFd::as_fd)
     }
 
-    /// The next change that it has told of as a whole.
+    /// The next change that has arrived in full.
     pub(crate) fn next(&mut self) -> Option<TlsChange> {
         let mut buffer = [0; 16 * 1024];
         while let Some(pipe) = &mut self.pipe {
@@ -108,25 +109,25 @@ impl TlsReader {
         waited.map(|(_, status)| status)
     }
 
-    /// Ends it. A file system that does not answer may keep it for longer.
+    /// Kills the TLS reader. If it waits for a file system that does not answer, it may take longer to end.
     pub(crate) fn kill(&mut self) {
-        // It exists until it is waited for, so this cannot hit another process.
+        // The keeper has not reaped the process yet, so its id cannot belong to another one.
         let _ = kill_process(self.pid, Signal::KILL);
         self.is_killed = true;
         self.pipe = None;
     }
 }
 
-/// Looks at the files until the keeper ends the process. The answer is the exit code.
+/// Watches the files until the keeper ends the process. Returns the exit code.
 pub(crate) fn run(mut reading: TlsReading) -> u8 {
-    // An error is that the keeper has gone.
+    // An error means that the keeper is gone.
     let _ = reading.look_for_ever();
     0
 }
 
 impl TlsReading {
     fn look_for_ever(&mut self) -> io::Result<()> {
-        // The terminal, and whatever waits for the end of the server's output, are not its business.
+        // The child must not hold the terminal, nor a pipe whose reader waits for the server's output to end.
         stdio::let_go()?;
         nix::sys::prctl::set_pdeathsig(Death::SIGKILL)?;
         while std::os::unix::process::parent_id() == self.keeper {
@@ -144,7 +145,7 @@ impl TlsReading {
     }
 }
 
-/// A part of a change: its length, and the bytes.
+/// A part of a change: its length, then its bytes.
 fn next_part<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, rest) = bytes.split_first_chunk()?;
     let length = usize::try_from(u64::from_be_bytes(*length)).ok()?;
@@ -153,5 +154,5 @@ fn next_part<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(part)
 }
 
-/// How often it looks.
+/// How often it looks at the files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

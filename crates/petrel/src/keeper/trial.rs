@@ -1,7 +1,7 @@
-//! Reading a new configuration in a process of its own first.
+//! The trial of a new configuration: a child process reads it first.
 //!
-//! A file whose `include_shell` hangs, or that finds a defect in the reader, then costs that
-//! process and not the keeper. The price: at a reload such commands run twice.
+//! If an `include_shell` command hangs, or the file makes the reader crash, only that child is lost and not
+//! the keeper. The price is that a reload runs such commands twice.
 
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,40 +11,40 @@ use nix::sys::signal::Signal as Death;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 use sys::process::{Forked, fork};
 
-/// The process that reads.
+/// The child that reads the configuration.
 pub(crate) struct Trial {
     pid: Pid,
-    /// When it is given up; none once it was.
+    /// When the trial is given up; `None` once it was.
     pub(crate) deadline: Option<Instant>,
-    /// Where it says what is wrong; none once that has ended.
+    /// The pipe with its error messages; `None` once that has ended.
     pipe: Option<PipeReader>,
     said: Vec<u8>,
 }
 
-/// Where the reading process says what is wrong.
+/// The child's end of the pipe for error messages.
 pub(crate) struct Report(PipeWriter);
 
 impl Report {
-    /// Says one thing that is wrong.
+    /// Reports one error.
     pub(crate) fn say(&mut self, line: &str) {
-        // A keeper that has heard enough wants no more.
+        // The keeper closes the pipe when it has received enough.
         let _ = writeln!(self.0, "{line}");
     }
 }
 
-/// What comes of starting a trial, in each of the two processes.
+/// The result of starting a trial, in the parent and in the child.
 pub(crate) enum StartedTrial {
     /// In the keeper.
     Keeper(Trial),
-    /// In the process that is to read the configuration and to end with what came of it.
+    /// In the child, which reads the configuration and then exits with the result.
     Reader(Report),
 }
 
 impl Trial {
-    /// Forks the process.
+    /// Forks the child.
     ///
     /// # Errors
-    /// Processes or memory have run out.
+    /// The system has no processes or memory left.
     pub(crate) fn start() -> io::Result<StartedTrial> {
         let (pipe, report) = io::pipe()?;
         rustix::io::ioctl_fionbio(&pipe, true)?;
@@ -62,12 +62,12 @@ impl Trial {
         }
     }
 
-    /// What becomes readable when it says what is wrong.
+    /// The pipe to poll for error messages.
     pub(crate) fn says(&self) -> Option<BorrowedFd<'_>> {
         self.pipe.as_ref().map(AsFd::as_fd)
     }
 
-    /// Hears what it has said so far.
+    /// Reads the error messages that have arrived.
     pub(crate) fn hear(&mut self) {
         while let Some(pipe) = &mut self.pipe {
             let mut buffer = [0; 4096];
@@ -82,34 +82,34 @@ impl Trial {
         }
     }
 
-    /// What it has said, line by line.
+    /// The error messages so far, line by line.
     pub(crate) fn lines(&self) -> Vec<String> {
         let text = String::from_utf8_lossy(&self.said);
         text.lines().map(str::to_owned).collect()
     }
 
-    /// How it ended, once it has.
+    /// How the child ended, once it has.
     pub(crate) fn wait(&self) -> Option<WaitStatus> {
         let waited = waitpid(Some(self.pid), WaitOptions::NOHANG).ok().flatten();
         waited.map(|(_, status)| status)
     }
 
-    /// Ends it when its time is up.
+    /// Kills the child when its time is up.
     pub(crate) fn check_deadline(&mut self, now: Instant) {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.kill();
         }
     }
 
-    /// Ends it.
+    /// Kills the child.
     pub(crate) fn kill(&mut self) {
-        // It exists until it is waited for, so this cannot hit another process.
+        // The keeper has not reaped the process yet, so its id cannot belong to another one.
         let _ = kill_process(self.pid, Signal::KILL);
         self.deadline = None;
     }
 }
 
-/// Bytes of what it says that are kept.
+/// The most bytes of error messages that the keeper keeps.
 const SAID_BYTES_MAX: usize = 64 * 1024;
 /// How long reading a configuration may take.
 const READING_TIME: Duration = Duration::from_secs(30);

@@ -1,9 +1,9 @@
-//! Which processes a backend program has started itself: those of its process group.
+//! Finds the processes that a backend program has started itself: the members of its process group.
 
 use std::fs;
 
-/// Whether the group of `leader` has members that have not ended, beside `leader`. Where /proc
-/// cannot be read there are none.
+/// Whether the process group of `leader` has other members that have not ended. False if /proc cannot be
+/// read.
 pub(super) fn has_others(leader: i32) -> bool {
     let Ok(entries) = fs::read_dir("/proc") else {
         return false;
@@ -17,8 +17,8 @@ pub(super) fn has_others(leader: i32) -> bool {
     })
 }
 
-/// The process group in the text of /proc/PID/stat; `None` for one that has ended. The name of the
-/// program, in parentheses, may hold anything.
+/// The process group in the text of /proc/PID/stat; `None` if the process has ended. The program's name, in
+/// parentheses, may contain any character.
 fn group_of(stat: &str) -> Option<i32> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let state = fields.next()?;

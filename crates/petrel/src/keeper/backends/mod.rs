@@ -1,9 +1,9 @@
-//! Backend programs of the configuration (`bin-path`): started before the server process that
-//! connects to them, started again when they end, ended when no server process needs them.
+//! The backend programs of the configuration (`bin-path`). They start before the server process that connects
+//! to them, are restarted when they exit, and are stopped when no server process needs them.
 //!
-//! There is one listening socket for each program, which all of its processes accept from. It stays
-//! open while they come and go, so that connections wait in the kernel instead of being refused. A
-//! crash of the server process changes nothing here. Knows nothing of what the programs speak.
+//! Each program has one listening socket, which all its processes accept from. The socket stays open when
+//! processes exit, so that connections wait in the kernel instead of being refused. A crash of the server
+//! process does not affect the programs. This module does not know which protocols they speak.
 
 mod group;
 mod output;
@@ -23,7 +23,7 @@ use plan::ProgramPlan;
 use pool::Pool;
 use process::KILL_GRACE;
 
-/// All programs that are being run.
+/// All running programs.
 #[derive(Default)]
 pub(crate) struct Backends {
     pools: Vec<Pool>,
@@ -31,20 +31,20 @@ pub(crate) struct Backends {
     detached: bool,
 }
 
-/// Names one program that is run, also beyond a reload.
+/// Identifies a running program, also across reloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PoolId(u64);
 
-/// Looks at the programs of a configuration without running them.
+/// Checks the programs of a configuration without running them.
 ///
 /// # Errors
-/// Everything that would keep one from starting, as far as can be seen from outside.
+/// Everything that would keep one from starting, as far as that can be found out without starting it.
 pub(crate) fn check(loaded: &Loaded) -> Result<(), Vec<Diagnostic>> {
     plan::plans(loaded).map(drop)
 }
 
 impl Backends {
-    /// None yet. `detached`: the process is in the background.
+    /// No programs yet. `detached`: the keeper is in the background.
     pub(crate) fn new(detached: bool) -> Backends {
         Backends {
             detached,
@@ -52,12 +52,12 @@ impl Backends {
         }
     }
 
-    /// Opens the sockets of all programs of `loaded`. Those that run with the same options already
-    /// are shared. The answer is in the order of the programs in the configuration.
+    /// Opens the sockets of all programs of `loaded`. A program that already runs with the same options is
+    /// shared. The result is in the order of the programs in the configuration.
     ///
     /// # Errors
-    /// Programs that cannot run, and addresses that cannot be had. What was opened goes with the next
-    /// [`Backends::retain`].
+    /// Programs that cannot run, and addresses that cannot be opened. The next [`Backends::retain`] closes
+    /// what was opened before the error.
     pub(crate) fn open(&mut self, loaded: &Loaded) -> Result<Vec<PoolId>, Vec<Diagnostic>> {
         let mut ids = Vec::new();
         for plan in plan::plans(loaded)? {
@@ -84,8 +84,9 @@ impl Backends {
         Ok(id)
     }
 
-    /// A program whose options have changed gets a unix socket of its own under the same name, as
-    /// soon as [`Backends::publish`] says so. An address of TCP exists once: it is shared.
+    /// The socket for a program. If its options have changed, it gets a new unix socket, which takes over the
+    /// name when [`Backends::publish`] is called. A TCP address can be bound only once, so its socket is
+    /// shared.
     fn socket_for(&self, plan: &ProgramPlan) -> Result<ProgramSocket, String> {
         let mut before = self.pools.iter().rev();
         let before = before.find(|pool| pool.plan.has_address_of(plan));
@@ -100,17 +101,17 @@ impl Backends {
         }
     }
 
-    /// Starts those of `ids` that do not run yet.
+    /// Starts those of `ids` that are not running yet.
     ///
     /// # Errors
-    /// The first program that does not run, in a sentence.
+    /// The first program that does not start, as a sentence.
     pub(crate) fn start(&mut self, ids: &[PoolId], logs: &LogRegistry) -> Result<(), String> {
         let detached = self.detached;
         let mut pools = self.pools.iter_mut().filter(|pool| ids.contains(&pool.id));
         pools.try_for_each(|pool| pool.start(logs, detached))
     }
 
-    /// From now on the sockets of `ids` have the names that were asked for.
+    /// Gives the sockets of `ids` their final names, so that new connections reach these programs.
     pub(crate) fn publish(&mut self, ids: &[PoolId], logs: &LogRegistry) {
         for pool in self.pools.iter_mut().filter(|pool| ids.contains(&pool.id)) {
             if let Err(error) = pool.socket.publish() {
@@ -122,14 +123,14 @@ impl Backends {
         }
     }
 
-    /// The processes of a program are too few for what is to be done.
+    /// A program has too few processes for its load.
     pub(crate) fn overload(&mut self, id: PoolId, now: Instant) {
         if let Some(pool) = self.pools.iter_mut().find(|pool| pool.id == id) {
             pool.overload(now);
         }
     }
 
-    /// Ends the programs for which `is_needed` is false.
+    /// Stops the programs for which `is_needed` returns false.
     pub(crate) fn retain(&mut self, is_needed: impl Fn(PoolId) -> bool, now: Instant) {
         let pools = self.pools.iter_mut().filter(|pool| pool.is_usable());
         for pool in pools.filter(|pool| !is_needed(pool.id)) {
@@ -137,7 +138,7 @@ impl Backends {
         }
     }
 
-    /// Does what is due.
+    /// Does everything that is due.
     pub(crate) fn tend(&mut self, logs: &LogRegistry, now: Instant) {
         for pool in &mut self.pools {
             pool.tend(logs, self.detached, now);
@@ -145,7 +146,7 @@ impl Backends {
         self.pools.retain(|pool| !pool.is_gone());
     }
 
-    /// When something is due.
+    /// When the next action is due.
     pub(crate) fn deadline(&self, now: Instant) -> Option<Instant> {
         self.pools
             .iter()
@@ -158,7 +159,7 @@ impl Backends {
         self.pools.is_empty()
     }
 
-    /// Ends all programs and waits for it: for a start that failed.
+    /// Stops all programs and waits for them to end, after a start that failed.
     pub(crate) fn finish(&mut self, logs: &LogRegistry) {
         self.retain(|_| false, Instant::now());
         let deadline = Instant::now() + KILL_GRACE;
@@ -169,7 +170,7 @@ impl Backends {
                 self.pools.iter_mut().for_each(|pool| pool.kill(now));
             }
             if now > deadline + KILL_GRACE {
-                // Not even SIGKILL ends a process that waits for a disk.
+                // Even SIGKILL does not end a process that waits for a disk.
                 return;
             }
             thread::sleep(LOOK_EVERY);
@@ -177,5 +178,5 @@ impl Backends {
     }
 }
 
-/// How often [`Backends::finish`] looks.
+/// How often [`Backends::finish`] checks the processes.
 const LOOK_EVERY: Duration = Duration::from_millis(5);

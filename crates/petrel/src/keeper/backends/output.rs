@@ -1,4 +1,4 @@
-//! Where the standard error output of a backend goes: to `server.breakagelog`, else to the error log.
+//! Where a backend's standard error goes: to `server.breakagelog`, or else to the error log.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -6,8 +6,8 @@ use engine::log::{LogRegistry, LogTarget};
 
 use crate::spawn::Output;
 
-/// A place for the output of one process. It keeps it when the logs are reopened: processes that are
-/// started later get the new file.
+/// The standard error of one process. When logs are reopened, a running process keeps the old file; processes
+/// started later get the new one.
 pub(super) enum ErrorOutput {
     Log(OwnedFd),
     Inherited,
@@ -15,8 +15,8 @@ pub(super) enum ErrorOutput {
 }
 
 impl ErrorOutput {
-    /// The place that `target` stands for. Syslog takes messages, not a stream, and a terminal that
-    /// is about to be let go takes nothing: then the output is lost, as with lighttpd.
+    /// The output for `target`. Syslog takes messages, not a stream, and the terminal is lost when the keeper
+    /// goes to the background. In both cases the output is discarded, as in lighttpd.
     pub(super) fn find(target: &LogTarget, logs: &LogRegistry, detached: bool) -> ErrorOutput {
         match target {
             LogTarget::Stderr if detached => ErrorOutput::Discarded,

@@ -1,4 +1,4 @@
-//! What the configuration asks for, resolved: programs, users, addresses, places of output.
+//! The backend programs that the configuration asks for, with users, addresses and logs resolved.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -15,25 +15,25 @@ use crate::load::Loaded;
 use crate::spawn::{ProgramSocket, UnixPlace};
 use crate::user::Identity;
 
-/// A program of the configuration. Two plans that are equal are served by the same processes.
+/// A program of the configuration. If two plans are equal, the same processes serve both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ProgramPlan {
-    /// What to run and how many of it.
+    /// What to run, and how many processes.
     pub(super) spec: SpawnSpec,
-    /// Who the processes are.
+    /// The user and groups of the processes.
     pub(super) identity: Identity,
-    /// Who the server process is, which connects.
+    /// The user and groups of the server process, which connects to them.
     server: Identity,
-    /// `server.chroot`: as in lighttpd, programs and sockets are in there too.
+    /// `server.chroot`. As in lighttpd, the programs and their sockets are inside it, too.
     pub(super) root: Option<PathBuf>,
-    /// Where the standard error output goes.
+    /// Where standard error goes.
     pub(super) errors: LogTarget,
 }
 
 /// The programs of a configuration, in the order of [`spawn_specs`].
 ///
 /// # Errors
-/// Everything that would keep one from starting, as far as can be seen without starting it.
+/// Everything that would keep one from starting, as far as that can be found out without starting it.
 pub(super) fn plans(loaded: &Loaded) -> Result<Vec<ProgramPlan>, Vec<Diagnostic>> {
     let specs = spawn_specs(&loaded.config, modules::MODULES).map_err(|error| vec![error])?;
     let mut plans = Vec::new();
@@ -58,7 +58,7 @@ pub(super) fn plans(loaded: &Loaded) -> Result<Vec<ProgramPlan>, Vec<Diagnostic>
 impl ProgramPlan {
     fn new(loaded: &Loaded, spec: SpawnSpec) -> Result<ProgramPlan, String> {
         let process = &loaded.process;
-        // The group of a user of its own is that user's, not the server's.
+        // A program with a user of its own gets that user's group, not the server's.
         let groupname = process.groupname.as_deref().filter(|_| spec.user.is_none());
         let user = spec.user.as_deref().map(|name| ("user", name));
         let group = spec.group.as_deref().map(|name| ("group", name));
@@ -82,7 +82,7 @@ impl ProgramPlan {
         Ok(plan)
     }
 
-    /// The directory of a unix socket must be there.
+    /// Checks that the directory of a unix socket exists.
     fn check_directory(&self) -> Result<(), String> {
         let HostAddress::Unix(path) = &self.spec.address else {
             return Ok(());
@@ -99,7 +99,7 @@ impl ProgramPlan {
         }
     }
 
-    /// The program's file must be there and executable.
+    /// Checks that the program's file exists and is executable.
     fn check_program(&self) -> Result<(), String> {
         let program = Path::new(self.program());
         let path = self.outside(program);
@@ -117,12 +117,12 @@ impl ProgramPlan {
         self.spec.command.first().map_or("", String::as_str)
     }
 
-    /// Whether both accept connections at the same place.
+    /// Whether both programs listen at the same address.
     pub(super) fn has_address_of(&self, other: &ProgramPlan) -> bool {
         self.spec.address == other.spec.address && self.root == other.root
     }
 
-    /// Where it accepts connections, for messages.
+    /// The address it listens at, for messages.
     pub(super) fn address(&self) -> String {
         match &self.spec.address {
             HostAddress::Unix(path) => String::from_utf8_lossy(path).into_owned(),
@@ -131,10 +131,10 @@ impl ProgramPlan {
         }
     }
 
-    /// Opens its socket. `is_taken`: another program has the name until the socket is published.
+    /// Opens the program's socket. `is_taken`: another program keeps the name until this socket is published.
     ///
     /// # Errors
-    /// Why not, in a sentence.
+    /// Why the socket cannot be opened, as a sentence.
     pub(super) fn open_socket(&self, is_taken: bool) -> Result<ProgramSocket, String> {
         let backlog = self.spec.listen_backlog;
         let opened = match &self.spec.address {
@@ -165,8 +165,8 @@ impl ProgramPlan {
         self.spec.command.iter().map(OsString::from).collect()
     }
 
-    /// The environment, as lighttpd makes it: ours or the part that is to be copied, then
-    /// `bin-environment`, and one child for PHP unless something was said about that.
+    /// The environment, built as lighttpd does: all of the keeper's variables or those to be copied, then
+    /// `bin-environment`, then PHP_FCGI_CHILDREN=1 unless the configuration sets it.
     pub(super) fn environment(&self) -> Vec<(OsString, OsString)> {
         self.environment_from(std::env::vars_os())
     }
@@ -190,7 +190,7 @@ impl ProgramPlan {
         environment
     }
 
-    /// The program's own directory, where lighttpd starts it.
+    /// The directory of the program's file, which lighttpd makes its working directory.
     pub(super) fn directory(&self) -> Option<PathBuf> {
         let parent = Path::new(self.program()).parent()?;
         match (parent.as_os_str().is_empty(), &self.root) {
@@ -200,7 +200,7 @@ impl ProgramPlan {
         }
     }
 
-    /// A path of the program's world as seen from here.
+    /// A path inside the chroot, as seen from outside.
     fn outside(&self, path: &Path) -> PathBuf {
         match &self.root {
             Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
@@ -216,7 +216,7 @@ fn resolve(host: &str, port: u16) -> std::io::Result<SocketAddr> {
         .ok_or_else(|| std::io::ErrorKind::NotFound.into())
 }
 
-/// The place of the `bin-path` that `spec` comes from.
+/// The place of the `bin-path` that `spec` comes from, for messages.
 fn span_of(loaded: &Loaded, spec: &SpawnSpec) -> Option<Span> {
     let program = spec.command.first()?;
     let entries = loaded.config.blocks.iter().flat_map(|block| &block.entries);
@@ -239,7 +239,7 @@ fn find_program(value: &Value, program: &str) -> Option<Span> {
     }
 }
 
-/// How php-cgi is told how many children to start.
+/// The variable that tells php-cgi how many children to start.
 const PHP_CHILDREN: &str = "PHP_FCGI_CHILDREN";
 
 #[cfg(test)]

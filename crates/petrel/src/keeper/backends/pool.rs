@@ -1,5 +1,5 @@
-//! One program with its socket and its processes: how many there are to be, when one is started
-//! again, when all are to end.
+//! One program with its socket and its processes: decides how many processes there are, when one is
+//! restarted, and when all are stopped.
 
 use std::time::{Duration, Instant};
 
@@ -13,43 +13,43 @@ use super::process::BackendProcess;
 use crate::keeper::backoff::Backoff;
 use crate::spawn::{ProgramSocket, SpawnedProgram};
 
-/// A program of the configuration that is being run.
+/// A running program of the configuration.
 pub(super) struct Pool {
     pub(super) id: PoolId,
     pub(super) plan: ProgramPlan,
     pub(super) socket: ProgramSocket,
-    /// The processes there are to be, each there or about to be.
+    /// One slot for each process that should exist. The process runs or will be started soon.
     slots: Vec<ProcessSlot>,
-    /// Those that were told to end, or have left others of their group behind.
+    /// Processes that were told to end, or have ended but left other members of their process group behind.
     ending: Vec<BackendProcess>,
-    /// When the server process last said that these are too few.
+    /// When the server process last reported too few processes.
     overloaded: Option<Instant>,
-    /// Set for a while after that.
+    /// Set for a short time after such a report.
     watch: Option<Watch>,
     stage: ProcessStage,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProcessStage {
-    /// Its socket is open.
+    /// The socket is open; no process was started.
     Opened,
-    /// It is run.
+    /// The processes run.
     Running,
-    /// Nobody needs it any more.
+    /// No server process needs the program any more; its processes are being stopped.
     Ending,
 }
 
-/// A look at the kernel's queue of connections.
+/// Checks of the socket's accept queue after a report of overload.
 #[derive(Clone, Copy, Debug)]
 struct Watch {
     next: Instant,
     until: Instant,
 }
 
-/// The place of one process.
+/// A slot for one process.
 struct ProcessSlot {
     process: Option<BackendProcess>,
-    /// When one is to be started, if there is none.
+    /// When to start a process, if none runs.
     start_at: Option<Instant>,
     backoff: Backoff,
 }
@@ -78,10 +78,10 @@ impl Pool {
         }
     }
 
-    /// Starts the least number of processes, the first time this is called.
+    /// Starts the smallest number of processes (`min-procs`). Further calls do nothing.
     ///
     /// # Errors
-    /// The program does not run, in a sentence. No process of it does then.
+    /// The program does not start, as a sentence. Then none of its processes runs.
     pub(super) fn start(&mut self, logs: &LogRegistry, detached: bool) -> Result<(), String> {
         if self.stage != ProcessStage::Opened {
             return Ok(());
@@ -107,13 +107,13 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether a reload may go on with this pool.
+    /// Whether a new configuration may share this pool.
     pub(super) fn is_usable(&self) -> bool {
         self.stage != ProcessStage::Ending
     }
 
-    /// The server process finds that the processes are too few: one more is started, and for a while
-    /// the kernel is asked whether connections wait that nobody accepts.
+    /// The server process reports too few processes. One more is started. For a while the keeper then checks
+    /// the socket's accept queue and starts further ones if connections are waiting there.
     pub(super) fn overload(&mut self, now: Instant) {
         if self.stage == ProcessStage::Running && self.grow(now) {
             self.watch = Some(Watch {
@@ -123,7 +123,7 @@ impl Pool {
         }
     }
 
-    /// Makes place for one more process. False: there are as many as there may be.
+    /// Adds a slot for one more process. Returns false if there are as many as allowed.
     fn grow(&mut self, now: Instant) -> bool {
         self.overloaded = Some(now);
         if self.slots.len() >= self.plan.spec.processes_max as usize {
@@ -136,7 +136,8 @@ impl Pool {
         true
     }
 
-    /// One report may stand for many requests: more processes come as long as connections wait.
+    /// Checks the accept queue. One report may stand for many requests, so processes are added as long as
+    /// connections wait.
     fn watch(&mut self, now: Instant) {
         let Some(watch) = self.watch.filter(|watch| watch.next <= now) else {
             return;
@@ -149,7 +150,8 @@ impl Pool {
         });
     }
 
-    /// Notes who has ended, starts what is due, ends what is no longer needed.
+    /// Notes which processes have ended, starts those that are due, and stops those that are no longer
+    /// needed.
     pub(super) fn tend(&mut self, logs: &LogRegistry, detached: bool, now: Instant) {
         self.look(logs, now);
         self.watch(now);
@@ -174,18 +176,18 @@ impl Pool {
         }
     }
 
-    /// Kills all that is left.
+    /// Kills all remaining processes.
     pub(super) fn kill(&mut self, now: Instant) {
         self.end(now);
         self.ending.iter_mut().for_each(|process| process.kill(now));
     }
 
-    /// Whether nothing of it is left but the value.
+    /// Whether the program is stopped and all its processes are gone.
     pub(super) fn is_gone(&self) -> bool {
         self.stage == ProcessStage::Ending && self.ending.is_empty()
     }
 
-    /// When something is to be done whatever comes.
+    /// When the next action is due, even if no process ends.
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
         let starts = self.slots.iter().filter_map(|slot| slot.start_at);
         let ends = self
@@ -197,7 +199,7 @@ impl Pool {
         all.chain(self.shrink_at()).min()
     }
 
-    /// The ids of the processes that are there to stay.
+    /// The ids of the processes that were not told to end.
     fn ids(&self) -> impl Iterator<Item = i32> {
         self.slots
             .iter()
@@ -213,7 +215,8 @@ impl Pool {
                 continue;
             };
             let lived = now.duration_since(process.started);
-            // Programs end in peace after some number of requests; that is no reason to wait.
+            // Programs exit on purpose after some number of requests. Then the next process starts without a
+            // pause.
             let pause = match end.is_clean() && lived >= WORKED {
                 true => Duration::ZERO,
                 false => slot.backoff.pause(lived),
@@ -251,8 +254,8 @@ impl Pool {
         }
     }
 
-    /// Processes beyond the least number end when there was no overload for some time, the newest
-    /// first, one at a time.
+    /// Stops processes beyond the smallest number, the newest first, one at a time, when there was no
+    /// overload for some time.
     fn shrink(&mut self, now: Instant) {
         if self.shrink_at().is_none_or(|at| now < at) {
             return;
@@ -268,7 +271,7 @@ impl Pool {
     fn shrink_at(&self) -> Option<Instant> {
         let has_more = self.slots.len() > self.plan.spec.processes_min as usize;
         let overloaded = self.overloaded.filter(|_| has_more)?;
-        // A zero in the configuration would start and end one with each message.
+        // With an `idle-timeout` of 0 each report would start a process and stop it at once.
         Some(overloaded + self.plan.spec.idle_timeout.max(SHRINK_AFTER_MIN))
     }
 
@@ -299,13 +302,13 @@ impl Pool {
     }
 }
 
-/// The pause of a program that dies whenever it is started.
+/// The longest pause before the restart of a program that keeps crashing.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// A program that ended without an error after this time has worked.
+/// A process that lived this long and exited without an error counts as having worked.
 const WORKED: Duration = Duration::from_millis(100);
-/// How often the kernel's queue is looked at when there was overload.
+/// How often the accept queue is checked after a report of overload.
 const WATCH_EVERY: Duration = Duration::from_millis(100);
-/// For how long.
+/// How long the accept queue is checked after a report of overload.
 const WATCH_TIME: Duration = Duration::from_secs(1);
-/// The shortest time without overload after which a process ends.
+/// The shortest time without overload before a process is stopped.
 const SHRINK_AFTER_MIN: Duration = Duration::from_secs(1);

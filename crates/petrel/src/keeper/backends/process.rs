@@ -1,7 +1,7 @@
-//! One process of a backend program, and what it has started itself.
+//! One process of a backend program, together with the processes that it has started.
 //!
-//! The process leads a session and a process group of its own. It is waited for last: until then
-//! its id cannot become another group's, so that no signal hits a stranger.
+//! The process leads a session and a process group of its own. The keeper reaps it last: until then the
+//! kernel cannot give its id to another group, so that no signal reaches an unrelated process.
 
 use std::time::{Duration, Instant};
 
@@ -17,9 +17,9 @@ pub(super) struct BackendProcess {
     pid: Pid,
     /// When it was started.
     pub(super) started: Instant,
-    /// When it is killed; it was told to end before.
+    /// When the process is killed. It was told to end before.
     kill_at: Option<Instant>,
-    /// The process itself has ended. Others of its group may not have.
+    /// The process itself has ended, but members of its group may still run.
     has_ended: bool,
 }
 
@@ -42,12 +42,13 @@ impl BackendProcess {
         }
     }
 
-    /// Its process id.
+    /// The process id.
     pub(super) fn id(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// How it ended, once: when that is first seen. Those it has started may still be there.
+    /// How the process ended. Returns this once, when it is first noticed. Members of its group may still
+    /// run.
     pub(super) fn ended(&mut self) -> Option<ProcessEnd> {
         if self.has_ended {
             return None;
@@ -59,7 +60,7 @@ impl BackendProcess {
                 code: status.exit_status(),
             },
             Ok(None) => return None,
-            // Somebody else has waited for it: nothing more is known.
+            // The process was reaped elsewhere, so its exit status is unknown.
             Err(_) => ProcessEnd {
                 signal: None,
                 code: None,
@@ -69,27 +70,28 @@ impl BackendProcess {
         Some(end)
     }
 
-    /// Tells it and all of its group to end, by `signal`; what is left after some time is killed.
+    /// Sends `signal` to the process and its group. What is left after some time is killed.
     pub(super) fn tell_to_end(&mut self, signal: i32, now: Instant) {
         if self.kill_at.is_none() {
             let grace = match self.has_ended {
-                // Children without the process that looked after them.
+                // Only children are left, without the process that managed them.
                 true => ORPHAN_GRACE,
                 false => KILL_GRACE,
             };
-            // An empty group has ended, which is what is wanted.
+            // This fails if the group is empty, which means that everything has ended.
             let _ = sys::child::signal_group(self.id(), signal);
             self.kill_at = Some(now + grace);
         }
     }
 
-    /// Kills it and all of its group now.
+    /// Kills the process and its group now.
     pub(super) fn kill(&mut self, now: Instant) {
         let _ = sys::child::signal_group(self.id(), Signal::SIGKILL as i32);
         self.kill_at = Some(now + AGAIN);
     }
 
-    /// Whether it was told to end and is gone with all of its group. Pushes it on when its time is up.
+    /// Whether the process was told to end and is gone with its whole group. Kills them when their time is
+    /// up.
     pub(super) fn is_gone(&mut self, now: Instant) -> bool {
         let Some(kill_at) = self.kill_at else {
             return false;
@@ -105,10 +107,10 @@ impl BackendProcess {
         false
     }
 
-    /// When [`BackendProcess::is_gone`] wants to look again, whatever signal comes.
+    /// When to call [`BackendProcess::is_gone`] next, even if no signal arrives.
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
         match self.has_ended {
-            // The end of its children is told to nobody.
+            // The keeper gets no SIGCHLD for the process's children, so it has to look.
             true => Some(now + LOOK_EVERY),
             false => self.kill_at,
         }
@@ -116,23 +118,23 @@ impl BackendProcess {
 }
 
 impl ProcessEnd {
-    /// Whether it ended by itself without complaint, as programs do after some number of requests.
+    /// Whether it exited with code 0, as programs do after some number of requests.
     pub(super) fn is_clean(self) -> bool {
         self.code == Some(0)
     }
 
-    /// In words.
+    /// A description for messages.
     pub(super) fn describe(self) -> String {
         describe_end(self.signal, self.code)
     }
 }
 
-/// How long a process may take to end when told to, before it is killed.
+/// How long a process may take to end before it is killed.
 pub(super) const KILL_GRACE: Duration = Duration::from_secs(5);
-/// The same for what a process that has ended left behind. php-cgi's children wait for one more request
-/// then, however often they are told to end.
+/// The same for processes that a backend left behind when it ended. php-cgi's children, for one, wait for one
+/// more request before they end, however many signals they get.
 const ORPHAN_GRACE: Duration = Duration::from_secs(1);
-/// How often the group of a process that has ended is looked at.
+/// How often to look at the group of a process that has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// When a group that was killed is killed again, for what it started meanwhile.
+/// When to kill a group again, because a member may have started another process in between.
 const AGAIN: Duration = Duration::from_millis(200);
