@@ -1,5 +1,5 @@
-//! Programs of the configuration (`bin-path`): started, started again, ended. The programs are
-//! php-cgi and Perl scripts; where they are missing the tests say so and pass.
+//! The keeper starts, restarts and stops programs of the configuration (`bin-path`). The programs are php-cgi
+//! and Perl scripts. Where Perl or PHP is missing, the tests print that they are skipped.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -16,8 +16,8 @@ use crate::harness::{
     proc_text, signal_to, skip, wait_until,
 };
 
-/// Answers with its process id, after the milliseconds that the query names; that it has been asked to wait, a file
-/// `asked` beside it tells.
+/// Replies with its process id, after as many milliseconds as the query says. It creates a file `asked`
+/// beside itself as soon as it has received a request.
 const RESPONDER: &str = "#!/usr/bin/perl
 use FCGI;
 my $request = FCGI::Request();
@@ -40,7 +40,7 @@ fn has_perl() -> bool {
     has
 }
 
-/// A site with the script `app` that every user may run.
+/// A site with the script `app`, which every user may run.
 fn site_with_app(script: &str) -> Site {
     let site = Site::new();
     open_to_all(&site);
@@ -66,7 +66,7 @@ fn app(site: &Site, more: &str) -> String {
 
 const ONE: &str = "\"min-procs\" => 1, \"max-procs\" => 1";
 
-/// The process ids of the backends whose program is a script of this name.
+/// The process ids of the backends that run a script of this name.
 fn backends(server: &Server, name: &str) -> Vec<i32> {
     let is_it = |id: &i32| {
         let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
@@ -132,7 +132,7 @@ fn a_program_gets_three_descriptors_a_session_and_its_environment() {
     assert_eq!(ask(&site, ""), Ok(backend));
     let mut open = names(Path::new(&format!("/proc/{backend}/fd")));
     open.sort();
-    // What it has accepted, and is kept, is its own.
+    // The connections that it has accepted, and keeps open, are its own.
     let accepted = open.split_off(3).len();
     assert!(accepted <= 1, "{accepted} more");
     assert_eq!(open, ["0", "1", "2"]);
@@ -183,7 +183,7 @@ fn a_killed_backend_is_started_again_and_nobody_is_refused() {
     let before = ask(&site, "").expect("an answer");
     let server_id = server_process(&server);
     signal_to(before, Signal::KILL);
-    // The socket is still there: the request waits for the next process.
+    // The socket is still open: the request waits there for the next process.
     let after = ask(&site, "").expect("an answer after the crash");
     assert_ne!(after, before);
     let log = site.error_log();
@@ -284,11 +284,11 @@ fn backends_do_not_outlive_a_killed_keeper() {
     let ids = server.children();
     server.signal(Signal::KILL);
     wait_until("their end", &mut || ids.iter().all(|id| !is_alive(*id)));
-    // A thread of the server process may be the last to go.
+    // A thread of the server process may hold the port a little longer.
     wait_until("a free port", &mut || {
         std::net::TcpStream::connect(("127.0.0.1", site.port)).is_err()
     });
-    // The socket of the programs stays behind, and is no obstacle.
+    // The programs' socket file stays behind and must not be in the way of the next start.
     drop(server);
     let server = site.start(&app(&site, ONE));
     assert_eq!(ask(&site, ""), Ok(only_backend(&server)));
@@ -335,7 +335,7 @@ fn a_reload_keeps_changes_and_ends_programs() {
         &site,
         &format!("{ONE}, \"bin-environment\" => ( \"A\" => \"b\" )"),
     ));
-    // The old server process may still take some requests.
+    // The old server process may still answer some requests.
     let mut second = first;
     wait_until("the changed one", &mut || {
         second = ask(&site, "").expect("an answer");
@@ -345,7 +345,7 @@ fn a_reload_keeps_changes_and_ends_programs() {
     assert_eq!(ask(&site, ""), Ok(second));
     assert!(site.path("sock-0").exists() && !site.path("sock-0.next").exists());
 
-    // What cannot be run changes nothing.
+    // A program that cannot be run leaves the running configuration as it is.
     site.configure(&app(&site, ONE).replace("/app\"", "/not-there\""));
     server.signal(Signal::USR1);
     wait_until("a refusal", &mut || {
@@ -381,7 +381,7 @@ fn a_reload_never_asks_the_old_program() {
     };
     let server = site.start(&configure(0));
     let is_over = AtomicBool::new(false);
-    // The configuration that answers, and the program.
+    // Returns which configuration answered, and from which program.
     let answer = || {
         let (head, body) = fetch(site.port, "/x.app").ok()?;
         let number = |text: &str| text.trim().parse::<u32>().ok();
@@ -391,7 +391,7 @@ fn a_reload_never_asks_the_old_program() {
     let ask_on = || {
         let mut wrong = Vec::new();
         while !is_over.load(Ordering::Relaxed) {
-            // One that drains may find the new program by its name.
+            // An old server process that drains may already reach the new program through its name.
             wrong.extend(answer().filter(|(step, program)| program.is_none_or(|at| at < *step)));
         }
         wrong
@@ -482,7 +482,7 @@ fn more_processes_come_with_load_and_go_without() {
     let site = site_with_app(RESPONDER);
     let server = site.start(&app(
         &site,
-        // One request a process: so the server knows when there are too few.
+        // Each process serves one request at a time, so the server knows when there are too few.
         "\"min-procs\" => 1, \"max-procs\" => 3, \"idle-timeout\" => 1, \
          \"bin-environment\" => ( \"PHP_FCGI_CHILDREN\" => \"1\" )",
     ));
@@ -565,7 +565,7 @@ fn php_runs_with_and_without_children_of_its_own() {
         let (_, body) = fetch(site.port, "/a.php").expect("an answer");
         let answered: i32 = String::from_utf8_lossy(&body).parse().expect("an id");
         assert!(before.contains(&answered), "{answered} of {before:?}");
-        // The children of a dead master must not go on beside those of the next.
+        // The children of a killed master must not stay beside those of the next one.
         signal_to(master, Signal::KILL);
         wait_until("another master", &mut || {
             backends(&server, "php-cgi").iter().any(|id| *id != master)

@@ -27,7 +27,8 @@ fn version_features_and_help() {
 #[test]
 fn each_name_does_what_it_says_or_says_no() {
     let site = Site::new();
-    // What it says on standard error when it is started by a link of that name, and its code.
+    // What the program prints on standard error, and its exit code, when it is started through a link of that
+    // name.
     let started_as = |name: &str, arguments: &[&str]| {
         let link = site.path(name);
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_petrel"), &link).expect("a link");

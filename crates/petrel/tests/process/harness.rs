@@ -12,19 +12,19 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// The longest anything here may take. Long, because a machine that builds and tests at the same time is slow; a
+/// The longest wait of a test. It is long because a machine that builds and tests at the same time is slow; a
 /// test that passes never waits that long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Far longer than anything takes that does not have to wait, also on such a machine.
+/// Far more time than anything takes that does not have to wait, also on such a machine.
 pub const SOON: Duration = Duration::from_secs(30);
 
-/// The program, to be given arguments.
+/// A command that runs the program.
 pub fn petrel() -> Command {
     Command::new(env!("CARGO_BIN_EXE_petrel"))
 }
 
-/// Runs the program to its end.
+/// Runs the program until it exits.
 pub fn run(arguments: &[&str]) -> Output {
     petrel()
         .args(arguments)
@@ -33,19 +33,19 @@ pub fn run(arguments: &[&str]) -> Output {
         .expect("the program starts")
 }
 
-/// Takes not a byte of what is written.
+/// /dev/full, which refuses every write as a full disk does.
 pub fn full() -> fs::File {
     let full = fs::OpenOptions::new().write(true).open("/dev/full");
     full.expect("it is there")
 }
 
-/// A port on which nobody listens now. Another one each time, below those that the kernel gives to clients and to who
-/// asks for any: tests that run beside each other do not meet.
+/// A free port, another one at each call. It is below the ports that the kernel gives to clients and to
+/// listeners that ask for any port, so that tests running in parallel do not collide.
 pub fn free_port() -> u16 {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     for _ in 0..500 {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        // Other programs begin elsewhere.
+        // Each test program begins at another place.
         let place = std::process::id().wrapping_mul(97).wrapping_add(count) % 10_000;
         let port = 11_000 + u16::try_from(place).expect("it is below ten thousand");
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
@@ -87,7 +87,7 @@ impl Site {
             self.path("error.log").display(),
         );
         let path = self.path("petrel.conf");
-        // Never half of it: a server may be reading.
+        // The file is replaced at once: a running server may be reading it.
         fs::write(self.path("next.conf"), text).expect("the configuration is written");
         fs::rename(self.path("next.conf"), &path).expect("the configuration is replaced");
         path
@@ -100,7 +100,7 @@ impl Site {
         server
     }
 
-    /// Starts the server and does not wait.
+    /// Starts the server without waiting until it serves.
     pub fn launch(&self, more: &str) -> Server {
         let file = self.configure(more);
         Server::spawn(petrel().args(["-D", "-f"]).arg(file))
@@ -111,7 +111,7 @@ impl Site {
     }
 }
 
-/// A running keeper. Killed with the value; its server process goes with it.
+/// A running keeper. Dropping the value kills it, and its server process ends with it.
 pub struct Server {
     child: Child,
 }
@@ -121,7 +121,7 @@ impl Server {
         Server::spawn_saying(command, Stdio::piped(), Stdio::piped())
     }
 
-    /// The same with other standard output and error than pipes.
+    /// As `spawn`, with other files than pipes as standard output and standard error.
     pub fn spawn_saying(
         command: &mut Command,
         output: impl Into<Stdio>,
@@ -163,7 +163,7 @@ impl Server {
         wait_until(what, &mut condition);
     }
 
-    /// Waits for the end. The answer is the exit code.
+    /// Waits until the keeper exits. Returns its exit code.
     pub fn code(&mut self) -> Option<i32> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -175,7 +175,7 @@ impl Server {
         }
     }
 
-    /// The same. The answer is the exit code, standard output and standard error.
+    /// As [`Server::code`], but also returns standard output and standard error.
     pub fn end(mut self) -> (Option<i32>, String, String) {
         let code = self.code();
         let mut texts = [String::new(), String::new()];
@@ -235,12 +235,12 @@ pub fn wait_until(what: &str, condition: &mut dyn FnMut() -> bool) {
     }
 }
 
-/// One request on a connection of its own. The answer is head and body.
+/// Sends one request on a connection of its own. Returns head and body.
 pub fn fetch(port: u16, path: &str) -> io::Result<(String, Vec<u8>)> {
     Client::connect(port)?.request(path, "close")
 }
 
-/// A connection with a request after the other.
+/// A connection for several requests, one after the other.
 pub struct Client {
     stream: BufReader<TcpStream>,
 }
@@ -265,7 +265,7 @@ impl Client {
         self.stream.get_mut().write_all(request.as_bytes())
     }
 
-    /// Reads a whole answer. Less than it promised is an error.
+    /// Reads a whole response. One that is shorter than announced is an error.
     pub fn receive(&mut self) -> io::Result<(String, Vec<u8>)> {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -302,7 +302,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// [`is_root`], and a word on standard output that `test` is skipped if not.
+/// As [`is_root`], but prints that `test` is skipped if not.
 pub fn is_root_or_skip(test: &str) -> bool {
     if !is_root() {
         skip(test, "it takes root");
@@ -310,14 +310,14 @@ pub fn is_root_or_skip(test: &str) -> bool {
     is_root()
 }
 
-/// Says that a test does not run, past the test harness, which swallows what `println!` prints. The
+/// Prints that a test is skipped. It bypasses the test harness, which swallows the output of `println!`. The
 /// summary of `cargo xtask test` repeats the line.
 pub fn skip(test: &str, why: &str) {
-    // There is nobody to tell if standard output is closed.
+    // If standard output is closed, there is no other place to report to.
     let _ = writeln!(io::stdout(), "SKIPPED {test}: {why}");
 }
 
-/// A listening socket that a child inherits as its standard input, where nothing else can go.
+/// A listening socket for a child to inherit as its standard input.
 pub fn as_stdin(listener: TcpListener) -> Stdio {
     Stdio::from(OwnedFd::from(listener))
 }
@@ -330,7 +330,7 @@ pub fn open_to_all(site: &Site) {
     }
 }
 
-/// The text of a file in /proc of a process.
+/// The content of a file in /proc/PID.
 pub fn proc_text(pid: i32, name: &str) -> String {
     fs::read_to_string(Path::new("/proc").join(pid.to_string()).join(name)).expect("alive")
 }

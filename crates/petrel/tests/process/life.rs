@@ -63,8 +63,8 @@ fn a_crashed_server_process_is_back_in_a_second() {
     let server = site.start("");
     for _ in 0..2 {
         let before = server.only_child();
-        // What a panic ends in. (SIGSEGV from outside is taken for a stack overflow, and ignored
-        // the first time: see std's handler.)
+        // SIGABRT is how a panic ends the process. (std's handler takes a SIGSEGV from outside for a stack
+        // overflow, and ignores the first one.)
         signal_to(before, Signal::ABORT);
         let crashed = Instant::now();
         server.wait_for("another process", || {
@@ -84,7 +84,7 @@ fn connections_made_while_nobody_serves_are_answered_after_the_restart() {
     let server = site.start("");
     signal_to(server.only_child(), Signal::KILL);
     let answers: Vec<_> = (0..10).map(|_| fetch(site.port, "/hello.txt")).collect();
-    // Those that met the dying process itself may have failed; one that came later must not.
+    // Requests that met the dying process itself may have failed, but a later one must not.
     assert!(answers.last().expect("ten").is_ok(), "{answers:?}");
 }
 
@@ -148,7 +148,7 @@ fn a_graceful_stop_has_a_deadline_and_a_second_signal_ends_it() {
         let (begun, before) = (Instant::now(), noted());
         server.signal(Signal::INT);
         if signals == 2 {
-            // Two at once would be one: the kernel does not count them.
+            // If two signals arrive at once, the kernel delivers one.
             server.wait_for("the first to be noted", || noted() > before);
             server.signal(Signal::INT);
         }
@@ -270,7 +270,7 @@ fn the_background_process_is_ready_when_the_command_returns() {
 fn an_idle_server_ends_by_itself_when_asked_to() {
     let site = Site::new();
     let file = site.configure("");
-    // Nobody asks it for anything: on a busy machine its second may be over before an answer would come.
+    // The test sends no request: on a busy machine the second might be over before the response arrives.
     let server = Server::spawn(petrel().args(["-D", "-i", "1", "-f"]).arg(file));
     let (code, ..) = server.end();
     assert_eq!(code, Some(0));
@@ -372,7 +372,7 @@ fn a_log_command_is_the_keepers_and_survives_a_crash() {
     server.wait_for("another process", || fetch(site.port, "/hello.txt").is_ok());
     server.signal(Signal::INT);
     assert_eq!(server.end().0, Some(0));
-    // The program that writes it may be later than the keeper, which waits for a second.
+    // The log command may write later than the keeper ends, which waits one second for it.
     wait_until("the last line", &mut || {
         text().ends_with("server stopped\n")
     });

@@ -1,5 +1,5 @@
-//! The program as an operator meets it: started for real, on a free port, in a directory of its
-//! own. What needs root says so and passes when there is none.
+//! Tests of the whole program: it is started as a process, on a free port, in a directory of its own. Tests
+//! that need root print that they are skipped when there is none.
 
 mod backends;
 mod commands;

@@ -1,4 +1,4 @@
-//! What root gives up. These tests do nothing for other users.
+//! What the server process gives up when it is started by root. Without root these tests are skipped.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -53,7 +53,8 @@ fn the_server_process_is_its_user_for_good_and_the_keeper_stays_root() {
             "every thread"
         );
     }
-    // A log in a directory that the user cannot write is still reopened: the keeper does it.
+    // The log is in a directory that the server's user cannot write to. It can still be reopened, because the
+    // keeper does that.
     fs::rename(site.path("error.log"), site.path("error.log.1")).expect("rotated");
     server.signal(Signal::HUP);
     wait_until("the new log", &mut || {
@@ -66,7 +67,7 @@ fn the_server_process_is_its_user_for_good_and_the_keeper_stays_root() {
     fetch(site.port, "/hello.txt").expect("served");
 }
 
-/// Starts the server with the document root as its chroot, in which paths begin there.
+/// Starts the server with its document root as the chroot, so that paths begin there.
 fn start_in_chroot(site: &Site, more: &str) -> crate::harness::Server {
     let root = site.path("root").display().to_string();
     let file = site.configure(&format!("server.chroot = \"{root}\"\n{more}"));
@@ -102,7 +103,7 @@ fn a_chroot_is_the_root_of_the_server_process() {
         Some("/")
     );
     let log = || fs::read_to_string(site.path("root/error.log")).unwrap_or_default();
-    // Although there is no /proc in there.
+    // The file system is known although the chroot has no /proc.
     wait_until("a known file system", &mut || {
         log().contains("files: \"/\" is on ")
     });
@@ -155,7 +156,8 @@ fn a_link_of_the_server_s_user_does_not_make_root_write_elsewhere() {
     open_to_all(&site);
     let server = site.start("server.username = \"www-data\"");
     fs::write(site.path("precious"), "untouched\n").expect("a file");
-    // The link gets its owner before its name: the server watches the name, and follows a link of root's.
+    // The link gets its owner before its final name, because the server watches that name and follows links
+    // owned by root.
     let link = site.path("error.log.new");
     std::os::unix::fs::symlink("precious", &link).expect("a link");
     let user = nix::unistd::User::from_name("www-data").expect("looked up");
@@ -197,7 +199,7 @@ fn a_start_without_privileges_works_and_warns() {
     }
     let site = Site::new();
     open_to_all(&site);
-    // The build directory may be out of that user's reach.
+    // That user may have no access to the build directory.
     let program = site.path("petrel");
     fs::copy(crate::harness::petrel().get_program(), &program).expect("a copy");
     let file = site.configure("server.username = \"www-data\"");

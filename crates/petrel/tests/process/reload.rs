@@ -1,4 +1,4 @@
-//! SIGUSR1: a new configuration without one failed request.
+//! SIGUSR1: a reload must not fail a single request.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use crate::harness::{Client, SOON, Server, Site, fetch, free_port, header, signal_to, wait_until};
 
-/// Clients that fetch until told to stop, and note everything that goes wrong.
+/// Clients that send requests until they are stopped, and record every failure.
 struct Load {
     stop: Arc<AtomicBool>,
     answers: Arc<AtomicU64>,
@@ -20,8 +20,7 @@ struct Load {
 }
 
 impl Load {
-    /// Two clients that keep their connection as long as the server does, and two with a new
-    /// connection each time.
+    /// Starts two clients with persistent connections, and two that open a connection for each request.
     fn start(port: u16) -> Load {
         let stop = Arc::new(AtomicBool::new(false));
         let answers = Arc::new(AtomicU64::new(0));
@@ -49,7 +48,7 @@ impl Load {
         }
     }
 
-    /// How many answers came, and what went wrong.
+    /// The number of responses, and the failures.
     fn end(self) -> (u64, Vec<String>) {
         self.stop.store(true, Ordering::Relaxed);
         let clients = self.clients.into_iter();
@@ -91,7 +90,7 @@ fn twenty_reloads_under_load_lose_nothing() {
     let server = site.start("");
     let load = Load::start(site.port);
     for generation in 1..=20 {
-        // The later value counts; worker numbers go 2, 1, 2, 3 and so on.
+        // The configuration's last value counts. The number of workers goes 2, 1, 2, 3 and so on.
         let workers = [1, 2, 3, 2][generation as usize % 4];
         reload(
             &site,
@@ -180,7 +179,7 @@ fn a_file_that_hangs_its_reader_holds_nobody_up() {
     site.configure("include_shell \"sleep 100\"");
     server.signal(Signal::USR1);
     server.wait_for("the reader", || server.children().len() == 2);
-    // A crash meanwhile is seen to, and so is the order to stop.
+    // The keeper still handles a crash during the reload, and an order to stop.
     signal_to(child, Signal::KILL);
     server.wait_for("another process", || {
         !server.children().contains(&child) && fetch(site.port, "/hello.txt").is_ok()
@@ -200,7 +199,7 @@ fn a_reload_that_fails_late_loses_no_connection() {
     let server = site.start("server.max-worker := 1");
     let load = Load::start(site.port);
     for round in 1..=5 {
-        // Bound for a second worker, and given up when the new process cannot change its root.
+        // This address is bound for the new server process, and released when that cannot change its root.
         let root = format!("/nonexistent-{round}");
         site.configure(&format!(
             "server.chroot = \"{root}\"\nserver.max-worker := 2"
@@ -231,7 +230,7 @@ fn listeners_come_and_go() {
     wait_until("the address to be given up", &mut || {
         TcpStream::connect(("127.0.0.1", other)).is_err()
     });
-    // It can be had again.
+    // The address can be bound again.
     reload(&site, &server, 3, &socket);
     wait_until("the new address", &mut || {
         fetch(other, "/hello.txt").is_ok()
@@ -250,7 +249,7 @@ fn what_a_removed_listener_has_queued_is_served() {
         });
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        // Connects as long as somebody listens; every connection that was made must be answered.
+        // Connects until connecting fails. Every connection that was made must be answered.
         let client = thread::spawn(move || {
             let mut lost = Vec::new();
             let mut made = 0;
@@ -271,8 +270,8 @@ fn what_a_removed_listener_has_queued_is_served() {
         });
         stop.store(true, Ordering::Relaxed);
         let (made, lost) = client.join().expect("no panic");
-        // close(2) resets what completes after the last accept: the one connection that this client had under way
-        // then, once for the socket of each of the two workers.
+        // close(2) resets a connection whose handshake completes after the last accept: the one connection
+        // that this client had under way then, once for the socket of each of the two workers.
         assert!(
             lost.len() <= 2,
             "{} of {made} lost: {:?}",

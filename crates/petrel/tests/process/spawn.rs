@@ -17,7 +17,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The processes that a PID file names; ended with the value.
+/// The processes that a pid file names. Dropping the value ends them.
 struct Spawned(Vec<i32>);
 
 impl Spawned {
@@ -135,7 +135,8 @@ fn codes_and_messages_are_those_of_spawn_fcgi() {
         (&[], 255, "no FastCGI application given"),
     ] {
         let mut output = spawn(&site, &[], application);
-        // One that has not ended after a tenth of a second counts as started; a busy machine may be that slow.
+        // A child that lives for a tenth of a second counts as started. On a busy machine this program may
+        // take that long to fail.
         let deadline = Instant::now() + PATIENCE;
         while !application.is_empty() && output.status.code() != Some(code) {
             assert!(Instant::now() < deadline, "{application:?}: {output:?}");
@@ -220,7 +221,7 @@ fn without_a_fork_the_program_takes_our_place() {
         ])
         .output()
         .expect("started");
-    // The shell is replaced by the first command.
+    // The shell replaces itself by the first command.
     assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
 }
 
@@ -263,7 +264,7 @@ fn root_is_given_up_and_the_socket_lies_in_the_chroot() {
     assert_eq!((socket.uid(), socket.gid()), id("nobody"));
     drop(spawned);
 
-    // The program is looked for inside, where it is not.
+    // The program is looked up inside the chroot, where it does not exist.
     let root = site.path("root");
     let output = Command::new(site.path("spawn-fcgi"))
         .args(["-s", "/inner", "-P", pids_name, "-F", "1", "-c"])
