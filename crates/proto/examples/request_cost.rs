@@ -1,7 +1,7 @@
-//! What a request costs before anything is done about it: parse its head, normalise its URL.
+//! Measures what a request costs before the server acts on it: parsing its head and normalising its URL.
 //!
-//! `cargo run --release -p petrel-proto --example request_cost` prints nanoseconds for some requests,
-//! the best of several rounds. For comparisons between two versions of the code on one machine.
+//! `cargo run --release -p petrel-proto --example request_cost` prints nanoseconds for some requests, the
+//! best of several rounds. It is meant for comparing two versions of the code on one machine.
 #![expect(
     clippy::disallowed_types,
     reason = "the crate has no clock; this measures it from outside"
@@ -80,7 +80,7 @@ fn measure(name: &str, request: &[u8]) {
     );
 }
 
-/// Nanoseconds a call, of the quickest of twenty rounds.
+/// Nanoseconds per call, in the fastest of twenty rounds.
 fn best_of_rounds(mut call: impl FnMut()) -> f64 {
     const CALLS: u32 = 50_000;
     let round = |call: &mut dyn FnMut()| {

@@ -1,6 +1,6 @@
-//! Accept-Encoding (RFC 9110 12.5.3): which content coding to answer with.
+//! Accept-Encoding (RFC 9110 12.5.3): which content coding the client prefers.
 //!
-//! Knows the codings by name only; the compressors are a module's business.
+//! Knows the codings by name only; a module has the compressors.
 
 /// A content coding the server may apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,7 +18,7 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// The name as it stands in Content-Encoding.
+    /// The name for Content-Encoding.
     pub const fn name(self) -> &'static str {
         match self {
             Coding::Brotli => "br",
@@ -65,11 +65,11 @@ pub fn choose_coding(accept_encoding: Option<&[u8]>, offered: &[Coding]) -> Opti
     best
 }
 
-/// Weights in thousandths; `None` where the field does not say.
+/// Weights in thousandths; `None` for codings that the field does not mention.
 #[derive(Default)]
 struct Weights {
     named: [Option<u16>; 5],
-    /// That of `*`.
+    /// The weight of `*`.
     others: Option<u16>,
 }
 
@@ -91,8 +91,8 @@ impl Weights {
         weights
     }
 
-    /// Comparable weights: twice the thousandths, so that what is accepted without being mentioned
-    /// has a place just above 0.
+    /// A weight to compare: twice the thousandths, so that there is a value just above 0 for an identity
+    /// coding that the field accepts without mentioning it.
     fn of(&self, coding: Coding) -> u16 {
         match (self.named[coding as usize].or(self.others), coding) {
             (Some(weight), _) => weight * 2,

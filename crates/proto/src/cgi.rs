@@ -1,26 +1,26 @@
 //! Heads of CGI replies (RFC 3875 6): lines of `Name: value` up to an empty line.
 //!
-//! FastCGI, SCGI, uwsgi and CGI itself all answer so. A [`HeadDecoder`] gets the bytes of the reply
-//! as they come and fills in a [`ReplyHead`] line by line; each line is looked at once. It knows
-//! nothing of what carries the bytes, and nothing of bodies but the length that the head tells.
+//! FastCGI, SCGI, uwsgi and CGI itself all reply in this form. A [`HeadDecoder`] gets the bytes of the reply
+//! as they arrive and fills in a [`ReplyHead`] line by line; it looks at each line once. It does not know
+//! which protocol carries the bytes, and of the body only the length that the head announces.
 //!
-//! Scripts are held to what can be passed on safely, and to nothing more: lines may end in LF alone,
-//! a status line may stand where RFC 3875 wants a `Status` field (as nph scripts and uwsgi
-//! applications write it), and no field has to be there: an empty line alone is a head, which is what
-//! PHP sends when a script has taken its Content-Type away. But names are tokens, values hold no control
-//! bytes, lines are not folded, and lengths do not contradict each other.
+//! It accepts everything that can be passed on safely. Lines may end in LF alone. A status line may stand in
+//! place of the `Status` field of RFC 3875, as nph scripts and uwsgi applications write it. No field is
+//! required: an empty line alone is a head, which PHP sends when a script has removed its Content-Type. But
+//! names must be tokens, values must not hold control bytes, lines must not be folded, and lengths must not
+//! contradict each other.
 
 use crate::reasons::reasons;
 use crate::reply_head::ReplyHead;
 use crate::status::Status;
 use crate::syntax::{decimal, is_token, is_value_byte, trimmed};
 
-/// How much of a head is accepted.
+/// Limits on a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
     /// The longest head in bytes, its last empty line included.
     pub bytes_max: usize,
-    /// The most header fields, those included that are merged or taken out.
+    /// The most header fields, including those that are merged or removed.
     pub fields_max: usize,
 }
 
@@ -34,13 +34,13 @@ impl Default for HeadLimits {
     }
 }
 
-/// How far a head has come.
+/// The result of decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParsedCgiHead {
     /// The empty line that ends the head has not arrived yet.
     Partial,
-    /// The head is complete; the body, or after an interim head the next one, begins `length` bytes
-    /// into the input.
+    /// The head is complete. The body, or after an interim head the next head, begins `length` bytes into the
+    /// input.
     Complete {
         /// Bytes of input that the head took.
         length: usize,
@@ -49,21 +49,20 @@ pub enum ParsedCgiHead {
     },
 }
 
-/// What a head is.
+/// The kind of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadKind {
-    /// The head of the reply. With `Location` and no status it got status 302.
+    /// The final head. If it has `Location` and no status, it got status 302.
     Final,
-    /// The head of the reply, which by RFC 3875 6.2.2 is a local redirect: no status, and a
-    /// `Location` that is a path. It got status 302 as well: the caller may redirect by itself,
-    /// or pass it on.
+    /// The final head, and by RFC 3875 6.2.2 a local redirect: it has no status, and its `Location` is a
+    /// path. It got status 302 as well: the caller may redirect internally, or pass it on.
     LocalRedirect,
     /// An interim response (1xx but 101): another head follows.
     Interim,
 }
 
 reasons! {
-    /// The closed set of reasons to refuse a head.
+    /// Why a head is refused.
     HeadError {
         NoHead "the reply does not begin with header fields",
         TooLong "the head of the reply is too long",
@@ -85,9 +84,9 @@ reasons! {
 #[derive(Clone, Debug)]
 pub struct HeadDecoder {
     limits: HeadLimits,
-    /// Where the line that is not complete yet begins.
+    /// Where the incomplete line begins.
     line_start: usize,
-    /// Input bytes that were searched for the end of that line.
+    /// How many input bytes were searched for the end of that line.
     searched: usize,
     fields: usize,
     status: Option<Status>,
@@ -98,7 +97,7 @@ pub struct HeadDecoder {
     refused: Option<HeadError>,
 }
 
-/// What was seen of a Location field.
+/// The kind of Location field that was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Location {
     Absent,
@@ -107,7 +106,7 @@ enum Location {
 }
 
 impl HeadDecoder {
-    /// A decoder at the beginning of a reply.
+    /// A decoder for the next head.
     pub fn new(limits: HeadLimits) -> HeadDecoder {
         HeadDecoder {
             limits,
@@ -123,21 +122,21 @@ impl HeadDecoder {
         }
     }
 
-    /// Back to the beginning of a head: of the next reply, or of the one after an interim one. The
-    /// caller clears its [`ReplyHead`] as well.
+    /// Resets the decoder for the next head: that of the next reply, or the one that follows an interim head.
+    /// The caller clears its [`ReplyHead`] as well.
     pub fn begin(&mut self) {
         *self = HeadDecoder::new(self.limits);
     }
 
-    /// Reads on in `input`, which begins where the head begins and may hold more than the head.
+    /// Continues to read `input`, which begins where the head begins and may extend beyond its end.
     ///
-    /// On [`ParsedCgiHead::Partial`] call again with the same bytes and more behind them, and the same
-    /// `head`. The fields are in `head` as far as they were read; `Status` is taken out of them, and
-    /// of several equal fields `Content-Length` one stays. After [`ParsedCgiHead::Complete`] comes
-    /// [`HeadDecoder::begin`].
+    /// After [`ParsedCgiHead::Partial`], call it again with the same bytes and more appended, and the same
+    /// `head`. `head` holds the fields that were read so far. `Status` is removed from them, and of several
+    /// equal `Content-Length` fields one remains. After [`ParsedCgiHead::Complete`], call
+    /// [`HeadDecoder::begin`] next.
     ///
     /// # Errors
-    /// The head must not be passed on. An error is final.
+    /// The head must not be passed on. All further calls return the same error.
     pub fn decode(
         &mut self,
         input: &[u8],
@@ -156,8 +155,8 @@ impl HeadDecoder {
         self.content_length
     }
 
-    /// Whether the application cut its body into chunks (`Transfer-Encoding: chunked`), which it
-    /// should leave to the server. The field is taken out of the head.
+    /// Whether the application used chunked framing (`Transfer-Encoding: chunked`), which it should leave to
+    /// the server. The field is removed from the head.
     pub fn is_chunked(&self) -> bool {
         self.is_chunked
     }
@@ -181,7 +180,7 @@ impl HeadDecoder {
         }
     }
 
-    /// No line end is there. What cannot become a head is refused at once.
+    /// The end of the line has not arrived. Input that cannot become a head is refused at once.
     fn unfinished(&self, within: &[u8]) -> Result<ParsedCgiHead, HeadError> {
         if within.len() < self.limits.bytes_max {
             return Ok(ParsedCgiHead::Partial);
@@ -210,7 +209,7 @@ impl HeadDecoder {
         }
     }
 
-    /// Takes a field that comes without a line. Blanks around its value are not part of it.
+    /// Adds a field from a protocol that does not use lines. Blanks around its value are removed.
     #[inline]
     pub(crate) fn field(
         &mut self,
@@ -218,13 +217,13 @@ impl HeadDecoder {
         value: &[u8],
         head: &mut ReplyHead,
     ) -> Result<(), HeadError> {
-        // Tokens are ASCII.
+        // Tokens are ASCII, so this loses no valid name.
         let name = match std::str::from_utf8(name) {
             Ok(text) if is_token(name) => text,
             _ => return Err(HeadError::FieldName),
         };
         let value = trimmed(value);
-        // Without an early end the compiler looks at many bytes at once.
+        // A fold without an early exit lets the compiler check many bytes at once.
         let is_value = |sound: bool, &byte: &u8| sound & is_value_byte(byte);
         if !value.iter().fold(true, is_value) {
             return Err(HeadError::FieldValue);
@@ -239,7 +238,7 @@ impl HeadDecoder {
         Ok(())
     }
 
-    /// Takes a status that comes without a line.
+    /// Sets the status, for a protocol that does not use lines.
     pub(crate) fn set_status(&mut self, status: u16) -> Result<(), HeadError> {
         if !(100..=999).contains(&status) {
             return Err(HeadError::Status);
@@ -248,7 +247,7 @@ impl HeadDecoder {
         Ok(())
     }
 
-    /// There are no more fields.
+    /// All fields were added: determines the kind of the head.
     pub(crate) fn finish(&self, head: &mut ReplyHead) -> Result<HeadKind, HeadError> {
         if self.is_chunked && self.content_length.is_some() {
             return Err(HeadError::ContentLengthWithTransferEncoding);
@@ -281,7 +280,7 @@ impl HeadDecoder {
         }
     }
 
-    /// `HTTP/1.1 200 OK`. The phrase is not kept.
+    /// Reads a line such as `HTTP/1.1 200 OK`. The reason phrase is dropped.
     #[cold]
     fn status_line(&mut self, line: &[u8]) -> Result<(), HeadError> {
         let mut parts = line.splitn(2, |&byte| byte == b' ');
@@ -297,10 +296,10 @@ impl HeadDecoder {
         Ok(())
     }
 
-    /// Looks at the fields that mean something here.
+    /// Interprets the fields that this decoder needs.
     #[inline]
     fn look_at(&mut self, name: &str, value: &[u8]) -> Result<Passing, HeadError> {
-        // Told apart by their lengths first: all other fields cost one comparison of numbers.
+        // Names are first compared by length, so that all other fields cost one comparison of numbers.
         match name.len() {
             6 if name.eq_ignore_ascii_case("Status") => {
                 let status = status(value)?;
@@ -351,19 +350,19 @@ impl HeadDecoder {
     }
 }
 
-/// Whether a field goes on to the client.
+/// Whether a field is passed on to the client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Passing {
     On,
     TakenOut,
 }
 
-/// 101 is final: what follows it is no HTTP any more.
+/// 101 counts as final: after it the connection no longer carries HTTP.
 fn is_interim(status: Status) -> bool {
     (100..200).contains(&status.0) && status != Status::SWITCHING_PROTOCOLS
 }
 
-/// Three digits, and behind a space any text.
+/// Reads three digits, and optionally a space and any text.
 fn status(value: &[u8]) -> Result<Status, HeadError> {
     let (digits, rest) = value.split_at_checked(3).ok_or(HeadError::Status)?;
     let code = decimal(digits).and_then(|code| u16::try_from(code).ok());

@@ -1,7 +1,7 @@
-//! Conditional requests (RFC 9110 13): which of proceed, 304 and 412 the conditions come to.
+//! Conditional requests (RFC 9110 13): whether to proceed or to answer 304 or 412.
 //!
-//! Takes the fields as they were sent, and what is known of the selected representation. Whether
-//! there is a Range field and what it asks for is [`crate::range`]'s part.
+//! Takes the condition fields as they were sent, and the validators of the selected representation.
+//! [`crate::range`] handles the Range field itself.
 
 use crate::{date, etag};
 
@@ -21,7 +21,7 @@ pub struct Preconditions<'a> {
 }
 
 impl Preconditions<'_> {
-    /// Whether there is no condition at all, so that nothing need be evaluated.
+    /// Whether the request has no conditions.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.if_match.is_none()
@@ -32,13 +32,13 @@ impl Preconditions<'_> {
     }
 }
 
-/// What the conditions come to.
+/// The result of the conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Perform the request.
     Proceed {
-        /// Whether a Range field, if there is one, may be honoured: false when If-Range says that
-        /// the client's part is of another representation.
+        /// Whether a Range field may be honoured. False if If-Range says that the client has a part of
+        /// another representation.
         honour_range: bool,
     },
     /// Answer 304.
@@ -49,8 +49,7 @@ pub enum Verdict {
 
 /// Evaluates the conditions in the order of RFC 9110 13.2.2, for a representation that exists.
 ///
-/// `last_modified` is in seconds since 1970. A date that cannot be read is as if it were not there
-/// (13.1.3, 13.1.4).
+/// `last_modified` is in seconds since 1970. A date that cannot be parsed is ignored (13.1.3, 13.1.4).
 pub fn evaluate(
     preconditions: &Preconditions<'_>,
     is_get_or_head: bool,
@@ -112,8 +111,8 @@ fn is_unchanged(
     }
 }
 
-/// Step 5: If-Range (13.1.5). Only a strong entity tag, or exactly the date of last modification,
-/// shows that parts fit together.
+/// Step 5: If-Range (13.1.5). Only a strong entity tag, or exactly the date of last modification, proves that
+/// the parts belong together.
 fn is_same_representation(
     validator: &[u8],
     etag: Option<&[u8]>,

@@ -1,33 +1,33 @@
-//! Lines that end with CR LF and nothing else, in however many pieces they come: for decoders that are
-//! handed bytes once and keep what they need.
+//! Reads lines that end with CR LF and nothing else, in any number of pieces. It serves decoders that get
+//! each byte once and keep what they need.
 
-/// The line that is being read, without its end.
+/// The incomplete or complete line, without its end.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     bytes: Vec<u8>,
     has_carriage_return: bool,
 }
 
-/// What became of some input.
+/// The result of reading some input.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Scanned {
-    /// All of it belongs to the line, which goes on.
+    /// The input was used up, and the line is still incomplete.
     More,
-    /// The line is complete; so many bytes of the input were used.
+    /// The line is complete; this many bytes of the input were used.
     Complete(usize),
 }
 
 /// Why a line is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LineError {
-    /// More bytes than allowed.
+    /// It has more bytes than allowed.
     TooLong,
-    /// A CR or LF by itself.
+    /// A CR or LF stands alone.
     End,
 }
 
 impl Line {
-    /// Adds `input` up to the end of the line, which has at most `bytes_max` in front of it.
+    /// Adds `input` up to the end of the line. A line may have at most `bytes_max` bytes without its end.
     pub(crate) fn scan(&mut self, input: &[u8], bytes_max: usize) -> Result<Scanned, LineError> {
         if self.has_carriage_return {
             return match input.first() {
@@ -58,13 +58,13 @@ impl Line {
         &self.bytes
     }
 
-    /// Takes the complete line, and begins another.
+    /// Returns the complete line, and begins another.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         self.has_carriage_return = false;
         std::mem::take(&mut self.bytes)
     }
 
-    /// Begins another line, in the same buffer.
+    /// Begins another line in the same buffer.
     pub(crate) fn clear(&mut self) {
         self.has_carriage_return = false;
         self.bytes.clear();

@@ -1,8 +1,8 @@
 //! HTTP dates (RFC 9110 5.6.7): written as IMF-fixdate, read in all three forms.
 //!
 //! Times are whole seconds since 1970 in UTC, without leap seconds. There is no clock here: a caller that
-//! needs the current date often keeps the formatted one and replaces it once a second. `httpdate` writes and reads;
-//! what it does not read and clients send is brought into its form here.
+//! needs the current date often keeps the formatted one and replaces it once a second. The crate `httpdate`
+//! does the work; some dates that clients send and it refuses are rewritten for it here.
 
 use std::io::Write;
 use std::time::{Duration, UNIX_EPOCH};
@@ -40,7 +40,7 @@ fn read(text: &str) -> Option<u64> {
     Some(since_epoch.as_secs())
 }
 
-/// The same for a date with a leap second or the name of another weekday.
+/// Reads a date with a leap second or with the wrong weekday.
 fn read_inexact(text: &str) -> Option<u64> {
     let name_length = text.find([',', ' '])?;
     let (name, rest) = text.split_at_checked(name_length)?;
@@ -53,7 +53,7 @@ fn read_inexact(text: &str) -> Option<u64> {
     names.iter().find_map(|name| read(&format!("{name}{rest}")))
 }
 
-/// Bytes of `Wednesday, 06-Nov-94 08:49:37 GMT`, which no date is longer than.
+/// The length of `Wednesday, 06-Nov-94 08:49:37 GMT`, the longest date.
 const DATE_BYTES_MAX: usize = 33;
 
 const DAY_NAMES: [&str; 7] = [

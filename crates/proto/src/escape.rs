@@ -1,13 +1,13 @@
-//! Text made safe for where it goes: HTML, JSON, URLs and logs.
+//! Escapes text for HTML, JSON, URLs and logs, and decodes percent-encoded text and forms.
 //!
-//! All functions append to a buffer of the caller and take bytes, since file names and header
-//! values need not be UTF-8. What was encoded in URLs and forms is decoded here, too.
+//! All functions that escape append to a buffer of the caller. They take bytes, because file names and header
+//! values need not be UTF-8.
 
 use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-/// Appends `text` for HTML text or a quoted attribute value. Bytes outside ASCII pass unchanged.
+/// Appends `text` escaped for HTML text or a quoted attribute value. Bytes outside ASCII pass unchanged.
 pub fn html(out: &mut Vec<u8>, text: &[u8]) {
     for &byte in text {
         match byte {
@@ -21,8 +21,8 @@ pub fn html(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// Appends `text` for the inside of a JSON string (RFC 8259 7). What is not UTF-8 becomes U+FFFD,
-/// since JSON cannot say it.
+/// Appends `text` escaped for the inside of a JSON string (RFC 8259 7). Invalid UTF-8 becomes U+FFFD, since
+/// JSON cannot represent it.
 pub fn json(out: &mut Vec<u8>, text: &[u8]) {
     for chunk in text.utf8_chunks() {
         for &byte in chunk.valid().as_bytes() {
@@ -34,28 +34,28 @@ pub fn json(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// Appends `path` for the path of a URL: all but unreserved characters, `/` and the harmless
-/// delimiters `!$()*+,;=@` becomes `%XX`. So `?`, `#` and `%` in file names do not change what the
-/// URL means, `:` does not make a scheme of a relative one, and nothing is left for HTML to escape.
+/// Appends `path` escaped for the path of a URL: all but unreserved characters, `/` and the harmless
+/// delimiters `!$()*+,;=@` becomes `%XX`. So `?`, `#` and `%` in file names do not change the meaning of the
+/// URL, `:` in a relative URL does not make a scheme, and nothing is left for HTML to escape.
 pub fn percent_encode_path(out: &mut Vec<u8>, path: &[u8]) {
     for part in percent_encode(path, NO_PATH) {
         out.extend_from_slice(part.as_bytes());
     }
 }
 
-/// The same with every delimiter but `/` as `%XX`, for a path in a header field.
+/// As [`percent_encode_path`], but every delimiter except `/` becomes `%XX`: for a path in a header field.
 pub fn percent_encode_all(out: &mut Vec<u8>, path: &[u8]) {
     for part in percent_encode(path, RESERVED) {
         out.extend_from_slice(part.as_bytes());
     }
 }
 
-/// `%XX` decoded; a percent sign before anything else stands for itself.
+/// Decodes `%XX`; a percent sign without two hexadecimal digits stands for itself.
 pub fn percent_decode(text: &[u8]) -> Cow<'_, [u8]> {
     percent_encoding::percent_decode(text).into()
 }
 
-/// A name or value of a form (`application/x-www-form-urlencoded`) decoded: `+` is a space.
+/// Decodes a name or value of a form (`application/x-www-form-urlencoded`), where `+` is a space.
 pub fn form_decode(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.contains(&b'+') {
         return percent_decode(text);
@@ -68,7 +68,7 @@ pub fn form_decode(text: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(percent_decode(&spaced).into_owned())
 }
 
-/// What is encoded in the path of a URL.
+/// The characters that are encoded in the path of a URL.
 const NO_PATH: &AsciiSet = &RESERVED
     .remove(b'!')
     .remove(b'$')
@@ -89,9 +89,9 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~')
     .remove(b'/');
 
-/// Appends `text` for a field of a log, as lighttpd writes it: `"` and `\` get a backslash, control
-/// characters that have a letter in C are written with it, and all else that is not printable ASCII
-/// is `\xHH`. So a log line stays one line and terminals are not told what to do.
+/// Appends `text` escaped for a field of a log, as lighttpd does: `"` and `\` get a backslash, control
+/// characters with a letter in C are written with it, and all other bytes that are not printable ASCII become
+/// `\xHH`. So a log line stays one line, and a terminal that shows it receives no control sequences.
 pub fn log(out: &mut Vec<u8>, text: &[u8]) {
     for &byte in text {
         let letter = match byte {

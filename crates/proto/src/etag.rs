@@ -1,13 +1,13 @@
 //! Entity tags (RFC 9110 8.8.3) and the lists of them in If-Match and If-None-Match.
 //!
-//! A list counts up to where it is malformed, as in lighttpd: what it names before that is what the client has.
+//! As in lighttpd, a list that is malformed counts up to the error.
 
 /// Whether two entity tags are the same under strong comparison: equal, and neither is weak.
 pub fn strong_eq(left: &[u8], right: &[u8]) -> bool {
     is_strong(left) && left == right
 }
 
-/// Whether two entity tags are the same under weak comparison: equal but for a `W/`.
+/// Whether two entity tags are the same under weak comparison: equal apart from `W/`.
 pub fn weak_eq(left: &[u8], right: &[u8]) -> bool {
     opaque(left) == opaque(right)
 }
@@ -17,14 +17,14 @@ fn is_strong(etag: &[u8]) -> bool {
     matches!(split_first(etag), Some((tag, b"")) if tag.first() == Some(&b'"'))
 }
 
-/// Whether If-Match selects a representation with this entity tag. `*` selects any that exists;
-/// `etag` of `None` is one that has no entity tag, which only `*` selects. Strong comparison.
+/// Whether If-Match selects a representation with this entity tag, under strong comparison. `*` selects any
+/// that exists. `etag` is `None` for a representation without an entity tag, which only `*` selects.
 pub fn if_match(list: &[u8], etag: Option<&[u8]>) -> bool {
     matches(list, etag, strong_eq)
 }
 
-/// Whether If-None-Match names this entity tag, so that its condition is false. `*` names any
-/// representation that exists. Weak comparison.
+/// Whether If-None-Match names this entity tag, under weak comparison, so that its condition is false. `*`
+/// names any representation that exists.
 pub fn if_none_match(list: &[u8], etag: Option<&[u8]>) -> bool {
     matches(list, etag, weak_eq)
 }

@@ -1,54 +1,53 @@
-//! Forwarded (RFC 7239) and X-Forwarded-For: the hops a request has come over.
+//! Forwarded (RFC 7239) and X-Forwarded-For: the proxies that a request passed through.
 //!
-//! Both list the client first and the proxy that is nearest last, as each proxy appends whom it got
-//! the request from. What stands in them is what somebody said: whom to believe is the
-//! caller's business, who walks from the last hop to the first.
+//! Both fields list the client first and the nearest proxy last, because each proxy appends the address it
+//! got the request from. Clients can forge the beginning of such a field. The caller decides which proxies to
+//! trust, going from the last element to the first.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// One element of Forwarded: what one proxy says about the request it got. Values are without their
-/// quotation marks.
+/// One element of Forwarded: what one proxy says about the request that it received. Values are unquoted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hop<'a> {
-    /// `for`: whom the proxy got the request from.
+    /// `for`: the peer that sent the request to the proxy.
     pub for_: Option<Cow<'a, [u8]>>,
-    /// `by`: where it got it.
+    /// `by`: the address at which the proxy received the request.
     pub by: Option<Cow<'a, [u8]>>,
-    /// `host`: the host that was asked for.
+    /// `host`: the requested host.
     pub host: Option<Cow<'a, [u8]>>,
     /// `proto`: the scheme of the request.
     pub proto: Option<Cow<'a, [u8]>>,
-    /// `remote_user`: lighttpd's own, who the client is known as.
+    /// `remote_user`: an extension of lighttpd, the user name of the client.
     pub remote_user: Option<Cow<'a, [u8]>>,
 }
 
-/// Who is at the other end of a hop.
+/// The peer in a `for` or `by` parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node {
     /// An address, with port 0 if none was given.
     Address(SocketAddr),
-    /// `unknown`, an identifier that hides the address, or nothing sensible.
+    /// `unknown`, an identifier that hides the address, or an invalid value.
     Hidden,
 }
 
 /// Why a Forwarded field is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ForwardedError {
-    /// It does not keep to the grammar.
+    /// It violates the grammar.
     Malformed,
-    /// An element says the same parameter twice (RFC 7239 4 forbids that).
+    /// An element has the same parameter twice, which RFC 7239 4 forbids.
     Repeated,
     /// It has more than [`HOPS_MAX`] elements.
     TooMany,
 }
 
-/// Elements of a Forwarded field at most. Requests come over a handful.
+/// The most elements of a Forwarded field. Real requests pass through a handful of proxies.
 pub const HOPS_MAX: usize = 64;
 
-/// Reads a Forwarded field, several of which are joined by commas. Empty elements are skipped;
-/// parameters that are not known are read and dropped. A value may hold colons and brackets without
-/// being quoted, because many senders forget to.
+/// Parses a Forwarded field; several fields are joined by commas first. Empty elements are skipped, and
+/// unknown parameters are dropped. A value may hold colons and brackets without being quoted, because many
+/// senders forget to quote it.
 ///
 /// # Errors
 /// The field is malformed.
@@ -81,7 +80,7 @@ pub fn parse(field: &[u8]) -> Result<Vec<Hop<'_>>, ForwardedError> {
     }
 }
 
-/// The addresses of an X-Forwarded-For field, first the one that is farthest. Empty ones are skipped.
+/// The addresses of an X-Forwarded-For field, the farthest one first. Empty ones are skipped.
 pub fn addresses(field: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     field
         .split(|&byte| byte == b',')
@@ -90,8 +89,8 @@ pub fn addresses(field: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
 }
 
 impl Node {
-    /// Reads the identifier of a node (RFC 7239 6): an address, an IPv6 one in brackets or not, with
-    /// or without a port. An IPv4-mapped address is the IPv4 one.
+    /// Parses a node identifier (RFC 7239 6): an address with or without a port. An IPv6 address may lack its
+    /// brackets. An IPv4-mapped address becomes an IPv4 one.
     pub fn parse(text: &[u8]) -> Node {
         match std::str::from_utf8(text).ok().and_then(address) {
             Some((ip, port)) => Node::Address(SocketAddr::new(ip.to_canonical(), port)),
@@ -118,7 +117,7 @@ fn address(text: &str) -> Option<(IpAddr, u16)> {
     Some((IpAddr::V4(ip.parse().ok()?), port(digits)?))
 }
 
-/// A port, or 0 for one that is hidden (`_obfuscated`).
+/// Parses a port. A hidden one (`_obfuscated`) counts as 0.
 fn port(text: &str) -> Option<u16> {
     if text.starts_with('_') {
         return Some(0);
@@ -128,8 +127,8 @@ fn port(text: &str) -> Option<u16> {
 }
 
 impl<'a> Hop<'a> {
-    /// Reads `name=value` at the beginning of `text`; answers what stands behind it, which is empty
-    /// or begins with a separator.
+    /// Reads `name=value` at the beginning of `text`. Returns the rest, which is empty or begins with a
+    /// separator.
     fn parameter(&mut self, text: &'a [u8]) -> Result<&'a [u8], ForwardedError> {
         let equals = text
             .iter()
@@ -173,7 +172,7 @@ fn is_name(byte: u8) -> bool {
     crate::syntax::is_token(&[byte])
 }
 
-/// A quoted string behind its first mark, and what follows its last.
+/// Reads a quoted string after its opening quotation mark. Returns it and the rest after the closing one.
 fn quoted(text: &[u8]) -> Result<(Cow<'_, [u8]>, &[u8]), ForwardedError> {
     let special = text
         .iter()
@@ -196,7 +195,7 @@ fn quoted(text: &[u8]) -> Result<(Cow<'_, [u8]>, &[u8]), ForwardedError> {
     }
 }
 
-/// A value without marks; not empty.
+/// Reads an unquoted value, which must not be empty. Returns it and the rest.
 fn plain(text: &[u8]) -> Result<(Cow<'_, [u8]>, &[u8]), ForwardedError> {
     let is_value = |byte: &u8| is_name(*byte) || matches!(byte, b':' | b'[' | b']' | b'/' | b'@');
     let length = text.iter().take_while(|byte| is_value(byte)).count();

@@ -1,20 +1,18 @@
 //! Response header fields in wire form, in one reused buffer.
 //!
-//! A [`HeaderBlock`] is what stands between the status line and the empty line of a response head:
-//! `Name: value` lines, each with CR LF. Modules set and remove fields on it, and HTTP/1 sends it as
-//! it is. Other protocols walk it with [`HeaderBlock::iter`]. It knows nothing of which fields make
-//! sense together.
+//! A [`HeaderBlock`] holds what is between the status line and the empty line of a response head: lines of
+//! `Name: value`, each with CR LF. Modules set and remove fields on it, and HTTP/1 sends it as it is. Other
+//! protocols iterate over it with [`HeaderBlock::iter`]. It does not know which fields make sense together.
 //!
-//! Nobody can split a response through it: in names and values given to [`HeaderBlock::append`] and
-//! [`HeaderBlock::set`] the characters CR, LF and NUL become spaces, and a field whose name is not a
-//! token is left out.
+//! It cannot be used to split a response: [`HeaderBlock::append`] and [`HeaderBlock::set`] replace CR, LF and
+//! NUL in values by spaces, and leave out a field whose name is not a token.
 
 use crate::syntax::is_token;
 
-/// Header fields as they go out. Names match in any letter case.
+/// Header fields in wire form. Names match in any letter case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderBlock {
-    /// Whole lines only, each `Name: value` and CR LF.
+    /// Complete lines only, each `Name: value` and CR LF.
     bytes: Vec<u8>,
 }
 
@@ -24,12 +22,12 @@ impl HeaderBlock {
         HeaderBlock { bytes: Vec::new() }
     }
 
-    /// Forgets the fields but keeps the buffer.
+    /// Removes all fields but keeps the buffer.
     pub fn clear(&mut self) {
         self.bytes.clear();
     }
 
-    /// Adds a field behind the others, whether or not one of that name is there.
+    /// Adds a field after the others, even if there is one of that name.
     #[inline]
     pub fn append(&mut self, name: &str, value: &[u8]) {
         if !is_token(name.as_bytes()) {
@@ -50,13 +48,13 @@ impl HeaderBlock {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// Gives the field this value: others of that name are removed.
+    /// Sets the field to this value: others of that name are removed.
     pub fn set(&mut self, name: &str, value: &[u8]) {
         self.remove(name);
         self.append(name, value);
     }
 
-    /// Removes every field of that name; says whether there was one.
+    /// Removes every field of that name. Returns whether there was one.
     pub fn remove(&mut self, name: &str) -> bool {
         let mut start = 0;
         let mut removed = false;
@@ -88,8 +86,8 @@ impl HeaderBlock {
         fields_of(&self.bytes)
     }
 
-    /// Adds lines that were built before, each `Name: value` and CR LF. They are trusted: they come
-    /// from another block or from constants, never from outside.
+    /// Adds prebuilt lines, each `Name: value` and CR LF. They are not checked, so they must come from
+    /// another block or from constants.
     #[inline]
     pub fn extend_from_wire(&mut self, lines: &[u8]) {
         debug_assert!(
@@ -99,7 +97,7 @@ impl HeaderBlock {
         self.bytes.extend_from_slice(lines);
     }
 
-    /// The fields as they go over the wire, without the empty line that ends a head.
+    /// The fields in wire form, without the empty line that ends a head.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
@@ -115,7 +113,7 @@ impl HeaderBlock {
     }
 }
 
-/// The fields of `lines`, each `Name: value` and CR LF. Values are without white space around them.
+/// The fields of `lines`, each `Name: value` and CR LF. Values are trimmed.
 pub(crate) fn fields_of(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     lines_of(lines).map(split)
 }

@@ -1,30 +1,31 @@
-//! Bytes to messages and back: HTTP/1, URLs, ranges, dates, ETags, conditions.
+//! Encodes and decodes protocols: HTTP, the protocols of backends and stores, and the small languages of
+//! header fields.
 //!
-//! Everything here is sans-IO. Nothing in this crate sees a socket, a file, a clock or a
-//! configuration file: bytes, times and options come in as arguments; events, ranges and bytes
-//! come out. The engine drives it; the modules use its small parsers; the fuzz targets call the
-//! same functions with random bytes. Nothing that arrives from a network may make it panic.
+//! The whole crate is sans-IO: it uses no sockets, files, clocks or configuration files. Bytes, times and
+//! options come in as arguments; events, ranges and bytes come out. The engine drives it, the modules use its
+//! small parsers, and the fuzz targets call the same functions with random bytes. No input from a network may
+//! make it panic.
 //!
 //! | module | what it knows |
 //! |---|---|
 //! | [`method`], [`status`] | the closed tables of methods and status codes |
-//! | [`request_head`] | one request head, however it came, and the rules it obeys |
+//! | [`request_head`] | one request head of any HTTP version, and the rules for it |
 //! | [`http1`] | HTTP/1 text: request heads, message bodies, and the bytes of response heads |
-//! | [`http2`] | HTTP/2 frames |
+//! | [`http2`] | HTTP/2 frames and connections |
 //! | [`hpack`] | header blocks of HTTP/2 |
 //! | [`url`] | request targets, normalised as lighttpd 1.4 does |
 //! | [`header_block`] | response header fields in wire form |
-//! | [`trailers`] | which trailers go on to the other side |
+//! | [`trailers`] | which trailers are passed on |
 //! | [`range`], [`conditional`], [`etag`], [`date`], [`accept`] | RFC 9110's small languages |
 //! | [`fastcgi`], [`scgi`], [`uwsgi`], [`ajp13`] | the protocols of application servers |
 //! | [`resp`], [`memcached`] | the protocols of stores: Redis and memcached |
-//! | [`ldap`] | binds and searches, for log-ins |
-//! | [`cgi`] | the heads of CGI replies, whatever carries them |
-//! | [`reply_head`] | what decoders of backends' replies fill in |
-//! | [`proxy_protocol`], [`forwarded`] | whom a proxy in front has got a request from |
+//! | [`ldap`] | LDAP binds and searches, for authentication |
+//! | [`cgi`] | the heads of CGI replies, in any protocol that carries them |
+//! | [`reply_head`] | the head that the decoders of backends' replies fill in |
+//! | [`proxy_protocol`], [`forwarded`] | the client's address, as a proxy in front reports it |
 //! | [`client_hello`] | what a TLS client asks for, before there is a key |
 //! | [`syntax`] | the small rules that many fields share |
-//! | [`escape`] | text made safe for HTML, JSON, URLs and logs |
+//! | [`escape`] | escaping for HTML, JSON, URLs and logs |
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]

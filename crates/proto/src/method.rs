@@ -1,8 +1,8 @@
 //! Request methods, from one table.
 //!
-//! The table is the set lighttpd 1.4 knows (RFC 9110, PATCH, QUERY, WebDAV and its extensions), and PURGE,
-//! by which caches are told to forget something.
-//! Method names are case-sensitive (RFC 9110 9.1). Whether a server allows a method is decided elsewhere.
+//! The table has the methods that lighttpd 1.4 knows (RFC 9110, PATCH, QUERY, WebDAV and its extensions), and
+//! PURGE, which tells caches to drop a page. Method names are case-sensitive (RFC 9110 9.1). Other code
+//! decides which methods are allowed.
 
 macro_rules! methods {
     ($($variant:ident $text:literal,)*) => {
@@ -77,7 +77,7 @@ methods! {
 }
 
 impl Method {
-    /// The method written as `name`, or `None` when the server does not know it (501).
+    /// The method of this name, or `None` if the server does not know it (501).
     #[inline]
     pub fn from_bytes(name: &[u8]) -> Option<Method> {
         match name {
@@ -94,7 +94,7 @@ impl Method {
         matches!(self, Method::Get | Method::Head)
     }
 
-    /// Whether a request only asks for something (RFC 9110 9.2.1, and the methods registered as safe).
+    /// Whether a request with this method only reads (RFC 9110 9.2.1, and the methods registered as safe).
     pub const fn is_safe(self) -> bool {
         matches!(
             self,
@@ -109,11 +109,11 @@ impl Method {
         )
     }
 
-    /// Whether the request may be sent again when its reply is lost: PUT, DELETE and the safe methods
-    /// (RFC 9110 9.2.2).
+    /// Whether a request may be sent again if its reply was lost: PUT, DELETE and the safe methods (RFC 9110
+    /// 9.2.2).
     ///
-    /// WebDAV calls MKCOL, COPY, MOVE, PROPPATCH and UNLOCK idempotent, too, but answers the second one
-    /// otherwise than the first: a MOVE that has worked would be reported as 404.
+    /// WebDAV calls MKCOL, COPY, MOVE, PROPPATCH and UNLOCK idempotent, too. But a second one gets another
+    /// reply than the first: a MOVE that has succeeded would be reported as 404.
     pub const fn is_idempotent(self) -> bool {
         self.is_safe() || matches!(self, Method::Put | Method::Delete)
     }

@@ -1,9 +1,9 @@
-//! The PROXY protocol, versions 1 and 2: who a proxy in front has accepted a connection from.
+//! The PROXY protocol, versions 1 and 2: a proxy in front reports the client's address.
 //!
-//! The header stands in front of everything else on a connection. [`decode`] reads one from the
-//! bytes received so far, [`encode_v1`] and [`encode_v2`] write one. Whether the sender may be
-//! believed is the caller's question: anybody who can connect can claim to be anybody.
-//! After HAProxy's `proxy-protocol.txt`, revision 2.2 and what was added to it since.
+//! The header precedes everything else on a connection. [`decode`] reads one from the bytes received so far;
+//! [`encode_v1`] and [`encode_v2`] write one. Any client that can connect can send such a header, so the
+//! caller must decide whether to trust the sender. This follows HAProxy's `proxy-protocol.txt`, revision 2.2
+//! and later additions.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,22 +14,22 @@ mod extras;
 
 pub use extras::{Extras, Tls};
 
-/// A header, and how much of the input it is.
+/// A header, and how much of the input it took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyHeader {
-    /// Bytes of the input it took.
+    /// How many bytes of the input it took.
     pub length: usize,
-    /// Who talks to whom.
+    /// The addresses of the connection.
     pub endpoints: Endpoints,
-    /// What version 2 has to tell besides.
+    /// Further data of version 2.
     pub extras: Extras,
 }
 
 /// The two ends of the connection that the proxy accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoints {
-    /// The sender talks for itself (LOCAL, as in health checks) or does not say (UNKNOWN, or a family
-    /// that is not known here): the connection counts for what it is.
+    /// The proxy's own connection (LOCAL, as in health checks), or unknown (UNKNOWN, or an unsupported
+    /// family): the addresses of the TCP connection itself apply.
     Itself,
     /// TCP.
     Ip {
@@ -38,24 +38,24 @@ pub enum Endpoints {
         /// What it connected to.
         destination: SocketAddr,
     },
-    /// A unix socket; the names are of no use on another machine and left out.
+    /// A unix socket. Its names mean nothing on another machine and are left out.
     Unix,
 }
 
-/// How far a header has come.
+/// The result of decoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecodedHeader {
-    /// More bytes are needed. Never said with [`HEADER_BYTES_MAX`] bytes.
+    /// More bytes are needed. This is never the result for [`HEADER_BYTES_MAX`] bytes or more.
     NeedMore,
     /// The header is complete.
     Complete(Box<ProxyHeader>),
 }
 
-/// The longest header that is read: 16 bytes, two unix addresses and 4 KiB of extras.
+/// The longest header that is accepted: 16 bytes, two unix addresses and 4 KiB of extras.
 pub const HEADER_BYTES_MAX: usize = V2_FIXED + V2_UNIX + EXTRAS_BYTES_MAX;
 
 reasons! {
-    /// Why a header is refused. The connection cannot be used: what follows is not understood.
+    /// Why a header is refused. The connection cannot be used, because what follows has no meaning.
     HeaderError {
         Missing "the connection does not begin with a PROXY protocol header",
         /// A line of version 1 that is malformed or longer than 107 bytes.
@@ -64,17 +64,17 @@ reasons! {
         Version "the PROXY protocol header is of an unknown version",
         /// The binary header is too short for its addresses, or longer than [`HEADER_BYTES_MAX`].
         Length "the length of the PROXY protocol header cannot be right",
-        /// What follows the addresses does not fit into its lengths.
+        /// What follows the addresses does not fit the lengths it announces.
         Extras "the extras of the PROXY protocol header are malformed",
         Checksum "the checksum of the PROXY protocol header is wrong",
     }
 }
 
-/// Reads a header from the beginning of `input`. What cannot become one is refused as soon as that
-/// shows.
+/// Reads a header from the beginning of `input`. Bytes that cannot become a header are refused as early as
+/// possible.
 ///
 /// # Errors
-/// Final: the connection is to be closed.
+/// The connection must be closed.
 pub fn decode(input: &[u8]) -> Result<DecodedHeader, HeaderError> {
     let begins = |with: &[u8]| {
         let length = with.len().min(input.len());
@@ -89,7 +89,7 @@ pub fn decode(input: &[u8]) -> Result<DecodedHeader, HeaderError> {
     Err(HeaderError::Missing)
 }
 
-/// Appends a line of version 1. It tells of TCP alone: other endpoints are UNKNOWN.
+/// Appends a line of version 1. Endpoints other than TCP become UNKNOWN.
 pub fn encode_v1(endpoints: &Endpoints, out: &mut Vec<u8>) {
     let Endpoints::Ip {
         source,
@@ -150,7 +150,7 @@ const V2_UNSPECIFIED: u8 = 0x00;
 const V2_TCP4: u8 = 0x11;
 const V2_TCP6: u8 = 0x21;
 const V2_UNIX_STREAM: u8 = 0x31;
-/// Bytes of the addresses.
+/// Lengths of the addresses, in bytes.
 const V2_IP4: usize = 12;
 const V2_IP6: usize = 36;
 const V2_UNIX: usize = 216;
@@ -182,7 +182,7 @@ fn v1_endpoints(line: &str) -> Option<Endpoints> {
     words.next()?;
     let family = words.next()?;
     if family == "UNKNOWN" {
-        // Whatever else is in the line is to be ignored.
+        // The rest of such a line is to be ignored.
         return Some(Endpoints::Itself);
     }
     let (source, destination) = (words.next()?, words.next()?);
@@ -201,7 +201,7 @@ fn v1_endpoints(line: &str) -> Option<Endpoints> {
     words.next().is_none().then_some(endpoints)
 }
 
-/// Decimal digits without zeros in front.
+/// Reads decimal digits without leading zeros.
 fn v1_port(text: &str) -> Option<u16> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
     let is_short = text == "0" || !text.starts_with('0');
@@ -230,7 +230,7 @@ fn decode_v2(input: &[u8]) -> Result<DecodedHeader, HeaderError> {
         endpoints = Endpoints::Itself;
     }
     let extras = match command {
-        // What a LOCAL header holds is to be skipped unseen.
+        // The content of a LOCAL header is to be skipped.
         V2_LOCAL => Extras::default(),
         _ => Extras::read(header, V2_FIXED + address_length)?,
     };
@@ -241,7 +241,7 @@ fn decode_v2(input: &[u8]) -> Result<DecodedHeader, HeaderError> {
     })))
 }
 
-/// The addresses at the beginning of `bytes`, and how many bytes they are.
+/// Reads the addresses at the beginning of `bytes`. Returns them and their length.
 fn v2_endpoints(family: u8, bytes: &[u8]) -> Result<(Endpoints, usize), HeaderError> {
     let (endpoints, length) = match family {
         V2_TCP4 => (v2_ip::<4, Ipv4Addr>(bytes), V2_IP4),
@@ -250,7 +250,7 @@ fn v2_endpoints(family: u8, bytes: &[u8]) -> Result<(Endpoints, usize), HeaderEr
             let is_there = bytes.len() >= V2_UNIX;
             (is_there.then_some(Endpoints::Unix), V2_UNIX)
         }
-        // How long the addresses of other families are is not known, nor what follows.
+        // The length of an unknown family's addresses is unknown, so everything is skipped.
         _ => (Some(Endpoints::Itself), bytes.len()),
     };
     Ok((endpoints.ok_or(HeaderError::Length)?, length))
@@ -273,7 +273,7 @@ where
     })
 }
 
-/// Two addresses as one family, which is all a header can say.
+/// Two addresses of the same family, since a header has only one.
 enum OneFamily {
     V4(Ipv4Addr, Ipv4Addr),
     V6(Ipv6Addr, Ipv6Addr),

@@ -1,15 +1,15 @@
-//! Byte ranges (RFC 9110 14): what a Range field asks for, and the parts of a multipart answer.
+//! Byte ranges (RFC 9110 14): parses a Range field, and writes the parts of a multipart response.
 //!
-//! A field that names another unit or asks for too much at once is ignored, as the RFC allows; the whole representation
-//! is then a correct answer. As in lighttpd, a range that is malformed is left out, and a field without a good one is
-//! unsatisfiable. If-Range is [`crate::conditional`]'s part.
+//! A field with another unit or with too many ranges is ignored, as the RFC allows; the response is then the
+//! whole representation. As in lighttpd, a malformed range is left out, and a field without a valid one is
+//! unsatisfiable. [`crate::conditional`] handles If-Range.
 
 use std::ops::Range;
 
 /// Limits on a Range field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangeLimits {
-    /// With more ranges than this in one field, counted as sent, the field is ignored.
+    /// A field with more ranges than this, counted as sent, is ignored.
     pub ranges_max: usize,
 }
 
@@ -18,17 +18,17 @@ pub struct RangeLimits {
 pub enum RangeOutcome {
     /// Send the whole representation (200).
     Ignore,
-    /// None of the ranges lies within the representation (416).
+    /// No range lies within the representation (416).
     Unsatisfiable,
     /// One range (206), never empty.
     Single(Range<u64>),
-    /// Several ranges (206 multipart/byteranges): at least two, none empty, [`GAP_MIN`] bytes or more between them,
-    /// in the order they were asked for.
+    /// Several ranges (206 multipart/byteranges): at least two, none empty, with at least [`GAP_MIN`] bytes
+    /// between them, in the requested order.
     Multiple(Vec<Range<u64>>),
 }
 
-/// Reads a Range field for a representation of `size` bytes. Ranges that overlap or are closer than [`GAP_MIN`] bytes
-/// are taken together. Allocates only for more than one range.
+/// Parses a Range field for a representation of `size` bytes. Ranges that overlap or are closer than
+/// [`GAP_MIN`] bytes are merged. Allocates only for more than one range.
 pub fn parse(header: &[u8], size: u64, limits: RangeLimits) -> RangeOutcome {
     let Some(set) = ranges_of_bytes_unit(header.trim_ascii()) else {
         return RangeOutcome::Ignore;
@@ -66,10 +66,10 @@ pub fn write_content_range(out: &mut Vec<u8>, range: &Range<u64>, size: u64) {
     write_number(out, size);
 }
 
-/// Appends what stands before the data of one part: delimiter, Content-Type unless it is empty,
-/// Content-Range and the empty line.
+/// Appends what precedes the data of one part: delimiter, Content-Type unless it is empty, Content-Range and
+/// the empty line.
 ///
-/// `boundary` must not occur in the data, and neither it nor `content_type` may hold a line end.
+/// `boundary` must not occur in the data, and neither it nor `content_type` may contain a line end.
 pub fn write_part_header(
     out: &mut Vec<u8>,
     boundary: &str,
@@ -88,14 +88,14 @@ pub fn write_part_header(
     out.extend_from_slice(b"\r\n\r\n");
 }
 
-/// Appends what stands behind the data of the last part.
+/// Appends what follows the data of the last part.
 pub fn write_closing_boundary(out: &mut Vec<u8>, boundary: &str) {
     out.extend_from_slice(b"\r\n--");
     out.extend_from_slice(boundary.as_bytes());
     out.extend_from_slice(b"--\r\n");
 }
 
-/// Ranges taken together so far.
+/// The ranges merged so far.
 enum Merged {
     None,
     One(Range<u64>),
@@ -114,11 +114,12 @@ impl Merged {
     }
 }
 
-/// Bytes between two ranges that are sent as parts of their own: with fewer, lighttpd sends them as one, because the
-/// head of a part is about as long (RFC 9110 15.3.7.2 allows it).
+/// Ranges with fewer bytes between them are merged, as in lighttpd, because the head of a part is about this
+/// long (RFC 9110 15.3.7.2 allows it).
 pub const GAP_MIN: u64 = 80;
 
-/// Adds `range` to ranges that do not touch. It takes the place of the first one it touches.
+/// Adds `range` to ranges that do not touch each other. The result takes the place of the first one that it
+/// touches.
 fn merged_with(mut ranges: Vec<Range<u64>>, mut range: Range<u64>) -> Merged {
     let mut place = None;
     let mut position = 0;
@@ -137,7 +138,7 @@ fn merged_with(mut ranges: Vec<Range<u64>>, mut range: Range<u64>) -> Merged {
                 ranges.remove(position);
             }
         }
-        // What did not touch before still does not: it touched neither of the two.
+        // Ranges that did not touch before still do not.
     }
     match place {
         None => ranges.push(range),
@@ -156,7 +157,7 @@ fn union(left: &Range<u64>, right: &Range<u64>) -> Range<u64> {
     left.start.min(right.start)..left.end.max(right.end)
 }
 
-/// One range as it was asked for.
+/// One range of the field.
 enum Spec {
     /// `first-last`, or `first-` with the largest number as the last.
     From { first: u64, last: u64 },
@@ -164,11 +165,11 @@ enum Spec {
     Suffix { length: u64 },
 }
 
-/// What a range comes to in a representation of known size.
+/// A range within a representation of known size.
 enum Resolved {
     Within(Range<u64>),
     Outside,
-    /// The last bytes of nothing: satisfiable, but there is no way to write it as a part.
+    /// A suffix of an empty representation: satisfiable, but it cannot be written as a part.
     Whole,
 }
 
@@ -202,13 +203,13 @@ impl Spec {
     }
 }
 
-/// The list behind `bytes=`, the unit in any letter case; `None` for another unit.
+/// The list after `bytes=`, with the unit in any letter case; `None` for another unit.
 fn ranges_of_bytes_unit(header: &[u8]) -> Option<&[u8]> {
     let (unit, set) = header.split_at_checked(6)?;
     unit.eq_ignore_ascii_case(b"bytes=").then_some(set)
 }
 
-/// Digits only. What does not fit is beyond any size, and so is the largest number.
+/// Parses digits only. A number that does not fit becomes the largest one, which is beyond any size.
 fn number(text: &[u8]) -> Option<u64> {
     let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     let digits = text.iter().map(|byte| u64::from(byte & 0xf));

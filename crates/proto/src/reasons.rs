@@ -1,7 +1,7 @@
-//! Closed sets of reasons, each made from one table: a name and a sentence for the log.
+//! Makes enums of reasons from tables: each reason has a name and a sentence for the log.
 
-/// Makes the enum of a table, whose variants are errors that say their sentence. Where a status stands in front of
-/// the sentences, each reason also has that.
+/// Defines an enum of errors from a table. Each variant displays its sentence. In a table with statuses, each
+/// reason also has a status.
 macro_rules! reasons {
     (
         $(#[$about:meta])*

@@ -1,7 +1,7 @@
-//! The head of a backend's reply: a status and header fields, in buffers that are used again.
+//! The head of a backend's reply: a status and header fields, in reused buffers.
 //!
-//! Filled by the decoders of CGI heads and HTTP/1 responses, read by whoever turns it into an
-//! answer. Checks nothing by itself: what a decoder puts in has been checked by that decoder.
+//! The decoders of CGI heads and HTTP/1 responses fill it in; a gateway makes the response head from it. It
+//! checks nothing itself: the decoders check what they add.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ pub struct ReplyHead {
     names: String,
     values: Vec<u8>,
     fields: Vec<ReplyField>,
-    /// The lengths of the names, modulo 64, as bits: most names that are asked for are not there.
+    /// A bit set of the names' lengths modulo 64, because most lookups are for names that do not occur.
     lengths: u64,
 }
 
@@ -42,7 +42,7 @@ impl ReplyHead {
         }
     }
 
-    /// Back to status 200 and no fields, keeping buffers.
+    /// Resets to status 200 and no fields, keeping buffers.
     pub fn clear(&mut self) {
         let ReplyHead {
             status,
@@ -68,8 +68,8 @@ impl ReplyHead {
         self.status = status;
     }
 
-    /// Adds a field. The caller has checked that the name is a token and that the value holds no
-    /// CR, LF or NUL, and that all fields together stay far below 4 GiB.
+    /// Adds a field. The caller has checked that the name is a token, that the value holds no CR, LF or NUL,
+    /// and that all fields together stay far below 4 GiB.
     pub fn push(&mut self, name: &str, value: &[u8]) {
         let place = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
         let begins = (place(self.names.len()), place(self.values.len()));
@@ -81,19 +81,19 @@ impl ReplyHead {
         self.fields.push(ReplyField { name, value });
     }
 
-    /// All fields, in the order in which they came.
+    /// All fields, in the order of arrival.
     pub fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.fields
             .iter()
             .map(|field| (self.name(field), self.value(field)))
     }
 
-    /// How many fields there are.
+    /// The number of fields.
     pub fn len(&self) -> usize {
         self.fields.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no fields.
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }
@@ -111,7 +111,8 @@ impl ReplyHead {
         let names = self.names.as_bytes();
         let is_it = |field: &&ReplyField| {
             let known = names.get(as_usize(&field.name)).unwrap_or_default();
-            // Most programs write names as the RFCs do, and bytes are compared faster than letters.
+            // Most programs write names as the RFCs do, and comparing bytes is faster than ignoring letter
+            // case.
             known == name.as_bytes() || known.eq_ignore_ascii_case(name.as_bytes())
         };
         Some(self.value(self.fields.iter().find(is_it)?))

@@ -1,9 +1,9 @@
-//! One request head: parsed once, then asked by number or name, and changed by modules.
+//! One request head: it is parsed once, read by field number or name, and changed by modules.
 //!
-//! [`RequestHead`] keeps its own copy of the bytes, so that the receive buffer is free for the body
-//! and the next request. It is made to be reused: a warm one does not allocate. What decides where
-//! the message ends (framing, keep-alive) is worked out while parsing and never changes after,
-//! whatever modules do to the fields.
+//! [`RequestHead`] keeps its own copy of the bytes, so that the receive buffer is free for the body and the
+//! next request. It is reused: once its buffers have grown, it does not allocate. Framing and keep-alive,
+//! which determine where the message ends, are computed while parsing and do not change when modules change
+//! fields.
 
 use std::ops::Range;
 
@@ -22,19 +22,19 @@ pub use build::HeadBuilder;
 pub use error::HeadError;
 pub use field::KnownField;
 
-/// What is tolerated in a request head; the switches are named after server.http-parseopts.
+/// What is accepted in a request head. The switches are named after server.http-parseopts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadOptions {
-    /// server.max-request-field-size: the longest head in bytes, its last empty line included.
+    /// server.max-request-field-size: the longest head in bytes, including its last empty line.
     pub head_bytes_max: usize,
     /// header-strict: lines must end in CR LF, and Content-Length may not be repeated.
     pub header_strict: bool,
     /// host-strict: the host must be a well-formed name or address. Implies `host_normalize`.
     pub host_strict: bool,
-    /// host-normalize: the port is checked, the default port and a trailing dot are dropped, and
-    /// IPv6 addresses are brought to their shortest form.
+    /// host-normalize: the port is checked, the default port and a trailing dot are removed, and IPv6
+    /// addresses are written in their shortest form.
     pub host_normalize: bool,
-    /// The port that need not be named: 80, or 443 on a TLS connection.
+    /// The port that is removed from a host: 80, or 443 on a TLS connection.
     pub default_port: u16,
     /// method-get-body: GET and HEAD may carry a body.
     pub method_get_body: bool,
@@ -53,7 +53,7 @@ impl Default for HeadOptions {
     }
 }
 
-/// The HTTP version a request came in. 1.2 and above within 1.x count as 1.1. Later ones are greater.
+/// The HTTP version of a request. 1.2 and above within 1.x count as 1.1. Later versions compare as greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// HTTP/1.0
@@ -67,8 +67,8 @@ pub enum Version {
 }
 
 impl Version {
-    /// The version as backends, scripts and logs are told it: `HTTP/1.1`, and `HTTP/2.0`, which is what CGI programs
-    /// and log readers know.
+    /// The version as it is passed to backends, scripts and logs: `HTTP/1.1`, but `HTTP/2.0`, which CGI
+    /// programs and log readers expect.
     pub const fn as_str(self) -> &'static str {
         match self {
             Version::Http10 => "HTTP/1.0",
@@ -79,47 +79,47 @@ impl Version {
     }
 }
 
-/// How the end of a request body is found (RFC 9112 6.3, RFC 9113 8.1).
+/// How the end of a request body is determined (RFC 9112 6.3, RFC 9113 8.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFraming {
     /// There is no body.
     None,
-    /// That many bytes; a request with length 0 is `None`.
+    /// This many bytes; a request with length 0 is `None`.
     Length(u64),
     /// Pieces until the last one: chunks in HTTP/1.1, the end of the stream in HTTP/2 and 3.
     Chunked,
 }
 
-/// One request head. Everything but [`RequestHead::parse`] and [`RequestHead::clear`] is about the
-/// head that was [complete](crate::http1::Parsed::Complete). Before that, accessors answer as for an empty request; after
-/// an error they answer as far as the head was read, which is for logs only.
+/// One request head. All methods but [`RequestHead::parse`] and [`RequestHead::clear`] are for a
+/// [complete](crate::http1::Parsed::Complete) head. Before that, accessors return what they would for an
+/// empty request; after an error they return what was parsed until then, for logs only.
 #[derive(Clone, Debug)]
 pub struct RequestHead {
-    /// The head as received, then values that were set later.
+    /// The head as received, followed by values that were set later.
     pub(crate) bytes: Vec<u8>,
-    /// How many of `bytes` are the head as received.
+    /// The length of the head as received, which `bytes` begins with.
     pub(crate) head_length: usize,
     method: Method,
     pub(crate) method_range: Range<usize>,
     pub(crate) target: Range<usize>,
     pub(crate) version: Version,
     pub(crate) fields: Vec<FieldRange>,
-    /// For each known field the position in `fields` of its first, plus one; 0 is absent.
+    /// For each known field the position of its first occurrence in `fields`, plus one; 0 if it is absent.
     pub(crate) index: [u32; KnownField::COUNT],
-    /// The normalised host and, if it is not the default one, port.
+    /// The normalised host and, unless it is the default, the port.
     host: Vec<u8>,
-    /// The last Host value that was normalised, and what became of it. Outlives [`Self::clear`].
+    /// The last Host value that was normalised, and the result. [`Self::clear`] keeps it.
     host_memo: host::Memo,
     framing: BodyFraming,
     keep_alive: bool,
     expects_continue: bool,
-    /// Input bytes that were searched in vain for the end of the head.
+    /// How many input bytes were searched for the end of the head, which was not there.
     pub(crate) searched: usize,
-    /// Input bytes at the last attempt to parse.
+    /// How many input bytes the last parse covered.
     pub(crate) attempted: usize,
 }
 
-/// Where a field stands in the bytes.
+/// The position of a field in `bytes`.
 #[derive(Clone, Debug)]
 pub(crate) struct FieldRange {
     pub(crate) name: Range<usize>,
@@ -134,7 +134,7 @@ impl Default for RequestHead {
 }
 
 impl RequestHead {
-    /// Fields that a head has at most when it is complete.
+    /// The most fields of a complete head.
     pub(crate) const FIELDS_MAX: usize = 1024;
 
     /// An empty head.
@@ -158,7 +158,7 @@ impl RequestHead {
         }
     }
 
-    /// Forgets the request, and how far a partial one was searched, but keeps the buffers.
+    /// Forgets the request, also a partial one, but keeps the buffers.
     pub fn clear(&mut self) {
         let RequestHead {
             bytes,
@@ -170,7 +170,7 @@ impl RequestHead {
             fields,
             index,
             host,
-            // It is about a Host value, not about a request.
+            // The memo is about a Host value, not about a request.
             host_memo: _,
             framing,
             keep_alive,
@@ -205,14 +205,14 @@ impl RequestHead {
         &self.bytes[self.method_range.clone()]
     }
 
-    /// The request target as it was sent. Its form is sound: `/…`, `*` or an http or https URL.
+    /// The request target as it was sent. Its form is valid: `/…`, `*`, or an http or https URL.
     #[inline]
     pub fn target(&self) -> &[u8] {
         &self.bytes[self.target.clone()]
     }
 
-    /// The protocol that extended CONNECT asks for (RFC 8441): the method is CONNECT, but the target is a path. No other
-    /// request with that method is taken.
+    /// The protocol of an extended CONNECT (RFC 8441): the method is CONNECT, but the target is a path. No
+    /// other CONNECT request is accepted.
     pub fn protocol(&self) -> Option<&[u8]> {
         match self.method {
             Method::Connect => self.field(KnownField::Upgrade),
@@ -226,8 +226,8 @@ impl RequestHead {
         self.version
     }
 
-    /// The value of a field, without the white space around it. If the request repeated it, list
-    /// fields are joined as RFC 9110 5.3 allows.
+    /// The value of a field, trimmed. If the request repeats a list field, its values are joined as RFC 9110
+    /// 5.3 allows.
     #[inline]
     pub fn field(&self, field: KnownField) -> Option<&[u8]> {
         let position = self.index[field as usize].checked_sub(1)?;
@@ -246,27 +246,27 @@ impl RequestHead {
         }
     }
 
-    /// The values of all fields of that name, in any letter case, in their order.
+    /// The values of all fields of that name, in any letter case, in order.
     pub fn fields_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
         let named = |(found, _): &(&[u8], &[u8])| found.eq_ignore_ascii_case(name.as_bytes());
         self.iter().filter(named).map(|(_, value)| value)
     }
 
-    /// All fields, names as they were written, in their order.
+    /// All fields in order, with names as they were sent.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> + '_ {
         self.fields
             .iter()
             .map(|field| (&self.bytes[field.name.clone()], self.value(field)))
     }
 
-    /// How many fields there are.
+    /// The number of fields.
     pub fn field_count(&self) -> usize {
         self.fields.len()
     }
 
-    /// Gives the field this value: the first of that name is changed and others are removed, or a
-    /// new one is added. CR, LF and NUL in `value` become spaces. `name` is the caller's constant or
-    /// configuration; if it is not a token nothing happens.
+    /// Sets a field to this value: the first one of that name is changed and others are removed, or a new one
+    /// is added. CR, LF and NUL in `value` become spaces. `name` comes from constants or the configuration;
+    /// if it is not a token, nothing happens.
     pub fn set_field(&mut self, name: &str, value: &[u8]) {
         let named = |head: &RequestHead, field: &FieldRange| {
             head.bytes[field.name.clone()].eq_ignore_ascii_case(name.as_bytes())
@@ -287,7 +287,7 @@ impl RequestHead {
         self.rebuild_index();
     }
 
-    /// Adds a field behind the others, under the rules of [`RequestHead::set_field`].
+    /// Adds a field after the others, with the checks of [`RequestHead::set_field`].
     pub fn append_field(&mut self, name: &str, value: &[u8]) {
         if !is_token(name.as_bytes()) {
             return;
@@ -312,23 +312,22 @@ impl RequestHead {
         }
     }
 
-    /// The host the request is for, in lower case, with its port unless that is the default one:
-    /// from the absolute-form target if there is one, else from Host. Empty if an HTTP/1.0 request
-    /// names none.
+    /// The requested host, in lower case, with its port unless that is the default: from the absolute-form
+    /// target if there is one, else from Host. Empty if an HTTP/1.0 request names none.
     #[inline]
     pub fn host(&self) -> &[u8] {
         &self.host
     }
 
-    /// Replaces what [`RequestHead::host`] answers, for modules that route by another host. The Host
-    /// field stays; the bytes are trusted to be a host in lower case.
+    /// Replaces [`RequestHead::host`], for modules that route by another host. The Host field stays. `host`
+    /// is not checked; it must be a host in lower case.
     pub fn set_host(&mut self, host: &[u8]) {
         self.host.clear();
         self.host.extend_from_slice(host);
     }
 
-    /// Makes `authority` the host and the value of Host, under the rules that Host obeys: a proxy says
-    /// that the client asked for it. False, and nothing changed, if it is malformed.
+    /// Makes `authority`, which a proxy reports as the host that the client asked for, the host and the value
+    /// of Host. The checks for Host apply. Returns false and changes nothing if it is malformed.
     pub fn replace_host(&mut self, authority: &[u8], options: &HeadOptions) -> bool {
         let mut host = Vec::new();
         if host::normalise(&mut host, authority, options).is_none() {
@@ -344,20 +343,20 @@ impl RequestHead {
         host::without_port(&self.host)
     }
 
-    /// How the end of the body is found.
+    /// How the end of the body is determined.
     #[inline]
     pub fn framing(&self) -> BodyFraming {
         self.framing
     }
 
-    /// Whether the client lets the connection go on after this exchange (RFC 9112 9.3).
+    /// Whether the client keeps the connection open after this exchange (RFC 9112 9.3).
     #[inline]
     pub fn keep_alive(&self) -> bool {
         self.keep_alive
     }
 
-    /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110 10.1.1).
-    /// Never so for HTTP/1.0 or without a body.
+    /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110 10.1.1). Never true for
+    /// HTTP/1.0 or without a body.
     #[inline]
     pub fn expects_continue(&self) -> bool {
         self.expects_continue
@@ -378,13 +377,14 @@ impl RequestHead {
         })
     }
 
-    /// Whether the client says that it takes trailers (RFC 9110 10.1.4). HTTP/1.0 has no place for them.
+    /// Whether the client accepts trailers (RFC 9110 10.1.4). HTTP/1.0 has none.
     pub fn asks_for_trailers(&self) -> bool {
         let mut codings = self.items(KnownField::Te);
         self.version > Version::Http10 && codings.any(|item| item.eq_ignore_ascii_case(b"trailers"))
     }
 
-    /// Whether the answer may end with trailers: from HTTP/2 on each client knows them, if only to take no notice.
+    /// Whether the response may end with trailers: since HTTP/2 every client can parse them, even if it
+    /// ignores them.
     pub fn takes_trailers(&self) -> bool {
         self.version >= Version::Http2 || self.asks_for_trailers()
     }
@@ -399,12 +399,12 @@ impl RequestHead {
         &self.bytes[..self.head_length]
     }
 
-    /// Bytes of the head as it was received and of all that was set later, also of what has been replaced.
+    /// Bytes of the head as it was received and of all values that were set later, including replaced ones.
     pub fn field_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Bytes of memory held for reuse, whatever is in them.
+    /// Bytes of memory that are allocated for reuse.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
@@ -418,7 +418,7 @@ impl RequestHead {
         &self.bytes[field.value.clone()]
     }
 
-    /// Enters the last field into the index, unless an earlier one of that name is there.
+    /// Enters the last field into the index, unless there is an earlier one of that name.
     #[inline]
     fn note(&mut self, known: KnownField) {
         let entry = &mut self.index[known as usize];
@@ -438,7 +438,7 @@ impl RequestHead {
         }
     }
 
-    /// Keeps `text` behind the head, with CR, LF and NUL replaced by spaces.
+    /// Appends `text` to `bytes`, with CR, LF and NUL replaced by spaces.
     fn store(&mut self, text: &[u8]) -> Range<usize> {
         let start = self.bytes.len();
         self.bytes.extend(text.iter().map(|&byte| match byte {
@@ -448,7 +448,7 @@ impl RequestHead {
         start..self.bytes.len()
     }
 
-    /// Takes repeated known fields together, each by its rule. Runs only when there are some.
+    /// Merges repeated known fields, each by its rule. Called only if there are any.
     #[cold]
     fn merge_repeated(&mut self) -> Result<(), HeadError> {
         for &known in KnownField::ALL {
@@ -495,7 +495,7 @@ impl RequestHead {
         for (position, field) in self.fields.iter().enumerate() {
             if field.known == Some(known) {
                 first.get_or_insert(position);
-                // An empty value adds nothing, not even white space at either end.
+                // An empty value adds nothing, not even a separator.
                 if self.bytes.len() > start && !field.value.is_empty() {
                     self.bytes.extend_from_slice(separator);
                 }

@@ -1,4 +1,4 @@
-//! SCGI requests: a netstring of names and values, then the body as it is.
+//! SCGI requests: a netstring of names and values, followed by the body.
 //!
 //! A reply is a CGI reply that ends with the connection ([`crate::cgi`]); SCGI adds nothing to it.
 //!
@@ -6,7 +6,7 @@
 //!   70:CONTENT_LENGTH 0 27 0 SCGI 0 1 0 REQUEST_METHOD 0 POST 0 … ,body
 //! ```
 
-/// Writes the head of a request, straight into the output.
+/// Writes the head of a request directly into the output.
 #[derive(Debug)]
 pub struct ScgiEncoder<'o> {
     out: &'o mut Vec<u8>,
@@ -15,7 +15,7 @@ pub struct ScgiEncoder<'o> {
 }
 
 impl<'o> ScgiEncoder<'o> {
-    /// Begins a head with the two variables that have to come first, for a body of that many bytes.
+    /// Begins a head with the two variables that must come first. `content_length` is the length of the body.
     pub fn new(out: &'o mut Vec<u8>, content_length: u64) -> ScgiEncoder<'o> {
         let start = out.len();
         out.extend_from_slice(b"CONTENT_LENGTH\0");
@@ -24,8 +24,9 @@ impl<'o> ScgiEncoder<'o> {
         ScgiEncoder { out, start }
     }
 
-    /// Appends a variable. `CONTENT_LENGTH` and `SCGI` are there already and left out, as a second
-    /// one is forbidden. So is a name or value with a NUL in it: it would become two variables.
+    /// Appends a variable. `CONTENT_LENGTH` and `SCGI` are left out, because the head has them already and a
+    /// second one is forbidden. A name or value with a NUL is left out as well: it would become two
+    /// variables.
     #[inline]
     pub fn add(&mut self, name: &[u8], value: &[u8]) {
         let is_first = matches!(name, b"CONTENT_LENGTH" | b"SCGI");
@@ -44,7 +45,7 @@ impl<'o> ScgiEncoder<'o> {
         let length = self.out.len() - self.start;
         let mut digits = itoa::Buffer::new();
         let digits = digits.format(length).as_bytes();
-        // The length stands in front and has no fixed width: all moves up to make room for it.
+        // The length in front has no fixed width, so everything moves to make room for it.
         let prefix = digits.len() + 1;
         self.out.resize(self.start + length + prefix, b',');
         self.out

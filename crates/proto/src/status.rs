@@ -1,6 +1,6 @@
 //! Status codes and their reason phrases, from one table (RFC 9110 15 and the IANA registry).
 
-/// A status code. Any three digits are representable: scripts and backends choose freely.
+/// A status code. Scripts and backends may choose any three digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Status(pub u16);
 
@@ -99,7 +99,7 @@ statuses! {
 }
 
 impl Status {
-    /// Whether this is an interim (1xx) status, after which the real one follows.
+    /// Whether this is an interim (1xx) status, which the final one follows.
     pub const fn is_interim(self) -> bool {
         self.0 >= 100 && self.0 < 200
     }
@@ -109,8 +109,8 @@ impl Status {
         self.0 >= 400
     }
 
-    /// Whether a response with this status never has a body, whatever its header says
-    /// (RFC 9112 6.3: 1xx, 204 and 304).
+    /// Whether a response with this status never has a body, regardless of its fields (RFC 9112 6.3: 1xx, 204
+    /// and 304).
     pub const fn is_bodiless(self) -> bool {
         self.is_interim() || self.0 == 204 || self.0 == 304
     }

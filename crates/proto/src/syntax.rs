@@ -11,7 +11,7 @@ pub(crate) fn is_lower_token(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(is_lower)
 }
 
-/// Which bytes may stand in a token (RFC 9110 5.6.2).
+/// Which bytes are allowed in a token (RFC 9110 5.6.2).
 static TOKEN_BYTES: [bool; 256] = token_bytes();
 
 const fn token_bytes() -> [bool; 256] {
@@ -30,7 +30,7 @@ const fn token_bytes() -> [bool; 256] {
     table
 }
 
-/// Without the blanks around it, and only those: any other white space is a control byte.
+/// Removes the blanks around `value`, and only those: any other white space is a control byte.
 #[inline]
 pub(crate) fn trimmed(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
@@ -39,20 +39,20 @@ pub(crate) fn trimmed(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// Whether `byte` may stand in a field value (RFC 9110 5.5): no control characters but the tab.
+/// Whether `byte` is allowed in a field value (RFC 9110 5.5): no control characters but the tab.
 #[inline]
 pub(crate) fn is_value_byte(byte: u8) -> bool {
     byte >= b' ' && byte != 0x7f || byte == b'\t'
 }
 
-/// Whether all of `value` may stand in a field value. Looks at all bytes, several at a time.
+/// Whether all of `value` is allowed in a field value. Checks all bytes, several at a time.
 #[inline]
 pub(crate) fn is_value(value: &[u8]) -> bool {
     let is_sound = |sound: bool, &byte: &u8| sound & is_value_byte(byte);
     value.iter().fold(true, is_sound)
 }
 
-/// Digits only, at most 63 bits: a length that also fits a file offset.
+/// Parses digits only, with at most 63 bits, so that the length also fits a file offset.
 pub(crate) fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
@@ -65,8 +65,8 @@ pub(crate) fn decimal(text: &[u8]) -> Option<u64> {
     (value <= i64::MAX as u64).then_some(value)
 }
 
-/// The items of a comma-separated list without the white space around them; empty ones are
-/// skipped (RFC 9110 5.6.1.2). Quoted strings are not looked into.
+/// The items of a comma-separated list, trimmed; empty ones are skipped (RFC 9110 5.6.1.2). Commas in quoted
+/// strings separate items, too.
 pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value
         .split(|&byte| byte == b',')

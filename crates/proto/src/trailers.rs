@@ -1,15 +1,17 @@
-//! Trailers: which of them go on to the other side (RFC 9110 6.5).
+//! Trailers: which of them are passed on to the other side (RFC 9110 6.5).
 //!
-//! Decoders hand trailers out as lines, each `Name: value` and CR LF: [`BodyDecoder`](crate::http1::BodyDecoder) for the
-//! chunked coding of requests and replies, [`Http2Connection`](crate::http2::Http2Connection) for HTTP/2. Both bound their
-//! size. Here, and nowhere else, a [`HeaderBlock`] is made of the lines that a gateway may send on. An empty block means
-//! that there are no trailers.
+//! Decoders provide trailers as lines, each `Name: value` and CR LF:
+//! [`BodyDecoder`](crate::http1::BodyDecoder) for the chunked coding of requests and replies,
+//! [`Http2Connection`](crate::http2::Http2Connection) for HTTP/2. Both limit their size. Only this module
+//! makes a [`HeaderBlock`] of the lines that a gateway may send on. An empty block means that there are no
+//! trailers.
 
 use crate::header_block::{HeaderBlock, fields_of};
 use crate::request_head::{KnownField, RequestHead};
 
-/// The trailers of a request that may go on to a backend. Those stay that its `head` names in Connection (RFC 9110 7.6.1),
-/// and those that an application which makes variables of fields could take for other ones.
+/// The trailers of a request that may be passed on to a backend. Removed are those that the Connection field
+/// of `head` names (RFC 9110 7.6.1), and those that an application which turns fields into variables could
+/// take for other fields.
 pub fn of_request(lines: &[u8], head: &RequestHead) -> HeaderBlock {
     passed_on(lines, |name| {
         let is_clear = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
@@ -18,12 +20,12 @@ pub fn of_request(lines: &[u8], head: &RequestHead) -> HeaderBlock {
     })
 }
 
-/// The trailers of a backend's reply that may go on to a client.
+/// The trailers of a backend's reply that may be passed on to a client.
 pub fn of_reply(lines: &[u8]) -> HeaderBlock {
     passed_on(lines, |_| false)
 }
 
-/// The fields among `lines`, without those that belong in a head and those that `stays` names.
+/// The fields among `lines`, without those that belong in a head and those for which `stays` returns true.
 fn passed_on(lines: &[u8], stays: impl Fn(&[u8]) -> bool) -> HeaderBlock {
     let mut passed = HeaderBlock::new();
     for (name, value) in fields_of(lines) {
@@ -37,16 +39,17 @@ fn passed_on(lines: &[u8], stays: impl Fn(&[u8]) -> bool) -> HeaderBlock {
     passed
 }
 
-/// Whether a field means something only in front of the body, or would be dangerous if an application merged trailers
-/// with the head (RFC 9110 6.5.1): framing, routing, conditions, credentials, cookies, caching, what the body is. Names
-/// count as applications see them that make variables of fields, so that `X_Forwarded_For` is `X-Forwarded-For`.
+/// Whether a field has a meaning only before the body, or would be dangerous if an application merged
+/// trailers with the head (RFC 9110 6.5.1): framing, routing, conditions, credentials, cookies, caching,
+/// content. Names are compared as applications see them that turn fields into variables, so that
+/// `X_Forwarded_For` is `X-Forwarded-For`.
 fn belongs_in_head(name: &[u8]) -> bool {
     let dashed = |byte: &u8| match byte.is_ascii_alphanumeric() {
         true => byte.to_ascii_lowercase(),
         false => b'-',
     };
     let name: Vec<u8> = name.iter().map(dashed).collect();
-    // Its definition allows it in trailers (RFC 9530).
+    // RFC 9530 allows it in trailers.
     let is_allowed = name == b"content-digest";
     let has_prefix = PREFIXES.iter().any(|prefix| name.starts_with(prefix));
     !is_allowed && (has_prefix || NAMES.iter().any(|known| name == known.as_bytes()))
@@ -95,7 +98,7 @@ mod tests {
         String::from_utf8(passed.as_bytes().to_vec()).expect("the test has text")
     }
 
-    /// What goes on, which is the same in both directions.
+    /// The trailers that are passed on, checked to be the same in both directions.
     fn passed(lines: &str) -> String {
         let passed = of_reply(lines.as_bytes());
         assert_eq!(of_request(lines.as_bytes(), &RequestHead::new()), passed);

@@ -1,7 +1,7 @@
-//! The uwsgi protocol: a packet of names and values, then the body as it is.
+//! The uwsgi protocol: a packet of names and values, followed by the body.
 //!
-//! A reply is a CGI reply or an HTTP/1 response that ends with the connection ([`crate::cgi`] reads
-//! both); the protocol adds nothing to it.
+//! A reply is a CGI reply or an HTTP/1 response that ends with the connection ([`crate::cgi`] reads both);
+//! the protocol adds nothing to it.
 //!
 //! ```text
 //!   0          1     2      3
@@ -14,17 +14,17 @@
 /// Length of a packet's header.
 const HEADER_BYTES: usize = 4;
 
-/// The request has more than 64 KiB of variables, which no packet can hold.
+/// The request has more than 64 KiB of variables, the most that a packet can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VariablesTooLong;
 
-/// Writes the head of a request, straight into the output.
+/// Writes the head of a request directly into the output.
 #[derive(Debug)]
 pub struct UwsgiEncoder<'o> {
     out: &'o mut Vec<u8>,
     /// Where the packet begins in `out`.
     start: usize,
-    /// A variable did not fit.
+    /// Whether a variable did not fit.
     is_too_long: bool,
 }
 
@@ -40,7 +40,7 @@ impl<'o> UwsgiEncoder<'o> {
         }
     }
 
-    /// Appends a variable. Names and values may hold anything.
+    /// Appends a variable. Names and values may hold any bytes.
     #[inline]
     pub fn add(&mut self, name: &[u8], value: &[u8]) {
         let used = self.out.len() - self.start - HEADER_BYTES;
@@ -61,7 +61,7 @@ impl<'o> UwsgiEncoder<'o> {
     /// Ends the packet; the body may follow.
     ///
     /// # Errors
-    /// Not everything fitted into the packet. Nothing of it stays in the output.
+    /// Not everything fitted into the packet. It is removed from the output.
     pub fn finish(self) -> Result<(), VariablesTooLong> {
         if self.is_too_long {
             self.out.truncate(self.start);

@@ -5,53 +5,54 @@ use std::ops::Range;
 use crate::cgi::{HeadDecoder, HeadError, HeadKind, HeadLimits};
 use crate::reply_head::ReplyHead;
 
-/// Takes apart what a container sends for one request.
+/// Decodes what a container sends for one request.
 ///
-/// Packets with a head or an event are taken when they are complete, which is 64 KiB at most; bodies
-/// as they come.
+/// Body bytes are handed out as they arrive. All other packets are decoded when they are complete; they have
+/// at most 64 KiB.
 #[derive(Clone, Debug)]
 pub struct AjpDecoder {
     state: PacketState,
-    /// The rules for fields are those of CGI replies.
+    /// Checks the fields by the rules for CGI replies.
     fields: HeadDecoder,
     refused: Option<ReplyError>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PacketState {
-    /// No head was there, or interim ones only. A packet comes next.
+    /// The final head has not arrived yet. A packet comes next.
     Head,
-    /// The head was there. A packet comes next.
+    /// The final head has arrived. A packet comes next.
     Body,
-    /// The rest of a stretch of the body: so many bytes, and as many behind it that mean nothing.
+    /// Inside SEND_BODY_CHUNK: the bytes of the body still to come, and of the rest of the packet, which is
+    /// skipped.
     Stretch { left: usize, skipped: usize },
-    /// Nothing comes next.
+    /// The reply is complete.
     End,
 }
 
 /// One step of decoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedPacket {
-    /// Input bytes that are done with, those of the event included.
+    /// How many bytes of the input were used, including those of the event.
     pub consumed: usize,
-    /// What came out.
+    /// What was found.
     pub event: AjpEvent,
 }
 
 /// What one step of decoding found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AjpEvent {
-    /// Nothing more can be said before more bytes come.
+    /// More input is needed.
     NeedMore,
-    /// The head is complete and in the caller's [`ReplyHead`].
+    /// The final head is complete, in the caller's [`ReplyHead`].
     Head,
-    /// An interim head is there; the caller clears it before the next step.
+    /// An interim head is complete. The caller clears it before the next step.
     Interim,
-    /// A stretch of the body: this range of the input, never empty, which ends at `consumed`.
+    /// Bytes of the body: this range of the input. It is never empty and ends at `consumed`.
     Body(Range<usize>),
-    /// The container wants so many more bytes of the request body, in one packet.
+    /// The container asks for this many more bytes of the request body, in one packet.
     GetBody(u16),
-    /// The container is there.
+    /// The container replies to a ping.
     Pong,
     /// The reply is complete. Calls after this are errors until [`AjpDecoder::begin`].
     End {
@@ -60,18 +61,18 @@ pub enum AjpEvent {
     },
 }
 
-/// Why a container's packets are refused. The connection is of no use any more.
+/// Why a container's packets are refused. The connection cannot be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReplyError {
-    /// Bytes that begin no packet.
+    /// The bytes do not begin a packet.
     Magic,
     /// A packet of a kind that containers do not send.
     Kind,
     /// A packet whose length does not fit its kind or its content.
     Length,
-    /// A body or the end before the head, or a second head.
+    /// The body or the end came before the head, or there was a second head.
     Order,
-    /// Packets behind the end of the reply.
+    /// More packets came after the end of the reply.
     BehindEnd,
     /// The head must not be passed on.
     Head(HeadError),
@@ -106,8 +107,8 @@ impl From<HeadError> for ReplyError {
 }
 
 impl AjpDecoder {
-    /// A decoder at the beginning of a reply. A head is at most one packet long, whatever
-    /// [`HeadLimits::bytes_max`] says.
+    /// A decoder for the next reply. A head is at most one packet long, even if [`HeadLimits::bytes_max`] is
+    /// larger.
     pub fn new(limits: HeadLimits) -> AjpDecoder {
         AjpDecoder {
             state: PacketState::Head,
@@ -116,7 +117,7 @@ impl AjpDecoder {
         }
     }
 
-    /// Back to the beginning, for the next reply. The caller clears its [`ReplyHead`] as well.
+    /// Resets the decoder for the next reply. The caller clears its [`ReplyHead`] as well.
     pub fn begin(&mut self) {
         let AjpDecoder {
             state,
@@ -128,11 +129,11 @@ impl AjpDecoder {
         *refused = None;
     }
 
-    /// Takes the next step. `input` begins where the last step's `consumed` ended, and may end
-    /// anywhere. The head goes into `head`.
+    /// Takes the next step. `input` begins where the last step's `consumed` ended; it may end at any byte.
+    /// The head goes into `head`.
     ///
     /// # Errors
-    /// The container does not keep to the protocol. An error is final.
+    /// The container violates the protocol. All further calls return the same error.
     pub fn decode(
         &mut self,
         input: &[u8],
@@ -146,8 +147,8 @@ impl AjpDecoder {
         }
     }
 
-    /// Gives back the last `length` bytes of the range that the last step handed out: the next
-    /// input begins so much before its `consumed`. For a caller who could not use all of a range.
+    /// Returns the last `length` bytes of the range that the last step handed out, for a caller that could
+    /// not use all of it: the next input begins that much before `consumed`.
     pub fn give_back(&mut self, length: usize) {
         match &mut self.state {
             PacketState::Stretch { left, .. } => *left += length,
@@ -160,7 +161,7 @@ impl AjpDecoder {
         self.fields.content_length()
     }
 
-    /// Whether the application cut its body into chunks itself.
+    /// Whether the application used chunked framing itself.
     pub fn is_chunked(&self) -> bool {
         self.fields.is_chunked()
     }
@@ -221,7 +222,7 @@ impl AjpDecoder {
         }
     }
 
-    /// A packet that is complete.
+    /// Decodes a complete packet.
     fn packet(
         &mut self,
         kind: u8,
@@ -272,7 +273,7 @@ impl AjpDecoder {
     }
 }
 
-/// Kind of the packet at the front of `input` and its length without the header.
+/// The kind of the packet at the front of `input`, and its length without the header.
 fn packet_header(input: &[u8]) -> Result<Option<(u8, usize)>, ReplyError> {
     let begin = &input[..input.len().min(MAGIC.len())];
     if !MAGIC.starts_with(begin) {
@@ -288,8 +289,8 @@ fn packet_header(input: &[u8]) -> Result<Option<(u8, usize)>, ReplyError> {
     }
 }
 
-/// What the header of SEND_BODY_CHUNK at the front of `input` leads to. Behind the bytes there is
-/// a NUL, which some containers leave out.
+/// Decodes the header of SEND_BODY_CHUNK at the front of `input`. After the bytes of the body there is a NUL,
+/// which some containers leave out.
 fn stretch(input: &[u8], length: usize) -> Result<Option<PacketState>, ReplyError> {
     let Some(&[.., high, low]) = input.first_chunk::<STRETCH_HEADER_BYTES>() else {
         return match length {
@@ -304,7 +305,7 @@ fn stretch(input: &[u8], length: usize) -> Result<Option<PacketState>, ReplyErro
     }
 }
 
-/// What is left of a packet.
+/// The undecoded rest of a packet.
 struct Reader<'p>(&'p [u8]);
 
 impl<'p> Reader<'p> {
@@ -319,7 +320,7 @@ impl<'p> Reader<'p> {
         self.rest_of_string(length)
     }
 
-    /// A string whose length was read; 0xFFFF is one that is not there.
+    /// Reads a string after its length. The length 0xFFFF stands for a null string.
     fn rest_of_string(&mut self, length: u16) -> Result<&'p [u8], ReplyError> {
         if length == 0xffff {
             return Ok(b"");
@@ -366,7 +367,7 @@ pub(super) const FIELDS: [&str; 11] = [
 const MAGIC: &[u8] = b"AB";
 const HEADER_BYTES: usize = 4;
 
-/// A packet's header, its kind, and the length of the stretch.
+/// The packet's header, its kind, and the length of the body bytes.
 const STRETCH_HEADER_BYTES: usize = 7;
 
 pub(super) const SEND_BODY_CHUNK: u8 = 3;

@@ -1,15 +1,15 @@
-//! Requests. Everything is appended to the caller's buffer.
+//! Encodes requests. Everything is appended to the caller's buffer.
 
 use super::{BODY_BYTES_MAX, PACKET_BYTES_MAX};
 
-/// What stands at fixed places of a request.
+/// The parts of a request with a fixed place in the packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'r> {
     /// The method.
     pub method: &'r [u8],
-    /// `HTTP/1.1` or the like.
+    /// The version, such as `HTTP/1.1`.
     pub protocol: &'r [u8],
-    /// The path of the URL, encoded as it came, without the query.
+    /// The path of the URL, percent-encoded as it was received, without the query.
     pub uri: &'r [u8],
     /// Address of the client.
     pub remote_address: &'r [u8],
@@ -17,16 +17,16 @@ pub struct Request<'r> {
     pub server_name: &'r [u8],
     /// Port of the server.
     pub server_port: u16,
-    /// The client uses TLS.
+    /// Whether the client uses TLS.
     pub is_tls: bool,
 }
 
-/// An attribute with a number of its own.
+/// An attribute that has a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attribute {
-    /// Who the client is.
+    /// The name of the authenticated user.
     RemoteUser,
-    /// How that was found out.
+    /// The authentication scheme.
     AuthType,
     /// The query of the URL.
     QueryString,
@@ -49,12 +49,12 @@ impl Attribute {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestTooLong;
 
-/// Writes FORWARD_REQUEST, straight into the output: first the header fields, then
+/// Writes FORWARD_REQUEST directly into the output: first the header fields, then
 /// [`RequestEncoder::attributes`].
 #[derive(Debug)]
 pub struct RequestEncoder<'o> {
     packet: Packet<'o>,
-    /// Where in the packet the number of fields stands.
+    /// The position of the number of fields in the packet.
     count_position: usize,
     count: u16,
     /// The method, if it has no number.
@@ -93,11 +93,11 @@ impl<'o> RequestEncoder<'o> {
             None => self.packet.string(name),
         }
         self.packet.string(value);
-        // More than fit into a packet are refused in the end.
+        // If there are more fields than this counts, the packet is too long and `finish` refuses it.
         self.count = self.count.saturating_add(1);
     }
 
-    /// There are no more fields: attributes follow.
+    /// Ends the fields; attributes follow.
     pub fn attributes(self) -> AttributeEncoder<'o> {
         let mut packet = self.packet;
         let place = self.count_position..self.count_position + 2;
@@ -110,7 +110,7 @@ impl<'o> RequestEncoder<'o> {
     }
 }
 
-/// Writes the end of FORWARD_REQUEST.
+/// Writes the attributes, which end FORWARD_REQUEST.
 #[derive(Debug)]
 pub struct AttributeEncoder<'o> {
     packet: Packet<'o>,
@@ -130,18 +130,18 @@ impl AttributeEncoder<'_> {
         self.packet.string(value);
     }
 
-    /// Ends the packet; the first stretch of the body may follow.
+    /// Ends the packet; the first piece of the body may follow.
     ///
     /// # Errors
-    /// It is longer than [`PACKET_BYTES_MAX`]. Nothing of it stays in the output.
+    /// It is longer than [`PACKET_BYTES_MAX`]. It is removed from the output.
     pub fn finish(mut self) -> Result<(), RequestTooLong> {
         self.packet.byte(ATTRIBUTES_END);
         self.packet.finish()
     }
 }
 
-/// Appends a packet with a stretch of the body: what was asked for, at most [`BODY_BYTES_MAX`]. A
-/// longer one becomes several packets.
+/// Appends a packet with a piece of the body. At most [`BODY_BYTES_MAX`] fit into one; a longer piece becomes
+/// several packets.
 pub fn write_body(out: &mut Vec<u8>, bytes: &[u8]) {
     for stretch in bytes.chunks(BODY_BYTES_MAX) {
         let length = stretch.len() as u16;
@@ -152,7 +152,7 @@ pub fn write_body(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Appends the packet that says to a container that asked: there is no more body.
+/// Appends the reply to a container that asks for more when the body has ended.
 pub fn write_end_of_body(out: &mut Vec<u8>) {
     out.extend_from_slice(&[0x12, 0x34, 0, 0]);
 }
@@ -161,9 +161,9 @@ pub fn write_end_of_body(out: &mut Vec<u8>) {
 #[derive(Debug)]
 struct Packet<'o> {
     out: &'o mut Vec<u8>,
-    /// Where it begins in `out`.
+    /// Where the packet begins in `out`.
     start: usize,
-    /// Something did not fit and was left out.
+    /// Whether something was left out because it did not fit.
     is_too_long: bool,
 }
 
@@ -199,7 +199,7 @@ impl<'o> Packet<'o> {
         self.byte(0);
     }
 
-    /// The string that is not there.
+    /// Appends a null string.
     fn null(&mut self) {
         self.number(0xffff);
     }
@@ -216,7 +216,7 @@ impl<'o> Packet<'o> {
     }
 }
 
-/// The number of a method.
+/// The number of a method, if it has one.
 fn method_number(method: &[u8]) -> Option<u8> {
     let position = METHODS
         .iter()
@@ -231,7 +231,7 @@ fn field_number(name: &[u8]) -> Option<u16> {
     FIELDS.iter().find(named).map(|(_, number)| *number)
 }
 
-/// Methods, the first of which has the number 1.
+/// Methods in the order of their numbers, which begin at 1.
 pub(super) const METHODS: [&str; 27] = [
     "OPTIONS",
     "GET",
@@ -282,7 +282,7 @@ pub(super) const FIELDS: [(&str, u16); 14] = [
 
 pub(super) const FORWARD_REQUEST: u8 = 2;
 
-/// Stands for a method without a number, which is an attribute then.
+/// In place of a method's number: the method follows as an attribute.
 pub(super) const METHOD_STORED: u8 = 0xff;
 
 pub(super) const NAMED: u8 = 10;

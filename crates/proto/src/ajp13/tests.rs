@@ -23,7 +23,7 @@ const REQUEST: Request<'_> = Request {
     is_tls: false,
 };
 
-/// A packet as a container reads it.
+/// Reads a packet as a container does.
 struct Reader<'p>(&'p [u8]);
 
 impl<'p> Reader<'p> {
@@ -55,7 +55,7 @@ impl<'p> Reader<'p> {
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A FORWARD_REQUEST: what stands at fixed places, fields, attributes.
+/// Decodes a FORWARD_REQUEST into its fixed parts, its fields and its attributes.
 fn forwarded(wire: &[u8]) -> (Vec<Vec<u8>>, Pairs, Pairs) {
     let mut reader = Reader(wire);
     assert_eq!(reader.number(), 0x1234);
@@ -96,7 +96,7 @@ fn forwarded(wire: &[u8]) -> (Vec<Vec<u8>>, Pairs, Pairs) {
     (fixed, fields, attributes)
 }
 
-/// A reply as its receiver puts it together.
+/// A reply as the server decodes it.
 #[derive(Debug, Default, PartialEq)]
 struct Reply {
     statuses: Vec<u16>,
@@ -170,7 +170,7 @@ fn string(text: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes()[..], text, b"\0"].concat()
 }
 
-/// SEND_HEADERS; names of two bytes are numbers.
+/// A SEND_HEADERS packet. Names of two bytes are numbers.
 fn headers(status: u16, fields: &[(&[u8], &[u8])]) -> Vec<u8> {
     let count = u16::try_from(fields.len()).expect("few");
     let mut content = [
@@ -414,7 +414,8 @@ fn replies_that_break_the_rules_are_refused() {
     ] {
         assert_eq!(reply(&wire).refused, Some(error), "{}", wire.escape_ascii());
     }
-    // The number 0xA000 stands for no name: it is a length, of which there is not so much.
+    // The number 0xA000 stands for no name, so it is read as a length, and the packet has fewer bytes than
+    // that.
     assert_eq!(
         reply(&headers(200, &[(b"\xa0\0", b"")])).refused,
         Some(ReplyError::Length)

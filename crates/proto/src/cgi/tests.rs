@@ -18,7 +18,7 @@ struct Read {
     is_chunked: bool,
 }
 
-/// Decodes `input`, of which `step` bytes arrive at a time. `None`: it ends before its head.
+/// Decodes `input`, which arrives `step` bytes at a time. `None` if it ends inside the head.
 fn read_in_steps(input: &[u8], step: usize) -> Result<Option<Read>, HeadError> {
     let mut decoder = HeadDecoder::new(LIMITS);
     let mut head = ReplyHead::new();
@@ -43,7 +43,7 @@ fn read_in_steps(input: &[u8], step: usize) -> Result<Option<Read>, HeadError> {
     Ok(None)
 }
 
-/// Decodes `input`, however it may arrive.
+/// Decodes `input`, and checks that the result does not depend on how it arrives.
 fn read(input: &str) -> Result<Option<Read>, HeadError> {
     let whole = read_in_steps(input.as_bytes(), input.len());
     for step in 1..input.len() {

@@ -1,16 +1,16 @@
-//! Records to be sent. Everything is appended to the caller's buffer.
+//! Encodes records. Everything is appended to the caller's buffer.
 
 use super::{AfterRequest, CONTENT_BYTES_MAX, HEADER_BYTES, ProtocolStatus, Role, VERSION, kind};
 
-/// Writes a stream of PARAMS for one request, straight into `out`: no pair is copied twice.
+/// Writes the PARAMS stream of one request directly into `out`, so that no pair is copied twice.
 ///
-/// Pairs are kept whole within a record where they fit into one, because php-fpm takes each record
-/// apart by itself. Records are padded to a multiple of eight bytes, as the specification advises.
+/// A pair is not split between records if it fits into one, because php-fpm parses each record separately.
+/// Records are padded to a multiple of eight bytes, as the specification advises.
 #[derive(Debug)]
 pub struct ParamsEncoder<'o> {
     out: &'o mut Vec<u8>,
     id: u16,
-    /// Where the content of the open record begins; its header stands in front.
+    /// Where the content of the open record begins. Its header precedes it.
     content_start: usize,
 }
 
@@ -27,8 +27,8 @@ impl<'o> ParamsEncoder<'o> {
         }
     }
 
-    /// Appends a pair. Names and values may hold anything, also nothing, up to 2 GiB each; a longer
-    /// one is left out.
+    /// Appends a pair. Names and values may be empty, hold any bytes, and have up to 2 GiB each; a longer one
+    /// is left out.
     #[inline]
     pub fn add(&mut self, name: &[u8], value: &[u8]) {
         if name.len() < SHORT && value.len() < SHORT && self.room() >= 2 + 2 * SHORT {
@@ -57,7 +57,7 @@ impl<'o> ParamsEncoder<'o> {
             self.close();
             write_header(self.out, kind::PARAMS, self.id, 0, 0);
         }
-        // A record without content is the end of the stream, also the one that is open.
+        // A record without content ends the stream. If the open record is empty, it is that record.
     }
 
     fn add_long(&mut self, name: &[u8], value: &[u8]) {
@@ -76,7 +76,7 @@ impl<'o> ParamsEncoder<'o> {
         }
     }
 
-    /// Appends bytes, going on in a new record whenever one is full.
+    /// Appends bytes, continuing in a new record whenever one is full.
     fn append(&mut self, mut bytes: &[u8]) {
         loop {
             let (now, later) = bytes.split_at(bytes.len().min(self.room()));
@@ -101,7 +101,7 @@ impl<'o> ParamsEncoder<'o> {
         self.content_start = self.out.len();
     }
 
-    /// Pads the open record, and writes into its header how long it has become.
+    /// Pads the open record, and writes its length into its header.
     #[inline]
     fn close(&mut self) {
         let length = self.out.len() - self.content_start;
@@ -145,14 +145,14 @@ pub fn write_end_request(out: &mut Vec<u8>, id: u16, app_status: u32, status: Pr
     out.extend_from_slice(&[status.number(), 0, 0, 0]);
 }
 
-/// Appends UNKNOWN_TYPE: the answer to a management record of a kind that is not known.
+/// Appends UNKNOWN_TYPE: the reply to a management record of an unknown kind.
 pub fn write_unknown_type(out: &mut Vec<u8>, unknown: u8) {
     write_header(out, kind::UNKNOWN_TYPE, 0, 8, 0);
     out.extend_from_slice(&[unknown, 0, 0, 0, 0, 0, 0, 0]);
 }
 
-/// Appends GET_VALUES_RESULT with these pairs, names and values below 128 bytes each; longer ones,
-/// and what does not fit into one record, are left out.
+/// Appends GET_VALUES_RESULT with these pairs. Names and values must have less than 128 bytes each; longer
+/// ones, and those that do not fit into one record, are left out.
 pub fn write_values_result<'a>(
     out: &mut Vec<u8>,
     pairs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
@@ -195,13 +195,13 @@ fn header(kind: u8, id: u16, length: u16, padding: u8) -> [u8; HEADER_BYTES] {
     ]
 }
 
-/// Bytes to the next multiple of eight.
+/// How many bytes of padding lead to the next multiple of eight.
 #[inline]
 fn padding(length: usize) -> u8 {
     (length.wrapping_neg() & 7) as u8
 }
 
-/// Appends a pair as it stands within a stream of pairs. A name or value of over 2 GiB is left out.
+/// Appends a pair in the encoding of a PARAMS stream. A name or value of over 2 GiB is left out.
 pub fn write_pair(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     if name.len() > LENGTH_MAX || value.len() > LENGTH_MAX {
         return;
@@ -214,8 +214,8 @@ pub fn write_pair(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     }
 }
 
-/// Puts a length of one byte, or of four with the highest bit set, at `position`; says where it
-/// ends. The caller has checked that it is at most [`LENGTH_MAX`].
+/// Writes a length at `position`, in one byte, or in four with the highest bit set. Returns where it ends.
+/// The caller has checked that it is at most [`LENGTH_MAX`].
 fn put_length(lengths: &mut [u8; 8], position: usize, length: usize) -> usize {
     if length < SHORT {
         lengths[position] = length as u8;

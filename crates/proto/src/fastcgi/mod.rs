@@ -1,11 +1,10 @@
-//! FastCGI 1.0 records: requests to applications and their replies, and the other way round.
+//! FastCGI 1.0 records, for web servers and for applications.
 //!
-//! A web server writes requests with [`ParamsEncoder`], [`write_begin_request`] and
-//! [`write_stream`], and takes replies apart with [`FastCgiDecoder`]. An application takes requests
-//! apart with [`RequestDecoder`] and writes replies with [`write_stream`] and
-//! [`write_end_request`]. Contents are handed out as ranges of the input, never copied, and as they
-//! arrive: nobody waits for the end of a record. What is in a STDOUT stream is [`crate::cgi`]'s
-//! business.
+//! A web server writes requests with [`ParamsEncoder`], [`write_begin_request`] and [`write_stream`], and
+//! decodes replies with [`FastCgiDecoder`]. An application decodes requests with [`RequestDecoder`] and
+//! writes replies with [`write_stream`] and [`write_end_request`]. Decoders hand out contents as ranges of
+//! the input, without a copy, and as they arrive, without waiting for the end of a record. [`crate::cgi`]
+//! decodes what is in a STDOUT stream.
 //!
 //! A record is a header of eight bytes, up to 65,535 bytes of content, and padding:
 //!
@@ -14,9 +13,8 @@
 //!   version  kind   request id  content length   padding   0
 //! ```
 //!
-//! A stream (PARAMS, STDIN, STDOUT, STDERR) is the contents of its records in their order; a record
-//! without content ends it. The bounds of records mean nothing. Records of the request id 0 are
-//! about the connection.
+//! A stream (PARAMS, STDIN, STDOUT, STDERR) is the contents of its records in order; a record without content
+//! ends it. The boundaries of records have no meaning. Records of the request id 0 are about the connection.
 
 mod encode;
 mod records;
@@ -31,21 +29,21 @@ pub use records::{RecordError, Stream};
 pub use reply::{FastCgiDecoder, FastCgiEvent, ReplyDecoded};
 pub use request::{Pairs, RequestDecoded, RequestDecoder, RequestEvent, VALUES_BYTES_MAX};
 
-/// The longest content that is written in one record. Content and padding together stay below
-/// 64 KiB, which php-fpm insists on, and a full record needs no padding.
+/// The longest content that is written into one record. Content and padding together stay below 64 KiB, as
+/// php-fpm requires, and a full record needs no padding.
 pub const CONTENT_BYTES_MAX: usize = 65_528;
 
 /// Length of a record's header.
 pub(crate) const HEADER_BYTES: usize = 8;
 
-/// The version that every record bears.
+/// The version in every record.
 pub const VERSION: u8 = 1;
 
 /// Kinds of records (section 8 of the specification).
 pub mod kind {
     /// Begins a request.
     pub const BEGIN_REQUEST: u8 = 1;
-    /// The web server has no use for the request any more.
+    /// The web server does not need the reply any more.
     pub const ABORT_REQUEST: u8 = 2;
     /// Ends a request.
     pub const END_REQUEST: u8 = 3;
@@ -59,22 +57,22 @@ pub mod kind {
     pub const STDERR: u8 = 7;
     /// Stream of a file, for filters.
     pub(crate) const DATA: u8 = 8;
-    /// Asks what the application can do.
+    /// Asks for properties of the application.
     pub const GET_VALUES: u8 = 9;
-    /// Answers that.
+    /// The reply to GET_VALUES.
     pub const GET_VALUES_RESULT: u8 = 10;
-    /// Answers a management record of a kind that is not known.
+    /// The reply to a management record of an unknown kind.
     pub const UNKNOWN_TYPE: u8 = 11;
 }
 
-/// What an application is asked to be.
+/// What the web server wants the application to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Makes the answer.
+    /// Make the response.
     Responder,
-    /// Says whether the request may go on.
+    /// Decide whether the request may continue.
     Authorizer,
-    /// Makes the answer from a file that the web server sends.
+    /// Make the response from a file that the web server sends.
     Filter,
 }
 
@@ -99,7 +97,7 @@ impl Role {
     }
 }
 
-/// What becomes of the connection behind END_REQUEST.
+/// What happens to the connection after END_REQUEST.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterRequest {
     /// It stays open for the next request (FCGI_KEEP_CONN).
@@ -108,7 +106,7 @@ pub enum AfterRequest {
     Close,
 }
 
-/// How the application dealt with a request.
+/// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolStatus {
     /// The request is complete.
@@ -117,7 +115,7 @@ pub enum ProtocolStatus {
     CannotMultiplex,
     /// Refused: out of resources.
     Overloaded,
-    /// Refused: it does not play this role.
+    /// Refused: the application does not have this role.
     UnknownRole,
 }
 

@@ -1,10 +1,10 @@
-//! Where records begin and end: what decoders of requests and of replies have in common.
+//! The boundaries of records, for the decoders of requests and of replies.
 
 use super::{HEADER_BYTES, VERSION};
 use crate::reasons::reasons;
 
 reasons! {
-    /// Why a peer's records are refused. The connection is of no use any more.
+    /// Why a peer's records are refused. The connection cannot be used any more.
     RecordError {
         Version "a FastCGI record of an unknown version",
         RequestId "a FastCGI record for a request that was not made",
@@ -30,15 +30,14 @@ pub enum Stream {
 pub(super) struct Record {
     pub(super) kind: u8,
     pub(super) id: u16,
-    /// Bytes of content that have not been taken yet.
+    /// Bytes of content still to be taken.
     pub(super) content_left: usize,
-    /// Bytes of padding that have not been taken yet.
+    /// Bytes of padding still to be taken.
     pub(super) padding_left: usize,
 }
 
 impl Record {
-    /// Reads a header from the front of `input`; `None` if it is not all there. The bytes that the
-    /// specification reserves are not looked at.
+    /// Reads a header from the front of `input`; `None` if it is incomplete. The reserved bytes are ignored.
     #[inline]
     pub(super) fn read(input: &[u8]) -> Result<Option<Record>, RecordError> {
         let Some(
@@ -70,7 +69,7 @@ impl Record {
         }))
     }
 
-    /// Takes content from the front of `input`: as much as is there.
+    /// Takes as much content as there is at the front of `input`. Returns its length.
     #[inline]
     pub(super) fn take_content(&mut self, input: &[u8]) -> usize {
         let taken = self.content_left.min(input.len());
@@ -78,7 +77,7 @@ impl Record {
         taken
     }
 
-    /// Takes padding from the front of `input`: as much as is there.
+    /// Takes as much padding as there is at the front of `input`. Returns its length.
     #[inline]
     pub(super) fn take_padding(&mut self, input: &[u8]) -> usize {
         let taken = self.padding_left.min(input.len());
@@ -86,7 +85,7 @@ impl Record {
         taken
     }
 
-    /// Takes all that is left of the record, as much as is there.
+    /// Takes as much of the rest of the record as there is. Returns its length.
     #[inline]
     pub(super) fn skip(&mut self, input: &[u8]) -> usize {
         let taken = self.take_content(input);

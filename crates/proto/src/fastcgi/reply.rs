@@ -1,11 +1,11 @@
-//! Replies: what an application sends for one request.
+//! Decodes the reply to one request.
 
 use std::ops::Range;
 
 use super::records::{Record, RecordError, Stream};
 use super::{ProtocolStatus, kind};
 
-/// Takes apart what comes back for one request on a connection that carries one at a time.
+/// Decodes the reply to one request, on a connection that carries one request at a time.
 ///
 /// ```text
 ///            ┌───────────── record taken ─────────────┐
@@ -15,8 +15,8 @@ use super::{ProtocolStatus, kind};
 ///            └─ END_REQUEST ──> End
 /// ```
 ///
-/// Management records (request id 0) are skipped, and so are kinds that the specification does not
-/// have. Records of other requests are an error: nobody else's reply may be taken for this one's.
+/// Management records (request id 0) and records of unknown kinds are skipped. Records of other requests are
+/// an error, so that no client gets the reply to another client's request.
 #[derive(Clone, Debug)]
 pub struct FastCgiDecoder {
     id: u16,
@@ -31,11 +31,11 @@ pub struct FastCgiDecoder {
 enum RecordState {
     /// A header comes next.
     Header,
-    /// The rest of a record of a stream comes next.
+    /// The rest of a record of this stream comes next.
     Stream(Stream),
-    /// The rest of a record that means nothing comes next.
+    /// The rest of a record that is skipped comes next.
     Skipped,
-    /// Nothing comes next.
+    /// The reply is complete.
     End,
 }
 
@@ -48,30 +48,30 @@ enum StreamState {
 /// One step of decoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplyDecoded {
-    /// Input bytes that are done with, those of the event included.
+    /// How many bytes of the input were used, including those of the event.
     pub consumed: usize,
-    /// What came out.
+    /// What was found.
     pub event: FastCgiEvent,
 }
 
 /// What one step of decoding found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FastCgiEvent {
-    /// Nothing more can be said before more bytes come.
+    /// More input is needed.
     NeedMore,
-    /// Bytes of a stream: this range of the input, never empty, which ends at `consumed`.
+    /// Bytes of a stream: this range of the input. It is never empty and ends at `consumed`.
     Data(Stream, Range<usize>),
     /// The end of the request. Calls after this are errors until [`FastCgiDecoder::begin`].
     End {
-        /// What the application wants to say: its exit status.
+        /// The application's exit status.
         app_status: u32,
-        /// How it dealt with the request.
+        /// How the request ended.
         protocol_status: ProtocolStatus,
     },
 }
 
 impl FastCgiDecoder {
-    /// A decoder for the reply to request `id`, at its beginning.
+    /// A decoder for the reply to request `id`.
     pub const fn new(id: u16) -> FastCgiDecoder {
         FastCgiDecoder {
             id,
@@ -88,16 +88,15 @@ impl FastCgiDecoder {
         }
     }
 
-    /// Back to the beginning, for another request of the same id.
+    /// Resets the decoder for another request with the same id.
     pub fn begin(&mut self) {
         *self = FastCgiDecoder::new(self.id);
     }
 
-    /// Takes the next step. `input` begins where the last step's `consumed` ended, and may end
-    /// anywhere.
+    /// Takes the next step. `input` begins where the last step's `consumed` ended; it may end at any byte.
     ///
     /// # Errors
-    /// The application does not keep to the protocol. An error is final.
+    /// The application violates the protocol. All further calls return the same error.
     pub fn decode(&mut self, input: &[u8]) -> Result<ReplyDecoded, RecordError> {
         match self.refused {
             Some(error) => Err(error),
@@ -107,13 +106,13 @@ impl FastCgiDecoder {
         }
     }
 
-    /// Whether the record that ends STDOUT has come. Some applications leave it out and end the request.
+    /// Whether the record that ends STDOUT has arrived. Some applications leave it out and end the request.
     pub fn is_stdout_ended(&self) -> bool {
         self.stdout == StreamState::Ended
     }
 
-    /// Gives back the last `length` bytes of the range that the last step handed out: the next
-    /// input begins so much before its `consumed`. For a caller who could not use all of a range.
+    /// Returns the last `length` bytes of the range that the last step handed out, for a caller that could
+    /// not use all of it: the next input begins that much before `consumed`.
     pub fn give_back(&mut self, length: usize) {
         match self.state {
             RecordState::Stream(_) => self.record.content_left += length,
@@ -160,7 +159,7 @@ impl FastCgiDecoder {
         }
     }
 
-    /// What a header of any kind but END_REQUEST leads to.
+    /// The next state after a header of any kind but END_REQUEST.
     #[inline]
     fn after_header(&mut self, record: &Record) -> Result<RecordState, RecordError> {
         if record.id == 0 {
@@ -177,7 +176,7 @@ impl FastCgiDecoder {
         match record.kind {
             kind::STDOUT => stream_goes_on(&mut self.stdout, record)?,
             kind::STDERR => stream_goes_on(&mut self.stderr, record)?,
-            // What only a web server sends, and what only belongs to a connection.
+            // Kinds that only a web server sends, or that only belong to a connection.
             kind::BEGIN_REQUEST..=kind::UNKNOWN_TYPE => return Err(RecordError::Kind),
             _ => return Ok(RecordState::Skipped),
         }
@@ -187,8 +186,8 @@ impl FastCgiDecoder {
         }))
     }
 
-    /// `rest` begins with a header of END_REQUEST, at `position` of the input. The record is taken
-    /// as a whole, with its padding.
+    /// Decodes END_REQUEST, whose header is at the beginning of `rest` and at `position` of the input. It is
+    /// taken as a whole, with its padding.
     fn end_request(
         &mut self,
         record: Record,
@@ -218,7 +217,7 @@ impl FastCgiDecoder {
     }
 }
 
-/// Nothing may follow the empty record that ends a stream. A second empty one does no harm.
+/// Checks that no content follows the empty record that ends a stream. A second empty one is allowed.
 fn stream_goes_on(stream: &mut StreamState, record: &Record) -> Result<(), RecordError> {
     match (*stream, record.content_left) {
         (_, 0) => *stream = StreamState::Ended,

@@ -1,12 +1,12 @@
-//! Requests, as an application gets them: several at a time on one connection.
+//! Decodes requests in an application: several at the same time on one connection.
 
 use std::ops::Range;
 
 use super::records::{Record, RecordError};
 use super::{AfterRequest, HEADER_BYTES, Role, kind};
 
-/// Takes apart what a web server sends. Requests are told apart by their ids, which the caller keeps:
-/// as the specification says, it ignores what belongs to an id it does not know.
+/// Decodes what a web server sends. The caller keeps the requests by their ids. As the specification says, it
+/// ignores records with an id that it does not know.
 #[derive(Clone, Debug, Default)]
 pub struct RequestDecoder {
     record: Record,
@@ -18,55 +18,54 @@ pub struct RequestDecoder {
 /// One step of decoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestDecoded {
-    /// Input bytes that are done with, those of the event included.
+    /// How many bytes of the input were used, including those of the event.
     pub consumed: usize,
-    /// What came out.
+    /// What was found.
     pub event: RequestEvent,
 }
 
-/// What one step of decoding found. Ranges are in the input, and never empty unless said so.
+/// What one step of decoding found. Ranges refer to the input and are never empty unless the variant says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestEvent {
-    /// Nothing more can be said before more bytes come.
+    /// More input is needed.
     NeedMore,
     /// A request begins.
     Begin {
         /// Its id.
         id: u16,
-        /// What the application is asked to be; `None` if there is no such role, which is answered
+        /// What the web server wants the application to do. `None` for an unknown role, which is answered
         /// with [`super::ProtocolStatus::UnknownRole`].
         role: Option<Role>,
-        /// What becomes of the connection afterwards.
+        /// What happens to the connection afterwards.
         after: AfterRequest,
     },
-    /// Bytes of the stream of name-value pairs. [`Pairs`] takes it apart when it is complete.
+    /// Bytes of the stream of name-value pairs. When it is complete, [`Pairs`] decodes it.
     Params(u16, Range<usize>),
-    /// All pairs are there.
+    /// All pairs have arrived.
     ParamsEnd(u16),
     /// Bytes of the request body.
     Stdin(u16, Range<usize>),
-    /// All of the request body is there.
+    /// All of the request body has arrived.
     StdinEnd(u16),
-    /// The web server has no use for the request any more; it still wants END_REQUEST.
+    /// The web server does not need the reply any more, but still expects END_REQUEST.
     Abort(u16),
-    /// The web server wants to know these values: name-value pairs without values. May be empty.
+    /// The web server asks for these values: name-value pairs without values. The range may be empty.
     GetValues(Range<usize>),
-    /// A management record of this kind, which is to be answered with
-    /// [`super::write_unknown_type`].
+    /// A management record of this unknown kind. The reply is [`super::write_unknown_type`].
     UnknownManagement(u8),
 }
 
 impl RequestDecoder {
-    /// A decoder at the beginning of a connection.
+    /// A decoder for a new connection.
     pub fn new() -> RequestDecoder {
         RequestDecoder::default()
     }
 
-    /// Takes the next step. `input` begins where the last step's `consumed` ended, and may end
-    /// anywhere. Never needs more than [`VALUES_BYTES_MAX`] and a few bytes at once.
+    /// Takes the next step. `input` begins where the last step's `consumed` ended; it may end at any byte. No
+    /// step needs more than [`VALUES_BYTES_MAX`] and a few bytes at once.
     ///
     /// # Errors
-    /// The web server does not keep to the protocol. An error is final.
+    /// The web server violates the protocol. All further calls return the same error.
     pub fn decode(&mut self, input: &[u8]) -> Result<RequestDecoded, RecordError> {
         match self.refused {
             Some(error) => Err(error),
@@ -119,7 +118,7 @@ impl RequestDecoder {
     }
 }
 
-/// Whether a record is small and taken as a whole, and not part of a stream.
+/// Whether a record is taken as a whole. Such records are short and not part of a stream.
 fn is_short(record: &Record) -> Result<bool, RecordError> {
     let is_management = record.id == 0;
     let lengths = match record.kind {
@@ -129,7 +128,7 @@ fn is_short(record: &Record) -> Result<bool, RecordError> {
         kind::PARAMS | kind::STDIN | kind::DATA => return Ok(false),
         kind::GET_VALUES if is_management => 0..=VALUES_BYTES_MAX,
         _ if is_management => 0..=VALUES_BYTES_MAX,
-        // What only applications send.
+        // Kinds that only applications send.
         kind::END_REQUEST..=kind::UNKNOWN_TYPE => return Err(RecordError::Kind),
         _ => return Ok(false),
     };
@@ -139,7 +138,7 @@ fn is_short(record: &Record) -> Result<bool, RecordError> {
     }
 }
 
-/// The event of a record that is taken as a whole; its content begins at `position`.
+/// The event of a record that is taken as a whole. Its content begins at `position`.
 fn short(record: &Record, content: &[u8], position: usize) -> Result<RequestEvent, RecordError> {
     Ok(match record.kind {
         kind::BEGIN_REQUEST => {
@@ -171,7 +170,7 @@ fn end_of_stream(record: &Record) -> Option<RequestEvent> {
     }
 }
 
-/// The event of bytes of a stream; `None` for what is skipped.
+/// The event for bytes of a stream; `None` if they are skipped.
 fn stream(record: &Record) -> Option<fn(u16, Range<usize>) -> RequestEvent> {
     match record.kind {
         kind::PARAMS => Some(RequestEvent::Params),
@@ -184,9 +183,9 @@ fn found(consumed: usize, event: RequestEvent) -> RequestDecoded {
     RequestDecoded { consumed, event }
 }
 
-/// Name-value pairs of a complete stream.
+/// Decodes the name-value pairs of a complete stream.
 ///
-/// An item is an error if the bytes end inside a pair; it is the last one.
+/// If the bytes end inside a pair, the last item is an error.
 #[derive(Clone, Debug)]
 pub struct Pairs<'b> {
     rest: &'b [u8],
@@ -223,7 +222,7 @@ impl<'b> Iterator for Pairs<'b> {
     }
 }
 
-/// A length of one byte, or of four with the highest bit set.
+/// Reads a length of one byte, or of four with the highest bit set.
 fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
     match bytes {
         [first, rest @ ..] if *first < 128 => Some((usize::from(*first), rest)),

@@ -4,18 +4,18 @@ use super::*;
 
 const ID: u16 = 1;
 
-/// A reply as its receiver puts it together.
+/// A reply as a web server decodes it.
 #[derive(Debug, Default, PartialEq)]
 struct Reply {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     end: Option<(u32, ProtocolStatus)>,
     refused: Option<RecordError>,
-    /// Bytes behind the end.
+    /// Bytes after the end.
     left: usize,
 }
 
-/// Decodes `input`, of which `step` bytes arrive at a time.
+/// Decodes `input`, which arrives `step` bytes at a time.
 fn reply_in_steps(input: &[u8], step: usize) -> Reply {
     let mut decoder = FastCgiDecoder::new(ID);
     let mut reply = Reply::default();
@@ -54,7 +54,7 @@ fn reply_in_steps(input: &[u8], step: usize) -> Reply {
     }
 }
 
-/// Decodes `input`, however it may arrive.
+/// Decodes `input`, and checks that the result does not depend on how it arrives.
 fn reply(input: &[u8]) -> Reply {
     let whole = reply_in_steps(input, input.len().max(1));
     for step in 1..input.len().min(40) {
@@ -75,7 +75,7 @@ fn record(kind: u8, id: u8, content: &[u8], padding: usize) -> Vec<u8> {
     [&header[..], content, &vec![0xee; padding]].concat()
 }
 
-/// A request as an application puts it together.
+/// A request as an application decodes it.
 #[derive(Debug, Default, PartialEq)]
 struct Request {
     id: u16,

@@ -1,8 +1,8 @@
-//! Bodies: where they end, and which input bytes are theirs.
+//! Message bodies: where they end, and which input bytes belong to them.
 //!
-//! [`BodyDecoder`] takes input as it comes and hands out ranges of it, never copies. It reads no
-//! byte behind the end of the body, so what is pipelined stays for the next request. Limits come
-//! in as numbers; what to do about a refused body (answer, close) is the connection's business.
+//! [`BodyDecoder`] takes input as it arrives and hands out ranges of it, without a copy. It consumes no byte
+//! after the end of the body, so pipelined requests stay in the input. Limits are arguments. The connection
+//! decides how to answer a refused body, and closes.
 //!
 //! ```text
 //!              ┌────────────────────── CR LF ──────────────────────┐
@@ -18,11 +18,11 @@ use crate::reasons::reasons;
 use crate::request_head::BodyFraming;
 use crate::syntax::is_token;
 
-/// How much of a body is accepted.
+/// Limits on a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyLimits {
-    /// server.max-request-size: the longest body in bytes, chunk framing not counted; `None` is no
-    /// limit. Beyond it: 413.
+    /// server.max-request-size: the longest body in bytes, without chunk framing; `None` for no limit. Beyond
+    /// it: 413.
     pub body_bytes_max: Option<u64>,
     /// The longest trailer section in bytes, line ends included. Beyond it: 431.
     pub trailer_bytes_max: usize,
@@ -31,7 +31,7 @@ pub struct BodyLimits {
 }
 
 impl Default for BodyLimits {
-    /// No limit for the body, 8 KiB of trailers, 1 KiB of extensions a chunk.
+    /// No limit for the body, 8 KiB of trailers, 1 KiB of extensions per chunk.
     fn default() -> BodyLimits {
         BodyLimits {
             body_bytes_max: None,
@@ -44,28 +44,27 @@ impl Default for BodyLimits {
 /// One step of decoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedPiece {
-    /// Input bytes that are done with, those of the piece included.
+    /// How many bytes of the input were used, including those of the piece.
     pub consumed: usize,
-    /// What came out.
+    /// What was found.
     pub piece: Piece,
 }
 
 /// What one step of decoding found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// Body bytes: this range of the input, never empty. Call again with the input behind
-    /// `consumed`.
+    /// Body bytes: this range of the input, never empty. Call again with the input after `consumed`.
     Data(Range<usize>),
-    /// All input is consumed and the body goes on.
+    /// All input is consumed, and the body is incomplete.
     NeedMore,
-    /// The body is complete; the next message begins after `consumed`. Calls after this consume
-    /// nothing and say `End` again.
+    /// The body is complete; the next message begins after `consumed`. Further calls consume nothing and
+    /// return `End` again.
     End,
 }
 
 reasons! {
-    /// Why a body is refused. The connection must be closed after the answer: where the next request
-    /// would begin is not known.
+    /// Why a body is refused. The connection must be closed after the answer, because the beginning of the
+    /// next request is unknown.
     BodyError {
         BodyTooLarge CONTENT_TOO_LARGE
             "The request body is longer than server.max-request-size allows.",
@@ -91,18 +90,18 @@ pub struct BodyDecoder {
     limits: BodyLimits,
     bytes_received: u64,
     is_reply: bool,
-    /// The trailer section as received, its lines ending in CR LF.
+    /// The trailer section as received. Its lines end in CR LF.
     trailer: Vec<u8>,
 }
 
 /// What comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChunkedState {
-    /// Body bytes that Content-Length announced, that many; never 0.
+    /// This many body bytes of those that Content-Length announced; never 0.
     Length { remaining: u64 },
-    /// A chunk size of which `digits` digits were read.
+    /// A chunk size, of which `digits` digits were read.
     Size { size: u64, digits: u32 },
-    /// An extension of which that many bytes were read.
+    /// A chunk extension, of which this many bytes were read.
     Extension {
         size: u64,
         length: usize,
@@ -110,44 +109,44 @@ enum ChunkedState {
     },
     /// The LF of a chunk size line.
     SizeLineFeed { size: u64 },
-    /// Chunk data, that many bytes; never 0.
+    /// This many bytes of chunk data; never 0.
     Chunk { remaining: u64 },
-    /// The CR behind chunk data.
+    /// The CR after chunk data.
     DataReturn,
-    /// The LF behind chunk data.
+    /// The LF after chunk data.
     DataLineFeed,
-    /// The trailer section, up to and with its empty line.
+    /// The trailer section, up to and including its empty line.
     Trailer,
-    /// Nothing.
+    /// The body is complete.
     End,
-    /// Nothing: the body was refused, and asking again gives the same answer.
+    /// The body was refused. Further calls return the same error.
     Refused(BodyError),
 }
 
-/// Where in `*( BWS ";" BWS name [ BWS "=" BWS value ] )` the next byte stands (RFC 9112 7.1.1).
+/// The position within `*( BWS ";" BWS name [ BWS "=" BWS value ] )`, a chunk extension (RFC 9112 7.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExtensionPart {
-    /// Behind white space that follows the chunk size or a value: a semicolon must come.
+    /// After white space that follows the chunk size or a value: a semicolon must come.
     BeforeSemicolon,
     BeforeName,
     Name,
-    /// Behind white space that follows a name.
+    /// After white space that follows a name.
     BehindName,
     BeforeValue,
-    /// A value that is a token.
+    /// In a value that is a token.
     Value,
-    /// A value in quotation marks.
+    /// In a quoted value.
     Quoted,
-    /// The byte behind a backslash in such a value.
+    /// After a backslash in a quoted value.
     Escaped,
-    /// Behind the second quotation mark.
+    /// After the closing quotation mark.
     BehindQuoted,
     /// Anything but control characters, as backends send it.
     Anything,
 }
 
 impl ExtensionPart {
-    /// What comes behind `byte`. `None`: it must not stand here.
+    /// The position after `byte`. `None` if `byte` is not allowed here.
     fn next(self, byte: u8) -> Option<ExtensionPart> {
         use ExtensionPart::{
             Anything, BeforeName, BeforeSemicolon, BeforeValue, BehindName, BehindQuoted, Escaped,
@@ -181,8 +180,8 @@ impl ExtensionPart {
 }
 
 impl BodyDecoder {
-    /// A decoder at the beginning of the body of a backend's reply: behind a chunk size there may be white space,
-    /// which some backends pad it with, or anything else that is no control character.
+    /// A decoder for the body of a backend's reply. A chunk size may be followed by white space, which some
+    /// backends pad it with, or by anything else except control characters.
     pub fn of_reply(framing: BodyFraming, limits: BodyLimits) -> BodyDecoder {
         BodyDecoder {
             is_reply: true,
@@ -190,8 +189,8 @@ impl BodyDecoder {
         }
     }
 
-    /// A decoder at the beginning of the body of a request. If Content-Length exceeds the limit, the first call of
-    /// [`BodyDecoder::decode`] says so, with or without input.
+    /// A decoder for the body of a request. If Content-Length exceeds the limit, the first call of
+    /// [`BodyDecoder::decode`] returns that error, even without input.
     pub fn new(framing: BodyFraming, limits: BodyLimits) -> BodyDecoder {
         let state = match framing {
             BodyFraming::None | BodyFraming::Length(0) => ChunkedState::End,
@@ -210,8 +209,8 @@ impl BodyDecoder {
         }
     }
 
-    /// Takes the next step. `input` begins where the last step's `consumed` ended. One call hands
-    /// out at most one piece; an error is final.
+    /// Takes the next step. `input` begins where the last step's `consumed` ended. One call hands out at most
+    /// one piece. After an error all further calls return the same error.
     pub fn decode(&mut self, input: &[u8]) -> Result<DecodedPiece, BodyError> {
         let mut consumed = 0;
         loop {
@@ -264,8 +263,8 @@ impl BodyDecoder {
         self.state == ChunkedState::End
     }
 
-    /// The lines of the trailer section, each with its CR LF, when the body is complete. They are those of the sender:
-    /// which of them go on is said by [`trailers`](crate::trailers).
+    /// The lines of the trailer section, each with its CR LF, once the body is complete. They are not
+    /// filtered: [`trailers`](crate::trailers) decides which are passed on.
     pub fn trailer_lines(&self) -> &[u8] {
         match self.is_end() {
             true => &self.trailer,
@@ -273,7 +272,7 @@ impl BodyDecoder {
         }
     }
 
-    /// Body bytes still to come, if that is known: not for chunked bodies before their end.
+    /// How many body bytes are still to come. `None` for a chunked body that has not ended.
     pub fn remaining(&self) -> Option<u64> {
         match self.state {
             ChunkedState::Length { remaining } => Some(remaining),
@@ -296,7 +295,7 @@ impl BodyDecoder {
         error
     }
 
-    /// One byte of chunk framing (RFC 9112 7.1).
+    /// Reads one byte of chunk framing (RFC 9112 7.1).
     fn framing_byte(&self, state: ChunkedState, byte: u8) -> Result<ChunkedState, BodyError> {
         match (state, byte) {
             (ChunkedState::Size { size, digits }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
@@ -333,12 +332,12 @@ impl BodyDecoder {
     fn size_digit(&self, size: u64, digits: u32, byte: u8) -> Result<ChunkedState, BodyError> {
         let digit = char::from(byte).to_digit(16).ok_or(BodyError::ChunkSize)?;
         let size = size << 4 | u64::from(digit);
-        // Leading zeros count: sixteen digits are all a size may have.
+        // Leading zeros count: a size may have at most sixteen digits.
         if digits >= 16 || size > i64::MAX as u64 {
             return Err(BodyError::ChunkSize);
         }
-        // The check is made while the size is read, so that a client that sends one digit too many
-        // and waits is told.
+        // The limit is checked after each digit, so that a client which sends one digit too many and then
+        // waits gets its error.
         if exceeds(self.bytes_received.saturating_add(size), &self.limits) {
             return Err(BodyError::BodyTooLarge);
         }
@@ -369,11 +368,11 @@ impl BodyDecoder {
         })
     }
 
-    /// Takes as much of `rest` as belongs to the trailer section: one line, or what there is of it.
+    /// Takes the part of `rest` that belongs to the trailer section: one line, or as much of it as there is.
     fn trailer(&mut self, rest: &[u8]) -> Result<usize, BodyError> {
         let line_end = memchr::memchr(b'\n', rest);
         let length = line_end.map_or(rest.len(), |position| position + 1);
-        // The empty line is not counted: a body without trailers is within any limit.
+        // The empty line does not count, so that a body without trailers is within any limit.
         if (self.trailer.len() + length).saturating_sub(2) > self.limits.trailer_bytes_max {
             return Err(BodyError::TrailerTooLarge);
         }
@@ -403,7 +402,7 @@ fn exceeds(body_bytes: u64, limits: &BodyLimits) -> bool {
     limits.body_bytes_max.is_some_and(|max| body_bytes > max)
 }
 
-/// A trailer line is a header field: a token, a colon, a value without control characters.
+/// Checks a trailer line: a token, a colon, a value without control characters.
 fn check_trailer_line(line: &[u8]) -> Result<(), BodyError> {
     let text = line.strip_suffix(b"\r\n").ok_or(BodyError::Trailer)?;
     let colon = memchr::memchr(b':', text).ok_or(BodyError::Trailer)?;

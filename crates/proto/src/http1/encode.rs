@@ -1,6 +1,6 @@
-//! The bytes of response heads and chunks.
+//! Writes response heads and chunks.
 //!
-//! Callers append to their own output buffer; nothing here allocates beyond growing it.
+//! Everything is appended to the caller's buffer, and nothing is allocated except to grow it.
 
 use crate::header_block::HeaderBlock;
 use crate::request_head::Version;
@@ -9,13 +9,12 @@ use crate::status::Status;
 /// `100 Continue`, complete.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// What stands behind the data of a chunk.
+/// What follows the data of a chunk.
 pub const CHUNK_END: &[u8] = b"\r\n";
 
 /// Appends the status line with its CR LF. A status outside 100–999 is written as 500.
 ///
-/// The version in the line is the server's own where the request was HTTP/1.1; an HTTP/1.0 client
-/// is told `HTTP/1.0`, as lighttpd does.
+/// An HTTP/1.0 client gets `HTTP/1.0` in it, as from lighttpd; all others get the server's own version.
 #[inline]
 pub fn write_status_line(out: &mut Vec<u8>, version: Version, status: Status) {
     let start = out.len();
@@ -44,7 +43,7 @@ fn write_uncommon_status_line(out: &mut Vec<u8>, status: Status) {
 
 /// Appends an interim (1xx) response: its status line, `fields` and the empty line.
 ///
-/// HTTP/1.0 clients must not be sent one (RFC 9110 15.2); the caller checks.
+/// The caller makes sure that the client does not use HTTP/1.0, which does not allow it (RFC 9110 15.2).
 pub fn write_interim(out: &mut Vec<u8>, status: Status, fields: &HeaderBlock) {
     write_status_line(out, Version::Http11, status);
     out.extend_from_slice(fields.as_bytes());
@@ -59,10 +58,10 @@ pub fn write_content_length(out: &mut Vec<u8>, length: u64) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the header of a chunk of `length` bytes: hexadecimal length and CR LF. The chunk's data
-/// and [`CHUNK_END`] follow, which may come from elsewhere, such as a file.
+/// Appends the header of a chunk of `length` bytes: the length in hexadecimal and CR LF. The chunk's data,
+/// which may come from elsewhere, such as a file, and [`CHUNK_END`] follow.
 ///
-/// An empty piece must not be sent as a chunk, since that would end the body: skip it.
+/// `length` must not be 0, since an empty chunk ends the body.
 #[inline]
 pub fn write_chunk_header(out: &mut Vec<u8>, length: u64) {
     debug_assert_ne!(length, 0, "a chunk without data would end the body");
@@ -74,7 +73,7 @@ pub fn write_chunk_header(out: &mut Vec<u8>, length: u64) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the last chunk of a body, with `trailers` behind it.
+/// Appends the last chunk of a body, followed by `trailers`.
 pub fn write_last_chunk(out: &mut Vec<u8>, trailers: &HeaderBlock) {
     out.extend_from_slice(b"0\r\n");
     out.extend_from_slice(trailers.as_bytes());

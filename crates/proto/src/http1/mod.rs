@@ -1,10 +1,10 @@
-//! HTTP/1.0 and 1.1 framing: bytes to request heads and body pieces, response heads to bytes; and
-//! the other way round for backends.
+//! HTTP/1.0 and 1.1: decodes request heads and bodies, writes response heads; and decodes the responses of
+//! backends.
 //!
-//! Knows nothing of sockets, timers or configuration; the engine's HTTP/1 connection drives it.
-//! One request at a time: [`RequestHead::parse`](crate::request_head::RequestHead::parse) until it is complete, then
-//! a [`BodyDecoder`] made from the head's framing until its end, then the head is cleared for the next one.
-//! A gateway reads what an HTTP backend answers with a [`ResponseDecoder`].
+//! Knows nothing of sockets, timers or configuration; the engine's HTTP/1 connection drives it. It handles
+//! one request at a time: [`RequestHead::parse`](crate::request_head::RequestHead::parse) until the head is
+//! complete, then a [`BodyDecoder`] with the head's framing until the body ends, then the head is cleared for
+//! the next request. A gateway reads the response of an HTTP backend with a [`ResponseDecoder`].
 
 mod body;
 mod encode;

@@ -1,40 +1,41 @@
-//! From bytes to a [`RequestHead`]: what httparse accepts, and the rules it does not know.
+//! Parses bytes into a [`RequestHead`]: httparse does the syntax, and this module applies the rules that
+//! httparse lacks.
 //!
-//! The order matters for the cost: one vectored pass by httparse, one copy, then one look at each
-//! field. Whatever is unusual (another version, repeated fields, many fields) leaves that path for
-//! a cold function.
+//! The order of the steps keeps it cheap: one vectored pass by httparse, one copy, then one look at each
+//! field. Unusual heads (another version, repeated fields, many fields) take a separate cold function.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use crate::request_head::{FieldRange, HeadError, HeadOptions, KnownField, RequestHead, Version};
 
-/// Empty lines that are tolerated before a request line.
+/// The most empty lines before a request line that are tolerated.
 const EMPTY_LINES_MAX: usize = 2;
-/// Fields that most requests stay under; their places are on the stack.
+/// Most requests have fewer fields than this. Their positions fit on the stack.
 const FIELDS_USUAL: usize = 64;
 
-/// How far a head has come.
+/// The result of parsing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parsed {
     /// The empty line that ends the head has not arrived yet.
     Partial,
-    /// The head is complete; the body or the next request begins `length` bytes into the input.
+    /// The head is complete. The body or the next request begins `length` bytes into the input.
     Complete {
-        /// Bytes of input the head took, leading empty lines included.
+        /// How many bytes of input the head took, including leading empty lines.
         length: usize,
     },
 }
 
 impl RequestHead {
-    /// Reads a head from the beginning of `input`, which may hold more than the head.
+    /// Parses a head at the beginning of `input`, which may extend beyond its end.
     ///
-    /// On [`Parsed::Partial`] call again with the same bytes and more behind them. The new bytes
-    /// are searched for the end of the head; a full parse is only tried when it is there, or when
-    /// the input has doubled, so that a head sent byte by byte costs linear time and is still
-    /// refused early. An error is final. [`RequestHead::clear`] comes before the next request.
+    /// After [`Parsed::Partial`], call it again with the same bytes and more appended. Only the new bytes are
+    /// searched for the end of the head. A full parse is tried when the end was found, or when the input has
+    /// doubled in length: so a head that arrives byte by byte costs linear time, and an invalid one is still
+    /// refused early. An error is final. Call [`RequestHead::clear`] before the next
+    /// request.
     ///
-    /// Empty lines before the request line are skipped (RFC 9112 2.2), up to two.
+    /// Up to two empty lines before the request line are skipped (RFC 9112 2.2).
     #[inline]
     pub fn parse(&mut self, input: &[u8], options: &HeadOptions) -> Result<Parsed, HeadError> {
         if self.attempted != 0 && !is_worth_another_attempt(self, input, options)? {
@@ -60,13 +61,13 @@ impl RequestHead {
     }
 }
 
-/// After a partial parse: whether the end of the head is now there, or the input has doubled.
+/// After a partial parse: whether the end of the head was found, or the input has doubled.
 fn is_worth_another_attempt(
     head: &mut RequestHead,
     input: &[u8],
     options: &HeadOptions,
 ) -> Result<bool, HeadError> {
-    // The empty line may have begun in bytes already searched: LF CR, then LF.
+    // The empty line may begin in bytes that were searched before.
     let start = head.searched.saturating_sub(2).min(input.len());
     if input.len() >= head.attempted.saturating_mul(2) || has_empty_line(&input[start..]) {
         return Ok(true);
@@ -76,7 +77,7 @@ fn is_worth_another_attempt(
     Ok(false)
 }
 
-/// Whether an empty line stands behind a line feed in `bytes`.
+/// Whether an empty line follows a line feed in `bytes`.
 pub(super) fn has_empty_line(bytes: &[u8]) -> bool {
     memchr::memchr_iter(b'\n', bytes).any(|position| {
         matches!(
@@ -86,7 +87,7 @@ pub(super) fn has_empty_line(bytes: &[u8]) -> bool {
     })
 }
 
-/// A head that is not complete within the limit cannot become one.
+/// Refuses a head that is still incomplete at the limit.
 fn refuse_too_long_partial(input: &[u8], options: &HeadOptions) -> Result<(), HeadError> {
     if input.len() < options.head_bytes_max {
         Ok(())
@@ -121,7 +122,7 @@ fn skip_empty_lines(input: &[u8], options: &HeadOptions) -> Result<usize, HeadEr
     Err(HeadError::TooManyEmptyLines)
 }
 
-/// Tries to read a head from the beginning of `input`. `None`: it is not complete.
+/// Tries to parse a head at the beginning of `input`. `None` if it is incomplete.
 fn attempt(
     head: &mut RequestHead,
     input: &[u8],
@@ -147,8 +148,8 @@ fn attempt(
     Ok(Some(length))
 }
 
-/// One pass of httparse over `input`, and a copy of what it found. Only the places of method,
-/// target and fields, and the version, are set; nothing is judged yet.
+/// Runs httparse over `input` and copies what it found. This only sets the version and the positions of
+/// method, target and fields; it checks nothing yet.
 #[inline]
 fn read<const FIELDS: usize>(
     head: &mut RequestHead,
@@ -162,7 +163,7 @@ fn read<const FIELDS: usize>(
         return Ok(None);
     };
     let base = input.as_ptr() as usize;
-    // httparse hands out subslices of `input`; only an empty one may lie elsewhere.
+    // httparse returns subslices of `input`; only an empty one may lie elsewhere.
     let place = |part: &[u8]| -> Range<usize> {
         if part.is_empty() {
             return 0..0;
@@ -196,8 +197,8 @@ fn read_many(head: &mut RequestHead, input: &[u8]) -> Result<Option<usize>, Head
     read::<{ RequestHead::FIELDS_MAX }>(head, input).map_err(reason)
 }
 
-/// httparse knows 1.0 and 1.1 only. A higher 1.x has the meaning of 1.1 (RFC 9110 2.5), so it is
-/// read as such; the kept copy of the head shows what was sent.
+/// httparse knows 1.0 and 1.1 only. A higher 1.x has the meaning of 1.1 (RFC 9110 2.5), so it is parsed as
+/// such; the stored copy of the head keeps what was sent.
 #[cold]
 fn read_other_version(head: &mut RequestHead, input: &[u8]) -> Result<Option<usize>, HeadError> {
     let line = input
@@ -211,7 +212,7 @@ fn read_other_version(head: &mut RequestHead, input: &[u8]) -> Result<Option<usi
         .nth(2)
         .unwrap_or_default();
     let minor = match version {
-        // "HTTP/1.1" is ten bytes with its CR LF: wait for the rest of a line that may be sound.
+        // "HTTP/1.1" has ten bytes with its CR LF. An incomplete line may still become valid.
         _ if !is_whole && version.len() < 9 => return Ok(None),
         [
             b'H',
@@ -236,7 +237,7 @@ fn read_other_version(head: &mut RequestHead, input: &[u8]) -> Result<Option<usi
         ] => {
             return Err(HeadError::VersionUnsupported);
         }
-        // "HTTP/a.b" and the like; behind "HTTP/1." it is a slip.
+        // "HTTP/a.b" and the like are an unsupported version; after "HTTP/1." it is a malformed line.
         _ if version.starts_with(b"HTTP/") && !version.starts_with(b"HTTP/1.") => {
             return Err(HeadError::VersionUnsupported);
         }
@@ -268,8 +269,8 @@ fn reason(error: httparse::Error) -> HeadError {
     }
 }
 
-/// httparse lets a line end in LF alone. Every line but the first begins at a field name, so the
-/// two bytes before each name, and the last four of the head, must be right.
+/// Refuses lines that end in LF alone, which httparse accepts. Every line but the first begins with a field
+/// name, so it is enough to check the two bytes before each name, and the last four of the head.
 fn refuse_bare_line_feeds(head: &RequestHead) -> Result<(), HeadError> {
     let ends_in_crlf = |end: usize| end >= 2 && head.bytes[end - 2] == b'\r';
     let lines_end = head

@@ -1,10 +1,10 @@
-//! Responses of HTTP/1 servers: bytes to a [`ReplyHead`] and the pieces of a body.
+//! Responses of HTTP/1 servers, decoded into a [`ReplyHead`] and pieces of a body.
 //!
-//! [`ResponseDecoder`] is the other side of [`RequestHead`](crate::request_head::RequestHead) and
-//! [`BodyDecoder`]: it reads what a backend answers. It sees all bytes received and not consumed
-//! yet, hands out ranges of them, and says whether another request may follow. Nothing is guessed:
-//! a response that two readers could understand differently is an error, and then its
-//! connection is of no use any more. What to tell the client about it is the gateway's business.
+//! [`ResponseDecoder`] is the counterpart of [`RequestHead`](crate::request_head::RequestHead) and
+//! [`BodyDecoder`] for what a backend sends. Each call gets all bytes that were received and not consumed
+//! yet. The decoder hands out ranges of them, and tells whether the connection may carry another request. It
+//! does not guess: a response that two readers could understand differently is an error, after which the
+//! connection cannot be used. The gateway decides what the client is told.
 //!
 //! ```text
 //!           ┌── 1xx, not 101 ──┐      ┌─ length or chunks ─> Body ──last byte──┐
@@ -26,7 +26,8 @@ use crate::request_head::BodyFraming;
 use crate::status::Status;
 use crate::trailers;
 
-/// Reads one response after the other from a connection. Warm, it allocates nothing.
+/// Decodes the responses of a connection, one after another. Once its buffers have grown, it does not
+/// allocate.
 #[derive(Debug)]
 pub struct ResponseDecoder {
     head: ReplyHead,
@@ -34,23 +35,23 @@ pub struct ResponseDecoder {
     asked: Asked,
     state: ResponseState,
     keep_alive: bool,
-    /// Connection names fields, which must not go on from the trailers either.
+    /// The Connection field names other fields, so trailers of those names must not be passed on.
     names_fields: bool,
     interim_count: u32,
-    /// Bytes of an incomplete head that were searched for its end.
+    /// How many bytes of an incomplete head were searched for its end.
     searched: usize,
-    /// Bytes of an incomplete head that were last parsed.
+    /// How many bytes of an incomplete head the last parse covered.
     attempted: usize,
 }
 
-/// How much of a response is accepted.
+/// Limits on a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseLimits {
-    /// The longest head in bytes, its empty line included; each interim response has its own.
+    /// The longest head in bytes, including its empty line. Each interim response has its own.
     pub head_bytes_max: usize,
-    /// Fields of a head; never more than 1024.
+    /// The most fields of a head; never more than 1024.
     pub fields_max: usize,
-    /// Interim responses before the final one, 100 (Continue) included.
+    /// The most interim responses before the final one, including 100 (Continue).
     pub interim_max: u32,
     /// The longest trailer section in bytes.
     pub trailer_bytes_max: usize,
@@ -68,22 +69,22 @@ impl Default for ResponseLimits {
     }
 }
 
-/// What a response answers, as far as its framing depends on that (RFC 9112 6.3).
+/// The parts of the request on which the framing of the response depends (RFC 9112 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// The method that was sent.
     pub method: Method,
-    /// Another protocol was offered by Upgrade, so 101 is a possible answer.
+    /// Whether the request offered another protocol by Upgrade, so that 101 is a possible response.
     pub upgrade: bool,
 }
 
 /// One step of decoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseDecoded {
-    /// Input bytes that are done with, those of a body range included. May be more than 0 with
+    /// How many bytes of the input were used, including those of a body range. It may be more than 0 with
     /// every event.
     pub consumed: usize,
-    /// What came out.
+    /// What was found.
     pub event: ResponseEvent,
 }
 
@@ -92,15 +93,15 @@ pub struct ResponseDecoded {
 pub enum ResponseEvent {
     /// More input is needed, or the end of the input.
     NeedMore,
-    /// An interim response other than 100 and 101; its head is there until the next call.
+    /// An interim response other than 100 and 101. Its head is available until the next call.
     Interim,
-    /// The head of the final response. After 101 all that follows is body.
+    /// The head of the final response. After 101 everything that follows is body.
     Head,
     /// Body bytes: this range of the input, never empty.
     Body(Range<usize>),
     /// The response is complete.
     End {
-        /// Another request may be sent on this connection.
+        /// Whether the connection may carry another request.
         reusable: bool,
     },
 }
@@ -145,18 +146,18 @@ impl From<BodyError> for ResponseError {
 enum ResponseState {
     /// A head.
     Head,
-    /// A body that tells its end.
+    /// A body with a known end.
     Body(BodyDecoder),
-    /// Bytes without an end of their own: an old-fashioned body, or another protocol.
+    /// Bytes until the connection closes: a body without a length, or another protocol.
     UntilClose,
-    /// Nothing of this response.
+    /// The response is complete.
     End,
-    /// Nothing: asking again gives the same answer.
+    /// The response was refused. Further calls return the same error.
     Refused(ResponseError),
 }
 
 impl ResponseDecoder {
-    /// A decoder for the response to a GET request; [`ResponseDecoder::begin`] says otherwise.
+    /// A decoder for the response to a GET request; [`ResponseDecoder::begin`] changes that.
     pub fn new(limits: ResponseLimits) -> ResponseDecoder {
         ResponseDecoder {
             head: ReplyHead::new(),
@@ -174,7 +175,7 @@ impl ResponseDecoder {
         }
     }
 
-    /// Makes ready for the response to another request. Buffers stay.
+    /// Prepares for the response to another request. Buffers are kept.
     pub fn begin(&mut self, asked: Asked) {
         let mut head = std::mem::take(&mut self.head);
         head.clear();
@@ -185,11 +186,11 @@ impl ResponseDecoder {
         };
     }
 
-    /// Takes the next step. `input` is everything received and not consumed so far. To be called
-    /// until it says [`ResponseEvent::NeedMore`] or [`ResponseEvent::End`].
+    /// Takes the next step. `input` is everything that was received and not consumed so far. Call it until it
+    /// returns [`ResponseEvent::NeedMore`] or [`ResponseEvent::End`].
     ///
     /// # Errors
-    /// The response cannot be used; asking again gives the same error.
+    /// The response cannot be used. All further calls return the same error.
     pub fn decode(&mut self, input: &[u8]) -> Result<ResponseDecoded, ResponseError> {
         let decoded = self.step(input);
         if let Err(error) = decoded {
@@ -198,10 +199,10 @@ impl ResponseDecoder {
         decoded
     }
 
-    /// The backend closed the connection, and all input is consumed that could be.
+    /// Call this when the backend has closed the connection and [`ResponseDecoder::decode`] needs more input.
     ///
     /// # Errors
-    /// The response is cut off.
+    /// The response is cut short.
     pub fn end_of_input(&mut self) -> Result<ResponseEvent, ResponseError> {
         let error = match &self.state {
             ResponseState::End => None,
@@ -227,16 +228,15 @@ impl ResponseDecoder {
         }
     }
 
-    /// Status and end-to-end fields of the response, or of the interim one just reported. Fields
-    /// about the connection are left out (RFC 9110 7.6.1), except Upgrade with the statuses 101 and
-    /// 426. Content-Length is there at most once; with HEAD and 304 it is about the body that
-    /// was not sent.
+    /// Status and end-to-end fields of the response, or of the interim one just reported. Fields about the
+    /// connection are left out (RFC 9110 7.6.1), except Upgrade with the statuses 101 and 426. Content-Length
+    /// occurs at most once; with HEAD and 304 it is about the body that was not sent.
     pub fn head(&self) -> &ReplyHead {
         &self.head
     }
 
-    /// Takes the trailers of a response that is complete, as far as they may go on. Those of a response whose Connection
-    /// field names others are dropped.
+    /// Takes the trailers of a complete response, without those that must not be passed on. If the Connection
+    /// field named further fields, all trailers are dropped.
     pub fn take_trailers(&mut self) -> HeaderBlock {
         let trailers = match &self.state {
             ResponseState::Body(decoder) if !self.names_fields => {
@@ -250,7 +250,7 @@ impl ResponseDecoder {
         trailers
     }
 
-    /// Body bytes still to come, if the response told before: not for chunks, not until close.
+    /// How many body bytes are still to come, if the head announced it; `None` with chunks or until close.
     pub fn remaining(&self) -> Option<u64> {
         match &self.state {
             ResponseState::Body(decoder) => decoder.remaining(),
@@ -287,8 +287,8 @@ impl ResponseDecoder {
         }
     }
 
-    /// The end of the response, behind which `surplus` bytes were received that were not asked for. The decoder of its
-    /// body stays: it has the trailers.
+    /// Ends the response. `surplus` is the number of bytes received after it, which no request asked for. The
+    /// decoder of its body is kept, because it holds the trailers.
     fn end(&mut self, surplus: usize) -> ResponseEvent {
         self.keep_alive &= surplus == 0;
         ResponseEvent::End {
@@ -296,7 +296,7 @@ impl ResponseDecoder {
         }
     }
 
-    /// Reads heads until one is to be told of.
+    /// Reads heads until one must be reported.
     fn decode_head(&mut self, input: &[u8]) -> Result<ResponseDecoded, ResponseError> {
         let mut consumed = 0;
         loop {
@@ -311,8 +311,9 @@ impl ResponseDecoder {
         }
     }
 
-    /// Parses a head at the beginning of `input`, if it can be complete. A head that comes in many
-    /// pieces is searched for its end once, and parsed only then or when it has doubled.
+    /// Parses a head at the beginning of `input`, unless it is still incomplete. When a head arrives in many
+    /// pieces, each byte is searched for its end once, and a parse is tried only when the end was found or
+    /// the input has doubled.
     fn read_head(&mut self, input: &[u8]) -> Result<Option<Head>, ResponseError> {
         let unsearched = self.searched.saturating_sub(2).min(input.len());
         let is_worth_it = self.attempted == 0
@@ -338,7 +339,7 @@ impl ResponseDecoder {
         Ok(found)
     }
 
-    /// What follows from a head. `None`: 100 (Continue), of which nobody needs to know.
+    /// Acts on a head. `None` for 100 (Continue), which is not reported.
     fn take_head(&mut self, head: &Head) -> Result<Option<ResponseEvent>, ResponseError> {
         self.forget_search();
         let status = self.head.status();

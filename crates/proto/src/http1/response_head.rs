@@ -1,6 +1,6 @@
-//! One response head: what httparse accepts, and the rules it does not know.
+//! Parses one response head: httparse does the syntax, and this module applies the rules that httparse lacks.
 //!
-//! Used by [`ResponseDecoder`](super::ResponseDecoder) alone, which decides when to try.
+//! Only [`ResponseDecoder`](super::ResponseDecoder) calls it, and decides when to try.
 
 use std::mem::MaybeUninit;
 
@@ -14,30 +14,30 @@ use crate::syntax::{decimal, list};
 /// What a head says about its message.
 #[derive(Debug)]
 pub(super) struct Head {
-    /// Bytes of input it took.
+    /// How many bytes of input it took.
     pub(crate) length: usize,
-    /// Fields it has, those included that are not passed on.
+    /// The number of its fields, including those that are not passed on.
     pub(crate) fields: usize,
-    /// Where the body ends; `None`: where the connection does.
+    /// Where the body ends; `None` if that is the end of the connection.
     pub(crate) framing: Option<BodyFraming>,
-    /// The backend lets the connection go on.
+    /// Whether the backend keeps the connection open.
     pub(crate) keep_alive: bool,
-    /// Connection names fields that must not be passed on.
+    /// Whether Connection names fields that must not be passed on.
     pub(crate) names_fields: bool,
 }
 
-/// Fields that most responses stay under; their places are on the stack.
+/// Most responses have fewer fields than this. Their positions fit on the stack.
 const FIELDS_USUAL: usize = 64;
-/// Fields at most, whatever the limit.
+/// The most fields, even if the limit is higher.
 const FIELDS_MAX: usize = 1024;
 
-/// Reads a head from the beginning of `input` into `reply`. `None`: it is not complete.
+/// Parses a head at the beginning of `input` into `reply`. `None` if it is incomplete.
 pub(super) fn parse(
     input: &[u8],
     asked: Asked,
     reply: &mut ReplyHead,
 ) -> Result<Option<Head>, Error> {
-    // httparse would skip empty lines. Nothing may stand between two responses.
+    // httparse would skip empty lines, but nothing is allowed between two responses.
     let start = input.get(..VERSION.len()).unwrap_or(input);
     if !VERSION.starts_with(start) {
         return Err(Error::NotHttp);
@@ -64,7 +64,7 @@ fn read<const FIELDS: usize>(
 ) -> Result<Option<Head>, Error> {
     let mut fields = [const { MaybeUninit::uninit() }; FIELDS];
     let mut response = httparse::Response::new(&mut []);
-    // A proxy must not pass on white space before a colon, but remove it (RFC 9112 5.1).
+    // A proxy must remove white space before a colon instead of passing it on (RFC 9112 5.1).
     let mut config = httparse::ParserConfig::default();
     config.allow_spaces_after_header_name_in_responses(true);
     let parsed = config.parse_response_with_uninit_headers(&mut response, input, &mut fields);
@@ -108,7 +108,7 @@ struct Message {
     content_length: Option<u64>,
     is_chunked: bool,
     keep_alive: bool,
-    /// Connection names fields that must not be passed on.
+    /// Whether Connection names fields that must not be passed on.
     names_fields: bool,
 }
 
@@ -139,7 +139,7 @@ impl Message {
         Ok(message)
     }
 
-    /// The same length may be said twice, in fields or in a list (RFC 9112 6.3).
+    /// The same length may occur twice, in several fields or in a list (RFC 9112 6.3).
     fn content_length(&mut self, value: &[u8]) -> Result<(), Error> {
         for item in value.split(|&byte| byte == b',') {
             let length = decimal(item.trim_ascii()).ok_or(Error::ContentLengthInvalid)?;
@@ -174,7 +174,7 @@ impl Message {
         closes
     }
 
-    /// RFC 9112 6.3; CONNECT is never sent.
+    /// The body's framing by RFC 9112 6.3. CONNECT is never sent.
     fn framing(&self, asked: Asked, status: Status) -> Option<BodyFraming> {
         if status == Status::SWITCHING_PROTOCOLS {
             return None;
@@ -190,17 +190,17 @@ impl Message {
         }
     }
 
-    /// 204 with a body announced: whether it comes all the same is not known. With 304 and HEAD the
-    /// same fields are about the body that was left out, which is allowed.
+    /// Whether the head is 204 and announces a body, which may or may not follow. With 304 and HEAD the same
+    /// fields are about the body that was left out, which is allowed.
     fn is_suspect(&self, status: Status) -> bool {
         let announces = self.is_chunked || self.content_length.is_some_and(|length| length > 0);
         status == Status::NO_CONTENT && announces
     }
 
-    /// Keeps what is not about the connection (RFC 9110 7.6.1).
+    /// Keeps the fields that are not about the connection (RFC 9110 7.6.1).
     fn keep_fields(&self, fields: &[httparse::Header<'_>], reply: &mut ReplyHead) {
         let status = reply.status();
-        // RFC 9110 8.6: neither 1xx nor 204 may carry it.
+        // RFC 9110 8.6: neither 1xx nor 204 may have a Content-Length.
         let mut length = self
             .content_length
             .filter(|_| !status.is_interim() && status != Status::NO_CONTENT);
@@ -220,7 +220,7 @@ impl Message {
     }
 }
 
-/// Whether Upgrade says which protocol was or must be switched to.
+/// Whether Upgrade, with this status, says which protocol was or must be switched to.
 fn tells_protocols(status: Status) -> bool {
     matches!(
         status,
@@ -245,7 +245,7 @@ enum FieldKind {
     TransferEncoding,
     Connection,
     Upgrade,
-    /// Something else about this connection.
+    /// Another field about this connection.
     OfConnection,
     EndToEnd,
 }
@@ -258,7 +258,7 @@ impl FieldKind {
             Some(KnownField::TransferEncoding) => FieldKind::TransferEncoding,
             Some(KnownField::Connection) => FieldKind::Connection,
             Some(KnownField::Upgrade) => FieldKind::Upgrade,
-            // It says what comes behind the body, for each recipient on the way (RFC 9110 6.6.2).
+            // Trailer announces the trailers of the body to each recipient on the way (RFC 9110 6.6.2).
             Some(KnownField::Trailer) => FieldKind::EndToEnd,
             Some(field) if field.is_hop_by_hop() => FieldKind::OfConnection,
             _ => FieldKind::EndToEnd,

@@ -1,4 +1,4 @@
-//! The binary protocol: packets with a header of 24 bytes, here and there the same.
+//! The binary protocol: packets with a header of 24 bytes, the same for requests and replies.
 //!
 //! ```text
 //!   0      1          2    3      4        5          6    7
@@ -7,17 +7,17 @@
 //!   16 .. 23  the number for Write::Cas
 //! ```
 //!
-//! All packets of a command bear the same opaque number, so that a reply to anything else is noticed.
+//! All packets of a command carry the same opaque number, so that a reply to another command is noticed.
 
 use super::{Command, Direction, Item, Key, MemcachedProgress, Reply, ReplyError, Write};
 
-/// Appends `command`, all of whose packets bear `opaque`.
+/// Appends `command`. All its packets carry the number `opaque`.
 pub fn write(out: &mut Vec<u8>, command: &Command<'_>, opaque: u32) {
     let mut packet = |operation, cas, extras: &[u8], key: &[u8], value: &[u8]| {
         write_packet(out, operation, opaque, cas, [extras, key, value]);
     };
     match *command {
-        // Those that are not there are passed over in silence; the answer to the last packet is the end.
+        // The server does not reply about missing keys. The reply to the last packet marks the end.
         Command::Get { keys, .. } => {
             for key in keys {
                 packet(operation::GET_WITH_KEY_QUIETLY, 0, &[], key.bytes(), &[]);
@@ -60,7 +60,8 @@ pub fn write(out: &mut Vec<u8>, command: &Command<'_>, opaque: u32) {
                 Direction::Up => operation::INCREMENT,
                 Direction::Down => operation::DECREMENT,
             };
-            // By how much, the value if there is none, and an expiry that says that none is made.
+            // The extras: the amount, the initial value, and an expiry that means: do not create a missing
+            // key.
             let mut extras = [0; 20];
             put(&mut extras, 0, &by.to_be_bytes());
             put(&mut extras, 16, &u32::MAX.to_be_bytes());
@@ -77,8 +78,8 @@ pub fn write(out: &mut Vec<u8>, command: &Command<'_>, opaque: u32) {
     }
 }
 
-/// Takes the replies of one connection apart. Memory is taken for what has come, never for what was
-/// announced. After an error every call answers with that error.
+/// Decodes the replies of one connection. It allocates memory for what has arrived, never for what was
+/// announced. After an error all further calls return that error.
 #[derive(Debug)]
 pub struct BinaryDecoder {
     value_bytes_max: usize,
@@ -89,7 +90,7 @@ pub struct BinaryDecoder {
 }
 
 impl BinaryDecoder {
-    /// A decoder at the beginning of a reply. Values of more than `value_bytes_max` are refused.
+    /// A decoder for the next reply. Values of more than `value_bytes_max` are refused.
     pub fn new(value_bytes_max: usize) -> BinaryDecoder {
         BinaryDecoder {
             value_bytes_max,
@@ -100,15 +101,15 @@ impl BinaryDecoder {
         }
     }
 
-    /// From now on replies bear this number.
+    /// Sets the number that replies carry from now on.
     pub fn expect(&mut self, opaque: u32) {
         self.opaque = opaque;
     }
 
-    /// Takes `input` up to the end of a reply.
+    /// Reads `input` up to the end of a reply.
     ///
     /// # Errors
-    /// What comes is no reply, or to something else, or a value beyond the limit.
+    /// The input is no reply, a reply to another command, or a value beyond the limit.
     pub fn feed(&mut self, input: &[u8]) -> Result<MemcachedProgress, ReplyError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -190,7 +191,7 @@ impl PacketHeader {
     }
 }
 
-/// What a packet says; `None` if it is to be passed over.
+/// The reply in a packet; `None` if the packet is skipped.
 fn reply_of(header: &PacketHeader, mut body: Vec<u8>) -> Result<Option<Reply>, ReplyError> {
     if header.status != 0 {
         body.drain(..(header.extras_bytes + header.key_bytes).min(body.len()));
@@ -233,7 +234,7 @@ fn failure_of(header: &PacketHeader, text: Vec<u8>) -> Result<Option<Reply>, Rep
     }))
 }
 
-/// Four bytes of flags, the key, the value.
+/// Decodes an item: four bytes of flags, the key, the value.
 fn item_of(header: &PacketHeader, mut body: Vec<u8>) -> Result<Item, ReplyError> {
     let flags = body.first_chunk().copied();
     let flags = flags.filter(|_| header.extras_bytes == 4);
@@ -251,7 +252,7 @@ fn item_of(header: &PacketHeader, mut body: Vec<u8>) -> Result<Item, ReplyError>
     })
 }
 
-/// Moves bytes from `rest` to `buffer` until that has `length`.
+/// Moves bytes from `rest` to `buffer` until `buffer` has `length` bytes.
 fn fill(buffer: &mut Vec<u8>, length: usize, rest: &mut &[u8]) {
     let missing = length.saturating_sub(buffer.len());
     let (part, behind) = rest.split_at(missing.min(rest.len()));
@@ -259,8 +260,8 @@ fn fill(buffer: &mut Vec<u8>, length: usize, rest: &mut &[u8]) {
     *rest = behind;
 }
 
-/// `parts` are extras, key and value. The lengths of the first two are bounded by their types here; a
-/// value that is longer than 4 GiB is more than any caller lets through, and is cut off.
+/// `parts` are extras, key and value. The types bound the lengths of the first two. A value of more than 4
+/// GiB would be cut, but callers allow none that long.
 fn write_packet(out: &mut Vec<u8>, operation: u8, opaque: u32, cas: u64, parts: [&[u8]; 3]) {
     let [extras, key, value] = parts;
     let value_max = u32::MAX as usize - extras.len() - key.len();

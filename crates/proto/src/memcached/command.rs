@@ -1,14 +1,13 @@
-//! What a memcached can be asked.
+//! The commands of memcached.
 
 use crate::reasons::reasons;
 
-/// A key that can stand in a command: no byte of it could be taken for the end of the key or of the
-/// command.
+/// A key that is valid in a command: none of its bytes can be taken for the end of the key or of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key<'a>(&'a [u8]);
 
 reasons! {
-    /// Why bytes are no key.
+    /// Why bytes are not a valid key.
     KeyError {
         Empty "the key is empty",
         TooLong "the key has more than 250 bytes",
@@ -16,93 +15,93 @@ reasons! {
     }
 }
 
-/// A command. What it does to a key that is there or is not is memcached's to say.
+/// A command. memcached defines what it does to existing and missing keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
     /// The values of these keys, of which there is at least one.
     Get {
-        /// Which.
+        /// The keys.
         keys: &'a [Key<'a>],
-        /// Whether each comes with the number that [`Write::Cas`] wants; binary they always do.
+        /// Whether to ask for the numbers that [`Write::Cas`] needs. The binary protocol always returns them.
         with_cas: bool,
     },
     /// Writes a value.
     Store {
-        /// Under which condition.
+        /// The condition for writing.
         how: Write,
-        /// Where to.
+        /// The key.
         key: Key<'a>,
-        /// Comes back with the value.
+        /// A number that is stored and returned with the value.
         flags: u32,
-        /// Seconds to live: 0 for ever, above 30 days the Unix time of the end.
+        /// Seconds to live: 0 for ever; above 30 days, the Unix time of the end.
         expiry_s: u32,
         /// The value.
         data: &'a [u8],
     },
     /// Removes a key.
     Delete {
-        /// Which.
+        /// The key.
         key: Key<'a>,
     },
     /// Changes a value that is a decimal number.
     Count {
         /// Up or down.
         direction: Direction,
-        /// Which.
+        /// The key.
         key: Key<'a>,
-        /// By how much.
+        /// The amount.
         by: u64,
     },
-    /// Gives a key another time to live.
+    /// Changes the time to live of a key.
     Touch {
-        /// Which.
+        /// The key.
         key: Key<'a>,
         /// As in [`Command::Store`].
         expiry_s: u32,
     },
     /// Removes everything.
     FlushAll {
-        /// In so many seconds.
+        /// After this many seconds.
         delay_s: u32,
     },
-    /// Asks which release it is.
+    /// Asks for the server's version.
     Version,
 }
 
-/// When a value is written.
+/// The condition for writing a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
     /// Always.
     Set,
-    /// If there is none.
+    /// If the key does not exist.
     Add,
-    /// If there is one.
+    /// If the key exists.
     Replace,
-    /// Behind the one that is there.
+    /// Appends to the existing value.
     Append,
-    /// In front of the one that is there.
+    /// Prepends to the existing value.
     Prepend,
-    /// If nobody has written it since [`super::Item::cas`] was this number.
+    /// If the value has not been written since [`super::Item::cas`] had this number.
     Cas(u64),
 }
 
-/// Which way a number goes.
+/// Whether to increment or decrement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Beyond 2⁶⁴ - 1 it begins at 0 again.
+    /// Beyond 2⁶⁴ - 1 the value wraps around to 0.
     Up,
-    /// Not below 0.
+    /// The value does not go below 0.
     Down,
 }
 
 impl<'a> Key<'a> {
-    /// The longest key.
+    /// The longest key, in bytes.
     pub const BYTES_MAX: usize = 250;
 
-    /// Takes `bytes` for a key.
+    /// A key of these bytes.
     ///
     /// # Errors
-    /// They are none.
+    /// They are not a valid key.
     pub fn new(bytes: &'a [u8]) -> Result<Key<'a>, KeyError> {
         if bytes.is_empty() {
             return Err(KeyError::Empty);

@@ -4,8 +4,8 @@ use crate::crlf_line::LineError;
 use crate::reasons::reasons;
 
 reasons! {
-    /// Why a server's reply is refused. Where the next one begins is not known then: the
-    /// connection is of no use any more.
+    /// Why a server's reply is refused. The beginning of the next reply is unknown then, so the connection
+    /// cannot be used any more.
     ReplyError {
         Unknown "a line that is no reply",
         LineEnd "a line or value does not end with CR LF",

@@ -1,11 +1,11 @@
-//! The protocols of memcached: commands written, replies read, as text or binary.
+//! The protocols of memcached: encodes commands and decodes replies, in the text or the binary protocol.
 //!
-//! A [`Command`] is written by [`text::write`] or [`binary::write`]; the [`text::TextDecoder`] and the
-//! [`binary::BinaryDecoder`] are fed bytes as they come and hand out the same [`Reply`]s: for
-//! [`Command::Get`] a [`Reply::Value`] for each key that is there and [`Reply::End`], for all others
-//! one. Knows nothing of sockets or of which server has a key; the clients in
-//! `modules/src/remote_store` drive it. The meta commands are left out: what they add to these, such as
-//! stale values, the caches in front do themselves.
+//! [`text::write`] or [`binary::write`] encodes a [`Command`]. The [`text::TextDecoder`] and the
+//! [`binary::BinaryDecoder`] are fed bytes as they arrive and return the same [`Reply`]s: for
+//! [`Command::Get`] a [`Reply::Value`] for each key that exists and then [`Reply::End`]; for all other
+//! commands a single reply. This module knows nothing of sockets, nor which server has a key; the clients in
+//! `modules/src/remote_store` drive it. The meta commands are left out: what they would add, such as stale
+//! values, Petrel's caches do themselves.
 //!
 //! <https://github.com/memcached/memcached/blob/master/doc/protocol.txt>
 

@@ -1,56 +1,56 @@
-//! What a memcached answers, whichever protocol it speaks.
+//! The replies of memcached, the same for both protocols.
 
-/// A reply, or a part of that to [`super::Command::Get`].
+/// A reply, or a part of the reply to [`super::Command::Get`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// A key that is there. More follow, or [`Reply::End`].
+    /// A key that exists. More follow, or [`Reply::End`].
     Value(Item),
-    /// These were all that are there.
+    /// There are no more values.
     End,
-    /// Written.
+    /// The value was written.
     Stored,
-    /// Not written: the condition is not met.
+    /// The value was not written, because the condition is not met.
     NotStored,
-    /// Not written: somebody else has written it, or, in the binary protocol, it is there.
+    /// The value was not written: another client has changed it or, in the binary protocol, the key exists.
     Exists,
-    /// No such key.
+    /// The key does not exist.
     NotFound,
-    /// Removed.
+    /// The key was removed.
     Deleted,
-    /// It has another time to live.
+    /// The key has its new time to live.
     Touched,
-    /// Done.
+    /// The command was carried out.
     Ok,
-    /// What a number has become.
+    /// The new value of a number.
     Number(u64),
-    /// The name of a release.
+    /// The version of the server.
     Version(Vec<u8>),
-    /// It does not know this command.
+    /// The server does not know this command.
     Unsupported,
-    /// It says that we are wrong.
+    /// The server says that the request is wrong.
     ClientError(Vec<u8>),
-    /// It says that it cannot.
+    /// The server could not carry out the command.
     ServerError(Vec<u8>),
 }
 
 /// A value with its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Under which it was stored.
+    /// The key.
     pub key: Vec<u8>,
-    /// That it was stored with.
+    /// The number that was stored with the value.
     pub flags: u32,
-    /// Another one whenever somebody has written it. `None` if nobody asked for it.
+    /// A number that changes with every write. `None` if the command did not ask for it.
     pub cas: Option<u64>,
     /// The value.
     pub data: Vec<u8>,
 }
 
-/// What became of some input.
+/// The result of feeding some input.
 #[derive(Debug, PartialEq, Eq)]
 pub struct MemcachedProgress {
-    /// Bytes of the input that were used. All of them, unless a reply is complete.
+    /// How many bytes of the input were used: all of them, unless a reply is complete.
     pub consumed: usize,
-    /// A complete reply; what follows in the input belongs to the next one.
+    /// A complete reply. The rest of the input belongs to the next one.
     pub reply: Option<Reply>,
 }

@@ -2,7 +2,7 @@ use super::*;
 
 type Story = (Vec<Reply>, Option<ReplyError>);
 
-/// All replies in `wire`, fed in pieces of `step` bytes, and the error behind them.
+/// All replies in `wire`, fed `step` bytes at a time, and the error after them.
 fn story(
     wire: &[u8],
     step: usize,
@@ -28,7 +28,7 @@ fn story(
     (replies, None)
 }
 
-/// The same however it is cut.
+/// Decodes text, and checks that the result does not depend on how it is cut.
 fn text(wire: &[u8], value_bytes_max: usize) -> Story {
     let decode = |step| {
         let mut decoder = text::TextDecoder::new(value_bytes_max);
@@ -41,7 +41,7 @@ fn text(wire: &[u8], value_bytes_max: usize) -> Story {
     whole
 }
 
-/// Replies to what bore the number 7.
+/// Decodes the replies to the command with the number 7.
 fn binary(wire: &[u8], value_bytes_max: usize) -> Story {
     let decode = |step| {
         let mut decoder = binary::BinaryDecoder::new(value_bytes_max);
@@ -268,7 +268,7 @@ fn commands_are_written_as_packets() {
     assert_eq!(found, expected);
 }
 
-/// A packet to the number 7, as a server writes it.
+/// A reply with the number 7, as a server writes it.
 fn packet(operation: u8, status: u8, extras: &[u8], key: &str, value: &[u8]) -> Vec<u8> {
     let length = (extras.len() + key.len() + value.len()) as u32;
     let mut packet = vec![

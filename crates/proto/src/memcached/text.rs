@@ -1,4 +1,4 @@
-//! The text protocol: lines, with values in between whose length stands in the line before.
+//! The text protocol: lines, and values whose length is in the line before.
 
 use super::{Command, Direction, Item, Key, MemcachedProgress, Reply, ReplyError, Write};
 use crate::crlf_line::{Line, Scanned};
@@ -56,13 +56,13 @@ pub fn write(out: &mut Vec<u8>, command: &Command<'_>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Takes the replies of one connection apart. Memory is taken for what has come, never for what was
-/// announced. After an error every call answers with that error.
+/// Decodes the replies of one connection. It allocates memory for what has arrived, never for what was
+/// announced. After an error all further calls return that error.
 #[derive(Debug)]
 pub struct TextDecoder {
     value_bytes_max: usize,
     line: Line,
-    /// The value whose line has come.
+    /// The value whose line was read.
     value: Option<Coming>,
     failed: Option<ReplyError>,
 }
@@ -71,12 +71,12 @@ pub struct TextDecoder {
 struct Coming {
     item: Item,
     length: usize,
-    /// Bytes of the line end behind it that have come.
+    /// How many bytes of the line end after it were read.
     end_seen: usize,
 }
 
 impl TextDecoder {
-    /// A decoder at the beginning of a reply. Values of more than `value_bytes_max` are refused.
+    /// A decoder for the next reply. Values of more than `value_bytes_max` are refused.
     pub fn new(value_bytes_max: usize) -> TextDecoder {
         TextDecoder {
             value_bytes_max,
@@ -86,10 +86,10 @@ impl TextDecoder {
         }
     }
 
-    /// Takes `input` up to the end of a reply.
+    /// Reads `input` up to the end of a reply.
     ///
     /// # Errors
-    /// What comes is no reply, or a value beyond the limit.
+    /// The input is no reply, or a value beyond the limit.
     pub fn feed(&mut self, input: &[u8]) -> Result<MemcachedProgress, ReplyError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -160,7 +160,7 @@ impl TextDecoder {
 }
 
 impl Coming {
-    /// What stands behind `VALUE`: key, flags, length and perhaps the number for [`Write::Cas`].
+    /// Reads the rest of a `VALUE` line: key, flags, length and perhaps the number for [`Write::Cas`].
     fn read(facts: &[u8], value_bytes_max: usize) -> Result<Coming, ReplyError> {
         let mut words = facts.split(|&byte| byte == b' ');
         let key = words.next().and_then(|key| Key::new(key).ok());
@@ -209,12 +209,12 @@ fn reply_of(line: &[u8]) -> Result<Reply, ReplyError> {
             } else if let Some(text) = behind(b"SERVER_ERROR ") {
                 Reply::ServerError(text)
             } else if let Some(text) = behind(b"ERROR ") {
-                // "ERROR Too many open connections"
+                // Such as "ERROR Too many open connections".
                 Reply::ServerError(text)
             } else if let Some(text) = behind(b"VERSION ") {
                 Reply::Version(text)
             } else {
-                // Some servers pad a number that has become shorter.
+                // Some servers pad a number that has become shorter with blanks.
                 let number = read_number(Some(line.trim_ascii_end()));
                 Reply::Number(number.ok_or(ReplyError::Unknown)?)
             }
@@ -222,7 +222,7 @@ fn reply_of(line: &[u8]) -> Result<Reply, ReplyError> {
     })
 }
 
-/// Decimal digits.
+/// Reads decimal digits.
 fn read_number(word: Option<&[u8]>) -> Option<u64> {
     let word = word.filter(|word| word.iter().all(u8::is_ascii_digit))?;
     std::str::from_utf8(word).ok()?.parse().ok()
@@ -248,5 +248,5 @@ fn number(out: &mut Vec<u8>, number: impl itoa::Integer) {
     word(out, itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Bytes of a line. A key and three numbers have 300 at most; errors are sentences.
+/// The longest line, in bytes. One with a key and three numbers has at most 300; errors are sentences.
 const LINE_BYTES_MAX: usize = 2048;

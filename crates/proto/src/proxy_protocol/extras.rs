@@ -1,26 +1,26 @@
-//! What follows the addresses in a header of version 2: type, length, value, and again.
+//! The data after the addresses in a header of version 2: a sequence of type, length and value.
 
 use crc::{CRC_32_ISCSI, Crc, NoTable};
 
 use super::HeaderError;
 
-/// What a header of version 2 tells besides addresses. Types without a meaning here are skipped.
+/// The data of a header of version 2 besides the addresses. Unknown types are skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extras {
-    /// The host name the client asked for (PP2_TYPE_AUTHORITY, from SNI as a rule). Any bytes.
+    /// The host name that the client asked for (PP2_TYPE_AUTHORITY, usually from SNI). It may hold any bytes.
     pub authority: Option<Vec<u8>>,
-    /// What the client and the proxy agreed on (PP2_TYPE_SSL).
+    /// The TLS connection between client and proxy (PP2_TYPE_SSL).
     pub tls: Option<Tls>,
 }
 
-/// The TLS connection between client and proxy. Texts are any bytes.
+/// The TLS connection between client and proxy. Texts may hold any bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// The client came over TLS.
+    /// Whether the client used TLS.
     pub is_used: bool,
-    /// It presented a certificate, now or earlier in its session.
+    /// Whether the client presented a certificate, in this connection or earlier in its session.
     pub has_certificate: bool,
-    /// Its certificate was found good. Means nothing without a certificate.
+    /// Whether the proxy verified the certificate. Has no meaning without a certificate.
     pub is_verified: bool,
     /// The version, such as `TLSv1.3`.
     pub version: Option<Vec<u8>>,
@@ -28,7 +28,7 @@ pub struct Tls {
     pub common_name: Option<Vec<u8>>,
     /// The cipher.
     pub cipher: Option<Vec<u8>>,
-    /// The algorithm that the server's certificate is signed with.
+    /// The algorithm with which the server's certificate is signed.
     pub signature_algorithm: Option<Vec<u8>>,
     /// The algorithm of the server's key.
     pub key_algorithm: Option<Vec<u8>>,
@@ -46,7 +46,7 @@ const CLIENT_TLS: u8 = 0x01;
 const CLIENT_CERTIFICATE: u8 = 0x02 | 0x04;
 
 impl Extras {
-    /// Reads what stands from `start` on in the whole header.
+    /// Reads the data that begins at `start` of the whole header.
     pub(super) fn read(header: &[u8], start: usize) -> Result<Extras, HeaderError> {
         let mut extras = Extras::default();
         for extra in Values::new(header, start) {
@@ -88,7 +88,7 @@ impl Tls {
     }
 }
 
-/// Walks over values with type and length: type, value, and where the value begins.
+/// Iterates over the values: type, value, and where the value begins.
 struct Values<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -115,14 +115,14 @@ impl<'a> Iterator for Values<'a> {
         });
         self.at = match &found {
             Some((_, value, start)) => start + value.len(),
-            // Nothing comes behind an error.
+            // After an error the iterator ends.
             None => self.bytes.len(),
         };
         Some(found.ok_or(HeaderError::Extras))
     }
 }
 
-/// The checksum is that of the header with zeros in its own place.
+/// Checks the checksum of the header, which is computed with zeros in place of the checksum itself.
 fn check(header: &[u8], at: usize, value: &[u8]) -> Result<(), HeaderError> {
     let sent: [u8; 4] = value.try_into().map_err(|_| HeaderError::Extras)?;
     let (before, rest) = header.split_at_checked(at).ok_or(HeaderError::Extras)?;
@@ -136,5 +136,5 @@ fn check(header: &[u8], at: usize, value: &[u8]) -> Result<(), HeaderError> {
     }
 }
 
-/// RFC 9260 appendix A. Without a table: headers that have one are rare and short.
+/// RFC 9260 appendix A. It uses no table, because headers with a checksum are rare and short.
 const CRC_32C: Crc<u32, NoTable> = Crc::<u32, NoTable>::new(&CRC_32_ISCSI);

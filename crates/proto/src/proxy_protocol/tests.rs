@@ -16,7 +16,7 @@ fn ip(source: &str, destination: &str) -> Endpoints {
     }
 }
 
-/// A header of version 2 with these bytes behind the fixed part.
+/// A header of version 2 with these bytes after the fixed part.
 fn v2(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
     let mut header = V2_SIGNATURE.to_vec();
     header.extend_from_slice(&[command, family]);

@@ -1,8 +1,8 @@
-//! Request heads that did not come as HTTP/1 text: given field by field, under the rules of the parser.
+//! Builds request heads that did not arrive as HTTP/1 text, field by field, with the checks of the parser.
 //!
-//! The decoders of HTTP/2 and HTTP/3 hand out pseudo-fields and fields one by one; requests that the server makes to
-//! itself know theirs anyway. What is built is kept as HTTP/1 would write it, so lengths, limits and logs mean the same
-//! for every version. Where a body ends is the caller's knowledge, and fields about an HTTP/1 connection are refused.
+//! The decoders of HTTP/2 and HTTP/3 provide pseudo-fields and fields one by one, and so do the server's own
+//! subrequests. The head is stored as HTTP/1 would write it, so lengths, limits and logs mean the same for
+//! every version. The caller knows where the body ends; fields about an HTTP/1 connection are refused.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::message::Host;
 use super::{BodyFraming, FieldRange, HeadError, HeadOptions, KnownField, RequestHead, Version};
 use crate::syntax::{is_lower_token, is_token, is_value, trimmed};
 
-/// Builds one [`RequestHead`]; see [`RequestHead::build`]. After an error it is of no further use.
+/// Builds one [`RequestHead`]; see [`RequestHead::build`]. After an error it must not be used any more.
 #[derive(Debug)]
 pub struct HeadBuilder<'h> {
     head: &'h mut RequestHead,
@@ -20,7 +20,7 @@ pub struct HeadBuilder<'h> {
     is_line_written: bool,
 }
 
-/// Where the values of the pseudo-fields stand, as long as the request line is not written.
+/// The positions of the pseudo-fields' values until the request line is written.
 #[derive(Debug, Default)]
 struct PseudoFields {
     method: Option<Range<usize>>,
@@ -31,7 +31,7 @@ struct PseudoFields {
 }
 
 impl RequestHead {
-    /// Begins a head that is built, not parsed. What the head held before is forgotten.
+    /// Begins to build a head. Previous content is forgotten.
     pub fn build<'h>(&'h mut self, version: Version, options: &'h HeadOptions) -> HeadBuilder<'h> {
         self.clear();
         self.version = version;
@@ -46,12 +46,13 @@ impl RequestHead {
 }
 
 impl HeadBuilder<'_> {
-    /// The next pseudo-field, named without its colon: `method`, `scheme`, `path` and, unless there is a Host field,
-    /// `authority` (RFC 9113 8.3.1), which becomes the Host field. Extended CONNECT has `protocol` as well (RFC 8441 4), which
-    /// becomes the Upgrade field.
+    /// Adds a pseudo-field, named without its colon: `method`, `scheme`, `path` and, unless there is a Host
+    /// field, `authority` (RFC 9113 8.3.1), which becomes the Host field. An extended CONNECT also has
+    /// `protocol` (RFC 8441 4), which becomes the Upgrade field.
     ///
     /// # Errors
-    /// One that is unknown, repeated, behind a field, or has a value that a request line or Host cannot have.
+    /// The pseudo-field is unknown, repeated, or follows a field, or its value is not allowed in a request
+    /// line or Host.
     pub fn pseudo_field(&mut self, name: &[u8], value: &[u8]) -> Result<(), HeadError> {
         let is_text = self.head.version < Version::Http2;
         let (place, is_sound) = match name {
@@ -78,10 +79,10 @@ impl HeadBuilder<'_> {
         self.refuse_too_long(HeadError::RequestLineTooLong)
     }
 
-    /// The next field.
+    /// Adds a field.
     ///
     /// # Errors
-    /// What the parser refuses in HTTP/1 is refused here for the same reason: names, values, lengths, counts. So are
+    /// The reasons for which the parser refuses a field in HTTP/1: names, values, lengths, counts. Also
     /// fields about the connection (RFC 9113 8.2.2), and a Host that contradicts `authority`.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), HeadError> {
         self.write_line()?;
@@ -98,7 +99,7 @@ impl HeadBuilder<'_> {
             return Err(HeadError::FieldValue);
         }
         match known {
-            // What the two say of trailers is true of every version.
+            // TE: trailers and Trailer have the same meaning in every version, so they are allowed.
             Some(KnownField::Te) if trimmed.eq_ignore_ascii_case(b"trailers") => {}
             Some(KnownField::Trailer) => {}
             Some(known) if known.is_hop_by_hop() => return Err(HeadError::FieldOfConnection),
@@ -113,17 +114,18 @@ impl HeadBuilder<'_> {
         self.push_field(name, trimmed, known)
     }
 
-    /// The request may name no host: it is one of the server's own, for another request that names none.
+    /// Allows a head without a host: for a subrequest of a request without one.
     pub fn needs_no_host(&mut self) {
         self.host = Host::Optional;
     }
 
-    /// All fields are there. `body` says what follows: nothing; a body of this length, which becomes the Content-Length
-    /// field if there is none; or, as [`BodyFraming::Chunked`], a body whose length Content-Length tells or nothing does.
+    /// Ends the head. `body` says what follows: nothing; a body of this length, which becomes the
+    /// Content-Length field if there is none; or, as [`BodyFraming::Chunked`], a body whose length is in
+    /// Content-Length or unknown.
     ///
     /// # Errors
-    /// What the parser refuses in HTTP/1 is refused here for the same reason: pseudo-fields that are missing, methods,
-    /// hosts, repeated fields, a Content-Length that is no number or not that of the body.
+    /// The reasons for which the parser refuses a head in HTTP/1: missing pseudo-fields, methods, hosts,
+    /// repeated fields, a Content-Length that is no number or does not fit the body.
     pub fn finish(mut self, body: BodyFraming) -> Result<(), HeadError> {
         self.write_line()?;
         if let BodyFraming::Length(length) = body
@@ -141,7 +143,7 @@ impl HeadBuilder<'_> {
         self.head.finish_built(body, self.host, self.options)
     }
 
-    /// Writes the request line, and Host, which are known when the first field comes.
+    /// Writes the request line and Host, which are known when the first field is added.
     fn write_line(&mut self) -> Result<(), HeadError> {
         if std::mem::replace(&mut self.is_line_written, true) {
             return Ok(());
@@ -219,7 +221,7 @@ impl HeadBuilder<'_> {
         self.refuse_too_long(HeadError::HeadTooLarge)
     }
 
-    /// With the empty line that is still to come.
+    /// Counts the empty line that will follow.
     fn refuse_too_long(&self, reason: HeadError) -> Result<(), HeadError> {
         match self.head.bytes.len() + b"\r\n".len() > self.options.head_bytes_max {
             true => Err(reason),
@@ -240,21 +242,21 @@ fn is_http(scheme: &[u8]) -> bool {
         || scheme.eq_ignore_ascii_case(b"https")
 }
 
-/// A token, and a version if need be (RFC 9110 7.8).
+/// Whether it is a token, with an optional version (RFC 9110 7.8).
 fn is_protocol(protocol: &[u8]) -> bool {
     protocol.split(|&byte| byte == b'/').all(is_token)
 }
 
-/// Whether it is a field value with neither a blank nor user information (RFC 9113 8.3.1).
+/// Whether it is a field value without blanks and without user information (RFC 9113 8.3.1).
 fn is_plain_authority(authority: &[u8]) -> bool {
-    // All bytes are looked at, several at a time.
+    // A fold without an early exit lets the compiler check several bytes at once.
     let is_plain =
         |plain: bool, &byte: &u8| plain & (byte > b' ') & (byte != 0x7f) & (byte != b'@');
     authority.iter().fold(true, is_plain)
 }
 
-/// The two forms of a path that there are (RFC 9113 8.3.1), of characters that an HTTP/1 request line may have: the
-/// parser takes UTF-8 alone.
+/// Whether it has one of the two forms of a path (RFC 9113 8.3.1), with characters that an HTTP/1 request
+/// line may have: the parser accepts UTF-8 only.
 fn is_path(path: &[u8]) -> bool {
     let is_plain = |plain: bool, &byte: &u8| plain & (byte > b' ') & (byte != 0x7f);
     let has_form = path.first() == Some(&b'/') || path == b"*";

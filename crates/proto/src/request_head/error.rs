@@ -1,10 +1,10 @@
-//! Why a request head was refused: one table of reasons, each with its status and sentence.
+//! Why a request head was refused: a table of reasons, each with its status and sentence.
 
 use crate::reasons::reasons;
 
 reasons! {
-    /// Why a request head is refused. The connection must be closed after the answer: what follows
-    /// on it cannot be trusted to be another request.
+    /// Why a request head is refused. The connection must be closed after the response, because what follows
+    /// on it may not be another request.
     HeadError {
         RequestLine BAD_REQUEST
             "The request line is not `method target version` with single spaces between.",

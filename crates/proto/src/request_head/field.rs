@@ -1,17 +1,17 @@
-//! The request fields the server itself looks at, from one table, and a quick way to find them.
+//! The request fields that the server itself uses, from one table, and a fast way to find them by name.
 
-/// What a second field of the same name means (RFC 9110 5.3).
+/// How a second field of the same name is handled (RFC 9110 5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repeated {
-    /// The value is a list: the fields are joined with a comma.
+    /// The value is a list: the values are joined with a comma.
     Joins,
     /// Cookie: joined with a semicolon (RFC 6265 5.4).
     JoinsAsCookie,
-    /// The field may stand there once: a different second value is refused, an equal one dropped.
+    /// The field may occur once: a second value must be equal, and is dropped.
     Refused,
     /// The first one counts, the others are dropped.
     Dropped,
-    /// The framing and host rules look at it themselves.
+    /// The checks for framing and host handle it.
     HasOwnRule,
 }
 
@@ -28,17 +28,17 @@ macro_rules! known_fields {
             /// Every known field; a field's position is its number.
             pub const ALL: &'static [KnownField] = &[$(KnownField::$variant,)*];
 
-            /// How many there are.
+            /// The number of known fields.
             pub const COUNT: usize = Self::ALL.len();
 
-            /// The field name in its usual capitalisation.
+            /// The field's name in its usual capitalisation.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(KnownField::$variant => $name,)*
                 }
             }
 
-            /// What a second field of this name means.
+            /// How a second field of this name is handled.
             pub(super) const fn repeated(self) -> Repeated {
                 match self {
                     $(KnownField::$variant => Repeated::$repeated,)*
@@ -88,22 +88,23 @@ known_fields! {
 }
 
 impl KnownField {
-    /// The known field of this name, whatever its letter case.
+    /// The known field of this name, in any letter case.
     #[inline]
     pub fn from_name(name: &[u8]) -> Option<KnownField> {
         KnownField::from_name_if(name, |_| true)
     }
 
-    /// The same if `is_wanted`, which is asked before the names are compared: nearly all of a message's fields are not.
+    /// The same, but only if `is_wanted` accepts the field. It is called before the names are compared,
+    /// because nearly all fields of a message are not wanted.
     #[inline]
     pub fn from_name_if(name: &[u8], is_wanted: impl Fn(KnownField) -> bool) -> Option<KnownField> {
         let field = SLOTS[slot(name)?].filter(|field| is_wanted(*field))?;
         let known = field.name().as_bytes();
-        // Most clients write names as the RFCs do, and bytes are compared faster than letters.
+        // Most clients write names as the RFCs do, and comparing bytes is faster than ignoring letter case.
         (known == name || known.eq_ignore_ascii_case(name)).then_some(field)
     }
 
-    /// The known field of this name in lower case, as HTTP/2 and 3 have names.
+    /// The known field of this name, which is in lower case, as in HTTP/2 and 3.
     #[inline]
     pub(crate) fn from_lower_name(name: &[u8]) -> Option<KnownField> {
         let field = SLOTS[slot(name)?]?;
@@ -111,8 +112,9 @@ impl KnownField {
         (&LOWER_NAMES[field as usize][..length] == name).then_some(field)
     }
 
-    /// Whether the field is about one connection and is never passed on: Connection and those that a sender has to name
-    /// in it (RFC 9110 7.6.1; HTTP2-Settings: RFC 7540 3.2.1), and Proxy-Connection (RFC 9112 C.2.2).
+    /// Whether the field is about one connection and is never passed on: Connection, the fields that a sender
+    /// must name in it (RFC 9110 7.6.1; HTTP2-Settings: RFC 7540 3.2.1), and Proxy-Connection (RFC 9112
+    /// C.2.2).
     #[inline]
     pub const fn is_hop_by_hop(self) -> bool {
         matches!(
@@ -128,23 +130,23 @@ impl KnownField {
         )
     }
 
-    /// Whether each sender of a request writes the field by itself: hop-by-hop fields, Content-Length (RFC 9110 8.6), and
-    /// Expect (RFC 9110 10.1.1).
+    /// Whether each sender of a request writes the field itself: hop-by-hop fields, Content-Length (RFC 9110
+    /// 8.6), and Expect (RFC 9110 10.1.1).
     #[inline]
     pub const fn is_written_by_sender(self) -> bool {
         self.is_hop_by_hop() || matches!(self, KnownField::ContentLength | KnownField::Expect)
     }
 }
 
-/// A perfect hash of the table's names: no two share a slot, as [`slot_table`] checks while it is
-/// compiled. When a new name collides, search for other multipliers.
+/// A perfect hash of the table's names: [`slot_table`] checks at compile time that no two share a slot. If a
+/// new name collides, search for other multipliers.
 #[inline]
 const fn slot(name: &[u8]) -> Option<usize> {
     let ([first, .., last] | [first @ last]) = name else {
         return None;
     };
     let middle = name[name.len() / 2];
-    // Bit 5 makes letters lower-case; what it does to other characters does not matter here.
+    // Bit 5 makes letters lower-case; its effect on other characters does not matter here.
     let sum = name.len() * 4
         + (*first | 0x20) as usize * 3
         + (middle | 0x20) as usize * 26
@@ -154,7 +156,7 @@ const fn slot(name: &[u8]) -> Option<usize> {
 
 const SLOT_COUNT: usize = 64;
 
-/// Names in lower case, each at the beginning of its place.
+/// The names in lower case, each at the beginning of its array.
 static LOWER_NAMES: [[u8; NAME_BYTES_MAX]; KnownField::COUNT] = lower_names();
 
 const NAME_BYTES_MAX: usize = 24;

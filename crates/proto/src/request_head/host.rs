@@ -1,14 +1,14 @@
-//! The host a request is for: checked, and brought to one form so that it can be compared.
+//! The requested host: checked and normalised, so that it can be compared.
 //!
-//! The rules are lighttpd 1.4's host-strict and host-normalize.
+//! The rules are host-strict and host-normalize of lighttpd 1.4.
 
 use std::io::Write;
 use std::net::Ipv6Addr;
 
 use super::HeadOptions;
 
-/// Remembers the last host: a client asks the same one again and again, and comparing is cheaper
-/// than checking (15 bytes of address and port: 1,000 instructions less).
+/// Remembers the last host. A client asks for the same one again and again, and comparing is cheaper than
+/// checking (for 15 bytes of address and port by 1,000 instructions).
 #[derive(Clone, Debug)]
 pub(super) struct Memo {
     raw: Vec<u8>,
@@ -25,7 +25,7 @@ impl Memo {
         }
     }
 
-    /// [`normalise`], by memory where it serves.
+    /// As [`normalise`], but uses the remembered result if the host is the same.
     #[inline]
     pub(super) fn normalise(
         &mut self,
@@ -46,8 +46,8 @@ impl Memo {
     }
 }
 
-/// Appends the normalised form of `host` (a Host value or an authority) to the empty `out`:
-/// lower case in any case, more as the options say. `None` if it is not acceptable.
+/// Appends the normalised form of `host` (a Host value or an authority) to the empty `out`: always in lower
+/// case, with further steps by the options. `None` if it is not acceptable.
 #[inline]
 pub(super) fn normalise(out: &mut Vec<u8>, host: &[u8], options: &HeadOptions) -> Option<()> {
     if is_plain_name(host) {
@@ -57,8 +57,8 @@ pub(super) fn normalise(out: &mut Vec<u8>, host: &[u8], options: &HeadOptions) -
     normalise_other(out, host, options)
 }
 
-/// The usual case, under all options: a name of letters, digits, hyphens and single inner dots
-/// that begins with a letter in each label, and has no port.
+/// Whether it is the usual case, which needs no change under any options: a name of letters, digits, hyphens
+/// and single inner dots, whose labels begin with a letter, without a port.
 fn is_plain_name(host: &[u8]) -> bool {
     let mut previous = b'.';
     for &byte in host {
@@ -113,13 +113,13 @@ fn write_name(out: &mut Vec<u8>, name: &[u8], options: &HeadOptions) -> Option<(
     Some(())
 }
 
-/// `host` up to its port; an IPv6 address keeps its brackets.
+/// `host` without its port; an IPv6 address keeps its brackets.
 pub(super) fn without_port(host: &[u8]) -> &[u8] {
     split_port(host).0
 }
 
-/// Splits before the colon of the port. What follows is empty or begins with that colon or, behind
-/// a bracket, with something that is no port.
+/// Splits before the colon of the port. The second part is empty or begins with that colon or, after a
+/// bracket, with something that is no port.
 fn split_port(host: &[u8]) -> (&[u8], &[u8]) {
     let end = match host.first() {
         Some(b'[') => memchr::memchr(b']', host).map_or(host.len(), |bracket| bracket + 1),
@@ -128,7 +128,8 @@ fn split_port(host: &[u8]) -> (&[u8], &[u8]) {
     host.split_at(end)
 }
 
-/// Reads what [`split_port`] left. An empty port is none (RFC 3986 3.2.3); `None` is a bad one.
+/// Parses the second part of [`split_port`]. An empty port is no port (RFC 3986 3.2.3); `None` is an invalid
+/// one.
 fn read_port(port: &[u8]) -> Option<Option<u16>> {
     match port {
         [] | [b':'] => Some(None),
@@ -139,8 +140,8 @@ fn read_port(port: &[u8]) -> Option<Option<u16>> {
     }
 }
 
-/// Dotted labels of letters, digits and inner hyphens, with one trailing dot allowed; a name whose
-/// last label is all digits must be four of those; or something in brackets.
+/// Dotted labels of letters, digits and inner hyphens, with one trailing dot allowed; if the last label is
+/// all digits, there must be four of those; or an address in brackets.
 fn is_strict(name: &[u8]) -> bool {
     if name.starts_with(b"[") {
         return true; // Reading the address is the check.
@@ -158,8 +159,8 @@ fn is_strict(name: &[u8]) -> bool {
     labels().all(is_label) && (!ends_in_number || labels().count() == 4 && labels().all(is_number))
 }
 
-/// The least that is asked without host-strict: a name that cannot lead out of a directory, since
-/// virtual-host modules make paths of it.
+/// The check without host-strict: a name that cannot lead out of a directory, since virtual-host modules use
+/// it in paths.
 fn is_safe(name: &[u8]) -> bool {
     !name.contains(&b'/') && name.iter().any(|&byte| byte != b'.')
 }
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn strict_hosts_are_brought_to_one_form() {
-        // As lighttpd 1.4.69 answers.
+        // What lighttpd 1.4.69 answers.
         for (host, expected) in [
             ("A.B", "a.b"),
             ("a:", "a"),

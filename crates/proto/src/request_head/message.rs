@@ -1,6 +1,7 @@
-//! What the fields of a head mean for the message: for whom it is, where it ends, what follows.
+//! What the fields of a head mean for the message: its host, where it ends, and whether the connection stays
+//! open.
 //!
-//! The same rules for a head that was parsed and for one that was built.
+//! The same rules apply to heads that were parsed and to those that were built.
 
 use super::error::HeadError;
 use super::field::KnownField;
@@ -11,7 +12,7 @@ use crate::syntax::{decimal, list};
 use crate::url::AbsoluteForm;
 
 impl RequestHead {
-    /// Works out what the fields mean, once they are in place.
+    /// Interprets the fields, once all are there.
     #[inline]
     pub(crate) fn finish(&mut self, options: &HeadOptions) -> Result<(), HeadError> {
         if index_fields(self) {
@@ -25,7 +26,7 @@ impl RequestHead {
         Ok(())
     }
 
-    /// The same for a head that was built. `body`: what follows it, whatever its fields say.
+    /// The same for a head that was built. `body` says what follows it, regardless of its fields.
     pub(super) fn finish_built(
         &mut self,
         body: BodyFraming,
@@ -37,7 +38,8 @@ impl RequestHead {
             self.merge_repeated()?;
         }
         self.method = match known_method(self) {
-            // As a field, Upgrade is refused: it is the `protocol` of extended CONNECT.
+            // The builder refuses an Upgrade field, so this one comes from the `protocol` of an extended
+            // CONNECT.
             Err(HeadError::MethodConnect) if self.field(KnownField::Upgrade).is_some() => {
                 Method::Connect
             }
@@ -69,7 +71,7 @@ fn known_method(head: &RequestHead) -> Result<Method, HeadError> {
     }
 }
 
-/// Fills the index; says whether a known field is repeated.
+/// Fills the index. Returns whether a known field is repeated.
 #[inline]
 fn index_fields(head: &mut RequestHead) -> bool {
     let mut repeated = false;
@@ -85,8 +87,8 @@ fn index_fields(head: &mut RequestHead) -> bool {
     repeated
 }
 
-/// RFC 9112 3.2: the host comes from an absolute-form target if there is one, and then the Host
-/// field is made to say the same, so that no backend sees another one.
+/// RFC 9112 3.2: the host comes from an absolute-form target if there is one. Then the Host field is changed
+/// to the same value, so that no backend sees another host.
 #[inline]
 fn set_host(head: &mut RequestHead, options: &HeadOptions) -> Result<(), HeadError> {
     head.host.clear();
@@ -130,14 +132,14 @@ fn set_host_from_target(head: &mut RequestHead, options: &HeadOptions) -> Result
     Ok(())
 }
 
-/// Whether a field of this name stands behind the one at `position`.
+/// Whether there is another field of this name after the one at `position`.
 fn has_second(head: &RequestHead, known: KnownField, position: u32) -> bool {
     head.fields[position as usize + 1..]
         .iter()
         .any(|field| field.known == Some(known))
 }
 
-/// RFC 9112 6.3, with nothing tolerated that two readers could take differently.
+/// The framing by RFC 9112 6.3. Everything that two readers could understand differently is refused.
 #[inline]
 fn framing(head: &RequestHead, options: &HeadOptions) -> Result<BodyFraming, HeadError> {
     let length = head.index[KnownField::ContentLength as usize].checked_sub(1);
@@ -168,7 +170,7 @@ fn refuse_unexpected(
     Ok(framing)
 }
 
-/// Content-Length must agree with what follows (RFC 9113 8.1.1).
+/// The framing of a built head: Content-Length must agree with what follows (RFC 9113 8.1.1).
 fn built_framing(
     head: &RequestHead,
     body: BodyFraming,
@@ -184,7 +186,8 @@ fn built_framing(
                 Err(HeadError::LengthRequired)
             }
             (Method::Connect, _) => Ok(BodyFraming::None),
-            // Frames that end the request may follow, and say that there is no body. A decoder refuses its first byte.
+            // The frames that follow may show that there is no body. If there is one, a decoder refuses its
+            // first byte.
             (method, BodyFraming::Chunked)
                 if method.is_get_or_head()
                     && !options.method_get_body
@@ -195,7 +198,7 @@ fn built_framing(
             _ => refuse_unexpected(head, body, options),
         };
     };
-    // What goes through a tunnel has no length (RFC 9110 9.3.6).
+    // The data of a tunnel has no length (RFC 9110 9.3.6).
     if head.method == Method::Connect {
         return Err(HeadError::BodyUnexpected);
     }
@@ -215,7 +218,7 @@ fn content_length(
 ) -> Result<BodyFraming, HeadError> {
     let field = &head.fields[position as usize];
     let length = match head.value(field) {
-        // As in lighttpd, which takes an empty field for none; here it is none for GET neither.
+        // lighttpd treats an empty field as a missing one: 411 for POST, no error for GET. Here GET gets 411, too.
         b"" => return Err(HeadError::ContentLengthEmpty),
         value => decimal(value).ok_or(HeadError::ContentLengthInvalid)?,
     };

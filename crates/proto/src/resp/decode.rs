@@ -1,4 +1,4 @@
-//! Replies, read as they come.
+//! Decodes replies as they arrive.
 
 use super::grammar::{
     AggregateType, StringType, Type, boolean, double, is_decimal, length, number, type_of, verbatim,
@@ -6,15 +6,15 @@ use super::grammar::{
 use super::{RespError, Value};
 use crate::crlf_line::{Line, LineError, Scanned};
 
-/// How large a reply may be.
+/// Limits on a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyLimits {
-    /// Bytes of one string.
+    /// The longest string, in bytes.
     pub bulk_bytes_max: usize,
-    /// Bytes of one reply: all of its strings, and for each of its values what a [`Value`] takes in
-    /// memory.
+    /// The largest reply, in bytes: its strings, plus the size of a [`Value`] in memory for each of its
+    /// values.
     pub reply_bytes_max: usize,
-    /// Aggregates within each other.
+    /// The deepest nesting of aggregates.
     pub depth_max: usize,
 }
 
@@ -29,30 +29,30 @@ impl Default for ReplyLimits {
     }
 }
 
-/// Takes the replies of one connection apart.
+/// Decodes the replies of one connection.
 ///
-/// Memory is taken for what has come, never for what was announced; what is announced and could not be
-/// taken is refused at once. After an error every call answers with that error.
+/// It allocates memory for what has arrived, never for what was announced; what is announced beyond a limit
+/// is refused at once. After an error all further calls return that error.
 #[derive(Debug)]
 pub struct RespDecoder {
     limits: ReplyLimits,
     step: Step,
     line: Line,
-    /// Aggregates that are not complete, the innermost last.
+    /// Incomplete aggregates, the innermost last.
     open: Vec<Aggregate>,
-    /// Bytes of this reply, as [`ReplyLimits::reply_bytes_max`] counts them.
+    /// The size of the current reply so far, as [`ReplyLimits::reply_bytes_max`] counts it.
     spent: usize,
-    /// The same of the latest complete reply.
+    /// The size of the latest complete reply.
     complete_bytes: usize,
     failed: Option<RespError>,
 }
 
-/// What became of some input.
+/// The result of feeding some input.
 #[derive(Debug, PartialEq)]
 pub struct RespProgress {
-    /// Bytes of the input that were used. All of them, unless a reply is complete.
+    /// How many bytes of the input were used: all of them, unless a reply is complete.
     pub consumed: usize,
-    /// A complete reply; what follows in the input belongs to the next one.
+    /// A complete reply. The rest of the input belongs to the next one.
     pub value: Option<Value>,
 }
 
@@ -66,7 +66,7 @@ enum Step {
         length: usize,
         bytes: Vec<u8>,
     },
-    /// The line end behind a string, of which so many bytes have come.
+    /// The line end after a string, and how many of its bytes were read.
     StringEnd {
         kind: StringType,
         bytes: Vec<u8>,
@@ -77,13 +77,13 @@ enum Step {
 #[derive(Debug)]
 struct Aggregate {
     kind: AggregateType,
-    /// Values that have not come.
+    /// How many values are still to come.
     missing: usize,
     values: Vec<Value>,
 }
 
 impl RespDecoder {
-    /// A decoder at the beginning of a reply.
+    /// A decoder for the next reply.
     pub fn new(limits: ReplyLimits) -> RespDecoder {
         RespDecoder {
             limits,
@@ -96,16 +96,16 @@ impl RespDecoder {
         }
     }
 
-    /// Bytes of the latest complete reply, as [`ReplyLimits::reply_bytes_max`] counts them, and for the
-    /// reply itself as for the values within it.
+    /// The size of the latest complete reply, as [`ReplyLimits::reply_bytes_max`] counts it, including the
+    /// outermost value.
     pub fn reply_bytes(&self) -> usize {
         self.complete_bytes + size_of::<Value>()
     }
 
-    /// Takes `input` up to the end of a reply.
+    /// Reads `input` up to the end of a reply.
     ///
     /// # Errors
-    /// What comes is no reply, or one beyond the limits.
+    /// The input is no reply, or one beyond the limits.
     pub fn feed(&mut self, input: &[u8]) -> Result<RespProgress, RespError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -168,7 +168,7 @@ impl RespDecoder {
         Ok(value)
     }
 
-    /// The value that consists of the complete line, if it does; else what is to come is prepared for.
+    /// The value, if the complete line holds all of it; else prepares for what follows.
     fn value_of_line(&mut self, kind: Type) -> Result<Option<Value>, RespError> {
         Ok(Some(match kind {
             Type::Status => Value::Status(self.text()?),
@@ -299,7 +299,7 @@ impl RespDecoder {
         }))
     }
 
-    /// Puts a complete value where it belongs. Answers with the reply if that makes it complete.
+    /// Adds a complete value to the innermost aggregate. Returns the reply if that completes it.
     fn add(&mut self, value: Value) -> Result<Option<Value>, RespError> {
         let mut value = value;
         while let Some(aggregate) = self.open.last_mut() {
@@ -311,7 +311,7 @@ impl RespDecoder {
             let complete = self.open.pop().and_then(Aggregate::complete);
             match complete {
                 Some(complete) => value = complete,
-                // Attributes: what they are about follows.
+                // Attributes are dropped; the value that they describe follows.
                 None => return Ok(None),
             }
         }
@@ -358,5 +358,5 @@ fn pairs(values: Vec<Value>) -> Vec<(Value, Value)> {
     pairs
 }
 
-/// Values that an aggregate has room for before the first of them has come.
+/// The most values that an aggregate reserves memory for before the first one has arrived.
 const CAPACITY_AT_FIRST: usize = 16;

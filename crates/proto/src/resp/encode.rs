@@ -1,7 +1,7 @@
-//! Commands to be sent.
+//! Encodes commands.
 
-/// Appends a command: its name and arguments, each of any bytes. Without arguments nothing is appended,
-/// for Redis answers an empty command with nothing.
+/// Appends a command: its name and arguments, each of any bytes. Appends nothing without arguments, because
+/// Redis does not reply to an empty command.
 pub fn write_command<A: AsRef<[u8]>>(out: &mut Vec<u8>, arguments: &[A]) {
     if arguments.is_empty() {
         return;

@@ -3,8 +3,8 @@
 use crate::reasons::reasons;
 
 reasons! {
-    /// Why a server's reply is refused. Where the next one begins is not known then: the
-    /// connection is of no use any more.
+    /// Why a server's reply is refused. The beginning of the next reply is unknown then, so the connection
+    /// cannot be used any more.
     RespError {
         UnknownType "a value begins with no type that is known",
         LineEnd "a line or string does not end with CR LF",

@@ -1,8 +1,8 @@
-//! What the lines of RESP mean, each by itself.
+//! Parses the lines of RESP, each by itself.
 
 use super::{RespError, Value};
 
-/// What a value begins with.
+/// The type of a value, which its first byte tells.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Type {
     Status,
@@ -16,7 +16,7 @@ pub(super) enum Type {
     Aggregate(AggregateType),
 }
 
-/// A string with its length in front.
+/// A type of string with its length in front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StringType {
     Bulk,
@@ -24,7 +24,7 @@ pub(super) enum StringType {
     Verbatim,
 }
 
-/// Values with their number in front.
+/// A type of aggregate with its number of values in front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AggregateType {
     Array,
@@ -64,7 +64,7 @@ pub(super) fn type_of(byte: u8) -> Result<Type, RespError> {
     })
 }
 
-/// Decimal digits, perhaps behind a sign.
+/// Whether it is decimal digits with an optional sign.
 pub(super) fn is_decimal(text: &[u8]) -> bool {
     let digits = match text {
         [b'+' | b'-', digits @ ..] => digits,
@@ -75,7 +75,7 @@ pub(super) fn is_decimal(text: &[u8]) -> bool {
 
 pub(super) fn number(text: &[u8]) -> Result<i64, RespError> {
     let text = std::str::from_utf8(text).map_err(|_| RespError::Number)?;
-    // What the standard library takes for a number is the same as here: digits, perhaps behind a sign.
+    // The standard library accepts the same numbers: digits with an optional sign.
     text.parse().map_err(|_| RespError::Number)
 }
 
@@ -87,7 +87,7 @@ pub(super) fn length(text: &[u8]) -> Result<usize, RespError> {
         return Err(RespError::Length);
     }
     let text = std::str::from_utf8(text).map_err(|_| RespError::Length)?;
-    // Digits that are too many for a number of this machine are more than any limit.
+    // Digits that do not fit into usize exceed any limit.
     text.parse().map_err(|_| RespError::TooLarge)
 }
 
@@ -114,7 +114,7 @@ pub(super) fn boolean(text: &[u8]) -> Result<bool, RespError> {
     }
 }
 
-/// Three bytes of format, a colon, the text.
+/// Splits a verbatim string: three bytes of format, a colon, the text.
 pub(super) fn verbatim(mut bytes: Vec<u8>) -> Result<Value, RespError> {
     let Some(&[first, second, third, b':']) = bytes.first_chunk() else {
         return Err(RespError::Verbatim);
@@ -126,8 +126,8 @@ pub(super) fn verbatim(mut bytes: Vec<u8>) -> Result<Value, RespError> {
     })
 }
 
-/// Bytes of a status, an error or a big number.
+/// The longest status, error or big number, in bytes.
 const TEXT_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of any other line. A double has 24 at most.
+/// The longest of all other lines, in bytes. A double has at most 24.
 const NUMBER_BYTES_MAX: usize = 64;

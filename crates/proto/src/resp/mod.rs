@@ -1,10 +1,10 @@
-//! RESP, the protocol of Redis: commands written, replies read.
+//! RESP, the protocol of Redis: encodes commands and decodes replies.
 //!
-//! A client writes commands with [`write_command`] and takes replies apart with a [`RespDecoder`], which
-//! is fed bytes as they come and hands out one [`Value`] after the other. RESP2 is what we speak; the
-//! types that RESP3 adds are understood as well, because a server behind a proxy may have been told to
-//! use them. Knows nothing of what a command means or which reply belongs to which; the clients in
-//! `modules/src/remote_store` drive it.
+//! A client writes commands with [`write_command`] and decodes replies with a [`RespDecoder`], which is fed
+//! bytes as they arrive and returns one [`Value`] after another. Petrel speaks RESP2. It also understands the
+//! types that RESP3 adds, because a server behind a proxy may have been switched to RESP3. This module does
+//! not know what a command means or which reply belongs to it; the clients in `modules/src/remote_store`
+//! drive it.
 //!
 //! Every value begins with a byte for its type and a line:
 //!
@@ -15,7 +15,8 @@
 //!           % map   ~ set       > push     | attributes, which are read and dropped
 //! ```
 //!
-//! Strings and aggregates of unknown length (`$?`, `*?`) are refused: no server sends them unasked.
+//! Strings and aggregates of unknown length (`$?`, `*?`) are refused: no server sends them unless it is asked
+//! to.
 //!
 //! <https://redis.io/docs/latest/develop/reference/protocol-spec/>
 

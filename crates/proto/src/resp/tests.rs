@@ -1,6 +1,6 @@
 use super::*;
 
-/// All replies in `wire`, fed in pieces of `step` bytes, and the error behind them.
+/// All replies in `wire`, fed `step` bytes at a time, and the error after them.
 fn decode(wire: &[u8], step: usize, limits: ReplyLimits) -> (Vec<Value>, Option<RespError>) {
     let mut decoder = RespDecoder::new(limits);
     let mut values = Vec::new();
@@ -23,7 +23,7 @@ fn decode(wire: &[u8], step: usize, limits: ReplyLimits) -> (Vec<Value>, Option<
     (values, None)
 }
 
-/// The same however it is cut.
+/// Decodes replies, and checks that the result does not depend on how they are cut.
 fn decode_all(wire: &[u8], limits: ReplyLimits) -> (Vec<Value>, Option<RespError>) {
     let whole = decode(wire, wire.len(), limits);
     for step in 1..wire.len() {

@@ -1,38 +1,38 @@
-//! What a reply says.
+//! The values that replies consist of.
 
 /// A reply, or a part of one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// There is nothing: a key that is not there, a transaction that was not made.
+    /// Nothing: a key that does not exist, a transaction that was not carried out.
     Nil,
     /// A short text such as `OK`, without line ends.
     Status(Vec<u8>),
-    /// The command failed. The first word is a code in capitals, mostly.
+    /// The command failed. The first word is usually a code in capitals.
     Error(Vec<u8>),
     /// A whole number.
     Integer(i64),
     /// Any bytes.
     Bulk(Vec<u8>),
-    /// Values in their order.
+    /// A list of values.
     Array(Vec<Value>),
-    /// RESP3: a number with a fraction, or one that is none or infinite.
+    /// RESP3: a floating-point number, which may be infinite or not a number.
     Double(f64),
     /// RESP3: true or false.
     Boolean(bool),
-    /// RESP3: decimal digits, perhaps behind a sign; too many for [`Value::Integer`].
+    /// RESP3: an integer beyond [`Value::Integer`], as decimal digits with an optional sign.
     BigNumber(Vec<u8>),
-    /// RESP3: a text, of which is said what it is.
+    /// RESP3: a text with its format.
     Verbatim {
         /// Three bytes: `txt` or `mkd`.
         format: [u8; 3],
         /// The text.
         text: Vec<u8>,
     },
-    /// RESP3: keys and values in their order; keys may stand twice.
+    /// RESP3: keys and values in order; a key may occur twice.
     Map(Vec<(Value, Value)>),
-    /// RESP3: values in no order.
+    /// RESP3: values without an order.
     Set(Vec<Value>),
-    /// RESP3: something nobody asked for, which answers no command.
+    /// RESP3: a message from the server that is no reply to a command.
     Push(Vec<Value>),
 }
 
@@ -61,12 +61,12 @@ impl Value {
         }
     }
 
-    /// Whether the command failed.
+    /// Whether it is an error.
     pub fn is_error(&self) -> bool {
         matches!(self, Value::Error(_))
     }
 
-    /// Whether it says `OK`.
+    /// Whether it is the status `OK`.
     pub fn is_ok(&self) -> bool {
         matches!(self, Value::Status(text) if text == b"OK")
     }

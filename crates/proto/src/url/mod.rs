@@ -1,11 +1,11 @@
-//! Request targets: normalised for rules and logs, decoded for the file system.
+//! Request targets: normalised for rules and logs, and decoded for the file system.
 //!
-//! The rules are those of lighttpd 1.4's server.http-parseopts, so that a rewrite rule or a deny
-//! rule written for lighttpd sees the same text here. [`Url::path`] is what gets opened and what
-//! rules match: it is decoded exactly once and never holds a `..` segment, whatever the options.
+//! The rules are those of lighttpd 1.4's server.http-parseopts, so that a rewrite rule or a deny rule written
+//! for lighttpd sees the same text here. [`Url::path`] is the path that rules match and that gets opened: it
+//! is decoded exactly once and never holds a `..` segment, under any options.
 //!
-//! Knows nothing of documents or hosts; the exchange calls it once a request, and again when a
-//! rewrite replaced the target. Buffers are kept, so a warm [`Url`] does not allocate.
+//! Knows nothing of documents or hosts. The exchange calls it once per request, and again when a rewrite has
+//! replaced the target. Buffers are kept, so a [`Url`] that was used before does not allocate.
 
 mod normalise;
 
@@ -15,13 +15,13 @@ use crate::reasons::reasons;
 /// The switches of server.http-parseopts that concern the URL, under their own names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UrlOptions {
-    /// url-normalize: normalise the target at all. Without it all the other switches rest, and
-    /// only the decoded path is made safe.
+    /// url-normalize: normalise the target at all. Without it all other switches have no effect, and only the
+    /// decoded path is made safe.
     pub normalize: bool,
-    /// url-normalize-unreserved: decode `%XX` of unreserved characters, encode what must be. This
-    /// is also what happens when neither this nor `normalize_required` is set.
+    /// url-normalize-unreserved: decode `%XX` of unreserved characters, and encode characters that must be.
+    /// This also applies when neither this nor `normalize_required` is set.
     pub normalize_unreserved: bool,
-    /// url-normalize-required: decode every `%XX` that need not be encoded. Wins over
+    /// url-normalize-required: decode every `%XX` that need not be encoded. Takes precedence over
     /// `normalize_unreserved`.
     pub normalize_required: bool,
     /// url-ctrls-reject: refuse control characters, plain or encoded, in path and query.
@@ -30,17 +30,17 @@ pub struct UrlOptions {
     pub path_backslash_trans: bool,
     /// url-path-2f-decode: `%2F` in the path becomes `/`.
     pub path_2f_decode: bool,
-    /// url-path-2f-reject: refuse `%2F` in the path. Wins over `path_2f_decode`.
+    /// url-path-2f-reject: refuse `%2F` in the path. Takes precedence over `path_2f_decode`.
     pub path_2f_reject: bool,
-    /// url-path-dotseg-remove: resolve `.` and `..` segments and doubled slashes in the target.
-    /// The decoded path is resolved in any case.
+    /// url-path-dotseg-remove: resolve `.` and `..` segments and doubled slashes in the target. They are
+    /// always resolved in the decoded path.
     pub path_dotseg_remove: bool,
     /// url-path-dotseg-reject: refuse `.` and `..` segments and doubled slashes.
     pub path_dotseg_reject: bool,
     /// url-query-20-plus: `%20` in the query becomes `+`.
     pub query_20_plus: bool,
-    /// url-invalid-utf8-reject: refuse bytes that no UTF-8 text contains (0xC0, 0xC1, 0xF5–0xFF),
-    /// plain or encoded. Like lighttpd this lets names in older encodings pass.
+    /// url-invalid-utf8-reject: refuse bytes that never occur in UTF-8 (0xC0, 0xC1, 0xF5–0xFF), plain or
+    /// encoded. As in lighttpd, names in older encodings still pass.
     pub invalid_utf8_reject: bool,
 }
 
@@ -63,7 +63,7 @@ impl Default for UrlOptions {
 }
 
 reasons! {
-    /// Why a target is refused. The answer is always 400.
+    /// Why a target is refused. The response is always 400.
     UrlError {
         Form "The request target is neither a path, nor an http or https URL, nor `*` with OPTIONS.",
         Control "The request target holds a control character (url-ctrls-reject).",
@@ -73,7 +73,7 @@ reasons! {
     }
 }
 
-/// One request target, split and normalised. Reusable: see [`Url::parse`].
+/// One request target, split and normalised. It can be reused: see [`Url::parse`].
 #[derive(Clone, Debug, Default)]
 pub struct Url {
     /// The normalised path and query.
@@ -82,9 +82,9 @@ pub struct Url {
     path_length: usize,
     /// The decoded path, unless `decoded_is_raw`.
     decoded: Vec<u8>,
-    /// The decoded path is byte for byte the raw one.
+    /// The decoded path equals the raw one byte for byte.
     decoded_is_raw: bool,
-    /// Scheme and authority of an absolute-form target, one behind the other.
+    /// Scheme and authority of an absolute-form target, concatenated.
     origin: Vec<u8>,
     scheme_length: usize,
 }
@@ -113,8 +113,8 @@ impl Url {
         *scheme_length = 0;
     }
 
-    /// Reads a request target (RFC 9112 3.2): origin-form, absolute-form, or `*` with OPTIONS.
-    /// A fragment is dropped. After an error the URL is empty.
+    /// Parses a request target (RFC 9112 3.2): origin-form, absolute-form, or `*` with OPTIONS. A fragment is
+    /// dropped. After an error the URL is empty.
     pub fn parse(
         &mut self,
         target: &[u8],
@@ -132,7 +132,7 @@ impl Url {
         }
     }
 
-    /// Replaces path and query by what a rewrite or a script made, under the same rules. Scheme and
+    /// Replaces path and query by the result of a rewrite or a script, with the same checks. Scheme and
     /// authority stay. After an error the URL is empty.
     pub fn set_path_and_query(
         &mut self,
@@ -148,15 +148,15 @@ impl Url {
         self.fill(target, options)
     }
 
-    /// Replaces the decoded path by one that the server itself chose, such as an index file named
-    /// from the document root. Target and query stay what the client asked for.
+    /// Replaces the decoded path by one that the server itself chose, such as that of an index file. Target
+    /// and query stay as the client sent them.
     pub fn set_path(&mut self, path: &[u8]) {
         self.decoded.clear();
         self.decoded.extend_from_slice(path);
         self.decoded_is_raw = false;
     }
 
-    /// Appends `name` to the decoded path, as [`Url::set_path`] would set it.
+    /// Appends `name` to the decoded path, without the checks, as [`Url::set_path`].
     pub fn extend_path(&mut self, name: &[u8]) {
         if self.decoded_is_raw {
             self.decoded.clear();
@@ -167,14 +167,14 @@ impl Url {
         self.decoded.extend_from_slice(name);
     }
 
-    /// The normalised path and query, as rewrite rules and logs see it; `*` for `OPTIONS *`.
+    /// The normalised path and query, for rewrite rules and logs; `*` for `OPTIONS *`.
     #[inline]
     pub fn target(&self) -> &[u8] {
         &self.target
     }
 
-    /// The decoded path: starts with `/`, holds no `.`, `..` or empty segment and no control
-    /// character (those become `_`); or `*` for `OPTIONS *`. Its bytes need not be UTF-8.
+    /// The decoded path. It starts with `/` and holds no `.`, `..` or empty segment and no control character
+    /// (those become `_`); or it is `*` for `OPTIONS *`. It need not be UTF-8.
     #[inline]
     pub fn path(&self) -> &[u8] {
         if self.decoded_is_raw {
@@ -184,7 +184,7 @@ impl Url {
         }
     }
 
-    /// The path as it stands in [`Url::target`]: normalised, still percent-encoded.
+    /// The path part of [`Url::target`]: normalised, still percent-encoded.
     #[inline]
     pub fn path_raw(&self) -> &[u8] {
         &self.target[..self.path_length]
@@ -223,7 +223,7 @@ impl Url {
     }
 
     fn fill(&mut self, target: &[u8], options: &UrlOptions) -> Result<(), UrlError> {
-        // What is clean stays as it is under any options: nothing to decode, encode or resolve.
+        // A clean target stays as it is under any options: there is nothing to decode, encode or resolve.
         if let Some(path_length) = normalise::clean_path_length(target) {
             self.fill_clean(target, path_length);
             return Ok(());

@@ -1,13 +1,13 @@
-//! The steps of normalisation, each a pass over path or query.
+//! The steps of normalisation, each a pass over the path or the query.
 
 use percent_encoding::percent_encode_byte;
 
 use super::{UrlError, UrlOptions};
 
-/// Where the path of an origin-form `target` ends, if the target is clean: made only of characters
-/// that every option leaves alone, and with no segment that is empty, `.` or `..`.
+/// The length of the path of an origin-form `target`, if the target is clean: made only of characters that
+/// every option leaves alone, and without a segment that is empty, `.` or `..`.
 ///
-/// Almost all requests are, and for them target, raw path and decoded path are the same bytes.
+/// Almost all requests are clean. Their target, raw path and decoded path are the same bytes.
 #[inline]
 pub(super) fn clean_path_length(target: &[u8]) -> Option<usize> {
     let path_length = memchr::memchr(b'?', target).unwrap_or(target.len());
@@ -17,8 +17,8 @@ pub(super) fn clean_path_length(target: &[u8]) -> Option<usize> {
 
 #[inline]
 fn is_clean_path(path: &[u8]) -> bool {
-    // Long paths go by chunks, of which the compiler makes vector code; a 531-byte one then takes
-    // less than a third of the time. A chunk that is not plainly clean is left to the loop behind.
+    // Long paths are checked in chunks, for which the compiler generates vector code: a path of 531 bytes
+    // takes less than a third of the time. A chunk that is not clearly clean is left to the loop below.
     let mut rest = path;
     while let Some((chunk, next)) = rest.split_first_chunk::<CHUNK>()
         && let Some(&after) = next.first()
@@ -41,15 +41,15 @@ fn is_clean_path(path: &[u8]) -> bool {
     true
 }
 
-/// Whether all bytes of the chunk are clean and no segment in it begins with `/` or `.`, also not
-/// the one that may begin with the byte `after` it.
+/// Whether all bytes of the chunk are clean and no segment in it begins with `/` or `.`, including one that
+/// begins with the byte `after` the chunk.
 #[inline]
 fn is_clean_chunk(chunk: &[u8; CHUNK], after: u8) -> bool {
     let mut next = [after; CHUNK];
     next[..CHUNK - 1].copy_from_slice(&chunk[1..]);
     let mut unclean = false;
     for (&byte, &next) in chunk.iter().zip(&next) {
-        // The same as MUST_ENCODE of the table, which cannot be looked up in vectors.
+        // The same as MUST_ENCODE in the table; a table lookup cannot be vectorised.
         unclean |= (byte <= b' ') | (byte >= 0x7f);
         unclean |= (byte == b'"') | (byte == b'#') | (byte == b'%') | (byte == b'<');
         unclean |= (byte == b'>') | (byte == b'`');
@@ -59,17 +59,17 @@ fn is_clean_chunk(chunk: &[u8; CHUNK], after: u8) -> bool {
     !unclean
 }
 
-/// Whether the byte may stand anywhere in a path or query, whatever surrounds it.
+/// Whether the byte is allowed anywhere in a path or query, with any neighbours.
 #[inline]
 fn is_clean(byte: u8) -> bool {
     CLASS[usize::from(byte)] & MUST_ENCODE == 0
 }
 
-/// Bytes looked at together in long paths.
+/// How many bytes of a long path are checked together.
 const CHUNK: usize = 32;
 
-/// Whether a segment that begins with a dot is a plain name such as `.well-known`, judged by the
-/// byte behind the dot. Names with two leading dots take the long way.
+/// Whether a segment that begins with a dot is a plain name such as `.well-known`, judged by the byte after
+/// the dot. Names with two leading dots take the slow path.
 fn begins_a_name(next: Option<&u8>) -> bool {
     !matches!(next, None | Some(b'/' | b'.'))
 }
@@ -113,8 +113,8 @@ pub(super) fn query(out: &mut Vec<u8>, query: &[u8], options: &UrlOptions) -> Re
     Ok(())
 }
 
-/// Appends the decoded form of `raw`, a path that begins with `/`, to the empty `out`: `%XX` is
-/// decoded once, control characters become `_`, and dot segments are resolved after that.
+/// Appends the decoded form of `raw`, a path that begins with `/`, to the empty `out`: `%XX` is decoded once,
+/// control characters become `_`, and then dot segments are resolved.
 pub(super) fn decode_path(out: &mut Vec<u8>, raw: &[u8]) {
     for unit in Units(raw) {
         let (Unit::Plain(byte) | Unit::Encoded(byte)) = unit;
@@ -123,8 +123,8 @@ pub(super) fn decode_path(out: &mut Vec<u8>, raw: &[u8]) {
     resolve_dot_segments(out);
 }
 
-/// Removes empty and `.` segments, and `..` segments together with the one before. The path stays
-/// absolute, and ends in `/` if its last segment went away. Unchanged in length means unchanged.
+/// Removes empty and `.` segments, and `..` segments together with the one before. The path stays absolute,
+/// and ends in `/` if its last segment was removed. If its length has not changed, the path has not changed.
 fn resolve_dot_segments(path: &mut Vec<u8>) {
     debug_assert_eq!(
         path.first(),
@@ -156,14 +156,14 @@ fn parent(path: &[u8]) -> usize {
     memchr::memrchr(b'/', &path[..without_slash]).map_or(1, |slash| slash + 1)
 }
 
-/// A byte of a URL: as it is, or from `%XX`.
+/// A byte of a URL: plain, or from `%XX`.
 #[derive(Clone, Copy)]
 enum Unit {
     Plain(u8),
     Encoded(u8),
 }
 
-/// Takes a URL apart. A `%` without two hexadecimal digits stands for itself.
+/// Splits a URL into units. A `%` without two hexadecimal digits stands for itself.
 struct Units<'a>(&'a [u8]);
 
 impl Iterator for Units<'_> {
@@ -197,8 +197,9 @@ fn check(unit: Unit, options: &UrlOptions) -> Result<(), UrlError> {
     Ok(())
 }
 
-/// Whether `%XX` of `byte` is kept: reserved characters always, unless only what is required is;
-/// then those of `delimiters`, which mean something else when they stand there plainly.
+/// Whether the `%XX` of `byte` is kept. By default that is so for all but unreserved characters. With
+/// `normalize_required` it is so for those that must be encoded, and for `delimiters`, which would have
+/// another meaning when plain.
 fn stays_encoded(byte: u8, options: &UrlOptions, delimiters: &[u8]) -> bool {
     let class = CLASS[usize::from(byte)];
     if options.normalize_required {
@@ -229,12 +230,12 @@ fn hex(digit: u8) -> Option<u8> {
     }
 }
 
-/// RFC 3986 2.3.
+/// Unreserved (RFC 3986 2.3).
 const UNRESERVED: u8 = 1;
-/// RFC 3986 2.2, but for `#`, `[` and `]`: may stand plainly, and means something else encoded.
+/// Reserved (RFC 3986 2.2) except `#`, `[` and `]`: allowed plain, but with another meaning when encoded.
 const RESERVED: u8 = 0;
-/// May not stand plainly in a target: it is neither unreserved nor reserved, or it is `%`, `#`,
-/// `[` or `]`, which have no place in a path or query.
+/// Not allowed plain in a target: neither unreserved nor reserved, or `%`, `#`, `[` or `]`, which have no
+/// place in a path or query.
 const MUST_ENCODE: u8 = 2;
 
 static CLASS: [u8; 256] = class_table();

@@ -27,8 +27,8 @@ fn check(options: UrlOptions, rows: &[(&str, &str, &str)]) {
     }
 }
 
-// The rows of this and the following tables are what lighttpd 1.4.69 answers, but for those
-// marked otherwise.
+// The rows of this and the following tables are what lighttpd 1.4.69 returns, except for those marked
+// otherwise.
 #[test]
 fn default_rules() {
     check(
@@ -77,7 +77,7 @@ fn default_rules() {
             ("/%c3%a4", "/\u{c3}\u{a4}", "/%C3%A4"),
             ("/caf%e9", "/caf\u{e9}", "/caf%E9"),
             ("http://h/a/../b", "/b", "/b"),
-            // lighttpd refuses these two; RFC 9110 4.2.3 makes them the root.
+            // lighttpd refuses these two; by RFC 9110 4.2.3 they mean the root.
             ("http://h", "/", "/"),
             ("http://h?x", "/", "/?x"),
         ],
@@ -247,7 +247,7 @@ fn a_rewrite_replaces_path_and_query_only() {
 #[test]
 fn long_targets_are_judged_like_short_ones() {
     let options = UrlOptions::default();
-    // Around the ends of the chunks that long paths are taken in.
+    // Positions around the ends of the chunks in which long paths are checked.
     for position in (1..4).chain(29..35).chain(61..67).chain(88..90) {
         for byte in 0..=255_u8 {
             for after in *b"a/." {
@@ -259,7 +259,7 @@ fn long_targets_are_judged_like_short_ones() {
                 if answer.is_ok() {
                     assert_eq!((quick.target(), quick.path()), (long.target(), long.path()));
                     let is_unchanged = long.target() == target && long.path() == long.path_raw();
-                    // A segment that begins with two dots is not worth the quick way.
+                    // A segment that begins with two dots takes the slow path.
                     let is_quick = quick.decoded_is_raw || [byte, after] == *b"..";
                     assert!(!is_unchanged || is_quick, "{byte:#x}");
                 }

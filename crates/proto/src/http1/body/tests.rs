@@ -9,7 +9,7 @@ const LIMITS: BodyLimits = BodyLimits {
     chunk_extension_bytes_max: 10,
 };
 
-/// What became of a body that came in pieces of `step` bytes.
+/// The result of decoding a body that arrived `step` bytes at a time.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     body: Vec<u8>,
@@ -152,7 +152,7 @@ fn bad_chunk_framing_is_refused() {
     }
 }
 
-/// What may stand behind the chunk size of a request (RFC 9112 7.1.1), and what must not.
+/// What may follow the chunk size of a request (RFC 9112 7.1.1), and what must not.
 #[test]
 fn chunk_extensions_of_requests_are_names_and_values() {
     let limits = BodyLimits {

@@ -18,12 +18,12 @@ fn parsed(input: &[u8]) -> Result<RequestHead, HeadError> {
     parsed_with(input, &HeadOptions::default())
 }
 
-/// The reason a request line with these fields, each ending in CR LF, is refused for.
+/// Why a request line with these fields, each ending in CR LF, is refused.
 fn refusal(line: &str, fields: &str) -> Option<HeadError> {
     parsed(format!("{line}\r\n{fields}\r\n").as_bytes()).err()
 }
 
-/// The same for a POST to a host.
+/// Why a POST with these fields is refused.
 fn post_refusal(fields: &str) -> Option<HeadError> {
     refusal("POST / HTTP/1.1", &format!("Host: a\r\n{fields}"))
 }
@@ -515,7 +515,7 @@ fn fields_can_be_set_added_and_removed() {
     assert_eq!(head.head_bytes().len(), head.head_length());
 }
 
-/// Feeds `input` in growing prefixes of the given steps and returns the last answer.
+/// Feeds `input` in prefixes that grow by `step` bytes. Returns the last result.
 fn fed(input: &[u8], step: usize) -> (Result<Parsed, HeadError>, RequestHead) {
     let mut head = RequestHead::new();
     let mut end = 0;
@@ -557,7 +557,7 @@ fn an_endless_bad_line_is_refused_before_it_ends() {
     assert_eq!(fed(&input, 1).0, Err(HeadError::RequestLine));
 }
 
-/// Text that looks like a head often enough to reach behind the first check.
+/// Text that often resembles a head closely enough to get beyond the first check.
 fn head_like() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         Just(b"GET / HTTP/1.1\r\n".to_vec()),
@@ -579,8 +579,8 @@ proptest! {
     fn any_input_is_read_alike_however_it_arrives(input in head_like(), step in 1..40_usize) {
         let (whole, whole_head) = fed(&input, input.len().max(1));
         let (answer, head) = fed(&input, step);
-        // A head that has no end yet may be refused a little later when it comes in pieces.
-        // Empty lines in front of it do not end it.
+        // A head without an end may be refused a little later when it arrives in pieces. Leading empty lines
+        // are not its end.
         let begin = input.iter().position(|byte| !b"\r\n".contains(byte)).unwrap_or(input.len());
         let is_late = answer == Ok(Parsed::Partial) && !has_empty_line(&input[begin..]);
         prop_assert!(answer == whole || is_late, "{answer:?} {whole:?}");

@@ -15,7 +15,7 @@ const UPGRADE: Asked = Asked {
     upgrade: true,
 };
 
-/// What a response came to.
+/// The result of decoding a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Read {
     /// `STATUS NAME=VALUE NAME=VALUE` of each head.
@@ -25,7 +25,8 @@ struct Read {
     reusable: Option<bool>,
 }
 
-/// Feeds `input` as a connection would, in pieces of `piece` bytes; `closes` at its end.
+/// Feeds `input` as a connection would, `piece` bytes at a time. The connection closes at the end if `closes`
+/// is set.
 fn read_in_pieces(
     asked: Asked,
     input: &[u8],
@@ -83,7 +84,7 @@ fn read(asked: Asked, input: &str) -> Result<Read, ResponseError> {
     read_in_pieces(asked, input.as_bytes(), usize::MAX, false)
 }
 
-/// The error that a connection with this input, closed at its end, comes to.
+/// The error that decoding ends with when the connection closes after this input.
 fn error(asked: Asked, input: &[u8]) -> ResponseError {
     let error = read_in_pieces(asked, input, usize::MAX, true).expect_err("it must be refused");
     let bytewise = read_in_pieces(asked, input, 1, true).expect_err("it must be refused");
@@ -503,7 +504,7 @@ fn sentences_are_told_apart_and_have_no_full_stop() {
     }
 }
 
-/// A response from parts that go together or do not.
+/// A response of parts that may or may not fit together.
 fn some_response() -> impl Strategy<Value = Vec<u8>> {
     let line = prop_oneof![
         8 => Just("HTTP/1.1 200 OK\r\n"),
@@ -541,7 +542,7 @@ proptest! {
         let whole = read_in_pieces(asked, &response, usize::MAX, true);
         for piece in 1..response.len() {
             let pieced = read_in_pieces(asked, &response, piece, true);
-            // What comes behind the end may come too late to be seen.
+            // Bytes after the end of the response may arrive too late to be noticed.
             let comparable = |read: Result<Read, ResponseError>| {
                 read.map(|read| (read.heads, read.body, read.trailers))
             };

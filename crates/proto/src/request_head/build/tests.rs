@@ -6,7 +6,7 @@ use crate::method::Method;
 
 type Fields<'a> = &'a [(&'a str, &'a str)];
 
-/// A field, or a pseudo-field if its name begins with a colon.
+/// Adds a field, or a pseudo-field if its name begins with a colon.
 fn add(builder: &mut HeadBuilder<'_>, name: &[u8], value: &[u8]) -> Result<(), HeadError> {
     match name.strip_prefix(b":") {
         Some(name) => builder.pseudo_field(name, value),
@@ -247,7 +247,7 @@ fn content_length_agrees_with_what_follows() {
     ] {
         assert_eq!(framed("POST", length, body), framing, "{length:?} {body:?}");
     }
-    // Its end is still to come; that there is a body is not said.
+    // The end is still to come, so it is unknown whether there is a body.
     assert_eq!(framed("GET", None, Chunked), Ok(Nothing));
     assert_eq!(
         framed("GET", Some("3"), Chunked),
@@ -292,7 +292,7 @@ fn a_builder_leaves_nothing_of_the_head_before() {
     assert_eq!(facts(&head), facts(&fresh.expect("sound")));
 }
 
-/// All that can be asked of a head.
+/// Everything that the accessors of a head return.
 fn facts(head: &RequestHead) -> impl PartialEq + std::fmt::Debug + use<> {
     let fields: Vec<_> = head
         .iter()
@@ -312,7 +312,7 @@ fn facts(head: &RequestHead) -> impl PartialEq + std::fmt::Debug + use<> {
     (line, ends, fields, known)
 }
 
-/// A head as HTTP/1.1 text, and as the fields it is built of.
+/// A head as HTTP/1.1 text, and as the fields to build it from.
 #[derive(Clone, Debug)]
 struct Both {
     method: String,
@@ -337,7 +337,7 @@ impl Both {
 
     fn parsed(&self, options: &HeadOptions) -> Result<RequestHead, HeadError> {
         let (mut head, text) = (RequestHead::new(), self.text());
-        // A line end in the middle makes another head of it, which was not meant.
+        // If a line end in the middle made it a shorter head, it is not the head that was meant.
         match head.parse(&text, options)? {
             Parsed::Complete { length } if length == text.len() => Ok(head),
             _ => Err(HeadError::FieldValue),
@@ -367,7 +367,8 @@ impl Both {
     }
 }
 
-/// Fields of requests, sound ones often enough. No line ends: they divide text, and builders refuse them.
+/// Fields of requests, valid ones often enough. They hold no line ends, which would divide text, and which
+/// builders refuse.
 fn both() -> impl Strategy<Value = Both> {
     let method = prop_oneof![
         4 => "GET",
@@ -443,7 +444,7 @@ proptest! {
         head_bytes_max in prop_oneof![Just(8192), 20..200_usize],
         is_strict in any::<bool>(),
     ) {
-        // Blanks around values count in text alone.
+        // Blanks around values are removed only from text.
         let values = both.fields.iter().map(|(_, value)| value).chain(&both.authority);
         let has_blanks = values.into_iter().any(|value| trimmed(value) != value);
         let options = HeadOptions {
