@@ -1,16 +1,16 @@
-//! Tells at build time whether LuaJIT gets the flag that scripts' budgets need. At run time the crate's
-//! `budget::proof` finds out for itself.
+//! Passes on whether LuaJIT gets the compiler flag that stopping compiled scripts needs. At run time
+//! `budget::proof` tests that itself.
 
 use std::env;
 
-/// Makes compiled loops look at hooks.
+/// Makes compiled loops check for hooks.
 const FLAG: &str = "LUAJIT_ENABLE_CHECKHOOK";
 
 fn main() {
     let of = |name: &str| env::var(name).unwrap_or_default();
     let (host, target) = (of("HOST"), of("TARGET"));
     let kind = if host == target { "HOST" } else { "TARGET" };
-    // Those that the crate `cc` puts together for the build of LuaJIT.
+    // The variables from which the crate `cc` takes the flags for the build of LuaJIT.
     let names = [
         "CFLAGS".to_owned(),
         format!("{kind}_CFLAGS"),

@@ -1,4 +1,4 @@
-//! What can be wrong with a script.
+//! The ways in which a script can fail.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,32 +6,32 @@ use std::time::Duration;
 use crate::budget::{Budget, Excess};
 use crate::syntax;
 
-/// Why a script did not end well.
+/// Why a script failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptError {
-    /// What happened.
+    /// The kind of failure.
     pub cause: Cause,
-    /// Lua's words for it, which begin with file and line where Lua knows them.
+    /// Lua's message. It begins with file and line if Lua knows them.
     pub message: String,
-    /// The stack at that time, one call a line; empty if it is not known.
+    /// The stack at that time, one call per line; empty if it is unknown.
     pub stack: String,
 }
 
-/// The kinds of things that go wrong.
+/// The kinds of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The file is no Lua that LuaJIT understands, or not text.
+    /// The file is not text, or not Lua that LuaJIT understands.
     Syntax,
-    /// The script raised an error, or something that it called did.
+    /// The script, or a function that it called, raised an error.
     Error,
-    /// It ran for too long and was stopped.
+    /// It ran too long and was stopped.
     Time,
     /// It used too much memory and was stopped.
     Memory,
 }
 
 impl ScriptError {
-    /// An error that Lua or a library reports while a script runs.
+    /// An error from Lua or a library while a script runs.
     pub(crate) fn of_run(error: &mlua::Error) -> ScriptError {
         let cause = match root(error) {
             mlua::Error::MemoryError(_) => Cause::Memory,
@@ -58,7 +58,7 @@ impl ScriptError {
         }
     }
 
-    /// A script that is no text.
+    /// A script that is not text.
     pub(crate) fn binary(name: &str) -> ScriptError {
         ScriptError {
             cause: Cause::Syntax,
@@ -94,7 +94,7 @@ impl ScriptError {
 }
 
 impl ScriptError {
-    /// A script that has waited in a state which has more than `bytes` by now.
+    /// The error of a script that has waited, in a state that has grown beyond `bytes`.
     pub(crate) fn overfull(bytes: usize, name: &str) -> ScriptError {
         ScriptError {
             cause: Cause::Memory,
@@ -108,7 +108,7 @@ impl ScriptError {
 }
 
 impl From<&mlua::Error> for ScriptError {
-    /// What Lua says outside a run, such as that there is no memory.
+    /// An error of Lua outside a run, such as a lack of memory.
     fn from(error: &mlua::Error) -> ScriptError {
         ScriptError::of_run(error)
     }
@@ -126,7 +126,7 @@ impl fmt::Display for ScriptError {
 
 impl std::error::Error for ScriptError {}
 
-/// What went wrong, for a script that may catch it: the words without the stack.
+/// The message without the stack, for a script that may catch the error.
 pub(crate) fn message_of(error: &mlua::Error) -> String {
     taken_apart(&without_wrapping(root(error))).0
 }
@@ -135,7 +135,7 @@ fn shown(time: Duration) -> String {
     format!("{} ms", time.as_millis())
 }
 
-/// The error below those that say where it passed through.
+/// The innermost error, without those that only tell where it passed through.
 fn root(error: &mlua::Error) -> &mlua::Error {
     match error {
         mlua::Error::CallbackError { cause, .. } => root(cause),
@@ -144,7 +144,7 @@ fn root(error: &mlua::Error) -> &mlua::Error {
     }
 }
 
-/// Lua's words without mlua's.
+/// Lua's message without what mlua adds.
 fn without_wrapping(error: &mlua::Error) -> String {
     match error {
         mlua::Error::CallbackError { traceback, cause } => {
@@ -159,7 +159,7 @@ fn without_wrapping(error: &mlua::Error) -> String {
     }
 }
 
-/// The message and the stack below it. Lines of our own driver are nobody's business.
+/// Splits a text into the message and the stack. Lines of Petrel's own driver are left out of the stack.
 fn taken_apart(text: &str) -> (String, String) {
     let (message, stack) = match text.split_once("\nstack traceback:") {
         Some((message, stack)) => (message, stack),

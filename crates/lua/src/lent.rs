@@ -1,25 +1,25 @@
-//! Something that belongs to somebody else, lent to the functions that scripts call.
+//! Lends a value to the functions that scripts call.
 //!
-//! Functions in a Lua state live as long as the state, but what they work on, such as the request, is
-//! only there while a script runs. Its owner lends it for the time of a call.
+//! Functions in a Lua state live as long as the state. What they work on, such as the request, is only
+//! available while a script runs. Its owner lends it for the duration of a call.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
 
-/// A place for a `T` that is lent now and then.
+/// A place for a `T` that is lent for a time.
 pub struct Lent<T> {
     place: Cell<Option<NonNull<T>>>,
 }
 
 impl<T: 'static> Lent<T> {
-    /// With nothing in it.
+    /// An empty place.
     pub const fn new() -> Lent<T> {
         Lent {
             place: Cell::new(None),
         }
     }
 
-    /// Lends `value` for the time that `run` takes. What was lent before is back afterwards.
+    /// Lends `value` while `run` runs. Afterwards the value that was lent before is back.
     pub fn lend<R>(&self, value: &mut T, run: impl FnOnce() -> R) -> R {
         let _back = Back {
             place: &self.place,
@@ -28,8 +28,8 @@ impl<T: 'static> Lent<T> {
         run()
     }
 
-    /// Calls `run` with nothing lent: it belongs to somebody else than what is. What was lent before is back
-    /// afterwards.
+    /// Calls `run` with an empty place, for code that must not see the lent value. Afterwards the value is
+    /// back.
     pub fn without<R>(&self, run: impl FnOnce() -> R) -> R {
         let _back = Back {
             place: &self.place,
@@ -38,17 +38,17 @@ impl<T: 'static> Lent<T> {
         run()
     }
 
-    /// Calls `with` with what is lent; `None` if that is nothing, or if it is in use already further up
-    /// the stack.
+    /// Calls `with` with the lent value. Returns `None` if there is none, or if a caller further up the stack
+    /// is using it.
     pub fn with<R>(&self, with: impl FnOnce(&mut T) -> R) -> Option<R> {
         let mut value = self.place.take()?;
         let _back = Back {
             place: &self.place,
             before: Some(value),
         };
-        // SAFETY: the pointer was made in `lend` from a reference that is exclusively borrowed until
-        // `lend` returns, and `lend` takes the pointer out before. The place is empty while `with`
-        // runs, so that there is no second reference; Cell makes the type stay on one thread.
+        // SAFETY: the pointer was made in `lend` from a reference that is exclusively borrowed until `lend`
+        // returns, and `lend` removes the pointer before that. The place is empty while `with` runs, so there
+        // is no second reference. Cell keeps the type on one thread.
         Some(with(unsafe { value.as_mut() }))
     }
 }
@@ -59,7 +59,7 @@ impl<T: 'static> Default for Lent<T> {
     }
 }
 
-/// Puts back what was there, also when a panic unwinds.
+/// Restores the earlier content, even if a panic unwinds.
 struct Back<'p, T> {
     place: &'p Cell<Option<NonNull<T>>>,
     before: Option<NonNull<T>>,

@@ -1,11 +1,12 @@
 //! LuaJIT for the server: states, compiled scripts, runs that may wait, and budgets.
 //!
 //! A [`Machine`] is a Lua state of one thread, with libraries that know nothing of HTTP. A [`Script`] is
-//! source that was compiled in it; a [`Run`] executes one in an environment of its own and is polled
-//! like a future, because a script may wait. Who runs scripts (modules of the server, programs) adds functions
-//! by [`Machine::lua`] and [`Machine::waiting`], and lends them what they work on by [`Lent`].
+//! source that was compiled in it. A [`Run`] executes a script in an environment of its own, and is polled
+//! like a future, because a script may wait. The code that runs scripts (modules of the server, programs)
+//! adds functions through [`Machine::lua`] and [`Machine::waiting`], and lends them what they work on through
+//! [`Lent`].
 //!
-//! Knows nothing of requests, of configuration or of sockets.
+//! Knows nothing of requests, configuration or sockets.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![cfg_attr(not(test), warn(unreachable_pub))]
 

@@ -1,4 +1,4 @@
-//! One Lua state.
+//! A Lua state and what it keeps between runs.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
@@ -19,14 +19,14 @@ use crate::library::{self, Overlays};
 use crate::raw::Coroutine;
 use crate::script::Script;
 
-/// How states are made.
+/// How to make states.
 #[derive(Clone, Debug)]
 pub struct MachineOptions {
     /// What each stretch of a run may use.
     pub budget: Budget,
-    /// Bytes a state may have between runs; see [`Machine::is_worn_out`].
+    /// The most bytes that a state may have between runs; see [`Machine::is_worn_out`].
     pub state_bytes_max: usize,
-    /// What scripts are offered.
+    /// The libraries for scripts.
     pub library: library::LibraryOptions,
 }
 
@@ -43,66 +43,66 @@ impl Default for MachineOptions {
     }
 }
 
-/// A Lua state of the thread that made it, with its libraries, scripts and coroutines.
+/// A Lua state with its libraries, scripts and coroutines. Only the thread that made it can use it.
 pub struct Machine {
     lua: Lua,
     meter: Meter,
     options: MachineOptions,
     overlays: Overlays,
-    /// Makes the function of a coroutine for a script.
+    /// Makes the main function of a coroutine that runs a script.
     of_script: Function,
-    /// The function of coroutines for functions of scripts.
+    /// The main function of coroutines that run functions of scripts.
     of_function: Function,
     waiting: Function,
     stack_of: Function,
     petrel: Table,
-    /// Coroutines for functions, between two runs.
+    /// Coroutines for functions, to be reused.
     idle: RefCell<Vec<Coroutine>>,
-    /// What the function that was called last waits for, until its run takes it.
+    /// What the last called function waits for, until its run takes it.
     pub(crate) started: Rc<RefCell<Option<Wait>>>,
     is_spent: Cell<bool>,
 }
 
-/// Something a script waits for.
+/// What a script waits for.
 pub(crate) struct Wait {
-    /// The values that the script's call returns.
+    /// Resolves to the values that the script's call returns.
     pub(crate) values: Pin<Box<dyn Future<Output = mlua::Result<MultiValue>>>>,
-    /// It is a file of `io`.
+    /// Whether it waits for a file of `io`.
     pub(crate) is_for_file: bool,
 }
 
-/// Garbage of a small state, in bytes, before it is collected.
+/// How many bytes of garbage a small state may have before they are collected.
 const GARBAGE_BYTES: usize = 8 << 20;
-/// Garbage of any state, in percent of what is in use.
+/// How much garbage any state may have, in percent of what is in use.
 const PAUSE_PERCENT_MAX: usize = 1000;
 
-/// Coroutines that wait for their next run.
+/// The most coroutines that are kept for reuse.
 const IDLE_MAX: usize = 256;
 
 /// What a coroutine yields when its script has ended.
 pub(crate) const DONE: LightUserData = LightUserData(16 as *mut std::ffi::c_void);
-/// What it yields when a function waits.
+/// What a coroutine yields when a function waits.
 pub(crate) const WAIT: LightUserData = LightUserData(32 as *mut std::ffi::c_void);
 
-/// Under which the libraries find [`WAIT`].
+/// The name under which the libraries find [`WAIT`].
 const WAIT_NAME: &str = "petrel.wait";
 
 impl Machine {
-    /// A state with the libraries of `options`. It may be used by the calling thread only.
+    /// A state with the libraries of `options`. Only the calling thread may use it.
     ///
     /// # Errors
-    /// There is no memory for it, or no thread for the watchdog.
+    /// Memory has run out, or the watchdog's thread cannot be started.
     pub fn new(options: MachineOptions) -> mlua::Result<Rc<Machine>> {
         Machine::with_compiler(options, proof::compiled_loops_stop())
     }
 
-    /// The same. Without the compiler all code is interpreted.
+    /// As [`Machine::new`]. If `is_compiled` is false, all code is interpreted.
     pub(crate) fn with_compiler(
         options: MachineOptions,
         is_compiled: bool,
     ) -> mlua::Result<Rc<Machine>> {
         let lua_options = LuaOptions::new();
-        // SAFETY: the libraries are loaded whole and taken apart at once by `library::open`; a script
+        // SAFETY: all libraries are loaded, and `library::open` removes the unsafe ones at once: a script
         // gets what may break this process only if the configuration says so.
         let lua = unsafe { Lua::unsafe_new_with(StdLib::ALL, lua_options) };
         if !is_compiled {
@@ -138,27 +138,27 @@ impl Machine {
         Ok(machine)
     }
 
-    /// The state, to add functions and tables to.
+    /// The Lua state, to add functions and tables to.
     pub fn lua(&self) -> &Lua {
         &self.lua
     }
 
-    /// The table `petrel` of scripts, for functions to be added. They see it through a proxy, which keeps
-    /// it as it is.
+    /// The table `petrel` of scripts, to add functions to. Scripts see it through a proxy and cannot change
+    /// it.
     pub fn petrel(&self) -> &Table {
         &self.petrel
     }
 
-    /// How it was made.
+    /// The options it was made with.
     pub fn options(&self) -> &MachineOptions {
         &self.options
     }
 
-    /// Has `threads` do what waits for a disk when scripts use `io`, `loadfile` or `require`. Without them
-    /// the calling thread does it.
+    /// Lets `threads` do the work that waits for a disk when scripts use `io`, `loadfile` or `require`.
+    /// Without them the calling thread does it.
     ///
     /// # Errors
-    /// There is no memory.
+    /// Memory has run out.
     pub fn use_threads(&self, threads: Rc<dyn FileThreads>) -> mlua::Result<()> {
         let (files, table) = {
             let Some(state) = self.lua.app_data_ref::<FilesOfState>() else {
@@ -168,7 +168,8 @@ impl Machine {
         };
         *files.threads.borrow_mut() = Some(Rc::clone(&threads));
         let run = self.waiting_as(true, move |lua, arguments: MultiValue| {
-            // The job is the threads' from here on: what it writes is written, also if the run ends at once.
+            // From here on the job belongs to the threads: what it writes is written even if the run ends at
+            // once.
             let begun = files.begin(arguments)?;
             let begun = begun.map(|(begun, job)| (begun, threads.run(job)));
             let lua = lua.weak();
@@ -177,7 +178,7 @@ impl Machine {
                     Ok((begun, done)) => Ok((begun, done.await?)),
                     Err(words) => Err(words),
                 };
-                // The state is there: it is about to be resumed.
+                // This always succeeds: the state is about to be resumed, so it exists.
                 let Some(lua) = lua.try_upgrade() else {
                     return Ok(MultiValue::new());
                 };
@@ -190,20 +191,20 @@ impl Machine {
         table.set("run", run)
     }
 
-    /// Compiles `source`. `name` is what messages call it.
+    /// Compiles `source`. `name` is its name in messages.
     ///
     /// # Errors
-    /// `source` is not text or not the Lua that LuaJIT understands.
+    /// `source` is not text, or not Lua that LuaJIT understands.
     pub fn compile(&self, name: &str, source: &[u8]) -> Result<Rc<Script>, ScriptError> {
         Script::compile(&self.lua, name, source).map(Rc::new)
     }
 
-    /// A Lua function that waits without blocking anything: `start` is called with its arguments, and the
-    /// script goes on with what the future comes to. The future is polled where the run is polled,
-    /// with the same things lent.
+    /// A Lua function that waits without blocking the thread. It calls `start` with its arguments, and
+    /// returns to the script what the future resolves to. The future is polled when the run is polled, with
+    /// the same values lent.
     ///
     /// # Errors
-    /// There is no memory for the function.
+    /// Memory has run out.
     pub fn waiting<A, F, R>(
         &self,
         start: impl Fn(&Lua, A) -> mlua::Result<F> + 'static,
@@ -216,7 +217,7 @@ impl Machine {
         self.waiting_as(false, start)
     }
 
-    /// The same. A wait for a file of `io` does not begin a new budget.
+    /// As [`Machine::waiting`]. If it waits for a file of `io`, the wait does not begin a new budget.
     fn waiting_as<A, F, R>(
         &self,
         is_for_file: bool,
@@ -233,7 +234,7 @@ impl Machine {
             let weak = lua.weak();
             let values = Box::pin(async move {
                 let result = future.await?;
-                // The state is there: it is about to be resumed.
+                // This always succeeds: the state is about to be resumed, so it exists.
                 let Some(lua) = weak.try_upgrade() else {
                     return Ok(MultiValue::new());
                 };
@@ -248,11 +249,11 @@ impl Machine {
         self.waiting.call(start)
     }
 
-    /// Whether the state should make way for a new one: a script was stopped in it, or too much memory
-    /// stays in use. Runs that wait go on in it.
+    /// Whether a new state should replace this one: a script was stopped in it, or too much memory stays in
+    /// use. Runs that are waiting continue in it.
     pub fn is_worn_out(&self) -> bool {
         if !self.is_spent.get() && self.lua.used_memory() > self.options.state_bytes_max {
-            // What is garbage does not count.
+            // Garbage does not count, so it is collected first.
             let _ = self.collect();
             self.is_spent
                 .set(self.lua.used_memory() > self.options.state_bytes_max / 2);
@@ -260,8 +261,8 @@ impl Machine {
         self.is_spent.get()
     }
 
-    /// Whether runs that have waited have to end, because the state's memory is used up: each stretch of a
-    /// run may make it grow, and a run may have many.
+    /// Whether runs that have waited must end, because the state has used up its memory: each stretch of a
+    /// run may make it grow, and a run may have many stretches.
     pub(crate) fn is_overfull(&self) -> bool {
         if self.lua.used_memory() <= self.overfull_bytes() {
             return false;
@@ -270,12 +271,13 @@ impl Machine {
         self.lua.used_memory() > self.overfull_bytes()
     }
 
-    /// Bytes that a state may have at most when a run goes on in it.
+    /// The most bytes that a state may have when a run continues in it.
     pub(crate) fn overfull_bytes(&self) -> usize {
         self.options.state_bytes_max.saturating_mul(2)
     }
 
-    /// Puts the libraries in place as a run has changed them. Runs that change none cost a look at a flag.
+    /// Puts the libraries in place as a run has changed them. For runs that change none, this only checks a
+    /// flag.
     pub(crate) fn put_overlay(&self, overlay: Option<Table>) -> Result<(), ScriptError> {
         match overlay {
             None => Ok(()),
@@ -287,7 +289,7 @@ impl Machine {
         }
     }
 
-    /// Puts the unchanged libraries in place; answers with what the run had made of them.
+    /// Puts the unchanged libraries in place. Returns the run's changes.
     pub(crate) fn take_overlay(&self) -> Result<Option<Table>, ScriptError> {
         self.overlays
             .switch(&self.lua, None)
@@ -299,9 +301,10 @@ impl Machine {
         self.stack_of.call((thread.as_value(), "", 0))
     }
 
-    /// Collects all garbage, and sets how much there may be before the collector begins anew: as much as is
-    /// in use, and [`GARBAGE_BYTES`] if there is room. Each round looks at everything that is in use, of which
-    /// the libraries alone are a megabyte; small scripts would cause one every thousand requests.
+    /// Collects all garbage, and sets how much may accumulate before the next collection: as much as is in
+    /// use, or [`GARBAGE_BYTES`] if there is room. Each collection goes through everything that is in use,
+    /// and the libraries alone are a megabyte; without this, small scripts would cause a collection every
+    /// thousand requests.
     fn collect(&self) -> mlua::Result<()> {
         self.lua.gc_collect()?;
         let used = self.lua.used_memory().max(1);
@@ -323,7 +326,7 @@ impl Machine {
         &self.meter
     }
 
-    /// A coroutine that runs `script` in what `environment` makes, when it is resumed.
+    /// A coroutine that will run `script` in an environment that `environment` makes.
     pub(crate) fn thread_of(
         &self,
         script: &Script,
@@ -352,7 +355,7 @@ impl Machine {
     }
 }
 
-/// The part of `petrel` that needs nothing but Lua.
+/// The part of `petrel` that needs only Lua.
 fn open_petrel(lua: &Lua, limits: &library::Limits) -> mlua::Result<Table> {
     let petrel = lua.create_table()?;
     for (name, table) in [

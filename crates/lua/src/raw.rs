@@ -1,35 +1,35 @@
-//! Resuming a coroutine and reading what it hands out, without a reference or an allocation for each value:
-//! what a warm run costs beside its script is mostly this.
+//! Resumes a coroutine and reads the values that it yields, without a reference or an allocation for each
+//! value: in a warm run most of the cost besides the script itself is here.
 
 use std::ffi::c_int;
 
 use mlua::{Function, IntoLuaMulti, LightUserData, Lua, Thread, Value, ffi};
 
-/// A coroutine, and the Lua state it belongs to. mlua's own `Thread` does not keep the state alive, which the
+/// A coroutine and the Lua state it belongs to. mlua's own `Thread` does not keep the state alive, which the
 /// calls below rely on.
 ///
-/// What changes its stack takes the coroutine by `&mut`, so that no [`Stack`] of it is read meanwhile.
+/// Methods that change its stack take `&mut self`, so that no [`Stack`] of it exists meanwhile.
 pub(crate) struct Coroutine {
     lua: Lua,
     thread: Thread,
 }
 
-/// What became of a coroutine that was resumed.
+/// The result of resuming a coroutine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resumed {
-    /// It has yielded, or returned; its stack has the values.
+    /// It has yielded or returned values, which are on its stack.
     Values,
-    /// It raised an error, which is the last value of its stack.
+    /// It has raised an error, which is the last value on its stack.
     Error,
-    /// The same, for lack of memory.
+    /// It has run out of memory.
     NoMemory,
 }
 
 impl Coroutine {
-    /// A coroutine that runs `function`, a function of `lua`.
+    /// A coroutine that runs `function`, which belongs to `lua`.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// Memory has run out.
     pub(crate) fn new(lua: &Lua, function: Function) -> mlua::Result<Coroutine> {
         Ok(Coroutine {
             thread: lua.create_thread(function)?,
@@ -37,21 +37,21 @@ impl Coroutine {
         })
     }
 
-    /// Its own state. It is alive as long as the coroutine is, and belongs to this thread of the process: neither
-    /// `Lua` nor `Thread` can be sent to another one.
+    /// Its own Lua state. That is alive as long as the coroutine, and belongs to this thread of the process:
+    /// neither `Lua` nor `Thread` can be sent to another thread.
     pub(crate) fn state(&self) -> *mut ffi::lua_State {
         self.thread.state()
     }
 
-    /// The coroutine as a value for a function of Lua.
+    /// The coroutine as a value for a Lua function.
     pub(crate) fn as_value(&mut self) -> Thread {
         self.thread.clone()
     }
 
-    /// Puts `arguments` on its stack, for [`Coroutine::resume`], and answers with their number.
+    /// Pushes `arguments` for [`Coroutine::resume`] on its stack. Returns their number.
     ///
     /// # Errors
-    /// There is no memory for them.
+    /// Memory has run out.
     pub(crate) fn push(&mut self, arguments: impl IntoLuaMulti) -> mlua::Result<c_int> {
         let target = self.state();
         let mut count = 0;
@@ -70,15 +70,15 @@ impl Coroutine {
         Ok(count)
     }
 
-    /// Resumes it with the `arguments` values on top of its stack. With fewer there, or if it has ended, that is an
-    /// error.
+    /// Resumes it with the topmost `arguments` values of its stack. If there are fewer, or if it has ended,
+    /// the result is an error.
     pub(crate) fn resume(&mut self, arguments: c_int) -> Resumed {
         let state = self.state();
         let mut count = 0;
-        // SAFETY: the state is alive and belongs to this thread (see `state`). It is suspended and has the values
-        // that lua_resume takes off its stack, the function below them if it has not begun: that is asked for
-        // first. It does not run: whatever runs it borrows the coroutine for as long, and a Lua function that got
-        // it by `as_value` has returned. lua_resume catches the errors of the coroutine.
+        // SAFETY: the state is alive and belongs to this thread (see `state`). It is suspended and has the
+        // values that lua_resume takes off its stack, and below them the function if it has not begun: both
+        // are checked first. It does not run: code that runs it borrows the coroutine meanwhile, and a Lua
+        // function that got it by `as_value` has returned. lua_resume catches the errors of the coroutine.
         let status = unsafe {
             let below = match ffi::lua_status(state) {
                 ffi::LUA_YIELD => 0,
@@ -105,15 +105,15 @@ impl Coroutine {
         }
     }
 
-    /// Takes everything off its stack.
+    /// Removes everything from its stack.
     pub(crate) fn clear(&mut self) {
-        // SAFETY: the state is alive, belongs to this thread and does not run (see `resume`); by the unique borrow
-        // nothing refers to what is on its stack.
+        // SAFETY: the state is alive, belongs to this thread and does not run (see `resume`). The unique
+        // borrow means that nothing refers to values on its stack.
         unsafe { ffi::lua_settop(self.state(), 0) };
     }
 }
 
-/// The values on the stack of a coroutine that does not run.
+/// The values on the stack of a suspended coroutine.
 #[derive(Clone, Copy)]
 pub(crate) struct Stack<'t> {
     state: *mut ffi::lua_State,
@@ -121,7 +121,7 @@ pub(crate) struct Stack<'t> {
 }
 
 impl<'t> Stack<'t> {
-    /// How many there are.
+    /// The number of values.
     pub(crate) fn len(self) -> usize {
         // SAFETY: the state is alive: it is borrowed.
         usize::try_from(unsafe { ffi::lua_gettop(self.state) }).unwrap_or(0)
@@ -130,19 +130,18 @@ impl<'t> Stack<'t> {
     /// The mark at `index`, if it is one.
     pub(crate) fn mark(self, index: usize) -> Option<LightUserData> {
         let index = self.place(index)?;
-        // SAFETY: the state is alive, the index is one of its stack, and the type is asked for first.
+        // SAFETY: the state is alive, the index is on its stack, and the type is checked first.
         unsafe {
             (ffi::lua_type(self.state, index) == ffi::LUA_TLIGHTUSERDATA)
                 .then(|| LightUserData(ffi::lua_touserdata(self.state, index)))
         }
     }
 
-    /// The string at `index`, if it is one. Valid as long as it stays on the stack.
+    /// The string at `index`, if it is one. It is valid as long as it stays on the stack.
     pub(crate) fn bytes(self, index: usize) -> Option<&'t [u8]> {
         let index = self.place(index)?;
-        // SAFETY: as above. A string is not moved or freed while it is on a stack, and not changed at all;
-        // what is on the stack stays there until the coroutine is resumed or cleared, for which the borrow
-        // has to end.
+        // SAFETY: as above. A string on a stack is neither moved nor freed, and strings never change. What is
+        // on the stack stays there until the coroutine is resumed or cleared, for which the borrow must end.
         unsafe {
             if ffi::lua_type(self.state, index) != ffi::LUA_TSTRING {
                 return None;
@@ -163,7 +162,7 @@ impl<'t> Stack<'t> {
         }
     }
 
-    /// Whether there is nothing, or `nil`, at `index`.
+    /// Whether the value at `index` is missing or `nil`.
     pub(crate) fn is_nil(self, index: usize) -> bool {
         let Some(index) = self.place(index) else {
             return true;
@@ -172,7 +171,7 @@ impl<'t> Stack<'t> {
         unsafe { ffi::lua_type(self.state, index) == ffi::LUA_TNIL }
     }
 
-    /// The value at `index` of any type.
+    /// The value at `index`, of any type.
     ///
     /// # Errors
     /// There is no memory for a reference to it.
@@ -180,8 +179,8 @@ impl<'t> Stack<'t> {
         let Some(index) = self.place(index) else {
             return Ok(Value::Nil);
         };
-        // SAFETY: both states are alive and of one machine; a slot is made on the source's stack, which
-        // has room for it, and moved to the other.
+        // SAFETY: both states are alive and belong to the same machine. The value is copied to the top of the
+        // source's stack, which has room for it, and moved to the other.
         unsafe {
             self.coroutine.lua.exec_raw((), |state| {
                 if ffi::lua_checkstack(self.state, 1) == 0 {

@@ -15,45 +15,45 @@ use crate::machine::{DONE, Machine, WAIT, Wait};
 use crate::raw::{Coroutine, Resumed, Stack};
 use crate::script::Script;
 
-/// A script on its way: it has ended, or waits for something and is polled until it ends. Dropping it
-/// ends it where it is.
+/// A started script: it has ended, or it waits for something and is polled until it ends. Dropping it ends
+/// the script at once.
 pub struct Run {
     machine: Rc<Machine>,
     what: Option<RunSubject>,
     thread: Option<Coroutine>,
     wait: Option<Wait>,
-    /// What it has changed in libraries, while it waits.
+    /// The run's changes of libraries, while it waits.
     overlay: Option<Table>,
-    /// Bytes by which the state has grown in its stretches so far; it shrinks, too, when garbage goes.
+    /// Bytes by which the state has grown in its stretches so far. The sum shrinks when garbage is collected.
     grown_bytes: usize,
-    /// Processor time of its stretches between waits for files. These do not begin a new budget: a script that
-    /// reads a file without an end never waits for anything else.
+    /// Processor time of its stretches since the last wait for something other than a file. Waits for files
+    /// do not begin a new budget: a script that reads an endless file waits for nothing else.
     used_between_files: Duration,
 }
 
-/// Waits of one run that may be over at once before others have their turn.
+/// How many waits of one run may be over at once before other work on the thread gets its turn.
 const STRETCHES_MAX: u32 = 64;
 
-/// Runs that have less than this may go on in a state that is overfull: it is not theirs.
+/// Runs that have used less than this may continue in an overfull state, since they are not the cause.
 const KEPT_BYTES_MIN: usize = 1 << 20;
 
-/// What runs.
+/// What is run.
 enum RunSubject {
-    /// A script, and the environment that its coroutine is for.
+    /// A script, and the identity of the environment function that its coroutine is for.
     Script(Rc<Script>, *const c_void),
-    /// A function that a script has made, and what messages call it.
+    /// A function that a script has made, and its name in messages.
     Function(Rc<str>),
 }
 
 /// How far a run has come.
 pub enum Progress {
-    /// The script has ended with these values.
+    /// The script has ended and returned these values.
     Ended(Results),
-    /// It waits; [`Run::poll`] goes on with it.
+    /// It waits; [`Run::poll`] continues it.
     Waits,
 }
 
-/// What a script has returned, or what the second value of its environment has made of it. Values are
+/// The values that a script has returned, or that its environment's handler has made of them. They are
 /// numbered from 1.
 pub struct Results {
     machine: Rc<Machine>,
@@ -62,12 +62,12 @@ pub struct Results {
 }
 
 impl Run {
-    /// Runs `script` until it ends or waits, in the environment that `environment`, a Lua function, makes
-    /// for it. If that returns a second value, it is a function that is called with the third and with what
-    /// the script has returned: the run comes to what it makes of it.
+    /// Runs `script` until it ends or waits. `environment`, a Lua function, makes its environment. If that
+    /// function returns a second value, it is a handler: it is called with the third value and the script's
+    /// return values, and the results of the run are what the handler returns.
     ///
     /// # Errors
-    /// Whatever the script did wrong, or its being stopped.
+    /// The script failed or was stopped.
     pub fn start(
         machine: &Rc<Machine>,
         script: &Rc<Script>,
@@ -82,11 +82,11 @@ impl Run {
         Ok((run, progress))
     }
 
-    /// Runs a function of a script with one argument until it ends or waits; `name` is what messages
-    /// call it. Its globals are those of the script that made it.
+    /// Runs a function of a script with one argument until it ends or waits. `name` is its name in messages.
+    /// Its globals are those of the script that made it.
     ///
     /// # Errors
-    /// Whatever it did wrong, or its being stopped.
+    /// The function failed or was stopped.
     pub fn call(
         machine: &Rc<Machine>,
         name: &str,
@@ -116,11 +116,11 @@ impl Run {
         }
     }
 
-    /// Polls what the script waits for and goes on with the script when that is there. Not to be called
-    /// again after it was ready.
+    /// Polls what the script waits for, and continues the script when that is ready. Must not be called again
+    /// after it has returned `Ready`.
     ///
-    /// A script whose waits are over at once does not keep its thread from everything else: after
-    /// [`STRETCHES_MAX`] of them, or the time of one budget, it asks to be polled again.
+    /// A script whose waits are always over at once must not monopolise its thread: after [`STRETCHES_MAX`]
+    /// of them, or the time of one budget, the run returns `Pending` and asks to be polled again.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Results, ScriptError>> {
         let mut stretches = 0;
         let begun = Instant::now();
@@ -171,7 +171,7 @@ impl Run {
         waits_for_file && self.used_between_files >= self.machine.options().budget.time
     }
 
-    /// What messages call the script.
+    /// The name of the script in messages.
     pub fn name(&self) -> &str {
         match &self.what {
             Some(RunSubject::Script(script, _)) => script.name(),
@@ -191,7 +191,7 @@ impl Run {
         self.resume(count)
     }
 
-    /// Resumes with the `count` arguments on top of the coroutine's stack.
+    /// Resumes the coroutine with the topmost `count` values of its stack.
     fn resume(&mut self, count: c_int) -> Result<Progress, ScriptError> {
         let Some(mut thread) = self.thread.take() else {
             return Ok(Progress::Ended(self.nothing()));
@@ -229,7 +229,7 @@ impl Run {
         Err(self.error_with_stack(&text, &mut thread))
     }
 
-    /// The error that is the last value of the stack of `thread`, which is dead.
+    /// The error on top of the stack of `thread`, which has failed.
     fn error_of(&self, thread: &mut Coroutine, resumed: Resumed) -> ScriptError {
         if resumed == Resumed::NoMemory {
             let error = mlua::Error::MemoryError(format!("{}: not enough memory", self.name()));
@@ -243,7 +243,7 @@ impl Run {
                 Ok(value @ (Value::Integer(_) | Value::Number(_))) => {
                     value.to_string().unwrap_or_default()
                 }
-                // Its __tostring would run outside of every limit.
+                // Its __tostring would run without any limit.
                 Ok(value) => format!("{}: the error is a {}", self.name(), value.type_name()),
                 Err(error) => return ScriptError::of_run(&error),
             },
@@ -252,13 +252,13 @@ impl Run {
     }
 
     fn error_with_stack(&self, text: &str, thread: &mut Coroutine) -> ScriptError {
-        // Without memory for it the message has to do.
+        // If memory has run out, the message is shown without a stack.
         let calls = self.machine.stack_of(thread).unwrap_or_default();
         let text = format!("{text}\n{}", calls.trim_start());
         ScriptError::of_run(&mlua::Error::RuntimeError(text))
     }
 
-    /// The results of a run that has none.
+    /// The results of a run without values.
     fn nothing(&self) -> Results {
         Results {
             machine: Rc::clone(&self.machine),
@@ -267,7 +267,7 @@ impl Run {
         }
     }
 
-    /// It has waited with much in its variables, in a state that can take no more.
+    /// Ends a run that has waited with much memory in use, because its state cannot grow any more.
     fn overfull(&mut self) -> ScriptError {
         self.thread = None;
         self.overlay = None;
@@ -275,12 +275,13 @@ impl Run {
         ScriptError::overfull(self.machine.overfull_bytes(), self.name())
     }
 
-    /// Drops what a call began that then could not yield.
+    /// Drops the wait of a call that could not yield.
     fn forget_started(&self) {
         self.machine.started.borrow_mut().take();
     }
 
-    /// `error` is what the script ended with, where it could not be stopped by a yield.
+    /// The error of a stopped run. `error` is what the script ended with if it could not be stopped by a
+    /// yield.
     fn stopped(
         &self,
         excess: Excess,
@@ -289,11 +290,11 @@ impl Run {
     ) -> ScriptError {
         self.forget_started();
         self.machine.wear_out();
-        // Without memory for it the message has to do.
+        // If memory has run out, the message is shown without a stack.
         let stack = self.machine.stack_of(thread).unwrap_or_default();
         let budget = &self.machine.options().budget;
         let mut stopped = ScriptError::stopped(excess, budget, self.name(), &stack);
-        // The stack is unwound: the error knows what was on it, or at least its own place.
+        // After an error the stack is unwound, but the error has recorded it, or at least its own position.
         if stopped.stack.is_empty()
             && let Some(error) = error
         {
@@ -306,16 +307,16 @@ impl Run {
     }
 }
 
-/// Of the calling thread.
+/// The processor time of the calling thread.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
 }
 
 impl Results {
-    /// How many values there are.
+    /// The number of values.
     pub fn count(&self) -> usize {
-        // The first one is the driver's mark.
+        // The first value is the driver's mark.
         self.stack()
             .map_or(0, |stack| stack.len().saturating_sub(1))
     }
@@ -330,7 +331,7 @@ impl Results {
         self.stack()?.number(number + 1)
     }
 
-    /// Whether there is no value `number`, or it is `nil`.
+    /// Whether value `number` is missing or `nil`.
     pub fn is_nil(&self, number: usize) -> bool {
         self.stack().is_none_or(|stack| stack.is_nil(number + 1))
     }
@@ -352,7 +353,7 @@ impl Results {
 }
 
 impl Drop for Results {
-    /// The coroutine is ready for another run.
+    /// Keeps the coroutine for another run.
     fn drop(&mut self) {
         let Some(mut thread) = self.thread.take() else {
             return;

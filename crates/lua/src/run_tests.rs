@@ -1,4 +1,4 @@
-//! Runs: their results, waits, and how they are stopped.
+//! Tests of runs: their results, their waits, and how they are stopped.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -72,7 +72,8 @@ fn source_that_is_not_lua_is_told() {
     assert!(run(&machine(), "#!/usr/bin/lua\nreturn 1 -- end").is_ok());
 }
 
-/// Every loop that a script can get into and that pcall, handlers, coroutines or C functions might hide.
+/// Every kind of endless loop, including those in pcall, handlers, coroutines and C functions, which might
+/// hide it.
 const ENDLESS: &[&str] = &[
     "while true do end",
     "local x = 0 while true do x = x + 1 end",
@@ -103,7 +104,7 @@ fn endless_scripts_are_stopped_in_time() {
         let error = run(&machine, source).expect_err(source);
         assert_eq!(error.cause, Cause::Time, "{source}: {error}");
         assert!(error.message.starts_with("test.lua: stopped"), "{error}");
-        // Processor time counts: the machine may be busy with other tests.
+        // Only processor time counts, since the machine may be busy with other tests.
         assert!(begun.elapsed() < Duration::from_secs(30), "{source}");
         assert!(machine.is_worn_out(), "{source}");
     }
@@ -270,7 +271,7 @@ fn waiting_where_nobody_can_wait_is_an_error_and_forgotten() {
     assert!(machine.started.borrow().is_none());
 }
 
-/// `ready()` waits for what is there already.
+/// A function `ready()` whose wait is over at once.
 fn add_ready(machine: &Machine) {
     let ready = machine.waiting(|_, ()| Ok(std::future::ready(Ok(()))));
     let globals = machine.lua().globals();
@@ -285,7 +286,7 @@ fn waits_that_are_over_at_once_let_others_have_their_turn() {
     add_ready(&machine);
     let mut run = waiting_run(&machine, "while true do ready() end");
     for _ in 0..3 {
-        // Without an end to it this would not return.
+        // If the run did not give up its turn, this call would not return.
         let progress = run.poll(&mut Context::from_waker(Waker::noop()));
         assert!(progress.is_pending());
     }
@@ -334,7 +335,7 @@ fn where_compiled_loops_cannot_be_stopped_nothing_is_compiled() {
     let mut options = MachineOptions::default();
     options.library.jit = true;
     let source = "for _ = 1, 1000 do end return jit.status()";
-    // A loop that is compiled would not end in a build that cannot stop it.
+    // In a build that cannot stop compiled loops, one would never end.
     for is_compiled in [proof::compiled_loops_stop(), false] {
         let machine = Machine::with_compiler(options.clone(), is_compiled).expect("a state");
         let status = run(&machine, source).expect("sound");
@@ -344,12 +345,12 @@ fn where_compiled_loops_cannot_be_stopped_nothing_is_compiled() {
     }
 }
 
-/// Does jobs when a test says so.
+/// Performs jobs when a test says so.
 #[derive(Default)]
 struct Slow {
     asked: Cell<usize>,
     is_ready: Cell<bool>,
-    /// Jobs that are done although `is_ready` is not set.
+    /// How many jobs may be performed although `is_ready` is not set.
     allowed: Cell<usize>,
     left: Cell<usize>,
 }
@@ -362,7 +363,7 @@ impl Slow {
     }
 }
 
-/// A job that is done when its run has ended, too, if it has to be.
+/// A job that is performed when its run ends, if it must be.
 struct Held(Option<FileJob>);
 
 impl Drop for Held {
@@ -373,7 +374,7 @@ impl Drop for Held {
     }
 }
 
-/// The threads of a machine, whose test looks at them.
+/// The threads of a machine, shared with the test.
 struct Shared(Rc<Slow>);
 
 impl FileThreads for Shared {
@@ -484,7 +485,7 @@ fn begun(machine: &Rc<Machine>, source: &str) -> Run {
     run
 }
 
-/// Has one file job done for `run`: the script's first value, if it has ended.
+/// Has one file job performed for `run`. Returns the script's first value, if it has ended.
 fn step(slow: &Slow, run: &mut Run) -> Option<Value> {
     slow.allowed.set(1);
     match run.poll(&mut Context::from_waker(Waker::noop())) {
@@ -499,7 +500,7 @@ fn stepped_to_its_end(slow: &Slow, run: &mut Run) -> Value {
         .expect("it comes to its end")
 }
 
-/// A folder with files, gone when dropped.
+/// A directory with files, removed when dropped.
 struct Folder(std::path::PathBuf);
 
 impl Folder {

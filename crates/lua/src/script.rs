@@ -1,4 +1,4 @@
-//! Compiled scripts, and where they wait to be run again.
+//! Compiled scripts, and coroutines to run them again.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,47 +13,48 @@ use mlua::{Function, Lua};
 use crate::error::ScriptError;
 use crate::raw::Coroutine;
 
-/// Scripts of one state at most. Names come from configurations and document roots; a directory full of
-/// scripts must not fill memory.
+/// The most scripts of one state. Names come from configurations and document roots; a directory full of
+/// scripts must not fill the memory.
 const SCRIPTS_MAX: usize = 4096;
 
-/// Coroutines of one script that wait to be used again.
+/// The most coroutines of one script that are kept for reuse.
 const IDLE_MAX: usize = 64;
 
-/// A script, compiled. A script that waits is entered again by other requests, each time by a
-/// function of its own: what is kept is what makes such functions.
+/// A compiled script. While one request waits in it, other requests may enter it, each with a function of its
+/// own. So the script keeps a factory for such functions.
 pub struct Script {
     name: String,
     make: Function,
-    /// Coroutines that have run it to its end, and the environment each is for.
+    /// Coroutines that have run it to its end, each with the environment function that it is for.
     idle: RefCell<Vec<(*const c_void, Coroutine)>>,
 }
 
-/// What a file was when it was read. Two stamps that are equal stand for the same content.
+/// The identity and state of a file when it was read. Two equal stamps mean the same content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// The file system.
     pub device: u64,
     /// The inode.
     pub inode: u64,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// When the content was changed.
+    /// When the content was last changed.
     pub modified: SystemTime,
-    /// When anything about the inode was changed, in nanoseconds since 1970.
+    /// When the inode was last changed, in nanoseconds since 1970.
     pub changed_ns: i128,
 }
 
-/// What was made of the script files of one state, by path: `S`, as long as the file is the same by `F`.
+/// A cache of the script files of one state, by path. An entry `S` is valid as long as its stamp `F` is
+/// current.
 pub struct Scripts<F, S = Rc<Script>> {
     known: RefCell<HashMap<Vec<u8>, (F, S), RandomState>>,
 }
 
 impl Script {
-    /// Compiles `source`. `name` is what messages call it, a path as a rule.
+    /// Compiles `source`. `name` is its name in messages, usually a path.
     ///
     /// # Errors
-    /// `source` is not text or not the Lua that LuaJIT understands.
+    /// `source` is not text, or not Lua that LuaJIT understands.
     pub(crate) fn compile(lua: &Lua, name: &str, source: &[u8]) -> Result<Script, ScriptError> {
         let source = without_first_line_of_programs(source);
         if source.first() == Some(&0x1b) {
@@ -66,7 +67,7 @@ impl Script {
                 .set_mode(ChunkMode::Text)
                 .into_function()
         };
-        // By itself first: it must be whole, and messages must be about it.
+        // First it is compiled by itself, to make sure that it is complete and that messages refer to it.
         load(source).map_err(|error| ScriptError::of_source(&error, source))?;
         let mut factory = Vec::with_capacity(source.len() + 32);
         factory.extend_from_slice(b"return function(...) ");
@@ -80,28 +81,28 @@ impl Script {
         })
     }
 
-    /// What messages call it.
+    /// The name of the script in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A function that runs it and that no other run has.
+    /// A new function for one run.
     pub(crate) fn function(&self) -> mlua::Result<Function> {
         self.make.call(())
     }
 
-    /// A coroutine that has run it in what `environment` makes, and can do so again.
+    /// A coroutine that has run the script in an environment of `environment` and can do so again.
     pub(crate) fn take_idle(&self, environment: &Function) -> Option<Coroutine> {
         let wanted = environment.to_pointer();
         let mut idle = self.idle.borrow_mut();
-        // One environment, as a rule: a script is mod_magnet's or mod_cml's.
+        // There is usually only one, because a script belongs either to mod_magnet or to mod_cml.
         let place = idle
             .iter()
             .rposition(|(environment, _)| *environment == wanted)?;
         Some(idle.swap_remove(place).1)
     }
 
-    /// Takes back a coroutine whose run is over.
+    /// Keeps a coroutine whose run is over.
     pub(crate) fn give_back(&self, environment: *const c_void, thread: Coroutine) {
         let mut idle = self.idle.borrow_mut();
         if idle.len() < IDLE_MAX {
@@ -119,14 +120,14 @@ impl<F, S> Default for Scripts<F, S> {
 }
 
 impl<F, S: Clone> Scripts<F, S> {
-    /// What was made of the file at `path`, if `is_same` says that it is still the same.
+    /// The entry for `path`, if `is_same` confirms that the file has not changed.
     pub fn get(&self, path: &[u8], is_same: impl FnOnce(&F) -> bool) -> Option<S> {
         let known = self.known.borrow();
         let (_, script) = known.get(path).filter(|(file, _)| is_same(file))?;
         Some(script.clone())
     }
 
-    /// Keeps `script` for the file at `path`. Where [`SCRIPTS_MAX`] are kept, all others go.
+    /// Stores `script` for `path`. If there are [`SCRIPTS_MAX`] entries, all others are dropped.
     pub fn put(&self, path: &[u8], file: F, script: S) {
         let mut known = self.known.borrow_mut();
         if known.len() >= SCRIPTS_MAX && !known.contains_key(path) {
@@ -151,7 +152,8 @@ impl Stamp {
     }
 }
 
-/// `#!/usr/bin/lua` is no Lua, but may stand first. The line break stays, for the line numbers.
+/// Removes a first line like `#!/usr/bin/lua`, which is allowed but is no Lua. Its line break stays, for the
+/// line numbers.
 fn without_first_line_of_programs(source: &[u8]) -> &[u8] {
     let source = source.strip_prefix(b"\xef\xbb\xbf").unwrap_or(source);
     if !source.starts_with(b"#") {

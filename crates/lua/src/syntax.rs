@@ -1,16 +1,16 @@
-//! What a script says that LuaJIT cannot read: the constructs of Lua 5.3 and later.
+//! Explains why LuaJIT refused a script: finds constructs of Lua 5.3 and later.
 //!
-//! LuaJIT's own message for `a // b` is "unexpected symbol near '/'", which helps nobody. [`explain`] looks
-//! for the first such construct, outside strings and comments, so that the message can name it and say
-//! what to write instead. It reads tokens, not sentences: it is asked only about chunks that were
-//! refused already, and only to find better words.
+//! LuaJIT's own message for `a // b` is "unexpected symbol near '/'", which does not help the author.
+//! [`explain`] looks for the first such construct, outside strings and comments, so that the message can name
+//! it and say what to write instead. It reads tokens and does not parse. It is used only for chunks that
+//! LuaJIT has already refused, to find a better message.
 
-/// A construct of a later Lua, and where it stands.
+/// A construct of a later Lua version, and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Construct {
-    /// Line in the source, from one.
+    /// Its line, counted from one.
     pub(crate) line: usize,
-    /// How it is written, `//` for example.
+    /// Its text, `//` for example.
     pub(crate) token: &'static str,
     /// What it is and what to write instead.
     advice: &'static str,
@@ -22,7 +22,7 @@ impl std::fmt::Display for Construct {
     }
 }
 
-/// The first construct in `source` that LuaJIT has not, if there is one.
+/// The first construct in `source` that LuaJIT does not support, if there is one.
 #[must_use]
 pub(crate) fn explain(source: &[u8]) -> Option<Construct> {
     let mut reader = Reader {
@@ -41,8 +41,8 @@ pub(crate) fn explain(source: &[u8]) -> Option<Construct> {
     None
 }
 
-/// Words of `source` that become jumps, and labels: `and`, `or`, `elseif`, `break`, `goto` and `::`. Also those in
-/// strings and comments.
+/// Counts the words that become jumps, and labels: `and`, `or`, `elseif`, `break`, `goto` and `::`. Counts
+/// them in strings and comments, too.
 #[must_use]
 pub(crate) fn count_jumps(source: &[u8]) -> usize {
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_' || *byte >= 0x80;
@@ -61,7 +61,7 @@ fn glued_to_a_number(word: &[u8]) -> bool {
             .any(|jump| word.ends_with(jump))
 }
 
-/// Longest first, where one is the beginning of another.
+/// Longer ones come before those that they begin with.
 const CONSTRUCTS: &[(&str, &str)] = &[
     ("//", "integer division of Lua 5.3; use math.floor(a / b)"),
     ("<<", "a shift of Lua 5.3; use bit.lshift(a, n)"),
@@ -85,7 +85,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Goes over one token, or reports it.
+    /// Skips one token, or returns a construct.
     fn step(&mut self) -> Option<(&'static str, &'static str)> {
         match self.rest {
             [b'\n', ..] => {
@@ -120,7 +120,7 @@ impl Reader<'_> {
         found.copied()
     }
 
-    /// `<const>` and `<close>` with blanks inside.
+    /// Matches `<const>` and `<close>`, with optional blanks inside.
     fn attribute(&self) -> Option<(&'static str, &'static str)> {
         let inside = self.rest.get(1..)?.trim_ascii_start();
         CONSTRUCTS
@@ -147,7 +147,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Length of the `[==[ … ]==]` that begins here.
+    /// The length of the `[==[ … ]==]` that begins here.
     fn long_bracket(&self) -> Option<usize> {
         let after = self.rest.strip_prefix(b"[")?;
         let level = after.iter().take_while(|byte| **byte == b'=').count();
@@ -184,7 +184,7 @@ impl Reader<'_> {
         self.rest = self.rest.get(count..).unwrap_or_default();
     }
 
-    /// Skips bytes among which there may be ends of lines.
+    /// Skips bytes that may contain line ends.
     fn skip_lines(&mut self, count: usize) {
         let skipped = self.rest.get(..count).unwrap_or(self.rest);
         self.line += memchr::memchr_iter(b'\n', skipped).count();

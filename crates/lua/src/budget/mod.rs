@@ -1,12 +1,12 @@
-//! What a script may use up before it is stopped: processor time and memory.
+//! The budget of a script: how much processor time and memory it may use before it is stopped.
 //!
-//! Nothing is counted while a script runs. Entering and leaving Lua is a store each; a thread of its own,
-//! the watchdog, looks every millisecond at what has been running since it last looked, and sends that
-//! thread a signal. The handler sets a hook if the budget is used up, and the hook makes the
-//! coroutine yield, so that no pcall of the script catches it. Where it cannot yield, below a C function that calls
-//! back, it raises errors until it can.
+//! Nothing is counted while a script runs. Entering and leaving Lua costs a store each. A thread of its own,
+//! the watchdog, looks every millisecond at the threads that are still running the same script as at its last
+//! look, and sends each of them a signal. If the budget is used up, the signal handler sets a hook, and the
+//! hook makes the coroutine yield, so that no pcall of the script can catch it. Where the coroutine cannot
+//! yield, below a C function that calls back, the hook raises errors until it can.
 //!
-//! Processor time counts, not time: a script is not stopped because the machine is busy.
+//! Processor time counts, not elapsed time: a script is not stopped because the machine is busy.
 
 pub mod proof;
 mod stop;
@@ -22,28 +22,29 @@ use watchdog::Slot;
 /// Why a script was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Excess {
-    /// It ran for longer than its budget without a wait.
+    /// It ran longer than its budget without waiting.
     Time,
     /// The state's memory grew by more than one run may use.
     Memory,
 }
 
-/// What one stretch of a run, from its start or a wait to the next wait or its end, may use.
+/// What one stretch of a run may use. A stretch goes from the start or a wait to the next wait or the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Processor time. It is looked at every [`TICK`](watchdog::TICK), so a script may run for up to two of them longer.
+    /// Processor time. The watchdog checks it every [`TICK`](watchdog::TICK), so a script may run up to two
+    /// of them longer.
     pub time: Duration,
     /// Bytes by which the memory of the state may grow.
     pub growth_bytes: usize,
 }
 
-/// One thread that runs Lua, known to the watchdog.
+/// Registers a thread that runs Lua with the watchdog, until it is dropped.
 pub(crate) struct Meter {
     slot: Arc<Slot>,
 }
 
 impl Meter {
-    /// Makes the calling thread known.
+    /// Registers the calling thread.
     ///
     /// # Errors
     /// The kernel refuses the watchdog's thread or the signal handler.
@@ -53,15 +54,15 @@ impl Meter {
         Ok(Meter { slot })
     }
 
-    /// Resumes `coroutine` with the `arguments` values on top of its stack, and tells whether it was stopped for
-    /// using too much.
+    /// Resumes `coroutine` with the topmost `arguments` values of its stack, and tells whether it was stopped
+    /// because its budget was used up.
     pub(crate) fn resume(
         &self,
         coroutine: &mut Coroutine,
         arguments: c_int,
     ) -> (Resumed, Option<Excess>) {
         if stop::is_running() {
-            // A run within a run of this thread: the outer one's budget holds for both.
+            // A run inside another run of this thread: the outer budget covers both.
             return (coroutine.resume(arguments), None);
         }
         stop::resume_watched(coroutine, arguments, &self.slot)

@@ -1,7 +1,8 @@
-//! Proves once that the watchdog stops a loop that LuaJIT has compiled.
+//! Tests once per process that the watchdog stops a loop that LuaJIT has compiled.
 //!
-//! Compiled code looks at hooks only where LuaJIT was built with LUAJIT_ENABLE_CHECKHOOK. Without it an
-//! endless loop would keep its thread for ever, so the states of such a program run without the compiler.
+//! Compiled code checks for hooks only if LuaJIT was built with LUAJIT_ENABLE_CHECKHOOK. Without it an
+//! endless loop would block its thread for ever, so the states of such a program run without the JIT
+//! compiler.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -11,25 +12,25 @@ use mlua::{Lua, LuaOptions, StdLib, Table};
 use super::{Budget, Meter};
 use crate::raw::Coroutine;
 
-/// Whether compiled loops are stopped. The first call takes two or three milliseconds; where they are not
-/// stopped, as long as [`STEPS`] take.
+/// Whether compiled loops can be stopped. The first call takes two or three milliseconds or, if they cannot,
+/// as long as [`STEPS`] take.
 pub fn compiled_loops_stop() -> bool {
     static STOP: OnceLock<bool> = OnceLock::new();
     *STOP.get_or_init(|| stopped_at().is_ok_and(|step| step < STEPS))
 }
 
-/// What the log says where they are not.
+/// What the log says if they cannot be stopped.
 pub const REMEDY: &str = "the watchdog cannot stop compiled loops of Lua scripts, because LuaJIT was built without \
 LUAJIT_ENABLE_CHECKHOOK; scripts run without the JIT compiler, which is slower. Build Petrel with \
 HOST_CFLAGS=-DLUAJIT_ENABLE_CHECKHOOK and TARGET_CFLAGS=-DLUAJIT_ENABLE_CHECKHOOK in the environment";
 
-/// Steps of the loop: enough to take many times what the watchdog needs on a busy machine.
+/// The steps of the test loop: they take many times as long as the watchdog needs on a busy machine.
 const STEPS: u64 = 500_000_000;
 
-/// The loop. Each step is stored, so that one can see how far it came.
+/// The test loop. It stores each step, which shows how far it came.
 const SOURCE: &str = "local at, steps = ... for step = 1, steps do at[1] = step end";
 
-/// The step at which a loop was stopped, or the last one.
+/// The step at which the loop was stopped, or the last one.
 fn stopped_at() -> mlua::Result<u64> {
     // SAFETY: the only code that runs in this state is SOURCE.
     let lua = unsafe { Lua::unsafe_new_with(StdLib::JIT, LuaOptions::new()) };

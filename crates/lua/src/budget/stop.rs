@@ -1,6 +1,6 @@
-//! How a running script is stopped: a signal, its handler, and the hook that it sets.
+//! How a running script is stopped: a signal, its handler, and the hook that the handler sets.
 //!
-//! The signal is SIGURG, which nobody else sends to a thread and which is ignored by default.
+//! The signal is SIGURG. No other program sends it to a thread, and it is ignored by default.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -24,11 +24,11 @@ const OUT_OF_TIME: u8 = 1;
 const OUT_OF_MEMORY: u8 = 2;
 
 unsafe extern "C-unwind" {
-    /// Of LuaJIT 2.1; mlua does not declare it.
+    /// A function of LuaJIT 2.1 that mlua does not declare.
     fn lua_isyieldable(state: *mut ffi::lua_State) -> c_int;
 }
 
-/// What this thread runs. Plain memory without a destructor, so that a signal handler may read it.
+/// What this thread runs. It is plain memory without a destructor, so that a signal handler may read it.
 struct Running {
     state: Cell<*mut ffi::lua_State>,
     slot: Cell<*const Slot>,
@@ -45,7 +45,7 @@ thread_local! {
     };
 }
 
-/// A thread of this process. It may have ended: the kernel knows it by numbers, and not by memory of its own.
+/// A thread of this process, as numbers that the kernel knows. The thread may have ended.
 #[derive(Clone, Copy)]
 pub(super) struct ThreadId {
     thread: libc::pid_t,
@@ -53,7 +53,7 @@ pub(super) struct ThreadId {
 }
 
 impl ThreadId {
-    /// The calling thread. Its mask lets the signal through from now on.
+    /// The calling thread. Unblocks the signal in it.
     pub(crate) fn current() -> io::Result<ThreadId> {
         // SAFETY: no arguments, cannot fail.
         let thread = unsafe { libc::gettid() };
@@ -70,28 +70,28 @@ impl ThreadId {
         Ok(ThreadId { thread, clock })
     }
 
-    /// Processor time of the thread; zero if it has ended.
+    /// The processor time of the thread; zero if it has ended.
     pub(crate) fn processor_time(self) -> Duration {
         let mut time = libc::timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // SAFETY: the pointer is valid for a write. A clock of a thread that is gone is an error.
+        // SAFETY: the pointer is valid for a write. The clock of an ended thread is an error.
         unsafe { libc::clock_gettime(self.clock, &mut time) };
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
         Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
     }
 
-    /// Makes the thread look whether its script has to stop. If it has ended, nothing happens, or another thread of
-    /// this process looks, and finds that nothing has to stop.
+    /// Makes the thread check whether its script must stop. If the thread has ended, this does nothing, or
+    /// another thread of this process checks and finds that nothing must stop.
     pub(crate) fn interrupt(self) {
-        // SAFETY: tgkill takes numbers and touches no memory of this process. The signal goes to a thread of this
-        // process or to none, and the handler does something only where Lua runs.
+        // SAFETY: tgkill takes numbers and touches no memory of this process. The signal reaches a thread of
+        // this process or none, and the handler acts only where Lua runs.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.thread, SIGNAL) };
     }
 }
 
-/// Installs the signal handler, once a process.
+/// Installs the signal handler, once per process.
 pub(super) fn install() -> io::Result<()> {
     static INSTALLED: OnceLock<i32> = OnceLock::new();
     let errno = *INSTALLED.get_or_init(|| {
@@ -99,7 +99,7 @@ pub(super) fn install() -> io::Result<()> {
         // SAFETY: all zeroes is a valid sigaction without flags and with an empty mask.
         let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
         action.sa_sigaction = handler as libc::sighandler_t;
-        // What the thread waits for in the kernel goes on.
+        // System calls that the signal interrupts are restarted.
         action.sa_flags = libc::SA_RESTART;
         // SAFETY: `action` is initialised; the handler does only what a handler may, see there.
         match unsafe { libc::sigaction(SIGNAL, &action, ptr::null_mut()) } {
@@ -112,13 +112,14 @@ pub(super) fn install() -> io::Result<()> {
     check(errno)
 }
 
-/// Whether Lua runs in this thread already.
+/// Whether this thread is inside Lua already.
 pub(super) fn is_running() -> bool {
     RUNNING.with(|running| !running.state.get().is_null())
 }
 
-/// Resumes `coroutine`, and tells whether it was stopped. While it runs, the signal handler knows the coroutine and
-/// the slot. Both are borrowed until it knows them no more, also when a function that the script calls panics.
+/// Resumes `coroutine`, and tells whether it was stopped. While it runs, the signal handler has pointers to
+/// the coroutine and the slot. The borrows last until these pointers are cleared, even if a function that the
+/// script calls panics.
 pub(super) fn resume_watched(
     coroutine: &mut Coroutine,
     arguments: c_int,
@@ -132,7 +133,7 @@ pub(super) fn resume_watched(
     RUNNING.with(|running| {
         running.verdict.store(WITHIN, Ordering::Relaxed);
         running.slot.set(slot);
-        // Last: from now on the handler does something.
+        // The state is stored last, because the handler acts as soon as it is there.
         std::sync::atomic::compiler_fence(Ordering::SeqCst);
         running.state.set(state);
     });
@@ -151,7 +152,7 @@ pub(super) fn resume_watched(
     (result, Some(excess))
 }
 
-/// Lua runs in this thread until this is dropped.
+/// Marks that this thread is inside Lua, until it is dropped.
 struct Entered;
 
 impl Drop for Entered {
@@ -164,9 +165,9 @@ impl Drop for Entered {
     }
 }
 
-/// Runs on the thread that runs Lua, anywhere in it. Reads memory of its own thread, atomics, and calls
-/// `lua_sethook`, which LuaJIT documents for use in signal handlers (its own interpreter stops scripts
-/// that way).
+/// The signal handler. It runs on the thread that runs Lua and may interrupt it anywhere. It reads memory of
+/// its own thread and atomics, and calls `lua_sethook`, which LuaJIT documents for use in signal handlers
+/// (its own interpreter stops scripts that way).
 extern "C" fn on_signal(_: c_int) {
     RUNNING.with(|running| {
         let state = running.state.get();
@@ -186,8 +187,8 @@ extern "C" fn on_signal(_: c_int) {
             false => return,
         };
         running.verdict.store(verdict, Ordering::Relaxed);
-        // SAFETY: see above. Taken away first: should an earlier signal have come in the middle of a change
-        // of LuaJIT's own dispatch tables, they are made anew.
+        // SAFETY: see above. The hook is removed first: if an earlier signal interrupted LuaJIT while it
+        // changed its own dispatch tables, this rebuilds them.
         unsafe {
             ffi::lua_sethook(state, None, 0, 0);
             ffi::lua_sethook(state, Some(stop), ffi::LUA_MASKCOUNT, 1);
@@ -195,7 +196,7 @@ extern "C" fn on_signal(_: c_int) {
     });
 }
 
-/// The hook: called before the next instruction, and each one after.
+/// The hook: LuaJIT calls it before the next instruction, and before each one after that.
 unsafe extern "C-unwind" fn stop(state: *mut ffi::lua_State, _: *mut ffi::lua_Debug) {
     // SAFETY: LuaJIT calls hooks with a valid state; yielding without values is what a hook may do, and
     // there is nothing on this frame that has to be dropped.
@@ -211,7 +212,7 @@ unsafe extern "C-unwind" fn stop(state: *mut ffi::lua_State, _: *mut ffi::lua_De
     }
 }
 
-/// Bytes that the state's collector knows of.
+/// The bytes that the state's garbage collector accounts for.
 ///
 /// # Safety
 /// `state` is alive and belongs to the calling thread.

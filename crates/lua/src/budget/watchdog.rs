@@ -1,4 +1,4 @@
-//! The thread that notices scripts which run for long.
+//! The watchdog thread, which notices scripts that run for long.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,27 +11,27 @@ use super::{Budget, stop};
 /// How often the watchdog looks.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
-/// Ticks without any script after which it sleeps until one starts.
+/// After this many ticks without any script the watchdog sleeps until one starts.
 const IDLE_TICKS: u32 = 1000;
 
 /// A thread that runs Lua.
 pub(super) struct Slot {
-    /// Odd while Lua runs; a new number for each time.
+    /// Odd while Lua runs. Each run has its own number.
     pub(crate) sequence: AtomicU64,
     /// What it may use.
     pub(crate) budget: Budget,
-    /// The watchdog found that its time is up, for the run with this sequence number.
+    /// The sequence number of the run whose time is up, as the watchdog has found.
     pub(crate) out_of_time: AtomicU64,
-    /// Bytes the state may have at most in this run.
+    /// The most bytes that the state may have in this run.
     pub(crate) memory_max: AtomicUsize,
     thread: stop::ThreadId,
 }
 
-/// What the watchdog knows of a slot from its last look.
+/// What the watchdog saw at its last look at a slot.
 struct Watched {
     slot: Arc<Slot>,
     sequence: u64,
-    /// Processor time of the thread when the run was first seen.
+    /// The thread's processor time when the watchdog first saw the current run.
     since: Duration,
 }
 
@@ -44,12 +44,12 @@ struct Watchdog {
 static WATCHDOG: OnceLock<Watchdog> = OnceLock::new();
 static START: Mutex<()> = Mutex::new(());
 
-/// Makes the calling thread known, and starts the watchdog if it is the first.
+/// Registers the calling thread. The first call starts the watchdog.
 pub(super) fn register(budget: Budget) -> io::Result<Arc<Slot>> {
     let slot = Arc::new(Slot {
         sequence: AtomicU64::new(0),
         budget,
-        // The number of no run.
+        // A number that no run has.
         out_of_time: AtomicU64::new(u64::MAX),
         memory_max: AtomicUsize::new(usize::MAX),
         thread: stop::ThreadId::current()?,
@@ -62,18 +62,19 @@ pub(super) fn register(budget: Budget) -> io::Result<Arc<Slot>> {
     Ok(slot)
 }
 
-/// Forgets a thread: it is about to end, or to run no more Lua.
+/// Unregisters a thread that is about to end, or to run no more Lua.
 pub(super) fn forget(slot: &Arc<Slot>) {
     if let Some(watchdog) = WATCHDOG.get() {
         lock(&watchdog.watched).retain(|watched| !Arc::ptr_eq(&watched.slot, slot));
     }
 }
 
-/// A script starts in `slot`: its sequence number becomes odd. A load more, unless the watchdog sleeps.
+/// Notes that a script starts in `slot`: its sequence number becomes odd. Unless the watchdog sleeps, this
+/// costs one load in addition.
 ///
-/// The number is written before `sleeps` is read, and the watchdog writes `sleeps` before it reads the
-/// numbers once more, all in one order (`SeqCst`): one of the two sees the other, and no script runs
-/// unwatched.
+/// This function writes the number before it reads `sleeps`. The watchdog writes `sleeps` before it reads the
+/// numbers once more. All of these are `SeqCst`, so at least one of the two sees the other's write, and no
+/// script runs unwatched.
 #[inline]
 pub(super) fn begin(slot: &Slot) {
     slot.sequence.fetch_add(1, Ordering::SeqCst);
@@ -82,7 +83,7 @@ pub(super) fn begin(slot: &Slot) {
     }
 }
 
-/// The script has ended, or waits.
+/// Notes that the script has ended or waits.
 #[inline]
 pub(super) fn end(slot: &Slot) {
     slot.sequence.fetch_add(1, Ordering::Release);
@@ -96,7 +97,7 @@ fn started() -> io::Result<&'static Watchdog> {
     let thread = std::thread::Builder::new()
         .name("lua-watchdog".into())
         .spawn(|| {
-            // `started` sets it right after this thread exists.
+            // `started` sets it right after it has created this thread.
             let watchdog = WATCHDOG.wait();
             watch(watchdog);
         })?;
@@ -131,10 +132,10 @@ impl Watchdog {
         }
     }
 
-    /// For the thread of the watchdog.
+    /// Called on the watchdog's thread: sleeps until a script starts.
     fn sleep_until_one_starts(&self) {
         self.sleeps.store(true, Ordering::SeqCst);
-        // One that has started since the last look has found nobody asleep.
+        // A script that started since the last look did not see `sleeps` set, and so did not wake this thread.
         if lock(&self.watched)
             .iter()
             .all(|watched| !has_started(watched))
@@ -145,12 +146,12 @@ impl Watchdog {
     }
 }
 
-/// Whether something has run there since the last look.
+/// Whether a script has started in this slot since the last look.
 fn has_started(watched: &Watched) -> bool {
     watched.slot.sequence.load(Ordering::SeqCst) != watched.sequence
 }
 
-/// Looks at one thread; false if it has run nothing since the last time.
+/// Looks at one thread. Returns false if it has run no Lua since the last look.
 fn look(watched: &mut Watched) -> bool {
     let slot = &watched.slot;
     let sequence = slot.sequence.load(Ordering::Acquire);
@@ -164,8 +165,9 @@ fn look(watched: &mut Watched) -> bool {
     }
     if runs {
         let used = slot.thread.processor_time().saturating_sub(watched.since);
-        // It may have begun right after the look before the first one that saw it. Of a short budget that is not
-        // taken for all of it: the thread may have waited for a processor.
+        // The run may have begun just after the look before the one that first saw it, so up to two ticks of
+        // it are missing in `used`. With a short budget at most half of it is added, because the thread may
+        // have been waiting for a processor.
         let unseen = (2 * TICK).min(slot.budget.time / 2);
         if used + unseen >= slot.budget.time {
             slot.out_of_time.store(sequence, Ordering::Release);
@@ -175,7 +177,7 @@ fn look(watched: &mut Watched) -> bool {
     runs
 }
 
-/// Nothing that is guarded here can be half changed by a panic.
+/// A panic cannot leave the guarded data half changed, so a poisoned lock is still usable.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -198,8 +200,9 @@ mod tests {
         assert_eq!(out_of_time(), 1);
     }
 
-    /// A watchdog that has looked at this thread while it has waited for longer than the budget, and used less than
-    /// half of it. To wait takes some of it, too, and on a busy machine more than that.
+    /// Makes a watchdog that has looked at this thread while it waited for longer than the budget, and used
+    /// less than half of it. Waiting itself takes some processor time, on a busy machine more than half the
+    /// budget; then it tries again.
     fn watchdog_of_one_that_waits(budget: Duration) -> (Watchdog, Arc<Slot>) {
         for _ in 0..10_000 {
             let (watchdog, slot) = watchdog(budget);
@@ -241,14 +244,14 @@ mod tests {
         (watchdog, slot)
     }
 
-    /// Right between the last look and the sleep is where a wake-up gets lost: the script sees that nobody
-    /// sleeps yet.
+    /// A wake-up could get lost right between the last look and the sleep, when the script sees that the
+    /// watchdog does not sleep yet.
     #[test]
     fn a_script_that_starts_while_the_watchdog_falls_asleep_is_seen() {
         let (watchdog, slot) = watchdog(Duration::from_millis(10));
         slot.sequence.fetch_add(1, Ordering::SeqCst);
         watchdog.wake();
-        // It would never return.
+        // If the script were missed, this call would never return.
         watchdog.sleep_until_one_starts();
         assert!(!watchdog.sleeps.load(Ordering::SeqCst));
         assert!(look(&mut lock(&watchdog.watched)[0]));

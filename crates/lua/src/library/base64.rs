@@ -6,7 +6,7 @@ use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use mlua::{Lua, LuaString, Result, Table};
 
-/// The last two digits.
+/// The alphabet, whose variants differ in the last two digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alphabet {
     /// `+` and `/` (RFC 4648 §4).
@@ -15,12 +15,12 @@ pub enum Alphabet {
     Url,
 }
 
-/// Whether `=` fills the last group up.
+/// Whether `=` fills up the last group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Padding {
-    /// It does.
+    /// With `=`.
     Filled,
-    /// It does not.
+    /// Without `=`.
     Left,
 }
 
@@ -30,14 +30,14 @@ pub fn encode(bytes: &[u8], alphabet: Alphabet, padding: Padding) -> String {
     engine(alphabet, padding).encode(bytes)
 }
 
-/// What `text` stands for, with or without padding. `None` if it is no base64 of that alphabet:
-/// blanks and other bytes are not passed over, and bits behind the end must be zero.
+/// Decodes `text`, with or without padding. `None` if it is not base64 in that alphabet: blanks and other
+/// bytes are not skipped, and unused bits at the end must be zero.
 #[must_use]
 pub fn decode(text: &[u8], alphabet: Alphabet) -> Option<Vec<u8>> {
     engine(alphabet, Padding::Filled).decode(text).ok()
 }
 
-/// The same for text without padding, whatever the bits behind the end are.
+/// Decodes text without padding; unused bits at the end may have any value.
 #[must_use]
 pub fn decode_any_end(text: &[u8], alphabet: Alphabet) -> Option<Vec<u8>> {
     let config = GeneralPurposeConfig::new()
@@ -47,12 +47,12 @@ pub fn decode_any_end(text: &[u8], alphabet: Alphabet) -> Option<Vec<u8>> {
     engine.decode(text).ok()
 }
 
-/// The library as a table: `encode(s)` and `decode(s)` use the standard alphabet with padding,
-/// `encode_url(s)` and `decode_url(s)` the one for URLs without. Both decoders take text with and without
-/// padding, and answer `nil` and words for what is no base64.
+/// The library as a table. `encode(s)` and `decode(s)` use the standard alphabet with padding;
+/// `encode_url(s)` and `decode_url(s)` use the one for URLs without padding. Both decoders accept text with
+/// and without padding, and return `nil` and a message for what is not base64.
 ///
 /// # Errors
-/// When memory runs out, or the libraries of the state are not open.
+/// Memory has run out, or the libraries of the state are not open.
 pub fn table(lua: &Lua) -> Result<Table> {
     let library = lua.create_table()?;
     for (alphabet, padding, encode_name, decode_name) in [

@@ -1,20 +1,21 @@
-//! Errors of functions written in Rust, as scripts see them.
+//! Turns errors of Rust functions into errors that scripts can handle.
 
 use mlua::{Error, Function, Lua, Result, Table, Value};
 
-/// Makes the functions in `library` raise plain strings that begin with the script's file and line, as
-/// Lua's own do. Without it, `pcall` gives a script an object of mlua, which it cannot search or join.
+/// Makes the functions in `library` raise plain strings that begin with the script's file and line, as Lua's
+/// own functions do. Without it, `pcall` gives a script an object of mlua, which it can neither search nor
+/// concatenate.
 ///
-/// Only for functions that call nothing back and do not wait. Answers with `library`.
+/// This is only for functions that call nothing back and do not wait. Returns `library`.
 ///
 /// # Errors
-/// When memory runs out, or the libraries of the state are not [open](super::open()).
+/// Memory has run out, or the libraries of the state are not [open](super::open()).
 pub(crate) fn plain_errors(lua: &Lua, library: Table) -> Result<Table> {
     let function: Function = lua.named_registry_value("petrel.plain_errors")?;
     function.call(library)
 }
 
-/// The words of an error of Rust; nil for other values, and for want of memory, which stays what it is.
+/// The message of a Rust error. Nil for other values, and for a lack of memory, which is passed on unchanged.
 pub(super) fn words_of(_: &Lua, value: Value) -> Result<Option<String>> {
     match value {
         Value::Error(error) => Ok(words(&error)),
@@ -38,7 +39,7 @@ fn words(error: &Error) -> Option<String> {
     }
 }
 
-/// Lua's name of a type of Rust.
+/// Lua's name for a Rust type.
 fn kind(name: &str) -> &str {
     match name {
         "LuaString" | "String" | "string" => "string",

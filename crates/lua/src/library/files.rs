@@ -1,12 +1,13 @@
-//! The files of `io`: opened, read and written by jobs, so that no script makes its thread wait for a disk.
+//! The files of `io`. Jobs open, read and write them, so that no script makes its thread wait for a disk.
 //!
-//! A [`FileJob`] is one call of the kernel on one file. Where the machine's owner has given threads
-//! ([`FileThreads`]) they perform it and the script waits; otherwise the calling thread does. Between two
-//! jobs a script works on the file's buffers. What scripts see is in `lua/system.lua`.
+//! A [`FileJob`] is one system call on one file. If the owner of the [`Machine`](crate::Machine) has provided
+//! threads ([`FileThreads`]), they perform it and the script waits; otherwise the calling thread performs it.
+//! Between two jobs a script works on the file's buffers. `lua/system.lua` has the functions that scripts
+//! see.
 //!
-//! Files are opened without waiting for another process (`O_NONBLOCK`): pipes are refused, and a terminal
-//! that has nothing to say is an error. One call gives no more than [`Limits::file_bytes_max`], and a file
-//! that is not a regular one gives no more than that in all.
+//! Files are opened without waiting for another process (`O_NONBLOCK`): pipes are refused, and reading from a
+//! terminal without input is an error. One call returns at most [`Limits::file_bytes_max`] bytes. A file that
+//! is not a regular one returns at most that many in all.
 //!
 //! [`Limits::file_bytes_max`]: super::Limits::file_bytes_max
 
@@ -30,15 +31,15 @@ use mlua::{
 
 /// Threads that may wait for a disk.
 pub trait FileThreads {
-    /// Has a thread perform `job`, and begins at once: it is not taken back when the future is dropped, if
-    /// [`FileJob::is_owed`]. An error of the outer kind ends the script: there was no answer in time.
+    /// Has a thread perform `job`, starting now. If [`FileJob::is_owed`], the job is done even if the future
+    /// is dropped. An outer error ends the script: the result did not come in time.
     fn run(&self, job: FileJob) -> FileWait;
 
-    /// The same without waiting, for what a script has left behind. It is never refused.
+    /// Has a thread perform a job that a script has left behind, without waiting for it. It is never refused.
     fn leave(&self, job: FileJob);
 }
 
-/// What [`FileThreads::run`] comes to.
+/// The future that [`FileThreads::run`] returns.
 pub type FileWait = Pin<Box<dyn Future<Output = Result<io::Result<FileDone>>>>>;
 
 /// Work on a file that may wait for a disk.
@@ -48,17 +49,17 @@ pub struct FileJob {
     what: Operation,
 }
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Debug)]
 pub struct FileDone(Done);
 
-/// How many bytes are written at once, and read at most.
+/// How many bytes one call writes, and reads at most.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// How many bytes are read if a script wants fewer.
+/// How many bytes are read, even if a script wants fewer.
 const READ_BYTES_MIN: usize = 4096;
 
-/// Characters of a number that is read, as in Lua 5.3.
+/// The most characters of a number that `read("n")` accepts, as in Lua 5.3.
 const NUMERAL_BYTES_MAX: usize = 200;
 
 #[derive(Debug)]
@@ -69,7 +70,7 @@ enum Operation {
     Write(Arc<File>, Vec<u8>),
     Seek(Arc<File>, Vec<u8>, SeekFrom),
     Close(Arc<File>, Vec<u8>),
-    /// Makes an empty file of a new name.
+    /// Creates an empty file with a new name.
     MakeName,
     Remove,
     Rename(PathBuf),
@@ -89,7 +90,7 @@ struct Opened {
     file: Arc<File>,
     is_regular: bool,
     first: Vec<u8>,
-    /// `first` is the whole file, by its size.
+    /// Whether `first` is the whole file, according to the file's size.
     is_all: bool,
 }
 
@@ -99,7 +100,7 @@ impl FileJob {
         &self.path
     }
 
-    /// How many bytes it holds.
+    /// How many bytes it will write.
     pub fn bytes(&self) -> usize {
         match &self.what {
             Operation::Write(_, bytes)
@@ -109,13 +110,13 @@ impl FileJob {
         }
     }
 
-    /// Whether it has to be done also when the script that waits for it has ended: it writes or closes. A name that
-    /// is to be removed or changed stays as it is then: such jobs would pile up behind a disk that hangs.
+    /// Whether it must be done even if the script that waits for it has ended: it writes or closes a file.
+    /// Removals and renames are dropped then, because such jobs would pile up behind a disk that hangs.
     pub fn is_owed(&self) -> bool {
         matches!(self.what, Operation::Close(..)) || self.bytes() > 0
     }
 
-    /// Does it.
+    /// Performs the job.
     ///
     /// # Errors
     /// Those of open(2), read(2), write(2), lseek(2), unlink(2), rmdir(2) and rename(2).
@@ -162,7 +163,7 @@ impl FileJob {
     }
 }
 
-/// Opens a file, and reads the beginning of a regular one: most are read, and short.
+/// Opens a file. Of a regular file it also reads the beginning, because most files are read and short.
 fn open(options: &OpenOptions, path: &Path) -> io::Result<Opened> {
     let file = options.open(path)?;
     let metadata = file.metadata()?;
@@ -172,27 +173,27 @@ fn open(options: &OpenOptions, path: &Path) -> io::Result<Opened> {
         return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
     }
     let first = match kind.is_file() {
-        // One that is only written refuses, which the script is told when it reads.
+        // A file that was opened only for writing refuses this; a script that reads it gets the error then.
         true => read(&file, CHUNK_BYTES).unwrap_or_default(),
         false => Vec::new(),
     };
     Ok(Opened {
         file: Arc::new(file),
         is_regular: kind.is_file(),
-        // Files of /proc have no size, and give less than there is room for.
+        // Files in /proc have the size 0, and one read may return less than the buffer holds.
         is_all: metadata.len() > 0 && first.len() as u64 >= metadata.len(),
         first,
     })
 }
 
-/// How a file is opened that is new and for this user alone.
+/// Options to create a new file that only this user can access.
 fn new_file() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(0o600);
     options
 }
 
-/// Up to so many bytes. There are none at the end of the file only.
+/// Reads up to `count` bytes. The result is empty only at the end of the file.
 fn read(mut file: &File, count: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; count];
     let length = loop {
@@ -214,7 +215,7 @@ pub(crate) struct Files {
     pub(crate) threads: RefCell<Option<Rc<dyn FileThreads>>>,
 }
 
-/// A file, for `lua/system.lua` alone: scripts have a proxy.
+/// A file, for `lua/system.lua` only: scripts get a proxy.
 struct Handle(Rc<Open>);
 
 impl UserData for Handle {}
@@ -225,24 +226,24 @@ struct Open {
     file: RefCell<Option<Arc<File>>>,
     is_regular: bool,
     is_writable: bool,
-    /// A standard stream, which all runs share: each write goes out as a job of its own.
+    /// A standard stream, which all runs share. Each write becomes a job of its own.
     is_stream: bool,
-    /// A job works on it. Never set for a standard stream.
+    /// Whether a job works on it. Never set for a standard stream.
     is_busy: Cell<bool>,
     buffers: RefCell<Buffers>,
 }
 
 #[derive(Default)]
 struct Buffers {
-    /// What was read; the script has had everything before `start`.
+    /// What was read. The script has taken everything before `start`.
     read: Vec<u8>,
     start: usize,
-    /// How many bytes behind `start` hold no end of a line.
+    /// How many bytes after `start` are known to contain no line end.
     scanned: usize,
     is_at_end: bool,
-    /// Bytes read of a file that has no size.
+    /// How many bytes were read of a file without a size.
     endless_bytes: usize,
-    /// White space that was passed over before a number.
+    /// How many blanks were skipped before a number.
     skipped: usize,
     written: Vec<u8>,
     is_unbuffered: bool,
@@ -257,11 +258,11 @@ enum ReadFormat {
     Count(usize),
 }
 
-/// What there is of it.
+/// What the buffer provides of it.
 enum Taken {
     Bytes(Vec<u8>),
     End,
-    /// So many bytes more are to be read first.
+    /// This many more bytes must be read first.
     More(usize),
     TooMuch,
 }
@@ -319,7 +320,7 @@ impl Buffers {
             ReadFormat::Count(_) => rest.len(),
         };
         if length == 0 && self.start == self.read.len() {
-            // A file may grow: the next call looks again.
+            // The file may grow, so the next call reads again.
             self.is_at_end = false;
             return Taken::End;
         }
@@ -362,7 +363,7 @@ impl Buffers {
     }
 }
 
-/// How many bytes at the beginning are a number of Lua.
+/// The length of the Lua number at the beginning of `bytes`.
 fn numeral(bytes: &[u8]) -> usize {
     let bytes = bytes.get(..NUMERAL_BYTES_MAX).unwrap_or(bytes);
     let is = |at: usize, set: &[u8]| bytes.get(at).is_some_and(|byte| set.contains(byte));
@@ -403,21 +404,21 @@ impl Open {
         }
     }
 
-    /// Has a thread write what is left and close the file. The script does not wait for it.
+    /// Has a thread write the remaining bytes and close the file. The script does not wait for it.
     fn leave(&self) {
         let Some(file) = self.file.take() else { return };
         let bytes = std::mem::take(&mut self.buffers.borrow_mut().written);
         let job = self.job(Operation::Close(file, bytes));
         match &*self.files.threads.borrow() {
             Some(threads) => threads.leave(job),
-            // As in C, the script is not told that the last bytes could not be written.
+            // As in C, the script does not learn that the last bytes could not be written.
             None => drop(job.perform()),
         }
     }
 }
 
 impl Drop for Open {
-    /// A script has forgotten to close it.
+    /// The script did not close the file.
     fn drop(&mut self) {
         self.leave();
     }
@@ -426,7 +427,7 @@ impl Drop for Open {
 /// A file that a call works on, until the call is done or its run has ended.
 struct Worked {
     open: Rc<Open>,
-    /// Bytes are being read that no other run would get.
+    /// Whether bytes are being read that no other run would get.
     is_read: bool,
 }
 
@@ -434,14 +435,14 @@ impl Drop for Worked {
     fn drop(&mut self) {
         self.open.is_busy.set(false);
         if self.is_read && !self.open.is_stream {
-            // The file goes on behind what was read for a run that has ended. Another run that shares the file must not
-            // take that for the whole: the file is closed.
+            // The run has ended, but the file's position is already after the bytes that were read for it.
+            // Another run that shares the file would miss them without noticing, so the file is closed.
             self.open.leave();
         }
     }
 }
 
-/// What a call has begun, until its job is done.
+/// A call whose job is not done yet.
 pub(crate) struct Begun {
     files: Rc<Files>,
     open: Option<Worked>,
@@ -494,7 +495,7 @@ impl Files {
             Ok(handle.borrow::<Handle>()?.0.file.borrow().is_some())
         })?;
         table.set("is_open", is_open)?;
-        // Closes a file that has nothing to be written; answers whether it was one.
+        // Closes a file that has nothing to write. Returns whether `handle` was a file.
         let close = lua.create_function(|_, handle: AnyUserData| {
             let open = Rc::clone(&handle.borrow::<Handle>()?.0);
             if open.is_busy.get() || !open.buffers.borrow().written.is_empty() {
@@ -542,7 +543,7 @@ impl Files {
             "stdout" => stdout.as_fd(),
             _ => stderr.as_fd(),
         };
-        // It may be closed: then there is a file that is closed.
+        // If the process has no such descriptor, the result is a closed file.
         let file = descriptor.try_clone_to_owned().ok().map(File::from);
         Ok(Handle(Rc::new(Open {
             files: Rc::clone(self),
@@ -559,7 +560,7 @@ impl Files {
         })))
     }
 
-    /// `(operation, handle or path, …)` as a job; words if it makes no sense.
+    /// Turns `(operation, handle or path, …)` into a job; returns a message if it makes no sense.
     pub(crate) fn begin(
         self: &Rc<Files>,
         arguments: MultiValue,
@@ -582,7 +583,7 @@ impl Files {
         let written = std::mem::take(&mut buffers.written);
         let what = match operation.as_str() {
             "fill" => {
-                // Of a file that is written as well, what was written comes first.
+                // A read must not drop written bytes. `lua/system.lua` has flushed them before.
                 buffers.written = written;
                 let count = number(first).clamp(READ_BYTES_MIN as f64, CHUNK_BYTES as f64);
                 Operation::Read(file, count as usize)
@@ -626,7 +627,7 @@ impl Files {
         Ok(Ok((begun, job)))
     }
 
-    /// The operations on a path, or on one that is made up.
+    /// The operations on a path, given or generated.
     fn begin_at_path(
         self: &Rc<Files>,
         operation: &str,
@@ -657,7 +658,7 @@ impl Files {
 }
 
 impl Begun {
-    /// `true` and a value, or `nil`, words and a number of an error.
+    /// The results for Lua: `true` and a value, or `nil`, a message and an error number.
     pub(crate) fn finish(mut self, lua: &Lua, result: io::Result<FileDone>) -> Result<MultiValue> {
         if let Some(worked) = &mut self.open {
             worked.is_read = false;
@@ -713,7 +714,7 @@ impl Begun {
     }
 }
 
-/// What the state keeps, so that threads can be given to it.
+/// What the state keeps so that [`FileThreads`] can be provided later.
 pub(crate) struct FilesOfState {
     pub(crate) files: Rc<Files>,
     pub(crate) table: Table,
@@ -723,7 +724,7 @@ pub(crate) fn refused(lua: &Lua, words: &str) -> Result<MultiValue> {
     (Value::Nil, words, libc::EINVAL).into_lua_multi(lua)
 }
 
-/// The path that a script names.
+/// The path that a script passed.
 fn path_of(value: Option<Value>) -> std::result::Result<PathBuf, &'static str> {
     let Some(Value::String(path)) = value else {
         return Err("no path");
@@ -739,8 +740,8 @@ fn made_up_path() -> std::result::Result<PathBuf, &'static str> {
     Ok(std::env::temp_dir().join(name))
 }
 
-/// A mode of fopen(3), and whether it is for writing. As there, letters behind the first that mean nothing are passed
-/// over.
+/// Options for a mode of fopen(3), and whether it writes. As in C, unknown letters after the first one are
+/// ignored.
 fn options(mode: &str) -> Option<(OpenOptions, bool)> {
     let (kind, rest) = mode.split_at_checked(1)?;
     let updates = rest.contains('+');
@@ -762,11 +763,11 @@ fn options(mode: &str) -> Option<(OpenOptions, bool)> {
     Some((options, updates || kind != "r"))
 }
 
-/// A format of `file:read`: with or without a star.
+/// A format of `file:read`, with or without a star.
 fn format_of(format: &Value) -> Option<ReadFormat> {
     match format {
         Value::Integer(count) => Some(ReadFormat::Count(usize::try_from(*count).unwrap_or(0))),
-        // What is no number reads as much as is too much.
+        // The byte count of a NaN is above any limit.
         Value::Number(count) if count.is_nan() => Some(ReadFormat::Count(usize::MAX)),
         Value::Number(count) => Some(ReadFormat::Count(*count as usize)),
         Value::String(text) => {

@@ -1,6 +1,6 @@
 //! Digests, checksums and message authentication.
 //!
-//! MD5 and SHA-1 are here for old protocols and for names of files; neither resists an attacker any more.
+//! MD5 and SHA-1 are available for old protocols and for file names; neither resists an attacker.
 
 use hmac::{KeyInit, Mac, SimpleHmac};
 use md5::{Digest, Md5};
@@ -24,7 +24,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All of them with the names that scripts use.
+    /// All algorithms with their names in scripts.
     pub const NAMES: [(&'static str, Algorithm); 5] = [
         ("md5", Algorithm::Md5),
         ("sha1", Algorithm::Sha1),
@@ -33,7 +33,7 @@ impl Algorithm {
         ("sha512", Algorithm::Sha512),
     ];
 
-    /// The algorithm with this name, in lower case.
+    /// The algorithm of this name, in lower case.
     #[must_use]
     pub fn named(name: &[u8]) -> Option<Algorithm> {
         let found = Self::NAMES.iter().find(|entry| entry.0.as_bytes() == name);
@@ -71,13 +71,13 @@ fn code<M: Mac + KeyInit>(key: &[u8], bytes: &[u8]) -> Vec<u8> {
     code.finalize().into_bytes().to_vec()
 }
 
-/// The CRC-32 of `bytes` as of zip, gzip and Ethernet.
+/// The CRC-32 of `bytes`, as in zip, gzip and Ethernet.
 #[must_use]
 fn crc32(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
 }
 
-/// How hexadecimal digits above nine are written.
+/// The letter case of hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
     /// `a` to `f`.
@@ -101,8 +101,7 @@ pub fn hex(bytes: &[u8], case: Case) -> String {
     text
 }
 
-/// The bytes that hexadecimal digits of either case stand for; `None` if their number is odd or one is
-/// no such digit.
+/// Decodes hexadecimal digits of either case; `None` if their number is odd or another character occurs.
 #[must_use]
 pub fn unhex(text: &[u8]) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(2) {
@@ -117,7 +116,7 @@ pub fn unhex(text: &[u8]) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// Whether two secrets are equal, in a time that depends on their lengths only.
+/// Whether two secrets are equal, in a time that depends only on their lengths.
 #[must_use]
 pub fn is_equal(a: &[u8], b: &[u8]) -> bool {
     let difference = a.iter().zip(b).fold(0, |seen, (a, b)| seen | (a ^ b));
@@ -127,12 +126,12 @@ pub fn is_equal(a: &[u8], b: &[u8]) -> bool {
 /// The library as a table.
 ///
 /// `md5(s)`, `sha1(s)`, `sha256(s)`, `sha384(s)`, `sha512(s)`: lower-case hexadecimal digits, or bytes with
-/// `"raw"` as the second argument. `hmac(algorithm, key, s [, "raw"])` likewise, with the name of a digest.
-/// `crc32(s)`: a number. `hex(s)` and `unhex(s)`, the latter `nil` for what is not hexadecimal.
-/// `equal(a, b)` compares secrets.
+/// `"raw"` as the second argument. `hmac(algorithm, key, s [, "raw"])`: the same, with the name of a digest.
+/// `crc32(s)`: a number. `hex(s)` and `unhex(s)`, the latter `nil` for what is not hexadecimal. `equal(a, b)`
+/// compares secrets.
 ///
 /// # Errors
-/// When memory runs out, or the libraries of the state are not open.
+/// Memory has run out, or the libraries of the state are not open.
 pub fn table(lua: &Lua) -> Result<Table> {
     let library = lua.create_table()?;
     for (name, algorithm) in Algorithm::NAMES {

@@ -1,21 +1,24 @@
-//! What every script finds, whoever runs it: Lua's own libraries with limits on their work, functions
-//! of later Lua versions, and codecs.
+//! The libraries of every script: Lua's own, with limits on their work; functions of later Lua versions; and
+//! codecs.
 //!
-//! [`open`] turns a fresh LuaJIT into that. Three things are different from a plain one:
+//! [`open`] prepares a fresh LuaJIT state. Three things differ from a plain one:
 //!
-//! * *Nothing leaks.* All runs of a state share one set of libraries, which no script can reach: it
-//!   sees proxies, and what it writes there (`function string.starts(s, p)`) lasts as long as its run.
-//!   [`Overlays`] is what the driver of the runs calls when it goes from one run to another.
-//!   Chunks are taken as text only, environments of others stay theirs.
-//! * *No call works for long.* A budget stops a loop by a hook, which code in C never reaches. So
-//!   what may take long in C is limited ([`Limits`]), or written in Lua.
-//! * *Scripts may wait anywhere*, also in comparisons of `table.sort`, replacements of `string.gsub`
-//!   and coroutines of their own: see `lua/coroutine.lua`.
+//! * *Nothing leaks.* All runs of a state share one set of libraries, which scripts cannot reach: they see
+//!   proxies, and
+//! what a script writes there (`function string.starts(s, p)`) lasts as long as its run. The driver of the
+//! runs uses [`Overlays`] to switch from one run to another. `load` accepts text only, and a script cannot
+//! reach another run's environment.
+//! * *No call works for long.* A budget stops a loop by a hook, which C code never reaches. So what may take
+//!   long
+//! in C is limited ([`Limits`]) or written in Lua.
+//! * *Scripts may wait anywhere*, also in comparisons of `table.sort`, replacements of `string.gsub`, and
+//!   coroutines of
+//! their own: see `lua/coroutine.lua`.
 //!
-//! The codecs ([`json`], [`base64`], [`hash`], [`regex`], [`random`], [`dict`]) are tables that others
-//! place where they like, through [`protect`]. They raise errors as Lua does: [`plain_errors`].
+//! The codecs ([`json`], [`base64`], [`hash`], [`regex`], [`random`], [`dict`]) are tables that the server
+//! places where it wants them, through [`protect`]. They raise errors as Lua does: [`plain_errors`].
 //!
-//! Knows nothing of HTTP, configuration, budgets or memory limits: the crate's root puts these around it.
+//! Knows nothing of HTTP, configuration, budgets or memory limits: the crate's root adds these.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -36,46 +39,46 @@ pub mod random;
 pub(crate) mod regex;
 mod strings;
 
-/// Which libraries and functions that can break the server a script may use. None by default.
+/// Which libraries and functions that can break the server a script may use. By default none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LibraryOptions {
-    /// `ffi` and `string.buffer`: reads and writes any memory, calls any function of the process.
+    /// `ffi` and `string.buffer`: read and write any memory, call any function of the process.
     pub ffi: bool,
-    /// `jit`: steers the compiler of the whole state.
+    /// `jit`: controls the compiler of the whole state.
     pub jit: bool,
-    /// All of `debug`, which undoes every protection. Without it there are `debug.traceback`, and
-    /// `debug.getinfo` of a level of the stack without its function.
+    /// All of `debug`, which can undo every protection. Without it there are `debug.traceback`, and
+    /// `debug.getinfo` for a stack level, without the function.
     pub debug: bool,
     /// `os.exit`, which ends the server.
     pub os_exit: bool,
-    /// `io.popen` and `os.execute`: run commands, and the worker stands still until they end.
+    /// `io.popen` and `os.execute`: run commands, which block the worker until they end.
     pub io_popen: bool,
-    /// How much work a single call may make.
+    /// How much work a single call may do.
     pub limits: Limits,
 }
 
-/// Limits of single calls of library functions. An excess is an error that names the function.
+/// Limits on single calls of library functions. Exceeding one is an error that names the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest result, in bytes, of `string.rep`, `string.gsub` and `table.concat`, and of a replacement
-    /// by a regular expression.
+    /// The longest result in bytes of `string.rep`, `string.gsub` and `table.concat`, and of a replacement by
+    /// a regular expression.
     pub(crate) string_bytes_max: usize,
-    /// Steps of one match of a Lua pattern, before what [`pattern::steps_for`] adds for the length of
-    /// the subject. A step takes two to five nanoseconds.
+    /// Steps of one match of a Lua pattern. [`pattern::steps_for`] adds more for long subjects. A step takes
+    /// two to five nanoseconds.
     pub(crate) pattern_steps_max: u64,
-    /// Length, in bytes, of a text that `load` compiles; a mebibyte takes some twenty milliseconds. Files
-    /// may have 16 MiB.
+    /// The longest text in bytes that `load` compiles; a mebibyte takes some twenty milliseconds. Files may
+    /// have 16 MiB.
     source_bytes_max: usize,
     /// Nesting of arrays and objects in JSON; [`json::DEPTH_MAX`] at most.
     pub(crate) json_depth_max: usize,
-    /// Length, in bytes, of a JSON text that is read or written; a mebibyte takes some ten milliseconds.
+    /// The longest JSON text in bytes to read or write; a mebibyte takes some ten milliseconds.
     pub(crate) json_bytes_max: usize,
     /// Match limit of PCRE2 for one match of a regular expression, see [`regex`].
     pub(crate) regex_steps_max: u32,
-    /// Length, in bytes, of a subject of a regular expression.
+    /// The longest subject in bytes of a regular expression.
     pub(crate) regex_subject_bytes_max: usize,
-    /// Bytes that one call of `file:read` gives, and all calls together of a file that is not a regular
-    /// one: `/dev/zero` has no end.
+    /// Bytes that one call of `file:read` returns, and that all calls together return for a file that is not
+    /// a regular one: `/dev/zero` has no end.
     pub(crate) file_bytes_max: usize,
 }
 
@@ -97,14 +100,14 @@ impl Default for Limits {
     }
 }
 
-/// Turns a fresh state into what scripts get; see the module's words.
+/// Prepares a fresh state for scripts; see the module's documentation.
 ///
-/// The state must have been made with `StdLib::ALL_SAFE` or `StdLib::ALL` (the latter where `ffi` or
-/// `debug` is allowed, and for stack traces in `debug.traceback`), and must not have run a script yet.
-/// The registry's value [`WAIT`] is taken as what a waiting function yields, and made if it is absent.
+/// The state must have been made with `StdLib::ALL_SAFE` or `StdLib::ALL` (the latter if `ffi` or `debug` is
+/// allowed, and for stack traces in `debug.traceback`), and must not have run a script yet. The registry
+/// value [`WAIT`] is what a waiting function yields; it is created if it is missing.
 ///
 /// # Errors
-/// When a library is missing or memory runs out.
+/// A library is missing, or memory has run out.
 pub fn open(lua: &Lua, options: &LibraryOptions) -> Result<()> {
     let wait = wait_sentinel(lua)?;
     let overlays = Overlays::default();
@@ -124,44 +127,44 @@ pub fn open(lua: &Lua, options: &LibraryOptions) -> Result<()> {
     Ok(())
 }
 
-/// Name of the registry's value that a waiting function yields to the driver of its run.
+/// The name of the registry value that a waiting function yields to the driver of its run.
 pub const WAIT: &str = "petrel.wait";
 
-/// A fresh set of global variables for a run: the libraries show through, and what the script sets
-/// stays in it. `_G` is the table itself.
+/// A fresh table of global variables for a run. It falls back to the libraries, and keeps what the script
+/// sets. `_G` is the table itself.
 ///
 /// # Errors
-/// When memory runs out.
+/// Memory has run out.
 pub fn environment(lua: &Lua) -> Result<Table> {
     lua.named_registry_value::<Function>("petrel.environment")?
         .call(())
 }
 
-/// The proxy of a library table: scripts may use it, and extend it for their own run only.
+/// The proxy of a library table. A script can use it, and extend it for its own run only.
 ///
-/// `table` must not be given to scripts itself, and its metatable is not looked at.
+/// `table` itself must not be given to scripts. Its metatable is ignored.
 ///
 /// # Errors
-/// When memory runs out.
+/// Memory has run out.
 pub fn protect(lua: &Lua, table: &Table) -> Result<Table> {
     lua.named_registry_value::<Function>("petrel.protect")?
         .call(table)
 }
 
-/// A Lua function that keeps raw access (`rawset`, `table.insert`) away from a table that all runs share, and
-/// answers it. The table's metatable decides what else may be done with it.
+/// A Lua function that protects a table which all runs share against raw access (`rawset`, `table.insert`),
+/// and returns the table. The table's metatable decides about all other access.
 ///
 /// # Errors
-/// When memory runs out.
+/// Memory has run out.
 pub fn guard(lua: &Lua) -> Result<Function> {
     lua.named_registry_value("petrel.guard")
 }
 
-/// What runs have changed in libraries, and which of it is in place.
+/// What runs have changed in libraries, and whose changes are in place.
 ///
-/// The driver of runs holds one (`Overlays::of`), and calls [`Overlays::switch`] whenever the run that
-/// executes changes: `let mine = overlays.switch(&lua, next)?` gives it what the last one had made. Runs
-/// that change no library have none, and then the call looks at one flag.
+/// The driver of runs gets one from `Overlays::of`. It calls [`Overlays::switch`] whenever it goes on to
+/// another run: `let mine = overlays.switch(&lua, next)?` returns the changes of the last run. A run that
+/// changes no library has no overlay, and the call then only checks a flag.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overlays {
     /// Whether an overlay is in place.
@@ -176,10 +179,10 @@ impl Overlays {
             .map(|overlays| overlays.clone())
     }
 
-    /// Puts `next` in place; `None` is the unchanged libraries. Answers what was in place before.
+    /// Puts `next` in place; `None` means the unchanged libraries. Returns what was in place before.
     ///
     /// # Errors
-    /// When memory runs out; the libraries are then the unchanged ones or those of `next`.
+    /// Memory has run out; the libraries are then unchanged or those of `next`.
     pub(crate) fn switch(&self, lua: &Lua, next: Option<&Table>) -> Result<Option<Table>> {
         if !self.made.get() && next.is_none() {
             return Ok(None);
@@ -200,7 +203,7 @@ fn wait_sentinel(lua: &Lua) -> Result<Value> {
     Ok(Value::Table(sentinel))
 }
 
-/// What the Lua side of the libraries works with: see the head of each file in `lua/`.
+/// What the Lua half of the libraries uses: see the head of each file in `lua/`.
 fn host_table(
     lua: &Lua,
     options: &LibraryOptions,
@@ -270,27 +273,27 @@ fn traceback(lua: &Lua, message: Value) -> Result<Value> {
     }
 }
 
-/// Better words for a source text that LuaJIT refused.
+/// A clearer message for a source text that LuaJIT refused.
 fn explain(_: &Lua, source: mlua::LuaString) -> Result<Option<String>> {
     Ok(crate::syntax::explain(&source.as_bytes()).map(|construct| construct.to_string()))
 }
 
-/// A seed for `math.random` that nobody can guess.
+/// A seed for `math.random` that cannot be guessed.
 fn random_seed(_: &Lua, (): ()) -> Result<f64> {
     let mut bytes = [0; 8];
     random::fill(&mut bytes).map_err(mlua::Error::external)?;
     Ok((u64::from_ne_bytes(bytes) >> 11) as f64)
 }
 
-/// Words in a text for `load` that the compiler makes jumps of. It takes time with their square if they
-/// belong together: four thousand take some twenty milliseconds, a mebibyte of them minutes.
+/// The most words in a text for `load` that the compiler turns into jumps. Jumps that belong together take
+/// quadratic time: four thousand take some twenty milliseconds, a mebibyte of them minutes.
 const JUMPS_MAX: usize = 4096;
 
-/// Compares of bytes that a plain search in C may make; a longer one uses an algorithm that is linear.
+/// The most byte comparisons of a plain search in C. A longer search uses a linear algorithm.
 const PLAIN_STEPS_MAX: usize = 4_000_000;
 
-/// The Lua side of the libraries, in the order in which it is loaded: `overlay` provides the proxies,
-/// `seal` puts them in place, and the others replace functions of the real tables.
+/// The Lua half of the libraries, in loading order: `overlay` provides the proxies, `seal` puts them in
+/// place, and the others replace functions of the real tables.
 const SOURCES: &[(&str, &str)] = &[
     ("=petrel/overlay.lua", include_str!("lua/overlay.lua")),
     ("=petrel/base.lua", include_str!("lua/base.lua")),

@@ -1,11 +1,11 @@
-//! Random bytes from the kernel (`getrandom(2)`), fit for keys and tokens.
+//! Random bytes from the kernel (`getrandom(2)`), suitable for keys and tokens.
 
 use mlua::{Lua, LuaString, Result, Table};
 
-/// Fills `bytes`.
+/// Fills `bytes` with random bytes.
 ///
 /// # Errors
-/// When the kernel has no random numbers to give, which a running system does not see.
+/// The kernel has no random numbers, which does not happen on a running system.
 pub fn fill(bytes: &mut [u8]) -> std::io::Result<()> {
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -15,14 +15,14 @@ pub fn fill(bytes: &mut [u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Most bytes of one call of `bytes`.
+/// The most bytes of one call of `bytes`.
 pub const BYTES_MAX: usize = 65_536;
 
-/// The library as a table: `bytes(count)` is a string of so many random bytes, `hex(count)` the same
-/// as lower-case hexadecimal digits.
+/// The library as a table: `bytes(count)` returns a string of random bytes, `hex(count)` the same as
+/// lower-case hexadecimal digits.
 ///
 /// # Errors
-/// When memory runs out, or the libraries of the state are not open.
+/// Memory has run out, or the libraries of the state are not open.
 pub fn table(lua: &Lua) -> Result<Table> {
     let library = lua.create_table()?;
     library.set("bytes", lua.create_function(bytes)?)?;

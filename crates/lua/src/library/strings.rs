@@ -1,8 +1,8 @@
-//! Lua's view of [`super::pattern`]: what `lua/string.lua` calls for subjects that are too long for the
-//! native matcher.
+//! Connects [`super::pattern`] to Lua: `lua/string.lua` calls these functions for subjects that are too long
+//! for LuaJIT's matcher.
 //!
-//! Faults come back as `false, message`, so that the wrapper in Lua raises a plain string with the
-//! script's line. Compiled patterns are kept per state.
+//! Errors are returned as `false, message`, so that the wrapper in Lua raises a plain string with the
+//! script's line. Each state caches its compiled patterns.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use mlua::{IntoLuaMulti, Lua, LuaString, MultiValue, Result, Table, Value};
 use super::Limits;
 use super::pattern::{Capture, Found, Pattern, Stop, steps_for};
 
-/// Puts the functions into `rust`.
+/// Adds the functions to `rust`.
 pub(super) fn add_to(lua: &Lua, rust: &Table, limits: &Limits) -> Result<()> {
     rust.set(
         "native_subject_max",
@@ -40,23 +40,23 @@ pub(super) fn add_to(lua: &Lua, rust: &Table, limits: &Limits) -> Result<()> {
     rust.set("string_gsub", function)
 }
 
-/// Steps of LuaJIT's matcher that a native call may need at most: it makes some 200 million a second.
+/// The most steps for which LuaJIT's matcher is used: it does some 200 million per second.
 const NATIVE_STEPS_MAX: f64 = 1_000_000.0;
 
-/// Most patterns that are kept compiled, and the longest of them in bytes.
+/// The most cached patterns, and the longest cached one in bytes.
 const KEPT_MAX: usize = 512;
 const KEPT_BYTES_MAX: usize = 1024;
 
 type FindArguments = (LuaString, LuaString, Option<f64>);
 type NextArguments = (LuaString, LuaString, f64);
-/// Subject, pattern, replacement, count, and the offset from which on the subject is still to be done.
+/// Subject, pattern, replacement, count, and the offset from which the subject is still to be processed.
 type GsubArguments = (LuaString, LuaString, LuaString, Option<f64>, Option<f64>);
 
-/// Bytes of the subject that one call replaces in, before Lua, where a budget is looked at, has its turn.
+/// How many bytes of the subject one call replaces before it returns to Lua, where the budget is checked.
 const GSUB_BYTES: usize = 128 << 10;
 
-/// Length of the longest subject on which the native matcher is harmless. `^` counts as an anchor, which
-/// it is not for `gmatch`: see `lua/string.lua`.
+/// The length of the longest subject for which LuaJIT's matcher is fast enough. `^` counts as an anchor here,
+/// which it is not for `gmatch`: see `lua/string.lua`.
 fn native_subject_max(pattern: &[u8]) -> usize {
     if is_plain(pattern) {
         return (NATIVE_STEPS_MAX / pattern.len().max(1) as f64) as usize;
@@ -64,12 +64,12 @@ fn native_subject_max(pattern: &[u8]) -> usize {
     Pattern::new(pattern).native_subject_max(NATIVE_STEPS_MAX)
 }
 
-/// Whether `find` searches for the bytes as they are: LuaJIT does if none of these is among them.
+/// Whether `find` searches for the bytes as they are, as LuaJIT does if none of these bytes occurs.
 fn is_plain(pattern: &[u8]) -> bool {
     !pattern.iter().any(|byte| b"^$*+?.([%-".contains(byte))
 }
 
-/// The patterns and limits of one state.
+/// The cached patterns and the limits of one state.
 struct Matching {
     kept: RefCell<HashMap<Box<[u8]>, Rc<Pattern>>>,
     steps_max: u64,
@@ -100,7 +100,7 @@ impl Matching {
         pattern
     }
 
-    /// `string.find`: true, the places of the first and last byte, captures; or true, nil.
+    /// `string.find`: true, the positions of the first and last byte, and captures; or true and nil.
     fn find(&self, lua: &Lua, (subject, pattern, init): FindArguments) -> Result<MultiValue> {
         if is_plain(&pattern.as_bytes()) {
             let mut found = find_plain(lua, (subject, pattern, init))?;
@@ -118,14 +118,15 @@ impl Matching {
         )
     }
 
-    /// `string.match`: true, then the captures or the whole match; or true, nil.
+    /// `string.match`: true, then the captures or the whole match; or true and nil.
     fn first(&self, lua: &Lua, arguments: FindArguments) -> Result<MultiValue> {
         self.search(lua, "string.match", arguments, |bytes, found, values| {
             push_match(lua, bytes, found, values)
         })
     }
 
-    /// True, then what `push` makes of the first match; or true, nil. `name` is what messages call the function.
+    /// Returns true and the values that `push` adds for the first match; or true and nil. `name` is the
+    /// function's name for messages.
     fn search(
         &self,
         lua: &Lua,
@@ -153,8 +154,8 @@ impl Matching {
         }
     }
 
-    /// One step of `string.gmatch` from the place `position` (from one) on: true, where to go on, then
-    /// what the loop gets; or true, nil.
+    /// One step of `string.gmatch` from `position` (from one) on: true, where to continue, and the values for
+    /// the loop; or true and nil.
     fn next(&self, lua: &Lua, (subject, pattern, position): NextArguments) -> Result<MultiValue> {
         let bytes = subject.as_bytes();
         let mut steps = steps_for(self.steps_max, bytes.len());
@@ -173,7 +174,7 @@ impl Matching {
         let Some(found) = found else {
             return (true, Value::Nil).into_lua_multi(lua);
         };
-        // An empty match moves on by a byte, so that the loop ends.
+        // After an empty match the search continues one byte later, so that the loop ends.
         let onwards = found.end + usize::from(found.end == found.start) + 1;
         let mut values = vec![Value::Boolean(true), place(onwards)];
         match push_match(lua, &bytes, &found, &mut values)? {
@@ -182,8 +183,8 @@ impl Matching {
         }
     }
 
-    /// A part of `string.gsub` with a text as the replacement: true, the result of this part, the number of
-    /// matches in it, and the offset of the next part, if there is one.
+    /// A part of `string.gsub` with a string as replacement: true, the result of this part, the number of its
+    /// matches, and the offset of the next part, if there is one.
     fn gsub(&self, lua: &Lua, args: GsubArguments) -> Result<MultiValue> {
         let (subject, pattern, replacement, count_max, from) = args;
         let from = from.unwrap_or(0.0) as usize;
@@ -225,7 +226,7 @@ impl Matching {
     }
 }
 
-/// A `gsub` under way.
+/// A `gsub` in progress.
 struct Substitution<'a> {
     subject: &'a [u8],
     replacement: &'a [u8],
@@ -245,7 +246,7 @@ impl From<Stop> for StringFault {
 }
 
 impl Substitution<'_> {
-    /// How many matches there were, and where the next part begins.
+    /// Returns how many matches there were, and where the next part begins.
     fn run(
         &mut self,
         pattern: &Pattern,
@@ -292,7 +293,7 @@ impl Substitution<'_> {
                     }
                 },
                 Some(other) => self.push(&[*other])?,
-                // LuaJIT reads the zero byte behind its strings here.
+                // LuaJIT reads the zero byte after its strings here.
                 None => self.push(&[0])?,
             }
         }
@@ -313,7 +314,7 @@ impl Substitution<'_> {
     }
 }
 
-/// `string.find` for a fixed text, in time that is linear: the first and last place, or nil.
+/// `string.find` for a fixed text, in linear time: the first and last position, or nil.
 fn find_plain(lua: &Lua, (subject, text, init): FindArguments) -> Result<MultiValue> {
     let (bytes, text) = (subject.as_bytes(), text.as_bytes());
     let found = start_of(init, bytes.len()).and_then(|from| {
@@ -326,7 +327,7 @@ fn find_plain(lua: &Lua, (subject, text, init): FindArguments) -> Result<MultiVa
     }
 }
 
-/// Offset at which a search begins that a script asks for with `init`; `None` is behind the end.
+/// The offset at which a search with `init` begins; `None` if that is after the end.
 pub(super) fn start_of(init: Option<f64>, bytes: usize) -> Option<usize> {
     let init = init.unwrap_or(1.0).trunc();
     let start = if init < 0.0 {

@@ -1,7 +1,7 @@
 //! A dictionary that all workers share: strings, numbers and booleans under keys, with expiry.
 //!
-//! A [`Dict`] has a limit in bytes. When it is full, what was used longest ago makes way, and that is
-//! counted. Keys are spread over shards with a lock each, held for the time of one lookup; every operation is
+//! A [`Dict`] has a limit in bytes. When it is full, the least recently used items are evicted and counted.
+//! Keys are spread over shards. Each shard has a lock, which is held for one lookup. Every operation is
 //! atomic, so [`Dict::increment`] is a counter for all workers.
 //!
 //! Nothing is written to disk: the dictionary lives as long as the process. Time is monotonic.
@@ -22,51 +22,51 @@ use shard::Shard;
 pub use shard::{Counters, ENTRY_BYTES};
 pub use table::{opener, table};
 
-/// What stands under a key.
+/// The value under a key.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DictItem {
     /// Any bytes.
     Text(Arc<[u8]>),
     /// A number.
     Number(f64),
-    /// A truth value.
+    /// A boolean.
     Boolean(bool),
 }
 
-/// When a write happens.
+/// The condition for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// In any case.
+    /// Always.
     Always,
-    /// If nothing stands under the key.
+    /// If the key does not exist.
     Absent,
-    /// If something does.
+    /// If the key exists.
     Present,
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// It stands there now.
+    /// The item was written.
     Done,
     /// The condition did not hold.
     Unchanged,
-    /// The item is larger than a shard may be, and is not kept.
+    /// The item is larger than a shard may be, and was not stored.
     TooLarge,
 }
 
 /// Why a number was not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotCounted {
-    /// Nothing stands under the key, and no beginning was given.
+    /// The key does not exist, and no initial value was given.
     Absent,
-    /// What stands there is no number.
+    /// The value is not a number.
     NotANumber,
     /// There is no room for it.
     TooLarge,
 }
 
-/// How long an item lasts that expires: `None` is for as long as there is room.
+/// How long an item is kept. `None` means that it does not expire, but may be evicted.
 pub type Lifetime = Option<Duration>;
 
 /// A shared dictionary.
@@ -77,12 +77,12 @@ pub struct Dict {
     bytes_max: usize,
 }
 
-/// Most shards, and the bytes that make a shard of its own worth while.
+/// The most shards, and how many bytes justify a shard.
 const SHARDS_MAX: usize = 16;
 const SHARD_BYTES: usize = 1 << 20;
 
 impl Dict {
-    /// An empty dictionary of at most `bytes_max` bytes: keys, texts and [`ENTRY_BYTES`] for each item.
+    /// An empty dictionary with a limit of `bytes_max` bytes: keys, texts and [`ENTRY_BYTES`] per item.
     #[must_use]
     pub fn new(bytes_max: usize) -> Dict {
         let count = (bytes_max / SHARD_BYTES).clamp(1, SHARDS_MAX);
@@ -95,25 +95,25 @@ impl Dict {
         }
     }
 
-    /// What stands under `key`.
+    /// The value under `key`.
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<DictItem> {
         let now = self.now();
         self.shard(key).get(key, now)
     }
 
-    /// Puts `item` under `key`. Its lifetime replaces the one that was there.
+    /// Stores `item` under `key`. Its lifetime replaces the old one.
     pub fn set(&self, key: &[u8], item: DictItem, lifetime: Lifetime, when: When) -> Written {
         let now = self.now();
         let expires = expiry(now, lifetime);
         self.shard(key).set(key, item, expires, when, now)
     }
 
-    /// Adds `by` to the number under `key`, and answers with the sum. A key that is absent begins with
-    /// `first`, if that is given, and then lasts for `lifetime`; otherwise the lifetime stays.
+    /// Adds `by` to the number under `key` and returns the sum. A missing key starts with `first`, if that is
+    /// given, and then lives for `lifetime`; otherwise the lifetime stays as it is.
     ///
     /// # Errors
-    /// When there is no number to change.
+    /// There is no number to change.
     pub fn increment(
         &self,
         key: &[u8],
@@ -126,20 +126,20 @@ impl Dict {
         self.shard(key).increment(key, by, first, expires, now)
     }
 
-    /// Removes `key`; whether it was there.
+    /// Removes `key`. Returns whether it existed.
     pub fn delete(&self, key: &[u8]) -> bool {
         let now = self.now();
         self.shard(key).delete(key, now)
     }
 
-    /// Removes everything. The counters stay.
+    /// Removes all items. The counters stay.
     pub fn flush(&self) {
         for shard in &self.shards {
             locked(shard).flush();
         }
     }
 
-    /// Up to `count_max` keys, in no order.
+    /// Up to `count_max` keys, in no particular order.
     #[must_use]
     pub fn keys(&self, count_max: usize) -> Vec<Box<[u8]>> {
         let now = self.now();
@@ -150,7 +150,7 @@ impl Dict {
         keys
     }
 
-    /// What is left of the lifetime of `key`; `None` if it is absent.
+    /// The remaining lifetime of `key`; `None` if it does not exist.
     #[must_use]
     pub fn lifetime(&self, key: &[u8]) -> Option<Lifetime> {
         let now = self.now();
@@ -158,14 +158,14 @@ impl Dict {
         Some((expires != NEVER).then(|| Duration::from_millis(expires - now)))
     }
 
-    /// Gives `key` another lifetime from now on; whether it was there.
+    /// Gives `key` a new lifetime, from now on. Returns whether it exists.
     pub fn expire(&self, key: &[u8], lifetime: Lifetime) -> bool {
         let now = self.now();
         let expires = expiry(now, lifetime);
         self.shard(key).set_expires(key, expires, now)
     }
 
-    /// The counters of all shards together.
+    /// The sums of all shards' counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let mut all = Counters::default();
@@ -190,13 +190,13 @@ impl Dict {
         locked(shard)
     }
 
-    /// Milliseconds since the dictionary was made.
+    /// Milliseconds since the dictionary was created.
     fn now(&self) -> u64 {
         self.started.elapsed().as_millis() as u64
     }
 }
 
-/// The moment of what does not expire.
+/// The expiry of items that do not expire.
 const NEVER: u64 = u64::MAX;
 
 fn expiry(now: u64, lifetime: Lifetime) -> u64 {
@@ -206,7 +206,7 @@ fn expiry(now: u64, lifetime: Lifetime) -> u64 {
     })
 }
 
-/// No operation leaves a shard half changed, so one that panicked elsewhere does no harm.
+/// No operation leaves a shard half changed, so a poisoned lock is still usable.
 fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -218,7 +218,7 @@ pub struct Dicts {
 }
 
 impl Dicts {
-    /// No dictionary yet. Those that [`Dicts::open`] makes have `bytes_max` bytes each.
+    /// No dictionaries yet. Each one that [`Dicts::open`] creates has `bytes_max` bytes.
     #[must_use]
     pub fn new(bytes_max: usize) -> Dicts {
         Dicts {
@@ -227,7 +227,7 @@ impl Dicts {
         }
     }
 
-    /// Makes the dictionary `name` with a limit of its own, if there is none yet.
+    /// Creates the dictionary `name` with a limit of its own, unless it exists.
     pub fn define(&self, name: &str, bytes_max: usize) {
         let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
         named
@@ -235,7 +235,7 @@ impl Dicts {
             .or_insert_with(|| Arc::new(Dict::new(bytes_max)));
     }
 
-    /// The dictionary `name`, made if it is not there; `None` if there are [`DICTS_MAX`] already.
+    /// The dictionary `name`, created if it does not exist; `None` if there are [`DICTS_MAX`] already.
     #[must_use]
     pub fn open(&self, name: &str) -> Option<Arc<Dict>> {
         let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
@@ -250,7 +250,7 @@ impl Dicts {
         Some(dict)
     }
 
-    /// All of them with their names, in the order of these.
+    /// All dictionaries with their names, sorted by name.
     #[must_use]
     pub fn all(&self) -> Vec<(String, Arc<Dict>)> {
         let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
@@ -263,7 +263,7 @@ impl Dicts {
     }
 }
 
-/// Most dictionaries of a server: scripts make them by naming them.
+/// The most dictionaries of a server. There is a limit because scripts create them by naming them.
 pub(crate) const DICTS_MAX: usize = 256;
 
 #[cfg(test)]

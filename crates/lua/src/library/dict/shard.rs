@@ -1,28 +1,29 @@
-//! One part of a dictionary, under one lock: a map into a slab whose entries form a list by last use.
+//! One part of a dictionary under one lock: a map into a slab, whose entries form a list in order of their
+//! last use.
 
 use std::collections::HashMap;
 
 use super::{DictItem, NEVER, NotCounted, When, Written};
 
-/// Bytes that an item takes besides its key and its text.
+/// Bytes that are counted for an item in addition to its key and its text.
 pub const ENTRY_BYTES: usize = 128;
 
-/// What happened in a dictionary.
+/// Counters of a dictionary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Items now.
+    /// Current number of items.
     pub entries: usize,
-    /// Bytes that they take now.
+    /// Bytes that they take.
     pub bytes: usize,
-    /// Reads that found something.
+    /// Reads that found a value.
     pub hits: u64,
-    /// Reads that did not.
+    /// Reads that found none.
     pub misses: u64,
-    /// Items that made way for others.
+    /// Items that were evicted to make room.
     pub evicted: u64,
-    /// Items that were found to have expired.
+    /// Items that had expired when they were looked up.
     pub expired: u64,
-    /// Items that were too large to be kept.
+    /// Items that were too large to be stored.
     pub refused: u64,
 }
 
@@ -41,9 +42,9 @@ impl Counters {
 pub(super) struct Shard {
     places: HashMap<Box<[u8]>, usize>,
     entries: Vec<Entry>,
-    /// Places in `entries` that are not in use.
+    /// Unused positions in `entries`.
     free: Vec<usize>,
-    /// Used last and used longest ago; [`NONE`] if there is nothing.
+    /// The most and the least recently used entry; [`NONE`] if the shard is empty.
     newest: usize,
     oldest: usize,
     bytes_max: usize,
@@ -53,7 +54,7 @@ pub(super) struct Shard {
 struct Entry {
     key: Box<[u8]>,
     item: DictItem,
-    /// In milliseconds; [`NEVER`] if it does not.
+    /// In milliseconds; [`NEVER`] if the item does not expire.
     expires: u64,
     newer: usize,
     older: usize,
@@ -153,7 +154,7 @@ impl Shard {
         self.counters = counters;
     }
 
-    /// Fills `keys` up to `count_max`.
+    /// Adds keys until `keys` has `count_max`.
     pub(super) fn keys(&self, count_max: usize, now: u64, keys: &mut Vec<Box<[u8]>>) {
         let missing = count_max.saturating_sub(keys.len());
         let alive = self
@@ -180,7 +181,7 @@ impl Shard {
         self.counters
     }
 
-    /// Where `key` is; what has expired is removed and not there.
+    /// The position of `key`. An expired item is removed and counts as missing.
     fn place(&mut self, key: &[u8], now: u64) -> Option<usize> {
         let place = *self.places.get(key)?;
         let expires = self.entries[place].expires;
@@ -192,7 +193,7 @@ impl Shard {
         Some(place)
     }
 
-    /// Removes what was used longest ago until `bytes` more fit.
+    /// Evicts the least recently used items until `bytes` more fit.
     fn make_room(&mut self, bytes: usize) {
         while self.counters.bytes + bytes > self.bytes_max && self.oldest != NONE {
             self.counters.evicted += 1;
@@ -267,7 +268,7 @@ impl Shard {
     }
 }
 
-/// The key is kept twice: in the map and in the entry.
+/// The key counts twice, because both the map and the entry hold it.
 fn size(key: &[u8], item: &DictItem) -> usize {
     let text = match item {
         DictItem::Text(text) => text.len(),

@@ -1,4 +1,4 @@
-//! A dictionary as scripts see it.
+//! A dictionary as a table for scripts.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -10,14 +10,14 @@ use mlua::{Error, FromLua, Function, Lua, LuaString, MultiValue, Result, Table, 
 use super::{DICTS_MAX, Dict, DictItem, Dicts, Lifetime, NotCounted, When, Written};
 use crate::library::protect;
 
-/// Keys that `keys` answers with if it is not told how many, and bytes of the longest key.
+/// The most keys that `keys` returns by default, and the length of the longest key in bytes.
 const KEYS_MAX: usize = 1024;
 const KEY_BYTES_MAX: usize = 65_536;
 
-/// A function that answers the table of the dictionary with the name that it is given.
+/// A function that returns the table of the dictionary with the given name.
 ///
 /// # Errors
-/// When memory runs out.
+/// Memory has run out.
 pub fn opener(lua: &Lua, dicts: Arc<Dicts>) -> Result<Function> {
     let known: RefCell<HashMap<String, Table>> = RefCell::default();
     lua.create_function(move |lua, name: String| {
@@ -36,20 +36,21 @@ pub fn opener(lua: &Lua, dicts: Arc<Dicts>) -> Result<Function> {
 /// The dictionary as a table of methods; `d.get(key)` and `d:get(key)` are the same.
 ///
 /// * `get(key)`: the value, or `nil`.
-/// * `set(key, value [, seconds])`: `true`; `nil` as the value removes the key. `add` writes only if the key is
-///   absent, `replace` only if it is there: `false` if not. `nil, "too large"` if it can never fit.
-/// * `incr(key [, by [, first [, seconds]]])`: the sum, where `by` is 1 if it is left out. An absent key begins
-///   with `first`; without that: `nil, "not found"`. `nil, "not a number"` for other values.
-/// * `delete(key)`: whether it was there. `flush()` removes everything.
-/// * `keys([count])`: up to 1024 keys, or so many.
-/// * `ttl(key)`: seconds that are left, `math.huge` if it does not expire, `nil` if it is absent.
-/// * `expire(key [, seconds])`: whether the key is there; without seconds it does not expire any more.
+/// * `set(key, value [, seconds])`: `true`; `nil` as the value removes the key. `add` writes only if the key
+///   does not exist,
+/// `replace` only if it exists; otherwise they return `false`. `nil, "too large"` if the value can never fit.
+/// * `incr(key [, by [, first [, seconds]]])`: the sum, where `by` is 1 by default. A missing key starts with
+/// `first`; without `first`: `nil, "not found"`. `nil, "not a number"` for other values.
+/// * `delete(key)`: whether the key existed. `flush()` removes everything.
+/// * `keys([count])`: up to `count` keys, or 1024 by default.
+/// * `ttl(key)`: the remaining seconds, `math.huge` if it does not expire, `nil` if it does not exist.
+/// * `expire(key [, seconds])`: whether the key exists; without seconds it does not expire any more.
 /// * `stats()`: a table of the counters, see [`Counters`](super::Counters), and `bytes_max`.
 ///
-/// Seconds may have a fraction; 0 means that it does not expire.
+/// Seconds may have a fraction; 0 means that the item does not expire.
 ///
 /// # Errors
-/// When memory runs out, or the libraries of the state are not open.
+/// Memory has run out, or the libraries of the state are not open.
 pub fn table(lua: &Lua, dict: Arc<Dict>) -> Result<Table> {
     let library = lua.create_table()?;
     let add = |name: &str, method: Method| -> Result<()> {
@@ -94,7 +95,7 @@ pub fn table(lua: &Lua, dict: Arc<Dict>) -> Result<Table> {
 
 type Method = fn(&Lua, &Dict, &mut Arguments<'_>) -> Result<MultiValue>;
 
-/// What a method is called with, taken from the front.
+/// The arguments of a method, taken from the front.
 struct Arguments<'a> {
     lua: &'a Lua,
     arguments: MultiValue,

@@ -1,4 +1,4 @@
-//! From text to values.
+//! Decodes JSON text to Lua values.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 
 use super::{DEPTH_MAX, Limits};
 
-/// The value that `text` describes; arrays get `mark` as their metatable.
+/// The value of `text`. Arrays get `mark` as their metatable.
 pub(super) fn decode(
     lua: &Lua,
     text: &[u8],
@@ -20,7 +20,7 @@ pub(super) fn decode(
             limits.json_bytes_max
         ));
     }
-    // The parser has a limit of its own, which is fixed: ours comes first, in one quick pass.
+    // The parser has a fixed depth limit of its own. The script's limit is checked first, in one quick pass.
     if nesting(text) > limits.json_depth_max.min(DEPTH_MAX) {
         return Err(format!(
             "json: nesting is deeper than {}",
@@ -35,7 +35,7 @@ pub(super) fn decode(
     value.map_err(|error| format!("json: {error}"))
 }
 
-/// How deep brackets and braces nest outside strings, in text that may be broken.
+/// How deep brackets and braces nest outside strings. The text may be malformed.
 fn nesting(text: &[u8]) -> usize {
     let (mut depth, mut deepest) = (0usize, 0usize);
     let mut bytes = text.iter();
@@ -65,7 +65,7 @@ fn skip_string(bytes: &mut std::slice::Iter<'_, u8>) {
     }
 }
 
-/// Makes Lua's values while the text is read.
+/// Creates Lua values while the text is parsed.
 #[derive(Clone, Copy)]
 struct Seed<'a> {
     lua: &'a Lua,

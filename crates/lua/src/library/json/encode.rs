@@ -1,10 +1,10 @@
-//! From values to text.
+//! Encodes Lua values as JSON text.
 
 use mlua::{Table, Value};
 
 use super::{DEPTH_MAX, Limits};
 
-/// `value` as text; tables with `mark` as their metatable are arrays.
+/// `value` as text. Tables with `mark` as their metatable are arrays.
 pub(super) fn encode(value: &Value, mark: &Table, limits: &Limits) -> Result<Vec<u8>, String> {
     let mut writer = JsonWriter {
         text: Vec::new(),
@@ -44,7 +44,7 @@ impl JsonWriter<'_> {
         if !number.is_finite() {
             return Err("json: a number must be finite".to_owned());
         }
-        // Up to 2^53 every integer is exact, and written without an exponent.
+        // Up to 2^53 every integer is exact, and is written without an exponent.
         if number.trunc() == number && number.abs() <= 9_007_199_254_740_992.0 {
             self.write(&(number as i64));
         } else {
@@ -53,7 +53,7 @@ impl JsonWriter<'_> {
         Ok(())
     }
 
-    /// Bytes that are no UTF-8 become U+FFFD, because JSON is UTF-8 (RFC 8259 §8.1).
+    /// Invalid UTF-8 becomes U+FFFD, because JSON is UTF-8 (RFC 8259 §8.1).
     fn string(&mut self, bytes: &[u8]) -> Result<(), String> {
         if self.text.len() + bytes.len() > self.limits.json_bytes_max {
             return Err(self.too_long());
@@ -83,8 +83,8 @@ impl JsonWriter<'_> {
         Ok(())
     }
 
-    /// The length of a table that is an array: a marked one, or one with whole numbers from 1 as its keys,
-    /// and not many more holes than values.
+    /// The length of a table that is an array: a marked one, or one whose keys are whole numbers from 1 on,
+    /// with not many more holes than values.
     fn array_length(&self, table: &Table) -> Result<Option<usize>, String> {
         let marked = table.metatable().is_some_and(|meta| meta == *self.mark);
         let plain = table.raw_len();

@@ -1,13 +1,13 @@
-//! JSON (RFC 8259) as a library of scripts.
+//! JSON (RFC 8259) as a library for scripts.
 //!
-//! `decode(text)` answers with tables, strings, numbers and booleans. `null` becomes `json.null`, so that it
-//! is told from a field that is absent, and an array remembers that it is one, so that an empty array is
-//! written as `[]` again; `json.array(t)` marks a table of the script like that. `encode(value)` writes a
-//! table as an array if it is marked or has the keys 1 to n, and as an object otherwise.
+//! `decode(text)` returns tables, strings, numbers and booleans. `null` becomes `json.null`, to distinguish
+//! it from a missing field. A decoded array keeps a mark, so that an empty array is written as `[]` again;
+//! `json.array(t)` sets the same mark on a table of the script. `encode(value)` writes a table as an array if
+//! it has the mark or the keys 1 to n, and as an object otherwise.
 //!
-//! Both answer `nil` and words for what they cannot do: text that is no JSON, nesting deeper than the limit
-//! (a table inside itself is that), a value that JSON has no form for, a result that is too long. Numbers are
-//! doubles: integers beyond 2^53 lose digits.
+//! Both return `nil` and a message if they fail: for text that is not JSON, for nesting deeper than the limit
+//! (including a table inside itself), for a value that JSON cannot represent, and for a result that is too
+//! long. Numbers are doubles: integers beyond 2^53 lose digits.
 
 mod decode;
 mod encode;
@@ -19,7 +19,7 @@ use super::Limits;
 /// The library as a table: `encode(value)`, `decode(text)`, `array(t)`, `null`.
 ///
 /// # Errors
-/// When memory runs out, or the libraries of the state are not open.
+/// Memory has run out, or the libraries of the state are not open.
 pub fn table(lua: &Lua, limits: &Limits) -> Result<Table> {
     let limits = *limits;
     let mark = array_mark(lua)?;
@@ -54,7 +54,7 @@ pub fn table(lua: &Lua, limits: &Limits) -> Result<Table> {
     super::plain_errors(lua, library)
 }
 
-/// The metatable of arrays. A script sees a word instead of it, and cannot change it.
+/// The metatable of arrays. A script sees a string instead of it, and cannot change it.
 fn array_mark(lua: &Lua) -> Result<Table> {
     let kept: Option<Table> = lua.named_registry_value(ARRAY_MARK)?;
     if let Some(mark) = kept {
@@ -66,7 +66,7 @@ fn array_mark(lua: &Lua) -> Result<Table> {
     Ok(mark)
 }
 
-/// The deepest nesting that any limit allows: the stack of a thread must hold it.
+/// The deepest nesting that a limit may allow: the stack of a thread must be large enough for it.
 pub(crate) const DEPTH_MAX: usize = 1000;
 
 const ARRAY_MARK: &str = "petrel.json.array";

@@ -1,23 +1,23 @@
-//! Formats: which item comes next, and how it is aligned.
+//! Parses formats: the next item, and its alignment.
 
 use super::PackResult;
 
-/// One item of a format, with what aligns it.
+/// One item of a format.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum PackItem {
     Signed(usize),
     Unsigned(usize),
     Float,
     Double,
-    /// So many bytes.
+    /// This many bytes.
     Fixed(usize),
-    /// A length of so many bytes, then the text.
+    /// A length of this many bytes, then the text.
     Counted(usize),
-    /// A text and a zero byte.
+    /// A text that ends with a zero byte.
     Terminated,
-    /// One byte that means nothing.
+    /// One byte of padding.
     Padding,
-    /// Nothing but the alignment.
+    /// Only alignment.
     Align,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct PackFormat<'a> {
     align_max: usize,
 }
 
-/// Largest integer in bytes.
+/// The largest integer, in bytes.
 pub(super) const INTEGER_BYTES_MAX: usize = 16;
 
 impl<'a> PackFormat<'a> {
@@ -40,7 +40,7 @@ impl<'a> PackFormat<'a> {
         }
     }
 
-    /// The next item, and the bytes before it that align it at `total`.
+    /// The next item, and how many bytes align it when it starts at `total`.
     pub(super) fn next(&mut self, total: usize) -> PackResult<Option<(PackItem, usize)>> {
         loop {
             let [option, rest @ ..] = self.rest else {
@@ -65,7 +65,7 @@ impl<'a> PackFormat<'a> {
         }
     }
 
-    /// The item of an option, and its natural alignment.
+    /// The item for an option, and its natural alignment.
     fn item(&mut self, option: u8) -> PackResult<(PackItem, usize)> {
         Ok(match option {
             b'b' => (PackItem::Signed(1), 1),
@@ -121,7 +121,7 @@ impl<'a> PackFormat<'a> {
         Ok(align.wrapping_sub(total) & (align - 1))
     }
 
-    /// A size in bytes behind an option.
+    /// Reads the size in bytes after an option.
     fn size(&mut self, default: usize) -> PackResult<usize> {
         match self.number() {
             None => Ok(default),
@@ -149,7 +149,7 @@ impl<'a> PackFormat<'a> {
     }
 }
 
-/// Bytes that a format takes, if it says.
+/// The bytes that a format takes, if they are fixed.
 pub(super) fn size_of(format: &[u8]) -> PackResult<usize> {
     let mut format = PackFormat::new(format);
     let mut total = 0usize;

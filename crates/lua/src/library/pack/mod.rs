@@ -1,8 +1,9 @@
 //! `string.pack`, `string.unpack` and `string.packsize` of Lua 5.3.
 //!
-//! Formats are those of Lua 5.3's manual, §6.4.2. Sizes are those of a 64-bit C: `l`, `j`, `T` and lengths of
-//! strings have eight bytes, `i` has four. Numbers are doubles here, so integers beyond 2^53 are read to the
-//! nearest double, and cannot be written exactly. Faults are messages; `lua/string.lua` raises them.
+//! Formats are those of Lua 5.3's manual, §6.4.2. Sizes are those of 64-bit C: `l`, `j`, `T` and lengths of
+//! strings have eight bytes, `i` has four. Numbers are doubles, so integers beyond 2^53 are read as the
+//! nearest double, and cannot be written exactly. Errors are returned as messages; `lua/string.lua` raises
+//! them.
 
 mod format;
 mod read;
@@ -15,7 +16,7 @@ use self::read::{Unpacked, unpacked};
 use self::write::{packed, string};
 use super::Limits;
 
-/// Puts the functions into `rust`.
+/// Adds the functions to `rust`.
 pub(super) fn add_to(lua: &Lua, rust: &Table, limits: &Limits) -> Result<()> {
     let bytes_max = limits.string_bytes_max;
     let function =

@@ -1,9 +1,9 @@
-//! From bytes to values.
+//! Decodes bytes to values.
 
 use super::PackResult;
 use super::format::{PackFormat, PackItem};
 
-/// Most results of an unpack: a call in C has room for 8000.
+/// The most results of an unpack: a C function has room for 8000.
 const RESULTS_MAX: usize = 7_000;
 
 /// One result.
@@ -12,7 +12,7 @@ pub(super) enum Unpacked<'a> {
     Text(&'a [u8]),
 }
 
-/// The values in `data` from `start` on, and where they end.
+/// Decodes the values in `data` from `start` on. Returns them and where they end.
 pub(super) fn unpacked<'a>(
     format: &[u8],
     data: &'a [u8],
@@ -67,7 +67,7 @@ pub(super) fn unpacked<'a>(
     Ok((items, place))
 }
 
-/// Why an unpack finds no more.
+/// Why an unpack ended early.
 const TOO_SHORT: &str = "data string too short";
 
 fn take<'a>(data: &'a [u8], place: &mut usize, count: usize) -> PackResult<&'a [u8]> {
@@ -85,7 +85,7 @@ fn read_bits(bytes: &[u8], little: bool) -> u128 {
     }
 }
 
-/// An integer that Lua 5.3 could hold, which has eight bytes there.
+/// Reads an integer in the range of Lua 5.3, which has 64 bits.
 fn read_integer(bytes: &[u8], little: bool, signed: bool) -> PackResult<f64> {
     let bits = read_bits(bytes, little);
     let unused = 128 - 8 * bytes.len() as u32;

@@ -1,11 +1,11 @@
-//! From values to bytes.
+//! Encodes values to bytes.
 
 use mlua::{Lua, LuaString, MultiValue, Value};
 
 use super::PackResult;
 use super::format::{INTEGER_BYTES_MAX, PackFormat, PackItem};
 
-/// The values as `format` wants them.
+/// Encodes the values by `format`.
 pub(super) fn packed(
     lua: &Lua,
     format: &[u8],
@@ -85,7 +85,7 @@ impl PackWriter<'_> {
         }
     }
 
-    /// The two's complement of a number in `size` bytes, if it is in `range`.
+    /// The two's complement of a number in `size` bytes, if it is within `range`.
     fn checked_integer(
         &mut self,
         number: f64,
@@ -101,7 +101,7 @@ impl PackWriter<'_> {
         self.ordered(digits.unwrap_or_default())
     }
 
-    /// Appends bytes that are given with the least significant one first.
+    /// Appends bytes that are given least significant first, in the format's order.
     fn ordered(&mut self, digits: &[u8]) -> PackResult<()> {
         self.append(digits)?;
         if !self.little {
@@ -158,7 +158,7 @@ impl PackWriter<'_> {
     }
 }
 
-/// A text, or a number as text.
+/// A string, or a number as a string.
 pub(super) fn string(lua: &Lua, value: Value) -> PackResult<LuaString> {
     let kind = value.type_name();
     let text = lua.coerce_string(value).ok().flatten();

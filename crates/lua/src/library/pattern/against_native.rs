@@ -1,4 +1,4 @@
-//! Random patterns on random subjects: our matcher and LuaJIT's must agree.
+//! Random patterns on random subjects: Petrel's matcher and LuaJIT's must agree.
 
 use mlua::{Function, Lua, MultiValue, Value};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::super::Limits;
 use super::super::strings;
 
-/// Parts of patterns, sound and broken ones, over few letters so that much matches.
+/// Parts of patterns, valid and invalid, with few different letters so that many match.
 fn part() -> impl Strategy<Value = String> {
     let single = prop_oneof![
         Just("a".to_owned()),
@@ -45,7 +45,7 @@ fn pattern() -> impl Strategy<Value = String> {
     })
 }
 
-/// What a call answers or complains about, with LuaJIT's place taken off.
+/// The results or the error of a call, without the position that LuaJIT adds.
 fn shown(result: mlua::Result<MultiValue>) -> String {
     match result {
         Ok(values) => {
@@ -62,11 +62,11 @@ fn shown(result: mlua::Result<MultiValue>) -> String {
     }
 }
 
-/// The same with the status of our functions taken off.
+/// The same for Petrel's functions, without the leading status.
 fn ours(result: mlua::Result<MultiValue>, is_gsub: bool) -> String {
     let mut values = result.expect("faults are answers");
     let status = values.pop_front();
-    // Where the next part would begin.
+    // The offset of the next part is not a result.
     if values.len() == 3 && values.get(2).is_some_and(Value::is_nil) && is_gsub {
         values.pop_back();
     }
@@ -83,7 +83,7 @@ fn ours(result: mlua::Result<MultiValue>, is_gsub: bool) -> String {
 }
 
 struct Both {
-    /// Its functions live as long as the state.
+    /// Keeps the state alive, which `native` needs.
     _lua: Lua,
     native: [Function; 3],
     ours: [Function; 3],

@@ -1,4 +1,4 @@
-//! From the text of a pattern to the items that the matcher walks along.
+//! Compiles the text of a pattern to items for the matcher.
 
 use super::matcher::Stop;
 
@@ -13,13 +13,13 @@ pub struct Pattern {
 /// One part of a pattern.
 #[derive(Clone, Debug)]
 pub(super) enum PatternItem {
-    /// A byte of a set, so many times.
+    /// A byte of a set, repeated.
     One(Set, Repeat),
     /// `%bxy`: from an `x` to the `y` that balances it.
     Balance(u8, u8),
     /// `%f[set]`: between a byte outside the set and one inside.
     Frontier(Set),
-    /// `%1` to `%9`: the text of a capture again; counted from zero. `None` is `%0`.
+    /// `%1` to `%9`: the text of a capture again, numbered from zero. `None` is `%0`.
     Again(Option<usize>),
     /// `(`
     Open,
@@ -29,7 +29,7 @@ pub(super) enum PatternItem {
     Close,
     /// `$` as the last byte.
     End,
-    /// A fault: an error as soon as a match comes here.
+    /// An error, raised when a match reaches this item.
     Fault(Stop),
 }
 
@@ -51,14 +51,14 @@ pub(super) enum Repeat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Set {
     bits: [u64; 4],
-    /// Tests that LuaJIT makes for one byte.
+    /// How many tests LuaJIT makes per byte.
     weight: u32,
     /// The only member, if there is just one.
     single: Option<u8>,
 }
 
 impl Pattern {
-    /// Compiles `text`, where a leading `^` is an anchor. Never fails: see [`super`].
+    /// Compiles `text`, where a leading `^` is an anchor. Never fails: errors are items, see [`super`].
     #[must_use]
     pub fn new(text: &[u8]) -> Pattern {
         match text {
@@ -70,7 +70,7 @@ impl Pattern {
         }
     }
 
-    /// Compiles `text`, where a leading `^` means that byte.
+    /// Compiles `text`, where a leading `^` stands for that byte.
     #[must_use]
     pub fn literal(text: &[u8]) -> Pattern {
         Pattern {
@@ -79,13 +79,13 @@ impl Pattern {
         }
     }
 
-    /// Whether a match can only begin where the search begins.
+    /// Whether a match can begin only where the search begins.
     #[must_use]
     pub(crate) fn is_anchored(&self) -> bool {
         self.anchored
     }
 
-    /// How many captures it has, with those for positions.
+    /// The number of captures, including position captures.
     #[must_use]
     pub(crate) fn capture_count(&self) -> usize {
         let opening =
@@ -93,7 +93,7 @@ impl Pattern {
         self.items.iter().filter(opening).count()
     }
 
-    /// Length of the longest subject on which LuaJIT's matcher surely makes at most `steps_max` steps.
+    /// The longest subject for which LuaJIT's matcher certainly takes at most `steps_max` steps.
     #[must_use]
     pub(crate) fn native_subject_max(&self, steps_max: f64) -> usize {
         let (mut low, mut high) = (0usize, 1usize << 31);
@@ -108,10 +108,10 @@ impl Pattern {
         low
     }
 
-    /// Upper bound of the steps that the native matcher makes for all matches in a subject.
+    /// An upper bound of the steps that LuaJIT's matcher takes for all matches in a subject.
     ///
-    /// `entered` is how often an item is tried at most: from each beginning, times the lengths of the
-    /// repetitions before it. A repetition that can only end in one place multiplies nothing.
+    /// `entered` is how often an item is tried at most: once for each start, multiplied by the lengths of the
+    /// repetitions before it. A repetition that can end in only one place multiplies nothing.
     fn native_steps_max(&self, bytes: f64) -> f64 {
         let length = bytes + 1.0;
         let mut entered = if self.anchored { 1.0 } else { length };
@@ -182,8 +182,8 @@ impl Set {
             .all(|(mine, theirs)| mine & theirs == 0)
     }
 
-    /// Whether a repetition of this set, with `rest` after it, can lead on from one length only: nothing
-    /// follows that could fail, or what follows cannot stand where the set stands.
+    /// Whether the match can continue after only one length of this repetition, with `rest` after it: either
+    /// nothing follows that could fail, or the next item cannot match a byte of this set.
     fn ends_in_one_place(&self, rest: &[PatternItem]) -> bool {
         let next = rest.iter().find(|item| {
             !matches!(
@@ -200,7 +200,7 @@ impl Set {
     }
 }
 
-/// The items of a text. Stops behind the first fault, because no match gets further.
+/// The items of a text. Stops after the first error, because no match gets further.
 fn parse(text: &[u8]) -> Vec<PatternItem> {
     let end = memchr::memchr(0, text).unwrap_or(text.len());
     let mut rest = text.get(..end).unwrap_or_default();
@@ -257,7 +257,7 @@ fn repeated(set: Set, rest: &[u8]) -> (PatternItem, &[u8]) {
     )
 }
 
-/// The set that a single byte, a class or brackets at the head of `text` stand for.
+/// The set for the single byte, class or brackets at the beginning of `text`.
 fn set(text: &[u8]) -> Result<(Set, &[u8]), Stop> {
     match text {
         [b'.', rest @ ..] => Ok((Set::of(|_| true, 1), rest)),
@@ -269,7 +269,7 @@ fn set(text: &[u8]) -> Result<(Set, &[u8]), Stop> {
     }
 }
 
-/// The set of `[…]`, whose opening bracket is taken already.
+/// The set of `[…]`, after its opening bracket.
 fn brackets(text: &[u8]) -> Result<(Set, &[u8]), Stop> {
     let (negated, text) = match text {
         [b'^', rest @ ..] => (true, rest),
@@ -282,7 +282,7 @@ fn brackets(text: &[u8]) -> Result<(Set, &[u8]), Stop> {
     Ok((set, text.get(end + 1..).unwrap_or_default()))
 }
 
-/// Where the `]` is that closes a set. One in the first place is a member, and so is an escaped one.
+/// The position of the `]` that closes a set. It is a member instead if it comes first or is escaped.
 fn closing_bracket(text: &[u8]) -> Option<usize> {
     let mut index = 0;
     loop {
@@ -322,7 +322,7 @@ fn bracket_members(mut inside: &[u8]) -> [bool; 256] {
     }
 }
 
-/// Whether `%class` covers `byte`; a class that does not exist is that byte itself.
+/// Whether `%class` contains `byte`. An unknown class stands for that byte itself.
 fn is_in_class(byte: u8, class: u8) -> bool {
     let covered = match class.to_ascii_lowercase() {
         b'a' => byte.is_ascii_alphabetic(),

@@ -1,40 +1,40 @@
-//! Walking along a pattern's items, with a count of the steps.
+//! Matches a pattern's items against a subject, counting steps.
 
 use super::compile::{Pattern, PatternItem, Repeat, Set};
 use super::{CAPTURES_MAX, DEPTH_MAX};
 
-/// A match: where it lies, and its captures.
+/// A match: its position and its captures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Offset of the first byte.
     pub start: usize,
-    /// Offset behind the last byte.
+    /// Offset after the last byte.
     pub end: usize,
     captures: [Capture; CAPTURES_MAX],
     count: usize,
 }
 
-/// What a pair of parentheses took.
+/// What a pair of parentheses captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capture {
     /// The text between two offsets.
     Text(usize, usize),
-    /// `()`: an offset.
+    /// A position capture `()`: an offset.
     Position(usize),
-    /// A parenthesis that is not closed (yet); it began here.
+    /// A parenthesis that began here and is not closed.
     Unfinished(usize),
 }
 
-/// Why a match gave up without an answer.
+/// Why a match was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The steps are used up.
+    /// All steps are used up.
     Steps,
     /// More nesting than [`DEPTH_MAX`].
     TooComplex,
     /// More captures than [`CAPTURES_MAX`].
     TooManyCaptures,
-    /// A reference to a capture that is not there or still open.
+    /// A reference to a capture that does not exist or is still open.
     InvalidCapture,
     /// A `)` without `(`.
     UnmatchedClose,
@@ -51,7 +51,7 @@ pub enum Stop {
 }
 
 impl Stop {
-    /// LuaJIT's words for it; [`Stop::Steps`] is not among them.
+    /// LuaJIT's message for it; there is none for [`Stop::Steps`].
     #[must_use]
     pub fn message(self) -> &'static str {
         match self {
@@ -76,11 +76,11 @@ impl Found {
         self.captures.get(..self.count).unwrap_or_default()
     }
 
-    /// The capture that `%index` (from zero) means in a replacement: the whole match if the pattern
-    /// has no captures.
+    /// The capture that `%index` (from zero) means in a replacement; the whole match if the pattern has no
+    /// captures.
     ///
     /// # Errors
-    /// When there is no such capture, or it is not closed.
+    /// There is no such capture, or it is not closed.
     pub(crate) fn capture(&self, index: usize) -> Result<Capture, Stop> {
         match self.captures().get(index) {
             Some(Capture::Unfinished(_)) => Err(Stop::UnfinishedCapture),
@@ -92,11 +92,11 @@ impl Found {
 }
 
 impl Pattern {
-    /// The first match that begins at `from` or later, or only at `from` if the pattern is anchored.
-    /// `steps` is what is left of the allowance, and is lowered.
+    /// The first match that begins at or after `from`, or exactly at `from` if the pattern is anchored.
+    /// `steps` is the remaining allowance, and is reduced.
     ///
     /// # Errors
-    /// When the steps are used up, or a fault of the pattern is reached.
+    /// The steps are used up, or the match reaches an error in the pattern.
     pub fn find(
         &self,
         subject: &[u8],
@@ -117,7 +117,7 @@ impl Pattern {
     }
 }
 
-/// One search under way.
+/// A search in progress.
 struct Attempt<'a> {
     items: &'a [PatternItem],
     subject: &'a [u8],
@@ -147,7 +147,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// The first place from `start` on where the first item may match.
+    /// The first position from `start` on where the first item may match.
     fn next_start(&mut self, start: usize) -> Result<Option<usize>, Stop> {
         let Some(PatternItem::One(set, Repeat::Once | Repeat::Some)) = self.items.first() else {
             return Ok(Some(start));
@@ -175,7 +175,7 @@ impl Attempt<'_> {
         }))
     }
 
-    /// Takes `count` steps.
+    /// Uses up `count` steps.
     fn spend(&mut self, count: usize) -> Result<(), Stop> {
         match self.steps.checked_sub(count as u64) {
             Some(left) => {
@@ -249,7 +249,7 @@ impl Attempt<'_> {
             .map(|_| at + 1)
     }
 
-    /// As many of `set` as possible from `at` on, then fewer, but not less than up to `least`.
+    /// Tries as many bytes of `set` as possible from `at` on, then fewer, down to `least`.
     fn longest(
         &mut self,
         set: &Set,
@@ -261,7 +261,7 @@ impl Attempt<'_> {
         let count = tail.iter().take_while(|byte| set.contains(**byte)).count();
         self.spend(count)?;
         let mut end = at + count;
-        // What must come next, if it is one certain byte: other places need not be tried.
+        // If only one byte can come next, only positions before that byte are tried.
         let wanted = match self.items.get(rest) {
             Some(PatternItem::One(next, Repeat::Once | Repeat::Some)) => Some(*next),
             _ => None,
@@ -335,7 +335,7 @@ impl Attempt<'_> {
                 let rest = self.subject.get(at..).unwrap_or_default();
                 Ok(rest.starts_with(text).then_some(at + text.len()))
             }
-            // LuaJIT takes the mark of a position capture for a huge length, which never fits.
+            // LuaJIT stores a huge length for a position capture, which never fits.
             Some(Capture::Position(_)) => Ok(None),
             Some(Capture::Unfinished(_)) | None => Err(Stop::InvalidCapture),
         }

@@ -1,13 +1,13 @@
-//! PCRE2 with a limit that holds: compiled expressions, and matches that are stopped.
+//! PCRE2 with a reliable limit: compiled expressions, and matches that are stopped.
 //!
-//! PCRE2's match limit counts how often it goes back, but not how far it reads between two counts:
-//! `(?:a*[bd]|a)*[cd]` reads a subject of twenty thousand `a` for minutes within a million counts. So short
-//! subjects are matched with a match limit that shrinks with their length. Where that is not enough, the
-//! expression is compiled once more with a callout before each of its items (PCRE2_AUTO_CALLOUT), and the
-//! callout counts steps and bytes and stops the match. This is slower and always ends.
+//! PCRE2's match limit counts backtracking, but not how far it reads between two counts: within a million
+//! counts, `(?:a*[bd]|a)*[cd]` reads a subject of twenty thousand `a` for minutes. So short subjects are
+//! matched with a match limit that shrinks with their length. Where that is not enough, the expression is
+//! compiled once more with a callout before each of its items (PCRE2_AUTO_CALLOUT); the callout counts steps
+//! and bytes, and stops the match. This is slower, but always ends.
 //!
-//! The callout is why this file speaks to PCRE2 itself: no safe interface to it has them. All unsafe code of
-//! regular expressions is here. Knows nothing of Lua.
+//! Because of the callout this file calls PCRE2 directly: no safe interface to PCRE2 supports it. It holds
+//! all unsafe code of regular expressions. Knows nothing of Lua.
 
 use std::cell::{Cell, OnceCell};
 use std::ffi::{c_int, c_void};
@@ -15,27 +15,27 @@ use std::ptr::{self, NonNull};
 
 use pcre2_sys as pcre2;
 
-/// Where a match and its groups lie; `None` for a group that took no part.
+/// The positions of a match and its groups; `None` for a group that did not take part.
 pub(super) type Groups = Vec<Option<(usize, usize)>>;
 
-/// Why there is no answer.
+/// Why there is no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MatchFault {
-    /// PCRE2 refuses the expression: its words, and the offset.
+    /// PCRE2 refuses the expression: its message, and the offset.
     Syntax(String, usize),
-    /// The steps are used up.
+    /// All steps are used up.
     Steps,
-    /// Anything else, in PCRE2's words.
+    /// Any other error, as PCRE2's message.
     Other(String),
 }
 
-/// What a search asks for.
+/// The parameters of a search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Search<'a> {
     pub(super) subject: &'a [u8],
-    /// Offset at which it begins.
+    /// The offset at which it begins.
     pub(super) from: usize,
-    /// Whether a match that begins there must not be empty, because the last one ended there.
+    /// Whether a match at `from` must not be empty, because the last match ended there.
     pub(super) not_empty: bool,
     /// How it is tried first.
     pub(super) first: First,
@@ -44,34 +44,34 @@ pub(super) struct Search<'a> {
 /// How a search is tried first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum First {
-    /// With the match limit, if the subject is short. What that takes is not counted in steps.
+    /// With the match limit, if the subject is short. This does not use up steps.
     Quick,
-    /// With the callout: every step is counted.
+    /// With the callout: every step counts.
     Counted,
 }
 
-/// What all matches of a state share: the limits' contexts and the stack of compiled code.
+/// What all matches of a state share: match contexts with the limits, and the stack for compiled code.
 pub(super) struct Engine {
-    /// With a match limit that each match sets.
+    /// Has a match limit, which each match sets.
     quick: NonNull<pcre2::pcre2_match_context_8>,
-    /// With the callout.
+    /// Has the callout.
     watched: NonNull<pcre2::pcre2_match_context_8>,
     stack: *mut pcre2::pcre2_jit_stack_8,
-    /// What the callout counts with. Its address is known to PCRE2, so it has a place of its own.
+    /// The counter of the callout. It is boxed, because PCRE2 keeps its address.
     meter: Box<StepMeter>,
 }
 
-/// An expression, compiled.
+/// A compiled expression.
 pub(super) struct Expression {
     text: Vec<u8>,
     options: u32,
     quick: Code,
-    /// Made when the quick one gives up.
+    /// The variant with callouts, compiled when the quick one gives up.
     watched: OnceCell<Result<Code, MatchFault>>,
     names: Vec<(Vec<u8>, usize)>,
 }
 
-/// Steps left, and where the match was last.
+/// The remaining steps, and the last position of the match.
 struct StepMeter {
     steps: Cell<u64>,
     place: Cell<usize>,
@@ -80,20 +80,21 @@ struct StepMeter {
 /// Subjects up to this length are tried with the match limit first.
 const QUICK_BYTES_MAX: usize = 4096;
 
-/// Counts of the match limit times bytes of the subject: each count may read the whole subject.
+/// The product of match limit and length of the subject in bytes, since each count may read the whole
+/// subject.
 const QUICK_WORK: usize = 1_000_000;
 
-/// Bytes that a match may read for one step.
+/// How many bytes a match may read per step.
 const BYTES_OF_STEP: u64 = 16;
 
-/// Bytes of the stack of compiled code: at first, and at most.
+/// The size of the stack for compiled code: initially and at most.
 const STACK_BYTES: (usize, usize) = (32 << 10, 1 << 20);
 
-/// Kibibytes that PCRE2's interpreter may use, where there is no compiler for the processor.
+/// Kibibytes that PCRE2's interpreter may use on processors for which PCRE2 has no compiler.
 const HEAP_KIBIBYTES: u32 = 32 << 10;
 
 impl Engine {
-    /// `None` if there is no memory.
+    /// `None` if memory has run out.
     pub(super) fn new() -> Option<Engine> {
         let meter = Box::new(StepMeter {
             steps: Cell::new(0),
@@ -101,7 +102,7 @@ impl Engine {
         });
         let quick = context()?;
         let Some(watched) = context() else {
-            // SAFETY: it was made above and is used nowhere.
+            // SAFETY: it was made above and is not used anywhere.
             unsafe { pcre2::pcre2_match_context_free_8(quick.as_ptr()) };
             return None;
         };
@@ -128,7 +129,7 @@ impl Engine {
         })
     }
 
-    /// The first match of `expression`. `steps` is what is left of the allowance, and is lowered.
+    /// The first match of `expression`. `steps` is the remaining allowance, and is reduced.
     pub(super) fn find(
         &self,
         expression: &Expression,
@@ -154,7 +155,7 @@ impl Engine {
         found.map_err(fault)
     }
 
-    /// One match. The error is PCRE2's number.
+    /// Runs one match. The error is PCRE2's number.
     fn run(
         &self,
         code: &Code,
@@ -199,8 +200,8 @@ impl Drop for Engine {
 }
 
 impl Expression {
-    /// Compiles `text` with flags: `i` without case, `m` lines, `s` the dot takes all, `x` blanks are for
-    /// reading, `u` UTF-8 and its classes.
+    /// Compiles `text` with flags: `i` ignores case, `m` makes `^` and `$` match at lines, `s` makes the dot
+    /// match line ends, `x` ignores blanks, `u` uses UTF-8 and its classes.
     pub(super) fn new(text: &[u8], flags: &[u8]) -> Result<Expression, MatchFault> {
         let mut options = pcre2::PCRE2_NEVER_BACKSLASH_C;
         for flag in flags {
@@ -228,7 +229,7 @@ impl Expression {
         &self.names
     }
 
-    /// How many groups there are, with the whole match.
+    /// The number of groups, including the whole match.
     pub(super) fn group_count(&self) -> usize {
         // SAFETY: the match data is alive.
         unsafe { pcre2::pcre2_get_ovector_count_8(self.quick.data.as_ptr()) as usize }
@@ -241,7 +242,7 @@ impl Expression {
     }
 }
 
-/// Compiled code, and the place for its results.
+/// Compiled code with the memory for its results.
 struct Code {
     code: NonNull<pcre2::pcre2_code_8>,
     data: NonNull<pcre2::pcre2_match_data_8>,
@@ -264,21 +265,21 @@ impl Code {
         let Some(code) = NonNull::new(code) else {
             return Err(MatchFault::Syntax(words(number), offset));
         };
-        // SAFETY: the code is alive. A failure leaves it to be interpreted, which is as good.
+        // SAFETY: the code is alive. If this fails, PCRE2 interprets the code, with the same results.
         unsafe { pcre2::pcre2_jit_compile_8(code.as_ptr(), pcre2::PCRE2_JIT_COMPLETE) };
         // SAFETY: the code is alive.
         let data = unsafe {
             pcre2::pcre2_match_data_create_from_pattern_8(code.as_ptr(), ptr::null_mut())
         };
         let Some(data) = NonNull::new(data) else {
-            // SAFETY: it was made above and is used nowhere.
+            // SAFETY: it was made above and is not used anywhere.
             unsafe { pcre2::pcre2_code_free_8(code.as_ptr()) };
             return Err(MatchFault::Other("no memory".to_owned()));
         };
         Ok(Code { code, data })
     }
 
-    /// The results of the last match, of whose groups `set` have a value.
+    /// The results of the last match. `set` of its groups have a value.
     fn groups(&self, set: usize, subject_bytes: usize) -> Groups {
         // SAFETY: the match data is alive, and has been filled by a match that succeeded.
         let (pairs, places) = unsafe {
@@ -287,10 +288,10 @@ impl Code {
                 pcre2::pcre2_get_ovector_pointer_8(self.data.as_ptr()),
             )
         };
-        // SAFETY: PCRE2 documents that so many pairs of offsets lie there, until the next match.
+        // SAFETY: PCRE2 documents that this many pairs of offsets are there until the next match.
         let places = unsafe { std::slice::from_raw_parts(places, 2 * pairs) };
         let group = |(index, pair): (usize, &[usize])| match pair {
-            // `\K` in a lookahead can put the start behind the end.
+            // `\K` in a lookahead can put the start after the end.
             [start, end] if index < set && start <= end && *end <= subject_bytes => {
                 Some((*start, *end))
             }
@@ -344,7 +345,7 @@ impl Drop for Code {
     }
 }
 
-/// The head of PCRE2's callout block (pcre2callout(3)); later versions add fields behind these.
+/// The beginning of PCRE2's callout block (pcre2callout(3)); later versions add fields at its end.
 #[repr(C)]
 struct CalloutBlock {
     version: u32,
@@ -360,7 +361,7 @@ struct CalloutBlock {
 }
 
 unsafe extern "C" {
-    /// Which function a match with this context calls at callouts (pcre2_set_callout(3)).
+    /// Sets the function that a match with this context calls at callouts (pcre2_set_callout(3)).
     fn pcre2_set_callout_8(
         context: *mut pcre2::pcre2_match_context_8,
         callout: Option<unsafe extern "C" fn(*mut CalloutBlock, *mut c_void) -> c_int>,
@@ -368,10 +369,11 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Called before each item of an expression: zero goes on, a negative number stops the match with it.
+/// The callout, called before each item of an expression. Zero continues the match; a negative number ends it
+/// with that error.
 ///
 /// # Safety
-/// Only PCRE2 calls it, with its block and with what `Engine::new` gave it, which is a [`StepMeter`].
+/// Only PCRE2 calls it, with its own block and with the pointer that `Engine::new` passed, a [`StepMeter`].
 unsafe extern "C" fn count_step(block: *mut CalloutBlock, data: *mut c_void) -> c_int {
     // SAFETY: `Engine` owns the meter and is borrowed while it matches; only this thread uses it.
     let meter = unsafe { &*data.cast::<StepMeter>() };
@@ -406,7 +408,7 @@ fn fault(number: c_int) -> MatchFault {
     }
 }
 
-/// PCRE2's words for an error.
+/// PCRE2's message for an error.
 fn words(number: c_int) -> String {
     let mut buffer = [0u8; 256];
     // SAFETY: PCRE2 writes no more than the length that it is given, and ends with a zero byte.

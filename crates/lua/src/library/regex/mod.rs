@@ -1,20 +1,25 @@
-//! Regular expressions of scripts: PCRE2, compiled to machine code, with limits.
+//! Regular expressions for scripts: PCRE2, compiled to machine code, with limits.
 //!
-//! Every function takes the subject, the expression and flags: `i` without case, `m` lines, `s` the dot
-//! takes all, `x` blanks are for reading, `u` UTF-8. Without `u` all is bytes. Compiled expressions are kept.
+//! Every function takes the subject, the expression and flags: `i` ignores case, `m` makes `^` and `$` match
+//! at lines, `s` makes the dot match line ends, `x` ignores blanks, `u` uses UTF-8. Without `u` everything is
+//! bytes. Compiled expressions are cached.
 //!
-//! * `match(s, re [, flags [, init]])`: the groups, or the whole match if there are none; `nil` for no match.
-//! * `find(…)`: the places of the first and last byte, then the groups.
-//! * `captures(…)`: a table with the match at 0, groups at 1 and on, and at their names.
-//! * `gmatch(s, re [, flags])`: an iterator over what `match` answers.
-//! * `gsub(s, re, replacement [, flags [, count]])`: the new text and the number of matches. In a text `$0`
-//!   is the match, `$1` or `${1}` a group, `${name}` a named one, `$$` a dollar; a function gets the
-//!   groups, a table is looked up with the first; `false` and `nil` keep the match.
-//! * `split(s, re [, flags [, count]])`: an array of the parts between matches; empty matches divide bytes.
+//! * `match(s, re [, flags [, init]])`: the groups, or the whole match if there are none; `nil` if nothing
+//!   matches.
+//! * `find(…)`: the positions of the first and last byte, then the groups.
+//! * `captures(…)`: a table with the match at 0, the groups from 1 on, and named groups at their names.
+//! * `gmatch(s, re [, flags])`: an iterator over the results of `match`.
+//! * `gsub(s, re, replacement [, flags [, count]])`: the new text and the number of matches. In a string `$0`
+//!   is the match,
+//! `$1` or `${1}` a group, `${name}` a named one, `$$` a dollar. A function is called with the groups, a
+//! table is indexed with the first one; `false` and `nil` keep the match.
+//! * `split(s, re [, flags [, count]])`: an array of the parts between matches; empty matches split between
+//!   bytes.
 //!
-//! A group that took no part is `nil` among values, and absent in tables. An expression that is wrong, one
-//! that needs more steps than the limit (a step is an item of the expression, or 16 bytes of the subject) and a
-//! subject longer than the limit are errors that name the function. See `engine.rs` for how a match is stopped.
+//! A group that did not take part is `nil` among values, and missing in tables. These are errors that name
+//! the function: an invalid expression, one that needs more steps than the limit (a step is an item of the
+//! expression, or 16 bytes of the subject), and a subject longer than the limit. `engine.rs` describes how a
+//! match is stopped.
 #![expect(clippy::disallowed_methods, reason = "it limits the time of one call")]
 
 mod engine;
@@ -30,10 +35,10 @@ use mlua::{IntoLuaMulti, Lua, LuaString, MultiValue, Result, Table, Value};
 use self::engine::{Engine, Expression, First, Groups, MatchFault, Search};
 use super::Limits;
 
-/// The library as a table; see the module's words.
+/// The library as a table; see the module's documentation.
 ///
 /// # Errors
-/// When memory runs out.
+/// Memory has run out.
 pub(crate) fn table(lua: &Lua, limits: &Limits) -> Result<Table> {
     let engine = Engine::new().ok_or_else(|| mlua::Error::runtime("regex: no memory"))?;
     let expressions = Rc::new(Expressions {
@@ -59,17 +64,17 @@ pub(crate) fn table(lua: &Lua, limits: &Limits) -> Result<Table> {
         .call(rust)
 }
 
-/// Most expressions that are kept compiled; all are forgotten when scripts make up more.
+/// The most cached expressions. If scripts generate more, the cache is emptied.
 const KEPT_MAX: usize = 256;
 
-/// Bytes of the longest expression.
+/// The longest expression, in bytes.
 const EXPRESSION_BYTES_MAX: usize = 16_384;
 
 /// How long a replacement or a split may match without counting steps.
 const QUICK_TIME_MAX: Duration = Duration::from_millis(3);
 
 type Key = (Box<[u8]>, Box<[u8]>);
-/// Function, subject, expression, flags, place from one, whether an empty match there does not count.
+/// Function, subject, expression, flags, position from one, and whether to skip an empty match there.
 type RegexFindArguments = (
     LuaString,
     LuaString,
@@ -89,7 +94,7 @@ type RegexGsubArguments = (
 /// Subject, expression, flags, count.
 type SplitArguments = (LuaString, LuaString, Option<LuaString>, Option<f64>);
 
-/// The expressions of one state.
+/// The cached expressions of one state.
 struct Expressions {
     engine: Engine,
     kept: RefCell<HashMap<Key, Rc<Expression>>>,
@@ -99,7 +104,7 @@ struct Expressions {
 type RegexResult<T> = std::result::Result<T, String>;
 
 impl Expressions {
-    /// True, the first and last place, groups; true and nil; or false and words.
+    /// Returns true, the first and last position, and groups; true and nil; or false and a message.
     fn find(&self, lua: &Lua, args: RegexFindArguments) -> Result<MultiValue> {
         let subject = args.1.clone();
         let bytes = subject.as_bytes();
@@ -118,7 +123,7 @@ impl Expressions {
         Ok(MultiValue::from_vec(values))
     }
 
-    /// True and a table; true and nil; or false and words.
+    /// Returns true and a table; true and nil; or false and a message.
     fn captures(&self, lua: &Lua, args: RegexFindArguments) -> Result<MultiValue> {
         let subject = args.1.clone();
         let bytes = subject.as_bytes();
@@ -182,7 +187,7 @@ impl Expressions {
             .and_then(|expression| {
                 self.each("split", &expression, &bytes, usize::MAX, |groups| {
                     let (start, end) = whole(groups);
-                    // An empty match at either end divides nothing.
+                    // An empty match at either end splits nothing.
                     let divides = end > start || (start > copied && start < bytes.len());
                     if divides && parts.len() + 1 < count_max && start >= copied {
                         parts.push((copied, start));
@@ -202,7 +207,7 @@ impl Expressions {
         (true, list).into_lua_multi(lua)
     }
 
-    /// Calls `use_match` for each match, up to `count_max`; answers how many there were.
+    /// Calls `use_match` for each match, up to `count_max`. Returns how many there were.
     fn each(
         &self,
         function: &str,
@@ -216,7 +221,7 @@ impl Expressions {
         let (mut from, mut not_empty, mut count) = (0, false, 0);
         let started = Instant::now();
         while count < count_max {
-            // Many quick matches, none of which is counted, must not add up.
+            // The sum of many quick matches, whose steps are not counted, must be limited, too.
             let first = match started.elapsed() < QUICK_TIME_MAX {
                 true => First::Quick,
                 false => First::Counted,
@@ -236,7 +241,7 @@ impl Expressions {
             use_match(&groups)?;
             count += 1;
             let (start, end) = whole(&groups);
-            // An empty match counts once. `\K` can end a match before where it was looked for.
+            // An empty match counts once. `\K` can end a match before the position where the search began.
             let stuck = not_empty && end <= from;
             from = end.max(from) + usize::from(stuck);
             not_empty = start == end || end < from;
@@ -294,7 +299,7 @@ impl Expressions {
         Ok(made)
     }
 
-    /// Reading the subject once is not what the limit is against.
+    /// Steps for reading the subject once are added, because that is legitimate.
     fn steps_for(&self, subject_bytes: usize) -> u64 {
         u64::from(self.limits.regex_steps_max) + subject_bytes as u64
     }
@@ -336,7 +341,7 @@ impl Expressions {
     }
 }
 
-/// Where the whole match lies; with `\K` in a lookahead there is none, and it counts as empty at the start.
+/// The position of the whole match. With `\K` in a lookahead there is none; it counts as empty at the start.
 fn whole(groups: &Groups) -> (usize, usize) {
     groups.first().copied().flatten().unwrap_or((0, 0))
 }

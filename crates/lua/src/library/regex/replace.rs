@@ -1,4 +1,4 @@
-//! The text that takes the place of a match: `$1`, `${name}`, `$$`.
+//! Replacement strings: `$1`, `${name}`, `$$`.
 
 use super::engine::Groups;
 
@@ -6,11 +6,11 @@ use super::engine::Groups;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     Text(Vec<u8>),
-    /// A group by its number.
+    /// A group, by its number.
     Group(usize),
 }
 
-/// Reads a replacement. `names` are the named groups.
+/// Parses a replacement. `names` are the named groups.
 pub(super) fn pieces(text: &[u8], names: &[(Vec<u8>, usize)]) -> Result<Vec<Piece>, &'static str> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -54,7 +54,7 @@ fn reference<'a>(
 /// Why a replacement is refused.
 const UNKNOWN: &str = "the replacement names a group that is not there";
 
-/// Whether all groups of a replacement are there; `count` is their number with the whole match.
+/// Whether all groups of a replacement exist; `count` is their number, including the whole match.
 pub(super) fn check(pieces: &[Piece], count: usize) -> Result<(), &'static str> {
     let known = |piece: &Piece| !matches!(piece, Piece::Group(group) if *group >= count);
     pieces.iter().all(known).then_some(()).ok_or(UNKNOWN)

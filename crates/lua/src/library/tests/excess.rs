@@ -1,8 +1,8 @@
-//! Calls that would end the process, or keep it for long or from its memory, if they were let.
+//! Calls that would end the process, block it, or exhaust its memory if they were not limited.
 
 use super::{LibraryOptions, Limits, run, state, state_with};
 
-/// Shows what happens, on a thread with the stack of a worker.
+/// The result of the script, run on a thread with the stack size of a worker.
 fn outcome(script: &'static str) -> String {
     let ran = std::thread::spawn(move || run(&state(), script));
     ran.join().expect("it does not panic")
@@ -205,7 +205,7 @@ fn files_are_read_and_written_as_in_lua() {
     }
 }
 
-/// Read, it would wait until another program writes.
+/// Reading the pipe would wait until another program writes.
 #[test]
 fn pipes_are_not_opened() {
     let path = std::env::temp_dir().join(format!("petrel-lua-pipe-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! Coroutines, and functions of later versions of Lua.
+//! Tests of coroutines, and of functions of later Lua versions.
 
 use mlua::{Function, Value};
 

@@ -1,4 +1,4 @@
-//! Work that is limited, and callbacks that may wait.
+//! Tests of limited work, and of callbacks that wait.
 
 use super::{run, state};
 

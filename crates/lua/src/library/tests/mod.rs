@@ -1,4 +1,4 @@
-//! Scripts against the opened libraries: what they share, and what they cannot reach.
+//! Scripts against the opened libraries: what runs share, and what scripts cannot reach.
 
 mod excess;
 mod functions;
@@ -9,7 +9,7 @@ use mlua::{Lua, LuaOptions, StdLib, Value};
 
 use super::*;
 
-/// A state with what scripts get.
+/// A state with the libraries of scripts.
 pub(in crate::library) fn state() -> Lua {
     state_with(&LibraryOptions::default())
 }
@@ -21,7 +21,7 @@ fn state_with(options: &LibraryOptions) -> Lua {
     lua
 }
 
-/// Runs `source` with fresh globals, as a run of a server does, and shows what it returns.
+/// Runs `source` with fresh globals, as the server does, and returns its results as text.
 pub(in crate::library) fn run(lua: &Lua, source: &str) -> String {
     let env = environment(lua).expect("globals");
     let values: mlua::Result<mlua::Variadic<Value>> = lua
@@ -214,7 +214,7 @@ fn everything_dangerous_may_be_allowed() {
         debug: true,
         ..LibraryOptions::default()
     };
-    // SAFETY: the script below does nothing with `ffi` but look at it.
+    // SAFETY: the script below only looks at `ffi`.
     #[allow(unsafe_code, reason = "only such a state has these libraries")]
     let lua = unsafe { Lua::unsafe_new_with(StdLib::ALL, LuaOptions::new()) };
     open(&lua, &options).expect("libraries");

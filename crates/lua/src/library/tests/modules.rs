@@ -1,10 +1,10 @@
-//! `require`, `module` and `package` over files.
+//! Tests of `require`, `module` and `package` with files.
 
 use std::path::PathBuf;
 
 use super::{run, state};
 
-/// A directory with files, gone when dropped.
+/// A directory with files, removed when dropped.
 struct Files(PathBuf);
 
 impl Files {
@@ -162,7 +162,7 @@ fn environments_of_modules_are_not_exchanged_by_scripts() {
     assert_eq!(run(&lua, &script), "false m");
 }
 
-/// A tail call is as if the module itself had called.
+/// A tail call counts as a call by the module itself.
 #[test]
 fn nor_by_callbacks_of_theirs() {
     let files = Files::new(
@@ -193,7 +193,7 @@ fn nor_by_callbacks_of_theirs() {
     assert_eq!(run(&lua, &script), "false m");
 }
 
-/// Two sites with a module of the same name each.
+/// Two sites have a module of the same name each.
 #[test]
 fn a_name_means_what_the_path_of_the_run_says() {
     let one = Files::new(
