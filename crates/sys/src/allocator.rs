@@ -1,25 +1,26 @@
-//! The C library's allocator, which Rust's standard one hands everything on to.
+//! Settings of the C library's allocator, which Rust's standard allocator uses.
 
-/// Allocations of `bytes` and more get pages of their own from now on, which the system has back as soon as they
-/// are freed. glibc would raise that limit with the first large one it frees, to 32 MiB, and each thread that has
-/// ever held a large one would keep as much. Other C libraries do so anyway, or have no such limit.
+/// From now on allocations of `bytes` or more get their own pages, which go back to the system when they are
+/// freed. By default glibc raises that limit, up to 32 MiB, when it first frees a large allocation; then each
+/// thread that ever had a large allocation keeps as much. Other C libraries return memory anyway, or have no
+/// such limit.
 pub fn give_back_from(bytes: usize) {
     #[cfg(target_env = "gnu")]
     if let Ok(bytes) = libc::c_int::try_from(bytes) {
-        // SAFETY: it sets a number that the allocator reads, at any time; it touches no memory of ours. An
-        // unsuitable number is refused, and then nothing changes.
+        // SAFETY: this sets a number that the allocator reads, which may be done at any time. It touches no
+        // memory of this program. An unsuitable number is refused and changes nothing.
         unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, bytes) };
     }
     #[cfg(not(target_env = "gnu"))]
     let _ = bytes;
 }
 
-/// Gives memory that was freed and kept for later back to the system, that of all threads. It walks through the
-/// whole heap: not for a thread that has better things to do. Other C libraries keep little.
+/// Returns free memory that the allocator keeps, of all threads, to the system. It walks through the whole
+/// heap, so a worker should not call it. Other C libraries keep little.
 pub fn give_back_now() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: malloc_trim may be called at any time and from any thread; it takes the locks of the allocator and
-    // touches no memory that is in use. It asks nothing of its caller.
+    // SAFETY: malloc_trim may be called at any time and from any thread. It takes the locks of the allocator,
+    // and touches no memory that is in use. It has no precondition.
     unsafe {
         libc::malloc_trim(0);
     }
@@ -34,14 +35,14 @@ mod tests {
     #[test]
     fn large_allocations_are_given_back() {
         super::give_back_from(1 << 20);
-        // A thread of its own has a part of the heap of its own.
+        // A new thread has its own arena in the heap.
         let kept = std::thread::spawn(|| {
-            // Freeing the first one is what would raise the limit.
+            // By default, freeing this one would raise the limit.
             drop(black_box(vec![1_u8; LARGE]));
             let large = black_box(vec![1_u8; LARGE]);
             let place = large.as_ptr().addr();
             drop(large);
-            // Nothing is mapped there, unless another thread was quick.
+            // Nothing is mapped there, unless another thread has just mapped something.
             is_mapped(place + LARGE / 2)
         });
         assert!(!kept.join().expect("no panic"));
@@ -67,12 +68,12 @@ mod tests {
         assert!(resident < 8, "{resident} of 256 blocks");
     }
 
-    /// Whether the page at `address` takes memory.
+    /// Whether the page at `address` is in memory.
     fn is_resident(address: usize) -> bool {
         use std::os::unix::fs::FileExt;
         let pages = std::fs::File::open("/proc/self/pagemap").expect("it is there");
         let mut entry = [0; 8];
-        // SAFETY: it answers a number.
+        // SAFETY: returns a number.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         let page = usize::try_from(page).expect("pages have a size");
         let place = (address / page * entry.len()) as u64;

@@ -1,17 +1,16 @@
-//! What a process does to itself before it becomes another program, and how such programs are
-//! signalled together.
+//! What a process changes before it executes another program, and how to signal a group of such programs.
 
 use std::fs;
 use std::io;
 
-/// Marks every descriptor from `first` on so that exec closes it. Those that this process was itself
-/// given without the mark would go on to every program it runs.
+/// Marks every descriptor from `first` on as close-on-exec. Otherwise descriptors that this process has
+/// inherited without the mark would be inherited by every program that it starts.
 ///
 /// # Errors
-/// Those of close_range(2); on kernels before 5.11 /proc is read instead, and must be there.
+/// Those of close_range(2). Before Linux 5.11, /proc is read instead and must exist.
 pub fn close_on_exec_from(first: u32) -> io::Result<()> {
-    // SAFETY: with CLOSE_RANGE_CLOEXEC the call closes nothing: it sets a flag that has no effect
-    // on the use of a descriptor by this process. It takes no pointer.
+    // SAFETY: with CLOSE_RANGE_CLOEXEC the call closes nothing. It sets a flag that has no effect on how this
+    // process uses a descriptor. It takes no pointer.
     let result = unsafe {
         libc::syscall(
             libc::SYS_close_range,
@@ -38,27 +37,27 @@ fn mark_one_by_one(first: u32) -> io::Result<()> {
         let Some(number) = number.filter(|number| *number >= first) else {
             continue;
         };
-        // SAFETY: F_SETFD sets a flag that has no effect on the use of a descriptor by this
-        // process, and takes no pointer. A number that is not open any more is an error we ignore.
+        // SAFETY: F_SETFD sets a flag that has no effect on how this process uses a descriptor, and takes no
+        // pointer. A number that is not open any more causes an error, which is ignored.
         unsafe { libc::fcntl(number.cast_signed(), libc::F_SETFD, libc::FD_CLOEXEC) };
     }
     Ok(())
 }
 
-/// Gives every signal its default action. Exec keeps what is ignored, and programs do not expect
-/// SIGHUP or SIGPIPE to be.
+/// Gives every signal its default action. Programs would inherit ignored signals by exec, and do not expect
+/// SIGHUP or SIGPIPE to be ignored.
 pub fn default_signals() {
     for signal in 1..=SIGNAL_MAX {
-        // SAFETY: SIG_DFL installs no code of ours that could run at a bad moment. What may not be
-        // changed (SIGKILL, SIGSTOP, those of the C library) is refused with an error.
+        // SAFETY: SIG_DFL installs no code of this program that could run at a bad moment. Signals that
+        // cannot be changed (SIGKILL, SIGSTOP, those of the C library) are refused with an error.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }
 
-/// Sends `signal`, also a real-time one, to the process group that `leader` leads.
+/// Sends `signal` to the process group that `leader` leads. Real-time signals work, too.
 ///
 /// # Errors
-/// Those of kill(2); `InvalidInput` for a number that would mean another set of processes.
+/// Those of kill(2); `InvalidInput` for a number that would mean other processes.
 pub fn signal_group(leader: i32, signal: i32) -> io::Result<()> {
     if leader <= 1 {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -70,7 +69,7 @@ pub fn signal_group(leader: i32, signal: i32) -> io::Result<()> {
     }
 }
 
-/// The last signal of Linux.
+/// The highest signal number of Linux.
 const SIGNAL_MAX: libc::c_int = 64;
 
 #[cfg(test)]
@@ -96,7 +95,7 @@ mod tests {
             assert!(!is_marked(plain), "it is before the first one");
             mark(3).expect("marked");
             assert!(is_marked(plain));
-            // SAFETY: nobody else knows the number.
+            // SAFETY: only this test knows the number.
             unsafe { libc::close(plain) };
         }
         let file = fs::File::open("/dev/null").expect("always there");

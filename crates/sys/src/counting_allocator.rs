@@ -1,27 +1,26 @@
-//! A global allocator that counts, for tests which promise that something allocates nothing.
+//! A global allocator that counts, for tests that check that code does not allocate.
 //!
-//! It hands every request on to the system's allocator and counts allocations (growing one is one
-//! as well; giving back is none) for each thread by itself, so that a test can look at a server's
-//! worker from another thread. Only with the feature `counting-allocator`, and only in programs
-//! that name it as their `#[global_allocator]`.
+//! It passes every request to the system's allocator. It counts allocations for each thread separately, so
+//! that a test can observe a worker from another thread; growing one counts, freeing does not. Available only
+//! with the feature `counting-allocator`, and only in programs that make it their `#[global_allocator]`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
-/// The allocator. Name it as the program's `#[global_allocator]`.
+/// The allocator. Make it the program's `#[global_allocator]`.
 #[derive(Debug)]
 pub struct CountingAllocator;
 
-/// Threads that are told apart. Later ones share the last place.
+/// How many threads are counted separately. Later threads share the last counter.
 pub const THREADS_MAX: usize = 64;
 
-/// Allocations of each thread so far, in the order in which threads allocated first.
+/// How many allocations each thread has made, in the order of their first allocation.
 pub fn allocations() -> [u64; THREADS_MAX] {
     std::array::from_fn(|thread| COUNTS[thread].load(Ordering::SeqCst))
 }
 
-/// The calling thread's place in [`allocations`].
+/// The index of the calling thread in [`allocations`].
 pub fn this_thread() -> usize {
     PLACE.with(|place| {
         if place.get() == NONE {
@@ -31,7 +30,7 @@ pub fn this_thread() -> usize {
     })
 }
 
-/// Allocations between two counts by any thread but the calling one.
+/// How many allocations all threads but the calling one made between two counts.
 pub fn by_others(before: &[u64; THREADS_MAX], after: &[u64; THREADS_MAX]) -> u64 {
     let all = before.iter().zip(after).enumerate();
     all.filter(|(thread, _)| *thread != this_thread())
@@ -39,12 +38,12 @@ pub fn by_others(before: &[u64; THREADS_MAX], after: &[u64; THREADS_MAX]) -> u64
         .sum()
 }
 
-/// Bytes that all threads have allocated and not given back.
+/// How many bytes all threads have allocated and not freed.
 pub fn bytes_in_use() -> i64 {
     BYTES.load(Ordering::SeqCst)
 }
 
-/// One more allocation of the calling thread, by which so many bytes more are in use.
+/// Counts an allocation of the calling thread that adds `bytes` bytes.
 fn count(bytes: i64) {
     BYTES.fetch_add(bytes, Ordering::SeqCst);
     COUNTS[this_thread()].fetch_add(1, Ordering::SeqCst);
@@ -60,18 +59,18 @@ static THREADS: AtomicUsize = AtomicUsize::new(0);
 const NONE: usize = usize::MAX;
 
 thread_local! {
-    // Neither lazily made nor dropped: using it allocates nothing and works until a thread's end.
+    // A const initialiser and no destructor: access allocates nothing and works until the thread ends.
     static PLACE: Cell<usize> = const { Cell::new(NONE) };
 }
 
-// SAFETY: every call is handed on to `System` with the caller's own arguments, and what `System`
-// answers is returned as it is, so its guarantees are ours. Counting touches atomics and a
-// thread-local cell that needs neither allocation nor a destructor, so it never comes back here,
-// and it cannot panic: the place is below `THREADS_MAX`.
+// SAFETY: every call is passed to `System` with the caller's own arguments, and its result is returned
+// unchanged, so its guarantees hold. Counting touches atomics and a thread-local cell that needs neither an
+// allocation nor a destructor, so it never calls the allocator, and it cannot panic: the index is below
+// `THREADS_MAX`.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(length(layout));
-        // SAFETY: the caller keeps the promises of `GlobalAlloc::alloc`, which are the same.
+        // SAFETY: the caller keeps the promises of `GlobalAlloc::alloc`, which are the same for `System`.
         unsafe { System.alloc(layout) }
     }
 

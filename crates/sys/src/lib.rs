@@ -1,7 +1,7 @@
 //! The few calls that need unsafe code, each behind a safe function with its proof.
 //!
-//! Every other crate forbids unsafe code. What rustix, nix or the standard library offer safely
-//! is not wrapped here.
+//! Every other crate but `petrel-lua` forbids unsafe code. Calls that rustix, nix or the standard library
+//! offer as safe functions are not wrapped here.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![cfg_attr(not(test), warn(unreachable_pub))]
 

@@ -1,37 +1,37 @@
-//! How much of a file the kernel holds in memory, by cachestat(2).
+//! How much of a file is in the page cache, by cachestat(2).
 //!
-//! Asks without reading: nothing comes into memory for it, and no disk is waited for. Knows nothing of
-//! who asks; the cost is that of walking the page cache, some nanoseconds a page.
+//! The call reads nothing: it brings no page into memory and waits for no disk. It costs some nanoseconds for
+//! each page.
 
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Pages of a stretch of a file, as the kernel counts them.
+/// How many pages of a part of a file are in which state.
 ///
-/// The fields are the kernel's `struct cachestat`, in its order.
+/// The fields are those of the kernel's `struct cachestat`, in the same order.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Residency {
-    /// In memory.
+    /// Pages in memory.
     pub cached: u64,
-    /// In memory, and not yet written to the disk.
+    /// Pages in memory that are not written to the disk yet.
     dirty: u64,
-    /// In memory, and being written.
+    /// Pages in memory that are being written.
     in_writeback: u64,
-    /// No longer in memory, but remembered.
+    /// Pages that have left memory and that the kernel remembers.
     pub evicted: u64,
-    /// Of those, the ones that would have stayed in a slightly larger memory.
+    /// Those of `evicted` that slightly more memory would have kept.
     recently_evicted: u64,
 }
 
-/// How much of `range` (in bytes) is in memory.
+/// How much of `range` (in bytes) is in the page cache.
 ///
 /// # Errors
-/// `Unsupported` (ENOSYS) before Linux 6.5; EPERM if the file is neither ours nor writable for us
+/// `Unsupported` (ENOSYS) before Linux 6.5; EPERM if this process neither owns the file nor may write to it
 /// (kernels since the beginning of 2025); EOPNOTSUPP for hugetlbfs.
 pub fn residency(file: impl AsFd, range: Range<u64>) -> io::Result<Residency> {
-    // Of no length, the kernel takes it for all that follows.
+    // For an empty range the kernel would count all that follows.
     let Some(length) = range
         .end
         .checked_sub(range.start)
@@ -45,9 +45,9 @@ pub fn residency(file: impl AsFd, range: Range<u64>) -> io::Result<Residency> {
     };
     let mut answer = Residency::default();
     let descriptor = file.as_fd().as_raw_fd();
-    // SAFETY: the kernel reads a `struct cachestat_range` and writes a `struct cachestat`; the two types
-    // here have their layout, live through the call, and are not referred to after it. The descriptor is
-    // open: it is borrowed.
+    // SAFETY: the kernel reads a `struct cachestat_range` and writes a `struct cachestat`. The two types here
+    // have the same layout and live through the call, and the kernel keeps no pointer to them. The descriptor
+    // is borrowed, so it is open.
     let result = unsafe {
         libc::syscall(
             SYS_CACHESTAT,
@@ -70,7 +70,7 @@ struct Stretch {
     length: u64,
 }
 
-/// The same on all architectures that Rust's standard library is built for; libc does not have it yet.
+/// The same number on all architectures that have Rust's standard library. libc does not have it yet.
 const SYS_CACHESTAT: libc::c_long = 451;
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// `None` where the kernel is too old.
+    /// `None` if the kernel is too old.
     fn told(file: &std::fs::File, range: Range<u64>) -> Option<Residency> {
         match residency(file, range) {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => None,
@@ -107,8 +107,8 @@ mod tests {
     #[test]
     fn a_file_of_another_user_is_not_told_about() {
         let told = std::thread::spawn(|| {
-            // SAFETY: changes who this thread is, and no other: that is the system call's way, not the C
-            // library's. It fails for those who are nobody in particular already.
+            // SAFETY: the raw system call changes the user of this thread alone, unlike the function of the C
+            // library. It fails if this process is not root.
             unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
             let file = std::fs::File::open("/etc/passwd").expect("everybody may read it");
             residency(&file, 0..1).expect_err("not ours")

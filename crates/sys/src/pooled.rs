@@ -3,12 +3,12 @@
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
-/// A box whose memory is used again: it is as large as a pointer, and when it is dropped its content says where it goes.
+/// A box that is used again: as large as a pointer. When it is dropped, its content decides where it goes.
 pub struct Pooled<T: GiveBack>(ManuallyDrop<Box<T>>);
 
-/// What is kept in a pool.
+/// An object that can go back to a pool.
 pub trait GiveBack {
-    /// Its owner is done with it.
+    /// Returns the object to its pool, because its owner has dropped it.
     fn give_back(self: Box<Self>);
 }
 
@@ -37,8 +37,8 @@ impl<T: GiveBack> DerefMut for Pooled<T> {
 impl<T: GiveBack> Drop for Pooled<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the content is taken here alone, and nothing reads it afterwards: `drop` runs once, and the field
-        // has no drop glue.
+        // SAFETY: only this function takes the content, and nothing reads it afterwards: `drop` runs once,
+        // and the field has no drop glue.
         let content = unsafe { ManuallyDrop::take(&mut self.0) };
         content.give_back();
     }

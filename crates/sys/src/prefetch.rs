@@ -1,10 +1,10 @@
-//! Telling the processor which memory will be read soon.
+//! Tells the processor which memory will be read soon.
 
-/// Asks for `bytes` to be brought into the cache. A hint: nothing is read, and nothing happens where
-/// the processor offers no such hint.
+/// Asks the processor to bring `bytes` into its cache. This is a hint: on a processor without such an
+/// instruction it does nothing.
 #[inline]
 pub fn prefetch(bytes: &[u8]) {
-    // The compiler unrolls the loop over the lines of a group, whose number it knows.
+    // A group has a constant number of cache lines, so the compiler unrolls the loop over them.
     let (groups, rest) = bytes.as_chunks::<GROUP_BYTES>();
     groups.iter().for_each(|group| prefetch_lines(group));
     prefetch_lines(rest);
@@ -15,15 +15,15 @@ fn prefetch_lines(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     for line in bytes.chunks(LINE_BYTES) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch cannot fault and changes nothing, whatever the address; this one is
-        // that of a byte of `bytes`.
+        // SAFETY: a prefetch cannot fault and changes nothing, whatever the address; this one is the address
+        // of a byte of `bytes`.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = bytes;
 }
 
-/// What the processor fetches at a time.
+/// The size of a cache line.
 const LINE_BYTES: usize = 64;
 
 const GROUP_BYTES: usize = 8 * LINE_BYTES;

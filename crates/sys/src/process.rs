@@ -1,4 +1,4 @@
-//! fork(2) for a process that has one thread.
+//! fork(2) for a process with one thread.
 
 use std::fs;
 use std::io;
@@ -8,22 +8,22 @@ use std::time::Duration;
 /// Which of the two processes this is.
 #[derive(Debug)]
 pub enum Forked {
-    /// The old process; the id is that of the new one.
+    /// The parent, with the process id of the child.
     Parent(i32),
-    /// The new process.
+    /// The child.
     Child,
 }
 
-/// Splits the process in two.
+/// Forks the process.
 ///
 /// # Errors
-/// `Unsupported` when the process has more than one thread, or /proc, which tells, is not there;
-/// else those of fork(2).
+/// `Unsupported` if the process has more than one thread, or if there is no /proc to count them; otherwise
+/// those of fork(2).
 pub fn fork() -> io::Result<Forked> {
     make_sure_of_one_thread()?;
-    // SAFETY: what makes fork dangerous is other threads: they are missing in the child, where
-    // locks they held stay locked. There is exactly one thread, the one that runs this function
-    // (it was counted just now), and only this one could have started another since.
+    // SAFETY: fork is dangerous because of other threads: they do not exist in the child, where their locks
+    // stay locked. There is exactly one thread, the one that runs this function (they were counted just now),
+    // and only this thread could have started another one since.
     let id = unsafe { libc::fork() };
     match id {
         -1 => Err(io::Error::last_os_error()),
@@ -32,7 +32,7 @@ pub fn fork() -> io::Result<Forked> {
     }
 }
 
-/// A thread that was joined may still be counted for a moment, so a second one is looked at more than once.
+/// The kernel may still count a thread that was just joined, so a second thread is checked several times.
 fn make_sure_of_one_thread() -> io::Result<()> {
     for _ in 0..LOOKS {
         if threads()? == 1 {
@@ -43,8 +43,8 @@ fn make_sure_of_one_thread() -> io::Result<()> {
     Err(refused("the process has more than one thread"))
 }
 
-/// The kernel's own count. Listing /proc/self/task is no count: the list ends early where a thread
-/// ends while it is read.
+/// The kernel's own count of threads. Listing /proc/self/task is not reliable: the list ends early if a
+/// thread ends meanwhile.
 fn threads() -> io::Result<u32> {
     let status = fs::read_to_string("/proc/self/status")
         .map_err(|error| refused(&format!("/proc/self/status cannot be read: {error}")))?;
@@ -62,9 +62,9 @@ fn refused(why: &str) -> io::Error {
     )
 }
 
-/// How often a second thread is looked at before it is believed.
+/// How often a second thread is checked before the fork is refused.
 const LOOKS: u32 = 20;
-/// The pause between two looks.
+/// The pause between two checks.
 const PAUSE: Duration = Duration::from_millis(1);
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Registers `descriptor` with the current runtime, to wait until it can be read.
+/// Registers `descriptor` with the current runtime, so that a task can wait until it is readable.
 ///
 /// # Errors
 /// Those of epoll_ctl(2).
@@ -17,7 +17,7 @@ pub fn readable(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     register(descriptor, Interest::READABLE)
 }
 
-/// Registers `descriptor` with the current runtime, to wait until it can be read or written.
+/// Registers `descriptor` with the current runtime, so that a task can wait until it is readable or writable.
 ///
 /// # Errors
 /// Those of epoll_ctl(2).
@@ -29,9 +29,9 @@ pub fn duplex(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 }
 
 fn register(descriptor: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: tokio asks that the descriptor stays open and the same until it is deregistered.
-    // An `OwnedFd` names one open descriptor for its whole life, the `AsyncFd` owns it and
-    // deregisters before dropping it, and nobody can swap it: `get_mut` gives a new `OwnedFd`
-    // only to callers who hold the `AsyncFd` mutably, which none of ours does.
+    // SAFETY: tokio requires that the descriptor stays open and the same until it is deregistered. An
+    // `OwnedFd` is one open descriptor for its whole life. The `AsyncFd` owns it and deregisters it before
+    // dropping it. No code can swap it: `get_mut` gives access only to callers that hold the `AsyncFd`
+    // mutably, and no caller here calls it.
     unsafe { AsyncFd::register_with_interest(descriptor, interest) }.map_err(Into::into)
 }

@@ -1,10 +1,10 @@
-//! What rustix does not have for sockets.
+//! Socket calls that rustix does not have.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// TCP_DEFER_ACCEPT: a connection is accepted when its first byte is there, or after `seconds`
-/// of waiting for it. 0 turns it off.
+/// TCP_DEFER_ACCEPT: a connection is accepted when its first byte has arrived, or after `seconds` without
+/// one. 0 turns it off.
 ///
 /// # Errors
 /// Those of setsockopt(2).
@@ -12,8 +12,8 @@ pub fn set_tcp_defer_accept(socket: impl AsFd, seconds: u16) -> io::Result<()> {
     set_tcp(socket, libc::TCP_DEFER_ACCEPT, seconds.into())
 }
 
-/// TCP_NOTSENT_LOWAT: the kernel takes no more from us while it holds `bytes` that it has not sent to the peer yet.
-/// 0: as many as the system's default allows (`net.ipv4.tcp_notsent_lowat`).
+/// TCP_NOTSENT_LOWAT: the kernel takes no more bytes while it has `bytes` that it has not sent yet. 0: the
+/// system's default (`net.ipv4.tcp_notsent_lowat`).
 ///
 /// # Errors
 /// Those of setsockopt(2).
@@ -26,9 +26,9 @@ fn set_tcp(socket: impl AsFd, option: libc::c_int, value: libc::c_int) -> io::Re
     let length = size_of_val(&value) as libc::socklen_t;
     let pointer = (&raw const value).cast();
     let descriptor = socket.as_fd().as_raw_fd();
-    // SAFETY: the kernel reads `length` bytes at `pointer` and keeps no pointer after the call;
-    // `pointer` points at `value`, which has that size and lives until the function returns. The
-    // descriptor is open: it is borrowed from `socket`.
+    // SAFETY: the kernel reads `length` bytes at `pointer` and keeps no pointer after the call. `pointer`
+    // points to `value`, which has that size and lives until the function returns. The descriptor is borrowed
+    // from `socket`, so it is open.
     let result =
         unsafe { libc::setsockopt(descriptor, libc::IPPROTO_TCP, option, pointer, length) };
     match result {
@@ -37,15 +37,16 @@ fn set_tcp(socket: impl AsFd, option: libc::c_int, value: libc::c_int) -> io::Re
     }
 }
 
-/// How many bytes of what was sent the other side has not acknowledged, those included that have not left yet
-/// (SIOCOUTQ). Of a unix socket it is what the other side has not read, with the kernel's own bytes about it.
+/// How many sent bytes the other side has not acknowledged, including those that the kernel has not sent yet
+/// (SIOCOUTQ). For a unix socket: what the other side has not read, plus the kernel's own overhead.
 ///
 /// # Errors
-/// It is no socket.
+/// `socket` is not a socket.
 pub fn unacknowledged(socket: impl AsFd) -> io::Result<u64> {
     let mut count: libc::c_int = 0;
-    // SAFETY: for this request, which is TIOCOUTQ under another name, the kernel writes an int to the place that the
-    // pointer leads to, and keeps no pointer after the call. The descriptor is open: it is borrowed from `socket`.
+    // SAFETY: for this request, which is TIOCOUTQ under another name, the kernel writes an int to the place
+    // that the pointer points to, and keeps no pointer after the call. The descriptor is borrowed from
+    // `socket`, so it is open.
     let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
     match result {
         0 => Ok(u64::try_from(count).unwrap_or(0)),

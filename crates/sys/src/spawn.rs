@@ -1,7 +1,7 @@
-//! Starting a program by posix_spawn(3): without copying this process, and with nothing of it that the
-//! program was not given.
+//! Starts a program with posix_spawn(3): without copying this process, and so that the program inherits only
+//! what it was given.
 //!
-//! The standard library starts programs so too, but lets them inherit the signal mask: the threads of
+//! The standard library also uses posix_spawn, but its programs inherit the signal mask, and the threads of
 //! this server block the signals that would end a program.
 
 use std::ffi::{CStr, CString};
@@ -20,19 +20,19 @@ pub struct Spawn<'a> {
     pub arguments: &'a [CString],
     /// The environment, each `NAME=value`.
     pub environment: &'a [CString],
-    /// Where it runs.
+    /// The directory in which it runs.
     pub directory: &'a CStr,
-    /// Its standard input, output and error. All others must be close-on-exec.
+    /// Its standard input, output and error. All other descriptors must be close-on-exec.
     pub descriptors: [BorrowedFd<'a>; 3],
 }
 
 impl Spawn<'_> {
-    /// Starts it, as the leader of a process group of its own, with no signal blocked or ignored. Answers
+    /// Starts the program as the leader of its own process group, with no signal blocked or ignored. Returns
     /// its process id; the caller has to wait for it.
     ///
     /// # Errors
-    /// Those of posix_spawn(3), execve(2) and chdir(2) in the new process included; `InvalidInput` for a
-    /// descriptor below 3, which others would be copied over.
+    /// Those of posix_spawn(3), and of execve(2) and chdir(2) in the new process; `InvalidInput` for a
+    /// descriptor below 3, because another one would be copied over it.
     pub fn start(&self) -> io::Result<i32> {
         if self.descriptors.iter().any(|source| source.as_raw_fd() < 3) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -43,9 +43,9 @@ impl Spawn<'_> {
         let environment = pointers(self.environment);
         let mut id = 0;
         let _start = Start::new();
-        // SAFETY: `actions` and `attributes` are initialised and live until the end of this function.
-        // Both lists end with a null pointer, and what they point to is borrowed by `self`; the call
-        // only reads it, and does not return before the new process has executed the program or failed.
+        // SAFETY: `actions` and `attributes` are initialised and live until the end of this function. Both
+        // lists end with a null pointer, and `self` borrows what they point to. The call only reads it, and
+        // does not return before the new process has executed the program or failed.
         let error = unsafe {
             libc::posix_spawn(
                 &mut id,
@@ -60,17 +60,18 @@ impl Spawn<'_> {
     }
 }
 
-/// Whether a program is being started. Until that is over, and it may hang, the new process has copies of all
-/// descriptors: what is closed meanwhile stays open for the other side, unless it is shut down.
+/// Whether a program is being started. Until that has ended, which may take long, the new process has copies
+/// of all descriptors: a descriptor that is closed meanwhile stays open for the other side, unless it is shut
+/// down.
 #[inline]
 pub fn is_starting() -> bool {
     STARTS.load(Ordering::Relaxed) > 0
 }
 
-/// Programs that are being started.
+/// How many programs are being started.
 static STARTS: AtomicUsize = AtomicUsize::new(0);
 
-/// One of them.
+/// A program that is being started.
 struct Start;
 
 impl Start {
@@ -86,13 +87,13 @@ impl Drop for Start {
     }
 }
 
-/// What happens between fork and exec.
+/// What the new process does between fork and exec.
 struct Actions(MaybeUninit<libc::posix_spawn_file_actions_t>);
 
 impl Actions {
     fn new(spawn: &Spawn<'_>) -> io::Result<Actions> {
         let mut actions = MaybeUninit::uninit();
-        // SAFETY: the call initialises what the pointer leads to, which is memory of the right type.
+        // SAFETY: the call initialises what the pointer points to, which is memory of the right type.
         succeeded(unsafe { libc::posix_spawn_file_actions_init(actions.as_mut_ptr()) })?;
         let mut actions = Actions(actions);
         for (target, source) in (0..).zip(spawn.descriptors) {
@@ -118,18 +119,18 @@ impl Actions {
 
 impl Drop for Actions {
     fn drop(&mut self) {
-        // SAFETY: they are initialised, and nobody uses them after this.
+        // SAFETY: the actions are initialised, and no code uses them after this.
         unsafe { libc::posix_spawn_file_actions_destroy(self.0.as_mut_ptr()) };
     }
 }
 
-/// What the new process is like.
+/// The properties of the new process.
 struct Attributes(MaybeUninit<libc::posix_spawnattr_t>);
 
 impl Attributes {
     fn new() -> io::Result<Attributes> {
         let mut attributes = MaybeUninit::uninit();
-        // SAFETY: the call initialises what the pointer leads to, which is memory of the right type.
+        // SAFETY: the call initialises what the pointer points to, which is memory of the right type.
         succeeded(unsafe { libc::posix_spawnattr_init(attributes.as_mut_ptr()) })?;
         let mut attributes = Attributes(attributes);
         let place = attributes.0.as_mut_ptr();
@@ -139,8 +140,8 @@ impl Attributes {
         let flags = libc::c_short::try_from(flags).unwrap_or(0);
         let mut none = MaybeUninit::uninit();
         let mut all = MaybeUninit::uninit();
-        // SAFETY: the first two calls initialise the sets, and the others copy them, and numbers, into
-        // attributes that are initialised. SIGKILL and SIGSTOP always have their default action.
+        // SAFETY: the first two calls initialise the sets. The others copy them, and numbers, into attributes
+        // that are initialised. SIGKILL and SIGSTOP always have their default action.
         unsafe {
             libc::sigemptyset(none.as_mut_ptr());
             libc::sigfillset(all.as_mut_ptr());
@@ -157,19 +158,19 @@ impl Attributes {
 
 impl Drop for Attributes {
     fn drop(&mut self) {
-        // SAFETY: they are initialised, and nobody uses them after this.
+        // SAFETY: the attributes are initialised, and no code uses them after this.
         unsafe { libc::posix_spawnattr_destroy(self.0.as_mut_ptr()) };
     }
 }
 
-/// The list as C has it, with a null pointer at its end. posix_spawn takes pointers to what may be
-/// written and does not write.
+/// The list in C's format, with a null pointer at its end. posix_spawn takes pointers to mutable memory but
+/// does not write to it.
 fn pointers(texts: &[CString]) -> Vec<*mut libc::c_char> {
     let pointers = texts.iter().map(|text| text.as_ptr().cast_mut());
     pointers.chain([ptr::null_mut()]).collect()
 }
 
-/// These calls return an errno.
+/// Turns the returned errno of these calls into a result.
 fn succeeded(error: libc::c_int) -> io::Result<()> {
     match error {
         0 => Ok(()),
@@ -188,7 +189,7 @@ mod tests {
         texts.iter().map(text).collect()
     }
 
-    /// Runs a program and answers what it writes.
+    /// Runs a program and returns its output.
     fn output(path: &CStr, arguments: &[&str]) -> io::Result<String> {
         let null = std::fs::File::open("/dev/null")?;
         let (mut ours, theirs) = io::pipe()?;
@@ -204,7 +205,7 @@ mod tests {
         let mut text = String::new();
         ours.read_to_string(&mut text)?;
         let mut status = 0;
-        // SAFETY: the pointer leads to a number that lives through the call.
+        // SAFETY: the pointer points to a number that lives through the call.
         assert_eq!(unsafe { libc::waitpid(id, &mut status, 0) }, id);
         Ok(text)
     }
@@ -217,8 +218,8 @@ mod tests {
 
     #[test]
     fn no_signal_is_blocked_or_ignored() {
-        // SAFETY: the sets are initialised before they are read; the mask is this thread's own, and the
-        // action is that of a signal nobody sends here.
+        // SAFETY: the sets are initialised before they are read. The mask is this thread's own, and no other
+        // code here sends the signal whose action is changed.
         unsafe {
             let mut all = MaybeUninit::uninit();
             libc::sigfillset(all.as_mut_ptr());

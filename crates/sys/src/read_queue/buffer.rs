@@ -6,34 +6,35 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What O_DIRECT asks of addresses, offsets and lengths. Devices with larger sectors than this refuse.
+/// The alignment that O_DIRECT needs for addresses, offsets and lengths. Devices with larger sectors refuse
+/// it.
 pub const ALIGNMENT_BYTES: usize = 4096;
 
-/// The largest buffer.
+/// The size of the largest buffer.
 pub const BUFFER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Memory whose address and length are aligned to [`ALIGNMENT_BYTES`], in pages of its own.
+/// Memory in its own pages, whose address and length are aligned to [`ALIGNMENT_BYTES`].
 ///
-/// Of what is in it, only the bytes of the last read are shown: never what was there before, which may have
-/// been another client's.
+/// Only the bytes of the last read can be seen: earlier content may belong to another client.
 ///
-/// The memory of a buffer made by [`in_file`](Buffer::in_file) is also a file without a name, so that
-/// sendfile(2) can send it. Sockets then refer to its pages until the client has them, long after sendfile
+/// The memory of a buffer from [`in_file`](Buffer::in_file) is also a file without a name, so that
+/// sendfile(2) can send it. Sockets then refer to its pages until the client has the bytes, long after
+/// sendfile has returned. So a buffer whose file was used gets new memory for its next read.
 /// has returned. So a buffer whose file was shown gets new memory with its next read.
 pub struct Buffer {
     memory: NonNull<u8>,
-    /// Of the mapping; not 0.
+    /// The size of the mapping; not 0.
     capacity: usize,
     /// How many bytes the last read brought.
     filled: usize,
-    /// What is mapped, if it is a file.
+    /// The file that is mapped, if there is one.
     file: Option<OwnedFd>,
-    /// Whether somebody may have made use of the file.
+    /// Whether the file may have been used.
     shown: AtomicBool,
 }
 
 impl Buffer {
-    /// A buffer for reads of up to `bytes`. Costs memory only when it is written to.
+    /// A buffer for reads of up to `bytes`. Uses memory only once it is written to.
     ///
     /// # Errors
     /// `InvalidInput` for more than [`BUFFER_BYTES_MAX`]; ENOMEM.
@@ -41,7 +42,7 @@ impl Buffer {
         Buffer::map(rounded(bytes)?, None)
     }
 
-    /// The same with a file behind it. Linux 5.1.
+    /// Like [`Buffer::new`], with memory that is also a file. Needs Linux 5.1.
     ///
     /// # Errors
     /// Also those of memfd_create(2) and fcntl(2).
@@ -53,7 +54,7 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// How many bytes fit.
+    /// The size of the buffer in bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
@@ -65,24 +66,24 @@ impl Buffer {
         self.filled
     }
 
-    /// The first `length` bytes of what was read, or all if it was less.
+    /// The first `length` bytes that were read, or all if there are fewer.
     #[must_use]
     pub fn as_slice(&self, length: usize) -> &[u8] {
         let length = length.min(self.filled);
-        // SAFETY: the mapping has `capacity` bytes, which is at least `filled`, all of them initialised by
-        // the kernel, and lives as long as `self`. Nobody writes to it while it is borrowed: the only
-        // writers are reads, which are begun with the buffer owned by a queue; the file behind it was sealed
-        // against all others before anybody could see it.
+        // SAFETY: the mapping has `capacity` bytes, which is at least `filled`. All of those are initialised
+        // by the kernel, and the mapping lives as long as `self`. Nothing writes to it while it is borrowed:
+        // the only writers are reads, and a queue owns the buffer during a read; the file was sealed against
+        // other writers before any code could get it.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), length) }
     }
 
-    /// Whether there is a file behind it.
+    /// Whether the memory is also a file.
     #[must_use]
     pub fn has_file(&self) -> bool {
         self.file.is_some()
     }
 
-    /// The file behind it, and where in it the buffer begins. It can be read only.
+    /// The file, and the offset of the buffer in it. It is read-only.
     #[must_use]
     pub fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         let file = self.file.as_ref()?;
@@ -90,7 +91,7 @@ impl Buffer {
         Some((file.as_fd(), 0))
     }
 
-    /// Before a read: nothing in it counts any more.
+    /// Prepares a read: the earlier content is gone.
     pub(super) fn begin(&mut self) -> io::Result<()> {
         if *self.shown.get_mut() {
             *self = Buffer::in_file(self.capacity)?;
@@ -99,12 +100,12 @@ impl Buffer {
         Ok(())
     }
 
-    /// After a read of `bytes`.
+    /// Ends a read that brought `bytes`.
     pub(super) fn end(&mut self, bytes: usize) {
         self.filled = bytes.min(self.capacity);
     }
 
-    /// Where a read may write: `capacity` bytes.
+    /// The memory for a read: `capacity` bytes.
     pub(super) fn as_mut_ptr(&mut self) -> *mut u8 {
         self.memory.as_ptr()
     }
@@ -116,7 +117,8 @@ impl Buffer {
         };
         let descriptor = file.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: without an address and without MAP_FIXED the kernel makes the mapping where nothing is.
+        // SAFETY: without an address and without MAP_FIXED the kernel puts the mapping where nothing is
+        // mapped.
         let memory =
             unsafe { libc::mmap(ptr::null_mut(), capacity, protection, kind, descriptor, 0) };
         if memory == libc::MAP_FAILED {
@@ -132,15 +134,16 @@ impl Buffer {
         })
     }
 
-    /// No write but through the mapping that is there already, and no other length: neither can the bytes of
-    /// a slice change, nor can touching them be SIGBUS, whoever has the descriptor.
+    /// Allows no writes except through the existing mapping, and no change of the length. So the bytes of a
+    /// slice cannot change and accessing them cannot cause SIGBUS, whatever another owner of the descriptor
+    /// does.
     fn seal(&self) -> io::Result<()> {
         let Some(file) = &self.file else {
             return Ok(());
         };
         let seals =
             libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
-        // SAFETY: changes a property of a file that is open; no memory is involved.
+        // SAFETY: changes a property of an open file; no memory is involved.
         match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -148,16 +151,17 @@ impl Buffer {
     }
 }
 
-// SAFETY: the memory belongs to the buffer alone, whichever thread has it.
+// SAFETY: the memory belongs to the buffer alone, on whichever thread it is.
 unsafe impl Send for Buffer {}
 
-// SAFETY: shared, it is only read: whatever writes to the memory begins with a mutable reference.
+// SAFETY: through a shared reference the memory is only read; every write begins with a mutable reference.
 unsafe impl Sync for Buffer {}
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `map` with this address and length, is unmapped nowhere else, and
-        // all slices of it borrowed `self`. While a read writes to it, a queue keeps it from being dropped.
+        // SAFETY: `map` made the mapping with this address and length. It is unmapped nowhere else, and all
+        // slices of it borrowed `self`. While a read writes to it, a queue owns the buffer and does not drop
+        // it.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), self.capacity) };
     }
 }
@@ -186,17 +190,17 @@ fn rounded(bytes: usize) -> io::Result<usize> {
     Ok(bytes.max(1).next_multiple_of(ALIGNMENT_BYTES))
 }
 
-/// A file in memory, full of zeros.
+/// A file in memory that is full of zeros.
 fn memory_file(bytes: usize) -> io::Result<OwnedFd> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // The kernel complains in its log about files that might be executed; before 6.3 it does not know the
-    // flag.
+    // Without MFD_NOEXEC_SEAL the kernel logs a warning about files that could be executed. Before Linux 6.3
+    // it does not know the flag.
     let file = match create_memory_file(flags | libc::MFD_NOEXEC_SEAL) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => create_memory_file(flags)?,
         created => created?,
     };
     let length = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // SAFETY: changes the length of a file that nobody has mapped; no memory is involved.
+    // SAFETY: changes the length of a file that is not mapped; no memory is involved.
     match unsafe { libc::ftruncate(file.as_raw_fd(), length) } {
         0 => Ok(file),
         _ => Err(io::Error::last_os_error()),
@@ -209,7 +213,7 @@ fn create_memory_file(flags: libc::c_uint) -> io::Result<OwnedFd> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it was opened a moment ago, and nobody else knows of it.
+    // SAFETY: it was just opened, and no other code knows of it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -220,11 +224,11 @@ mod tests {
     use std::io::Write;
     use std::os::unix::fs::FileExt;
 
-    /// What a read does, without a queue.
+    /// Does what a read does, without a queue.
     fn fill(buffer: &mut Buffer, bytes: &[u8]) {
         buffer.begin().expect("there is memory");
         assert!(bytes.len() <= buffer.capacity());
-        // SAFETY: the mapping is as long as that, and not borrowed.
+        // SAFETY: the mapping is long enough and not borrowed.
         unsafe { ptr::copy(bytes.as_ptr(), buffer.as_mut_ptr(), bytes.len()) };
         buffer.end(bytes.len());
     }

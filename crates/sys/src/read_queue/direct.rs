@@ -1,4 +1,4 @@
-//! Reads past the page cache: O_DIRECT takes whole blocks only.
+//! Reads past the page cache: O_DIRECT reads whole blocks only.
 
 use std::ffi::{CStr, CString};
 use std::fs::OpenOptions;
@@ -9,11 +9,11 @@ use std::sync::OnceLock;
 
 use super::ALIGNMENT_BYTES;
 
-/// Opens a file again that is open, for reads past the page cache. Permissions are checked anew.
+/// Opens an open file once more for reads past the page cache. The kernel checks the permissions again.
 ///
 /// # Errors
-/// [`is_refusal`](super::is_refusal): its file system cannot. `NotFound`: there is no /proc, nor was there
-/// with [`prepare_direct`]. Those of open(2), and `WouldBlock` where a lease would have to be broken.
+/// [`is_refusal`](super::is_refusal): the file system does not support it. `NotFound`: there is no /proc, and
+/// there was none for [`prepare_direct`]. Those of open(2); `WouldBlock` if a lease would have to be broken.
 pub fn open_direct(file: impl AsFd) -> io::Result<OwnedFd> {
     let number = file.as_fd().as_raw_fd().to_string();
     if let Some(directory) = OPEN_FILES.get() {
@@ -26,22 +26,22 @@ pub fn open_direct(file: impl AsFd) -> io::Result<OwnedFd> {
     Ok(options.open(format!("{DIRECTORY}/{number}"))?.into())
 }
 
-/// Keeps what [`open_direct`] needs of /proc, for a process that is about to change its root directory. To be
-/// called by that process itself: one that was forked before has other files open.
+/// Opens the directory in /proc that [`open_direct`] needs, for a process that is about to change its root
+/// directory. That process itself must call it: a process that it forks has other open files.
 ///
 /// # Errors
-/// There is no /proc, or it may not be looked at.
+/// There is no /proc, or it is not accessible.
 pub fn prepare_direct() -> io::Result<()> {
     let mut options = OpenOptions::new();
     options
         .read(true)
         .custom_flags(libc::O_PATH | libc::O_DIRECTORY);
-    // Once is enough: it is the same directory each time.
+    // A second call has nothing to do: the directory is the same.
     let _ = OPEN_FILES.set(options.open(DIRECTORY)?.into());
     Ok(())
 }
 
-/// The files that this process has open, by their numbers.
+/// The open files of this process, by their numbers.
 const DIRECTORY: &str = "/proc/self/fd";
 
 static OPEN_FILES: OnceLock<OwnedFd> = OnceLock::new();
@@ -53,29 +53,29 @@ fn open_in(directory: impl AsFd, name: &CStr) -> io::Result<OwnedFd> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it was opened a moment ago, and nobody else knows of it.
+    // SAFETY: it was just opened, and no other code knows of it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// The whole blocks around a stretch of a file.
+/// The whole blocks around a range of a file.
 ///
-/// A read of them ends at the end of the file, wherever that is; only its beginning and the length asked
-/// for have to be aligned.
+/// Reading them ends at the end of the file, which need not be aligned. Only the offset and the requested
+/// length must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectRange {
-    /// Where to read.
+    /// The offset of the read.
     pub offset: u64,
-    /// How many bytes to read.
+    /// The length of the read.
     pub length: usize,
-    /// How many of them come before those that are wanted.
+    /// How many of its bytes come before the wanted ones.
     pub skip: usize,
-    /// How many are wanted.
+    /// How many bytes are wanted.
     pub wanted: usize,
 }
 
 impl DirectRange {
-    /// What to read for `length` bytes from `offset` on, in at most `capacity` bytes of buffer; wants
-    /// fewer if they do not fit. `None` if `capacity` has no room for any.
+    /// The read for `length` bytes from `offset`, into a buffer of `capacity` bytes. Wants fewer bytes if
+    /// they do not fit. `None` if the buffer has no room for any.
     #[must_use]
     pub fn around(offset: u64, length: usize, capacity: usize) -> Option<DirectRange> {
         let skip = usize::try_from(offset % ALIGNMENT_BYTES as u64).ok()?;
@@ -90,7 +90,7 @@ impl DirectRange {
         (wanted > 0).then_some(range)
     }
 
-    /// How many of those wanted there are after a read of `count` bytes.
+    /// How many wanted bytes there are after a read of `count` bytes.
     #[must_use]
     pub fn found(&self, count: usize) -> usize {
         count.saturating_sub(self.skip).min(self.wanted)

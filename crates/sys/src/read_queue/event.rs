@@ -1,4 +1,4 @@
-//! An eventfd: a descriptor that can be read when something has happened.
+//! An eventfd: a descriptor that is readable once an event has occurred.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -14,16 +14,16 @@ impl Event {
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: it was opened a moment ago, and nobody else knows of it.
+        // SAFETY: it was just opened, and no other code knows of it.
         Ok(Event(unsafe { OwnedFd::from_raw_fd(descriptor) }.into()))
     }
 
-    /// It has happened. (It cannot fail but when it has already happened 2^64 times.)
+    /// Makes the descriptor readable. This fails only if it was called 2^64 times without [`Event::clear`].
     pub(super) fn set(&self) {
         let _ = (&self.0).write(&1_u64.to_ne_bytes());
     }
 
-    /// It has been seen.
+    /// Makes the descriptor unreadable until the next event.
     pub(super) fn clear(&self) {
         let _ = (&self.0).read(&mut [0; 8]);
     }
@@ -39,7 +39,7 @@ impl AsFd for Event {
     }
 }
 
-/// Waits until the descriptor can be read, or for `time`.
+/// Waits until the descriptor is readable, for `time` at most.
 pub(super) fn wait(descriptor: BorrowedFd<'_>, time: Duration) {
     let mut asked = libc::pollfd {
         fd: descriptor.as_raw_fd(),
@@ -47,6 +47,6 @@ pub(super) fn wait(descriptor: BorrowedFd<'_>, time: Duration) {
         revents: 0,
     };
     let milliseconds = libc::c_int::try_from(time.as_millis()).unwrap_or(libc::c_int::MAX);
-    // SAFETY: the pointer leads to one `pollfd` that lives through the call.
+    // SAFETY: the pointer points to one `pollfd` that lives through the call.
     unsafe { libc::poll(&mut asked, 1, milliseconds) };
 }

@@ -1,4 +1,4 @@
-//! What the kernel is reading at the moment, and may write to.
+//! The reads that the kernel is doing, whose memory it may write to.
 #![expect(clippy::disallowed_methods, reason = "it limits the end of a queue")]
 
 use std::mem;
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use super::{Done, Read, ReadQueue, event};
 
-/// The reads that a kernel has been given, each under a number that the kernel gives back.
+/// Reads that were passed to a kernel, each with a number that the kernel returns at its end.
 ///
-/// The memory of a read is given back only by [`take`](InFlight::take), once its end was reported. If this is
-/// dropped with reads in it, they are leaked: the kernel still writes there.
+/// Only [`take`](InFlight::take) returns the memory of a read, after the kernel has reported its end. If this
+/// is dropped with reads in it, they are leaked, because the kernel still writes to their memory.
 pub(super) struct InFlight {
     places: Vec<Option<Read>>,
     free: Vec<u32>,
@@ -31,7 +31,7 @@ impl InFlight {
         self.places.len() - self.free.len()
     }
 
-    /// Takes a read in. Gives it back if all places are taken.
+    /// Adds a read and returns its number. Returns the read if there is no room.
     pub(super) fn put(&mut self, read: Read) -> Result<u32, Read> {
         let Some(number) = self.free.pop() else {
             return Err(read);
@@ -45,13 +45,13 @@ impl InFlight {
         }
     }
 
-    /// The kernel has ended it. `None` for a number that is not in flight.
+    /// Removes a read that the kernel has ended. `None` if there is no read with this number.
     pub(super) fn take(&mut self, number: u64, result: i64) -> Option<Done> {
         let read = self.give_back(u32::try_from(number).ok()?)?;
         Some(Done::new(read.token, read.buffer, result))
     }
 
-    /// The kernel has never known of it.
+    /// Removes a read that was not passed to the kernel.
     pub(super) fn give_back(&mut self, number: u32) -> Option<Read> {
         let read = self.places.get_mut(number as usize)?.take()?;
         self.free.push(number);
@@ -67,8 +67,8 @@ impl Drop for InFlight {
     }
 }
 
-/// Before a queue is dropped: gives what is in flight some time to end. A disk that hangs must not make the
-/// thread hang; what is left then is leaked.
+/// Called before a queue is dropped: waits some time for its reads to end. The time is limited, because a
+/// disk that hangs must not block the thread; reads that are left are leaked.
 pub(super) fn wait_for_end(queue: &mut dyn ReadQueue) {
     let deadline = Instant::now() + WAIT_MAX;
     let mut done = Vec::new();
@@ -83,7 +83,7 @@ pub(super) fn wait_for_end(queue: &mut dyn ReadQueue) {
 }
 
 pub(super) const WAIT_MAX: Duration = Duration::from_millis(500);
-/// Between two looks that nothing made necessary.
+/// The pause between two checks without an event.
 const PAUSE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

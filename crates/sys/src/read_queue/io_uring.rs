@@ -1,8 +1,8 @@
-//! io_uring: submission and completion by memory shared with the kernel.
+//! io_uring: requests and results in memory that is shared with the kernel.
 //!
-//! Files only. What is in the page cache is read while it is submitted; for the rest the kernel begins reading
-//! and goes on when the pages are there, or hands the read to threads of its own if the file system (FUSE,
-//! NFS, overlayfs) offers no other way.
+//! For files only. Bytes in the page cache are read while the request is submitted. For others the kernel
+//! starts the disk read and continues when the pages have arrived; if the file system offers no such way
+//! (FUSE, NFS, overlayfs), a kernel thread does the read.
 
 use std::io;
 use std::marker::PhantomData;
@@ -14,34 +14,35 @@ use super::event::Event;
 use super::in_flight::{InFlight, wait_for_end};
 use super::{Done, Read, ReadQueue, within_limits};
 
-/// A ring, to be used on the thread that made it.
+/// A ring. It can only be used on the thread that made it.
 pub struct IoUring {
     ring: io_uring::IoUring,
     event: Event,
     reads: InFlight,
-    /// Entries that the kernel has not been told about.
+    /// Entries that the kernel was not told about yet.
     gathered: usize,
     mode: &'static str,
-    /// The kernel answers other threads by EEXIST (IORING_SETUP_SINGLE_ISSUER).
+    /// The kernel refuses calls of other threads with EEXIST (IORING_SETUP_SINGLE_ISSUER).
     not_send: PhantomData<*const ()>,
 }
 
 impl IoUring {
-    /// A ring for up to `capacity` reads at a time, at most [`CAPACITY_MAX`](super::CAPACITY_MAX).
+    /// A ring for up to `capacity` reads at a time; at most [`CAPACITY_MAX`](super::CAPACITY_MAX).
     ///
     /// # Errors
-    /// EPERM: forbidden by seccomp or kernel.io_uring_disabled. ENOSYS: not in this kernel. ENOMEM: before
-    /// Linux 5.12, RLIMIT_MEMLOCK is too low. EMFILE. `Unsupported`: older than Linux 5.6.
+    /// EPERM: forbidden by seccomp or kernel.io_uring_disabled. ENOSYS: the kernel has no io_uring. ENOMEM:
+    /// before Linux 5.12, RLIMIT_MEMLOCK is too low. EMFILE. `Unsupported`: the kernel is older than Linux
+    /// 5.6.
     pub fn new(capacity: u32) -> io::Result<IoUring> {
         let capacity = within_limits(capacity);
         let (ring, mode) = build(capacity)?;
         check(&ring)?;
-        // Not the ring itself: with IORING_SETUP_DEFER_TASKRUN those who poll it are not woken when a read can
-        // go on, but an eventfd is set.
+        // Wait on an eventfd and not on the ring itself: with IORING_SETUP_DEFER_TASKRUN, poll on the ring is
+        // not woken when a read can continue, but an eventfd is.
         let event = Event::new()?;
         ring.submitter().register_eventfd(event.as_raw_fd())?;
-        // Kernel threads for file systems that wait. The default is four a processor; a read that waits for
-        // one is a read that does not wait for the disk. Not there before 5.15.
+        // Limits the kernel threads for file systems that wait. The default is four for each processor, and a
+        // read that waits for a thread keeps the disk idle. Linux before 5.15 does not have this.
         let _ = ring
             .submitter()
             .register_iowq_max_workers(&mut [capacity.min(KERNEL_THREADS_MAX), 0]);
@@ -57,7 +58,7 @@ impl IoUring {
         })
     }
 
-    /// What of the newer flags of io_uring_setup(2) the kernel has: `DEFER_TASKRUN` (6.1), `COOP_TASKRUN`
+    /// The newest flag of io_uring_setup(2) that the kernel supports: `DEFER_TASKRUN` (6.1), `COOP_TASKRUN`
     /// (5.19) or `no flags`.
     #[must_use]
     pub fn mode(&self) -> &'static str {
@@ -79,13 +80,14 @@ impl ReadQueue for IoUring {
             Err(read) => return Err((read, io::ErrorKind::WouldBlock.into())),
         };
         let entry = entry.build().user_data(number.into());
-        // SAFETY: the kernel writes at most `length` bytes to `memory`, which has as many (`prepare`). The
-        // buffer is in `reads` and comes out of it only when the kernel has reported the end of this read;
-        // moving it does not move its memory. If this ring is dropped before, `reads` leaks it. The
-        // descriptor is open: its owner is in `reads`, too.
+        // SAFETY: the kernel writes at most `length` bytes to `memory`, which has that many (`prepare`). The
+        // buffer is in `reads` and leaves it only when the kernel has reported the end of this read; moving
+        // the buffer does not move its memory. If this ring is dropped before that, `reads` leaks the buffer.
+        // The descriptor is open, because its owner is in `reads`, too.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         if pushed.is_err() {
-            // Cannot be: there is an entry for each read in flight. The kernel knows nothing of it.
+            // This cannot happen: there is an entry for each read in flight. The kernel was not told of this
+            // read.
             let read = self.reads.give_back(number);
             let full = io::ErrorKind::WouldBlock.into();
             return read.map_or(Ok(()), |read| Err((read, full)));
@@ -111,10 +113,10 @@ impl ReadQueue for IoUring {
     }
 
     fn completed(&mut self, done: &mut Vec<Done>) {
-        // Cleared first: what happens meanwhile sets it again.
+        // Cleared before reading, so that an event that occurs meanwhile sets it again.
         self.event.clear();
-        // With IORING_SETUP_DEFER_TASKRUN the kernel goes on with reads whose pages have come only when it is
-        // entered. A flag in the shared memory says so.
+        // With IORING_SETUP_DEFER_TASKRUN the kernel continues reads whose pages have arrived only when this
+        // thread enters it. A flag in the shared memory says so.
         let submissions = self.ring.submission();
         let waits = submissions.taskrun() || submissions.cq_overflow();
         drop(submissions);
@@ -143,15 +145,15 @@ impl Drop for IoUring {
     }
 }
 
-/// The best that the kernel has.
+/// Creates a ring with the best mode that the kernel supports.
 fn build(capacity: u32) -> io::Result<(io_uring::IoUring, &'static str)> {
-    // Linux 6.1: nothing of the ring happens but when this thread enters the kernel for it.
+    // Linux 6.1: the kernel works on the ring only when this thread enters it.
     let mut deferred = io_uring::IoUring::builder();
     deferred
         .setup_single_issuer()
         .setup_defer_taskrun()
         .setup_taskrun_flag();
-    // Linux 5.19: no interrupts of what this thread is doing.
+    // Linux 5.19: the kernel does not interrupt this thread.
     let mut cooperative = io_uring::IoUring::builder();
     cooperative.setup_coop_taskrun().setup_taskrun_flag();
     let plain = io_uring::IoUring::builder();
@@ -163,7 +165,7 @@ fn build(capacity: u32) -> io::Result<(io_uring::IoUring, &'static str)> {
     ];
     for (builder, mode) in builders {
         match builder.build(capacity) {
-            // A flag that it does not know.
+            // The kernel does not know a flag.
             Err(told) if told.raw_os_error() == Some(libc::EINVAL) => error = told,
             built => return built.map(|ring| (ring, mode)),
         }
@@ -171,16 +173,16 @@ fn build(capacity: u32) -> io::Result<(io_uring::IoUring, &'static str)> {
     Err(error)
 }
 
-/// Whether the ring does what is needed here.
+/// Whether the ring supports what is needed here.
 fn check(ring: &io_uring::IoUring) -> io::Result<()> {
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
-    // Without the first, completions are lost when the queue of them overflows (which it does not).
+    // Without NODROP, completions would be lost if their queue overflowed (which cannot happen here).
     if ring.params().is_feature_nodrop() && probe.is_supported(opcode::Read::CODE) {
         return Ok(());
     }
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Of one worker.
+/// The kernel threads of one worker.
 const KERNEL_THREADS_MAX: u32 = 64;

@@ -1,10 +1,10 @@
-//! Kernel AIO: io_setup(2), io_submit(2), io_getevents(2), and an eventfd that counts what has ended.
+//! Kernel AIO: io_setup(2), io_submit(2), io_getevents(2), and an eventfd that counts reads that have ended.
 //!
-//! Asynchronous for files that were opened with O_DIRECT. All reads are submitted with RWF_NOWAIT, because
-//! io_submit otherwise waits for the disk itself: for the whole of a read through the page cache, and now
-//! and then for one past it (a full queue of the device, a lock). Such a read ends with `WouldBlock`
-//! instead, and somebody who may wait has to do it. What is in the page cache is read while it is
-//! submitted.
+//! It is asynchronous for files that were opened with O_DIRECT. All reads are submitted with RWF_NOWAIT,
+//! because io_submit would otherwise wait for the disk itself: during a whole read through the page cache,
+//! and sometimes for one past it (a full queue of the device, a lock). With the flag such a read ends with
+//! `WouldBlock`, and a thread that may wait has to do it. Bytes in the page cache are read while the request
+//! is submitted.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,18 +19,18 @@ pub struct KernelAio {
     context: Context,
     event: Event,
     reads: InFlight,
-    /// What io_submit has not been given yet.
+    /// Reads that io_submit was not given yet.
     gathered: Vec<libc::iocb>,
-    /// Of reads that could not be begun: their numbers, and the negated errno.
+    /// The numbers of reads that could not be begun, with the negated errno.
     failed: Vec<(u64, i64)>,
 }
 
 impl KernelAio {
-    /// A context for up to `capacity` reads at a time, at most [`CAPACITY_MAX`](super::CAPACITY_MAX).
+    /// A context for up to `capacity` reads at a time; at most [`CAPACITY_MAX`](super::CAPACITY_MAX).
     ///
     /// # Errors
-    /// EAGAIN: more than the system allows (fs.aio-max-nr). ENOSYS: not in this kernel. EPERM: forbidden by
-    /// seccomp. EMFILE, ENOMEM.
+    /// EAGAIN: more than the system allows (fs.aio-max-nr). ENOSYS: the kernel has no AIO. EPERM: forbidden
+    /// by seccomp. EMFILE, ENOMEM.
     pub fn new(capacity: u32) -> io::Result<KernelAio> {
         let capacity = within_limits(capacity);
         Ok(KernelAio {
@@ -42,16 +42,17 @@ impl KernelAio {
         })
     }
 
-    /// Gives the kernel what was gathered from the `begin`th on; answers how many it took.
+    /// Passes the gathered reads from index `begin` on to the kernel. Returns how many it took.
     fn submit_from(&mut self, begin: usize) -> io::Result<usize> {
         let blocks = self.gathered.get_mut(begin..).unwrap_or_default();
         let mut blocks: Vec<*mut libc::iocb> = blocks.iter_mut().map(ptr::from_mut).collect();
         let count = libc::c_long::try_from(blocks.len()).unwrap_or(libc::c_long::MAX);
-        // SAFETY: `blocks` is `count` pointers to control blocks; the kernel copies the blocks and writes to
-        // their `aio_key` before it returns, and not later. What they point to is memory of buffers, each at
-        // least `aio_nbytes` long (`prepare`), which are in `reads` until the kernel has reported the end of
-        // their reads, and are leaked if this is dropped before. The descriptors are open: their owners are
-        // in `reads`, and the eventfd is ours; the kernel holds files of its own from here on.
+        // SAFETY: `blocks` has `count` pointers to control blocks. The kernel copies the blocks and writes to
+        // their `aio_key` before it returns, and not later. They point to memory of buffers, each at least
+        // `aio_nbytes` long (`prepare`). The buffers are in `reads` until the kernel has reported the end of
+        // their reads, and are leaked if this is dropped before that. The descriptors are open: their owners
+        // are in `reads`, and the eventfd belongs to this queue. After the call the kernel holds its own
+        // references to the files.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_io_submit,
@@ -94,7 +95,7 @@ impl ReadQueue for KernelAio {
                 Ok(0) => break,
                 Ok(count) => begun += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // It is the first one's: io_submit stops before a block that it cannot take.
+                // The error is that of the first block: io_submit stops before a block that it cannot take.
                 Err(error) => {
                     let errno = error.raw_os_error().unwrap_or(libc::EIO);
                     self.failed.push((number, -i64::from(errno)));
@@ -112,7 +113,7 @@ impl ReadQueue for KernelAio {
     }
 
     fn completed(&mut self, done: &mut Vec<Done>) {
-        // Cleared first: what ends meanwhile sets it again.
+        // Cleared before reading, so that a read that ends meanwhile sets it again.
         self.event.clear();
         for (number, result) in self.failed.drain(..) {
             done.extend(self.reads.take(number, result));
@@ -140,21 +141,21 @@ impl ReadQueue for KernelAio {
 
 impl Drop for KernelAio {
     fn drop(&mut self) {
-        // The kernel knows nothing of these.
+        // The kernel was not told of these reads.
         for block in self.gathered.drain(..) {
             let number = u32::try_from(block.aio_data).unwrap_or(u32::MAX);
             drop(self.reads.give_back(number));
         }
         wait_for_end(self);
-        // io_destroy(2) waits until all reads have ended, without a limit. If some have not, the context is
-        // left to the kernel, which ends it with the process, and `reads` leaks their memory.
+        // io_destroy(2) waits without a limit until all reads have ended. If some have not, the context stays
+        // with the kernel, which destroys it with the process, and `reads` leaks their memory.
         if self.reads.len() == 0 {
             self.context.destroy();
         }
     }
 }
 
-/// The kernel's part: a number that stands for it.
+/// The kernel's context, known by its number.
 struct Context {
     id: libc::c_ulong,
 }
@@ -169,12 +170,12 @@ impl Context {
         }
     }
 
-    /// What has ended, at most as many as there is room for.
+    /// The reads that have ended, at most as many as `events` has room for.
     fn events<'a>(&self, events: &'a mut [AioEvent]) -> &'a [AioEvent] {
         let room = libc::c_long::try_from(events.len()).unwrap_or(0);
         let none: *const libc::timespec = ptr::null();
-        // SAFETY: there is room for that many events, of the kernel's layout. It waits for none and keeps no
-        // pointer. A context that does not exist is an error.
+        // SAFETY: there is room for that many events, in the kernel's layout. The call does not wait and
+        // keeps no pointer. For a context that does not exist it returns an error.
         let count = unsafe {
             libc::syscall(
                 libc::SYS_io_getevents,
@@ -190,7 +191,7 @@ impl Context {
     }
 
     fn destroy(&mut self) {
-        // SAFETY: takes a number; nothing is in flight, so it neither waits nor ends a read under way.
+        // SAFETY: takes a number. No read is under way, so the call neither waits nor interrupts one.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.id) };
     }
 }
@@ -202,7 +203,7 @@ struct AioEvent {
     /// The `aio_data` of the control block.
     data: u64,
     block: u64,
-    /// A count, or a negated errno.
+    /// A count of bytes, or a negated errno.
     result: i64,
     result2: i64,
 }
@@ -215,12 +216,12 @@ const NO_EVENT: AioEvent = AioEvent {
 };
 
 fn empty_block() -> libc::iocb {
-    // SAFETY: all fields are numbers, for which zero is a value.
+    // SAFETY: all fields are numbers, for which zero is a valid value.
     unsafe { std::mem::zeroed() }
 }
 
 /// IOCB_CMD_PREAD of linux/aio_abi.h.
 const READ: u16 = 0;
-/// IOCB_FLAG_RESFD of the same.
+/// IOCB_FLAG_RESFD of linux/aio_abi.h.
 const WITH_EVENTFD: u32 = 1;
 const EVENTS_AT_ONCE: usize = 64;

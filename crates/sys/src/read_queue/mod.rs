@@ -1,16 +1,17 @@
-//! Reads of files that go on while the thread does something else.
+//! Reads files while the thread does other work.
 //!
-//! The seam is [`ReadQueue`]; behind it are three ways, a file each: [`IoUring`], [`KernelAio`] and
-//! [`PosixAio`]. A thread that waits for sockets begins reads with [`submit`](ReadQueue::submit) and
-//! [`flush`](ReadQueue::flush), waits for [`descriptor`](ReadQueue::descriptor) along with everything else, and
-//! collects with [`completed`](ReadQueue::completed).
+//! [`ReadQueue`] is the interface, and there are three implementations, each in a file: [`IoUring`],
+//! [`KernelAio`] and [`PosixAio`]. A thread that waits for sockets begins reads with
+//! [`submit`](ReadQueue::submit) and [`flush`](ReadQueue::flush), waits for
+//! [`descriptor`](ReadQueue::descriptor) together with its sockets, and collects results with
+//! [`completed`](ReadQueue::completed).
 //!
-//! A [`Buffer`] belongs to the queue from `submit` until it comes back in a [`Done`]. The kernel writes to it
-//! whenever it likes, so a queue that is dropped gives memory back only when nothing writes to it any more,
-//! or never.
+//! A [`Buffer`] belongs to the queue from `submit` until it comes back in a [`Done`]. The kernel may write to
+//! it at any time meanwhile. So a queue that is dropped frees the memory only when the kernel does not write
+//! to it any more, or never.
 //!
-//! None of them knows what is read, for whom, or what is done if it fails; which files suit which queue,
-//! and how many reads a device is given at a time, is the caller's to decide.
+//! The queues do not know what is read, for which client, or what happens after an error. The caller decides
+//! which files are read by which queue, and how many reads a device gets at a time.
 
 mod buffer;
 mod direct;
@@ -33,67 +34,66 @@ pub use io_uring::IoUring;
 pub use kernel_aio::KernelAio;
 pub use posix_aio::{PosixAio, set_posix_aio_threads};
 
-/// Reads that the kernel or the C library does while the thread goes on.
+/// Reads that the kernel or the C library does while the thread continues.
 pub trait ReadQueue {
-    /// Begins a read, or gathers it until the next [`flush`](ReadQueue::flush).
+    /// Begins a read, or gathers it for the next [`flush`](ReadQueue::flush).
     ///
     /// # Errors
-    /// Gives the read back: `WouldBlock` if [`capacity`](ReadQueue::capacity) reads are in flight,
-    /// `InvalidInput` if the buffer is shorter than the length or the offset is beyond what files have, and
-    /// whatever keeps the read from being begun.
+    /// Those that keep the read from being begun; returned with the read. `WouldBlock` if
+    /// [`capacity`](ReadQueue::capacity) reads are in flight; `InvalidInput` if the buffer is shorter than
+    /// the length, or if the offset is larger than that of any file.
     fn submit(&mut self, read: Read) -> Result<(), (Read, io::Error)>;
 
-    /// Begins what has been gathered, all in one system call.
+    /// Begins all gathered reads with one system call.
     ///
     /// # Errors
-    /// What keeps all of them from being begun, such as ENOMEM. They stay gathered and in flight; this and
-    /// [`completed`](ReadQueue::completed) try again. An error of a single read is in its [`Done`].
+    /// Errors that concern all of them, such as ENOMEM. The reads stay gathered and in flight; this function
+    /// and [`completed`](ReadQueue::completed) try again. An error of a single read is in its [`Done`].
     fn flush(&mut self) -> io::Result<()>;
 
-    /// Can be read, in the sense of poll(2), when reads have ended; it may be so without any. It stays the
-    /// same open file for the life of the queue, and must be waited for only.
+    /// Readable by poll(2) when reads have ended, and sometimes without any. It is the same open file for the
+    /// life of the queue. The caller may only wait for it.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Appends what has ended to `done`. Never waits. When it returns, whatever ends from then on makes the
-    /// descriptor readable anew, also for those who wait edge-triggered.
+    /// Appends the reads that have ended to `done`. Never waits. Reads that end after it has returned make
+    /// the descriptor readable again, also for edge-triggered waits.
     fn completed(&mut self, done: &mut Vec<Done>);
 
-    /// Reads that were submitted and are not yet among those that ended.
+    /// How many reads were submitted and have not come back in a [`Done`].
     fn in_flight(&self) -> usize;
 
-    /// How many reads there may be in flight.
+    /// How many reads may be in flight.
     fn capacity(&self) -> usize;
 }
 
 /// A read to begin.
 pub struct Read {
-    /// Comes back in the [`Done`]; the queue does not look at it.
+    /// Comes back in the [`Done`]; the queue ignores it.
     pub token: u64,
-    /// What is read. It is held until the read has ended, and has to name the same open file for as long.
+    /// The file. The queue holds it until the read has ended. It must stay the same open file.
     pub file: Arc<dyn AsFd + Send + Sync>,
-    /// Where in the file, in bytes.
+    /// The offset in the file, in bytes.
     pub offset: u64,
-    /// Where to.
+    /// The buffer to read into.
     pub buffer: Buffer,
-    /// How many bytes at most.
+    /// The most bytes to read.
     pub length: usize,
 }
 
 /// A read that has ended.
 #[derive(Debug)]
 pub struct Done {
-    /// That of the [`Read`].
+    /// The token of the [`Read`].
     pub token: u64,
-    /// Holds what was read.
+    /// The buffer with the bytes.
     pub buffer: Buffer,
-    /// How many bytes; fewer than asked for at the end of the file, and now and then elsewhere.
-    /// `WouldBlock`: this queue could not do it without making the thread wait. For [`is_refusal`] see
-    /// there.
+    /// How many bytes were read: fewer than requested at the end of the file, and sometimes elsewhere.
+    /// `WouldBlock`: the queue could not do the read without blocking the thread. See also [`is_refusal`].
     pub result: io::Result<usize>,
 }
 
-/// Whether an error says that the file system does not do this kind of read (O_DIRECT, or without waiting),
-/// so that another kind may succeed. All others say something about the file, or the disk.
+/// Whether the error says that the file system does not support this kind of read (O_DIRECT, or without
+/// waiting), so that another kind may succeed. All other errors concern the file or the disk.
 #[must_use]
 pub fn is_refusal(error: &io::Error) -> bool {
     matches!(
@@ -102,11 +102,11 @@ pub fn is_refusal(error: &io::Error) -> bool {
     )
 }
 
-/// The most reads a queue is made for.
+/// The most reads that a queue can be made for.
 pub(crate) const CAPACITY_MAX: u32 = 4096;
 
 impl Read {
-    /// Whether it can be submitted at all.
+    /// Whether the read can be submitted.
     fn check(&self, in_flight: usize, capacity: usize) -> io::Result<()> {
         if in_flight >= capacity {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -117,9 +117,9 @@ impl Read {
         Ok(())
     }
 
-    /// Checks it, and makes its buffer ready.
+    /// Checks the read and prepares its buffer.
     ///
-    /// The buffer may be written to as long as it is neither dropped nor given back.
+    /// The kernel may write to the buffer until it is dropped or returned.
     fn prepare(&mut self, in_flight: usize, capacity: usize) -> io::Result<()> {
         self.check(in_flight, capacity)?;
         self.buffer.begin()
@@ -143,7 +143,7 @@ impl fmt::Debug for Read {
 }
 
 impl Done {
-    /// `result` as the kernel has it: a count, or a negated errno.
+    /// Makes a `Done` from the kernel's `result`: a count of bytes, or a negated errno.
     fn new(token: u64, mut buffer: Buffer, result: i64) -> Done {
         let result = usize::try_from(result).map_err(|_| {
             let errno = i32::try_from(-result).unwrap_or(libc::EIO);
@@ -158,7 +158,7 @@ impl Done {
     }
 }
 
-/// A capacity as the kernel takes it: at least one.
+/// The capacity within the limits of the kernel; at least one.
 fn within_limits(capacity: u32) -> u32 {
     capacity.clamp(1, CAPACITY_MAX)
 }

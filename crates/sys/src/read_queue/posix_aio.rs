@@ -1,13 +1,14 @@
 //! The C library's asynchronous reads: aio_read(3) and its threads.
 //!
-//! The library offers two ways to be told that a read has ended, and neither can be used here. With
-//! SIGEV_THREAD it starts a thread for each, in glibc one that blocks no signal, so that a SIGTERM which the
-//! whole process leaves alone ends it there; and if no thread can be started, nobody is told. Signals are
-//! the process's, not a queue's, and get lost beyond RLIMIT_SIGPENDING. So each queue has one thread that
-//! waits in aio_suspend(3), notes what has ended and sets an eventfd. It waits for the reads that were there
-//! when it began; one that was begun later and ends first is noticed a millisecond late at most.
+//! The library has two ways to report the end of a read, and neither is usable here. With SIGEV_THREAD it
+//! starts a thread for each. In glibc that thread blocks no signal, so a SIGTERM that all other threads block
+//! would end the process; and if no thread can be started, the end is not reported at all. Signals belong to
+//! the process and not to a queue, and get lost beyond RLIMIT_SIGPENDING. So each queue has one thread that
+//! waits in aio_suspend(3), notes the reads that have ended, and sets an eventfd. It waits for the reads that
+//! existed when it began to wait. A read that was begun later and ends first is noticed up to a millisecond
+//! late.
 //!
-//! glibc does the reads of one descriptor one after the other, so each read has one of its own.
+//! glibc does the reads of one descriptor one after the other, so each read gets its own descriptor.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -19,10 +20,10 @@ use std::time::Duration;
 use super::event::Event;
 use super::{Buffer, Done, Read, ReadQueue, within_limits};
 
-/// Reads by the C library, whose threads all queues of the process share.
+/// Reads by the C library. All queues of the process share its threads.
 ///
-/// Dropped with reads in flight, it does not wait: its thread stays until they have ended and then gives back
-/// their memory.
+/// Dropping a queue with reads in flight does not wait: the thread of the queue stays until they have ended,
+/// and then frees their memory.
 pub struct PosixAio {
     shared: Arc<Shared>,
     capacity: usize,
@@ -30,7 +31,7 @@ pub struct PosixAio {
 }
 
 impl PosixAio {
-    /// A queue for up to `capacity` reads at a time, at most [`CAPACITY_MAX`](super::CAPACITY_MAX).
+    /// A queue for up to `capacity` reads at a time; at most [`CAPACITY_MAX`](super::CAPACITY_MAX).
     ///
     /// # Errors
     /// Those of eventfd(2), and of starting a thread.
@@ -65,7 +66,7 @@ impl ReadQueue for PosixAio {
         Ok(())
     }
 
-    /// Nothing is gathered.
+    /// Nothing is gathered, so there is nothing to do.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -75,7 +76,7 @@ impl ReadQueue for PosixAio {
     }
 
     fn completed(&mut self, done: &mut Vec<Done>) {
-        // Cleared first: what ends meanwhile sets it again.
+        // Cleared before reading, so that a read that ends meanwhile sets it again.
         self.shared.event.clear();
         let ended = std::mem::take(&mut self.shared.lock().ended);
         self.in_flight -= ended.len();
@@ -98,8 +99,9 @@ impl Drop for PosixAio {
     }
 }
 
-/// Lets the C library have up to `threads` threads. Process-wide, and only the first call counts, before any
-/// read; without it glibc has 20. Other C libraries start one for each descriptor that is read.
+/// Limits the C library to `threads` threads in the whole process. Only the first call counts, and it must
+/// come before any read. Without it glibc has 20. Other C libraries start a thread for each descriptor that
+/// is read.
 pub fn set_posix_aio_threads(threads: u32) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -110,12 +112,12 @@ pub fn set_posix_aio_threads(threads: u32) {
     });
 }
 
-/// What a queue and its thread share.
+/// State that a queue and its thread share.
 struct Shared {
     state: Mutex<State>,
-    /// A read was begun, or the queue is gone.
+    /// Signalled when a read was begun or the queue was dropped.
     changed: Condvar,
-    /// There is something in `ended`.
+    /// Set when there is something in `ended`.
     event: Event,
 }
 
@@ -131,7 +133,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there are reads and lists them. `false`: there will be none.
+    /// Waits until there are reads and lists them. Returns `false` if there will be none.
     fn list(&self, blocks: &mut Vec<*const libc::aiocb>) -> bool {
         let mut state = self.lock();
         while state.running.is_empty() {
@@ -148,7 +150,7 @@ impl Shared {
         true
     }
 
-    /// Notes what has ended.
+    /// Moves the reads that have ended to `ended`.
     fn collect(&self) {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -161,8 +163,8 @@ impl Shared {
     }
 }
 
-/// The thread of a queue. Only it takes reads out of `running`, so what it has listed stays there until it
-/// has been waited for.
+/// The thread of a queue. Only this thread removes reads from `running`, so a read that it has listed stays
+/// there until the thread has waited for it.
 fn reap(shared: &Shared) {
     let mut blocks = Vec::new();
     while shared.list(&mut blocks) {
@@ -171,24 +173,24 @@ fn reap(shared: &Shared) {
     }
 }
 
-/// Waits until one of the reads has ended, or for [`LIST_AGE_MAX`].
+/// Waits until one of the reads has ended, for [`LIST_AGE_MAX`] at most.
 fn suspend(blocks: &[*const libc::aiocb]) {
     let count = libc::c_int::try_from(blocks.len()).unwrap_or(libc::c_int::MAX);
     let time = libc::timespec {
         tv_sec: 0,
         tv_nsec: libc::c_long::from(LIST_AGE_MAX.subsec_nanos().cast_signed()),
     };
-    // SAFETY: `blocks` is `count` pointers to control blocks of reads that were begun. Each is in `running`,
-    // and nobody but the calling thread takes it out and frees it, which it does after this call.
+    // SAFETY: `blocks` has `count` pointers to control blocks of reads that were begun. Each is in `running`,
+    // and only the calling thread removes and frees it, after this call.
     unsafe { libc::aio_suspend(blocks.as_ptr(), count, &time) };
 }
 
-/// A read that the C library has been given.
+/// A read that was passed to the C library.
 ///
-/// The library keeps the address of the control block and writes to it and to the buffer from threads of its
-/// own, until aio_error(3) has said that the read has ended. (It says so under the lock that the library
-/// holds while it finishes a read.) So they are behind a pointer, are owned by nobody else, and are leaked
-/// if this is dropped.
+/// The library keeps the address of the control block. It writes to it and to the buffer from its own threads
+/// until aio_error(3) has reported the end of the read. (It reports the end under the lock that the library
+/// holds while it finishes a read.) So control block and buffer are behind a pointer, have no other owner,
+/// and are leaked if this is dropped.
 struct Running(NonNull<Operation>);
 
 struct Operation {
@@ -198,8 +200,8 @@ struct Operation {
     file: OwnedFd,
 }
 
-// SAFETY: what it points to belongs to it and to the C library, which is used by any thread. All of it may
-// be dropped by any thread.
+// SAFETY: what it points to belongs to it and to the C library, which any thread may use. Any thread may drop
+// all of it.
 unsafe impl Send for Running {}
 
 impl Running {
@@ -222,8 +224,8 @@ impl Running {
             file,
         };
         let place = NonNull::from(Box::leak(Box::new(operation)));
-        // SAFETY: the control block is initialised and stays at its place, like the buffer, until the read has
-        // ended: it is leaked here, and `end` alone takes it back. The buffer has `aio_nbytes` bytes
+        // SAFETY: the control block is initialised. Like the buffer it stays at its address until the read
+        // has ended: it is leaked here, and only `end` takes it back. The buffer has `aio_nbytes` bytes
         // (`prepare`), and the descriptor is open as long as the operation exists.
         let begun = unsafe { libc::aio_read(&raw mut (*place.as_ptr()).block) };
         if begun == 0 {
@@ -240,20 +242,20 @@ impl Running {
     }
 
     fn block(&self) -> *const libc::aiocb {
-        // SAFETY: makes a pointer to a part of what is there, and reads nothing.
+        // SAFETY: makes a pointer to a field, and reads nothing.
         unsafe { &raw const (*self.0.as_ptr()).block }
     }
 
     fn has_ended(&self) -> bool {
-        // SAFETY: the control block is that of a read that was begun, and is there as long as `self`.
+        // SAFETY: the control block belongs to a read that was begun, and lives as long as `self`.
         unsafe { libc::aio_error(self.block()) != libc::EINPROGRESS }
     }
 
-    /// Takes everything back, after [`has_ended`](Running::has_ended).
+    /// Takes the memory back. Call it after [`has_ended`](Running::has_ended) returned true.
     fn end(self) -> Done {
         debug_assert!(self.has_ended());
-        // SAFETY: it came from a `Box`. The read has ended, so the library does not use it any more; `self` was
-        // the only pointer to it, and is consumed.
+        // SAFETY: it came from a `Box`. The read has ended, so the library does not use it any more. `self`
+        // was the only pointer to it, and is consumed.
         let mut operation = unsafe { Box::from_raw(self.0.as_ptr()) };
         // SAFETY: the read has ended, and this is called once.
         let (error, count) = unsafe {
@@ -272,7 +274,7 @@ impl Running {
 }
 
 fn empty_block() -> libc::aiocb {
-    // SAFETY: all fields are numbers and pointers, for which zero is a value.
+    // SAFETY: all fields are numbers and pointers, for which zero is a valid value.
     unsafe { std::mem::zeroed() }
 }
 
@@ -301,24 +303,24 @@ mod glibc {
         let threads = c_int::try_from(threads.clamp(1, super::THREADS_MAX)).unwrap_or(1);
         let settings = Aioinit {
             aio_threads: threads,
-            // Room for reads that is made at the beginning; the library makes more when it needs it.
+            // Room for requests that is allocated at first; the library allocates more when it needs it.
             aio_num: threads,
             aio_locks: 0,
             aio_usedba: 0,
             aio_debug: 0,
             aio_numusers: 0,
-            // Seconds until a thread without work ends.
+            // Seconds until an idle thread ends.
             aio_idle_time: 1,
             aio_reserved: 0,
         };
-        // SAFETY: the library copies what it needs from a structure of its layout.
+        // SAFETY: the library copies what it needs from a structure of its own layout.
         unsafe { aio_init(&settings) };
     }
 }
 
-/// How long the thread waits for reads it has listed, while others may have been begun.
+/// How long the thread waits for the reads that it has listed, while others may have been begun.
 const LIST_AGE_MAX: Duration = Duration::from_millis(1);
-/// The thread calls little.
+/// The thread makes only shallow calls.
 const STACK_BYTES: usize = 64 * 1024;
-/// Of the C library.
+/// The most threads of the C library.
 const THREADS_MAX: u32 = 256;

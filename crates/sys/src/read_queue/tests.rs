@@ -1,4 +1,4 @@
-//! What all queues have in common, and what becomes of reads that do not end well.
+//! What all queues have in common, and reads that fail or do not end.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -13,7 +13,7 @@ use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Those that this system allows.
+/// All queues that this system supports.
 fn queues(capacity: u32) -> Vec<Box<dyn ReadQueue>> {
     let mut queues: Vec<Box<dyn ReadQueue>> =
         vec![Box::new(PosixAio::new(capacity).expect("a thread"))];
@@ -28,12 +28,12 @@ fn queues(capacity: u32) -> Vec<Box<dyn ReadQueue>> {
     queues
 }
 
-/// Says it past the harness, which swallows what `println!` prints.
+/// Writes to stdout directly, because the test harness captures `println!`.
 fn skip(test: &str, why: &std::io::Error) {
     let _ = writeln!(std::io::stdout(), "SKIPPED {test}: {why}");
 }
 
-/// A file without a name, readable and writable.
+/// A file without a name that is readable and writable.
 fn scratch(content: &[u8]) -> File {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -47,17 +47,17 @@ fn scratch(content: &[u8]) -> File {
     file
 }
 
-/// No byte is like its neighbours, and no page like another.
+/// Bytes that differ from their neighbours, in pages that differ from each other.
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes)
         .map(|place| u8::try_from((place * 7 + place / 251) % 255 + 1).unwrap())
         .collect()
 }
 
-/// Out of the page cache.
+/// Removes the file from the page cache.
 fn evict(file: &File) {
     file.sync_all().expect("it is written");
-    // SAFETY: advice about a file that is open; no memory is involved.
+    // SAFETY: advice about an open file; no memory is involved.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
 }
 
@@ -72,21 +72,21 @@ fn read(token: u64, file: &Arc<File>, offset: u64, length: usize) -> Read {
     }
 }
 
-/// Waits until nothing is in flight.
+/// Waits until no read is in flight.
 fn finish(queue: &mut dyn ReadQueue) -> Vec<Done> {
     let mut done = Vec::new();
     let deadline = Instant::now() + PATIENCE;
     queue.flush().expect("begun");
     while queue.in_flight() > 0 {
         assert!(Instant::now() < deadline, "{} remain", queue.in_flight());
-        // Longer than the test: the descriptor has to tell.
+        // The time is longer than the test, so the descriptor has to become readable.
         event::wait(queue.descriptor(), PATIENCE);
         queue.completed(&mut done);
     }
     done
 }
 
-/// One read, again where the kernel says that it would have to wait.
+/// Does one read, and repeats it if the queue says that it would have to wait.
 fn read_one(queue: &mut dyn ReadQueue, mut next: Read) -> Done {
     let (file, offset, length) = (next.file.clone(), next.offset, next.length);
     loop {
@@ -94,11 +94,11 @@ fn read_one(queue: &mut dyn ReadQueue, mut next: Read) -> Done {
         let done = finish(queue).pop().expect("one");
         match &done.result {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                // What a read that may wait does: it brings the pages.
+                // Brings the pages into memory, as a read that may wait does.
                 let file = File::from(file.as_fd().try_clone_to_owned().unwrap());
                 let mut bytes = Buffer::new(length).unwrap();
                 bytes.begin().unwrap();
-                // SAFETY: as many bytes as there are in the buffer, for one call.
+                // SAFETY: the length is that of the buffer, which lives through the call.
                 unsafe {
                     libc::pread(
                         file.as_raw_fd(),
@@ -169,7 +169,7 @@ fn past_the_page_cache() {
             assert_eq!(found, wanted.len(), "{range:?}");
             assert!(&bytes[..found] == wanted);
         }
-        // Neither here nor there.
+        // Neither the offset nor the length is aligned.
         let done = read_one(&mut *queue, read(1, &direct, 1, 100));
         assert!(done.result.is_ok() || is_refusal(&done.result.unwrap_err()));
         assert!(done.buffer.filled() <= 100);
@@ -197,7 +197,7 @@ fn errors_come_with_the_read() {
                 (1 | 11 | 21, result) => assert_eq!(result.unwrap(), 4),
                 (30, result) => {
                     let error = result.unwrap_err();
-                    // Kernel AIO does not get as far as finding out what it is.
+                    // Kernel AIO fails before it finds out what kind of file it is.
                     let told = error.kind() == io::ErrorKind::IsADirectory;
                     assert!(told || is_refusal(&error), "{error}");
                 }
@@ -260,7 +260,7 @@ fn hundreds_at_a_time() {
     set_posix_aio_threads(32);
     for mut queue in queues(512) {
         evict(&file);
-        // Otherwise kernel AIO would say WouldBlock.
+        // Otherwise kernel AIO would return WouldBlock.
         let mut all = vec![0; content.len()];
         file.read_exact_at(&mut all, 0).unwrap();
         let place = |token: u64| token as usize * 1999;
@@ -293,7 +293,7 @@ fn a_file_that_is_cut_meanwhile() {
         file.set_len(0).unwrap();
         for done in finish(&mut *queue) {
             let begin = done.token as usize * 16_384;
-            // What is left of it, and nothing else.
+            // The rest of the file, and nothing else.
             let filled = done.buffer.filled();
             assert!(done.buffer.as_ref() == &content[begin..begin + filled]);
         }
@@ -316,10 +316,10 @@ fn dropped_with_reads_in_flight() {
             let begin = Instant::now();
             drop(queue);
             if begin.elapsed() >= WAIT_MAX {
-                // The disk was so slow that the memory was left to the kernel.
+                // The disk was so slow that the memory stayed with the kernel.
                 continue;
             }
-            // It holds the file no longer than its reads take.
+            // The queue holds the file only as long as its reads take.
             let deadline = Instant::now() + PATIENCE;
             while Arc::strong_count(&file) > 1 {
                 assert!(Instant::now() < deadline);
@@ -329,7 +329,7 @@ fn dropped_with_reads_in_flight() {
     }
 }
 
-/// A ring reads pipes, too, which is the next best thing to a disk that hangs.
+/// A ring can read pipes, too. A pipe without data stands for a disk that hangs.
 #[test]
 fn a_read_that_does_not_end() {
     let Ok(mut queue) = IoUring::new(4) else {
@@ -380,7 +380,7 @@ fn edges_tell_of_every_read() {
     });
 }
 
-/// A filter by which the calling thread gets `errno` for the system call.
+/// Installs a filter by which the system call fails with `errno` in the calling thread.
 fn forbid(call: libc::c_long, errno: i32) {
     let statement = |code: u32, jt, jf, k| libc::sock_filter {
         code: u16::try_from(code).unwrap(),
@@ -391,7 +391,7 @@ fn forbid(call: libc::c_long, errno: i32) {
     let call = u32::try_from(call).unwrap();
     let errno = libc::SECCOMP_RET_ERRNO | errno.cast_unsigned();
     let mut filter = [
-        // The number is the first field of what the filter sees.
+        // The number of the system call is the first field of the filter's input.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call),
         statement(libc::BPF_RET | libc::BPF_K, 0, 0, errno),
@@ -401,7 +401,7 @@ fn forbid(call: libc::c_long, errno: i32) {
         len: 4,
         filter: filter.as_mut_ptr(),
     };
-    // SAFETY: the kernel copies the program, which is as long as it says; it changes what this thread may do.
+    // SAFETY: the kernel copies the program, which has the given length. It restricts this thread.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         let mode = libc::SECCOMP_MODE_FILTER;
