@@ -1,4 +1,4 @@
-//! The server process: starts one worker a core and stops them again.
+//! The server process: starts one worker for each core, and stops the workers.
 
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,39 +31,39 @@ pub struct ServerPlan {
     pub config: Arc<Config>,
     /// The directives it was checked against.
     pub schema: Arc<Schema>,
-    /// The modules that take part, in hook order ([`crate::settings::loaded_modules`]).
+    /// The loaded modules in the order of their hooks ([`crate::settings::loaded_modules`]).
     pub modules: Vec<&'static ModuleSpec>,
     /// Settings of the process.
     pub process: Arc<ProcessSettings>,
-    /// Logs, opened.
+    /// The open logs.
     pub logs: Arc<LogRegistry>,
-    /// What modules have made while the process had the right to.
+    /// Objects that modules created while the process had privileges.
     pub handed: Handed,
 }
 
-/// An address and its listening sockets.
+/// An address with its listening sockets.
 pub struct BoundListener {
     /// The canonical form of the address.
     pub address: String,
     /// The TCP port; 0 for a unix socket.
     pub port: u16,
-    /// One socket a worker (SO_REUSEPORT), or one that all workers share. Workers beyond the
-    /// number of sockets share them in turn. Sockets are non-blocking.
+    /// One socket for each worker (SO_REUSEPORT), or one for all. If there are fewer sockets than workers,
+    /// the workers share them in turn. Sockets are non-blocking.
     pub sockets: Vec<OwnedFd>,
 }
 
-/// A server: its workers wait for [`Server::serve`], and then serve until they are told to stop.
+/// A server whose workers wait for [`Server::serve`], and then serve until they are told to stop.
 pub struct Server {
     shared: Arc<Shared>,
     commands: Vec<UnboundedSender<Command>>,
     threads: Vec<JoinHandle<()>>,
-    /// Every worker holds the other end: the end of the stream is the end of the last worker.
+    /// Every worker holds the other end. End of file means that the last worker has ended.
     ended: PipeReader,
-    /// Every listener that takes connections holds the other end.
+    /// Every listener that accepts connections holds the other end.
     accepting: PipeReader,
 }
 
-/// What a worker is told.
+/// A command for a worker.
 #[derive(Clone, Copy, Debug)]
 enum Command {
     Serve,
@@ -72,12 +72,12 @@ enum Command {
 }
 
 impl Server {
-    /// Starts the workers. They have everything they need when this is done, and take no connection before
-    /// [`Server::serve`]: whoever looks after the process can know first that it serves.
+    /// Starts the workers. Afterwards they have everything that they need, but accept no connection before
+    /// [`Server::serve`]. So the process can report that it works before it serves.
     ///
     /// # Errors
-    /// When a thread, a runtime or a copy of a listening socket could not be made, or a listening
-    /// socket cannot be used. Workers that started end with the process.
+    /// A thread, a runtime or a duplicate of a listening socket could not be made, or a listening socket
+    /// cannot be used. Workers that have started end with the process.
     pub fn start(plan: ServerPlan, listeners: Vec<BoundListener>) -> io::Result<Server> {
         let plan = Arc::new(plan);
         blocking::configure(plan.process.threads);
@@ -114,14 +114,14 @@ impl Server {
             server.threads.push(thread);
         }
         drop(ready);
-        // Not one may be missing: its share of the connections would wait for ever.
+        // All workers must be ready: connections in the queue of a missing one would wait forever.
         for _ in 0..workers {
             is_ready.recv().map_err(|_| io::ErrorKind::BrokenPipe)??;
         }
         Ok(server)
     }
 
-    /// Lets the workers take connections.
+    /// Lets the workers accept connections.
     pub fn serve(&self) {
         self.tell(Command::Serve);
     }
@@ -131,27 +131,27 @@ impl Server {
         &self.shared
     }
 
-    /// Lets every worker finish what is under way, for `deadline` at most; then it is cut.
+    /// Lets every worker finish its requests. After `deadline` the rest is cut off.
     pub fn drain(&self, how: Drain, deadline: Duration) {
         self.tell(Command::Drain(how, deadline));
     }
 
-    /// Ends every worker as soon as it has cut what is under way and told the logs of it.
+    /// Every worker cuts off its requests, logs that, and ends.
     pub fn cut_off(&self, why: Cut) {
         self.tell(Command::Cut(why));
     }
 
-    /// What becomes readable when no worker takes connections any more.
+    /// Readable when no worker accepts connections any more.
     pub fn left(&self) -> BorrowedFd<'_> {
         self.accepting.as_fd()
     }
 
-    /// What becomes readable when all workers have ended.
+    /// Readable when all workers have ended.
     pub fn ended(&self) -> BorrowedFd<'_> {
         self.ended.as_fd()
     }
 
-    /// Waits until the workers have ended, because they were told to. True when none of them panicked.
+    /// Waits for the workers to end after a command. Returns true if none of them panicked.
     pub fn join(self) -> bool {
         let panicked = self
             .threads
@@ -162,15 +162,15 @@ impl Server {
 
     fn tell(&self, command: Command) {
         for commands in &self.commands {
-            // A worker that has ended needs no telling.
+            // A worker that has ended does not read commands.
             let _ = commands.send(command);
         }
     }
 }
 
-/// Files that each worker's cache keeps open. All caches together have a quarter of all descriptors:
-/// connections are at most a third, each of them may be sending a file that has left the cache,
-/// and the rest is for logs and backends.
+/// How many files the cache of each worker keeps open. All caches together get a quarter of the descriptors.
+/// Connections take at most a third, each of them may be sending a file that has left the cache, and the rest
+/// is for logs and backends.
 fn cached_descriptors_max(fds: u64, workers: usize) -> usize {
     usize::try_from(fds / 4).unwrap_or(usize::MAX) / workers.max(1)
 }
@@ -178,8 +178,8 @@ fn cached_descriptors_max(fds: u64, workers: usize) -> usize {
 type WorkerSockets = Vec<(String, u16, OwnedFd)>;
 type Listeners = Vec<(ListeningSocket, Rc<ListenerFacts>)>;
 
-/// The sockets of worker `index`. When there are more sockets than workers (a reload lowered
-/// server.max-worker), a worker takes several, so that no socket's queue is left alone.
+/// The sockets of worker `index`. If there are more sockets than workers, because a reload has lowered
+/// server.max-worker, a worker gets several, so that the queue of every socket is served.
 fn sockets_of(
     listeners: &[BoundListener],
     index: usize,
@@ -210,7 +210,7 @@ fn run_worker(
     inbox: UnboundedReceiver<Command>,
     ready: &Sender<io::Result<()>>,
 ) {
-    // When another worker's word was bad, nobody listens any more, and the process ends.
+    // The receiver is gone if another worker has failed; then the process ends anyway.
     let say = |word| drop(ready.send(word));
     let runtime = Builder::new_current_thread()
         .enable_all()
@@ -237,7 +237,7 @@ fn run_worker(
             Ok(listeners) => listeners,
             Err(error) => return say(Err(error)),
         };
-        // The listeners are not served yet, so that no client waits for it.
+        // Done before the listeners are served, so that no client waits for it.
         if listeners.iter().any(|(_, facts)| worker.speaks_tls(facts)) {
             tls::prepare_thread();
         }
@@ -246,10 +246,10 @@ fn run_worker(
         tokio::task::spawn_local(worker::watch_files(Rc::clone(&worker)));
         obey(&worker, listeners, accepts, inbox).await;
     });
-    // Connections that are still open end here, with the runtime.
+    // Open connections end here, when the runtime is dropped.
 }
 
-/// The sockets as the worker's event loop knows them.
+/// Registers the sockets with the event loop of the worker.
 fn registered(sockets: WorkerSockets) -> io::Result<Listeners> {
     let mut listeners = Vec::with_capacity(sockets.len());
     for (address, port, socket) in sockets {
@@ -263,7 +263,7 @@ fn registered(sockets: WorkerSockets) -> io::Result<Listeners> {
     Ok(listeners)
 }
 
-/// Works until told to stop, or until draining is over.
+/// Obeys commands until the worker has to end or has finished draining.
 async fn obey(
     worker: &Rc<Worker>,
     mut listeners: Listeners,
@@ -307,7 +307,7 @@ async fn obey(
             },
             () = worker.drained_and_empty() => return,
             why = time_is_up => match worker.cut() {
-                // Connections that are still there are dropped with the runtime.
+                // The remaining connections are dropped with the runtime.
                 Some(_) => return,
                 None => deadline = Some((cut_off(worker, why), why)),
             },
@@ -315,7 +315,7 @@ async fn obey(
     }
 }
 
-/// Cuts what is under way. Answers until when the worker waits for the connections to end.
+/// Cuts off the requests. Returns until when the worker waits for its connections to end.
 fn cut_off(worker: &Rc<Worker>, why: Cut) -> Instant {
     worker.cut_off(why);
     worker.clock().instant() + Duration::from_millis(limits::CUT_MS)

@@ -1,4 +1,4 @@
-//! What all workers share: connection permits and counters. Atomic, touched once an exchange.
+//! State that all workers share: connection permits and counters. Atomic, changed once for each exchange.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -15,14 +15,14 @@ use crate::http2_counters::Http2Counters;
 use crate::throttle::{Bucket, ScopeThrottle};
 use crate::tls::TlsCounts;
 
-/// The state all workers of a server process share.
+/// The state that all workers of a server process share.
 pub struct Shared {
     connections: AtomicUsize,
     connections_max: usize,
     requests: AtomicU64,
     open_requests: AtomicUsize,
     started: Instant,
-    /// Woken when a connection ends while the server was full.
+    /// Woken when a connection ends while the server was at its limit.
     room: Notify,
     buckets: Mutex<HashMap<u32, Arc<Mutex<Bucket>>>>,
     http2: Http2Counters,
@@ -33,8 +33,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// No connection yet, at most `connections_max` at once; at most `cached_descriptors_max` files
-    /// are kept open for each worker's file cache.
+    /// State without connections. At most `connections_max` connections may be open, and the file cache of
+    /// each worker keeps at most `cached_descriptors_max` files open.
     #[expect(clippy::disallowed_methods, reason = "the server starts")]
     pub fn new(connections_max: usize, cached_descriptors_max: usize) -> Shared {
         let accounts = Arc::<FileAccounts>::default();
@@ -55,7 +55,7 @@ impl Shared {
         }
     }
 
-    /// Connections that are open.
+    /// How many connections are open.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
@@ -65,42 +65,42 @@ impl Shared {
         self.connections_max
     }
 
-    /// How long this server process has been there.
+    /// How long this server process has been running.
     #[expect(clippy::disallowed_methods, reason = "statistics alone ask for it")]
     pub fn uptime(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Requests that were answered.
+    /// How many requests were answered.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Requests that are being received, worked on or answered, as of the last second.
+    /// How many requests are being received or answered. May be a second old.
     pub fn open_requests(&self) -> usize {
         self.open_requests.load(Ordering::Relaxed)
     }
 
-    /// What was seen of TLS.
+    /// Counters of TLS.
     pub fn tls_counts(&self) -> &TlsCounts {
         &self.tls_counts
     }
 
-    /// Waits until one more connection is allowed, and takes it. Until then the listener's
-    /// queue in the kernel holds newcomers: they wait instead of being refused.
+    /// Waits for a permit for one more connection. Meanwhile new clients wait in the kernel's queue of the
+    /// listener instead of being refused.
     pub(crate) async fn take_permit(&self) {
         loop {
             let room = self.room.notified();
             if self.try_take_permit() {
                 return;
             }
-            // A connection may have ended between the count and the wait; so not for ever.
+            // A connection may have ended between the count and the wait, so the wait has a timeout.
             let pause = std::time::Duration::from_millis(crate::limits::ACCEPT_PAUSE_MS);
             let _ = tokio::time::timeout(pause, room).await;
         }
     }
 
-    /// Takes a permit if one is left.
+    /// Takes a permit if there is one.
     pub(crate) fn try_take_permit(&self) -> bool {
         let before = self.connections.fetch_add(1, Ordering::Relaxed);
         if before >= self.connections_max {
@@ -110,12 +110,12 @@ impl Shared {
         true
     }
 
-    /// Takes a permit for a connection that cannot be made to wait.
+    /// Takes a permit for a connection that cannot wait, even beyond the limit.
     pub(crate) fn take_permit_over_limit(&self) {
         self.connections.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Gives a permit back.
+    /// Returns a permit.
     pub(crate) fn give_permit(&self) {
         let before = self.connections.fetch_sub(1, Ordering::Relaxed);
         if before >= self.connections_max {
@@ -123,15 +123,15 @@ impl Shared {
         }
     }
 
-    /// The bucket that all answers under one `server.kbytes-per-second` share.
+    /// The token bucket that all responses under one `server.kbytes-per-second` share.
     pub(crate) fn scope_bucket(&self, scope: ScopeThrottle) -> Arc<Mutex<Bucket>> {
         let mut buckets = lock(&self.buckets);
         let new = || Arc::new(Mutex::new(Bucket::new(scope.bytes_per_second, 0)));
         Arc::clone(buckets.entry(scope.block.0).or_insert_with(new))
     }
 
-    /// What a module keeps for all workers together, made by the first that asks for it. Not for
-    /// the request path: look once, and keep what it says.
+    /// The value of type `T` that a module keeps for all workers. The first call creates it by `make`. Takes
+    /// a lock, so use it once and keep the result.
     pub fn belonging<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         let mut belongings = lock(&self.belongings);
         let mut known = belongings.iter().map(Arc::clone);
@@ -143,22 +143,22 @@ impl Shared {
         made
     }
 
-    /// What HTTP/2 connections were ended for.
+    /// Counts the HTTP/2 connections that were ended because of a limit.
     pub fn http2(&self) -> &Http2Counters {
         &self.http2
     }
 
-    /// What files cost all workers.
+    /// Memory and read counters for files.
     pub(crate) fn accounts(&self) -> &Arc<FileAccounts> {
         &self.accounts
     }
 
-    /// Contents of small files, for the workers' file caches.
+    /// Contents of small files, for the file caches of the workers.
     pub(crate) fn contents(&self) -> &Arc<Contents> {
         &self.contents
     }
 
-    /// A worker that had told of `before` open requests has `now`.
+    /// Updates the number of open requests: a worker had reported `before`, and has `now`.
     pub(crate) fn count_open_requests(&self, before: usize, now: usize) {
         if now > before {
             self.open_requests
@@ -174,7 +174,8 @@ impl Shared {
     }
 }
 
-/// What `mutex` holds, also if a thread has panicked with it: nothing is left half done between two statements.
+/// Locks `mutex`, even if a thread has panicked with it: no statement under these locks leaves the data half
+/// changed.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,10 +1,10 @@
-//! A stream socket that is watched for what arrives, and for room only when it is full.
+//! A stream socket that is registered for reading, and for writing only while it is full.
 //!
-//! tokio's own streams are registered for both. A unix socket then reports room each time its other side has
-//! read something: an event for each message that nobody waits for, and at low load a wake-up. Here a socket is
-//! registered anew when it takes no more bytes.
+//! tokio registers its own streams for both. A unix socket then reports that it is writable each time the
+//! other side has read something: an event for each message that no task waits for and, at low load, a
+//! wake-up. This socket is registered for writing only when it takes no more bytes.
 //!
-//! For those who talk to programs: gateways to their backends, and programs of ours to web servers.
+//! Used by gateways for their backends, and by the FastCGI programs of this project for web servers.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +18,7 @@ use rustix::net::{
 };
 use tokio::io::unix::AsyncFd;
 
-/// The socket. Whether its descriptor blocks does not matter.
+/// The socket. It works with a blocking or a non-blocking descriptor.
 #[derive(Debug)]
 pub struct Socket {
     watch: SocketWatch,
@@ -26,26 +26,26 @@ pub struct Socket {
 
 #[derive(Debug)]
 enum SocketWatch {
-    /// Not at all yet.
+    /// Not registered yet.
     No(OwnedFd),
-    /// For bytes that arrive.
+    /// Registered for reading.
     Reading(AsyncFd<OwnedFd>),
-    /// And for room.
+    /// Registered for reading and writing.
     Both(AsyncFd<OwnedFd>),
-    /// On the way from one to the other an error came up.
+    /// An error has occurred while the registration was changed.
     Lost,
 }
 
 impl Socket {
-    /// Takes a connected socket that is watched from the first time on that it has to be waited for. Whoever
-    /// expects that bytes are there already saves a registration.
+    /// Takes a connected socket. It is registered when it first has to wait; that saves a registration if its
+    /// data is there already.
     pub fn new(descriptor: OwnedFd) -> Socket {
         Socket {
             watch: SocketWatch::No(descriptor),
         }
     }
 
-    /// Takes a connected socket that is watched at once. Whoever expects to wait saves a read.
+    /// Takes a connected socket and registers it at once. That saves a read if the data is not there yet.
     ///
     /// # Errors
     /// Those of epoll_ctl(2).
@@ -54,10 +54,11 @@ impl Socket {
         Ok(Socket { watch })
     }
 
-    /// Connects to the unix socket at `path`, which is possible at once or not at all, and watches it.
+    /// Connects to the unix socket at `path`, which succeeds or fails without waiting, and registers the
+    /// socket.
     ///
     /// # Errors
-    /// Those of connect(2); `WouldBlock` when the queue of the listening socket is full.
+    /// Those of connect(2); `WouldBlock` if the queue of the listening socket is full.
     pub fn connect(path: &Path) -> io::Result<Socket> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket =
@@ -66,7 +67,8 @@ impl Socket {
         Socket::watched(socket)
     }
 
-    /// Reads into `buffer`; 0 is the end. No system call when nothing has arrived at a socket that is watched.
+    /// Reads into `buffer`; 0 is the end. Makes no system call if the socket is registered and nothing has
+    /// arrived.
     pub fn poll_read(
         &mut self,
         context: &mut Context<'_>,
@@ -90,7 +92,7 @@ impl Socket {
         }
     }
 
-    /// Sends `bytes`, or as much of them as the socket takes.
+    /// Sends `bytes`, or as many of them as the socket takes.
     pub fn poll_write(
         &mut self,
         context: &mut Context<'_>,
@@ -116,8 +118,8 @@ impl Socket {
         }
     }
 
-    /// Whether something has arrived, or the other side has closed, as far as the socket is watched. Makes no
-    /// system call.
+    /// Whether something has arrived or the other side has closed, as far as the events tell. Makes no system
+    /// call.
     pub fn has_arrived(&self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         match &self.watch {
@@ -129,7 +131,7 @@ impl Socket {
         }
     }
 
-    /// The descriptor, while there is one.
+    /// The descriptor. `None` after an error.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.watch {
             SocketWatch::No(descriptor) => Some(descriptor.as_fd()),
@@ -140,8 +142,8 @@ impl Socket {
         }
     }
 
-    /// The kernel reports at once what is there when a socket is registered, so nothing that arrived
-    /// meanwhile is missed.
+    /// Changes the registration. The kernel reports at once what is there when a socket is registered, so no
+    /// event is lost.
     fn watch_for(&mut self, direction: Direction) -> io::Result<()> {
         let descriptor = match std::mem::replace(&mut self.watch, SocketWatch::Lost) {
             SocketWatch::No(descriptor) => descriptor,
@@ -156,8 +158,8 @@ impl Socket {
     }
 }
 
-/// Whether `error`, of a call that makes a descriptor, says that this server ran short of descriptors or memory.
-/// It says nothing about the other side then.
+/// Whether `error`, of a call that creates a descriptor, says that this server has run out of descriptors or
+/// memory. Then it tells nothing about the other side.
 pub fn is_own_shortage(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
@@ -182,7 +184,7 @@ fn poll_recv(
         match recv(watched, &mut *buffer, RecvFlags::DONTWAIT) {
             Ok((count, _)) => {
                 if count > 0 && count < buffer.len() {
-                    // That was all: the next event tells of more. The end stays known.
+                    // All data was read: the next event tells of more. The end of the stream stays known.
                     guard.clear_ready();
                 }
                 return Poll::Ready(Ok(count));
@@ -204,7 +206,7 @@ fn poll_send(
         match send(watched, bytes, SEND_FLAGS) {
             Ok(count) => {
                 if count > 0 && count < bytes.len() {
-                    // It is full: the next event tells of room.
+                    // The socket is full: the next event tells of room.
                     guard.clear_ready();
                 }
                 return Poll::Ready(Ok(count));

@@ -1,4 +1,4 @@
-//! For tests of modules: a configuration, and requests walked through its phases without a socket.
+//! For tests of modules: a configuration, and requests that go through its phases without a socket.
 //!
 //! ```
 //! use petrel_engine::testing::Site;
@@ -7,10 +7,10 @@
 //! assert_eq!(site.get("/").status(), 404);
 //! ```
 //!
-//! A [`Site`] is a worker without listeners. Its requests go through the same parser, settings and
-//! phase loop as those of a connection; only what the connection adds (Date, Server, framing,
-//! time-outs) is missing. The answer keeps its [`Exchange`], so that a test can look at the
-//! physical path or the environment. Built with the feature `testing` only.
+//! A [`Site`] is a worker without listeners. Its requests use the same parser, settings and phase loop as
+//! those of a connection. Only what the connection adds is missing (Date, Server, framing, timeouts). The
+//! answer keeps its [`Exchange`], so that a test can examine the physical path or the environment. Built only
+//! with the feature `testing`.
 #![expect(clippy::disallowed_methods, reason = "a test that hangs ends")]
 
 use std::future::poll_fn;
@@ -40,51 +40,52 @@ pub use crate::exchange::Interim;
 pub use crate::phase::Walked;
 pub use crate::run::{AnswerHead, ExchangeRun};
 
-/// A configuration that requests can be made to.
+/// A configuration that a test can send requests to.
 pub struct Site {
     worker: Rc<Worker>,
     scope: Rc<ConnectionScope>,
     facts: ConnectionFacts,
 }
 
-/// The exchanges that the worker keeps for later requests hold the worker: they go with the site, and its file watch with them.
+/// The pooled exchanges hold references to the worker. Draining drops them, so that the worker and its
+/// inotify watches end with the site.
 impl Drop for Site {
     fn drop(&mut self) {
         self.worker.drain(Drain::Stop);
     }
 }
 
-/// What became of a request.
+/// The response to a request.
 pub struct Answer {
     run: ExchangeRun,
     body: Vec<u8>,
 }
 
-/// A request that is on its way through a run, as the owner of a client's connection drives it.
+/// A request that is being answered, driven as a connection would drive it.
 struct Driven<'r> {
     run: ExchangeRun,
-    /// The body, which comes all at once when it is asked for.
+    /// The body. All of it arrives when a hook asks for it.
     body: &'r [u8],
     is_answered: bool,
-    /// What has come of the answer's body.
+    /// The bytes of the response body so far.
     pulled: Vec<u8>,
     alarm: Alarm,
 }
 
 impl Site {
-    /// A site with the configuration `text`. All of `modules` take part, in this order, unless the
-    /// text has server.modules.
+    /// A site with the configuration `text`. All of `modules` are loaded in this order, unless the text sets
+    /// server.modules.
     ///
     /// # Panics
-    /// With the message of the diagnostic, if the configuration is refused.
+    /// If the configuration is refused; the message is that of the diagnostic.
     pub fn new(text: &str, modules: &[&'static ModuleSpec]) -> Site {
         Site::try_new(text, modules).unwrap_or_else(|message| panic!("{message}"))
     }
 
-    /// The same. A refused configuration comes back as the lines that would be logged.
+    /// Like [`Site::new`]. If the configuration is refused, returns the lines that would be logged.
     ///
     /// # Errors
-    /// What is wrong with the configuration.
+    /// The errors of the configuration.
     pub fn try_new(text: &str, modules: &[&'static ModuleSpec]) -> Result<Site, String> {
         let mut tables = vec![DIRECTIVES];
         tables.extend(modules.iter().map(|module| module.directives));
@@ -141,7 +142,7 @@ impl Site {
         &self.worker
     }
 
-    /// Makes a GET request over HTTP/1.1 to the host `a.example`.
+    /// Sends a GET request in HTTP/1.1 for the host `a.example`.
     ///
     /// # Panics
     /// See [`Site::request`].
@@ -149,8 +150,7 @@ impl Site {
         self.request(&format!("GET {target} HTTP/1.1\r\nHost: a.example\r\n\r\n"))
     }
 
-    /// Makes a request: a head, with its empty line, and what follows as the body. Only a head
-    /// that the parser accepts gets to the phases.
+    /// Sends a request: a head with its empty line, followed by the body. The parser must accept the head.
     ///
     /// # Panics
     /// If the head is refused or incomplete, or a hook waits for something that never happens.
@@ -163,12 +163,12 @@ impl Site {
         driven.finish()
     }
 
-    /// The same with the waker of the task it is awaited in, for hooks that wait for timers, sockets or
-    /// other tasks (`#[tokio::test(flavor = "local")]`). The worker's clock goes on meanwhile, and a hook
-    /// is called again when it said by [`Exchange::wake_at`].
+    /// Like [`Site::request`], with the waker of the calling task, for hooks that wait for timers, sockets or
+    /// other tasks (`#[tokio::test(flavor = "local")]`). The worker's clock runs meanwhile, and a hook is
+    /// called again at the time of its [`Exchange::wake_at`].
     ///
     /// # Panics
-    /// As [`Site::request`], and if there is no whole answer after some seconds.
+    /// As for [`Site::request`], and if the response is not complete after some seconds.
     pub async fn request_async(&self, request: &str) -> Answer {
         let mut driven = self.begin(request.as_bytes());
         let answered = poll_fn(|context| driven.poll(context));
@@ -180,7 +180,7 @@ impl Site {
         driven.finish()
     }
 
-    /// Awaits `future`, with the worker's clock going on.
+    /// Awaits `future` while the worker's clock runs.
     pub async fn with_clock<T>(&self, future: impl Future<Output = T>) -> T {
         tokio::select! {
             output = future => output,
@@ -188,18 +188,18 @@ impl Site {
         }
     }
 
-    /// From now on requests seem to come in by `connection`.
+    /// From now on requests come from `connection`.
     pub fn set_connection(&mut self, connection: ConnectionFacts) {
         self.scope = connection.scope(self.worker.settings_table());
         self.facts = connection;
     }
 
-    /// The connection that requests seem to come in by, for tests that drive an [`ExchangeRun`] by themselves.
+    /// The connection that requests come from, for tests that drive an [`ExchangeRun`] themselves.
     pub fn connection(&self) -> ConnectionFacts {
         self.facts.clone()
     }
 
-    /// [`Site::get`] in the manner of [`Site::request_async`].
+    /// [`Site::get`] as in [`Site::request_async`].
     ///
     /// # Panics
     /// See [`Site::request_async`].
@@ -208,8 +208,8 @@ impl Site {
         self.request_async(&request).await
     }
 
-    /// A request whose settings are chosen and that has not gone through any phase, for tests of what
-    /// hooks call. What follows the head is its body, which is complete.
+    /// A request whose settings are chosen but for which no hook has run, for tests of functions that hooks
+    /// call. The bytes after the head are its complete body.
     ///
     /// # Panics
     /// If the head is refused or incomplete.
@@ -220,8 +220,8 @@ impl Site {
         driven.run
     }
 
-    /// A request whose head `fill` builds, in the manner of [`Site::unanswered`]. `None`: it is not to be, or its URL is
-    /// refused.
+    /// A request whose head `fill` builds, as in [`Site::unanswered`]. `None`: `fill` returned false, or the
+    /// URL was refused.
     pub fn unanswered_built(
         &self,
         fill: impl FnOnce(&mut RequestHead) -> bool,
@@ -232,7 +232,7 @@ impl Site {
         (is_filled && run.begin(&self.scope).is_ok()).then_some(run)
     }
 
-    /// Reads the head and chooses the settings.
+    /// Parses the head and chooses the settings.
     fn begin<'r>(&self, bytes: &'r [u8]) -> Driven<'r> {
         let mut run = ExchangeRun::new(&self.worker, self.facts.clone());
         run.ledger.start(self.worker.clock().now());
@@ -253,7 +253,7 @@ impl Site {
 }
 
 impl Driven<'_> {
-    /// Goes on until the last byte of the answer is there.
+    /// Runs until the response is complete.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         while !self.is_answered {
             match self.run.poll_answer(context) {
@@ -299,22 +299,22 @@ impl Driven<'_> {
 }
 
 impl Answer {
-    /// The status.
+    /// The status code.
     pub fn status(&self) -> u16 {
         self.run.response.status.0
     }
 
-    /// The value of the first response field of this name.
+    /// The value of the first response field with this name.
     pub fn field(&self, name: &str) -> Option<String> {
         self.run.response.get(name).map(text)
     }
 
-    /// The response fields that the modules and the core set, in wire form.
+    /// The response fields that the modules and the core have set, in wire format.
     pub fn fields(&self) -> String {
         text(self.run.response.fields().as_bytes())
     }
 
-    /// The body, which is there for HEAD as well if a handler made one.
+    /// The body. For HEAD, too, if a hook has made one.
     pub fn body(&self) -> &[u8] {
         &self.body
     }
@@ -324,18 +324,18 @@ impl Answer {
         self.run
     }
 
-    /// The exchange as it was when the answer was sent.
+    /// The exchange after the response was sent.
     pub fn exchange(&self) -> &Exchange {
         &self.run
     }
 
-    /// The same, for functions that change an exchange further.
+    /// The exchange, for functions that change it.
     pub fn exchange_mut(&mut self) -> &mut Exchange {
         &mut self.run
     }
 }
 
-/// How a test without a runtime waits: for other threads, and not for ever.
+/// How a test without a runtime waits for other threads, with a limit.
 struct Patience {
     waker: Waker,
     ends: Instant,
@@ -353,7 +353,7 @@ impl Patience {
         Context::from_waker(&self.waker)
     }
 
-    /// Until it is woken, or a moment.
+    /// Waits until it is woken, or for a moment.
     fn wait(&self) {
         assert!(
             Instant::now() < self.ends,
@@ -386,14 +386,14 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The address requests seem to come in by.
+/// The address of the listener that requests come in by.
 const LISTENER: &str = "127.0.0.1:80";
 
-/// Until a hook or body that waits is asked again, if it does not wake.
+/// How long a waiting hook or body is not polled if it does not wake the test.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// How long an answer that is awaited may take.
+/// The longest time for an awaited response.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Files a site keeps open.
+/// How many files a site keeps open.
 const OPEN_FILES_MAX: usize = 64;

@@ -1,6 +1,6 @@
 //! Bandwidth limits: a token bucket for the connection, one for its scope, and a timer.
 //!
-//! A bucket holds a quarter of a second's bytes at most, so that a limit is smooth.
+//! A bucket holds the bytes of a quarter of a second at most, so that the rate is even.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use tokio::time::Sleep;
 
 use crate::ledger::Nanos;
 
-/// The limits on one answer.
+/// The limits of one response.
 pub(crate) struct Throttle {
     own: Option<Bucket>,
     scope: Option<Arc<Mutex<Bucket>>>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// Bytes that may be sent, growing with time.
+/// How many bytes may be sent; grows with time.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
     bytes_per_second: u64,
@@ -42,7 +42,7 @@ impl Throttle {
         }
     }
 
-    /// Bytes that may be sent now. `None`: the task is woken when there are some.
+    /// How many bytes may be sent now. `None`: none; the task is woken when some may be sent.
     pub(crate) fn poll_allowance(&mut self, now: Nanos, context: &mut Context<'_>) -> Option<u64> {
         let own = self
             .own
@@ -67,7 +67,7 @@ impl Throttle {
         }
     }
 
-    /// `count` bytes were sent.
+    /// Counts `count` bytes that were sent.
     pub(crate) fn take(&mut self, count: u64) {
         if let Some(bucket) = &mut self.own {
             bucket.take(count);
@@ -99,7 +99,7 @@ impl Bucket {
         self.bytes
     }
 
-    /// What may be sent now; none below a part of the bucket worth a system call.
+    /// How many bytes may be sent now. `None` if that is too little to be worth a system call.
     fn allowance(&mut self, now: Nanos) -> Option<u64> {
         let level = self.level(now);
         (level >= (self.bytes_per_second / SENDS_PER_SECOND).max(1)).then_some(level)
@@ -121,17 +121,17 @@ const BUCKETS_PER_SECOND: u64 = 4;
 const SENDS_PER_SECOND: u64 = 16;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A bandwidth limit that all answers of a scope share.
+/// A bandwidth limit that all responses of a scope share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScopeThrottle {
-    /// The block that sets the limit: what the scope is.
+    /// The block that sets the limit; identifies the scope.
     pub(crate) block: BlockId,
     /// The limit.
     pub(crate) bytes_per_second: u64,
 }
 
 impl ScopeThrottle {
-    /// The limit that `block` sets; 0 bytes are none.
+    /// The limit that `block` sets. `None`: 0 bytes are no limit.
     pub(crate) fn new(block: BlockId, bytes_per_second: u64) -> Option<ScopeThrottle> {
         (bytes_per_second > 0).then_some(ScopeThrottle {
             block,

@@ -1,9 +1,9 @@
-//! What the `debug.log-*` directives write, to the error log of the request.
+//! Writes what the `debug.log-*` directives ask for to the error log of the request.
 //!
-//! Every line names the request like an error does and begins with what it is about, in round
-//! brackets. The functions look at their switch themselves; a switch that is off costs its test.
-//! A header is one line with its line ends escaped, not a line a field as in lighttpd: lines of
-//! different requests cannot mix, and the log's rule for repeated lines keeps requests whole.
+//! Every line names the request, as error messages do, and begins with its topic in parentheses. The
+//! functions check their switch themselves; a switch that is off costs only that check. A head is one line
+//! with escaped line ends, and not one line for each field as in lighttpd. So lines of different requests do
+//! not mix, and the log's suppression of repeated lines does not drop parts of a head.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::exchange::Exchange;
 use crate::ledger::{Nanos, Stage};
 use crate::module::Phase;
 
-/// `debug.log-request-header`: the head of a request whose settings are known now.
+/// `debug.log-request-header`: the head of a request whose settings are known by now.
 #[inline]
 pub(crate) fn request_header(exchange: &Exchange) {
     if exchange.settings.core.debug.request_header {
@@ -23,7 +23,7 @@ pub(crate) fn request_header(exchange: &Exchange) {
     }
 }
 
-/// `debug.log-request-header` and its sibling for errors: what came of a head that is refused.
+/// `debug.log-request-header` and `debug.log-request-header-on-error`: what has arrived of a refused head.
 #[cold]
 pub(crate) fn refused_header(exchange: &Exchange, bytes: &[u8]) {
     let debug = &exchange.settings.core.debug;
@@ -32,13 +32,13 @@ pub(crate) fn refused_header(exchange: &Exchange, bytes: &[u8]) {
     }
 }
 
-/// `debug.log-response-header`: the head `bytes` of the answer.
+/// `debug.log-response-header`: the head `bytes` of the response.
 #[cold]
 pub(crate) fn response_header(exchange: &Exchange, bytes: &[u8]) {
     header(exchange, "response-header", bytes);
 }
 
-/// `debug.log-request-handling`: the URL as it was understood.
+/// `debug.log-request-handling`: the URL after parsing.
 #[inline]
 pub(crate) fn url(exchange: &Exchange) {
     if exchange.settings.core.debug.request_handling {
@@ -54,7 +54,7 @@ pub(crate) fn url(exchange: &Exchange) {
     }
 }
 
-/// `debug.log-request-handling`: the physical path, and what is there.
+/// `debug.log-request-handling`: the physical path, and what is at it.
 #[inline]
 pub(crate) fn physical(exchange: &Exchange) {
     if exchange.settings.core.debug.request_handling {
@@ -73,7 +73,7 @@ pub(crate) fn physical(exchange: &Exchange) {
     }
 }
 
-/// `debug.log-request-handling`: in `phase` there was an answer.
+/// `debug.log-request-handling`: a hook of `phase` has answered.
 #[inline]
 pub(crate) fn answered(exchange: &Exchange, phase: Phase) {
     if exchange.settings.core.debug.request_handling {
@@ -93,7 +93,7 @@ pub(crate) fn restarted(exchange: &Exchange, phase: Phase) {
     }
 }
 
-/// What is told when the exchange is over: `debug.log-condition-handling`, `debug.log-timing`,
+/// Traces at the end of an exchange: `debug.log-condition-handling`, `debug.log-timing`,
 /// `debug.log-request-header-on-error`.
 #[inline]
 pub(crate) fn over(exchange: &Exchange) {
@@ -114,10 +114,10 @@ pub(crate) fn over(exchange: &Exchange) {
     }
 }
 
-/// The blocks that are true, in the order of the text, each with the place of its condition.
+/// The blocks that are true, in the order of the text, each with the location of its condition.
 #[cold]
 fn conditions(exchange: &Exchange) {
-    // A refused head has met no conditions.
+    // For a refused head no conditions were evaluated.
     let Some(scope) = &exchange.scope else { return };
     let table = exchange.worker.settings_table();
     let sources = &table.config().sources;
@@ -125,7 +125,7 @@ fn conditions(exchange: &Exchange) {
     for block in table.true_blocks(scope, exchange) {
         let location = sources.location(block.span);
         let separator = if text.is_empty() { "" } else { ", " };
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(
             text,
             "{separator}{} ({}:{})",

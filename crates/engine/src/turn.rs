@@ -1,30 +1,30 @@
-//! How many bytes one connection may move before the worker's others get their turn.
+//! How many bytes one connection may move before other connections of the worker run.
 
 use std::task::{Context, Poll};
 
 use crate::limits;
 
-/// Bytes that were moved since the other side last had to be waited for.
+/// Counts the bytes that a task has moved since it last waited for the other side.
 ///
-/// A fast sender always has more, so a task that reads until nothing is left keeps its worker for as long as the sender
-/// likes.
+/// A fast sender always has more bytes, so a task that reads until none are left would occupy its worker as
+/// long as the sender likes.
 #[derive(Debug, Default)]
 pub struct Turn {
     bytes: u64,
 }
 
 impl Turn {
-    /// Counts bytes.
+    /// Counts bytes that were moved.
     pub fn moved(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
 
-    /// The other side has to be waited for, which lets others go on, too.
+    /// Starts again, because the task waits for the other side, which lets other tasks run.
     pub fn waits(&mut self) {
         self.bytes = 0;
     }
 
-    /// Pending after [`limits::TURN_BYTES`]: the task is polled again behind all others that can go on.
+    /// Pending after [`limits::TURN_BYTES`]: the task is polled again after all others that are ready.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.bytes < limits::TURN_BYTES {
             return Poll::Ready(());

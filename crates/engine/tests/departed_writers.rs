@@ -1,5 +1,5 @@
-//! What a file system that hangs keeps of those who have gone: no bytes. In a program of its own, because the memory
-//! and the threads are those of the whole process.
+//! A file system that hangs keeps no bytes of requests that are gone. A program of its own, because the test
+//! measures the memory and uses the threads of the whole process.
 
 use std::future::poll_fn;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use petrel_engine::blocking::{self, Class, Origin};
 use petrel_engine::body::Spool;
 use petrel_engine::limits;
 
-/// Clients that come and go.
+/// How many clients come and go.
 const CLIENTS: usize = 300;
 
-/// What a few of them at a time may take.
+/// How much memory a few of them may take at a time.
 const KEPT_BYTES_MAX: usize = CLIENTS * limits::SPOOL_LARGE_BYTES_MAX / 4;
 
 #[tokio::test(flavor = "local")]
@@ -23,7 +23,7 @@ async fn what_the_clients_that_have_gone_wanted_to_write_is_not_kept() {
     let directory = std::env::temp_dir();
     let (open, is_open) = mpsc::channel::<()>();
     let much = Origin::of_path(&directory).with_bytes(limits::DEVICE_BYTES_MAX);
-    // As much as this file system does at a time, and it is not done.
+    // This job uses the capacity of the file system, and does not end.
     let hangs = blocking::run(much, move || is_open.recv());
     while blocking::counts(Class::Write).running == 0 {
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -56,7 +56,7 @@ async fn what_the_clients_that_have_gone_wanted_to_write_is_not_kept() {
 
     drop(open);
     hangs.await.expect("it ran").expect_err("nothing was sent");
-    // It waits behind all of them.
+    // This job waits behind all of them.
     let last = blocking::run(Origin::of_path(&directory), || ());
     last.await.expect("it ran");
     assert!(!path.exists(), "nobody waited for it");
@@ -66,7 +66,7 @@ fn unwritten(directory: &Path) -> PathBuf {
     directory.join(format!("petrel-departed-{}", std::process::id()))
 }
 
-/// Bytes of this process that are in memory.
+/// How many bytes of this process are in memory.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/status").expect("proc is mounted");
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,5 +1,5 @@
-//! What becomes of a look-up, and of a read, when too many wait already. In a program of its own, because the threads
-//! are those of the whole process: each test has a class of them.
+//! Look-ups and reads while the queue of the disk threads is full. A program of its own, because the threads
+//! belong to the whole process: each test uses another class of them.
 
 use std::fs::{self, File};
 use std::future::poll_fn;
@@ -25,7 +25,7 @@ mod queue;
 
 use queue::fill_queue;
 
-/// Look-ups need threads of two classes.
+/// Look-ups use threads of two classes, so these tests run one after the other.
 static LOOK_UPS: Mutex<()> = Mutex::new(());
 
 fn configure() {
@@ -42,12 +42,12 @@ fn cache() -> FileCache {
     FileCache::new(StatCache::Simple, Arc::new(contents))
 }
 
-/// On a disk, unless the whole tree is in memory.
+/// A directory on a disk, unless the whole tree is in memory.
 fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// Has the kernel forget what is in a file.
+/// Removes the file from the page cache.
 fn forget_pages(path: &Path) {
     let file = File::open(path).expect("it is there");
     file.sync_all().expect("there is room");
@@ -65,7 +65,7 @@ fn a_look_up_that_finds_the_queue_full_is_503_and_the_next_one_is_not() {
     let cache = cache();
     let path = std::env::temp_dir().join(format!("petrel-nobody-{}", std::process::id()));
     let path = path.as_os_str().as_bytes();
-    // The kernel knows nothing of a name that nobody has looked for.
+    // No process has looked up this name, so the kernel's caches do not have it.
     let look_up = || match cache.lookup(path, Symlinks::Follow, 1, Asker::default(), || None) {
         LookResult::Cold(waiting) => Ok(waiting),
         LookResult::Here(entry) => Err(entry.kind()),
@@ -112,7 +112,7 @@ fn a_look_up_that_finds_no_room_for_its_first_read_is_503() {
 
     let (cache, name) = (cache(), path.as_os_str().as_bytes());
     let looked = cache.lookup(name, Symlinks::Follow, 1, Asker::default(), || None);
-    // What is in memory needs no thread.
+    // A file in memory needs no thread.
     let LookResult::Cold(mut waiting) = looked else {
         return;
     };
@@ -155,14 +155,14 @@ fn a_spool_that_finds_the_queue_full_is_read_when_there_is_room() {
     let early = runtime.block_on(async { tokio::time::timeout(pauses, &mut read).await });
     drop(closed);
     let read = match early {
-        // What is in memory needs no thread.
+        // A file in memory needs no thread.
         Ok(read) => read,
         Err(_) => runtime.block_on(read),
     };
     assert_eq!(read.expect("no error"), [7; 10]);
 }
 
-/// The file of the spool, by its descriptor.
+/// The file of the spool, found by its descriptor.
 fn file_without_name() -> PathBuf {
     let is_it = |path: &PathBuf| {
         let target = fs::read_link(path).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What a TLS session that waits for its client takes, and what a request allocates. In a program of its own, because
-//! it counts what the whole process allocates.
+//! How much memory an idle TLS session takes, and what a request allocates. A program of its own, because the
+//! test counts the allocations of the whole process.
 
 use std::io::IoSlice;
 use std::io::Write;
@@ -18,11 +18,11 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const SESSIONS: usize = 50;
-/// All that belongs to one: the session, rustls's connection, keys.
+/// All that belongs to one session: the session itself, rustls's connection, keys.
 const IDLE_BYTES_MAX: usize = 3 * 1024;
-/// A session whose client does not answer: it also holds what the handshake needs.
+/// A session whose client does not answer also holds the state of the handshake.
 const HALF_OPEN_BYTES_MAX: usize = 8 * 1024;
-/// rustls makes one buffer for what it decrypts and one for what it encrypts.
+/// rustls allocates one buffer for decryption and one for encryption.
 const ALLOCATIONS_PER_REQUEST: u64 = 2;
 
 struct Worker {
@@ -79,7 +79,7 @@ impl Worker {
         outgoing.wrote(count);
     }
 
-    /// Moves bytes until client and session have nothing more to say.
+    /// Moves bytes between client and session until both have nothing left to send.
     fn shake_hands(&mut self, session: &mut TlsSession, client: &mut ClientConnection) {
         loop {
             let said = said_by(client);
@@ -133,7 +133,7 @@ fn requests(client: &mut ClientConnection, count: usize) -> Vec<Vec<u8>> {
     (0..count).map(|_| request()).collect()
 }
 
-/// How much less is in use when `dropped` is no more.
+/// How many bytes dropping one of `dropped` frees.
 fn bytes_of<T>(dropped: Vec<T>) -> usize {
     let before = bytes_in_use();
     let count = dropped.len();
@@ -178,7 +178,7 @@ fn a_session_that_waits_holds_no_buffers_and_a_request_makes_two() {
     let allocated = allocations()[this_thread()] - before;
     assert_eq!(allocated, ALLOCATIONS_PER_REQUEST * asked.len() as u64);
 
-    // What the client takes of a large answer is given back as it goes.
+    // The memory of a large response is freed while the client takes it.
     let begin = bytes_in_use();
     let buffers = &mut worker.buffers;
     let body = [b'b'; 60_000];
@@ -198,7 +198,7 @@ fn a_session_that_waits_holds_no_buffers_and_a_request_makes_two() {
     bytes_behind_a_record_are_not_moved_with_it(&mut worker);
 }
 
-/// The client's message comes in two records, the second byte by byte.
+/// The client's message arrives in two records, the second one byte by byte.
 fn bytes_behind_a_record_are_not_moved_with_it(worker: &mut Worker) {
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
     let builder = builder.with_protocol_versions(&[&TLS12]).unwrap();
@@ -208,7 +208,7 @@ fn bytes_behind_a_record_are_not_moved_with_it(worker: &mut Worker) {
     let hello = said_by(&mut worker.client());
     worker.receive(&mut session, &hello);
     worker.write_all(&mut session, |_| {});
-    // A ClientKeyExchange of 8,000 bytes.
+    // The beginning of a ClientKeyExchange with 8,000 bytes.
     let first = [&[22, 3, 3, 0, 104, 16, 0, 0x1f, 0x40][..], &[0; 100]].concat();
     worker.receive(&mut session, &first);
     worker.receive(&mut session, &[22, 3, 3, 0x10, 0]);

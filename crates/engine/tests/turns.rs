@@ -1,5 +1,5 @@
-//! Clients take turns at the disk also with temporary files and with what scripts read and write. In a program of its own,
-//! because the threads are those of the whole process.
+//! Clients take turns at the disk, also with temporary files and with the files of scripts. A program of its
+//! own, because the threads belong to the whole process.
 
 use std::future::poll_fn;
 use std::io;
@@ -12,11 +12,11 @@ use petrel_engine::blocking::{self, Class, Origin, RunningJob, Threads};
 use petrel_engine::body::Spool;
 use petrel_engine::limits;
 
-/// Whose jobs are there before those of [`MODEST`].
+/// The client whose jobs are queued before those of [`MODEST`].
 const GREEDY: u64 = 0;
 const MODEST: u64 = 7;
 
-/// Three jobs for the same file system, each of which is done when it is told to. The first one runs.
+/// Three jobs for the same file system, each of which ends when the test says so. The first one runs.
 struct Crowd {
     gates: Vec<Sender<()>>,
     jobs: Vec<RunningJob<()>>,
@@ -39,7 +39,7 @@ impl Crowd {
         Crowd { gates, jobs }
     }
 
-    /// Two of them are done, then `work` is, then the last one.
+    /// Lets two of the jobs end, then awaits `work`, then lets the last job end.
     async fn let_through<T>(mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         let polled = poll_fn(|context| Poll::Ready(work.as_mut().poll(context)));
@@ -69,7 +69,7 @@ async fn who_comes_last_has_his_turn_after_one_job_of_a_crowd() {
     let all = async {
         let directories = [std::env::temp_dir()];
         let mut spool = Spool::default();
-        // The first time it makes the file, then it writes to it.
+        // The first job creates the file, the second one writes to it.
         for _ in 0..2 {
             let bytes = vec![1; limits::SPOOL_LARGE_BYTES_MAX + 1];
             spool.push(&bytes, &directories, MODEST);
@@ -87,7 +87,7 @@ async fn who_comes_last_has_his_turn_after_one_job_of_a_crowd() {
         let stat = blocking::stat(&path, MODEST);
         let done = Crowd::new(Class::Stat).await.let_through(stat).await;
         assert_eq!(done.expect("it was written").len(), 1);
-        // Neither waits for the other: each class has threads of its own.
+        // Each class has its own threads, so neither waits for the other.
         for (class, other) in [(Class::First, Class::Stat), (Class::Stat, Class::First)] {
             let Crowd { gates, jobs } = Crowd::new(class).await;
             let origin = Origin::of_path(&std::env::temp_dir()).for_client(GREEDY);

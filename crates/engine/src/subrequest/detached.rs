@@ -1,4 +1,4 @@
-//! Subrequests that outlive the client they were made for: refreshes of cached pages.
+//! Subrequests that continue when their client is gone: refreshes of cached pages.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -9,14 +9,14 @@ use crate::limits;
 use crate::worker::Worker;
 
 impl Subrequest {
-    /// Has `work` pull it in a task of its own, whatever becomes of its parent. The task ends with
-    /// `work`, after [`limits::DETACHED_SUBREQUEST_S_MAX`], or with the worker, which does not wait for
-    /// it: what is half done then must be as good as not begun. A worker that drains lets it go on
-    /// until the last connection has ended, as clients may wait for what it fetches.
+    /// Runs `work` with the subrequest in a task of its own, independent of the parent. The task ends with
+    /// `work`, after [`limits::DETACHED_SUBREQUEST_S_MAX`], or with the worker. The worker does not wait for
+    /// it, so work that is cut off must leave no trace. A worker that drains lets the task run until the last
+    /// connection has ended, because clients may wait for its result.
     ///
     /// # Errors
-    /// [`RefusedSubrequest::TooManyDetached`] at the limit of the worker, and
-    /// [`RefusedSubrequest::Stopping`] when the worker drains; it is dropped then.
+    /// [`RefusedSubrequest::TooManyDetached`] at the limit of the worker, [`RefusedSubrequest::Stopping`] if
+    /// the worker drains. The subrequest is dropped then.
     pub fn detach<Work>(
         self,
         work: impl FnOnce(Subrequest) -> Work,
@@ -42,7 +42,7 @@ impl Subrequest {
     }
 }
 
-/// One of the places a worker has for subrequests without a client.
+/// One of the worker's permits for subrequests without a client.
 struct DetachedPlace(Rc<Worker>);
 
 impl DetachedPlace {

@@ -1,6 +1,5 @@
-//! The head of a subrequest: built under the rules that heads of clients obey.
-//!
-//! So modules find an exchange as they know it. How long the body is is said here alone.
+//! Builds the head of a subrequest, under the same rules as heads of clients, so that modules find a normal
+//! exchange. The length of the body is set only here.
 
 use std::borrow::Cow;
 
@@ -16,61 +15,61 @@ use crate::exchange::Exchange;
 use crate::limits;
 use crate::run::ExchangeRun;
 
-/// What a subrequest asks for, over HTTP/1.1.
+/// The request that a subrequest makes, in HTTP/1.1.
 #[derive(Clone, Debug)]
 pub struct SubrequestHead {
     /// The method.
     pub method: Method,
     /// Path and query, percent-encoded: `/path?query`.
     pub target: Vec<u8>,
-    /// The host it is for, which decides on `$HTTP["host"]` and virtual hosts; `None` is the parent's.
+    /// The requested host, which `$HTTP["host"]` and virtual hosts compare. `None`: that of the parent.
     pub host: Option<Vec<u8>>,
-    /// Header fields. They take the place of those that are inherited. Host, and what is about
-    /// a connection or the framing, is refused.
+    /// Header fields. They replace inherited ones. Host and fields about the connection or the framing are
+    /// refused.
     pub fields: Vec<(String, Vec<u8>)>,
-    /// Which fields of the parent it has as well.
+    /// Which fields of the parent are inherited.
     pub inherit: Inherit,
-    /// The whole body.
+    /// The body.
     pub body: Bytes,
 }
 
-/// Which of its parent's header fields a subrequest has. Host is always the one it is for. Never
-/// inherited: what is about the connection, the framing, the parent's own body (`Content-*`) or a part
-/// or version of it (Range, `If-*`), and Accept-Encoding, as it is the server that reads the answer.
+/// Which header fields of its parent a subrequest inherits. Host is always the requested one. Never inherited
+/// are fields about the connection, the framing, the parent's own body (`Content-*`) or a part or version of
+/// it (Range, `If-*`), and Accept-Encoding, because the server reads the response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Inherit {
-    /// None.
+    /// No fields.
     Nothing,
-    /// Those with one of these names, in any letter case.
+    /// Fields with these names, in any letter case.
     Only(Vec<String>),
-    /// All.
+    /// All fields.
     #[default]
     All,
 }
 
-/// Why there is no such subrequest.
+/// Why a subrequest was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RefusedSubrequest {
-    /// It would be deeper than [`limits::SUBREQUEST_DEPTH_MAX`].
+    /// It would be nested deeper than [`limits::SUBREQUEST_DEPTH_MAX`].
     TooDeep,
-    /// There were [`limits::SUBREQUESTS_PER_REQUEST_MAX`] for this request of the client already.
+    /// The client's request has caused [`limits::SUBREQUESTS_PER_REQUEST_MAX`] subrequests already.
     TooMany,
-    /// [`limits::DETACHED_SUBREQUESTS_MAX`] go on without a client already.
+    /// [`limits::DETACHED_SUBREQUESTS_MAX`] subrequests without a client are running already.
     TooManyDetached,
     /// The worker is stopping.
     Stopping,
-    /// The target does not begin with a slash, or holds a space or control character.
+    /// The target does not begin with a slash, or has a space or a control character.
     Target,
-    /// The target is refused as a client's would be.
+    /// The target would be refused from a client, too.
     Url(UrlError),
-    /// A field of that name is not for the caller to set, or is no name of a field.
+    /// The caller may not set a field with this name, or it is no valid name.
     Field(String),
-    /// The head is refused as a client's would be.
+    /// The head would be refused from a client, too.
     Head(HeadError),
 }
 
 impl SubrequestHead {
-    /// A GET for `target` with nothing else but what the parent has.
+    /// A GET for `target` that inherits all fields.
     pub fn get(target: &[u8]) -> SubrequestHead {
         SubrequestHead {
             method: Method::Get,
@@ -82,7 +81,7 @@ impl SubrequestHead {
         }
     }
 
-    /// Builds the head in `into`.
+    /// Builds the head into `into`.
     fn build(&self, parent: &Exchange, into: &mut RequestHead) -> Result<(), RefusedSubrequest> {
         let is_plain = |byte: &u8| *byte > b' ' && *byte != 0x7f;
         if self.target.first() != Some(&b'/') || !self.target.iter().all(is_plain) {
@@ -93,7 +92,7 @@ impl SubrequestHead {
         builder.pseudo_field(b"method", self.method.as_str().as_bytes())?;
         builder.pseudo_field(b"scheme", parent.scheme().as_str().as_bytes())?;
         builder.pseudo_field(b"path", &self.target)?;
-        // Over HTTP/1.0 the parent's may be missing or empty.
+        // In HTTP/1.0 the parent may have no Host, or an empty one.
         let of_parent = parent.request.head.field(KnownField::Host);
         let of_parent = of_parent.filter(|host| !host.is_empty());
         match self.host.as_deref().or(of_parent) {
@@ -108,7 +107,7 @@ impl SubrequestHead {
             false => BodyFraming::None,
         })?;
         if self.host.is_none() {
-            // Modules may have chosen another one than Host says.
+            // A module may have set another host than Host says.
             into.set_host(parent.request.head.host());
         }
         Ok(())
@@ -157,7 +156,7 @@ impl SubrequestHead {
     }
 }
 
-/// Makes `run` the request for `head`, with the settings it has.
+/// Makes `run` the request for `head`. The settings are chosen again.
 pub(super) fn begin(
     run: &mut ExchangeRun,
     parent: &Exchange,
@@ -169,13 +168,14 @@ pub(super) fn begin(
     run.begin(&scope).map_err(RefusedSubrequest::Url)
 }
 
-/// Fields that say what comes on the connection, and how.
+/// Whether the field is about the connection or the framing.
 fn is_of_connection(name: &str) -> bool {
     let is_wanted = |field: KnownField| field == KnownField::Host || field.is_written_by_sender();
     KnownField::from_name_if(name.as_bytes(), is_wanted).is_some()
 }
 
-/// Fields about the body of the parent's request, or about which part or version of it is wanted.
+/// Whether the field is about the body of the parent's request, or about the part or version that it asks
+/// for.
 fn is_of_parent_alone(name: &str) -> bool {
     let begins = |prefix: &str| {
         name.get(..prefix.len())
@@ -188,7 +188,7 @@ fn is_of_parent_alone(name: &str) -> bool {
             .any(|known| known.name().eq_ignore_ascii_case(name))
 }
 
-/// A value that a script made, with spaces where it would end its line.
+/// The value with spaces in place of bytes that would end the line. Scripts make such values.
 fn in_one_line(value: &[u8]) -> Cow<'_, [u8]> {
     let ends_line = |byte: &u8| matches!(byte, b'\r' | b'\n' | b'\0');
     if !value.iter().any(ends_line) {

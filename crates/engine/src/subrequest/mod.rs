@@ -1,16 +1,16 @@
-//! Subrequests: requests that the server makes to itself for one of a client's.
+//! Subrequests: requests that the server makes to itself for a request of a client.
 //!
-//! A [`Subrequest`] is an exchange without a connection. It walks the same phases on the same worker,
-//! with the client, listener and scheme of its parent, so that every condition and every access rule
-//! holds for it as it would if the client had asked; there is no way round them. Its owner pulls
-//! head and body and drives it by that, in the owner's own task; dropping it breaks it off. It needs
-//! nothing of its parent once it is made: [`Subrequest::detach`] lets one go on when the client has left.
+//! A [`Subrequest`] is an exchange without a connection. It goes through the same phases on the same worker,
+//! with the client, the listener and the scheme of its parent. So every condition and every access rule
+//! applies as if the client had sent the request, and no subrequest can get around them. Its owner drives it
+//! by polling for the head and the body, in the owner's own task. Dropping it stops it. It does not need its
+//! parent once it was made: [`Subrequest::detach`] lets one continue when the client is gone.
 //!
-//! What a connection adds is missing: no Date, no framing, no time-outs but those of the hooks that answer,
-//! no bandwidth limit. It is no request of a client, so neither counters nor the access log
-//! (the phase [`Log`](crate::module::Phase::Log)) know of it. Its time is that of the stage in which its
-//! owner waits; its own ledger counts from its beginning. It never becomes a tunnel; interim
-//! responses (1xx) and trailers are dropped.
+//! It lacks what a connection adds: there is no Date, no framing, no timeout but those of the hooks that
+//! answer, and no bandwidth limit. Since no client has sent it, counters and the access log (the phase
+//! [`Log`](crate::module::Phase::Log)) do not see it. Its time counts for the stage in which its owner waits;
+//! its own ledger begins with it. It cannot become a tunnel. Interim responses (1xx) and trailers are
+//! dropped.
 //!
 //! Callers: scripts, caches that fetch pages, pages made of parts.
 
@@ -41,8 +41,8 @@ pub use head::{Inherit, RefusedSubrequest, SubrequestHead};
 
 /// A request of the server to itself.
 ///
-/// [`Subrequest::poll_head`] until there is an answer, then [`Subrequest::poll_piece`] until there is no
-/// more of it. Errors are answers as well, with the page that a client would get.
+/// Call [`Subrequest::poll_head`] until there is a response, then [`Subrequest::poll_piece`] until its body
+/// ends. Errors are responses, too, with the page that a client would get.
 pub struct Subrequest {
     run: ExchangeRun,
     alarm: Alarm,
@@ -51,30 +51,30 @@ pub struct Subrequest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SubrequestState {
-    /// Hooks are at work.
+    /// Hooks run.
     Walk,
-    /// There is an answer; its body is being pulled.
+    /// There is a response; the owner takes its body.
     Body,
-    /// The body came to its end.
+    /// The body is complete.
     Over,
-    /// The body broke off.
+    /// The body has ended early.
     Broken,
 }
 
 /// Why a body could not be collected.
 #[derive(Debug)]
 pub enum CollectError {
-    /// It is longer than was allowed.
+    /// It is longer than allowed.
     TooLong,
-    /// It broke off, or a file could not be read.
+    /// It has ended early, or a file could not be read.
     Broken(io::Error),
 }
 
 impl Subrequest {
-    /// Makes a request for `head` on behalf of `parent`. Nothing runs yet.
+    /// A subrequest for `head` on behalf of `parent`. Does not run any hook yet.
     ///
     /// # Errors
-    /// When `head` is no sound request, or too many were made for this request of the client.
+    /// `head` is not a valid request, or the client's request has made too many.
     pub fn new(parent: &Exchange, head: SubrequestHead) -> Result<Subrequest, RefusedSubrequest> {
         let lineage = descend(parent)?;
         let worker = &parent.worker;
@@ -90,17 +90,17 @@ impl Subrequest {
         })
     }
 
-    /// Goes on until there is an answer, and says its status.
+    /// Runs the hooks until there is a response, and returns its status.
     pub fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<Status> {
         while self.state == SubrequestState::Walk {
             match self.run.poll_answer(context) {
-                // All of it is there.
+                // The body was complete from the start.
                 Poll::Ready(Walked::NeedBody) => self.run.complete_body(),
                 Poll::Ready(Walked::Answered) if self.run.is_tunnel() => {
                     refuse_tunnel(&mut self.run);
                 }
                 Poll::Ready(Walked::Answered) => {
-                    // What has no body may announce one.
+                    // A response without a body may announce one.
                     self.run.settle_body();
                     trace::over(&self.run);
                     self.alarm.clear();
@@ -121,8 +121,8 @@ impl Subrequest {
         poll_fn(|context| self.poll_head(context)).await
     }
 
-    /// The next piece of the body; `None` is its end. Waits for the head first. After an error every
-    /// further call is one.
+    /// The next piece of the body; `None` is its end. Waits for the head first. After an error, every further
+    /// call returns an error.
     pub fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
         ready!(self.poll_head(context));
         match self.state {
@@ -151,10 +151,10 @@ impl Subrequest {
         poll_fn(|context| self.poll_piece(context)).await
     }
 
-    /// The rest of the body in memory. One that is a single piece of memory is not copied.
+    /// The rest of the body in memory. A body that is a single piece in memory is not copied.
     ///
     /// # Errors
-    /// See [`CollectError`]; what was pulled is lost then.
+    /// See [`CollectError`]. The bytes that were read are lost then.
     pub async fn collect(&mut self, bytes_max: usize) -> Result<Bytes, CollectError> {
         self.head().await;
         if self
@@ -172,29 +172,29 @@ impl Subrequest {
         Ok(collected.into_bytes())
     }
 
-    /// Whether there is an answer; before, [`Subrequest::response`] is empty or half made.
+    /// Whether there is a response. Before that, [`Subrequest::response`] is not complete.
     pub fn is_answered(&self) -> bool {
         self.state != SubrequestState::Walk
     }
 
-    /// The status of the answer; 0 before there is one.
+    /// The status of the response; 0 before there is one.
     pub fn status(&self) -> Status {
         self.response().status
     }
 
-    /// The answer: status and header fields. Content-Length and what else belongs to a connection is not
+    /// The response: status and header fields. Content-Length and other fields of the connection are not
     /// among them; see [`Subrequest::length`].
     pub fn response(&self) -> &Response {
         &self.run.response
     }
 
-    /// Bytes of the body that are still to come, if that is known.
+    /// How many bytes of the body are still to come, if that is known.
     pub fn length(&self) -> Option<u64> {
         self.response().body.length()
     }
 
-    /// What Content-Length a client would be told: also for HEAD, which has no body. To be asked before
-    /// the body is pulled.
+    /// The Content-Length that a client would get, also for HEAD, which has no body. Call it before taking
+    /// pieces of the body.
     pub fn announced_length(&self) -> Option<u64> {
         self.response()
             .announced_length
@@ -206,12 +206,12 @@ impl Subrequest {
         &self.run
     }
 
-    /// Keeps `what` for `module` with its exchange; see [`Exchange::keep`].
+    /// Stores `what` for `module` in the exchange; see [`Exchange::keep`].
     pub fn keep(&mut self, module: &'static str, what: Rc<dyn std::any::Any>) {
         self.run.keep(module, what);
     }
 
-    /// Lets go of what made the body.
+    /// Drops the source of the body.
     fn end(&mut self, state: SubrequestState) {
         self.alarm.clear();
         self.run.response.body = Body::Empty;
@@ -219,7 +219,7 @@ impl Subrequest {
     }
 }
 
-/// The rest of the body, as the body of another answer: of the parent's, as a rule.
+/// A subrequest as the source of another response's body, mostly its parent's.
 impl BodySource for Subrequest {
     fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
         Subrequest::poll_piece(self, context)
@@ -259,7 +259,7 @@ impl BodySource for Subrequest {
     }
 
     fn has_failed(&self) -> bool {
-        // Its request is complete: it takes nothing from the client.
+        // The subrequest has its whole body, so it takes nothing from the client.
         true
     }
 }
@@ -283,7 +283,7 @@ impl std::fmt::Display for CollectError {
 
 impl std::error::Error for CollectError {}
 
-/// The place of one more subrequest.
+/// The lineage of a further subrequest of `parent`.
 fn descend(parent: &Exchange) -> Result<Lineage, RefusedSubrequest> {
     let client_method = parent.client_method();
     let client_method = client_method.unwrap_or_else(|| parent.request.head.method());
@@ -303,10 +303,10 @@ fn descend(parent: &Exchange) -> Result<Lineage, RefusedSubrequest> {
     })
 }
 
-/// Bytes of a body that come together.
+/// The bytes of a body that is being collected.
 #[derive(Default)]
 struct Collected {
-    /// The first piece, as long as it is the only one.
+    /// The first piece, while it is the only one.
     first: Bytes,
     all: Vec<u8>,
 }
@@ -347,7 +347,7 @@ impl Collected {
     }
 }
 
-/// Gives the request its body, under the limits of a client's.
+/// Gives the request its body, with the limits of a client's body.
 fn take_body(run: &mut ExchangeRun, bytes: &Bytes) {
     run.request.body.want();
     run.receive(bytes);
@@ -355,7 +355,7 @@ fn take_body(run: &mut ExchangeRun, bytes: &Bytes) {
     run.allows_body(bytes.len() as u64);
 }
 
-/// A tunnel needs a client at its other end.
+/// Refuses a tunnel, which needs a client.
 fn refuse_tunnel(run: &mut ExchangeRun) {
     run.log_error(
         "content",

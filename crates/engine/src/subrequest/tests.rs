@@ -12,7 +12,7 @@ use crate::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Pending, Phase
 use crate::testing::{ExchangeRun, Site};
 use crate::worker::Drain;
 
-/// Answers by the path of the URL; see [`Answers::run`].
+/// A module that answers by the path of the URL; see [`Answers::run`].
 static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_answers",
     doc: "For tests.",
@@ -26,9 +26,9 @@ static MODULE: ModuleSpec = ModuleSpec {
 };
 
 thread_local! {
-    /// How often the phase Log was reached.
+    /// How often the phase Log ran.
     static LOGGED: Cell<u32> = const { Cell::new(0) };
-    /// How many [`Sleep`]s there are.
+    /// How many [`Sleep`]s exist.
     static SLEEPING: Cell<i32> = const { Cell::new(0) };
 }
 
@@ -69,7 +69,7 @@ impl Hook for Answers {
     }
 }
 
-/// The head as backends see it, one field a line, sorted.
+/// The head as backends see it: one field a line, sorted.
 fn told_head(exchange: &Exchange) -> Vec<u8> {
     let head = &exchange.request.head;
     let shown = |(name, value): (&[u8], &[u8])| format!("{}: {}", text(name), text(value));
@@ -84,7 +84,7 @@ fn told_head(exchange: &Exchange) -> Vec<u8> {
     lines.join("\n").into_bytes()
 }
 
-/// Waits for a while, and knows when it is dropped.
+/// Waits for a while, and counts when it is dropped.
 struct Sleep(Pin<Box<tokio::time::Sleep>>);
 
 impl Sleep {
@@ -107,7 +107,7 @@ impl Pending for Sleep {
     }
 }
 
-/// Waits by the clock of the worker alone.
+/// Waits by the clock of the worker only.
 struct Clock(Option<u32>);
 
 impl Pending for Clock {
@@ -122,7 +122,7 @@ impl Pending for Clock {
     }
 }
 
-/// Asks for the same URL again, and answers with what that was answered with.
+/// Makes a subrequest for its own URL, and answers with the response to that.
 struct Deeper(Option<Subrequest>);
 
 impl Pending for Deeper {
@@ -150,7 +150,7 @@ impl Pending for Deeper {
     }
 }
 
-/// A body in pieces that come after a wait each; an empty one is an error.
+/// A body in pieces, each after a wait. An empty piece stands for an error.
 struct Parts {
     parts: VecDeque<&'static str>,
     has_waited: bool,

@@ -1,4 +1,4 @@
-//! The socket under a connection.
+//! The socket of a client connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,14 +13,14 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::Peeked;
 
-/// A connected socket.
+/// A connected TCP or unix socket.
 pub(crate) enum ClientSocket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 impl ClientSocket {
-    /// Reads into `buffer`; 0 is the end. One system call, none when nothing has arrived.
+    /// Reads into `buffer`; 0 is the end. One system call, or none if nothing has arrived.
     pub(crate) fn poll_read(
         &mut self,
         context: &mut Context<'_>,
@@ -34,7 +34,7 @@ impl ClientSocket {
         result.map_ok(|()| buffer.filled().len())
     }
 
-    /// Waits until something happens on the reading side, and says what, leaving it there.
+    /// Waits until there is something to read, and returns what it is without reading it.
     pub(crate) fn poll_peek(&mut self, context: &mut Context<'_>) -> Poll<Peeked> {
         if std::task::ready!(self.poll_read_ready(context)).is_err() {
             return Poll::Ready(Peeked::Gone);
@@ -46,7 +46,7 @@ impl ClientSocket {
         })
     }
 
-    /// Waits until something happens on the reading side, as far as is known.
+    /// Waits until there is something to read, as far as the runtime knows.
     pub(crate) fn poll_read_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             ClientSocket::Tcp(stream) => stream.poll_read_ready(context),
@@ -54,8 +54,8 @@ impl ClientSocket {
         }
     }
 
-    /// Whether nothing has arrived, no end either: asks the kernel itself, as what the runtime knows may be a turn
-    /// old. One system call.
+    /// Whether neither bytes nor the end of the stream have arrived. Asks the kernel, because the runtime's
+    /// knowledge may be outdated. One system call.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self.peek(), Err(rustix::io::Errno::AGAIN))
     }
@@ -94,7 +94,7 @@ impl ClientSocket {
         }
     }
 
-    /// Sends `bytes`, which the kernel may hold back until more comes.
+    /// Sends `bytes`; the kernel may hold them back until more follows.
     pub(crate) fn poll_write_ahead(
         &mut self,
         context: &mut Context<'_>,
@@ -106,7 +106,7 @@ impl ClientSocket {
         })
     }
 
-    /// Sends `count` bytes of `file` from `offset` on, by sendfile(2); 0 is the end of the file.
+    /// Sends `count` bytes of `file` from `offset` with sendfile(2); 0 is the end of the file.
     pub(crate) fn poll_send_file(
         &mut self,
         context: &mut Context<'_>,
@@ -120,7 +120,7 @@ impl ClientSocket {
         })
     }
 
-    /// Runs a sending system call of our own when the socket can take bytes, and again when it could not after all.
+    /// Calls `send` when the socket is writable, and again when it was not writable after all.
     fn poll_send_with(
         &mut self,
         context: &mut Context<'_>,
@@ -143,20 +143,20 @@ impl ClientSocket {
         }
     }
 
-    /// Whether nothing can be sent any more. One system call.
+    /// Whether no more bytes can be sent. One system call.
     pub(crate) fn is_broken(&self) -> bool {
         let socket = match self {
             ClientSocket::Tcp(stream) => stream.as_fd(),
             ClientSocket::Unix(stream) => stream.as_fd(),
         };
-        // What both have told is told without being asked for.
+        // poll(2) reports both flags without being asked for them.
         let mut watched = [PollFd::new(&socket, PollFlags::empty())];
         let looked = poll(&mut watched, Some(&NOT_AT_ALL));
         let broken = PollFlags::HUP | PollFlags::ERR;
         looked.is_err() || watched[0].revents().intersects(broken)
     }
 
-    /// Bytes that were sent and that the client has not taken yet; 0 where the kernel does not tell. One system call.
+    /// How many sent bytes the client has not acknowledged; 0 if the kernel does not tell. One system call.
     pub(crate) fn unacknowledged(&self) -> u64 {
         let queued = match self {
             ClientSocket::Tcp(stream) => petrel_sys::socket::unacknowledged(stream),
@@ -165,7 +165,7 @@ impl ClientSocket {
         queued.unwrap_or(0)
     }
 
-    /// The address the client connected to; `None` for a unix socket. One system call.
+    /// The local address; `None` for a unix socket. One system call.
     pub(crate) fn local_address(&self) -> Option<SocketAddr> {
         match self {
             ClientSocket::Tcp(stream) => stream.local_addr().ok(),
@@ -173,26 +173,26 @@ impl ClientSocket {
         }
     }
 
-    /// Lets the kernel hold at most `bytes` that it has not sent yet; 0: as many as its buffers may grow to. The
-    /// buffer of a unix socket does not grow.
+    /// The kernel may hold at most `bytes` unsent bytes; 0: as many as its buffers may grow to. The buffer of
+    /// a unix socket does not grow.
     pub(crate) fn limit_unsent(&self, bytes: u32) {
         if let ClientSocket::Tcp(stream) = self {
-            // A kernel or a sandbox that refuses goes on as before.
+            // If a kernel or a sandbox refuses this, nothing changes.
             let _ = petrel_sys::socket::set_tcp_unsent_max(stream, bytes);
         }
     }
 
-    /// No more bytes from us.
+    /// Closes the sending side.
     pub(crate) fn shutdown_write(&self) {
         let how = rustix::net::Shutdown::Write;
-        // It may be gone already; then there is nobody to tell.
+        // The connection may be gone already, which is fine.
         let _ = match self {
             ClientSocket::Tcp(stream) => rustix::net::shutdown(stream, how),
             ClientSocket::Unix(stream) => rustix::net::shutdown(stream, how),
         };
     }
 
-    /// For a thread that sends from files to this stream, and may wait for them.
+    /// A sender for a disk thread, which sends from files to this socket and may wait for them.
     pub(crate) fn file_sender(&self) -> io::Result<FileSender> {
         let socket = match self {
             ClientSocket::Tcp(stream) => stream.as_fd().try_clone_to_owned(),
@@ -201,17 +201,17 @@ impl ClientSocket {
         socket.map(FileSender)
     }
 
-    /// Another thread has found the socket full: the next wait is for room, unless there is room by now. The
-    /// socket itself is asked, which also makes it tell when there is: what it has told meanwhile is lost.
+    /// Another thread has found the socket full, so the next wait is for room. Asks the socket itself, in
+    /// case there is room by now; the runtime registers interest in doing so, since earlier events are lost.
     pub(crate) fn clear_write_ready(&self) {
-        // The error is the one that is handed in.
+        // The error is the `WouldBlock` of `has_room`.
         let _ = match self {
             ClientSocket::Tcp(stream) => stream.try_io(Interest::WRITABLE, || has_room(stream)),
             ClientSocket::Unix(stream) => stream.try_io(Interest::WRITABLE, || has_room(stream)),
         };
     }
 
-    /// Waits until the socket takes bytes, as far as is known.
+    /// Waits until the socket is writable, as far as the runtime knows.
     pub(crate) fn poll_write_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             ClientSocket::Tcp(stream) => stream.poll_write_ready(context),
@@ -220,11 +220,12 @@ impl ClientSocket {
     }
 }
 
-/// A descriptor of a stream that belongs to a thread, so that the connection may end while the thread sends.
+/// A duplicate of the socket for a thread, so that the connection may end while the thread sends.
 pub(crate) struct FileSender(OwnedFd);
 
 impl FileSender {
-    /// Sends `count` bytes of `file` from `offset` on, by sendfile(2); 0 is the end of the file. May wait for the disk.
+    /// Sends `count` bytes of `file` from `offset` with sendfile(2); 0 is the end of the file. May wait for
+    /// the disk.
     ///
     /// # Errors
     /// `WouldBlock` if the socket is full, and those of sendfile(2).
@@ -232,24 +233,24 @@ impl FileSender {
         Ok(sendfile(&self.0, file, Some(&mut offset), count)?)
     }
 
-    /// Ends the connection for the client, whatever the thread does.
+    /// Shuts the socket down in both directions, even while the thread is in a call.
     pub(crate) fn shut_down(&self) {
-        // The client may have gone first.
+        // The client may have closed already.
         let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
     }
 }
 
-/// Whether a socket takes bytes now; `WouldBlock` if not.
+/// Whether a socket is writable now; `WouldBlock` if not.
 fn has_room(socket: &impl AsFd) -> io::Result<()> {
     let mut watched = [PollFd::new(socket, PollFlags::OUT)];
     match poll(&mut watched, Some(&NOT_AT_ALL)) {
         Ok(0) => Err(io::ErrorKind::WouldBlock.into()),
-        // An error of the socket is found by the next call.
+        // The next call finds an error of the socket.
         _ => Ok(()),
     }
 }
 
-/// How long poll(2) waits.
+/// The timeout of poll(2).
 const NOT_AT_ALL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,

@@ -1,4 +1,4 @@
-//! The stream under a connection: a socket in the clear, or TLS over one.
+//! The stream of a client connection: a plain socket, or TLS over one.
 
 mod client_socket;
 mod tls_stream;
@@ -12,29 +12,30 @@ pub(crate) use tls_stream::{HandshakeError, TlsStream};
 
 /// A connected stream. Reads and writes are plaintext.
 pub(crate) enum Transport {
-    /// In the clear.
+    /// Without TLS.
     Plain(ClientSocket),
-    /// TLS, from the connection's first byte on or behind a header of the PROXY protocol.
+    /// With TLS, from the first byte of the connection or after a header of the PROXY protocol.
     Tls(Box<TlsStream>),
 }
 
-/// What a look at the reading side of a stream has shown.
+/// What there is to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peeked {
-    /// There is something to read.
+    /// Bytes have arrived.
     Bytes,
-    /// The other side sends nothing more; it may still read.
+    /// The client has closed its sending side. It may still read.
     End,
     /// The connection is broken.
     Gone,
 }
 
 impl Transport {
-    /// Reads into `buffer`, which is as large as the worker's; 0 is the end. One system call, none when nothing has
-    /// arrived.
+    /// Reads into `buffer`, which is as large as that of the worker; 0 is the end. One system call, or none
+    /// if nothing has arrived.
     ///
     /// # Errors
-    /// Those of the socket; `InvalidData` for what is no TLS, `UnexpectedEof` if the client has left without a word.
+    /// Those of the socket; `InvalidData` for bytes that are not TLS, `UnexpectedEof` if the client closed
+    /// without close_notify.
     #[inline]
     pub(crate) fn poll_read(
         &mut self,
@@ -47,7 +48,7 @@ impl Transport {
         }
     }
 
-    /// Waits until something happens on the reading side, and says what, leaving it there.
+    /// Waits until there is something to read, and returns what it is without reading it.
     pub(crate) fn poll_peek(&mut self, context: &mut Context<'_>) -> Poll<Peeked> {
         match self {
             Transport::Plain(socket) => socket.poll_peek(context),
@@ -55,8 +56,8 @@ impl Transport {
         }
     }
 
-    /// Whether nothing has arrived, no end either: asks the kernel itself, as what the runtime knows may be a turn
-    /// old. One system call.
+    /// Whether neither bytes nor the end of the stream have arrived. Asks the kernel, because the runtime's
+    /// knowledge may be outdated. One system call.
     pub(crate) fn is_silent(&self) -> bool {
         match self {
             Transport::Plain(socket) => socket.is_silent(),
@@ -77,7 +78,8 @@ impl Transport {
         }
     }
 
-    /// Sends the concatenation of `slices`. What TLS has taken may wait for [`Transport::poll_flush`].
+    /// Sends the concatenation of `slices`. TLS may have encrypted bytes that wait for
+    /// [`Transport::poll_flush`].
     #[inline]
     pub(crate) fn poll_write_vectored(
         &mut self,
@@ -90,7 +92,7 @@ impl Transport {
         }
     }
 
-    /// Waits until the kernel has all that was written. In the clear it always has.
+    /// Waits until the kernel has taken all written bytes. Without TLS it always has.
     #[inline]
     pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
@@ -99,7 +101,7 @@ impl Transport {
         }
     }
 
-    /// The socket, if files can be sent by it as they are.
+    /// The socket, if files can be sent over it without encryption.
     #[inline]
     pub(crate) fn plain(&mut self) -> Option<&mut ClientSocket> {
         match self {
@@ -108,7 +110,7 @@ impl Transport {
         }
     }
 
-    /// The stream of TLS.
+    /// The TLS stream. `None` without TLS.
     pub(crate) fn tls(&mut self) -> Option<&mut TlsStream> {
         match self {
             Transport::Plain(_) => None,
@@ -116,7 +118,7 @@ impl Transport {
         }
     }
 
-    /// Whether what is sent is encrypted, or will be.
+    /// Whether TLS is used, or will be after the handshake.
     #[inline]
     pub(crate) fn is_tls(&self) -> bool {
         matches!(self, Transport::Tls(_))
@@ -129,12 +131,12 @@ impl Transport {
         }
     }
 
-    /// Whether nothing can be sent any more. One system call.
+    /// Whether no more bytes can be sent. One system call.
     pub(crate) fn is_broken(&self) -> bool {
         self.socket().is_broken()
     }
 
-    /// Bytes that were sent and that the client has not taken yet; 0 where the kernel does not tell. One system call.
+    /// How many sent bytes the client has not acknowledged; 0 if the kernel does not tell. One system call.
     pub(crate) fn unacknowledged(&self) -> u64 {
         match self {
             Transport::Plain(socket) => socket.unacknowledged(),
@@ -142,7 +144,7 @@ impl Transport {
         }
     }
 
-    /// Bytes of records that were made of what was written, and that the kernel has not taken.
+    /// How many bytes of TLS records the kernel has not taken yet.
     #[inline]
     pub(crate) fn unsent(&self) -> u64 {
         match self {
@@ -151,26 +153,26 @@ impl Transport {
         }
     }
 
-    /// The address the client connected to; `None` for a unix socket. One system call.
+    /// The local address; `None` for a unix socket. One system call.
     pub(crate) fn local_address(&self) -> Option<SocketAddr> {
         self.socket().local_address()
     }
 
-    /// Lets the kernel hold at most `bytes` that it has not sent yet; 0: as many as its buffers may grow to. The
-    /// buffer of a unix socket does not grow.
+    /// The kernel may hold at most `bytes` unsent bytes; 0: as many as its buffers may grow to. The buffer of
+    /// a unix socket does not grow.
     pub(crate) fn limit_unsent(&self, bytes: u32) {
         self.socket().limit_unsent(bytes);
     }
 
-    /// All was said: TLS tells the client so (close_notify), who would take the end for a cut otherwise. To be called
-    /// when everything is flushed; the connection is closed next, or its side of it.
+    /// Sends close_notify with TLS: without it the client would take the end for a truncation. Call it when
+    /// everything was flushed, before the connection or its sending side is closed.
     pub(crate) fn say_end(&mut self) {
         if let Transport::Tls(stream) = self {
             stream.say_end();
         }
     }
 
-    /// No more bytes from us.
+    /// Closes the sending side.
     pub(crate) fn shutdown_write(&self) {
         self.socket().shutdown_write();
     }

@@ -1,8 +1,9 @@
-//! TLS over a client's socket: the [`TlsSession`] does no IO, this does.
+//! TLS over a client's socket. The [`TlsSession`] does no I/O; this file does it.
 //!
-//! What was encrypted and the socket has not taken is in the session. It leaves in front of what is written next, when the
-//! owner waits for bytes, or by [`TlsStream::poll_flush`]: so the tickets of a handshake leave with the first answer, if
-//! its request came with the end of the handshake.
+//! The session stores encrypted bytes that the socket has not taken yet. They are sent before the bytes of
+//! the next write, while the owner waits for bytes to read, or by [`TlsStream::poll_flush`]. So the session
+//! tickets of a handshake are sent with the first response, if its request arrived with the end of the
+//! handshake.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -19,30 +20,31 @@ use crate::clock::Clock;
 use crate::limits;
 use crate::tls::{ChooseConfig, TlsBuffers, TlsError, TlsFacts, TlsSession};
 
-/// A socket, and what is TLS on it.
+/// A socket with TLS on it.
 pub(crate) struct TlsStream {
     socket: ClientSocket,
-    /// `None`: TLS has not begun, or the client does not speak it.
+    /// `None`: TLS has not begun, or the client does not use it.
     session: Option<TlsSession>,
-    /// Those of the worker.
+    /// The buffers of the worker.
     buffers: Rc<RefCell<TlsBuffers>>,
     clock: Rc<Clock>,
-    /// In front of the handshake: what came with a header of the PROXY protocol. Behind it: what a look has decrypted.
+    /// Before the handshake: bytes that arrived with a header of the PROXY protocol. Afterwards: bytes that a
+    /// peek has decrypted.
     ahead: Vec<u8>,
-    /// The session is over, and says why when it is asked next.
+    /// The session has ended; the next read returns why.
     is_over: bool,
-    /// The last write was taken in part: less is encrypted ahead of the socket.
+    /// The last write was taken only in part, so less is encrypted in advance.
     is_full: bool,
 }
 
-/// Why a handshake has come to nothing.
+/// Why a handshake has failed.
 #[derive(Debug)]
 pub(crate) enum HandshakeError {
     /// The client has closed the connection.
     Left,
     /// The socket has failed.
     Socket(io::Error),
-    /// An alert is on its way, if there is one for it.
+    /// TLS has failed. An alert was sent, if there is one for the error.
     Tls(TlsError),
 }
 
@@ -57,7 +59,7 @@ impl fmt::Display for HandshakeError {
 }
 
 impl TlsStream {
-    /// A stream on which TLS has not begun: what is read and written is in the clear.
+    /// A stream on which TLS has not begun: reads and writes are not encrypted.
     pub(crate) fn new(
         socket: ClientSocket,
         buffers: Rc<RefCell<TlsBuffers>>,
@@ -74,19 +76,20 @@ impl TlsStream {
         }
     }
 
-    /// TLS begins, with `ahead` in front of what is on the socket.
+    /// Begins TLS. `ahead` are bytes that arrived before those on the socket.
     pub(crate) fn begin(&mut self, ahead: Vec<u8>) {
         self.session = Some(TlsSession::default());
         self.ahead = ahead;
     }
 
-    /// The client speaks plain HTTP, and is answered in the clear. Answers with the last of what it has sent.
+    /// Ends TLS for a client that speaks plain HTTP, so that the response is not encrypted. Returns the last
+    /// bytes that the client has sent.
     pub(crate) fn end_before_it_began(&mut self) -> Vec<u8> {
         self.session = None;
         std::mem::take(&mut self.ahead)
     }
 
-    /// Whether anything has come of the handshake.
+    /// Whether any byte of the handshake has arrived.
     pub(crate) fn has_begun(&self) -> bool {
         self.session.as_ref().is_some_and(TlsSession::has_begun)
     }
@@ -95,11 +98,11 @@ impl TlsStream {
         &self.socket
     }
 
-    /// Goes on with the handshake until it is done. Answers with how many bytes of plaintext came with its end, which are
-    /// in `plain`.
+    /// Continues the handshake until it is complete. Returns how many bytes of plaintext arrived with its
+    /// end; they are in `plain`.
     ///
     /// # Errors
-    /// Final. What is to be said to the client was written as far as the socket took it.
+    /// These are final. An alert for the client was written as far as the socket took it.
     pub(crate) fn poll_handshake(
         &mut self,
         context: &mut Context<'_>,
@@ -108,10 +111,10 @@ impl TlsStream {
     ) -> Poll<Result<usize, HandshakeError>> {
         let polled = self.poll_hands(context, plain, choose);
         match &polled {
-            // With plaintext there is an answer, which takes the tickets along.
+            // With plaintext a response will follow, which takes the session tickets along.
             Poll::Ready(Ok(1..)) => {}
             _ => {
-                // An error of the socket is found by the next read.
+                // The next read finds an error of the socket.
                 let _ = self.poll_flush(context);
             }
         }
@@ -164,12 +167,13 @@ impl TlsStream {
             if received.is_end {
                 return Poll::Ready(Err(HandshakeError::Left));
             }
-            // What the client waits for. If the socket is full it is woken by it, and reads on meanwhile.
+            // The client waits for these bytes. If the socket is full, the write wakes the task later;
+            // reading continues meanwhile.
             let _ = write_out(session, &mut self.socket, &self.buffers, context);
         }
     }
 
-    /// What was agreed on, once the handshake is done.
+    /// The parameters of the session, once the handshake is complete.
     pub(crate) fn facts(&self) -> Option<TlsFacts<'_>> {
         self.session.as_ref()?.facts()
     }
@@ -215,7 +219,7 @@ impl TlsStream {
             let received = match received {
                 Ok(received) => received,
                 Err(error) => {
-                    // The alert.
+                    // Sends the alert.
                     let _ = write_out(session, &mut self.socket, &self.buffers, context);
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
                 }
@@ -230,8 +234,8 @@ impl TlsStream {
         }
     }
 
-    /// See [`Transport::poll_peek`](super::Transport::poll_peek). What has arrived is decrypted and kept: whether it is
-    /// plaintext or the client's farewell is not seen before.
+    /// See [`Transport::poll_peek`](super::Transport::poll_peek). Decrypts and stores the bytes that have
+    /// arrived, because only that shows whether they are plaintext or a close_notify.
     pub(super) fn poll_peek(&mut self, context: &mut Context<'_>) -> Poll<Peeked> {
         if !self.ahead.is_empty() {
             return Poll::Ready(Peeked::Bytes);
@@ -256,14 +260,14 @@ impl TlsStream {
         })
     }
 
-    /// See [`Transport::is_silent`](super::Transport::is_silent). The beginning of a record is nothing: a client that sends
-    /// no more of it would hold an idle connection for ever.
+    /// See [`Transport::is_silent`](super::Transport::is_silent). The beginning of a record does not count: a
+    /// client that never sends the rest would keep an idle connection open forever.
     pub(super) fn is_silent(&self) -> bool {
         self.ahead.is_empty() && self.socket.is_silent()
     }
 
-    /// Encrypts `slices`, as much of them as one write should take, and writes it. What is answered was taken, if need be
-    /// into memory.
+    /// Encrypts as much of `slices` as one write should send, and writes it. The returned number of bytes was
+    /// taken, and what the socket did not take is stored.
     pub(super) fn poll_write(
         &mut self,
         context: &mut Context<'_>,
@@ -284,7 +288,7 @@ impl TlsStream {
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
             let taken = outgoing.taken();
             if outgoing.bytes().is_empty() {
-                // There was nothing to write, or the session takes nothing more.
+                // Nothing was to be written, or the session takes no more.
                 return Poll::Ready(Ok(taken));
             }
             match self.socket.poll_write(context, outgoing.bytes()) {
@@ -315,7 +319,7 @@ impl TlsStream {
         }
     }
 
-    /// See [`Transport::unacknowledged`](super::Transport::unacknowledged). In bytes of records.
+    /// See [`Transport::unacknowledged`](super::Transport::unacknowledged). Counts bytes of records.
     pub(super) fn unacknowledged(&self) -> u64 {
         self.socket.unacknowledged() + self.unsent()
     }
@@ -326,8 +330,8 @@ impl TlsStream {
         unsent as u64
     }
 
-    /// See [`Transport::say_end`](super::Transport::say_end). If the socket is full the client does not hear it: the
-    /// connection is closed anyway.
+    /// See [`Transport::say_end`](super::Transport::say_end). If the socket is full, the client does not
+    /// receive it; the connection is closed anyway.
     pub(super) fn say_end(&mut self) {
         if let Some(session) = &mut self.session {
             session.say_end();
@@ -337,7 +341,7 @@ impl TlsStream {
     }
 }
 
-/// Writes what is unsent.
+/// Writes the encrypted bytes that were not sent yet.
 fn write_out(
     session: &mut TlsSession,
     socket: &mut ClientSocket,
@@ -355,7 +359,7 @@ fn write_out(
     Poll::Ready(Ok(()))
 }
 
-/// A session that is established has its configuration.
+/// For sessions that have their configuration already.
 fn refuse(_: &ClientHello) -> Result<Arc<ServerConfig>, AlertDescription> {
     Err(AlertDescription::InternalError)
 }

@@ -1,4 +1,4 @@
-//! A queue of the disk threads that is full, for tests in programs of their own.
+//! Fills the queue of the disk threads, for tests in programs of their own.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use petrel_engine::blocking::{self, Class, NotDone, Origin};
 use petrel_engine::limits;
 
-/// Jobs that end when the gate opens: as many as one file system may run, and behind them as many as may wait.
-/// Two file systems fill the queue between them, and no thread that there may be has anything else to do.
+/// Starts jobs that end when the gate opens: as many as one file system may run, and as many more as may wait
+/// for it. Two file systems fill the queue this way, and occupy all threads that there may be.
 pub fn fill_queue(class: Class, gate: &Arc<Mutex<()>>) {
     let begin = |device| {
         let gate = Arc::clone(gate);
