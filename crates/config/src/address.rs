@@ -10,10 +10,10 @@ pub struct AddressRange {
 }
 
 impl AddressRange {
-    /// Reads `10.0.0.1`, `10.0.0.0/8`, `2001:db8::/32`; brackets around the address are allowed.
+    /// Parses `10.0.0.1`, `10.0.0.0/8` or `2001:db8::/32`. The address may be in brackets.
     ///
     /// # Errors
-    /// A sentence when it is no address, or the prefix is longer than the address.
+    /// A message if `text` is no address, or if the prefix is longer than the address.
     pub fn parse(text: &str) -> Result<AddressRange, String> {
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),

@@ -1,6 +1,6 @@
-//! The groups of a match.
+//! The groups that a regular expression has captured.
 
-/// Where the groups 0 to 9 of a match stand in the value that was matched.
+/// The positions of groups 0 to 9 in the value that was matched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Captures {
     ranges: [(u32, u32); GROUPS_MAX],
@@ -8,14 +8,14 @@ pub struct Captures {
 }
 
 impl Captures {
-    /// No group at all.
+    /// No groups.
     #[must_use]
     pub fn new() -> Captures {
         Captures::default()
     }
 
     /// Group `number` in `value`, which must be the value that was matched.
-    /// Empty when the group does not exist or took no part in the match.
+    /// Empty if the group does not exist or took no part in the match.
     #[must_use]
     pub fn group<'v>(&self, number: usize, value: &'v [u8]) -> &'v [u8] {
         if number >= usize::from(self.count) {
@@ -30,7 +30,7 @@ impl Captures {
         *self = Captures::new();
     }
 
-    /// Adds the next group; the ones past [`GROUPS_MAX`] are left out.
+    /// Adds the next group. Groups after the first [`GROUPS_MAX`] are dropped.
     pub(crate) fn push(&mut self, start: usize, end: usize) {
         if let Some(range) = self.ranges.get_mut(usize::from(self.count)) {
             *range = (start as u32, end as u32);
@@ -39,5 +39,5 @@ impl Captures {
     }
 }
 
-/// Groups that substitutions can name: `0` is the whole match.
+/// The groups that a substitution can name; `0` is the whole match.
 pub(crate) const GROUPS_MAX: usize = 10;

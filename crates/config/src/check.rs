@@ -1,4 +1,4 @@
-//! Checks a tree against the schema: names, types, scopes, and what comes of setting a directive.
+//! Checks a tree against the schema: names, types, scopes, and the effect of each directive.
 
 use crate::condition::{Op, Subject};
 use crate::diagnostic::{Consequence, Diagnostic};
@@ -8,7 +8,7 @@ use crate::source::Span;
 use crate::tree::{Block, BlockId, Config, Entry};
 use crate::value::{Array, Value};
 
-/// Gives the entries of `config` the names of their directives as `schema` spells them.
+/// Changes the names of directives in `config` to the spelling of `schema`.
 pub(crate) fn spell_names(config: &mut Config, schema: &Schema) {
     for entry in config
         .blocks
@@ -21,7 +21,7 @@ pub(crate) fn spell_names(config: &mut Config, schema: &Schema) {
     }
 }
 
-/// Everything to be said about the entries of `config`, in the order of the blocks.
+/// All errors and warnings about the entries of `config`, in the order of the blocks.
 pub(crate) fn check(config: &Config, schema: &Schema) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     for block in &config.blocks {

@@ -1,8 +1,8 @@
-//! What conditions compare, and how.
+//! What conditions compare, and by which operators.
 
 use std::fmt;
 
-/// What a condition looks at.
+/// The value that a condition compares.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// `$SERVER["socket"]`: the listener that accepted the connection.
@@ -59,7 +59,7 @@ impl Subject {
         })
     }
 
-    /// Headers that have a subject of their own share it, so that both spellings are one value.
+    /// A header with a subject of its own returns that, so that both spellings are the same subject.
     fn header(name: &str) -> Subject {
         match name {
             "host" => Subject::Host,
@@ -116,7 +116,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// How a condition compares.
+/// The operator of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// `==`

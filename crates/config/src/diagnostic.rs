@@ -1,13 +1,13 @@
-//! Errors and warnings that point into the configuration, and how they are shown.
+//! Errors and warnings with their place in the configuration, and how they are displayed.
 
 use std::fmt;
 
 use crate::source::{FileId, Sources, Span};
 
-/// Whether start-up can go on.
+/// Whether start-up can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
-    /// Start-up goes on.
+    /// Start-up continues.
     Warning,
     /// Start-up stops.
     Error,
@@ -24,29 +24,29 @@ impl Severity {
     }
 }
 
-/// What a warning says about the directive that it is about.
+/// What a warning means for its directive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consequence {
-    /// Requests in its scope are answered 503.
+    /// Requests in its scope get 503.
     Answers503,
-    /// It is as if it were not set.
+    /// The directive counts as not set.
     NoEffect,
 }
 
-/// One message about one place.
+/// A message about a place in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Whether start-up can go on.
+    /// Whether start-up can continue.
     pub severity: Severity,
     /// What is wrong, in one sentence without a full stop.
     pub message: String,
-    /// The place; none when it is about the configuration as a whole.
+    /// The place. `None`: the message is about the configuration as a whole.
     pub span: Option<Span>,
-    /// What to say at the marked text.
+    /// A note at the marked text.
     pub label: Option<String>,
-    /// What to do about it.
+    /// What the user can do.
     pub hint: Option<String>,
-    /// What becomes of the directive, where that is less than it says.
+    /// What happens to the directive, if it does not have its normal effect.
     pub consequence: Option<Consequence>,
 }
 
@@ -80,21 +80,21 @@ impl Diagnostic {
         }
     }
 
-    /// The same with a text at the marked place.
+    /// Adds a note at the marked place.
     #[must_use]
     pub fn with_label(mut self, label: impl Into<String>) -> Diagnostic {
         self.label = Some(label.into());
         self
     }
 
-    /// The same, counted in the summary of a configuration.
+    /// Adds the consequence, which the summary of the configuration counts.
     #[must_use]
     pub fn with_consequence(mut self, consequence: Consequence) -> Diagnostic {
         self.consequence = Some(consequence);
         self
     }
 
-    /// The same with advice.
+    /// Adds a hint.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Diagnostic {
         self.hint = Some(hint.into());
@@ -102,18 +102,18 @@ impl Diagnostic {
     }
 }
 
-/// How a diagnostic is written.
+/// How a diagnostic is displayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// One line: `file:line:column: error: message (hint)`. For logs.
     Line,
-    /// The offending lines with the place marked, without colour.
+    /// The lines with the error, and the place marked; without colour.
     Report,
-    /// The same in colour, for a terminal.
+    /// Like `Report`, with colour for a terminal.
     ColourReport,
 }
 
-/// Writes `diagnostic` in `style`, without a line end after the last line.
+/// Formats `diagnostic` in `style`, without a line end after the last line.
 #[must_use]
 pub fn render(diagnostic: &Diagnostic, sources: &Sources, style: Style) -> String {
     match (style, diagnostic.span) {
@@ -139,7 +139,7 @@ fn line(diagnostic: &Diagnostic, sources: &Sources) -> String {
     for include in include_chain(diagnostic, sources) {
         text += &format!(", included from {include}");
     }
-    // One message is one line, whatever a file contains: a log must not be forged from it.
+    // A message is one line whatever the file contains, so that no file can forge log lines.
     text.chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect()
@@ -187,7 +187,7 @@ fn include_chain(diagnostic: &Diagnostic, sources: &Sources) -> Vec<String> {
         .collect()
 }
 
-/// Whether the lines that a report would show are short enough to be read.
+/// Whether the lines that a report would show are short enough.
 fn fits_report(sources: &Sources, span: Span) -> bool {
     let Some(source) = sources.source(span.file) else {
         return false;
@@ -204,7 +204,7 @@ fn fits_report(sources: &Sources, span: Span) -> bool {
     end.saturating_sub(start) <= REPORT_BYTES_MAX
 }
 
-/// The one text a report shows, in the form ariadne asks for it.
+/// The text for a report, in the format that ariadne needs.
 struct Texts {
     name: String,
     text: ariadne::Source<String>,
@@ -233,17 +233,17 @@ impl ariadne::Cache<FileId> for Texts {
     }
 }
 
-/// Why a configuration was not accepted: all that was found wrong, errors and warnings.
+/// Why a configuration was refused: all errors and warnings.
 #[derive(Debug)]
 pub struct Diagnostics {
-    /// What was found, in the order of the text.
+    /// The messages in the order of the text.
     pub list: Vec<Diagnostic>,
     /// The texts, for rendering.
     pub sources: Sources,
 }
 
 impl Diagnostics {
-    /// All of them, rendered, one after the other, each ended by a line end.
+    /// All messages, formatted one after the other; each ends with a line end.
     #[must_use]
     pub fn render(&self, style: Style) -> String {
         self.list
@@ -261,5 +261,5 @@ impl fmt::Display for Diagnostics {
 
 impl std::error::Error for Diagnostics {}
 
-/// A report shows whole lines. What is marked in more text than this is told in one line instead.
+/// A report shows whole lines. If the lines are longer than this, the message is shown as one line instead.
 const REPORT_BYTES_MAX: usize = 2_000;

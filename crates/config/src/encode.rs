@@ -11,17 +11,17 @@ pub(crate) enum Encoding {
     None,
     /// Everything but unreserved characters (RFC 3986, section 2.3) is percent-encoded.
     All,
-    /// The same, but what is percent-encoded already stays: not encoded twice.
+    /// Like `All`, but leaves existing percent-encoding as it is.
     NotTwice,
-    /// The same, and slashes stay too.
+    /// Like `NotTwice`, and leaves slashes as they are.
     NotTwiceKeepSlashes,
     /// base64url without padding (RFC 4648, section 5).
     ToBase64Url,
-    /// The bytes that base64url text stands for; nothing when it is no such text.
+    /// Decodes base64url; empty if the value is not base64url.
     FromBase64Url,
 }
 
-/// What becomes of letters behind the encoding.
+/// How letters are changed after the encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Letters {
     AsTheyAre,
@@ -52,7 +52,7 @@ pub(crate) fn append(value: &[u8], encoding: Encoding, letters: Letters, out: &m
     }
 }
 
-/// Changes the letters of `text`, but for the digits of what is percent-encoded.
+/// Changes the letters of `text`, except for the digits of percent-encoded bytes.
 fn change_letters(mut text: &mut [u8], change: fn(&mut [u8])) {
     while !text.is_empty() {
         let (is_kept, length) = match is_encoded(text) {
@@ -70,7 +70,8 @@ fn change_letters(mut text: &mut [u8], change: fn(&mut [u8])) {
     }
 }
 
-/// Percent-encodes the bytes for which `encode` says so; it sees the value from that byte on.
+/// Percent-encodes the bytes for which `encode` returns true. It gets the value from that byte on, and the
+/// byte.
 fn percent(value: &[u8], out: &mut Vec<u8>, encode: impl Fn(&[u8], u8) -> bool) {
     for (at, &byte) in value.iter().enumerate() {
         if encode(value.get(at..).unwrap_or(b""), byte) {
@@ -96,7 +97,7 @@ fn from_base64url(value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&decoded.unwrap_or_default());
 }
 
-/// Bits behind the end may be anything.
+/// Unused bits at the end may have any value.
 const BASE64URL: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
     general_purpose::NO_PAD.with_decode_allow_trailing_bits(true),

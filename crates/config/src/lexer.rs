@@ -1,9 +1,8 @@
-//! Text to tokens.
+//! Splits text into tokens.
 //!
-//! Line ends mean nothing in this language except the end of a comment: lighttpd's grammar allows
-//! them between any two tokens, and a statement always shows where it begins. The lexer only marks
-//! the tokens that come first on their line, which is where the parser looks for firm ground after
-//! an error.
+//! Line ends have no meaning in this language, except that they end comments: lighttpd's grammar allows them
+//! between any two tokens, and a statement can be recognised by its beginning. The lexer only marks tokens
+//! that are first on their line. After an error the parser continues at such a token.
 
 use std::borrow::Cow;
 
@@ -15,7 +14,7 @@ use crate::source::{FileId, Span};
 pub(crate) struct Token<'t> {
     pub(crate) kind: TokenKind<'t>,
     pub(crate) span: Span,
-    /// Nothing but space stands before it on its line.
+    /// Whether only white space precedes it on its line.
     pub(crate) first_on_line: bool,
 }
 
@@ -24,9 +23,9 @@ pub(crate) struct Token<'t> {
 pub(crate) enum TokenKind<'t> {
     /// A directive, variable or keyword.
     Word(&'t str),
-    /// Digits; none when they do not fit 64 bits.
+    /// Digits; `None` if the number does not fit into 64 bits.
     Integer(Option<i64>),
-    /// The content of a quoted string, escapes resolved.
+    /// A quoted string without its quotes, with escapes resolved.
     String(Cow<'t, str>),
     /// `=`
     Assign,
@@ -61,7 +60,7 @@ pub(crate) enum TokenKind<'t> {
 }
 
 impl TokenKind<'_> {
-    /// The token in a message.
+    /// How a message names the token.
     pub(crate) fn describe(&self) -> String {
         match self {
             TokenKind::Word(word) => format!("\"{}\"", shortened(word)),
@@ -86,12 +85,12 @@ impl TokenKind<'_> {
     }
 }
 
-/// All tokens of `text`, the last one being [`TokenKind::End`], and what is wrong in it.
+/// All tokens of `text`, with [`TokenKind::End`] as the last one, and the errors in it.
 pub(crate) fn tokens(file: FileId, text: &str) -> (Vec<Token<'_>>, Vec<Diagnostic>) {
     let mut lexer = Lexer {
         file,
         text,
-        // Editors of other systems put a byte order mark before the text.
+        // Editors on other systems write a byte order mark before the text.
         at: if text.starts_with('\u{feff}') { 3 } else { 0 },
         first_on_line: true,
         tokens: Vec::new(),
@@ -101,7 +100,7 @@ pub(crate) fn tokens(file: FileId, text: &str) -> (Vec<Token<'_>>, Vec<Diagnosti
     (lexer.tokens, lexer.errors)
 }
 
-/// `text` cut to a length that fits a message.
+/// `text`, cut so that it fits into a message.
 pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(SHOWN_CHARS_MAX) {
         Some((end, _)) => Cow::Owned(format!("{}…", text.get(..end).unwrap_or(""))),
@@ -153,7 +152,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// Adds a token of `len` bytes that begins here, and steps over it.
+    /// Adds a token of `len` bytes that begins here, and moves behind it.
     fn push(&mut self, kind: TokenKind<'t>, len: usize) {
         let span = self.span(self.at, self.at + len);
         self.tokens.push(Token {
@@ -185,9 +184,9 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// Reads a string in `quote`s. The only escape is the quote itself behind a backslash; all
-    /// other backslashes stand for themselves, which is what regular expressions rely on.
-    /// False when the quote is never closed: what follows cannot be told apart then.
+    /// Reads a string that begins with `quote`. The only escape is a backslash before the quote itself; other
+    /// backslashes are part of the string, as regular expressions need them. Returns false if the string has
+    /// no end: then the rest of the text cannot be split into tokens.
     fn string(&mut self, quote: u8) -> bool {
         let rest = self.text.get(self.at + 1..).unwrap_or("");
         let mut content = Cow::Borrowed("");
@@ -224,7 +223,7 @@ impl<'t> Lexer<'t> {
         false
     }
 
-    /// Bytes that were not UTF-8 were replaced when the file was read. In a comment nobody minds.
+    /// Bytes that were not UTF-8 were replaced when the file was read. In a comment that is no error.
     fn check_utf8(&mut self, content: &str, len: usize) {
         if content.contains(char::REPLACEMENT_CHARACTER) {
             let error = Diagnostic::error(
@@ -263,7 +262,7 @@ impl<'t> Lexer<'t> {
         self.push(kind, len);
     }
 
-    /// A character that no token begins with: reported once for a run of them.
+    /// Skips characters that no token can begin with, and reports each run of them once.
     fn stray(&mut self) {
         let rest = self.text.get(self.at..).unwrap_or("");
         let len = rest
@@ -292,7 +291,7 @@ fn is_token_start(c: char) -> bool {
     c.is_ascii_alphanumeric() || "_.-\"'#=!:+,(){}[]$".contains(c)
 }
 
-/// How much of a name or text a message repeats.
+/// How many characters of a name or text a message shows.
 const SHOWN_CHARS_MAX: usize = 60;
 
 #[cfg(test)]

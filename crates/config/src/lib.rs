@@ -1,12 +1,12 @@
-//! lighttpd's configuration language: text to checked tree to condition table.
+//! lighttpd's configuration language: from text to a checked tree with compiled conditions.
 //!
-//! [`load`] reads a file with everything it includes, resolves variables and expressions, checks
-//! names and types against a [`Schema`] and compiles the conditions. What is wrong comes back as
-//! [`Diagnostics`] that point into the text.
+//! [`load`] reads a file with everything that it includes, resolves variables and expressions, checks names
+//! and types against a [`Schema`], and compiles the conditions. Errors come back as [`Diagnostics`] with
+//! their places in the text.
 //!
-//! Deliberately knows no module, no directive and no request: the tables of directives come from
-//! outside, and a [`matcher::Matcher`] is asked about a value without knowing whose it is. The engine turns
-//! the tree into settings; the binary calls `load` at start-up and reload, and [`print()`] for `-p`.
+//! The crate knows no module, no directive and no request: the tables of directives are an argument, and a
+//! [`matcher::Matcher`] compares a value without knowing where it comes from. The engine turns the tree into
+//! settings. The binary calls `load` at start-up and at a reload, and [`print()`] for `-p`.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![cfg_attr(not(test), warn(unreachable_pub))]
@@ -61,7 +61,7 @@ pub use value::{Array, Element, Value};
 /// Reads, resolves and checks the file at `path` with everything it includes.
 ///
 /// # Errors
-/// All that was found wrong, when at least one of it is an error.
+/// All errors and warnings, if there is at least one error.
 pub fn load(
     path: &Path,
     schema: &Schema,
@@ -72,8 +72,8 @@ pub fn load(
     checked(reader, schema)
 }
 
-/// What can be read of the file at `path` when it has mistakes. They are among the tree's warnings, and nothing is
-/// checked: for a command that needs one directive, and never to be served.
+/// Reads as much as possible of the file at `path`. Errors are among the warnings of the tree, and nothing is
+/// checked. For commands that need a single directive; never serve requests with it.
 #[must_use]
 pub fn read_despite_mistakes(path: &Path, options: &LoadOptions<'_>) -> Config {
     let mut reader = Reader::new(options);
@@ -81,10 +81,10 @@ pub fn read_despite_mistakes(path: &Path, options: &LoadOptions<'_>) -> Config {
     reader.finish()
 }
 
-/// The same as [`load`] for a text, which goes by `name` in messages.
+/// Like [`load`], for a text that messages call `name`.
 ///
 /// # Errors
-/// All that was found wrong, when at least one of it is an error.
+/// All errors and warnings, if there is at least one error.
 pub fn parse_str(
     name: &str,
     text: &str,
@@ -101,7 +101,7 @@ pub fn parse_str(
     checked(reader, schema)
 }
 
-/// The tree of `reader`, checked. Errors of reading and of checking come together.
+/// The checked tree of `reader`. Errors of reading and of checking are reported together.
 fn checked(reader: Reader<'_>, schema: &Schema) -> Result<Config, Diagnostics> {
     let mut config = reader.finish();
     check::spell_names(&mut config, schema);

@@ -1,7 +1,7 @@
-//! The bounds within which a configuration is read. Each is far above what people write; they keep
-//! a broken generator or a hostile include from taking the machine down.
+//! The limits for reading a configuration. All are far above what people write. They protect the machine from
+//! a broken generator or a hostile include.
 
-/// How deep blocks, arrays and includes may nest, all counted together.
+/// How deep blocks, arrays and includes may be nested, all counted together.
 pub(crate) const NESTING_MAX: usize = 64;
 
 /// Bytes of one file.
@@ -10,7 +10,7 @@ pub(crate) const FILE_BYTES_MAX: usize = 16 << 20;
 /// Bytes that one `include_shell` command may print.
 pub(crate) const SHELL_OUTPUT_BYTES_MAX: usize = 4 << 20;
 
-/// Bytes of standard error of an `include_shell` command that a message repeats.
+/// Bytes of an `include_shell` command's standard error that a message shows.
 pub(crate) const SHELL_ERROR_BYTES_MAX: usize = 2048;
 
 /// Files and command outputs of one configuration.
@@ -19,10 +19,10 @@ pub(crate) const SOURCES_MAX: usize = 20_000;
 /// Bytes of all files and command outputs together.
 pub(crate) const TOTAL_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes of values that expressions may copy: doubling a variable sixty times is a short file.
+/// Bytes of values that expressions may copy: a short file can double a variable sixty times.
 pub(crate) const COPIED_BYTES_MAX: usize = 256 << 20;
 
-/// Errors that are kept and shown.
+/// Errors that are stored and shown.
 pub(crate) const ERRORS_MAX: usize = 20;
 
 /// Names that one include pattern may match.

@@ -1,13 +1,13 @@
 //! Addresses to listen on: `server.bind` with `server.port`, and the patterns of `$SERVER["socket"]`.
 //!
-//! The listener and the conditions on it must agree on one spelling; the canonical form made here
-//! (by `Display`) is it. Names are not resolved: that is the listener's work.
+//! Listeners and the conditions on them must spell an address in the same way. This is the canonical form
+//! that `Display` writes here. Host names are not resolved; the listener does that.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// An address to listen on. Displays in its canonical form, the one conditions compare.
+/// An address to listen on. `Display` writes its canonical form, which conditions compare.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ListenAddress {
     /// An IP address and a port; the unspecified address stands for all interfaces.
@@ -23,7 +23,7 @@ pub enum ListenAddress {
     Unix(PathBuf),
 }
 
-/// What an address without a port, or without a host, stands for.
+/// What an address without a port or without a host means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenDefaults {
     /// The port: `server.port`.
@@ -32,7 +32,7 @@ pub struct ListenDefaults {
     pub ipv6: bool,
 }
 
-/// Why a text is no address to listen on.
+/// Why a text is no valid address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenError {
     /// What is wrong, in a sentence without a full stop.
@@ -40,12 +40,12 @@ pub struct ListenError {
 }
 
 impl ListenAddress {
-    /// Reads `:81`, `*:81`, `127.0.0.1`, `127.0.0.1:81`, `[::1]:81`, `::1`, `name`, `name:81`,
-    /// `/path` or `unix:/path`. An empty text is all interfaces at the default port.
+    /// Parses `:81`, `*:81`, `127.0.0.1`, `127.0.0.1:81`, `[::1]:81`, `::1`, `name`, `name:81`, `/path` or
+    /// `unix:/path`. An empty text means all interfaces at the default port.
     ///
     /// # Errors
-    /// When the port is no number from 0 to 65535, brackets do not enclose an IPv6 address, or the
-    /// host is no possible name.
+    /// The port is no number from 0 to 65535, the text in brackets is no IPv6 address, or the host is no
+    /// valid name.
     pub fn parse(text: &str, defaults: ListenDefaults) -> Result<ListenAddress, ListenError> {
         let path = text.strip_prefix("unix:").unwrap_or(text);
         if path.starts_with('/') {
@@ -83,7 +83,7 @@ fn error(message: String) -> ListenError {
     ListenError { message }
 }
 
-/// The path of a unix socket. Its name lives in the kernel's `sockaddr_un`, whose room is fixed.
+/// The path of a unix socket. The kernel's `sockaddr_un` limits its length.
 fn unix(path: &str) -> Result<ListenAddress, ListenError> {
     if path.len() > UNIX_PATH_BYTES_MAX {
         return Err(error(format!(
@@ -99,7 +99,8 @@ fn unix(path: &str) -> Result<ListenAddress, ListenError> {
     Ok(ListenAddress::Unix(PathBuf::from(path)))
 }
 
-/// Host and port of a text that is no path and no bare IPv6 address. The host keeps its brackets.
+/// Splits a text that is neither a path nor a bare IPv6 address into host and port. The host keeps its
+/// brackets.
 fn split(text: &str) -> Result<(&str, Option<&str>), ListenError> {
     if !text.starts_with('[') {
         return Ok(text
@@ -129,7 +130,7 @@ fn port_in(digits: &str, text: &str) -> Result<u16, ListenError> {
     })
 }
 
-/// The address that `host` is; none when it is a name.
+/// The address in `host`. `None`: it is a name.
 fn address_of(host: &str, defaults: ListenDefaults) -> Result<Option<IpAddr>, ListenError> {
     if let Some(inner) = host
         .strip_prefix('[')

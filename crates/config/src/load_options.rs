@@ -1,32 +1,33 @@
-//! What a configuration is read with.
+//! Options for reading a configuration.
 
 use std::path::PathBuf;
 
 use crate::value::Value;
 
-/// What reading a configuration may know and do beyond its text.
+/// What reading a configuration may use besides its text.
 pub struct LoadOptions<'a> {
-    /// Variables that are there from the start, such as `var.PID` and `var.CWD`, with their full names.
+    /// Predefined variables with their full names, such as `var.PID` and `var.CWD`.
     pub variables: Vec<(String, Value)>,
-    /// Answers `env.NAME`.
+    /// Returns the value of `env.NAME`.
     pub environment: &'a dyn Fn(&str) -> Option<String>,
     /// Whether `include_shell` may run its command.
     pub shell: Shell,
-    /// The directory relative includes of a text without a file start from, and where commands run.
+    /// The directory that relative includes of a text without a file start from, and that commands run in.
     pub directory: PathBuf,
 }
 
 /// Whether `include_shell` may run its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shell {
-    /// It runs by `/bin/sh -c`.
+    /// The command runs with `/bin/sh -c`.
     Run,
-    /// It is an error.
+    /// `include_shell` is an error.
     Refuse,
 }
 
 impl LoadOptions<'static> {
-    /// What the server itself uses: `var.PID` and `var.CWD`, the process's environment, commands run.
+    /// The options of the server: `var.PID` and `var.CWD`, the environment of the process, and commands may
+    /// run.
     #[must_use]
     pub fn from_process() -> LoadOptions<'static> {
         let directory = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));

@@ -1,8 +1,8 @@
 //! Compiled comparisons of conditions.
 //!
-//! A [`Matcher`] is asked about one value and answers yes or no; whose value it is, and when it
-//! changes, is the engine's business. Where lighttpd compares texts that stand for something else
-//! (addresses, hosts with a port), the comparison is made on what they stand for.
+//! A [`Matcher`] compares one value. The engine knows whose value that is and when it changes. Where lighttpd
+//! compares texts that stand for something else (addresses, hosts with a port), the matcher compares what
+//! they stand for.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use crate::condition::{Op, Subject};
 use crate::listen::{ListenAddress, ListenDefaults};
 use crate::pattern::Pattern;
 
-/// A comparison ready to be asked.
+/// A compiled comparison.
 #[derive(Clone, Debug)]
 pub struct Matcher {
     negated: bool,
@@ -29,24 +29,24 @@ enum Test {
     Regex(Pattern),
 }
 
-/// Why a condition's pattern is no good.
+/// Why the pattern of a condition is not valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatcherError {
     /// What is wrong, in a sentence without a full stop.
     pub message: String,
-    /// Byte offset in the pattern, when a place is known.
+    /// The byte offset in the pattern, if it is known.
     pub offset: Option<usize>,
-    /// What would be right.
+    /// What would be valid.
     pub hint: Option<&'static str>,
 }
 
 impl Matcher {
     /// Compiles the comparison of `subject` by `op` with `pattern`.
     ///
-    /// `listen` completes socket patterns that lack a port or a host.
+    /// `listen` completes socket patterns without a port or a host.
     ///
     /// # Errors
-    /// When a regular expression does not compile, or an address is none.
+    /// A regular expression does not compile, or an address is not valid.
     pub fn compile(
         subject: &Subject,
         op: Op,
@@ -70,10 +70,10 @@ impl Matcher {
         })
     }
 
-    /// Whether the condition holds for `value` (empty when the request has none).
+    /// Whether the condition holds for `value`, which is empty if the request has none.
     ///
-    /// Values are: for a socket the [canonical form](ListenAddress) of the listener's address; for a
-    /// host what the client sent, in lower case; for an address its text.
+    /// For a socket, the value is the [canonical form](ListenAddress) of the listener's address; for a host,
+    /// what the client sent, in lower case; for an address, its text.
     #[must_use]
     pub fn matches(&self, value: &[u8]) -> bool {
         let yes = match &self.test {
@@ -89,8 +89,8 @@ impl Matcher {
         yes != self.negated
     }
 
-    /// The same for an address that is there in binary form ([`Subject::RemoteIp`]): no text is made
-    /// where the comparison does not need one.
+    /// Like [`Matcher::matches`], for an address in binary form ([`Subject::RemoteIp`]). Formats it as text
+    /// only if the comparison needs that.
     #[must_use]
     pub fn matches_ip(&self, address: IpAddr) -> bool {
         match &self.test {
@@ -99,8 +99,8 @@ impl Matcher {
         }
     }
 
-    /// Whether the condition holds, with its captures (`%0` to `%9`) put into `out`. Only `=~` has groups; of a text that the
-    /// value is, begins or ends with, `%0` is that text. What is negated has no captures.
+    /// Whether the condition holds; stores its captures (`%0` to `%9`) in `out`. Only `=~` has groups. For
+    /// `==`, `=^` and `=$`, `%0` is the compared text. Negated operators have no captures.
     pub fn captures(&self, value: &[u8], out: &mut Captures) -> bool {
         if let (Test::Regex(pattern), false) = (&self.test, self.negated) {
             return pattern.captures(value, out);
@@ -111,7 +111,7 @@ impl Matcher {
             match &self.test {
                 Test::Prefix(text) => out.push(0, text.len()),
                 Test::Suffix(text) => out.push(value.len() - text.len(), value.len()),
-                // Only one of the two may have a port.
+                // At most one of the two has a port.
                 Test::Host(text) => out.push(0, text.len().min(value.len())),
                 Test::Equal(_) | Test::Address(_) | Test::Regex(_) => out.push(0, value.len()),
             }
@@ -141,12 +141,12 @@ fn socket(pattern: &str, listen: ListenDefaults) -> Result<String, MatcherError>
     }
 }
 
-/// An empty pattern is no range, but asks whether there is an address at all.
+/// An empty pattern is no range, but compares whether there is an address at all.
 fn remote_address(pattern: &str) -> Result<Test, MatcherError> {
     if pattern.is_empty() {
         return Ok(Test::Equal(Vec::new()));
     }
-    // A client on a unix socket has the socket's path for an address.
+    // The address of a client on a unix socket is the path of the socket.
     if pattern.starts_with('/') {
         return Ok(Test::Equal(pattern.into()));
     }
@@ -163,7 +163,7 @@ fn text_address(value: &[u8]) -> Option<IpAddr> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// lighttpd's rule: a port counts only when both sides name one.
+/// As in lighttpd, the ports are compared only if both sides have one.
 fn hosts_equal(pattern: &[u8], value: &[u8]) -> bool {
     if pattern.eq_ignore_ascii_case(value) {
         return true;
@@ -175,7 +175,7 @@ fn hosts_equal(pattern: &[u8], value: &[u8]) -> bool {
         && pattern_host.eq_ignore_ascii_case(value_host)
 }
 
-/// Host and port of `host:port`; the colons inside brackets are the address's.
+/// Splits `host:port`. Colons in brackets belong to the address.
 fn split_port(authority: &[u8]) -> (&[u8], Option<&[u8]>) {
     let Some(colon) = memchr::memrchr(b':', authority) else {
         return (authority, None);

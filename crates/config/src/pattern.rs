@@ -1,10 +1,9 @@
-//! Regular expressions of conditions and of `url.redirect`, `url.rewrite` and their like.
+//! Regular expressions of conditions, and of `url.redirect`, `url.rewrite` and similar directives.
 //!
-//! A [`Pattern`] is a PCRE expression over bytes. Most that stand in configurations only look
-//! complicated: `^www\.example\.com$`, `(^|\.)example\.com$` and `^/prefix` are compares with fixed
-//! text, so they are recognised and never reach PCRE. The others are checked when
-//! they are read and compiled to machine code on first use, which keeps a file with hundreds of
-//! virtual hosts quick to load.
+//! A [`Pattern`] is a PCRE expression over bytes. Most expressions in configurations only look complicated:
+//! `^www\.example\.com$`, `(^|\.)example\.com$` and `^/prefix` are comparisons with fixed text. They are
+//! recognised and do not use PCRE. The others are checked when they are read, and are compiled to machine
+//! code at their first use, so that a file with hundreds of virtual hosts loads fast.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -15,8 +14,8 @@ use crate::plain::Plain;
 
 /// A compiled regular expression over bytes.
 ///
-/// Workers may share one: none waits for another, but two that match at the same moment allocate scratch space. A clone
-/// shares the compiled code and has scratch space of its own.
+/// Workers may share a pattern without waiting for each other, but matches at the same moment allocate
+/// scratch space. A clone shares the compiled code and has its own scratch space.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     text: Arc<str>,
@@ -26,13 +25,13 @@ pub struct Pattern {
 /// Why a pattern does not compile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternError {
-    /// What PCRE says.
+    /// The message of PCRE.
     pub message: String,
-    /// Byte offset in the pattern where it gave up.
+    /// The byte offset in the pattern at which PCRE stopped.
     pub offset: Option<usize>,
 }
 
-/// A match took more steps than [`LIMIT_PREFIX`] allows, so whether there is one is not known.
+/// A match took more steps than [`LIMIT_PREFIX`] allows, so it is unknown whether the pattern matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitExceeded;
 
@@ -40,7 +39,7 @@ impl Pattern {
     /// Compiles `text`. An empty expression matches everything.
     ///
     /// # Errors
-    /// When PCRE refuses it.
+    /// PCRE refuses the expression.
     pub fn compile(text: &str) -> Result<Pattern, PatternError> {
         let engine = match Plain::recognise(text) {
             Some(plain) => Engine::Plain(plain),
@@ -52,13 +51,13 @@ impl Pattern {
         })
     }
 
-    /// The expression as it was written.
+    /// The expression as it is written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether it matches anywhere in `value`. Running into [`LIMIT_PREFIX`] is no match.
+    /// Whether it matches anywhere in `value`. A match that exceeds [`LIMIT_PREFIX`] counts as none.
     #[must_use]
     pub fn is_match(&self, value: &[u8]) -> bool {
         match &self.engine {
@@ -67,16 +66,16 @@ impl Pattern {
         }
     }
 
-    /// Whether it matches, with the groups put into `out`. `out` is untouched when it does not. Running into
-    /// [`LIMIT_PREFIX`] is no match.
+    /// Whether it matches anywhere in `value`; stores the groups in `out`, which is unchanged if there is no
+    /// match. A match that exceeds [`LIMIT_PREFIX`] counts as none.
     pub fn captures(&self, value: &[u8], out: &mut Captures) -> bool {
         self.try_captures(value, out).unwrap_or(false)
     }
 
-    /// The same for rules where no match is an answer of its own.
+    /// Like [`Pattern::captures`], for rules where "no match" would be a decision.
     ///
     /// # Errors
-    /// When the match ran into [`LIMIT_PREFIX`].
+    /// The match has exceeded [`LIMIT_PREFIX`].
     pub fn try_captures(&self, value: &[u8], out: &mut Captures) -> Result<bool, LimitExceeded> {
         match &self.engine {
             Engine::Plain(plain) => Ok(plain.captures(value, out)),
@@ -84,7 +83,7 @@ impl Pattern {
         }
     }
 
-    /// Whether it needs no PCRE.
+    /// Whether it does not use PCRE.
     #[cfg(test)]
     pub(crate) fn is_plain(&self) -> bool {
         matches!(self.engine, Engine::Plain(_))
@@ -97,14 +96,14 @@ enum Engine {
     Pcre(Box<Pcre>),
 }
 
-/// An expression in PCRE's hands.
+/// An expression that PCRE matches.
 #[derive(Debug)]
 struct Pcre {
-    /// The interpreted form that proved the expression sound; the machine code's stand-in when the
-    /// system forbids writing such code.
+    /// The interpreted form, which was compiled to check the expression. It is also used if the system
+    /// forbids machine code.
     checked: Regex,
     compiled: OnceLock<Regex>,
-    /// Scratch space for groups, kept for the next match. Held for one match at most.
+    /// Scratch space for groups that the next match uses again. Locked for one match at most.
     scratch: Mutex<Option<CaptureLocations>>,
 }
 
@@ -147,7 +146,7 @@ impl Pcre {
 
     fn captures(&self, value: &[u8], out: &mut Captures) -> Result<bool, LimitExceeded> {
         let regex = self.regex();
-        // Another worker may have it: then this match gets its own.
+        // Another worker may use it at the moment; then this match allocates its own.
         let kept = self.scratch.try_lock().ok();
         let kept = kept.and_then(|mut scratch| scratch.take());
         let mut groups = kept.unwrap_or_else(|| regex.capture_locations());
@@ -176,15 +175,16 @@ impl Pcre {
     }
 }
 
-/// PCRE's own words out of the crate's message, which wraps them with codes and the offset.
+/// PCRE's own message, without the codes and the offset that the crate adds.
 fn reason(message: &str) -> String {
     message.rsplit(": ").next().unwrap_or(message).to_owned()
 }
-/// How many steps one match may take. PCRE's own default of ten million lets a single hostile URL
-/// hold a worker for a tenth of a second; sane expressions need a few hundred.
+/// How many steps one match may take. With PCRE's default of ten million, a single hostile URL can occupy a
+/// worker for a tenth of a second. Reasonable expressions need a few hundred.
 const LIMIT_PREFIX: &str = "(*LIMIT_MATCH=1000000)";
 
-/// PCRE2_ERROR_JIT_STACKLIMIT: machine code has 32 KiB of stack. The interpreter, whose memory grows, can still find out.
+/// PCRE2_ERROR_JIT_STACKLIMIT: machine code has only 32 KiB of stack. The interpreter, whose memory can grow,
+/// tries again.
 const JIT_STACK_EXHAUSTED: i32 = -46;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Many regular expressions of which the first that matches counts.
+//! A list of regular expressions, of which the first that matches counts.
 //!
-//! Expressions that begin with fixed text are found by that text in a sorted list, so that those for other texts
-//! are never run: of 10,000 rules such as `^/old/page-17(.*)$` a value meets the few that it can match. The
-//! others are tried one by one, in their place in the order.
+//! Expressions that begin with fixed text are found by binary search in a sorted list, so expressions for
+//! other texts do not run: of 10,000 rules like `^/old/page-17(.*)$`, only those run that can match the
+//! value. The other expressions are tried one by one, in their place in the order.
 
 use crate::captures::Captures;
 use crate::pattern::{LimitExceeded, Pattern};
@@ -12,23 +12,23 @@ use crate::prefix::literal_prefix;
 #[derive(Debug, Default)]
 pub struct PatternSet {
     patterns: Vec<Pattern>,
-    /// The numbers of those without fixed text at the front.
+    /// The numbers of the expressions without a fixed prefix.
     free: Vec<u32>,
-    /// Sorted by their texts, which differ.
+    /// The distinct prefixes, sorted by their text.
     prefixes: Vec<Prefix>,
 }
 
 #[derive(Debug)]
 struct Prefix {
     text: Vec<u8>,
-    /// The numbers of the expressions that begin with exactly this text, ascending.
+    /// The numbers of the expressions with exactly this prefix, ascending.
     numbers: Vec<u32>,
-    /// The longest other prefix that this one begins with.
+    /// The index of the longest other prefix that this one begins with.
     shorter: Option<usize>,
 }
 
 impl PatternSet {
-    /// The set of `patterns`, numbered from 0.
+    /// A set of `patterns`, which are numbered from 0.
     #[must_use]
     pub fn new(patterns: Vec<Pattern>) -> PatternSet {
         let mut free = Vec::new();
@@ -47,10 +47,10 @@ impl PatternSet {
         }
     }
 
-    /// The number of the first expression that matches `value`, with its groups put into `out`.
+    /// The number of the first expression that matches `value`; stores its groups in `out`.
     ///
     /// # Errors
-    /// The number of an expression whose match took too long, where no earlier one matches.
+    /// The number of an expression whose match took too long, if no earlier one matches.
     pub fn first_match(&self, value: &[u8], out: &mut Captures) -> Result<Option<usize>, usize> {
         let longest = self.longest_prefix_of(value);
         let mut free = self.free.iter().copied().peekable();
@@ -74,9 +74,9 @@ impl PatternSet {
         }
     }
 
-    /// The place of the longest prefix that `value` begins with.
+    /// The index of the longest prefix that `value` begins with.
     fn longest_prefix_of(&self, value: &[u8]) -> Option<usize> {
-        // All prefixes of `value` are prefixes of the text that sorts last before it.
+        // All prefixes of `value` are prefixes of the last text that sorts before it.
         let behind = self
             .prefixes
             .partition_point(|prefix| prefix.text.as_slice() <= value);
@@ -90,7 +90,8 @@ impl PatternSet {
         }
     }
 
-    /// The lowest number from `first` on of the prefix at `longest` and the shorter ones it begins with.
+    /// The lowest number, `first` or greater, of the prefix at `longest` and of the shorter ones that it
+    /// begins with.
     fn next_anchored(&self, longest: Option<usize>, first: u32) -> Option<u32> {
         let at = |place: usize| self.prefixes.get(place);
         let chain = std::iter::successors(longest.and_then(at), |prefix| at(prefix.shorter?));
@@ -102,7 +103,7 @@ impl PatternSet {
     }
 }
 
-/// The prefixes of `anchored`, which is sorted.
+/// Groups `anchored`, which is sorted, by prefix.
 fn grouped(anchored: Vec<(Vec<u8>, u32)>) -> Vec<Prefix> {
     let mut prefixes: Vec<Prefix> = Vec::new();
     for (text, number) in anchored {

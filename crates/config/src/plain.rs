@@ -1,8 +1,8 @@
-//! Regular expressions that are compares with fixed text.
+//! Regular expressions that are only comparisons with fixed text.
 //!
-//! Recognised are one literal with optional anchors (`^/doc/`, `\.php$`, `^www\.example\.com$`,
-//! `~$`) and the host idiom `(^|\.)example\.com$`. Anything else is left to PCRE. The meaning is
-//! PCRE's to the byte, `$` before a final line feed included; a test compares both on random input.
+//! Recognised are a literal with optional anchors (`^/doc/`, `\.php$`, `^www\.example\.com$`, `~$`), and the
+//! host idiom `(^|\.)example\.com$`. PCRE matches all others. The results are exactly those of PCRE, also for
+//! `$` before a final line feed; a test compares both on random input.
 
 use memchr::memmem;
 
@@ -20,14 +20,14 @@ pub(crate) struct Plain {
 enum Start {
     /// `^`
     Anchored,
-    /// Nothing.
+    /// No anchor.
     Free,
     /// `(^|\.)`, a group that captures the dot or nothing.
     Label,
 }
 
 impl Plain {
-    /// `pattern` as a compare with fixed text, if it is one.
+    /// `pattern` as a comparison with fixed text. `None`: it needs PCRE.
     pub(crate) fn recognise(pattern: &str) -> Option<Plain> {
         let (start, rest) = if let Some(rest) = pattern.strip_prefix("(^|\\.)") {
             (Start::Label, rest)
@@ -42,7 +42,7 @@ impl Plain {
         } else {
             rest
         };
-        // Without the end anchor the host idiom could match at several places: PCRE's business.
+        // Without the end anchor the host idiom could match at several places, so PCRE does it.
         if start == Start::Label && !anchored_end {
             return None;
         }
@@ -58,7 +58,7 @@ impl Plain {
         self.find(value).is_some()
     }
 
-    /// Whether it matches, with the groups put into `out`.
+    /// Whether it matches anywhere in `value`; stores the groups in `out`.
     pub(crate) fn captures(&self, value: &[u8], out: &mut Captures) -> bool {
         let Some((start, end)) = self.find(value) else {
             return false;
@@ -90,7 +90,7 @@ impl Plain {
         }
     }
 
-    /// Where the text ends `value`: at its very end, or before a final line feed.
+    /// Where the text is at the end of `value`, or before a final line feed.
     fn at_end(&self, value: &[u8]) -> impl Iterator<Item = (usize, usize)> {
         ends(value)
             .filter(|&end| {
@@ -102,13 +102,13 @@ impl Plain {
     }
 }
 
-/// The places where `$` matches.
+/// The positions where `$` matches.
 fn ends(value: &[u8]) -> impl Iterator<Item = usize> + use<> {
     let before_line_feed = value.ends_with(b"\n").then(|| value.len() - 1);
     before_line_feed.into_iter().chain([value.len()])
 }
 
-/// Where `(^|\.)` begins when what follows it begins at `at`.
+/// Where `(^|\.)` begins if the text after it begins at `at`.
 fn label_start(value: &[u8], at: usize) -> Option<usize> {
     match at.checked_sub(1) {
         None => Some(0),
@@ -116,13 +116,14 @@ fn label_start(value: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// The text that `body` matches, if it matches exactly one.
+/// The text that `body` matches, if there is only one.
 fn literal(body: &str) -> Option<Vec<u8>> {
     let mut text = Vec::with_capacity(body.len());
     let mut bytes = body.bytes();
     while let Some(byte) = bytes.next() {
         match byte {
-            // A backslash before punctuation is the character; before a letter or digit it is a class.
+            // A backslash before punctuation makes a literal character; before a letter or digit it makes a
+            // class.
             b'\\' => text.push(bytes.next().filter(u8::is_ascii_punctuation)?),
             b'^' | b'$' | b'.' | b'[' | b'|' | b'(' | b')' | b'?' | b'*' | b'+' | b'{' => {
                 return None;

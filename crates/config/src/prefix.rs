@@ -1,8 +1,8 @@
 //! The fixed text that every match of a regular expression begins with.
 //!
-//! Only what is certain counts: in doubt the text is empty, which is true of every expression.
+//! In case of doubt the prefix is empty, which is correct for every expression.
 
-/// The bytes that a value begins with wherever `pattern` matches it; empty if that is not known.
+/// The bytes that every match of `pattern` begins with; empty if they are unknown.
 pub(crate) fn literal_prefix(pattern: &str) -> Vec<u8> {
     let Some(rest) = pattern.strip_prefix('^') else {
         return Vec::new();
@@ -14,12 +14,13 @@ pub(crate) fn literal_prefix(pattern: &str) -> Vec<u8> {
     let mut rest = rest.as_bytes();
     loop {
         let (byte, behind) = match *rest {
-            // Quoting and comments may stand between a character and what says that it may be missing.
+            // Quoting and comments may come between a character and the quantifier that makes it optional.
             [b'*' | b'?' | b'{', ..] | [b'\\', b'Q' | b'E', ..] | [b'(', b'?', b'#', ..] => {
                 text.pop();
                 return text;
             }
-            // A backslash before punctuation is the character; before a letter or digit it is a class.
+            // A backslash before punctuation makes a literal character; before a letter or digit it makes a
+            // class.
             [b'\\', escaped, ref behind @ ..] if escaped.is_ascii_punctuation() => {
                 (escaped, behind)
             }
@@ -35,10 +36,10 @@ pub(crate) fn literal_prefix(pattern: &str) -> Vec<u8> {
     }
 }
 
-/// Whether `pattern` may have alternatives outside all groups, of which only the first is behind the anchor.
+/// Whether `pattern` may have alternatives outside of all groups; the anchor would belong only to the first.
 ///
-/// Counts parentheses, and answers yes to whatever could make it count wrong: quoting, comments, names that may hold a
-/// parenthesis, and parentheses in character classes.
+/// Counts parentheses. Returns true for anything that could falsify the count: quoting, comments, names that
+/// may contain a parenthesis, and parentheses in character classes.
 fn may_have_branches(pattern: &str) -> bool {
     if !pattern.contains('|') {
         return false;
@@ -73,8 +74,8 @@ fn may_have_branches(pattern: &str) -> bool {
     }
 }
 
-/// What follows the character class whose inside `class` begins with; `None` where a parenthesis or bracket in it could be
-/// mistaken for one outside.
+/// The text after the character class whose content `class` begins with. `None`: the class contains a
+/// parenthesis or bracket that could be mistaken for one outside.
 fn behind_class(class: &[u8]) -> Option<&[u8]> {
     let rest = class.strip_prefix(b"^").unwrap_or(class);
     let mut rest = rest.strip_prefix(b"]").unwrap_or(rest);
@@ -88,7 +89,8 @@ fn behind_class(class: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Quoting, control characters, comments, callouts, verbs, and the extended syntax in which more is a comment or ignored.
+/// Quoting, control characters, comments, callouts, verbs, and extended syntax, where more characters are
+/// comments or ignored.
 const CONFUSING: [&str; 7] = ["\\Q", "\\c", "(?#", "(?C", "(*", "\n", "xx"];
 
 #[cfg(test)]

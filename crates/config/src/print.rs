@@ -1,7 +1,7 @@
 //! The effective configuration as text, for `-p`.
 //!
-//! Blocks are written in the order of their ids, which is their order of precedence. A block whose
-//! parent has been left meanwhile reopens it by writing its condition again, as the language allows.
+//! Blocks are written in the order of their ids, which is their precedence. To continue a block that was
+//! closed meanwhile, its condition is written again, as the language allows.
 
 use std::fmt::Write;
 
@@ -9,12 +9,11 @@ use crate::tree::Condition;
 use crate::tree::{Block, BlockId, Config, Entry};
 use crate::value::{Array, Element, Value};
 
-/// `config` as configuration text: all values resolved, conditions nested. Read again, it gives the
-/// same tree.
+/// `config` as configuration text, with all values resolved and conditions nested. Parsing it gives the same
+/// tree.
 ///
-/// One value cannot be written in this language and comes back different: text that ends in a
-/// backslash, which only the environment can have brought in, because a backslash before the closing
-/// quote escapes it.
+/// There is one exception: a string that ends with a backslash, which can only come from the environment. The
+/// language cannot write it, because a backslash before the closing quote is an escape.
 #[must_use]
 pub fn print(config: &Config) -> String {
     let mut printer = Printer {
@@ -35,7 +34,7 @@ pub fn print(config: &Config) -> String {
 struct Printer<'c> {
     config: &'c Config,
     out: String,
-    /// The blocks that are open here, the global one first.
+    /// The blocks that are open, beginning with the global one.
     open: Vec<BlockId>,
 }
 
@@ -51,7 +50,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Makes `target` the innermost open block.
+    /// Closes and opens blocks until `target` is the innermost open one.
     fn enter(&mut self, target: BlockId) {
         let path = self.path_to(target);
         let common = self
@@ -68,7 +67,7 @@ impl Printer<'_> {
         }
     }
 
-    /// The blocks from the global one down to `target`.
+    /// The blocks from the global one to `target`.
     fn path_to(&self, target: BlockId) -> Vec<BlockId> {
         let parent = |&id: &BlockId| self.config.block(id).and_then(|block| block.parent);
         let mut path: Vec<BlockId> = std::iter::successors(Some(target), parent).collect();
@@ -76,8 +75,8 @@ impl Printer<'_> {
         path
     }
 
-    /// Writes the head of a further branch. When other text came since the branch before it, that
-    /// one is a condition which can be written again.
+    /// Writes the head of a further branch. If other text was written since the previous branch, that branch
+    /// is a condition that can be written again.
     fn else_head(&mut self, previous: BlockId, block: &Block) {
         if !self.out.ends_with(&format!("}} # {}\n", previous.0)) {
             if let Some(previous) = self.config.block(previous) {

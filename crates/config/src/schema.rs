@@ -1,30 +1,30 @@
-//! What directives exist: name, type, scope, default, and what comes of setting them.
+//! The table of directives: name, type, scope, default, and effect.
 //!
-//! The tables stand with the modules that implement the directives; this crate only looks names up
-//! in them, checks values against them and finds the nearest name for a misspelt one.
+//! The modules that implement the directives have the tables. This crate looks names up, checks values, and
+//! finds similar names for a misspelt one.
 
 use std::collections::HashMap;
 
 use strsim::osa_distance;
 
-/// One directive. All fields are public so that tables can be `const` arrays.
+/// A directive. All fields are public, so that tables can be `const` arrays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectiveSpec {
     /// The full name, such as `server.document-root`.
     pub name: &'static str,
-    /// What values it takes.
+    /// The type of its value.
     pub kind: ValueKind,
     /// Where it may be set.
     pub scope: Scope,
-    /// The default as documentation shows it.
+    /// The default as the documentation shows it.
     pub default: &'static str,
-    /// What comes of setting it.
+    /// What happens when it is set.
     pub effect: Effect,
     /// One or two sentences for the reference.
     pub doc: &'static str,
 }
 
-/// The values a directive takes.
+/// The type of a directive's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ValueKind {
     /// "enable" or "disable", "true" or "false", or a number.
@@ -45,12 +45,12 @@ pub enum ValueKind {
     StringOrList,
     /// A switch, or text.
     BoolOrString,
-    /// Anything: the owner checks it.
+    /// Anything; the owner checks it.
     Any,
 }
 
 impl ValueKind {
-    /// The type in a message: "a list of strings".
+    /// The type for a message: "a list of strings".
     #[must_use]
     pub fn expected(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl ValueKind {
         }
     }
 
-    /// The type in the middle of a sentence: "a list of strings".
+    /// The type for the middle of a sentence: "a list of strings".
     pub(crate) fn phrase(self) -> &'static str {
         match self {
             ValueKind::Bool => "\"enable\" or \"disable\"",
@@ -87,7 +87,7 @@ impl ValueKind {
 /// Where a directive may be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// Outside all conditions only.
+    /// Only outside of all conditions.
     Server,
     /// Also in `$SERVER["socket"]`.
     Socket,
@@ -95,35 +95,36 @@ pub enum Scope {
     Request,
 }
 
-/// What comes of setting a directive.
+/// What happens when a directive is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// It does what it says.
+    /// It does what its documentation says.
     Works,
-    /// Accepted without effect by design, silently; says why nothing is needed.
+    /// It has no effect, on purpose and without a warning; the text says why it is not needed.
     Accepted(&'static str),
-    /// Known, without effect yet: start-up warns with this sentence.
+    /// It is known but has no effect yet: start-up warns with this sentence.
     NotYet(&'static str),
-    /// Known, not built, and it protects or maps something: its scope answers 503, and start-up
-    /// warns with this sentence. An off value ([`Value::is_enabling`](crate::Value::is_enabling)) is harmless.
+    /// It is known but not implemented, and it protects or maps something: its scope answers 503, and
+    /// start-up warns with this sentence. A value that switches it off
+    /// ([`Value::is_enabling`](crate::Value::is_enabling)) does no harm.
     Exposes(&'static str),
-    /// Start-up refuses with this sentence when the value is an enabling one.
+    /// If the value switches it on, start-up fails with this sentence.
     Refuses(&'static str),
-    /// Works, and is another name of this directive.
+    /// It works, and is another name of this directive.
     Renamed(&'static str),
-    /// A name that is gone: start-up refuses and names this successor.
+    /// An old name: start-up fails and names this successor.
     Removed(&'static str),
 }
 
 /// All directives by name.
 #[derive(Clone, Debug, Default)]
 pub struct Schema {
-    /// By names in lower case.
+    /// By name in lower case.
     by_name: HashMap<String, &'static DirectiveSpec>,
 }
 
 impl Schema {
-    /// A schema of these tables. When a name stands in two of them, the first one counts.
+    /// A schema with these tables. If a name is in two of them, the first one counts.
     #[must_use]
     pub fn new(tables: &[&'static [DirectiveSpec]]) -> Schema {
         let mut by_name = HashMap::new();
@@ -149,16 +150,16 @@ impl Schema {
         all
     }
 
-    /// Known names close enough to `name` to be what was meant, nearest first, at most three.
+    /// Up to three known names that are similar to `name`, the nearest first.
     #[must_use]
     pub fn nearest(&self, name: &str) -> Vec<&'static str> {
         nearest(name, self.by_name.values().map(|spec| spec.name))
     }
 }
 
-/// Names out of `known` close enough to `name` to be what was meant, nearest first, at most three.
+/// Up to three of the names in `known` that are similar to `name`, the nearest first.
 ///
-/// For other closed sets too: keys of a map, module names.
+/// Also for other sets of names, such as keys of a map and modules.
 pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     if name.len() > NAME_LEN_MAX {
         return Vec::new();
@@ -180,7 +181,7 @@ pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a 
         .collect()
 }
 
-/// A name longer than this gets no hint: the search costs its length times that of every name.
+/// A longer name gets no hint: the search costs its length times that of every known name.
 const NAME_LEN_MAX: usize = 80;
 
 #[cfg(test)]

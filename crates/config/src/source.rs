@@ -1,8 +1,7 @@
-//! The texts a configuration was read from, and places in them.
+//! The texts of a configuration, and places in them.
 //!
-//! Every file, every `include_shell` output and every string handed to `parse_str` is one source.
-//! A [`Span`] names a source and a range of bytes; [`Sources::location`] turns it into the line and
-//! column a person reads.
+//! Every file, every output of `include_shell` and every string given to `parse_str` is a source. A [`Span`]
+//! is a range of bytes in a source; [`Sources::location`] turns it into line and column for people.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -15,7 +14,7 @@ pub struct FileId(pub(crate) u32);
 /// A range of bytes in one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
-    /// The source the bytes stand in.
+    /// The source.
     pub file: FileId,
     /// Offset of the first byte.
     pub start: u32,
@@ -26,7 +25,7 @@ pub struct Span {
 impl Span {
     /// The range from the start of `self` to the end of `other`, both of one source.
     ///
-    /// Spans of different sources cannot be joined: the answer is then `self`.
+    /// Spans of different sources cannot be joined; then the result is `self`.
     #[must_use]
     pub fn to(self, other: Span) -> Span {
         if self.file != other.file {
@@ -46,14 +45,14 @@ impl Span {
     }
 }
 
-/// Where the text of a source came from.
+/// Where the text of a source comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A file.
     File(PathBuf),
-    /// What a command of `include_shell` printed.
+    /// The output of an `include_shell` command.
     Shell(String),
-    /// A text that was handed over, with the name it goes by in messages.
+    /// A string, with its name for messages.
     Text(String),
 }
 
@@ -68,32 +67,32 @@ pub struct Source {
 }
 
 impl Source {
-    /// Where the text came from.
+    /// Where the text comes from.
     #[must_use]
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// The name in messages: the path as it was written, or the command.
+    /// The name for messages: the path as it was written, or the command.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The text. Bytes that were not UTF-8 stand in it as U+FFFD.
+    /// The text. Bytes that were not UTF-8 are replaced with U+FFFD.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The `include` or `include_shell` statement that brought this text in.
+    /// The `include` or `include_shell` statement that included this text.
     #[must_use]
     pub(crate) fn included_from(&self) -> Option<Span> {
         self.included_from
     }
 }
 
-/// A place as a person reads it. Displays as `file:line:column`.
+/// A place for people to read. `Display` writes `file:line:column`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location<'a> {
     /// The name of the source.
@@ -110,14 +109,14 @@ impl std::fmt::Display for Location<'_> {
     }
 }
 
-/// All the texts of one configuration.
+/// All texts of one configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     list: Vec<Source>,
 }
 
 impl Sources {
-    /// Adds a text and answers its id.
+    /// Adds a text and returns its id.
     pub(crate) fn add(
         &mut self,
         origin: Origin,
@@ -142,13 +141,13 @@ impl Sources {
         FileId(self.list.len() as u32 - 1)
     }
 
-    /// The source with this id. An id of another configuration answers none.
+    /// The source with this id. `None` for an id of another configuration.
     #[must_use]
     pub fn source(&self, file: FileId) -> Option<&Source> {
         self.list.get(file.0 as usize)
     }
 
-    /// The text of a source, to be kept while more sources are added.
+    /// The text of a source, for use while more sources are added.
     pub(crate) fn shared_text(&self, file: FileId) -> Arc<str> {
         self.source(file)
             .map_or_else(|| Arc::from(""), |source| Arc::clone(&source.text))
@@ -188,7 +187,7 @@ impl Sources {
         }
     }
 
-    /// The text that `span` covers; empty when the span is of another configuration.
+    /// The text that `span` covers; empty if the span belongs to another configuration.
     #[must_use]
     pub fn text(&self, span: Span) -> &str {
         self.source(span.file)
@@ -196,7 +195,7 @@ impl Sources {
             .unwrap_or("")
     }
 
-    /// The statements that included the source of `span`, innermost first.
+    /// The statements that included the source of `span`, the innermost first.
     #[must_use]
     pub(crate) fn include_chain(&self, span: Span) -> Vec<Span> {
         let mut chain = Vec::new();

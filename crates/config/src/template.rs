@@ -1,14 +1,12 @@
-//! The substitution language of redirect, rewrite, setenv and their like.
+//! The substitutions in values of redirect, rewrite, setenv and similar directives.
 //!
-//! `$0` to `$9` are groups of the rule's own expression, `%0` to `%9` those of the enclosing
-//! condition. In braces, with either sign, more is possible: `${url.path}`, `${qsa}`, `${12}`, and
-//! encodings in front of either, such as `${esc:1}` or `${tolower:url.authority}`. A group in braces without one is
-//! `escpsnde`. `$$` and `%%` are
-//! the signs themselves; a sign before anything else stands for itself.
+//! `$0` to `$9` are groups of the rule's own expression, `%0` to `%9` those of the enclosing condition.
+//! Braces after either sign allow more: `${url.path}`, `${qsa}`, `${12}`, and encodings before these, such as
+//! `${esc:1}` or `${tolower:url.authority}`. A group in braces without an encoding gets `escpsnde`. `$$` and
+//! `%%` stand for the signs themselves, and so does a sign before anything else.
 //!
-//! A [`Template`] is compiled when the configuration is read and expanded for each request into a
-//! buffer of the caller's: nothing else is allocated. Knows nothing of requests; what they say comes
-//! through [`Lookup`].
+//! A [`Template`] is compiled when the configuration is read. For each request it is expanded into a buffer
+//! of the caller, which allocates nothing else. Knows nothing of requests; [`Lookup`] provides their values.
 
 use crate::encode::{self, Encoding, Letters};
 
@@ -18,7 +16,7 @@ pub struct Template {
     pieces: Vec<Piece>,
 }
 
-/// Where the values of substitutions come from. Every answer may be empty.
+/// Provides the values of substitutions. Every value may be empty.
 pub trait Lookup {
     /// `$0` to `$9` (`${0}` to `${99}`): a group of the rule's own regular expression.
     fn rule_group(&self, number: u8) -> &[u8];
@@ -59,13 +57,13 @@ enum What {
     ConditionGroup(u8),
     Url(UrlPart),
     Port,
-    /// `${qsa}`: the query, joined to what stands before it by `?` or, behind a `?`, by `&`.
+    /// `${qsa}`: the query, joined to the text before it with `?` or, after a `?`, with `&`.
     QueryAppended,
 }
 
 impl Template {
-    /// Compiles `text`. Every text is a template: what is no substitution stands for itself, and
-    /// braces with unknown content stand for nothing, as in lighttpd.
+    /// Compiles `text`. Every text is a valid template: text that is no substitution stays as it is, and
+    /// braces with unknown content expand to nothing, as in lighttpd.
     #[must_use]
     pub fn compile(text: &str) -> Template {
         let mut compiler = Compiler {
@@ -86,7 +84,7 @@ impl Template {
         }
     }
 
-    /// Whether it uses groups of the enclosing condition, which need not be kept otherwise.
+    /// Whether it uses groups of the enclosing condition. If not, they need not be stored.
     #[must_use]
     pub fn uses_condition_groups(&self) -> bool {
         self.pieces.iter().any(|piece| {
@@ -100,7 +98,7 @@ impl Template {
         })
     }
 
-    /// Appends the text with all substitutions made to `out`.
+    /// Appends the text with all substitutions to `out`.
     pub fn expand(&self, lookup: &dyn Lookup, out: &mut Vec<u8>) {
         let start = out.len();
         for piece in &self.pieces {
@@ -165,7 +163,7 @@ struct Compiler {
 }
 
 impl Compiler {
-    /// Compiles what begins with the sign at the front of `rest`; answers how much of it that is.
+    /// Compiles the substitution at the front of `rest`, which begins with the sign. Returns its length.
     fn substitution(&mut self, rest: &[u8]) -> usize {
         match *rest {
             [sign, digit @ b'0'..=b'9', ..] => {
@@ -227,7 +225,7 @@ fn group(sign: u8, number: u8) -> What {
     }
 }
 
-/// What stands between braces: encodings, each ended by a colon, and then a value.
+/// Parses the content of braces: encodings, each followed by a colon, and then a value.
 fn braced(sign: u8, inner: &[u8]) -> Option<(What, Encoding, Letters)> {
     let mut chosen = None;
     let mut letters = Letters::AsTheyAre;
@@ -255,7 +253,7 @@ fn braced(sign: u8, inner: &[u8]) -> Option<(What, Encoding, Letters)> {
         b"url.port" => What::Port,
         b"qsa" => What::QueryAppended,
         _ => {
-            // As in lighttpd, where only groups without braces are taken as they are.
+            // As in lighttpd, where only groups without braces are inserted without an encoding.
             let encoding = chosen.unwrap_or(Encoding::NotTwiceKeepSlashes);
             return group_number(rest).map(|number| (group(sign, number), encoding, letters));
         }

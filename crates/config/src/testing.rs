@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Helpers for the tests of this crate.
 
 use crate::schema::{DirectiveSpec, Effect, Schema, Scope, ValueKind};
 use crate::tree::Config;
@@ -170,12 +170,12 @@ pub(crate) fn try_read(text: &str) -> Result<Config, Diagnostics> {
     parse_str("t.conf", text, &schema(), &options())
 }
 
-/// The tree of a text that is right.
+/// The tree of a valid text.
 pub(crate) fn read(text: &str) -> Config {
     try_read(text).unwrap_or_else(|diagnostics| panic!("{diagnostics}\n{text}"))
 }
 
-/// Whether two trees say the same, wherever it was written.
+/// Whether two trees have the same content, ignoring places in the text.
 pub(crate) fn same_tree(a: &Config, b: &Config) -> bool {
     a.blocks.len() == b.blocks.len()
         && a.blocks.iter().zip(&b.blocks).all(|(a, b)| {

@@ -1,4 +1,4 @@
-//! The checked tree: blocks of entries, conditions between them.
+//! The checked tree: blocks with entries, and conditions between them.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -11,23 +11,23 @@ use crate::matcher::Matcher;
 use crate::source::{Sources, Span};
 use crate::value::Value;
 
-/// A configuration that has been read, resolved and checked.
+/// A configuration that was read, resolved and checked.
 ///
-/// Blocks stand in the order of the text, a block after its parent: where several true blocks set
-/// one directive, the one with the highest id counts.
+/// Blocks are in the order of the text, each after its parent. If several true blocks set a directive, the
+/// one with the highest id counts.
 #[derive(Debug)]
 pub struct Config {
-    /// The texts it was read from; spans point into them.
+    /// The texts; spans point into them.
     pub sources: Sources,
-    /// The blocks; the first is the global one and there always is one.
+    /// The blocks. The first is the global one, which always exists.
     pub blocks: Vec<Block>,
-    /// What start-up should tell, in the order of the text.
+    /// Warnings for start-up, in the order of the text.
     pub warnings: Vec<Diagnostic>,
     /// See [`Config::compiled`].
     pub(crate) compiled: CompiledValues,
 }
 
-/// What was made of values, by what it is and the block they stand in.
+/// Compiled values, by the kind of result and the block of the values.
 pub(crate) type CompiledValues =
     Mutex<HashMap<(&'static str, BlockId), Arc<dyn Any + Send + Sync>>>;
 
@@ -40,8 +40,8 @@ impl Config {
             .expect("a configuration always has its global block")
     }
 
-    /// What `make` makes of values of `block`, made once: the check at the start makes it, and all workers and all settings
-    /// share it. `what` tells apart what is made of one block.
+    /// The result of `make` for values of `block`. It is made only once, by the check at start-up, and all
+    /// workers and settings share it. `what` is the kind of result.
     ///
     /// # Errors
     /// That of `make`.
@@ -67,8 +67,8 @@ impl Config {
         self.blocks.get(id.index())
     }
 
-    /// Whether the truth of `block` depends on these subjects alone: its own condition, those of the branches before it and
-    /// those around it.
+    /// Whether only these subjects decide if `block` is true: those of its own condition, of the branches
+    /// before it, and of the blocks around it.
     #[must_use]
     pub fn depends_only_on(&self, block: &Block, is_known: &dyn Fn(&Subject) -> bool) -> bool {
         let own = block.condition.as_ref();
@@ -97,36 +97,36 @@ impl BlockId {
     }
 }
 
-/// One scope: the directives set in it and when it applies.
+/// A scope: the directives in it, and when it applies.
 #[derive(Debug)]
 pub struct Block {
     /// Its index in [`Config::blocks`].
     pub id: BlockId,
-    /// The scope it stands in; it applies only when that one does. None for the global block.
+    /// The block around it; it applies only if that one does. `None` for the global block.
     pub parent: Option<BlockId>,
-    /// When it applies. None for the global block and for a plain `else`.
+    /// When it applies. `None` for the global block and for a plain `else`.
     pub condition: Option<Condition>,
-    /// The branch before it in an if-else chain: this block applies only when that branch and all
-    /// before it do not.
+    /// The branch before it in an if-else chain: this block applies only if that branch and all before it do
+    /// not.
     pub previous_branch: Option<BlockId>,
-    /// The directives set here, in order, each name once. Variables are resolved and not listed.
+    /// The directives that are set here, in order, each once. Variables are resolved and not listed.
     pub entries: Vec<Entry>,
-    /// The head of the block: the condition, or `else`.
+    /// The head of the block: the condition or `else`.
     pub span: Span,
 }
 
 /// The condition of a block.
 #[derive(Debug)]
 pub struct Condition {
-    /// What is compared.
+    /// The value that is compared.
     pub subject: Subject,
-    /// How.
+    /// The operator.
     pub op: Op,
-    /// The right side as written, escapes and variables resolved.
+    /// The right side, with escapes and variables resolved.
     pub pattern: String,
-    /// The condition in the text, from `$` to the pattern's end.
+    /// The condition in the text, from `$` to the end of the pattern.
     pub span: Span,
-    /// Where the pattern stands.
+    /// The pattern in the text.
     pub pattern_span: Span,
     /// The compiled comparison.
     pub matcher: Matcher,
@@ -145,21 +145,21 @@ impl fmt::Display for Condition {
 }
 
 impl Block {
-    /// The entry that sets `name` in this very block.
+    /// The entry for `name` in this block itself.
     #[must_use]
     pub fn entry(&self, name: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.name == name)
     }
 }
 
-/// One directive set in one block.
+/// A directive that is set in a block.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The directive.
     pub name: String,
-    /// Its final value in this block, what `+=` added included.
+    /// Its final value in this block, with everything that `+=` has added.
     pub value: Value,
-    /// The whole statement that set it last.
+    /// The whole statement that has set it last.
     pub span: Span,
     /// The name in that statement.
     pub name_span: Span,

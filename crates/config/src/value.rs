@@ -1,15 +1,15 @@
 //! Values of directives: strings, integers and ordered arrays with optional keys.
 //!
-//! Equality compares what a value says, not where it was written: spans are left out.
+//! Two values are equal if their content is. Places in the text do not count.
 
 use std::collections::HashMap;
 
 use crate::source::Span;
 
-/// A value with everything in it resolved: no variable, no expression is left.
+/// A value in which all variables and expressions are resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Text, with its escapes resolved.
+    /// Text with escapes resolved.
     String(String),
     /// A whole number.
     Integer(i64),
@@ -27,7 +27,7 @@ impl Value {
         }
     }
 
-    /// A number: an integer, or a string of digits as lighttpd accepts it.
+    /// A number: an integer or, as in lighttpd, a string of digits.
     #[must_use]
     pub fn as_integer(&self) -> Option<i64> {
         match self {
@@ -37,7 +37,7 @@ impl Value {
         }
     }
 
-    /// A switch: "enable" or "true", "disable" or "false" in any case, or a number (0 is off).
+    /// A switch: "enable" or "true", "disable" or "false" in any letter case, or a number (0 is off).
     #[must_use]
     pub fn as_bool(&self) -> Option<bool> {
         match self {
@@ -56,8 +56,7 @@ impl Value {
         }
     }
 
-    /// The strings of a list; a single string counts as a list of one.
-    /// `None` when an element is not a string.
+    /// The strings of a list. A single string counts as a list of one. `None` if an element is no string.
     #[must_use]
     pub fn as_strings(&self) -> Option<Vec<&str>> {
         match self {
@@ -67,7 +66,7 @@ impl Value {
         }
     }
 
-    /// Whether the value switches something on: neither off, nor 0, nor empty.
+    /// Whether the value switches something on: it is neither off, nor 0, nor empty.
     #[must_use]
     pub fn is_enabling(&self) -> bool {
         match self {
@@ -77,7 +76,7 @@ impl Value {
         }
     }
 
-    /// What the value is, in a message: "a string", "an integer", "an array".
+    /// The type of the value for a message: "a string", "an integer", "an array".
     #[must_use]
     pub fn type_name(&self) -> &'static str {
         match self {
@@ -87,7 +86,7 @@ impl Value {
         }
     }
 
-    /// Size and depth, for the limits on what expressions may build.
+    /// Size and depth, for the limits on values that expressions make.
     pub(crate) fn extent(&self) -> Extent {
         match self {
             Value::String(text) => Extent {
@@ -120,34 +119,34 @@ impl Value {
 /// How large a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
-    /// Roughly the bytes of memory it takes.
+    /// The bytes of memory that it takes, roughly.
     pub(crate) bytes: usize,
-    /// How many arrays lie in one another.
+    /// How deep arrays are nested in it.
     pub(crate) depth: usize,
 }
 
-/// A key of an array element and where it was written.
+/// The key of an array element, and where it is written.
 #[derive(Clone, Debug)]
 pub struct Key {
     /// The text of the key.
     pub text: String,
-    /// Where it stands.
+    /// Where the key is written.
     pub span: Span,
 }
 
 /// One element of an array.
 #[derive(Clone, Debug)]
 pub struct Element {
-    /// The key of `"key" => value`; none in a plain list.
+    /// The key of `"key" => value`. `None` in a plain list.
     pub key: Option<Key>,
     /// The value.
     pub value: Value,
-    /// Where the value stands.
+    /// Where the value is written.
     pub span: Span,
 }
 
 impl Element {
-    /// The text of the key, when there is one.
+    /// The text of the key, if there is one.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.key.as_ref().map(|key| key.text.as_str())
@@ -166,7 +165,8 @@ impl Eq for Element {}
 #[derive(Clone, Debug, Default)]
 pub struct Array {
     elements: Vec<Element>,
-    /// Positions of keys; kept only past [`INDEX_FROM`] elements, so that small arrays stay small.
+    /// The positions of keys. Only arrays with [`INDEX_FROM`] or more elements have this, so that small
+    /// arrays stay small.
     index: Option<HashMap<String, usize>>,
 }
 
@@ -177,7 +177,7 @@ impl Array {
         self.elements.len()
     }
 
-    /// Whether there is no element.
+    /// Whether there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.elements.is_empty()
@@ -200,10 +200,10 @@ impl Array {
         self.position(key).and_then(|at| self.elements.get(at))
     }
 
-    /// Adds an element, or gives it back when its key is there already.
+    /// Adds an element.
     ///
     /// # Errors
-    /// The element itself, when the array has its key.
+    /// The element itself, if the array has its key already.
     pub fn push(&mut self, element: Element) -> Result<(), Box<Element>> {
         if let Some(key) = element.key() {
             if self.position(key).is_some() {
@@ -286,11 +286,11 @@ fn bool_in(text: &str) -> Option<bool> {
     }
 }
 
-/// From this many elements on an array keeps a table of its keys: a linear search is faster below,
-/// and a file with ten thousand entries in one map must still load in linear time.
+/// With this many elements an array has a table of its keys. For fewer, a linear search is faster. A file
+/// with ten thousand entries in one map must still load in linear time.
 const INDEX_FROM: usize = 16;
 
-/// What a value takes beside its text, roughly.
+/// The bytes that a value takes besides its text, roughly.
 const SLOT_BYTES: usize = 32;
 
 #[cfg(test)]

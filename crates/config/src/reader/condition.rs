@@ -1,4 +1,4 @@
-//! Conditions and their branches.
+//! Parses conditions and their branches.
 
 use super::{Cursor, Draft, Read, Reader};
 use crate::condition::Subject;
@@ -17,7 +17,7 @@ enum Branch {
 }
 
 impl Reader<'_> {
-    /// Reads a condition with its block and all branches that follow.
+    /// Parses a condition with its block, and all branches that follow.
     pub(super) fn chain(&mut self, cursor: &mut Cursor<'_>, scope: BlockId) -> Read<()> {
         if cursor.is_word(0, "if") {
             cursor.step();
@@ -55,8 +55,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads one condition and its block. A condition that stands in `scope` already is reopened, as
-    /// in lighttpd: both pieces of text are one block. Branches of an else are always new.
+    /// Parses one condition and its block. As in lighttpd, a condition that `scope` already has is continued:
+    /// both parts of the text are one block. Branches of an else always make a new block.
     fn branch(
         &mut self,
         cursor: &mut Cursor<'_>,
@@ -137,7 +137,8 @@ impl Reader<'_> {
         }
     }
 
-    /// The subject; for an unknown one the error is noted and a stand-in keeps reading going.
+    /// The subject. For an unknown one, reports the error and returns a substitute, so that parsing can
+    /// continue.
     fn subject(
         &mut self,
         object: &str,
@@ -188,7 +189,7 @@ impl Reader<'_> {
     }
 }
 
-/// Steps over the words that begin a further branch, when one comes.
+/// Skips the words that begin a further branch, if there is one.
 fn next_branch(cursor: &mut Cursor<'_>) -> Option<Branch> {
     let span = cursor.here().span;
     let words = match cursor.here().kind {
@@ -199,7 +200,7 @@ fn next_branch(cursor: &mut Cursor<'_>) -> Option<Branch> {
     let branch = match cursor.ahead(words).kind {
         TokenKind::Dollar => Branch::Conditional,
         TokenKind::BlockOpen if cursor.is_word(0, "else") && words == 1 => Branch::Otherwise(span),
-        // A variable of that name, or a mistake that the statement reader reports.
+        // A variable with that name, or an error that the statement parser reports.
         TokenKind::Assign | TokenKind::Replace | TokenKind::Append => return None,
         _ => Branch::Conditional,
     };

@@ -1,4 +1,4 @@
-//! Expressions: values, variables, arrays, and what `+` makes of two of them.
+//! Parses expressions: values, variables, arrays, and `+`.
 
 use super::statement::full_name;
 use super::{Cursor, Noted, Read, Reader};
@@ -10,7 +10,7 @@ use crate::tree::BlockId;
 use crate::value::{Array, Element, Key, Value};
 
 impl Reader<'_> {
-    /// Reads values joined by `+`, and where they stand.
+    /// Parses values joined by `+`. Returns the result and its place.
     pub(super) fn expression(
         &mut self,
         cursor: &mut Cursor<'_>,
@@ -25,7 +25,7 @@ impl Reader<'_> {
         Ok((value, span))
     }
 
-    /// Reads an expression that must be a string; an integer counts as its digits.
+    /// Parses an expression that must be a string; an integer becomes its digits.
     pub(super) fn text_expression(
         &mut self,
         cursor: &mut Cursor<'_>,
@@ -42,7 +42,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `left + right`: arrays are joined, integers added, and text takes what is put to it.
+    /// `left + right`: joins arrays, adds integers, and appends anything to text.
     pub(super) fn join(&mut self, left: Value, right: Value, span: Span) -> Read<Value> {
         let right = self.copy_of(right, span)?;
         match (left, right) {
@@ -78,8 +78,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Counts a copied value against [`limits::COPIED_BYTES_MAX`], and refuses one that variables
-    /// have nested deeper than text may be.
+    /// Counts a copied value against [`limits::COPIED_BYTES_MAX`], and refuses a value that variables have
+    /// nested too deep.
     pub(super) fn copy_of(&mut self, value: Value, span: Span) -> Read<Value> {
         let extent = value.extent();
         self.copied_bytes = self.copied_bytes.saturating_add(extent.bytes);
@@ -241,7 +241,7 @@ impl Reader<'_> {
         )
     }
 
-    /// Steps over the comma, or up to the closing parenthesis.
+    /// Skips the comma, or moves to the closing parenthesis.
     fn end_of_element(&mut self, cursor: &mut Cursor<'_>, open: Span) -> Read<()> {
         while let Some(len) = element_to_skip(cursor) {
             let after = self.place_of_end(cursor.last_span());
@@ -299,7 +299,7 @@ impl Reader<'_> {
         self.fail(error.with_hint("its \")\" is missing"))
     }
 
-    /// `left` with the elements of `right` behind its own.
+    /// `left` with the elements of `right` appended.
     fn join_arrays(&mut self, mut left: Array, right: Array) -> Read<Value> {
         let mut failed = false;
         for element in right {
@@ -314,7 +314,7 @@ impl Reader<'_> {
         }
     }
 
-    /// lighttpd lets a key come again with the value it has, and refuses another value.
+    /// As in lighttpd, a key may occur again with the same value, but not with another one.
     fn duplicate(&mut self, array: &Array, again: &Element) -> Read<()> {
         let key = again
             .key
@@ -349,12 +349,12 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a list of `directive` that is shorter than it looks opens something.
+/// Whether a list of `directive` that is shorter than it looks would leave something unprotected.
 fn protects(directive: &str) -> bool {
     PROTECTING.iter().any(|begin| directive.starts_with(begin))
 }
 
-/// How directives begin that say who may have what.
+/// Prefixes of directives that decide which clients get what.
 const PROTECTING: &[&str] = &[
     "access.",
     "auth.",
@@ -367,8 +367,8 @@ const PROTECTING: &[&str] = &[
     "userdir.exclude-user",
 ];
 
-/// How many tokens make the element that begins a line here without a comma before it. lighttpd's parser leaves out
-/// what it does not expect, so that only elements without parentheses and sums can be left out whole.
+/// How many tokens the element has that begins a line here without a comma before it. lighttpd's parser skips
+/// tokens that it does not expect, so only elements without parentheses and sums can be skipped as a whole.
 fn element_to_skip(cursor: &Cursor<'_>) -> Option<usize> {
     let is_plain = |at| {
         let kind = &cursor.ahead(at).kind;
@@ -386,7 +386,7 @@ fn element_to_skip(cursor: &Cursor<'_>) -> Option<usize> {
     (cursor.here().first_on_line && is_plain(0) && is_plain(len - 1) && ends).then_some(len)
 }
 
-/// Whether what comes cannot stand in an array: the end, a brace, or the start of a statement.
+/// Whether the next token cannot be in an array: the end, a brace, or the begin of a statement.
 fn ends_array_early(cursor: &Cursor<'_>) -> bool {
     let Token {
         kind,

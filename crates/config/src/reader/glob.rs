@@ -1,5 +1,5 @@
-//! Patterns of include paths: `*`, `?`, `[a-z]`, `[!x]`, a backslash before any of them, and
-//! `{a,b}` alternatives, as glob(3) has them. Names with a leading dot match only a written dot.
+//! Patterns in include paths, as in glob(3): `*`, `?`, `[a-z]`, `[!x]`, a backslash before any of them, and
+//! `{a,b}` alternatives. Only a dot in the pattern matches the leading dot of a name.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 
 use crate::limits::{GLOB_ALTERNATIVES_MAX, GLOB_MATCHES_MAX};
 
-/// Whether `text` is more than a path.
+/// Whether `text` is a pattern and not just a path.
 pub(super) fn is_pattern(text: &str) -> bool {
     text.bytes()
         .any(|byte| matches!(byte, b'*' | b'?' | b'[' | b'{'))
 }
 
-/// The paths that match `pattern`, which starts from `base` when it is relative. The matches of each
-/// alternative are in order of their bytes.
+/// The paths that match `pattern`; a relative one starts at `base`. The matches of each alternative are
+/// sorted by their bytes.
 ///
 /// # Errors
-/// A sentence, when there are too many.
+/// A message if there are too many.
 pub(super) fn matches(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     for alternative in alternatives(pattern)? {
@@ -44,7 +44,7 @@ pub(super) fn matches(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, String
     Ok(found)
 }
 
-/// The paths one component further.
+/// Extends the paths by one component.
 fn step(paths: &[PathBuf], component: &str) -> Vec<PathBuf> {
     if !component
         .bytes()
@@ -79,8 +79,8 @@ fn name_matches(pattern: &str, name: &OsStr) -> bool {
     wildcard(pattern.as_bytes(), name)
 }
 
-/// Whether `pattern` matches all of `name`. A `*` is retried only from the last one seen, which
-/// keeps the work at the product of both lengths.
+/// Whether `pattern` matches all of `name`. Backtracks only to the last `*`, so that the work is limited to
+/// the product of both lengths.
 fn wildcard(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;
@@ -108,7 +108,7 @@ fn wildcard(pattern: &[u8], name: &[u8]) -> bool {
         .all(|&byte| byte == b'*')
 }
 
-/// How many bytes of `pattern` match `byte`; none when it does not match.
+/// How many bytes of `pattern` match `byte`. `None`: it does not match.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern {
         [b'?', ..] => Some(1),
@@ -122,7 +122,8 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// Whether the class behind a `[` holds `byte`, and its length with the `]`; none when it is not closed.
+/// Whether the class after a `[` contains `byte`, and the length of the class with its `]`. `None`: it is not
+/// closed.
 fn class(rest: &[u8], byte: u8) -> Option<(bool, usize)> {
     let negated = matches!(rest.first(), Some(b'!' | b'^'));
     let mut at = usize::from(negated);
@@ -146,7 +147,7 @@ fn class(rest: &[u8], byte: u8) -> Option<(bool, usize)> {
     }
 }
 
-/// `pattern` with its braces expanded, leftmost first. Braces without a partner stand for themselves.
+/// Expands the braces of `pattern`, beginning with the leftmost. Braces without a partner are literal.
 fn alternatives(pattern: &str) -> Result<Vec<String>, String> {
     let mut done = Vec::new();
     let mut waiting = vec![pattern.to_owned()];
@@ -169,7 +170,7 @@ fn alternatives(pattern: &str) -> Result<Vec<String>, String> {
     Ok(done)
 }
 
-/// What stands before, in and behind the first pair of braces.
+/// The text before, in and after the first pair of braces.
 fn braces(pattern: &str) -> Option<(&str, Vec<&str>, &str)> {
     let open = pattern.find('{')?;
     let inner = pattern.get(open + 1..)?;

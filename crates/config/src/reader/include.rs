@@ -1,4 +1,4 @@
-//! `include` and `include_shell`: which texts they mean, and reading them in place.
+//! `include` and `include_shell`: finds the texts, and reads them in place.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -12,10 +12,10 @@ use crate::tree::BlockId;
 use crate::{Shell, limits};
 
 impl Reader<'_> {
-    /// Reads `include "path"`; the path may be a pattern, whose matches are read in order of name.
+    /// Parses `include "path"`. The path may be a pattern; its matches are read in the order of their names.
     ///
-    /// A relative path starts from the directory of the main file, as in lighttpd; when there is
-    /// nothing there, from that of the file that includes.
+    /// As in lighttpd, a relative path starts at the directory of the main file. If there is no such file, it
+    /// starts at the directory of the including file.
     pub(super) fn include(&mut self, cursor: &mut Cursor<'_>, scope: BlockId) -> Read<()> {
         let head = cursor.step().span;
         let (name, name_span) = self.text_expression(cursor, scope, "the path of an include")?;
@@ -27,7 +27,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads `include_shell "command"`.
+    /// Parses `include_shell "command"`.
     pub(super) fn include_shell(&mut self, cursor: &mut Cursor<'_>, scope: BlockId) -> Read<()> {
         let head = cursor.step().span;
         let (command, command_span) =
@@ -83,7 +83,7 @@ impl Reader<'_> {
         Ok(Vec::new())
     }
 
-    /// The directory of the file that a place is in.
+    /// The directory of the file that `span` is in.
     fn directory_of(&self, span: Span) -> Option<PathBuf> {
         match self.sources.source(span.file)?.origin() {
             Origin::File(path) => Some(self.options.directory.join(path.parent()?)),
@@ -153,18 +153,18 @@ pub(super) fn read_text(path: &Path, bytes_max: usize) -> Result<String, String>
     Ok(text_of(bytes))
 }
 
-/// `bytes` as text; what is not UTF-8 becomes U+FFFD.
+/// `bytes` as text. Bytes that are not UTF-8 become U+FFFD.
 pub(super) fn text_of(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// The path by which a file is told from another.
+/// The path that identifies a file.
 pub(super) fn identity(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// The operating system's words without its number.
+/// The message of the operating system without its number.
 pub(super) fn plain_reason(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error") {

@@ -1,9 +1,9 @@
-//! Reads texts into blocks: statements, scopes, expressions, includes.
+//! Parses texts into blocks: statements, scopes, expressions, includes.
 //!
-//! One [`Reader`] reads one configuration. Everything is resolved on the way, as in lighttpd: a
-//! variable has the value it had at the place where it is used. What is wrong is noted and reading
-//! goes on at the next statement, so that one run shows several errors; the tree is handed out only
-//! when there was none. Names and types of directives are not looked at here ([`crate::check`]).
+//! One [`Reader`] reads one configuration. It resolves everything at once, as lighttpd does: a variable has
+//! the value that it had at that place in the text. After an error, reading continues at the next statement,
+//! so that one run shows several errors. The tree is returned only if there was no error. [`crate::check`]
+//! checks the names and types of directives later.
 
 mod condition;
 mod expression;
@@ -33,29 +33,29 @@ pub(crate) struct Reader<'o> {
     options: &'o LoadOptions<'o>,
     sources: Sources,
     blocks: Vec<Block>,
-    /// One for each block: what can be looked up in it.
+    /// For each block, the values that can be looked up in it.
     scopes: Vec<ScopeValues>,
-    /// One for each block: its condition before it is compiled.
+    /// For each block, its condition before it is compiled.
     drafts: Vec<Option<Draft>>,
     diagnostics: Vec<Diagnostic>,
     errors: usize,
-    /// How deep blocks, arrays and includes are nested here.
+    /// How deep blocks, arrays and includes are nested at this place.
     depth: usize,
-    /// Whether a `global { }` is open, which allows no conditions.
+    /// Whether a `global { }` is open, in which conditions are not allowed.
     in_global_block: bool,
-    /// The directive whose value is being read.
+    /// The directive whose value is being parsed.
     directive: String,
-    /// Bytes of values that expressions have copied so far.
+    /// How many bytes of values expressions have copied so far.
     copied_bytes: usize,
-    /// Bytes of text read so far.
+    /// How many bytes of text were read so far.
     read_bytes: usize,
-    /// The directory of the main file: where relative includes start and commands run.
+    /// The directory of the main file. Relative includes start there, and commands run there.
     directory: PathBuf,
-    /// The files being read, outermost first.
+    /// The files that are being read, the outermost first.
     open_files: Vec<PathBuf>,
 }
 
-/// A condition before it is compiled: a socket's pattern can only be completed when all is read.
+/// A condition before it is compiled: the pattern of a socket can be completed only at the end of the text.
 struct Draft {
     subject: Subject,
     op: Op,
@@ -64,13 +64,13 @@ struct Draft {
     pattern_span: Span,
 }
 
-/// Something is wrong, and it has been noted.
+/// There was an error, and it was reported.
 #[derive(Debug)]
 struct Noted;
 
 type Read<T> = Result<T, Noted>;
 
-/// A place in the tokens of one source.
+/// A position in the tokens of one source.
 struct Cursor<'t> {
     tokens: &'t [Token<'t>],
     at: usize,
@@ -124,7 +124,7 @@ impl<'o> Reader<'o> {
         }
     }
 
-    /// Reads a text into the block `scope`.
+    /// Parses a text into the block `scope`.
     pub(crate) fn read_text(
         &mut self,
         origin: Origin,
@@ -146,7 +146,7 @@ impl<'o> Reader<'o> {
             tokens: &tokens,
             at: 0,
         };
-        // Behind an unclosed string the tokens end early: what they lack is not worth a second error.
+        // An unclosed string ends the tokens early. Errors that follow from that are not worth reporting.
         let errors_before = self.errors;
         self.statements(&mut cursor, scope);
         if broken && self.errors > errors_before {
@@ -154,8 +154,8 @@ impl<'o> Reader<'o> {
         }
     }
 
-    /// What has been read, conditions compiled and directives not yet checked. Errors stand among the
-    /// warnings; a condition that is one of them is missing from its block.
+    /// The blocks, with conditions compiled and directives not yet checked. Errors are among the warnings; a
+    /// block whose condition has an error has no condition.
     pub(crate) fn finish(mut self) -> Config {
         let drafts = std::mem::take(&mut self.drafts);
         for (index, draft) in drafts.into_iter().enumerate() {
@@ -202,7 +202,7 @@ impl<'o> Reader<'o> {
         }
     }
 
-    /// The place `offset` bytes into a pattern, when the pattern stands in the text as it is.
+    /// The place `offset` bytes into a pattern, if the text has the pattern literally.
     fn narrowed(&self, span: Span, pattern: &str, offset: Option<usize>) -> Span {
         let written = self.sources.text(span);
         let inner = written
@@ -221,8 +221,8 @@ impl<'o> Reader<'o> {
         }
     }
 
-    /// What a socket pattern of this block is completed with: `server.port`, and `server.use-ipv6`
-    /// of the block itself or else of the whole server.
+    /// The values that complete a socket pattern of this block: `server.port`, and `server.use-ipv6` of the
+    /// block itself or of the global block.
     fn listen_defaults(&self, index: usize) -> ListenDefaults {
         let set = |block: usize, name: &str| {
             self.blocks
@@ -263,7 +263,7 @@ impl<'o> Reader<'o> {
         id
     }
 
-    /// Notes a message. Past [`limits::ERRORS_MAX`] errors no more are kept: they tell nothing new.
+    /// Stores a message. After [`limits::ERRORS_MAX`] errors no more are stored, because they would not help.
     fn note(&mut self, diagnostic: Diagnostic) {
         if diagnostic.severity == Severity::Error {
             self.errors += 1;
@@ -279,7 +279,7 @@ impl<'o> Reader<'o> {
         Err(Noted)
     }
 
-    /// Whether reading further is pointless.
+    /// Whether there are so many errors that reading stops.
     fn gave_up(&self) -> bool {
         self.errors >= limits::ERRORS_MAX
     }
@@ -295,7 +295,7 @@ impl<'o> Reader<'o> {
         });
     }
 
-    /// Runs `inner` one level deeper, or notes that nesting ends here.
+    /// Runs `inner` one level deeper, or reports that the nesting is too deep.
     fn nested<T>(&mut self, span: Span, inner: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
         if self.depth >= limits::NESTING_MAX {
             let message = format!("nested more than {} levels deep", limits::NESTING_MAX);
@@ -309,7 +309,7 @@ impl<'o> Reader<'o> {
 }
 
 impl<'t> Cursor<'t> {
-    /// The token here; behind the end it is the end.
+    /// The present token; after the end, the end token.
     fn here(&self) -> &'t Token<'t> {
         self.ahead(0)
     }
@@ -340,7 +340,7 @@ impl<'t> Cursor<'t> {
         self.here().kind == TokenKind::End
     }
 
-    /// The span of the last token that was stepped over.
+    /// The span of the last token that was consumed.
     fn last_span(&self) -> Span {
         self.tokens
             .get(self.at.saturating_sub(1))

@@ -1,4 +1,4 @@
-//! Values by name and scope: what `=`, `:=` and `+=` do, and what a variable stands for.
+//! Values by name and scope: `=`, `:=`, `+=`, and the look-up of variables.
 
 use std::collections::HashMap;
 
@@ -12,35 +12,35 @@ use crate::source::Span;
 use crate::tree::{BlockId, Entry};
 use crate::value::Value;
 
-/// What can be looked up in one block.
+/// The values that can be looked up in one block.
 #[derive(Default)]
 pub(super) struct ScopeValues {
     slots: HashMap<String, Slot>,
-    /// The conditions that stand in this block, so that writing one again reopens its block.
+    /// The conditions in this block, so that the same condition later continues its block.
     pub(super) conditions: HashMap<(Subject, Op, String), BlockId>,
 }
 
 enum Slot {
-    /// A `var.` name, and where it was set; nowhere when it was there from the start.
+    /// A `var.` variable, and where it was set. `None`: it is predefined.
     Variable(Value, Option<Span>),
     /// A directive: the index of its entry in the block.
     Directive(usize),
-    /// Its value could not be read, which has been noted. Uses of it are not errors of their own.
+    /// The value could not be parsed, which was reported. Uses of it are no further errors.
     Broken,
 }
 
 /// How a statement sets its name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Assignment {
-    /// `=`: once in a block.
+    /// `=`: only once in a block.
     Set,
-    /// `:=`: in place of an earlier value.
+    /// `:=`: replaces an earlier value.
     Replace,
-    /// `+=`: added to the value of this block or, failing that, of an enclosing one.
+    /// `+=`: appends to the value of this block or, if there is none, of an enclosing one.
     Append,
 }
 
-/// One statement that sets a name.
+/// A statement that sets a name.
 pub(super) struct Statement {
     pub(super) name: String,
     pub(super) assignment: Assignment,
@@ -51,17 +51,17 @@ pub(super) struct Statement {
 }
 
 impl Reader<'_> {
-    /// A variable that is there from the start.
+    /// Adds a predefined variable.
     pub(super) fn predefine(&mut self, scope: BlockId, name: &str, value: Value) {
         self.put(scope, full_name(name), Slot::Variable(value, None));
     }
 
-    /// Marks a name whose value could not be read.
+    /// Marks a name whose value could not be parsed.
     pub(super) fn mark_broken(&mut self, scope: BlockId, name: &str) {
         self.put(scope, name.to_owned(), Slot::Broken);
     }
 
-    /// Carries out a statement.
+    /// Executes a statement.
     pub(super) fn assign(&mut self, scope: BlockId, statement: Statement) -> Read<()> {
         match statement.assignment {
             Assignment::Set => self.set(scope, statement),
@@ -112,7 +112,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The value of a name as seen from `scope`, copied. `None` when nothing has set it.
+    /// A copy of the value that a name has in `scope`. `None`: it is not set.
     pub(super) fn lookup(&mut self, scope: BlockId, name: &str, span: Span) -> Read<Option<Value>> {
         let mut next = Some(scope);
         while let Some(block) = next {
@@ -140,7 +140,7 @@ impl Reader<'_> {
         Ok(None)
     }
 
-    /// Names visible from `scope` that are close to `name`.
+    /// Names that are similar to `name` and can be used in `scope`.
     pub(super) fn nearest_visible(&self, scope: BlockId, name: &str) -> Vec<String> {
         let mut visible: Vec<&str> = Vec::new();
         let mut next = Some(scope);
@@ -172,7 +172,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Where `name` was set in this very block.
+    /// Where `name` was set in this block itself.
     fn set_at(&self, scope: BlockId, name: &str) -> Option<Span> {
         match self.scope(scope)?.slots.get(name)? {
             Slot::Variable(_, span) => *span,
@@ -187,7 +187,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The value of this very block, moved out: what is appended to is not copied.
+    /// Moves the value of this block out, so that appending does not copy it.
     fn take_own(&mut self, scope: BlockId, name: &str) -> Option<Read<Value>> {
         let empty = Value::Integer(0);
         match self.scopes.get_mut(scope.index())?.slots.get_mut(name)? {

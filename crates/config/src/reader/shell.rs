@@ -8,17 +8,17 @@ use std::thread;
 use super::include::{plain_reason, text_of};
 use crate::limits;
 
-/// What a command left behind.
+/// The result of a command.
 pub(super) struct Output {
-    /// What it printed.
+    /// Its output.
     pub(super) text: String,
-    /// The beginning of what it wrote to standard error.
+    /// The beginning of its standard error.
     pub(super) error_text: String,
-    /// Why its text is not to be used: "ended with exit code 3".
+    /// Why its output must not be used: "ended with exit code 3".
     pub(super) failure: Option<String>,
 }
 
-/// Runs `command` by `/bin/sh -c` in `directory` and waits for it.
+/// Runs `command` with `/bin/sh -c` in `directory`, and waits for it.
 pub(super) fn run(command: &str, directory: &Path) -> Output {
     match spawn(command, directory) {
         Ok(child) => collect(child),
@@ -54,11 +54,11 @@ fn collect(mut child: Child) -> Output {
     };
     let endless = bytes.len() > limits::SHELL_OUTPUT_BYTES_MAX;
     if endless {
-        // It may have ended by itself just now; then there is nothing to end.
+        // The command may have ended meanwhile; then there is nothing to kill.
         let _ = child.kill();
     }
     let status = child.wait();
-    // Whatever the command left running in the background may hold its standard error open for ever.
+    // Processes that the command has left in the background may keep its standard error open forever.
     let error_text = match errors {
         Some(reader) if !endless => reader.join().unwrap_or_default(),
         _ => String::new(),
@@ -84,7 +84,7 @@ fn collect(mut child: Child) -> Output {
     }
 }
 
-/// Reads `stream` to its end and keeps the first `bytes_max` of it.
+/// Reads `stream` to its end and returns its first `bytes_max` bytes.
 fn drain(mut stream: impl Read, bytes_max: usize) -> String {
     let mut kept = Vec::new();
     let mut buffer = [0; 4096];

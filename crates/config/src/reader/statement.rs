@@ -1,4 +1,4 @@
-//! Statements: assignments, blocks, includes, and finding firm ground after an error.
+//! Parses statements (assignments, blocks, includes), and finds the next one after an error.
 
 use super::scope::{Assignment, Statement};
 use super::{Cursor, Noted, Read, Reader};
@@ -8,7 +8,7 @@ use crate::schema::nearest;
 use crate::tree::BlockId;
 
 impl Reader<'_> {
-    /// Reads statements up to the end of the text. A `}` too many is an error.
+    /// Parses statements up to the end of the text. An extra `}` is an error.
     pub(super) fn statements(&mut self, cursor: &mut Cursor<'_>, scope: BlockId) {
         while !cursor.at_end() && !self.gave_up() {
             self.statements_of_block(cursor, scope);
@@ -21,7 +21,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads statements up to a `}` or the end of the text.
+    /// Parses statements up to a `}` or the end of the text.
     pub(super) fn statements_of_block(&mut self, cursor: &mut Cursor<'_>, scope: BlockId) {
         while !matches!(cursor.here().kind, TokenKind::End | TokenKind::BlockClose)
             && !self.gave_up()
@@ -69,7 +69,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Steps over commas where none belongs. The parser of lighttpd leaves them out without a word.
+    /// Skips commas at places where they do not belong. lighttpd's parser skips them without a message.
     fn ignored_commas(&mut self, cursor: &mut Cursor<'_>) {
         while let Some(comma) = cursor.take(&TokenKind::Comma) {
             let warning = Diagnostic::warning("this comma has no effect", comma.span);
@@ -170,7 +170,7 @@ impl Reader<'_> {
         result
     }
 
-    /// Reads `{ statements }` into `scope`.
+    /// Parses `{ statements }` into `scope`.
     pub(super) fn block(&mut self, cursor: &mut Cursor<'_>, scope: BlockId) -> Read<()> {
         self.ignored_commas(cursor);
         let Some(open) = cursor.take(&TokenKind::BlockOpen) else {
@@ -193,15 +193,15 @@ impl Reader<'_> {
     }
 }
 
-/// The name of a directive or variable as it is looked up: a name without a dot is a variable's, and letter case
-/// does not matter, as in lighttpd.
+/// The full name of a directive or variable: a name without a dot belongs to a variable, and, as in lighttpd,
+/// letter case does not matter.
 pub(super) fn full_name(name: &str) -> String {
     let prefix = if name.contains('.') { "" } else { "var." };
     format!("{prefix}{}", name.to_ascii_lowercase())
 }
 
-/// Skips to where a statement can begin again: the first word or condition of a line outside all
-/// braces that opened on the way, or the brace that closes the block.
+/// Skips to the next place where a statement can begin: the first word or condition of a line, outside of
+/// braces that were opened on the way, or the brace that closes the block.
 fn recover(cursor: &mut Cursor<'_>) {
     let mut open = 0_usize;
     loop {

@@ -1,9 +1,9 @@
-//! Each message: where it points, what it says, what it advises.
+//! Every message: its place, its text, its hint.
 
 use crate::testing::{options, schema, try_read};
 use crate::{Severity, Style, parse_str, render};
 
-/// All messages of a text, one a line.
+/// All messages about a text, one a line.
 fn messages(text: &str) -> Vec<String> {
     let (list, sources) = match try_read(text) {
         Ok(config) => (config.warnings, config.sources),
@@ -14,7 +14,7 @@ fn messages(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The text has exactly this message.
+/// Asserts that the text causes exactly this message.
 fn says(text: &str, expected: &str) {
     assert_eq!(messages(text), [expected], "{text}");
 }

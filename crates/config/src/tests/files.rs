@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::testing::{TABLE, options, schema};
 use crate::{Config, Diagnostics, LoadOptions, Schema, Shell, Style, Value, load};
 
-/// A directory of its own for one test, gone at its end.
+/// A directory for one test, which is removed at its end.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -51,7 +51,7 @@ impl Directory {
             .clone()
     }
 
-    /// The messages with the directory's path cut out.
+    /// The messages without the path of the directory.
     fn messages(&self) -> Vec<String> {
         let (list, sources) = match self.load() {
             Ok(config) => (config.warnings, config.sources),
@@ -66,7 +66,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // A directory that stays behind in the temporary one harms nobody.
+        // A directory that is left in the temporary directory does no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

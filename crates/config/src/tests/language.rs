@@ -1,4 +1,4 @@
-//! Each feature of the language, by the value or the tree it makes.
+//! Every feature of the language, checked by the resulting value or tree.
 
 use crate::testing::{read, same_tree, try_read};
 use crate::{BlockId, Op, Subject, Value};

@@ -29,7 +29,7 @@ elif $REQUEST_HEADER["X-Y"] != "z" { t.a = 4 }
 else { t.a = 5 }
 "#;
 
-/// Reads a text, whatever it is; what comes back can be rendered and printed.
+/// Reads any text; the result can be displayed and printed.
 fn survives(text: &str) {
     match try_read(text) {
         Ok(config) => {
@@ -88,7 +88,7 @@ proptest! {
     }
 }
 
-/// Text of a value: anything that the language can write, which is all but a backslash at the end.
+/// Any text that the language can write as a value: all but texts with a backslash at the end.
 fn value_text() -> impl Strategy<Value = String> {
     "[ -~\n]{0,12}".prop_map(|text| text.trim_end_matches('\\').to_owned())
 }
@@ -165,13 +165,13 @@ proptest! {
 
 fn time(text: &str) -> Duration {
     let start = Instant::now();
-    // Right or wrong, it has to end.
+    // Valid or not, reading has to end.
     let _ = parse_str("t", text, &schema(), &options());
     start.elapsed()
 }
 
-/// Large inputs of one kind each. Quadratic time would take minutes on them; thirty seconds leave room
-/// for unoptimised builds on a slow machine.
+/// Large inputs, each of one kind. With quadratic time they would take minutes; thirty seconds are enough for
+/// unoptimised builds on a slow machine.
 #[test]
 fn a_megabyte_of_anything_is_read_in_linear_time() {
     let lines =
