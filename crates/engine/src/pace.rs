@@ -1,14 +1,15 @@
 //! Whether a client keeps the least rate that the settings ask of it (`server.min-read-rate`,
 //! `server.min-write-rate`).
 //!
-//! The server has some seconds of patience with each client. They run only while the server waits for the client, and
-//! each second's worth of bytes gives one second back, up to the idle time of the settings (`server.max-read-idle`,
-//! `server.max-write-idle`). A client begins with [`PATIENCE_S`], or with the idle time if that is less. So the server
-//! leaves a client that is slow from the start after 30 seconds, and one that stalls after a fast start after the idle
-//! time. This file knows no clock: callers pass the seconds of the worker's coarse clock.
+//! The server has some seconds of patience with each client. They run only while the server waits for the
+//! client, and each second's worth of bytes gives one second back, up to the idle time of the settings
+//! (`server.max-read-idle`, `server.max-write-idle`). A client begins with [`PATIENCE_S`], or with the idle
+//! time if that is less. So the server gives up a client that is slow from the start after 30 seconds, and
+//! one that stalls after a fast start after the idle time. This file knows no clock: callers pass the seconds
+//! of the worker's coarse clock.
 //!
-//! Bytes of a request body have moved when they are received. Those of an answer have when the client has
-//! acknowledged them, which is asked of the kernel only when the patience would be over.
+//! Bytes of a request body count when they are received. Bytes of a response count when the client has
+//! acknowledged them, which the worker asks the kernel only when the patience would be over.
 
 /// Seconds of patience that a client begins with, unless its idle time is shorter.
 const PATIENCE_S: u32 = 30;

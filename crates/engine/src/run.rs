@@ -4,11 +4,11 @@
 //! client: an HTTP/1 connection, a stream of an HTTP/2 connection, a subrequest, or a test. The owner
 //!
 //! 1. fills `request.head` and calls [`ExchangeRun::begin`];
-//! 2. calls [`ExchangeRun::poll_answer`] until there is a response, and meanwhile receives the request body, as far as a
-//!    hook wants it ([`ExchangeRun::receive`], [`ExchangeRun::complete_body`]);
+//! 2. calls [`ExchangeRun::poll_answer`] until there is a response, and meanwhile receives the request body, as
+//!    far as a hook wants it ([`ExchangeRun::receive`], [`ExchangeRun::complete_body`]);
 //! 3. encodes [`ExchangeRun::answer_head`];
-//! 4. takes the pieces of the body ([`ExchangeRun::poll_piece`]) as fast as the client takes them, and reports what it
-//!    cannot take back any more, head included ([`ExchangeRun::account`]);
+//! 4. takes the pieces of the body ([`ExchangeRun::poll_piece`]) as fast as the client takes them, and reports
+//!    what it cannot take back any more, head included ([`ExchangeRun::account`]);
 //! 5. reports the end: [`ExchangeRun::finish`] or [`ExchangeRun::abort`].
 //!
 //! Whenever a call is pending, the owner has to call again in the second [`ExchangeRun::due_s`] at the

@@ -268,7 +268,8 @@ impl Exchange {
     /// look-up of `path` finds the same file. Returns the content once.
     ///
     /// # Errors
-    /// Those of pread(2) and of [`blocking::run_io`]; `FileTooLarge`; `UnexpectedEof` if the file has become shorter.
+    /// Those of pread(2) and of [`blocking::run_io`]; `FileTooLarge`; `UnexpectedEof` if the file has become
+    /// shorter.
     pub fn read_whole(
         &self,
         path: &[u8],
