@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alarm_wakes_whoever_polled_last() {
+    fn an_alarm_wakes_the_task_that_polled_last() {
         let site = crate::testing::Site::new("", &[]);
         let [first, last] = [(); 2].map(|()| Arc::new(Count::default()));
         let mut alarm = Alarm::new(&site.worker().deadlines);

@@ -335,7 +335,9 @@ mod tests {
         run(async {
             for (mut socket, theirs) in [unwatched(), watched()] {
                 drop(theirs);
-                let error = write(&mut socket, b"x").await.expect_err("nobody reads");
+                let error = write(&mut socket, b"x")
+                    .await
+                    .expect_err("the other end is closed");
                 assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
             }
             let missing = Socket::connect(Path::new("/nonexistent/socket"));

@@ -59,7 +59,7 @@ async fn what_the_clients_that_have_gone_wanted_to_write_is_not_kept() {
     // This job waits behind all of them.
     let last = blocking::run(Origin::of_path(&directory), || ());
     last.await.expect("it ran");
-    assert!(!path.exists(), "nobody waited for it");
+    assert!(!path.exists(), "no request waited for it");
 }
 
 fn unwritten(directory: &Path) -> PathBuf {

@@ -63,7 +63,7 @@ fn a_look_up_that_finds_the_queue_full_is_503_and_the_next_one_is_not() {
     fill_queue(Class::Stat, &gate);
 
     let cache = cache();
-    let path = std::env::temp_dir().join(format!("petrel-nobody-{}", std::process::id()));
+    let path = std::env::temp_dir().join(format!("petrel-unknown-{}", std::process::id()));
     let path = path.as_os_str().as_bytes();
     // No process has looked up this name, so the kernel's caches do not have it.
     let look_up = || match cache.lookup(path, Symlinks::Follow, 1, Asker::default(), || None) {

@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "local")]
-    async fn a_key_that_hangs_takes_one_thread_whoever_gives_up() {
+    async fn a_key_that_hangs_takes_one_thread_even_if_requests_give_up() {
         let counting = Counting::new(2);
         let (first, open) = counting.gated("a");
         counting.until_begun(1).await;

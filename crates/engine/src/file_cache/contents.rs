@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_there_as_long_as_somebody_holds_it() {
+    fn content_is_there_as_long_as_an_entry_holds_it() {
         let contents = Contents::new(10, Arc::default());
         let stat = FileStat {
             size: 3,
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_nobody_holds_are_forgotten() {
+    fn contents_that_no_entry_holds_are_forgotten() {
         let contents = Contents::new(10, Arc::default());
         for inode in 0..100_000 {
             contents.put(
@@ -246,7 +246,7 @@ mod tests {
                 &held(b"x"),
             );
         }
-        let known = |shard: &Mutex<Shard>| shard.lock().expect("nobody panicked").files.len();
+        let known = |shard: &Mutex<Shard>| shard.lock().expect("no thread panicked").files.len();
         assert!(contents.shards.iter().map(known).sum::<usize>() <= SHARDS * PRUNE_AT_LEAST);
     }
 }

@@ -445,7 +445,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_nobody_asked_about_reach_nothing() {
+    fn events_for_names_without_entries_make_nothing_stale() {
         let directory = std::env::temp_dir().join(format!("petrel-watch-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("mkdir");
         let watcher = Watcher::new(true);

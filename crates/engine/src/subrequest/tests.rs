@@ -407,7 +407,7 @@ async fn hooks_that_wait_are_driven_and_dropped() {
 }
 
 #[tokio::test(flavor = "local")]
-async fn the_worker_s_clock_wakes_whoever_waits_for_a_subrequest() {
+async fn the_worker_s_clock_wakes_the_task_that_waits_for_a_subrequest() {
     let site = site();
     let parent = parent(&site);
     tokio::task::spawn_local(crate::worker::tick(Rc::clone(site.worker())));

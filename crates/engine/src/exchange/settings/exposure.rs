@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_that_nobody_reads_closes_its_urls() {
+    fn a_gateway_whose_module_is_not_loaded_closes_its_urls() {
         let text = "fastcgi.server = ( \".php\" => (( \"socket\" => \"/s\" )), \"/app\" => () )";
         let closed = gateway(text, &[]);
         assert!(closes_file(&closed, "/a.php") && closes_file(&closed, "/app/x"));
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_without_backends_is_closed_also_when_somebody_reads_it() {
+    fn a_key_without_backends_is_closed_even_if_its_module_is_loaded() {
         let text = "fastcgi.server = ( \".php\" => (( \"socket\" => \"/s\" )), \"/app\" => () )";
         let closed = gateway(text, &[&FASTCGI]);
         assert!(!closes(&closed, "/a.php"), "its backends answer");
