@@ -81,6 +81,7 @@ impl ClientPace {
     /// How many seconds of patience are left when a wait begins.
     fn patience_s(&mut self, rate: MinRate) -> Option<u32> {
         let left_s = self.left_s(rate)?;
+        // Patience beyond the idle time cannot be saved up, so the count starts again.
         if left_s >= i64::from(rate.patience_s) {
             *self = ClientPace {
                 since_s: self.since_s,

@@ -59,6 +59,7 @@ impl Throttle {
         }
         loop {
             let pause = || Box::pin(tokio::time::sleep(PAUSE));
+            // A new timer has to be polled, or it would not wake this task; so the loop goes round once more.
             let timer = self.timer.get_or_insert_with(pause);
             if timer.as_mut().poll(context) == Poll::Pending {
                 return None;
@@ -90,7 +91,9 @@ impl Bucket {
 
     fn level(&mut self, now: Nanos) -> u64 {
         let passed = now.saturating_sub(self.filled_at).min(SECOND);
+        // In microseconds, because with nanoseconds the product could overflow.
         let new = self.bytes_per_second.saturating_mul(passed / 1000) / (SECOND / 1000);
+        // Otherwise time that is worth less than a byte would be lost.
         if new > 0 {
             let full = (self.bytes_per_second / BUCKETS_PER_SECOND).max(1);
             self.bytes = (self.bytes + new).min(full);

@@ -224,6 +224,7 @@ impl<J> Device<J> {
     /// all of them.
     fn ready(&self) -> usize {
         let room = self.running_max.saturating_sub(self.running);
+        // Device 0 stands for all file systems that are not known: their bytes do not come from one disk.
         match self.running_bytes >= self.running_bytes_max && self.number != 0 {
             true => 0,
             false => self.waiting.min(room),

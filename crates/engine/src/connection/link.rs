@@ -88,6 +88,7 @@ impl Link {
     /// A trusted proxy has named the client of this connection.
     pub(crate) fn be_proxied(&mut self, peer: Peer, scheme: Scheme, proxied: Proxied) {
         self.facts.peer = peer;
+        // A TLS connection stays https, even if the header says otherwise.
         if !self.transport.is_tls() {
             self.facts.scheme = scheme;
         }

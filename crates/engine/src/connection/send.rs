@@ -327,11 +327,13 @@ impl Serving {
                     return Poll::Ready(Ended::Failed(error));
                 }
             }
+            // Other connections run first; this one could go on at once.
             if turn == 0 {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
             let Some(allowed) = self.run.poll_allowance(context) else {
+                // The connection waits for the bandwidth limit, so the timeouts of the client do not run.
                 link.no_deadline();
                 self.wire.sending.write_due_s = 0;
                 return Poll::Pending;

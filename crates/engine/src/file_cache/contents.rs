@@ -112,6 +112,7 @@ impl Contents {
                 .unwrap_or_default(),
         };
         self.shard(stat, |shard| {
+            // At double size only, so that removing dead entries costs each insertion little.
             if shard.files.len() >= shard.prune_at {
                 shard.files.retain(|_, shared| shared.is_held());
                 shard.prune_at = (2 * shard.files.len()).max(PRUNE_AT_LEAST);

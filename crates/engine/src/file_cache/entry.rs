@@ -510,7 +510,7 @@ impl FileEntry {
             _ => FileKind::Special,
         };
         if self.kind != FileKind::Regular {
-            // Closing a directory may wait, too.
+            // The file of a directory or device is not kept open. Closing it may wait, too.
             drop(Descriptor::new(descriptor, 0, self.origin(0, 0)));
             return Some(());
         }

@@ -265,6 +265,7 @@ impl FileCache {
             Err(Errno::AGAIN) => return None,
             Err(_) => {}
         }
+        // Behind a symlink, the file may be on another file system than its path says.
         if place.storage == Storage::Remote {
             return None;
         }

@@ -57,6 +57,7 @@ impl Resident {
             false => range.end / BLOCK,
         };
         for block in first..last.min(BLOCKS_MAX) {
+            // 0 means never.
             self.set(block, now_s.max(1));
         }
     }

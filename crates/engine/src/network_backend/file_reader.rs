@@ -127,6 +127,7 @@ impl FileReader {
                 if let Some(there) = look()? {
                     return Poll::Ready(Ok(Next::There(there)));
                 }
+                // A new read gets the full time.
                 self.deadline.renew();
                 self.begin(file, range.clone());
             }
@@ -134,6 +135,8 @@ impl FileReader {
             if chunk.bytes.is_empty() {
                 return Poll::Ready(Ok(Next::Chunk(Part::default())));
             }
+            // The threads read through the page cache, so sendfile(2) can send the same bytes to other
+            // clients.
             if self.backend == NetworkBackend::Auto {
                 file.saw_resident(&chunk.range(), self.readers.clock.seconds());
             }
@@ -208,6 +211,7 @@ impl FileReader {
         let Readers {
             clock, last_loss, ..
         } = &*self.readers;
+        // sendfile(2) will send these bytes from the page cache, so reading them ahead would be wasted.
         let is_there = || file.end_of_resident(&next, clock.seconds(), last_loss) == next.end;
         if self.backend == NetworkBackend::Auto && is_there() {
             return;

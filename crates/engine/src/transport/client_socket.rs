@@ -202,7 +202,8 @@ impl ClientSocket {
     }
 
     /// Another thread has found the socket full, so the next wait is for room. Asks the socket itself, in
-    /// case there is room by now; the runtime registers interest in doing so, since earlier events are lost.
+    /// case there is room by now. That also makes the kernel report when there will be: what it has reported
+    /// earlier is lost.
     pub(crate) fn clear_write_ready(&self) {
         // The error is the `WouldBlock` of `has_room`.
         let _ = match self {

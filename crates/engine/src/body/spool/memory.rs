@@ -8,8 +8,8 @@ use bytes::Bytes;
 
 use crate::limits;
 
-/// Bytes in memory. The bytes beyond the first [`limits::SPOOL_MEMORY_BYTES_MAX`] use the budget that all
-/// spools of a worker share, until they are sent or dropped.
+/// Bytes in memory. If there are more than [`limits::SPOOL_MEMORY_BYTES_MAX`], all of them count against the
+/// budget that all spools of a worker share, until they are sent or dropped.
 #[derive(Default)]
 pub(super) struct SpoolMemory {
     bytes: Vec<u8>,
