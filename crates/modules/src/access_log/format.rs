@@ -1,8 +1,7 @@
-//! `accesslog.format`: text with codes, compiled to a list of parts.
+//! `accesslog.format`: a text with codes, compiled into a list of parts.
 //!
-//! The codes are those of lighttpd 1.4, with Petrel's `%{stage:…}x`. What is wrong comes back with
-//! the place in the format and advice; lighttpd ignores a parameter where a code takes none, so that
-//! is no error here either.
+//! The codes are those of lighttpd 1.4 and Petrel's `%{stage:…}x`. An error says which part of the format is
+//! wrong, and gives a hint. A parameter of a code that takes none is ignored, as in lighttpd.
 
 use std::ops::Range;
 
@@ -16,7 +15,7 @@ pub(super) struct LineFormat {
 }
 
 impl LineFormat {
-    /// Whether it tells the address that the client connected to.
+    /// Whether a line contains the address that the client connected to.
     pub(super) fn tells_local_address(&self) -> bool {
         self.parts
             .iter()
@@ -24,20 +23,20 @@ impl LineFormat {
     }
 }
 
-/// A piece of a line.
+/// A part of a line.
 pub(super) enum FormatPart {
-    /// The same in every line.
+    /// Text that is the same in every line.
     Text(Box<[u8]>),
     Field(Field),
 }
 
-/// What a code stands for.
+/// The value of a code.
 pub(super) enum Field {
     /// %a %h
     RemoteAddress,
     /// %A
     LocalAddress,
-    /// %b %B: without the head
+    /// %b %B: bytes of the body, without the head
     BodyBytes,
     /// %{name}C
     Cookie(Box<str>),
@@ -53,7 +52,7 @@ pub(super) enum Field {
     RequestHeader(Box<str>),
     /// %I
     BytesReceived,
-    /// %k: requests on the connection before this one
+    /// %k: earlier requests on the connection
     KeepAliveRequests,
     /// %m
     Method,
@@ -85,7 +84,7 @@ pub(super) enum Field {
     Stages,
 }
 
-/// Which port %p is.
+/// The port that %p writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Port {
     /// server.port
@@ -94,7 +93,7 @@ pub(super) enum Port {
     Remote,
 }
 
-/// A time that the ledger knows.
+/// A time that the ledger has measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Span {
     Of(Stage),
@@ -102,10 +101,10 @@ pub(super) enum Span {
     Unattributed,
 }
 
-/// Why a format was not accepted.
+/// Why a format is invalid.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FormatError {
-    /// The bytes of the format that are wrong.
+    /// The part of the format that is wrong.
     pub(super) range: Range<usize>,
     /// One sentence.
     pub(super) message: String,
@@ -150,7 +149,7 @@ fn push_text(parts: &mut Vec<FormatPart>, literal: &mut Vec<u8>) {
     }
 }
 
-/// What a backslash before `byte` makes. Says how many bytes that took.
+/// Decodes a backslash before `byte`. Returns how many bytes were consumed.
 fn unescape(byte: Option<&u8>, literal: &mut Vec<u8>) -> usize {
     let Some(byte) = byte else {
         literal.push(b'\\');
@@ -169,7 +168,7 @@ fn unescape(byte: Option<&u8>, literal: &mut Vec<u8>) -> usize {
     1
 }
 
-/// One code of the text: `%>s`, `%{name}i`.
+/// A code in the text: `%>s`, `%{name}i`.
 struct Code<'a> {
     letter: char,
     parameter: Option<&'a str>,
@@ -253,7 +252,7 @@ enum FieldOrText {
 fn field(code: &Code<'_>) -> Result<FieldOrText, FormatError> {
     let field = match code.letter {
         '%' => return Ok(FieldOrText::Text("%")),
-        // The remote log name of RFC 1413: nobody asks for it any more.
+        // The remote log name of RFC 1413, which no server asks for any more.
         'l' => return Ok(FieldOrText::Text("-")),
         'a' | 'h' => Field::RemoteAddress,
         'A' => Field::LocalAddress,
@@ -402,8 +401,8 @@ fn stage(code: &Code<'_>) -> Result<Field, FormatError> {
     }
 }
 
-/// Where `range` of the string `value` stands in `written`, the literal that made it. `None` when that
-/// is not one plain literal: a variable, a sum of strings.
+/// The position of `range`, a part of the string `value`, in `written`, the literal that `value` comes from.
+/// `None` if that is not a single plain literal, but a variable or a sum of strings.
 pub(super) fn locate(written: &str, value: &str, range: Range<usize>) -> Option<Range<usize>> {
     let quote = written
         .chars()

@@ -1,7 +1,7 @@
-//! `accesslog.format = "json"`: a JSON object a line, with everything there is to tell.
+//! `accesslog.format = "json"`: one JSON object per line, with everything there is to log.
 //!
-//! Keys are always there and in the same order, so that columns can be made of them; a value that
-//! is missing is an empty string. Times ending in `_ns` are nanoseconds.
+//! All keys are in every line and always in the same order, so that they can become columns; a missing value
+//! is an empty string. Times whose names end in `_ns` are nanoseconds.
 
 use petrel_engine::proto::escape;
 use petrel_engine::proto::request_head::KnownField;
@@ -10,7 +10,7 @@ use super::line::{decimal, each_stage, remote_address};
 use super::record::Record;
 use super::time::{CachedTime, Moment, Unit};
 
-/// What is kept between lines.
+/// State that is kept between lines.
 pub(super) struct JsonLine {
     date: CachedTime,
     zone: CachedTime,

@@ -10,7 +10,7 @@ use super::format::{Field, FormatPart, LineFormat, Port, Span};
 use super::record::{Record, ResponseField};
 use super::time::{End, Unit};
 
-/// How what the client chose is made safe.
+/// How values that the client has chosen are escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Escaping {
     /// As lighttpd does: `\"`, `\\`, `\n`, `\xHH`.
@@ -21,7 +21,7 @@ pub(super) enum Escaping {
 
 impl Escaping {
     fn write(self, text: &[u8], out: &mut Vec<u8>) {
-        // The common case: nothing to escape, one copy.
+        // The common case, nothing to escape: a single copy.
         let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
         if text.iter().all(is_plain) {
             return out.extend_from_slice(text);
@@ -32,7 +32,7 @@ impl Escaping {
         }
     }
 
-    /// A value, or `-` for one that is not there or empty.
+    /// Writes a value, or `-` if it is missing or empty.
     fn write_or_dash(self, text: Option<&[u8]>, out: &mut Vec<u8>) {
         match text {
             None | Some([]) => out.push(b'-'),
@@ -63,7 +63,7 @@ fn write_field(field: &Field, escaping: Escaping, record: &Record<'_>, out: &mut
         Field::BodyBytes if record.sent.bytes > 0 => decimal(record.sent.body_bytes, 0, out),
         Field::BytesSent if record.sent.bytes > 0 => decimal(record.sent.bytes, 0, out),
         Field::BodyBytes | Field::BytesSent => out.push(b'-'),
-        // Nothing, not a dash: as lighttpd has it.
+        // A missing cookie is empty and not a dash, as in lighttpd.
         Field::Cookie(name) => {
             escaping.write(record.cookie(name.as_bytes()).unwrap_or_default(), out);
         }
@@ -114,7 +114,7 @@ fn ip_or_dash(ip: Option<IpAddr>, out: &mut Vec<u8>) {
                 decimal(u64::from(octet), 0, out);
             }
         }
-        // Writing to a vector does not fail.
+        // Writing to a vector cannot fail.
         Some(IpAddr::V6(ip)) => drop(write!(out, "{ip}")),
         None => out.push(b'-'),
     }
@@ -143,7 +143,8 @@ fn request_line(escaping: Escaping, record: &Record<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(record.protocol());
 }
 
-/// As Apache has it: `X` cut before the end, `+` may go on, `-` closed after the answer.
+/// As in Apache: `X` the answer was cut off, `+` the connection stays open, `-` it was closed after the
+/// answer.
 fn connection_state(record: &Record<'_>) -> u8 {
     match (record.sent.is_complete, record.sent.keep_alive) {
         (false, _) => b'X',
@@ -172,7 +173,7 @@ fn stages(ledger: &Ledger, out: &mut Vec<u8>) {
     decimal(Unit::Microseconds.of_duration(ledger.total()), 0, out);
 }
 
-/// Calls `tell` with every stage that took time, and with what none accounts for.
+/// Calls `tell` with every stage that took time, and with the time that belongs to no stage.
 pub(super) fn each_stage(ledger: &Ledger, mut tell: impl FnMut(&str, u64)) {
     for &stage in Stage::ALL {
         let nanos = ledger.stage(stage);
@@ -223,7 +224,7 @@ mod tests {
         String::from_utf8(out).expect("UTF-8")
     }
 
-    /// The lines lighttpd 1.4.69 wrote for the same request.
+    /// The expected lines are what lighttpd 1.4.69 wrote for the same request.
     #[test]
     fn every_code_says_what_lighttpd_says() {
         let mut request = Request::new(HEAD);

@@ -1,10 +1,12 @@
-//! mod_accesslog: a line for every request, when its last byte is sent or its client has gone.
+//! mod_accesslog: a line for every request, when its last byte is sent or its client has left.
 //!
-//! The format is compiled once for each set of settings; a warm line allocates nothing and reads
-//! no clock but the stamps of the exchange. The line goes to the log's queue, whose writer is a thread of
-//! its own ([`petrel_engine::log`]): a slow disk costs lines, which are counted, and never a request.
+//! The format is compiled once for each set of settings. Writing a line usually allocates nothing, and reads
+//! no clock: its times are the stamps of the exchange. The line goes into the log's queue, whose writer is a
+//! thread of its own ([`petrel_engine::log`]): if the disk is slow, lines are dropped and counted, but no
+//! request waits.
 //!
-//! [`mod@format`] reads the directive, [`record`] says what there is to tell, [`mod@line`] and [`json`] write it.
+//! [`mod@format`] compiles the directive, [`record`] provides the values, [`mod@line`] and [`json`] write the
+//! line.
 
 mod format;
 mod json;
@@ -57,7 +59,7 @@ static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
 
 const DEFAULT_FORMAT: &str = r#"%h %V %u %t "%r" %>s %b "%{Referer}i" "%{User-Agent}i""#;
 
-/// The format that is not one: everything as a JSON object.
+/// The format that selects JSON.
 const JSON: &str = "json";
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
@@ -125,7 +127,7 @@ fn syslog_level(configure: &Configure<'_>) -> Result<SyslogLevel, Diagnostic> {
     }
 }
 
-/// Points at the part of the format that is wrong, when the format is one plain string.
+/// Points at the wrong part of the format, if the format is a single plain string.
 fn diagnostic(configure: &Configure<'_>, format: &str, error: FormatError) -> Diagnostic {
     let mut diagnostic = configure.values.error("accesslog.format", error.message);
     if let Some(span) = diagnostic.span {
@@ -142,18 +144,18 @@ fn diagnostic(configure: &Configure<'_>, format: &str, error: FormatError) -> Di
     diagnostic.with_hint(error.hint)
 }
 
-/// What a line looks like.
+/// The layout of a line.
 enum Layout {
     Format(LineFormat, Escaping),
     Json(JsonLine),
 }
 
-/// The hook of one set of settings.
+/// The hook for one set of settings.
 struct AccessLog {
     log: LogHandle,
     layout: Layout,
     server_port: u16,
-    /// Kept from line to line.
+    /// A buffer that is reused for each line.
     line: RefCell<Vec<u8>>,
 }
 
@@ -190,7 +192,7 @@ mod tests {
         let message = refusal("accesslog.format = \"%h \\\"%r\\\" %Z\"");
         assert!(message.starts_with("test.conf:1:31: "), "{message}");
         assert!(message.contains("there is no code %Z"), "{message}");
-        // In a sum of strings only the whole value has a place.
+        // In a sum of strings only the value as a whole has a position.
         let message = refusal("accesslog.format = \"%h\" + \" %Z\"");
         assert!(message.starts_with("test.conf:1:20: "), "{message}");
     }

@@ -1,4 +1,4 @@
-//! What there is to tell about a request: borrowed from its exchange, or made up by a test.
+//! The values that a line can contain: borrowed from an exchange, or made up by a test.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,13 +11,13 @@ use petrel_engine::proto::request_head::{KnownField, RequestHead};
 use petrel_engine::proto::url::Url;
 use petrel_engine::response::Response;
 
-/// One finished request.
+/// A finished request.
 pub(super) struct Record<'a> {
     pub(super) head: &'a RequestHead,
     pub(super) url: &'a Url,
-    /// The target as it was sent.
+    /// The target as the client sent it.
     pub(super) original_target: &'a [u8],
-    /// The first line of a head that was refused.
+    /// The first line of a head that was rejected.
     pub(super) refused_line: &'a [u8],
     pub(super) body_bytes_received: u64,
     pub(super) physical_path: &'a [u8],
@@ -26,14 +26,14 @@ pub(super) struct Record<'a> {
     pub(super) ledger: &'a Ledger,
     pub(super) sent: SentBytes,
     pub(super) peer: Peer,
-    /// What the client connected to; `None` for a unix socket.
+    /// The address that the client connected to; `None` for a unix socket.
     pub(super) local_address: Option<SocketAddr>,
     pub(super) listener_port: u16,
     /// server.port
     pub(super) server_port: u16,
     /// server.name
     pub(super) server_name: Option<&'a [u8]>,
-    /// The number of the request on its connection, from 1.
+    /// The number of the request on its connection, starting with 1.
     pub(super) request_number: u32,
     pub(super) clock: &'a Clock,
 }
@@ -61,12 +61,12 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Nanoseconds since the epoch at which the request began.
+    /// When the request began, in nanoseconds since the epoch.
     pub(super) fn begun(&self) -> u64 {
         self.clock.wall_nanos_at(self.ledger.started())
     }
 
-    /// Nanoseconds since the epoch at which it ended.
+    /// When the request ended, in nanoseconds since the epoch.
     pub(super) fn ended(&self) -> u64 {
         self.clock
             .wall_nanos_at(self.ledger.started() + self.ledger.total())
@@ -76,7 +76,7 @@ impl<'a> Record<'a> {
         self.head.version().as_str().as_bytes()
     }
 
-    /// The target in origin form, as lighttpd logs it: an absolute one without scheme and host.
+    /// The target in origin form, as lighttpd logs it: an absolute target without scheme and host.
     pub(super) fn request_target(&self) -> &'a [u8] {
         if matches!(self.original_target.first(), Some(b'/' | b'*') | None) {
             return self.original_target;
@@ -91,8 +91,8 @@ impl<'a> Record<'a> {
         self.head.head_length() as u64 + self.body_bytes_received
     }
 
-    /// A field of the response. Those that the connection writes by itself are told from what it
-    /// did; Date and Server are not logged unless a module set them, as in lighttpd.
+    /// A field of the response. The fields that the connection writes are derived from what it did. Date and
+    /// Server are only logged if a module has set them, as in lighttpd.
     pub(super) fn response_field(&self, name: &str) -> Option<ResponseField<'a>> {
         if name.eq_ignore_ascii_case("content-length") {
             let length = match self.head.method() {
@@ -107,7 +107,7 @@ impl<'a> Record<'a> {
         self.response.get(name).map(ResponseField::Text)
     }
 
-    /// The value of a cookie of the request.
+    /// The value of a cookie that the client sent.
     pub(super) fn cookie(&self, name: &[u8]) -> Option<&'a [u8]> {
         let cookies = self.head.field(KnownField::Cookie)?;
         cookies
@@ -132,13 +132,13 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// server.name, or else the host of the request with its port, as in lighttpd.
+    /// server.name, or, if it is not set, the host of the request with its port, as in lighttpd.
     pub(super) fn server_name(&self) -> &'a [u8] {
         self.server_name.unwrap_or_else(|| self.head.host())
     }
 }
 
-/// A field of the response as far as it is known.
+/// A response field as it can be logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponseField<'a> {
     Text(&'a [u8]),
@@ -154,7 +154,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// What a [`Record`] borrows from.
+    /// Owns what a [`Record`] borrows.
     pub(in super::super) struct Request {
         pub(in super::super) head: RequestHead,
         url: Url,
@@ -171,7 +171,7 @@ pub(super) mod tests {
     }
 
     impl Request {
-        /// A request with this head, answered 200 with six bytes in 1,234,567 ns.
+        /// A request with this head, answered with 200 and six bytes in 1,234,567 ns.
         pub(in super::super) fn new(head: &[u8]) -> Request {
             let mut parsed = RequestHead::new();
             let options = HeadOptions {

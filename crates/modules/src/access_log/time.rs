@@ -6,7 +6,7 @@ use petrel_engine::log::local_time::TimeFormat;
 
 use super::line::decimal;
 
-/// A unit that a duration is told in.
+/// The unit of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     Seconds,
@@ -35,13 +35,13 @@ impl Unit {
         }
     }
 
-    /// A time since the epoch in this unit.
+    /// A time since the epoch, in this unit.
     pub(super) fn of_time(self, nanos: u64) -> u64 {
         nanos / self.nanos()
     }
 
-    /// A duration in this unit: whole seconds, but begun units of the smaller ones, as lighttpd
-    /// has it, so that only what took no time is 0.
+    /// A duration in this unit. Seconds are rounded down, smaller units up, as in lighttpd, so that only a
+    /// duration of zero is 0.
     pub(super) fn of_duration(self, nanos: u64) -> u64 {
         match self {
             Unit::Seconds => nanos / self.nanos(),
@@ -50,20 +50,20 @@ impl Unit {
     }
 }
 
-/// Which end of the request a time is of.
+/// Whether a time is that of the beginning or of the end of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Begin,
     End,
 }
 
-/// How a point in time is told.
+/// How a point in time is written.
 pub(super) enum Moment {
-    /// By strftime.
+    /// Formatted with strftime.
     Formatted(CachedTime),
-    /// Since the epoch.
+    /// As a number since the epoch.
     Since(Unit),
-    /// The part of the present second, with all digits of the unit.
+    /// The fraction of the current second, with all digits of the unit.
     Fraction(Unit),
 }
 
@@ -85,7 +85,7 @@ impl Moment {
     }
 }
 
-/// A time that is formatted once a second.
+/// A time that is formatted at most once per second.
 pub(super) struct CachedTime {
     format: TimeFormat,
     cache: RefCell<(u64, Vec<u8>)>,
@@ -93,7 +93,7 @@ pub(super) struct CachedTime {
 
 impl CachedTime {
     /// # Errors
-    /// What strftime cannot do, in words.
+    /// The format contains something that strftime does not support: a sentence.
     pub(super) fn new(format: &str) -> Result<CachedTime, String> {
         let format = TimeFormat::new(format)?;
         Ok(CachedTime {
