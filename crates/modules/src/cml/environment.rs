@@ -1,7 +1,7 @@
-//! What a script of mod_cml sees: its globals, made anew for each run.
+//! The globals of a script of mod_cml, made anew for each run.
 //!
-//! `environment.lua` makes them of the functions that [`super::request`], [`super::files`] and
-//! [`super::memcache`] offer. Everything else is what all scripts of the server have.
+//! `environment.lua` builds them from the functions in [`super::request`], [`super::files`] and
+//! [`super::memcache`]. Everything else is the same for all scripts of the server.
 
 use std::rc::Rc;
 
@@ -10,17 +10,17 @@ use petrel_lua::mlua::{self, Function, Table};
 use super::{files, memcache, request};
 use crate::lua::State;
 
-/// What mod_cml keeps for a Lua state.
+/// What mod_cml keeps for each Lua state.
 pub(super) struct Globals {
     make: Function,
     take: Function,
 }
 
 impl Globals {
-    /// Those of `state`.
+    /// The functions of `state`.
     ///
     /// # Errors
-    /// There is no memory for them.
+    /// No memory is left.
     pub(crate) fn of(state: &Rc<State>) -> mlua::Result<Rc<Globals>> {
         state.extension(Globals::new)
     }
@@ -40,15 +40,15 @@ impl Globals {
         Ok(Globals { make, take })
     }
 
-    /// The Lua function that makes the globals of a run.
+    /// The Lua function that makes the globals for a run.
     pub(crate) fn make(&self) -> &Function {
         &self.make
     }
 
-    /// The globals of the run that was started last, once.
+    /// The globals of the run that was started last. Can be taken once.
     ///
     /// # Errors
-    /// None was started.
+    /// No run was started.
     pub(crate) fn take(&self) -> mlua::Result<Table> {
         self.take.call(())
     }

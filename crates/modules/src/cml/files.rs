@@ -1,8 +1,8 @@
-//! What scripts learn of files: `file_mtime`, `file_isreg`, `file_isdir`, `dir_files`, and `md5`.
+//! Functions about files: `file_mtime`, `file_isreg`, `file_isdir`, `dir_files`, and `md5`.
 //!
-//! Files are looked up in the worker's file cache, so that a warm script makes no system call for them.
-//! A relative path starts from the directory of what the request leads to. A script may look anywhere;
-//! what may become part of a page is decided in [`super::parts`].
+//! Files are looked up in the worker's file cache, so that a script usually makes no system call for them. A
+//! relative path starts from the directory that the request leads to. A script may look at any file; which
+//! files may become part of a page is decided in [`super::parts`].
 
 use std::ffi::OsString;
 use std::io;
@@ -54,7 +54,7 @@ pub(super) fn add(state: &Rc<State>, native: &Table, functions: &Table) -> mlua:
     functions.set("md5", digest)
 }
 
-/// `path` from the directory of what the request leads to.
+/// `path`, relative to the directory that the request leads to.
 pub(super) fn absolute(exchange: &Exchange, path: &[u8]) -> Vec<u8> {
     match path.first() {
         Some(b'/') => path.to_vec(),
@@ -67,18 +67,18 @@ fn path_of(exchange: &Exchange, name: &[u8]) -> Option<Vec<u8>> {
     is_name.then(|| absolute(exchange, name))
 }
 
-/// What `tell` says of a file that exists.
+/// What `tell` returns for a file that exists.
 fn about(file: Option<Rc<FileEntry>>, tell: fn(&FileEntry) -> Value) -> Value {
     let file = file.filter(|file| file.kind().exists());
     file.map_or(Value::Nil, |file| tell(&file))
 }
 
-/// When the content was changed, in seconds since 1970.
+/// When the content was last changed, in seconds since 1970.
 fn modified(file: &FileEntry) -> Value {
     Value::Number(file.stat().modified_s as f64)
 }
 
-/// lighttpd has 0 for "is something else", which is true in Lua.
+/// False is 0 as in lighttpd, although 0 is true in Lua.
 fn is(file: &FileEntry, kind: FileKind) -> Value {
     match file.kind() == kind {
         true => Value::Integer(1),
@@ -86,8 +86,8 @@ fn is(file: &FileEntry, kind: FileKind) -> Value {
     }
 }
 
-/// The names in a directory, in alphabetical order, without `.` and `..`. The directory is read each time, by a
-/// thread that may wait for the disk.
+/// The names in a directory in alphabetical order, without `.` and `..`. A disk thread reads the directory
+/// each time.
 async fn names_in(path: PathBuf, client: u64) -> io::Result<Vec<Vec<u8>>> {
     let origin = Origin::of_path(&path).for_client(client);
     let read = move || {
@@ -100,5 +100,5 @@ async fn names_in(path: PathBuf, client: u64) -> io::Result<Vec<Vec<u8>>> {
     blocking::run_io(Class::Stat, origin, read).await
 }
 
-/// Names that `dir_files` goes through.
+/// The largest number of names that `dir_files` returns.
 const NAMES_MAX: usize = 65_536;

@@ -1,7 +1,7 @@
-//! `memcache_exists`, `memcache_get_string` and `memcache_get_long`: functions that wait.
+//! `memcache_exists`, `memcache_get_string` and `memcache_get_long`: functions that wait for memcached.
 //!
-//! What is not there, and what cannot be asked for because the server is away, is `false`, so that a
-//! script falls back to its `trigger_handler`. The log is told once when a server goes.
+//! A missing value is `false`, and so is every value while the server is unreachable, so that a script falls
+//! back to its `trigger_handler`. The log is told once when a server becomes unreachable.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -27,7 +27,7 @@ impl MemcacheServers {
     /// Reads `cml.memcache-hosts` and `cml.memcache-namespace`.
     ///
     /// # Errors
-    /// One of the hosts is no address, or the namespace is too long or has a space in it.
+    /// A host is no valid address, or the namespace is too long or contains a space.
     pub(crate) fn read(values: &Values<'_>) -> Result<Option<MemcacheServers>, Diagnostic> {
         let hosts = values.strings(HOSTS).into_iter();
         let addresses = hosts.map(|host| StoreAddress::parse(host, MemcachedOptions::PORT_DEFAULT));
@@ -86,7 +86,7 @@ fn add_one(
     shown: Shown,
 ) -> mlua::Result<()> {
     let lent = Rc::clone(state.lent());
-    // The state owns the function, and must not be kept by it.
+    // Weak, because the state owns the function and must not be kept alive by it.
     let worker = std::rc::Weak::clone(state.worker());
     let function = state.machine().waiting(move |lua, key: LuaString| {
         let options = options(&lent);
@@ -119,7 +119,7 @@ fn tell(lent: &Lent<Exchange>, name: &str, error: &StoreError) {
     }
 }
 
-/// The number that a text begins with, as strtol(3) has it; 0 if it begins with none.
+/// The number at the beginning of a text, as strtol(3) reads it; 0 if there is none.
 fn long(text: &[u8]) -> f64 {
     let text = text.trim_ascii_start();
     let (sign, digits) = match text {
@@ -139,7 +139,7 @@ fn long(text: &[u8]) -> f64 {
 const HOSTS: &str = "cml.memcache-hosts";
 const NAMESPACE: &str = "cml.memcache-namespace";
 
-/// Leaves something for the keys, which have 250 bytes in all.
+/// Leaves room for the key: both together may have 250 bytes.
 const NAMESPACE_BYTES_MAX: usize = 128;
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! mod_cml: Lua scripts that decide between a page that is kept in files and the application.
 //!
-//! A script such as `index.cml` says which files make up the page (`output_include`) and returns
-//! `CACHE_HIT`, or names who makes it (`trigger_handler`) and returns `CACHE_MISS`. lighttpd had this
-//! module up to 1.4.63; scripts written for it run as they are. What is new: entries of
-//! `output_include` that are texts, or answers of other URLs kept for a time, and all of `petrel.*`.
+//! A script such as `index.cml` lists the files that make up the page (`output_include`) and returns
+//! `CACHE_HIT`, or names the application (`trigger_handler`) and returns `CACHE_MISS`. lighttpd had this
+//! module up to 1.4.63; scripts written for it run unchanged. New are entries of `output_include` that are
+//! texts, or answers of other URLs that are stored for a time, and all of `petrel.*`.
 //!
-//! [`run`] runs a script, [`environment`] is what it sees, [`verdict`] reads what it has decided,
-//! [`page`] makes the answer of parts and [`trigger`] goes on with the application. Of Lua itself
-//! only [`crate::lua`] knows.
+//! [`run`] runs a script, [`environment`] makes its globals, [`verdict`] reads its decision, [`page`] makes
+//! an answer of the parts, and [`trigger`] passes the request to the application. Everything about Lua itself
+//! is in [`crate::lua`].
 
 mod environment;
 mod files;
@@ -55,7 +55,8 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let options = Rc::new(CmlOptions::read(configure.values)?);
     if options.power_magnet.is_some() {
-        // The path is known then, and nothing has been looked up: whatever the request leads to.
+        // At the end of this phase the path is known and no file was looked up, whatever the request leads
+        // to.
         configure.add_last(Phase::Map, PowerMagnet(Rc::clone(&options)));
     }
     if options.extension.is_some() {
@@ -64,7 +65,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// Runs one script for all requests.
+/// Runs one script for every request (`cml.power-magnet`).
 struct PowerMagnet(Rc<CmlOptions>);
 
 /// Runs the scripts that requests lead to.
@@ -73,7 +74,7 @@ struct CmlScripts(Rc<CmlOptions>);
 impl Hook for PowerMagnet {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         match &self.0.power_magnet {
-            // What a script has chosen is not up to the scripts again.
+            // The script does not run again for the path that a script has chosen.
             Some(path) if !trigger::has_led_here(exchange) => {
                 run::run(exchange, &self.0, path, Role::PowerMagnet)
             }
@@ -99,5 +100,5 @@ impl Hook for CmlScripts {
     }
 }
 
-/// What requests keep things of this module under.
+/// The key under which this module keeps things with an exchange.
 const KEPT: &str = "mod_cml";

@@ -1,4 +1,4 @@
-//! The directives of mod_cml, read.
+//! The directives of mod_cml as typed options.
 
 use std::rc::Rc;
 
@@ -9,27 +9,27 @@ use petrel_engine::settings::core::absolute_root;
 use super::memcache::MemcacheServers;
 use crate::lua;
 
-/// What is set for a request.
+/// The options that apply to a request.
 pub(super) struct CmlOptions {
-    /// How Lua states are made.
+    /// The options of the Lua states.
     pub(crate) lua: lua::LuaOptions,
-    /// Scripts end with this.
+    /// The suffix of scripts.
     pub(crate) extension: Option<Box<[u8]>>,
-    /// The path of the script for all requests.
+    /// The path of the script that runs for every request.
     pub(crate) power_magnet: Option<Box<[u8]>>,
-    /// Where files of pages may be, besides the document root.
+    /// Directories, besides the document root, that files of pages may be in.
     pub(crate) include_directories: Vec<Rc<[u8]>>,
-    /// `server.document-root`, if a slash was written at its end: scripts put names behind it.
+    /// `server.document-root`, if it was configured with a slash at its end: scripts append names to it.
     pub(crate) root_with_slash: Option<Rc<[u8]>>,
     /// The memcached servers for scripts.
     pub(crate) memcache: Option<MemcacheServers>,
 }
 
 impl CmlOptions {
-    /// Reads them.
+    /// Reads the directives.
     ///
     /// # Errors
-    /// A value that is not possible.
+    /// A value is invalid.
     pub(crate) fn read(values: &Values<'_>) -> Result<CmlOptions, Diagnostic> {
         let directories = values.strings("cml.include-directories");
         if let Some(empty) = directories.iter().find(|path| !path.starts_with('/')) {

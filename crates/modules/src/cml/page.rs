@@ -1,7 +1,7 @@
-//! The answer that is made of parts: type, ETag, Last-Modified, conditions, a range.
+//! The answer made of parts: type, ETag, Last-Modified, conditions, a range.
 //!
-//! The ETag stands for all parts in their order and for the type. The page was last modified when the
-//! latest of its parts was; if that is not known of one, there is no Last-Modified.
+//! The ETag depends on all parts, their order and the type. Last-Modified is that of the latest part. If it
+//! is not known for one of them, the answer has none.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,7 +17,7 @@ use petrel_engine::settings::CoreSettings;
 use super::parts::FoundPart;
 use crate::static_file::{self, Asked};
 
-/// Answers with `parts`, as far as the conditions of the request allow.
+/// Answers with `parts`, subject to the conditions of the request.
 pub(super) fn answer(exchange: &mut Exchange, parts: &[FoundPart], content_type: &[u8]) -> Outcome {
     let response = &mut exchange.response;
     response.answer(Status::OK);
@@ -43,7 +43,7 @@ pub(super) fn answer(exchange: &mut Exchange, parts: &[FoundPart], content_type:
     exchange.response.body = match static_file::ask(exchange, length(&pieces), modified_s) {
         Asked::Nothing => return Outcome::Answer,
         Asked::Range(range) => body(pieces, Some(range)),
-        // RFC 9110 section 14.2 leaves it to the server. No client asks for several parts of such a page.
+        // RFC 9110 section 14.2 allows it to ignore several ranges. No client asks for them in such a page.
         Asked::Whole | Asked::Ranges(_) => body(pieces, None),
     };
     Outcome::Answer
@@ -53,7 +53,7 @@ fn length(pieces: &[Piece]) -> u64 {
     pieces.iter().map(Piece::length).sum()
 }
 
-/// A strong entity tag, unless files have none by the configuration.
+/// A strong entity tag, unless the configuration switches those of files off.
 fn etag(parts: &[FoundPart], content_type: &[u8], core: &CoreSettings) -> Option<String> {
     let has_file_tags = core.etag_inode || core.etag_size || core.etag_mtime;
     let mut hasher = DefaultHasher::new();
@@ -91,11 +91,11 @@ fn modified_s(parts: &[FoundPart]) -> Option<u64> {
         })?
 }
 
-/// What is in memory and not more than this leaves with the head in one system call.
+/// A body in memory up to this size is sent together with the head in one system call.
 const JOINED_BYTES_MAX: u64 = 32 * 1024;
 
-/// A body of `pieces`, or of the bytes `range` of them. Neighbours in memory are joined: each piece is a
-/// system call.
+/// A body made of `pieces`, or of the bytes `range` of them. Adjacent pieces in memory are joined, because
+/// each piece costs a system call.
 fn body(pieces: Vec<Piece>, range: Option<Range<u64>>) -> Body {
     let pieces = match range {
         Some(range) => cut(pieces, range),
@@ -121,7 +121,7 @@ fn body(pieces: Vec<Piece>, range: Option<Range<u64>>) -> Body {
     }
 }
 
-/// One piece for those of `run`, if they are in memory and several.
+/// Joins the pieces of `run`, which are in memory, into one.
 fn join(mut run: Vec<Piece>) -> Option<Piece> {
     if run.len() <= 1 {
         return run.pop();

@@ -1,8 +1,8 @@
-//! From the parts that a script names to open files, and no further than it may reach.
+//! Opens the parts that a script names, within the directories that it may use.
 //!
-//! A file has to be below the document root, below the directory that an alias leads to, or below one of
-//! `cml.include-directories`. A path is looked at as text once its `..` are resolved; whether symlinks
-//! on the way are followed is decided by `server.follow-symlink`, as for files that a URL names.
+//! A file has to be below the document root, below the directory of an alias, or below one of
+//! `cml.include-directories`. The path is compared as text, after `..` is resolved. `server.follow-symlink`
+//! decides whether symlinks on the way are followed, as for files that a URL names.
 
 use std::rc::Rc;
 
@@ -16,7 +16,7 @@ use super::files::absolute;
 use super::options::CmlOptions;
 use super::verdict::PagePart;
 
-/// What a part turned out to be.
+/// A part that was found.
 pub(super) enum FoundPart {
     /// A file that can be sent.
     File(Rc<FileEntry>),
@@ -27,11 +27,11 @@ pub(super) enum FoundPart {
 /// Why there is no page.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Lack {
-    /// A file is not there (any more): the page has to be made.
+    /// A file is missing, so the application has to make the page.
     Missing(String),
-    /// It must not be sent, or cannot be. A sentence for the log.
+    /// A file must not or cannot be sent: a sentence for the log.
     Refused(String),
-    /// The disk has to be asked.
+    /// A disk has to be waited for.
     Cold,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn find(
     match part {
         PagePart::File(path) => find_file(exchange, options, path).map(FoundPart::File),
         PagePart::Text(bytes) => Ok(FoundPart::Text(bytes.clone())),
-        // They are fetched before.
+        // Fragments were replaced by texts before.
         PagePart::Fragment(source) => {
             let url = String::from_utf8_lossy(&source.url).into_owned();
             Err(Lack::Missing(url))
@@ -104,21 +104,21 @@ fn find_file(
 fn is_within_reach(exchange: &Exchange, options: &CmlOptions, path: &[u8]) -> bool {
     let physical = &exchange.physical;
     let own = [&*physical.document_root, &*physical.base];
-    // A base that is no directory belongs to an alias for a single file.
+    // An empty base belongs to an alias for a single file.
     let own = own.into_iter().filter(|root| !root.is_empty());
     own.chain(options.include_directories.iter().map(|root| &**root))
         .any(|root| is_below(path, root))
 }
 
-/// Whether `path` goes on below the directory `root`.
+/// Whether `path` is below the directory `root`.
 fn is_below(path: &[u8], root: &[u8]) -> bool {
     let root = root.strip_suffix(b"/").unwrap_or(root);
     path.strip_prefix(root)
         .is_some_and(|rest| rest.first() == Some(&b'/'))
 }
 
-/// An absolute path without `.`, `..` and empty parts; `None` if it leads above the root of the file
-/// system, or no path can be so.
+/// An absolute path without `.`, `..` and empty segments. `None` if it leads above the root of the file
+/// system, or no file can have this path.
 pub(super) fn simplified(path: &[u8]) -> Option<Vec<u8>> {
     if path.contains(&0) || path.len() > PATH_BYTES_MAX {
         return None;

@@ -1,4 +1,4 @@
-//! What scripts learn of the request: `request`, `get`, `cookie` and `session`.
+//! What scripts can read of the request: `request`, `get`, `cookie` and `session`.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use super::KEPT;
 use super::options::CmlOptions;
 use crate::lua::State;
 
-/// Adds what `environment.lua` takes its tables about the request from.
+/// Adds the functions from which `environment.lua` builds its tables about the request.
 pub(super) fn add(state: &Rc<State>, native: &Table) -> mlua::Result<()> {
     let lua = state.machine().lua();
     add_look_up(state, native, "request", variable)?;
@@ -25,7 +25,7 @@ pub(super) fn add(state: &Rc<State>, native: &Table) -> mlua::Result<()> {
             let values = NAMES.iter().zip(values.into_iter().flatten());
             for (name, value) in values {
                 let Some(value) = value else { continue };
-                // What the script has set itself stays.
+                // A value that the script has set itself is kept.
                 let name = lua.create_string(name)?;
                 if table.raw_get::<mlua::Value>(&name)?.is_nil() {
                     table.raw_set(name, lua.create_string(value)?)?;
@@ -49,13 +49,13 @@ pub(super) fn add(state: &Rc<State>, native: &Table) -> mlua::Result<()> {
     )
 }
 
-/// The options that hold for the request, while a script of this module runs for it.
+/// The options that apply to the request, while a script of this module runs for it.
 pub(super) fn options(lent: &Lent<Exchange>) -> Option<Rc<CmlOptions>> {
     lent.with(|exchange| exchange.kept::<CmlOptions>(KEPT))
         .flatten()
 }
 
-/// The directory of what the request leads to, with a slash at its end: what relative paths start from.
+/// The directory that the request leads to, with a slash at its end. Relative paths start here.
 pub(super) fn directory(exchange: &Exchange) -> &[u8] {
     up_to_slash(&exchange.physical.path)
 }
@@ -68,7 +68,7 @@ pub(super) fn up_to_slash(path: &[u8]) -> &[u8] {
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Adds a function from a name to a value of the request.
+/// Adds a function that returns the value of the request for a name.
 fn add_look_up(
     state: &Rc<State>,
     native: &Table,
@@ -92,8 +92,8 @@ fn add_look_up(
     native.set(function, look_up)
 }
 
-/// A function that turns the table it gets into a plain one with what `pairs` finds; the last of a name
-/// counts.
+/// Adds a function that fills a table with everything that `pairs` returns. If a name comes several times,
+/// the last value counts.
 fn add_filler(
     state: &Rc<State>,
     native: &Table,
@@ -144,14 +144,14 @@ fn variable(exchange: &Exchange, name: &[u8]) -> Option<Vec<u8>> {
     Some(value.to_vec())
 }
 
-/// The URL path without what path-info is.
+/// The URL path without path-info.
 pub(super) fn script_name(exchange: &Exchange) -> &[u8] {
     let path = exchange.request.url.path();
     let info = &exchange.physical.path_info;
     path.strip_suffix(info.as_slice()).unwrap_or(path)
 }
 
-/// With the slash at its end that the configuration has: scripts put names right behind it.
+/// The document root, with a slash at its end if it was configured with one: scripts append names to it.
 fn document_root(exchange: &Exchange) -> Vec<u8> {
     let mut root = exchange.physical.document_root.clone();
     let options = exchange.kept::<CmlOptions>(KEPT);
@@ -164,7 +164,7 @@ fn document_root(exchange: &Exchange) -> Vec<u8> {
     root
 }
 
-/// The parameters of the query, decoded as forms are (`+` is a space).
+/// The parameters of the query, decoded as in forms (`+` is a space).
 fn parameters(exchange: &Exchange) -> Pairs {
     let query = exchange.request.url.query();
     let parts = query
@@ -180,7 +180,7 @@ fn parameters(exchange: &Exchange) -> Pairs {
         .collect()
 }
 
-/// The cookies of the request as they were sent.
+/// The cookies of the request, as they were sent.
 fn cookies(exchange: &Exchange) -> Pairs {
     let fields = exchange
         .request
@@ -197,8 +197,8 @@ fn cookies(exchange: &Exchange) -> Pairs {
         .collect()
 }
 
-/// The session id that a cookie of this name holds, or else a parameter of the query; `id` stands for
-/// PHP's name. Only what looks like an id: it can become part of a file name or a key.
+/// The session id in the cookie with this name, or in the query parameter. The name `id` means PHP's default
+/// name. The value must look like an id, because it may become part of a file name or a key.
 fn session(exchange: &Exchange, name: &[u8]) -> Option<Vec<u8>> {
     let name = match name {
         b"id" => b"PHPSESSID",
@@ -217,7 +217,7 @@ fn is_session_id(value: &[u8]) -> bool {
     (1..=SESSION_ID_BYTES_MAX).contains(&value.len()) && value.iter().all(is_allowed)
 }
 
-/// What PHP makes at most (session.sid_length).
+/// The longest id that PHP makes (session.sid_length).
 const SESSION_ID_BYTES_MAX: usize = 256;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Running a script for a request, and doing what it has decided.
+//! Runs a script for a request, and does what the script has decided.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -23,12 +23,12 @@ use crate::fragments::fetch_all;
 use crate::lua::{LoadFailure, State};
 use crate::lua_api;
 
-/// What a script is for.
+/// The role of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The request leads to it: it answers, or somebody else does whom it names.
+    /// The request leads to it: it answers, or names the application that does.
     Script,
-    /// It looks at every request, and most go on.
+    /// It runs for every request; most go on unchanged.
     PowerMagnet,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn run(
     }
 }
 
-/// A script that is run for a request.
+/// A script that runs for a request.
 #[derive(Clone)]
 struct Case {
     state: Rc<State>,
@@ -54,7 +54,7 @@ struct Case {
     script: Rc<Script>,
 }
 
-/// A script that waits.
+/// A script that is waiting.
 struct WaitingScript {
     case: Case,
     run: Run,
@@ -71,7 +71,7 @@ impl Pending for WaitingScript {
     }
 }
 
-/// A page that waits for some of its parts.
+/// A page that is waiting for fragments.
 struct WaitingPage {
     case: Case,
     verdict: CmlVerdict,
@@ -100,11 +100,11 @@ impl Pending for WaitingPage {
     }
 }
 
-/// A page whose files are still to be looked up.
+/// A page whose files are being looked up.
 struct PartsOnDisk {
     case: Case,
     verdict: CmlVerdict,
-    /// The first parts.
+    /// The parts that were found so far, in order.
     found: Vec<FoundPart>,
     wait: ColdWait,
 }
@@ -124,13 +124,13 @@ impl Pending for PartsOnDisk {
 }
 
 impl Case {
-    /// What is wrong becomes 500.
+    /// The outcome; an error becomes 500.
     fn outcome(&self, exchange: &mut Exchange, result: Result<Outcome, String>) -> Outcome {
         result.unwrap_or_else(|sentence| failed(exchange, &sentence, self.script.name().as_bytes()))
     }
 }
 
-/// What it came to, or a sentence about what is wrong.
+/// Starts the script. Returns its outcome, or a sentence about what is wrong.
 fn begin(
     exchange: &mut Exchange,
     options: &Rc<CmlOptions>,
@@ -167,7 +167,7 @@ fn begin(
     }
 }
 
-/// What a script has returned.
+/// The script's first return value.
 fn first(results: &Results) -> Result<Value, String> {
     let value = results.value(1);
     value.map_err(|error| format!("what the script returned: {error}"))
@@ -192,7 +192,7 @@ fn conclude(
     })))
 }
 
-/// Answers with the page, or has it made.
+/// Answers with the page, or passes the request to the application.
 fn answer(exchange: &mut Exchange, case: &Case, verdict: CmlVerdict) -> Result<Outcome, String> {
     let mut found = Vec::new();
     try_answer(exchange, case, &verdict, &mut found).unwrap_or_else(|| {
@@ -205,7 +205,7 @@ fn answer(exchange: &mut Exchange, case: &Case, verdict: CmlVerdict) -> Result<O
     })
 }
 
-/// The same as far as files are known; `None`: the disk has to be asked.
+/// As [`answer`], as far as files are known. `None`: a disk has to be waited for.
 fn try_answer(
     exchange: &mut Exchange,
     case: &Case,
@@ -226,7 +226,7 @@ fn try_answer(
     })
 }
 
-/// Goes on with who makes the page. `missing`: what a page that is there lacks.
+/// Passes the request to the application. `missing`: what an existing page lacks.
 fn make(
     exchange: &mut Exchange,
     case: &Case,
@@ -253,7 +253,7 @@ fn hit(
     }
     let method = exchange.request.method;
     if !method.is_get_or_head() && method != Method::Post {
-        // As for a file: the core says which methods there are.
+        // Other methods are handled as for a file: the core answers them.
         return Ok(Outcome::Next);
     }
     let settings = Rc::clone(&exchange.settings);
@@ -265,7 +265,7 @@ fn hit(
     Ok(page::answer(exchange, found, content_type))
 }
 
-/// A page without a type has that of its first file, if its name tells one.
+/// The content type of a page that sets none: that of the first file whose name tells one.
 fn type_of_first<'t>(parts: &[PagePart], types: &'t mime::MimeTypes) -> Option<&'t [u8]> {
     parts.iter().find_map(|part| match part {
         PagePart::File(path) => types.content_type_of(path),
@@ -275,7 +275,7 @@ fn type_of_first<'t>(parts: &[PagePart], types: &'t mime::MimeTypes) -> Option<&
 
 const HTML: &[u8] = b"text/html";
 
-/// Tells the log and answers 500, or what files are to blame for.
+/// Logs the error and answers with 500, or with the status of a file error.
 fn failed(exchange: &mut Exchange, sentence: &str, script: &[u8]) -> Outcome {
     let script = String::from_utf8_lossy(script);
     exchange.log_error("content", format_args!("{sentence} script={script:?}"));
@@ -283,7 +283,7 @@ fn failed(exchange: &mut Exchange, sentence: &str, script: &[u8]) -> Outcome {
     exchange.answer(of_files.unwrap_or(Status::INTERNAL_SERVER_ERROR))
 }
 
-/// An error in one line.
+/// The error as one line.
 fn shown(error: &ScriptError) -> String {
     match error.stack.is_empty() {
         true => error.message.clone(),

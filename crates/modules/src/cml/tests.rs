@@ -1,4 +1,4 @@
-//! Scripts run through the phases of a site.
+//! Tests that run scripts through the phases of a site.
 
 use std::fs::{File, FileTimes};
 use std::time::{Duration, SystemTime};
@@ -17,7 +17,7 @@ const MODULES: &[&ModuleSpec] = &[
     &crate::static_file::MODULE,
 ];
 
-/// With a budget that is enough for a debug build of a slow machine.
+/// The budget is large enough for a debug build on a slow machine.
 const CONFIG: &str = "cml.extension = \".cml\"\n\
     lua.max-run-time = 1000\n\
     index-file.names = ( \"index.cml\", \"index.php\" )\n\
@@ -27,7 +27,7 @@ fn site(tree: &Tree, config: &str) -> Site {
     tree.site(&format!("{CONFIG}{config}"), MODULES)
 }
 
-/// A tree with `script` as index.cml, two parts and an application.
+/// A tree with `script` as index.cml, two parts, and an application.
 fn tree(script: &str) -> Tree {
     Tree::new(&[
         ("index.cml", script),
@@ -45,13 +45,13 @@ fn body(answer: &Answer) -> String {
     String::from_utf8_lossy(answer.body()).into_owned()
 }
 
-/// Status and body of `GET target`.
+/// The status and body of `GET target`.
 fn got(tree: &Tree, config: &str, target: &str) -> (u16, String) {
     let answer = site(tree, config).get(target);
     (answer.status(), body(&answer))
 }
 
-/// What an expression comes to in a script, as a page of text.
+/// The value of a Lua expression, as text.
 async fn value(expression: &str, target: &str) -> String {
     let script =
         format!("output_include = {{ {{ text = tostring({expression}) }} }} return CACHE_HIT");
@@ -500,7 +500,7 @@ fn wrong_values_are_told() {
     assert!(refused(namespace).contains("without spaces"));
 }
 
-/// A tree with `script` and a page of which a fragment is made.
+/// A tree with `script`, and a page that fragments are made from.
 fn tree_with_news(script: &str) -> Tree {
     Tree::new(&[
         ("index.cml", script),
@@ -585,7 +585,7 @@ async fn fragments_within_each_other_do_not_wait_for_each_other() {
     let site = site(&tree, "");
     let begin = std::time::Instant::now();
     let (one, two) = tokio::join!(site.get_async("/?a"), site.get_async("/?b"));
-    // The one that is later may find what the other has made.
+    // The later request may find the fragment that the other one has made.
     let both = (body(&one), body(&two));
     assert!(
         both.0.starts_with("ab") && both.1.starts_with("ba"),

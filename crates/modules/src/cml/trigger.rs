@@ -1,9 +1,9 @@
-//! A page that has to be made: the request goes on with the script's `trigger_handler`.
+//! Passes a request to the script's `trigger_handler`, which makes the page.
 //!
-//! That is a file beside what the request leads to (`index.php`), a path from the document root when it
-//! begins with a slash, and may bring a query of its own behind a `?`. Its URL goes through the phases
-//! again from the access rules on, so that it is answered, or refused, as if a client had asked for it.
-//! The target of the request, and without a `?` its query, stay.
+//! That is a file next to the one that the request leads to (`index.php`), or, if it begins with a slash, a
+//! path from the document root. It may have a query of its own after a `?`. Its URL passes the phases again
+//! from the access rules on, so that it is answered, or refused, as if a client had requested it. The target
+//! of the request does not change, nor does its query unless the handler has one.
 
 use std::rc::Rc;
 
@@ -14,10 +14,10 @@ use petrel_engine::proto::escape::percent_encode_path;
 use super::parts::simplified;
 use super::request::{script_name, up_to_slash};
 
-/// Goes on with `handler`.
+/// Passes the request to `handler`.
 ///
 /// # Errors
-/// It is no path. A sentence for the log.
+/// It is no path: a sentence for the log.
 pub(super) fn go_on(exchange: &mut Exchange, handler: &[u8]) -> Result<Outcome, String> {
     let (path, query) = match memchr::memchr(b'?', handler) {
         Some(mark) => handler.split_at(mark),
@@ -52,14 +52,14 @@ pub(super) fn go_on(exchange: &mut Exchange, handler: &[u8]) -> Result<Outcome, 
     Ok(Outcome::Again(Phase::Authorize))
 }
 
-/// Whether the path that the request has now was chosen here.
+/// Whether the present path of the request was set by [`go_on`].
 pub(super) fn has_led_here(exchange: &Exchange) -> bool {
     exchange
         .kept::<Led>(KEPT)
         .is_some_and(|led| led.path == exchange.request.url.path())
 }
 
-/// Where a request was led.
+/// The path that a request was passed to.
 struct Led {
     path: Vec<u8>,
 }

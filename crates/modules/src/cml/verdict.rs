@@ -1,50 +1,50 @@
-//! What a script has decided, read from its return value and its globals.
+//! Reads what a script has decided from its return value and its globals.
 
 use bytes::Bytes;
 use petrel_lua::mlua::{self, LuaString, Table, Value};
 
 use crate::fragments::Source;
 
-/// A script's decision.
+/// The decision of a script.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct CmlVerdict {
-    /// What it returned.
+    /// Its return value.
     pub(crate) says: Says,
-    /// `trigger_handler`: who makes the page.
+    /// `trigger_handler`: the application that makes the page.
     pub(crate) trigger: Option<Vec<u8>>,
     /// `output_contenttype`.
     pub(crate) content_type: Option<Vec<u8>>,
 }
 
-/// What a script returned.
+/// The return value of a script.
 #[derive(Debug, Default, PartialEq)]
 pub(super) enum Says {
-    /// `CACHE_HIT`: these are the parts of the page, from `output_include`.
+    /// `CACHE_HIT`: the page consists of these parts, from `output_include`.
     Hit(Vec<PagePart>),
     /// `CACHE_MISS`.
     #[default]
     Miss,
 }
 
-/// A part of a page, as the script names it.
+/// A part of a page as the script names it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum PagePart {
     /// The file at this path.
     File(Vec<u8>),
     /// These bytes.
     Text(Bytes),
-    /// What a URL of this server answers.
+    /// The answer of a URL of this server.
     Fragment(Source),
 }
 
-/// Parts of one page. Each holds a place in memory while the page is sent.
+/// The largest number of parts of a page. Each takes memory while the page is sent.
 pub(super) const PARTS_MAX: usize = 1024;
 
 impl CmlVerdict {
-    /// Reads what a script has left: what it returned, and its globals.
+    /// Reads the return value and the globals that a script has left.
     ///
     /// # Errors
-    /// A sentence about what is not as it should be.
+    /// Something is invalid: a sentence.
     pub(crate) fn read(returned: &Value, globals: &Table) -> Result<CmlVerdict, String> {
         let says = match number(returned)? {
             0 => Says::Hit(parts(globals)?),
@@ -64,7 +64,7 @@ impl CmlVerdict {
 }
 
 impl CmlVerdict {
-    /// The fragments that the page is to have, in their order.
+    /// The fragments that the page needs, in order.
     pub(crate) fn sources(&self) -> Vec<Source> {
         let parts = match &self.says {
             Says::Hit(parts) => &parts[..],
@@ -77,7 +77,7 @@ impl CmlVerdict {
         sources.collect()
     }
 
-    /// Puts what was fetched for [`CmlVerdict::sources`] in place.
+    /// Puts the answers for [`CmlVerdict::sources`] in their places.
     pub(crate) fn fill(&mut self, fragments: Vec<Bytes>) {
         let Says::Hit(parts) = &mut self.says else {
             return;
@@ -91,7 +91,7 @@ impl CmlVerdict {
     }
 }
 
-/// A script that returns nothing has said CACHE_HIT, as in lighttpd.
+/// Returning nothing means CACHE_HIT, as in lighttpd.
 fn number(returned: &Value) -> Result<i64, String> {
     match returned {
         Value::Nil => Ok(0),
@@ -133,7 +133,7 @@ fn parts(globals: &Table) -> Result<Vec<PagePart>, String> {
         }
         numbered.push((number, part(value)?));
     }
-    // They come in this order, unless the list was made in another.
+    // Usually they are in order already, unless the list was built in another one.
     numbered.sort_by(|(left, _), (right, _)| left.total_cmp(right));
     Ok(numbered.into_iter().map(|(_, part)| part).collect())
 }
@@ -167,7 +167,7 @@ fn part_of_table(table: &Table) -> mlua::Result<Result<PagePart, String>> {
     let seconds = table.raw_get::<Option<f64>>("ttl")?.unwrap_or(0.0);
     Ok(Ok(PagePart::Fragment(Source {
         url,
-        // Casting saturates; a part of a second is one.
+        // The cast saturates. A fraction of a second is rounded up.
         lifetime_s: seconds.ceil() as u32,
         key: text("key")?,
     })))
