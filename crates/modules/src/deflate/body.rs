@@ -1,11 +1,11 @@
-//! A body that compresses another one while it is pulled.
+//! A body that compresses another body while it is sent.
 //!
-//! Time is what has to be shared: a turn ends after [`TURN_MAX`] of compressing or the configured
-//! number of bytes, whichever comes first; then the body says "pending", having woken its task, and
-//! the worker's other connections run. Settings under which a single step takes longer than a
-//! turn (brotli from quality 9 on, zstd from level 13 on) are worked off by the runtime's
-//! threads for blocking work, so that they hold nobody. When the body inside pauses, what is
-//! compressed so far is flushed, so that a client sees an event when it happens.
+//! Compressing must not keep the worker's other connections waiting. So a turn ends after [`TURN_MAX`] of
+//! compressing or after the configured number of bytes, whichever comes first; then the body wakes its task
+//! and returns "pending", and the other connections run. With settings under which a single step takes longer
+//! than a turn (brotli from quality 9 on, zstd from level 13 on), the runtime's threads for blocking work do
+//! the steps. When the inner body pauses, what is compressed so far is flushed, so that a client sees an
+//! event when it happens.
 #![expect(
     clippy::disallowed_methods,
     reason = "how long the compressor worked is measured"
@@ -35,16 +35,17 @@ pub(super) struct CompressedBody {
     piece: Option<Piece>,
     reader: FileReader,
     compressor: Compressor,
-    /// Input of a step; empty while the compressor is away with it.
+    /// The input of a step; empty while the compressor works on it on another thread.
     buffer: Vec<u8>,
     piece_bytes: usize,
     flush: Flush,
-    /// Input has gone in since the last flush.
+    /// Input was compressed since the last flush.
     has_unflushed: bool,
-    /// The body inside has paused, and what was flushed for that is to be sent.
+    /// The inner body has paused, and what was flushed because of that has to be sent.
     is_pausing: bool,
     is_slow: bool,
-    /// The last piece was asked for and is not there: the body inside waits, not the encoder.
+    /// Another piece was asked for and has not arrived: the inner body is what is waited for, not the
+    /// encoder.
     waits_for_source: bool,
     turn: EncoderTurn,
 }
@@ -52,29 +53,29 @@ pub(super) struct CompressedBody {
 /// Where the encoder is.
 enum Compressor {
     Here(Encoder),
-    /// On another thread.
+    /// On another thread, which works on a step.
     Away(JoinHandle<Returned>),
-    /// It has ended, and this is its last output.
+    /// It has ended. This is the rest of its output.
     Ended(Vec<u8>),
 }
 
-/// When output is brought out before it is complete.
+/// When output is flushed before the end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flush {
-    /// When the body inside pauses.
+    /// When the inner body pauses.
     OnPause,
-    /// Also after each of its pieces (`deflate.sync-flush`).
+    /// Also after each piece of it (`deflate.sync-flush`).
     EachPiece,
 }
 
-/// Something for the encoder to do.
+/// A step for the encoder.
 enum Job {
     Write,
     Flush,
     Finish,
 }
 
-/// An encoder back from a job.
+/// The encoder after a step on another thread.
 struct Returned {
     compressor: Compressor,
     buffer: Vec<u8>,
@@ -107,10 +108,10 @@ impl Job {
 }
 
 impl CompressedBody {
-    /// `reader` reads the files of `source`.
+    /// Compresses `source`, whose files `reader` reads.
     ///
     /// # Errors
-    /// Memory is short.
+    /// No memory is left.
     pub(crate) fn new(
         source: Body,
         reader: FileReader,
@@ -138,7 +139,7 @@ impl CompressedBody {
         })
     }
 
-    /// Lets the encoder do something, here or elsewhere.
+    /// Starts a step, here or on another thread.
     fn start(&mut self, job: Job) -> io::Result<()> {
         let buffer = std::mem::take(&mut self.buffer);
         let encoder = match std::mem::replace(&mut self.compressor, Compressor::Ended(Vec::new())) {
@@ -168,7 +169,7 @@ impl CompressedBody {
         returned.outcome
     }
 
-    /// Waits for an encoder that is away.
+    /// Waits for an encoder that works on another thread.
     fn poll_back(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Compressor::Away(handle) = &mut self.compressor else {
             return Poll::Ready(Ok(()));
@@ -181,7 +182,7 @@ impl CompressedBody {
         )
     }
 
-    /// Compresses the next step of the present piece.
+    /// Compresses the next part of the present piece.
     fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(piece) = &mut self.piece else {
             return Poll::Ready(Ok(()));
@@ -201,7 +202,7 @@ impl CompressedBody {
         self.start(Job::Flush)
     }
 
-    /// Output to send now, if there are so many bytes of it.
+    /// The output, if there are at least so many bytes of it.
     fn take(&mut self, at_least: usize) -> Option<Piece> {
         match &mut self.compressor {
             Compressor::Here(encoder) if encoder.waiting() >= at_least => {
@@ -211,7 +212,7 @@ impl CompressedBody {
         }
     }
 
-    /// The next thing to do. `Some` ends the poll.
+    /// Does what comes next. `Some` ends the poll.
     fn advance(&mut self, context: &mut Context<'_>) -> io::Result<Option<Poll<Option<Piece>>>> {
         match self.poll_back(context) {
             Poll::Ready(back) => back?,
@@ -311,8 +312,8 @@ impl BodySource for CompressedBody {
     }
 }
 
-/// Compresses a short body whose pieces are all there. `None` if it is not of that kind, or on the disk;
-/// then `body` is as it was.
+/// Compresses a short body whose pieces are all there. `None` if the body is not of that kind, or its file is
+/// on disk; then `body` is unchanged.
 ///
 /// # Errors
 /// A file could not be read.
@@ -348,7 +349,7 @@ pub(super) fn at_once(
     encoder.finish().map(Some)
 }
 
-/// A body nobody pulls: that of an answer to HEAD whose length is not known.
+/// A body whose content is never read: that of an answer to HEAD whose length is not known.
 pub(super) struct UnknownLength;
 
 impl BodySource for UnknownLength {
@@ -361,7 +362,7 @@ impl BodySource for UnknownLength {
     }
 }
 
-/// What is left of the present turn.
+/// The rest of the present turn.
 struct EncoderTurn {
     bytes: u64,
     bytes_max: u64,
@@ -391,8 +392,8 @@ impl EncoderTurn {
     }
 }
 
-/// Compressing in one go. The last step may take longer than the rest: [`STEP_BYTES`] of it.
+/// The longest time to compress in one turn. The last step may exceed it: it takes [`STEP_BYTES`] more.
 const TURN_MAX: Duration = Duration::from_millis(4);
 
-/// Bytes compressed between two looks at the clock.
+/// How many bytes are compressed between two looks at the clock.
 const STEP_BYTES: usize = 16 * 1024;

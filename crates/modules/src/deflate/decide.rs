@@ -1,4 +1,4 @@
-//! Whether an answer is compressed, and as what: by its head alone.
+//! Decides from the head of an answer whether it is compressed, and in which coding.
 
 use std::fmt;
 
@@ -10,22 +10,22 @@ use petrel_engine::response::Response;
 
 use super::options::DeflateOptions;
 
-/// What becomes of an answer.
+/// The decision about an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// It is sent in this coding.
+    /// Send it in this coding.
     Compress(Coding),
-    /// It has no content, but is about what would be sent in this coding: 304 after
-    /// If-Modified-Since.
+    /// It has no content, but stands for content that would be sent in this coding: a 304 after
+    /// If-Modified-Since. Only its entity tag changes.
     Retag(Coding),
-    /// It would be compressed for another client.
+    /// Leave it for this client; it would be compressed for others.
     NotForThisClient,
-    /// It never is, for this reason.
+    /// Never compress it, for this reason.
     Leave(&'static str),
 }
 
 impl Decision {
-    /// Whether a cache has to look at Accept-Encoding before it uses the answer for others.
+    /// Whether a cache has to compare Accept-Encoding before it uses the answer for another client.
     pub(crate) fn depends_on_the_client(self) -> bool {
         !matches!(self, Decision::Leave(_))
     }
@@ -54,7 +54,7 @@ pub(super) fn decide(exchange: &Exchange, options: &DeflateOptions) -> Decision 
     };
     match (response.status, coding) {
         (Status::PARTIAL_CONTENT, _) | (_, None) => Decision::NotForThisClient,
-        // With If-None-Match the client has named what it has: that tag stays.
+        // With If-None-Match the client has named the entity tag that it has; that one stays.
         (Status::NOT_MODIFIED, Some(coding)) => {
             match exchange.request.head.field(KnownField::IfNoneMatch) {
                 None if would_fit(exchange, options) => Decision::Retag(coding),
@@ -65,7 +65,7 @@ pub(super) fn decide(exchange: &Exchange, options: &DeflateOptions) -> Decision 
     }
 }
 
-/// What does not depend on the client.
+/// Checks everything that does not depend on the client.
 fn suits(response: &Response, options: &DeflateOptions) -> Result<(), &'static str> {
     let content_type = response
         .get("Content-Type")

@@ -1,4 +1,4 @@
-//! One stream of one coding: bytes in, compressed bytes out.
+//! An encoder for one stream: bytes in, compressed bytes out.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use zstd::stream::write::Encoder as ZstdEncoder;
 
 use super::params::{BrotliParams, CodingParams, ZlibParams, ZstdParams};
 
-/// A compressor under way. What it has made waits in it until it is taken.
+/// A compressor at work. Its output stays in it until it is taken.
 pub(super) enum Encoder {
     Zlib(Box<Zlib>),
     Brotli(Box<CompressorWriter<Vec<u8>>>),
@@ -42,7 +42,7 @@ impl Encoder {
     /// Compresses `input`.
     ///
     /// # Errors
-    /// What the library says; it has no reason to.
+    /// An error of the library, which has no reason to fail.
     pub(crate) fn write(&mut self, input: &[u8]) -> io::Result<()> {
         match self {
             Encoder::Zlib(zlib) => zlib.run(input, DeflateFlush::NoFlush),
@@ -51,7 +51,7 @@ impl Encoder {
         }
     }
 
-    /// Brings all input so far to the output, at some cost in length.
+    /// Flushes: all input so far becomes output, at some cost in length.
     ///
     /// # Errors
     /// As [`Encoder::write`].
@@ -63,7 +63,7 @@ impl Encoder {
         }
     }
 
-    /// Bytes of output that wait.
+    /// How many bytes of output can be taken.
     pub(crate) fn waiting(&self) -> usize {
         match self {
             Encoder::Zlib(zlib) => zlib.output.len(),
@@ -132,7 +132,7 @@ impl Zlib {
             match status.map_err(|error| io::Error::other(error.as_str()))? {
                 Status::StreamEnd => return Ok(()),
                 Status::BufError => return Ok(()),
-                // Output that fills the room exactly may have more behind it.
+                // Output that fills the buffer exactly may not be all of it.
                 Status::Ok if input.is_empty() && written < ROOM_BYTES => return Ok(()),
                 Status::Ok => {}
             }
@@ -145,8 +145,8 @@ fn brotli_encoder(params: &BrotliParams, length: Option<u64>) -> CompressorWrite
     let params = BrotliEncoderParams {
         quality: params.quality,
         lgwin: window_bits_for(params.window_bits, length),
-        // Left to itself the encoder gathers up to 256 KiB before it begins, and then holds the
-        // worker for all of it.
+        // By default the encoder collects up to 256 KiB before it begins, and then keeps the worker busy for
+        // all of it.
         lgblock: 16,
         mode: match params.mode {
             1 => BrotliEncoderMode::BROTLI_MODE_TEXT,
@@ -159,9 +159,9 @@ fn brotli_encoder(params: &BrotliParams, length: Option<u64>) -> CompressorWrite
     CompressorWriter::with_params(Vec::new(), ROOM_BYTES, &params)
 }
 
-/// No larger than the input needs: the encoder allocates and clears by it. Nor smaller than 17 on
-/// our own account: below that this encoder chooses a hash table of 32 MiB, which costs more to
-/// clear (10 ms) than a page costs to compress.
+/// The window size: not larger than the input needs, because the encoder allocates and clears memory for it.
+/// Nor smaller than 17 for the sake of a short input: below that this encoder uses a hash table of 32 MiB,
+/// which takes longer to clear (10 ms) than a page takes to compress.
 fn window_bits_for(bits: i32, length: Option<usize>) -> i32 {
     let Some(length) = length else { return bits };
     let needed = (length + 16).next_power_of_two().trailing_zeros();
@@ -179,7 +179,7 @@ fn zstd_encoder(
     if let Some(bits) = params.window_log.and_then(|bits| u32::try_from(bits).ok()) {
         encoder.set_parameter(CParameter::WindowLog(bits))?;
     } else if params.level > 19 {
-        // The levels from 20 on would take windows that RFC 9659 keeps from browsers.
+        // Levels from 20 on would use windows that are larger than RFC 9659 allows for browsers.
         encoder.set_parameter(CParameter::WindowLog(WINDOW_LOG_MAX))?;
     }
     encoder.set_pledged_src_size(length)?;
@@ -202,11 +202,11 @@ fn zstd_strategy(number: i32) -> Option<zstd::zstd_safe::Strategy> {
     })
 }
 
-/// What zlib wants added to the window bits for its formats.
+/// What zlib wants added to the window bits for each format.
 const ZLIB: i32 = 0;
 const GZIP: i32 = 16;
 
-/// Room for output that is made at a time.
+/// The size of the buffer for output.
 const ROOM_BYTES: usize = 16 * 1024;
 
 /// 8 MiB (RFC 9659).

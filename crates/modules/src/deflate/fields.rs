@@ -7,7 +7,7 @@ use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::response::Response;
 
-/// Says that the answer depends on Accept-Encoding, besides what it depends on already.
+/// Adds Accept-Encoding to Vary.
 pub(super) fn add_vary(response: &mut Response) {
     let mut merged = Vec::new();
     for (_, value) in response
@@ -31,7 +31,7 @@ pub(super) fn add_vary(response: &mut Response) {
     response.set("Vary", &merged);
 }
 
-/// Names the coding, and takes back what was said of the content without it.
+/// Sets Content-Encoding, and removes the fields that are only true for the uncompressed content.
 pub(super) fn set_coding(response: &mut Response, coding: Coding) {
     for name in UNTRUE {
         if response.fields().contains(name) {
@@ -42,22 +42,22 @@ pub(super) fn set_coding(response: &mut Response, coding: Coding) {
     response.append("Content-Encoding", coding.name().as_bytes());
 }
 
-/// Takes back what trailers say of the content without the coding.
+/// Removes the trailers that are only true for the uncompressed content.
 pub(super) fn remove_untrue(trailers: &mut HeaderBlock) {
     for name in UNTRUE {
         trailers.remove(name);
     }
 }
 
-/// Gives the coding an entity tag of its own.
+/// Gives the coded answer an entity tag of its own.
 pub(super) fn set_etag(response: &mut Response, coding: Coding) {
     if let Some(tag) = coded_etag(response, coding) {
         response.set("ETag", &tag);
     }
 }
 
-/// Whether If-None-Match names what would be sent. `*` is about the answer as such and left to
-/// whoever made it.
+/// Whether If-None-Match names the coded answer. `*` is about the answer in any form, and is handled by the
+/// module that made the answer.
 pub(super) fn client_has_it(exchange: &Exchange, coding: Coding) -> bool {
     let status = exchange.response.status.0;
     let Some(list) = exchange.request.head.field(KnownField::IfNoneMatch) else {
@@ -70,7 +70,7 @@ pub(super) fn client_has_it(exchange: &Exchange, coding: Coding) -> bool {
             .is_some_and(|tag| etag::if_none_match(list, Some(&tag)))
 }
 
-/// The entity tag in the wording of lighttpd: `"abc-gzip"`.
+/// The entity tag of the coded answer in lighttpd's form: `"abc-gzip"`.
 pub(super) fn coded_etag(response: &Response, coding: Coding) -> Option<Vec<u8>> {
     let tag = response.get("ETag")?;
     let open = tag
@@ -83,7 +83,7 @@ pub(super) fn coded_etag(response: &Response, coding: Coding) -> Option<Vec<u8>>
     Some(coded)
 }
 
-/// Fields that are about the bytes before compression.
+/// Fields that describe the uncompressed bytes.
 const UNTRUE: [&str; 5] = [
     "Accept-Ranges",
     "Content-MD5",

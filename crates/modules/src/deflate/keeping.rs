@@ -1,7 +1,8 @@
-//! Writing a compressed file into `deflate.cache-dir`, by threads that may wait for the disk.
+//! Writes a compressed file into `deflate.cache-dir` with disk threads.
 //!
-//! One request of a worker writes a file; others that want it meanwhile compress it on the way to their
-//! clients. The bytes go to the threads some at a time, and the compressor waits when they are behind.
+//! One request of a worker writes a file; other requests for it compress it in the meantime on the way to
+//! their clients. The bytes are passed to the threads in blocks, and the compressor waits when the threads
+//! are slower.
 
 use std::future::Future;
 use std::io;
@@ -19,15 +20,15 @@ use petrel_engine::proto::accept::Coding;
 use super::stored;
 use crate::cache_dir::{CacheDir, NewFile, WriteTurn};
 
-/// A compressed file that is being written. Dropped, it was never there.
+/// A compressed file that is being written. If this is dropped before the end, the file does not appear.
 pub(super) struct Keeping {
-    /// What it is made from.
+    /// The content that it is made from.
     source: Piece,
     path: Vec<u8>,
     directory: Arc<CacheDir>,
-    /// For the present job.
+    /// The time limit of the present job.
     deadline: FileDeadline,
-    /// For the next job.
+    /// The bytes for the next job.
     bytes: Vec<u8>,
     file: WrittenFile,
     _turn: WriteTurn,
@@ -35,16 +36,17 @@ pub(super) struct Keeping {
 
 /// Where the new file is.
 enum WrittenFile {
-    /// With a job that makes it, or writes to it.
+    /// With a job that creates it or writes to it.
     Away(RunningJob<io::Result<NewFile>>),
-    /// With the job that gives it its name.
+    /// With the job that renames it to its final name.
     Ending(RunningJob<io::Result<Uncached>>),
-    /// Given up, or there.
+    /// Given up, or complete.
     Nowhere,
 }
 
 impl Keeping {
-    /// Begins to keep the compressed form of `source`. `None`: it cannot be kept, or somebody is at it.
+    /// Starts to write the compressed form of `source`. `None`: it cannot be kept, or another request is
+    /// writing it.
     pub(crate) fn begin(
         exchange: &Exchange,
         directory: &Arc<CacheDir>,
@@ -67,12 +69,12 @@ impl Keeping {
         })
     }
 
-    /// What it is made from.
+    /// The content that the file is made from.
     pub(crate) fn source(&self) -> &Piece {
         &self.source
     }
 
-    /// Adds bytes to the end.
+    /// Appends bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
@@ -80,7 +82,7 @@ impl Keeping {
     /// Waits until there is room for more bytes.
     ///
     /// # Errors
-    /// What the file system says; `TimedOut` if it says nothing.
+    /// An error of the file system; `TimedOut` if it does not answer.
     pub(crate) fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.bytes.len() >= WRITE_BYTES {
             let mut file = ready!(self.poll_file(context))?;
@@ -95,7 +97,7 @@ impl Keeping {
         Poll::Ready(Ok(()))
     }
 
-    /// Gives the whole file its name, and makes it a body.
+    /// Renames the complete file to its final name, and makes a body of it.
     ///
     /// # Errors
     /// As [`Keeping::poll_room`].
@@ -122,14 +124,14 @@ impl Keeping {
         let done = ready!(self.deadline.limit(polled, context))?;
         self.file = WrittenFile::Nowhere;
         let file = FileEntry::from_uncached(done??);
-        // This worker looked for it before, and remembers that it was not there.
+        // This worker has looked for the file before, and remembers that it was missing.
         exchange.forget_file(&self.path);
         stored::works(exchange);
         let body = stored::body_of(file, &self.source);
         Poll::Ready(body.ok_or(io::ErrorKind::NotFound.into()))
     }
 
-    /// The file, back from a job.
+    /// Waits for the job, which returns the file.
     fn poll_file(&mut self, context: &mut Context<'_>) -> Poll<io::Result<NewFile>> {
         let WrittenFile::Away(job) = &mut self.file else {
             return Poll::Ready(Err(io::ErrorKind::NotFound.into()));
@@ -141,5 +143,5 @@ impl Keeping {
     }
 }
 
-/// Bytes that a job writes.
+/// How many bytes one job writes.
 const WRITE_BYTES: usize = 256 * 1024;

@@ -1,5 +1,5 @@
-//! Compressed files and stored pages that a worker keeps in memory, so that a hot one costs no
-//! compression: also that one does not become smaller.
+//! Compressed files and stored pages that a worker keeps in memory, so that a hot one is compressed only
+//! once. That a file does not become smaller is remembered as well.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,22 +12,22 @@ use petrel_engine::worker::Worker;
 use super::params::CodingParams;
 use crate::byte_cache::ByteCache;
 
-/// What the bytes depend on: the file as it is now, the coding, the effort. This is finer than the
-/// ETag, which may be configured to look at less.
+/// What the compressed bytes depend on: the file as it is now, the coding, and the parameters. More precise
+/// than the ETag, which can be configured to depend on less.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CompressedKey {
     device: u64,
     inode: u64,
     size: u64,
     modified: (u64, u32),
-    /// The number of content that is no file; 0 for files.
+    /// The number of content that is not a file; 0 for files.
     content: u64,
     coding: Coding,
     params: CodingParams,
 }
 
 impl CompressedKey {
-    /// Of content in memory that stays under this number.
+    /// The key for content in memory that keeps this number.
     pub(crate) fn of_content(number: u64, coding: Coding, params: &CodingParams) -> CompressedKey {
         CompressedKey {
             device: 0,
@@ -57,26 +57,26 @@ impl CompressedKey {
     }
 }
 
-/// What compressing a file came to.
+/// The result of compressing a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Made {
     /// The compressed content.
     Smaller(Bytes),
-    /// It is not shorter than the file, which is sent as it is instead.
+    /// It would not be smaller, so the file is sent as it is.
     NotSmaller,
 }
 
-/// What mod_deflate of one worker keeps.
+/// What mod_deflate keeps for a worker.
 pub(super) struct OfWorker {
     files: RefCell<ByteCache<CompressedKey, Made>>,
-    /// The load average: when it was read, and what it was.
+    /// The load average: the second in which it was read, and its value.
     pub(crate) load: Cell<(Option<u32>, f64)>,
-    /// Whether the log has been told that files cannot be kept in `deflate.cache-dir`.
+    /// Whether it was logged that files cannot be kept in `deflate.cache-dir`.
     pub(crate) has_complained: Cell<bool>,
 }
 
 impl OfWorker {
-    /// That of `worker`.
+    /// The object of `worker`.
     pub(crate) fn of(worker: &Worker) -> Rc<OfWorker> {
         worker.belonging(|| OfWorker {
             files: RefCell::new(ByteCache::new(KEPT_BYTES_MAX)),
@@ -85,12 +85,12 @@ impl OfWorker {
         })
     }
 
-    /// What compressing the file came to, if that is kept.
+    /// The remembered result for a file.
     pub(crate) fn find(&self, key: &CompressedKey) -> Option<Made> {
         self.files.borrow_mut().get(key).cloned()
     }
 
-    /// Keeps what compressing a file came to.
+    /// Remembers the result for a file.
     pub(crate) fn keep(&self, key: CompressedKey, made: Made) {
         let bytes = match &made {
             Made::Smaller(bytes) => bytes.len(),
@@ -100,18 +100,18 @@ impl OfWorker {
         files.insert(key, made, bytes + ENTRY_BYTES);
     }
 
-    /// How much is kept.
+    /// How many results are kept.
     #[cfg(test)]
     pub(crate) fn files(&self) -> usize {
         self.files.borrow().len()
     }
 }
 
-/// Bytes of compressed files a worker keeps in memory.
+/// Bytes of compressed files that a worker keeps in memory.
 const KEPT_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Files up to this size, before compression, are compressed as a whole and kept.
 pub(super) const SOURCE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// A rough size of what surrounds the bytes.
+/// The memory that an entry takes in addition to its bytes, roughly.
 const ENTRY_BYTES: usize = 160;

@@ -1,4 +1,4 @@
-//! The load average, asked for at most once a second.
+//! The load average, read at most once per second.
 
 use std::cell::Cell;
 
@@ -6,13 +6,13 @@ use petrel_engine::Exchange;
 
 use super::kept::OfWorker;
 
-/// Whether the load is above `max`. What cannot be read is no load.
+/// Whether the load is above `max`. False if it cannot be read.
 pub(super) fn is_above(exchange: &Exchange, max: Option<f64>) -> bool {
     let now_s = exchange.worker.clock().seconds();
     max.is_some_and(|max| load(&OfWorker::of(&exchange.worker).load, now_s) > max)
 }
 
-/// The load as `last` has it, or read anew. `now_s` is the worker's coarse clock.
+/// The load, from `last` or read anew. `now_s` is the worker's coarse clock.
 fn load(last: &Cell<(Option<u32>, f64)>, now_s: u32) -> f64 {
     let (read_s, load) = last.get();
     if read_s == Some(now_s) {

@@ -1,4 +1,4 @@
-//! Compressing something that was not compressed before, and keeping it where that pays.
+//! Compresses an answer that was not compressed before, and keeps the result where that pays.
 
 use std::io;
 use std::rc::Rc;
@@ -17,8 +17,7 @@ use super::kept::{CompressedKey, Made, OfWorker, SOURCE_BYTES_MAX};
 use super::options::DeflateOptions;
 use super::{fields, stored};
 
-/// Makes the answer a compressed one. `file` is there when the answer is one whole file, or content that
-/// somebody keeps.
+/// Compresses the answer. `file` is given if the answer is one whole file, or content that is stored.
 pub(super) fn make(
     exchange: &mut Exchange,
     options: &Rc<DeflateOptions>,
@@ -65,8 +64,8 @@ fn make_from_body(
     }
 }
 
-/// Makes the answer to HEAD that of GET. What is not compressed at once is left until
-/// somebody wants the content; its length is not known before.
+/// Makes the answer to HEAD the same as to GET. Content that is not compressed at once is compressed only for
+/// a GET; before that its length is not known.
 pub(super) fn make_head(
     exchange: &mut Exchange,
     options: &DeflateOptions,
@@ -84,7 +83,7 @@ pub(super) fn make_head(
     }
 }
 
-/// Compresses the answer's body if it is short, and keeps what came of it under `key`.
+/// Compresses the answer's body if it is short, and keeps the result under `key`.
 fn make_at_once(
     exchange: &Exchange,
     options: &DeflateOptions,
@@ -108,7 +107,7 @@ fn make_at_once(
     Ok(Some(made))
 }
 
-/// Sends what compressing came to: nothing changes if the content did not become smaller.
+/// Sends the result of compressing. Nothing changes if the content did not become smaller.
 pub(super) fn send_made(exchange: &mut Exchange, coding: Coding, made: Made) -> Outcome {
     match made {
         Made::Smaller(bytes) => send(exchange, coding, Body::Piece(Piece::Bytes(bytes))),
@@ -116,7 +115,7 @@ pub(super) fn send_made(exchange: &mut Exchange, coding: Coding, made: Made) -> 
     }
 }
 
-/// `body` is the compressed content.
+/// Sends `body`, which is the compressed content.
 pub(super) fn send(exchange: &mut Exchange, coding: Coding, body: Body) -> Outcome {
     fields::set_coding(&mut exchange.response, coding);
     exchange.response.announced_length = None;
@@ -159,17 +158,17 @@ fn fail(exchange: &mut Exchange, error: &io::Error) -> Outcome {
     Outcome::Next
 }
 
-/// A compressed file in the making. The client gets it when it is whole, with its length.
+/// A file that is being compressed. The client gets it when it is complete, so that its length is known.
 struct CompressedFile {
     options: Rc<DeflateOptions>,
     body: CompressedBody,
     coding: Coding,
     store: KeptIn,
-    /// Nothing more comes from the compressor.
+    /// The compressor has delivered everything.
     is_whole: bool,
 }
 
-/// Where a compressed file will be kept.
+/// Where the compressed file will be kept.
 enum KeptIn {
     Memory(Vec<u8>, CompressedKey),
     Disk(Box<Keeping>),
@@ -214,7 +213,8 @@ impl CompressedFile {
         }
     }
 
-    /// The disk is full, or the like: compressed once more, on the way to the client.
+    /// Writing the file has failed, for example because the disk is full: compresses again, on the way to the
+    /// client.
     fn give_up(&self, exchange: &mut Exchange, error: &io::Error) -> Outcome {
         stored::complain(exchange, error);
         if let KeptIn::Disk(keeping) = &self.store {

@@ -1,16 +1,15 @@
-//! mod_deflate: compresses answers for clients that accept it, as gzip, deflate, brotli or zstd.
+//! mod_deflate: compresses answers for clients that accept it, with gzip, deflate, brotli or zstd.
 //!
-//! The hook decides by the response head alone (type, length, coding), negotiates, and then takes
-//! the cheapest way there is: a compressed file that is kept (in memory, or below
-//! `deflate.cache-dir`), compressing at once what is small, compressing a file once and keeping it,
-//! or a body that compresses while it is sent. However it goes, a worker is held for a few
-//! milliseconds at most ([`body`]), and every answer that could have been compressed says
-//! `Vary: Accept-Encoding`. What is compressed at once and does not become smaller is sent as it is.
+//! The hook decides from the response head alone (type, length, coding), negotiates a coding, and takes the
+//! cheapest way: send a compressed file that is kept (in memory or below `deflate.cache-dir`), compress a
+//! small body at once, compress a file once and keep the result, or compress while sending. None of these
+//! keeps a worker busy for more than a few milliseconds ([`body`]). Every answer that could have been
+//! compressed has `Vary: Accept-Encoding`. A small body that does not become smaller is sent as it is.
 //!
-//! Each coding has an entity tag of its own: `"abc"` becomes `"abc-gzip"`, as with lighttpd, and a
-//! client that names it in If-None-Match gets 304 from here. Ranges are of the file as it is:
-//! 206 is never compressed, and a compressed answer offers no ranges. Siblings that were compressed
-//! beforehand are mod_staticfile's; whatever has a Content-Encoding passes untouched.
+//! Each coding has an entity tag of its own: `"abc"` becomes `"abc-gzip"`, as in lighttpd, and a client that
+//! names it in If-None-Match gets a 304 from here. Ranges refer to the uncompressed file: a 206 is never
+//! compressed, and a compressed answer offers no ranges. Files that were compressed beforehand are sent by
+//! mod_staticfile; an answer that has a Content-Encoding is left unchanged.
 
 mod body;
 mod decide;
@@ -102,8 +101,8 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     if configure.purpose == Purpose::Serve {
         options.open_cache_dir(configure.logs);
     }
-    // Last, as in lighttpd: a Content-Encoding that mod_setenv adds must be seen, wherever the two
-    // stand in server.modules.
+    // Last, as in lighttpd: a Content-Encoding that mod_setenv adds has to be seen, whatever the order of the
+    // two in server.modules.
     configure.add_last(
         Phase::Transform,
         Deflate {
@@ -113,8 +112,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// Warnings that start-up should show: codings that are not known or not built in, and parameters
-/// that are not known.
+/// Warnings of the start-up check: codings that are unknown or not built in, and unknown parameters.
 pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
     let mut warnings = options::warnings(config);
     warnings.extend(params::warnings(config));
@@ -175,8 +173,8 @@ impl Deflate {
 }
 
 impl Deflate {
-    /// The whole answer and a key for what becomes of it, if it may come again: a file, or content that
-    /// somebody keeps.
+    /// The whole answer and a key for its compressed form, if it may be requested again: a file, or stored
+    /// content.
     fn lasting(&self, exchange: &Exchange, coding: Coding) -> Option<(Piece, CompressedKey)> {
         let response = &exchange.response;
         if let Some(piece) = whole_file(&response.body) {
@@ -192,7 +190,7 @@ impl Deflate {
     }
 }
 
-/// The piece of a body that is one file from its beginning to its end.
+/// The piece of a body that is exactly one whole file.
 fn whole_file(body: &Body) -> Option<Piece> {
     match body {
         Body::Piece(piece @ Piece::File { file, range }) if *range == (0..file.stat().size) => {

@@ -1,4 +1,4 @@
-//! The directives of mod_deflate, read once for each set of merged settings.
+//! The directives of mod_deflate as typed options, read once for each set of merged settings.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::cache_dir::CacheDir;
 pub(super) struct DeflateOptions {
     /// `deflate.mimetypes`
     pub(crate) mimetypes: Vec<Vec<u8>>,
-    /// `deflate.allowed-encodings`, and `identity` behind them.
+    /// `deflate.allowed-encodings`, followed by `identity`.
     pub(crate) offered: Vec<Coding>,
-    /// `deflate.min-compress-size`; answers of this length and shorter are left alone.
+    /// `deflate.min-compress-size`; answers up to this length are not compressed.
     pub(crate) bytes_min: u64,
     /// `deflate.max-compress-size`
     pub(crate) bytes_max: Option<u64>,
@@ -29,7 +29,7 @@ pub(super) struct DeflateOptions {
     pub(crate) flushes: bool,
     /// `deflate.max-loadavg`
     pub(crate) max_loadavg: Option<f64>,
-    /// `deflate.cache-dir`, once it is open.
+    /// `deflate.cache-dir`, when it is open.
     pub(crate) cache_dir: Option<Arc<CacheDir>>,
     /// `deflate.params` and its siblings.
     pub(crate) params: CodingParams,
@@ -69,12 +69,12 @@ impl DeflateOptions {
         })
     }
 
-    /// Whether anything can be compressed at all.
+    /// Whether any answer can be compressed.
     pub(crate) fn is_enabled(&self) -> bool {
         self.enabled && !self.mimetypes.is_empty() && self.offered.len() > 1
     }
 
-    /// Opens `deflate.cache-dir`. Without it compressed files are kept in memory alone.
+    /// Opens `deflate.cache-dir`. If that fails, compressed files are kept in memory only.
     pub(crate) fn open_cache_dir(&mut self, logs: &LogRegistry) {
         let Some(path) = &self.cache_path else { return };
         match CacheDir::open(path) {
@@ -86,7 +86,7 @@ impl DeflateOptions {
     }
 }
 
-/// Warns of codings that stand in the configuration and are not known or not built in.
+/// Warns about codings that are unknown or not built in.
 pub(super) fn warnings(config: &Config) -> Vec<Diagnostic> {
     let entries = config.blocks.iter().flat_map(|block| &block.entries);
     let lists = entries.filter(|entry| LISTS.contains(&entry.name.as_str()));
@@ -97,7 +97,7 @@ pub(super) fn warnings(config: &Config) -> Vec<Diagnostic> {
         .collect()
 }
 
-/// What is to be said about one coding.
+/// The warning about one coding.
 fn about(name: &str, span: Span) -> Option<Diagnostic> {
     if is_bzip2(name) {
         let message = "bzip2 is not built in: answers are never compressed with it";
@@ -116,7 +116,7 @@ fn about(name: &str, span: Span) -> Option<Diagnostic> {
     Some(Diagnostic::warning(message, span).with_hint(hint))
 }
 
-/// The codings to use. Names that start-up warns of are none.
+/// The codings to use. Names that the start-up check warns about are skipped.
 fn offered(values: &Values<'_>) -> Vec<Coding> {
     let name = "deflate.allowed-encodings";
     let Some(list) = values.array(name).filter(|list| !list.is_empty()) else {
@@ -141,7 +141,7 @@ fn offered(values: &Values<'_>) -> Vec<Coding> {
     offered
 }
 
-/// The coding that `name` stands for, if answers can be compressed with it.
+/// The coding with this `name`, if answers can be compressed with it.
 fn coding(name: &str) -> Option<Coding> {
     match Coding::from_name(name.as_bytes()) {
         None if name.eq_ignore_ascii_case("brotli") => Some(Coding::Brotli),
@@ -184,7 +184,7 @@ const LISTS: [&str; 3] = [
     "deflate.allowed_encodings",
 ];
 
-/// Compressed bytes gathered before they are sent, unless `deflate.output-buffer-size` says.
+/// How many compressed bytes are collected before they are sent; the default of `deflate.output-buffer-size`.
 const PIECE_BYTES: usize = 32 * 1024;
 
 /// Smaller pieces cost more in system calls than they save.

@@ -1,4 +1,4 @@
-//! `deflate.params` and what stands for it: the parameters of each coding.
+//! `deflate.params` and the older directives for single parameters: the parameters of each coding.
 
 use petrel_engine::config::schema::nearest;
 use petrel_engine::config::{Config, Diagnostic, Element};
@@ -13,7 +13,7 @@ pub(super) struct CodingParams {
     pub(crate) zstd: ZstdParams,
 }
 
-/// Of gzip and deflate.
+/// The parameters of gzip and deflate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ZlibParams {
     /// 1 to 9
@@ -26,7 +26,7 @@ pub(super) struct ZlibParams {
     pub(crate) strategy: i32,
 }
 
-/// Of brotli.
+/// The parameters of brotli.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct BrotliParams {
     /// 0 to 11
@@ -37,14 +37,14 @@ pub(super) struct BrotliParams {
     pub(crate) mode: i32,
 }
 
-/// Of zstd.
+/// The parameters of zstd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ZstdParams {
     /// 1 to 22
     pub(crate) level: i32,
     /// zstd's numbers, 1 to 9
     pub(crate) strategy: Option<i32>,
-    /// 10 to 23: RFC 9659 has clients accept windows up to 8 MiB.
+    /// 10 to 23: RFC 9659 lets clients accept windows up to 8 MiB only.
     pub(crate) window_log: Option<i32>,
 }
 
@@ -80,8 +80,8 @@ impl Default for ZstdParams {
 }
 
 impl CodingParams {
-    /// Whether a step of 64 KiB takes longer than a worker may be held: 10 to 200 ms from here on,
-    /// against 1 ms of the defaults.
+    /// Whether a step of 64 KiB keeps a worker busy for too long: 10 to 200 ms from these settings on,
+    /// compared with 1 ms for the defaults.
     pub(crate) fn is_slow(&self, coding: Coding) -> bool {
         match coding {
             Coding::Brotli => self.brotli.quality >= 9,
@@ -90,8 +90,8 @@ impl CodingParams {
         }
     }
 
-    /// Length up to which a body is compressed in one go: [`AT_ONCE_BYTES_MAX`], or what takes
-    /// about as long where the effort is high.
+    /// The longest body that is compressed at once: [`AT_ONCE_BYTES_MAX`], or what takes about as long if the
+    /// effort is higher.
     pub(crate) fn at_once_bytes_max(&self, coding: Coding) -> u64 {
         let divisor = match coding {
             _ if self.is_slow(coding) => 32,
@@ -101,7 +101,8 @@ impl CodingParams {
         AT_ONCE_BYTES_MAX / divisor
     }
 
-    /// The parameters of `values`: deflate.params, before the directives for one of them.
+    /// Reads the parameters from `values`: deflate.params takes precedence over the directives for single
+    /// parameters.
     pub(crate) fn new(values: &Values<'_>) -> Result<CodingParams, Diagnostic> {
         let mut params = CodingParams::default();
         if let Some(level) = in_range(values, "deflate.compression-level", 1, 9)? {
@@ -113,7 +114,7 @@ impl CodingParams {
             params.zlib.mem_level = level;
         }
         if let Some(bits) = in_range(values, "deflate.window-size", 1, 15)? {
-            // zlib itself has no smaller window.
+            // zlib has no smaller window.
             params.zlib.window_bits = bits.max(9);
         }
         for element in values.array("deflate.params").into_iter().flatten() {
@@ -125,7 +126,7 @@ impl CodingParams {
     fn set(&mut self, element: &Element) -> Result<(), Diagnostic> {
         let key = element.key().unwrap_or_default();
         let Some(known) = KNOWN.iter().find(|known| known.name == key) else {
-            // Start-up warns of it.
+            // The start-up check warns about it.
             return Ok(());
         };
         let value = known.read(element)?;
@@ -146,7 +147,7 @@ impl CodingParams {
     }
 }
 
-/// The value of `name` if it is set, and an error if it is out of range.
+/// The value of `name`, if it is set; an error if it is out of range.
 fn in_range(
     values: &Values<'_>,
     name: &str,
@@ -155,7 +156,7 @@ fn in_range(
 ) -> Result<Option<i32>, Diagnostic> {
     match values.integer(name) {
         None => Ok(None),
-        // lighttpd's way to say "the library's default".
+        // lighttpd's way to ask for the library's default.
         Some(-1) if name == "deflate.compression-level" => Ok(None),
         Some(number) if (min..=max).contains(&number) => Ok(i32::try_from(number).ok()),
         Some(number) => Err(values
@@ -164,7 +165,7 @@ fn in_range(
     }
 }
 
-/// Warns of parameters that are not known, which have no effect.
+/// Warns about unknown parameters, which have no effect.
 pub(super) fn warnings(config: &Config) -> Vec<Diagnostic> {
     let entries = config.blocks.iter().flat_map(|block| &block.entries);
     entries
@@ -175,7 +176,7 @@ pub(super) fn warnings(config: &Config) -> Vec<Diagnostic> {
         .collect()
 }
 
-/// What is to be said about one parameter.
+/// The warning about one parameter.
 fn about(element: &Element) -> Option<Diagnostic> {
     let key = element.key().unwrap_or_default();
     if KNOWN.iter().any(|known| known.name == key) {
@@ -199,7 +200,7 @@ struct KnownParameter {
     sets: Sets,
     min: i32,
     max: i32,
-    /// Names that may stand for numbers.
+    /// Names that stand for numbers.
     words: &'static [(&'static str, i32)],
 }
 
@@ -215,7 +216,7 @@ enum Sets {
     ZstdLevel,
     ZstdStrategy,
     ZstdWindowLog,
-    /// It is about a coding that is not built in; start-up warns of that coding.
+    /// Nothing: a parameter of a coding that is not built in. The start-up check warns about that coding.
     Nothing,
 }
 
@@ -311,6 +312,6 @@ static KNOWN: &[KnownParameter] = &[
     known("bzip2.blockSize100k", Sets::Nothing, 1, 9),
 ];
 
-/// Bytes that are compressed at once, so that the answer has a Content-Length and needs no state:
-/// one to three milliseconds.
+/// Bodies up to this size are compressed at once, so that the answer has a Content-Length and needs no state.
+/// It takes one to three milliseconds.
 const AT_ONCE_BYTES_MAX: u64 = 64 * 1024;

@@ -1,9 +1,9 @@
 //! Compressed static files in `deflate.cache-dir`.
 //!
-//! The names are lighttpd's: the file's path and its entity tag in the coding, such as
-//! `DIR/var/www/a.css-1f2e-gzip`. A kept file also bears the modification time of what it was made
-//! from, so one that was made from another content is not used even if the tag is the same. They
-//! are served as files by the file cache: in one send, or by sendfile. [`keeping`](super::keeping) writes them.
+//! The names are lighttpd's: the path of the file followed by its entity tag in the coding, such as
+//! `DIR/var/www/a.css-1f2e-gzip`. A kept file also gets the modification time of its source, so that a file
+//! made from other content is not used even if the tag is the same. These files are served by way of the file
+//! cache: in one send, or with sendfile. [`keeping`](super::keeping) writes them.
 
 use std::io;
 use std::rc::Rc;
@@ -17,17 +17,17 @@ use super::fields;
 use super::kept::OfWorker;
 use crate::cache_dir::CacheDir;
 
-/// Where the compressed form of `source` is kept.
+/// The compressed file for a `source`.
 pub(super) enum StoredFile {
-    /// There.
+    /// It is there.
     Here(Body),
-    /// Nowhere.
+    /// It is missing.
     Missing,
-    /// The disk has to be asked.
+    /// A disk has to be waited for.
     Cold,
 }
 
-/// The compressed form of `source`, if it is kept.
+/// The compressed file for `source`, if it is kept.
 pub(super) fn find(
     exchange: &Exchange,
     directory: &CacheDir,
@@ -35,7 +35,7 @@ pub(super) fn find(
     coding: Coding,
 ) -> StoredFile {
     if exchange.gave_up_on_files() {
-        // Its directory does not answer, perhaps; compressing takes less time than another wait.
+        // The directory may be what does not answer. Compressing takes less time than another wait.
         return StoredFile::Missing;
     }
     let name = name(exchange, source, coding);
@@ -58,13 +58,13 @@ pub(super) fn complain(exchange: &Exchange, error: &io::Error) {
     }
 }
 
-/// Files can be kept: the next time they cannot is to be logged.
+/// Files can be kept: the next failure is logged again.
 pub(super) fn works(exchange: &Exchange) {
     OfWorker::of(&exchange.worker).has_complained.set(false);
 }
 
-/// The name below the directory; `None` if the answer is not the request's own file, or if its
-/// entity tag is missing or no fit part of a file name.
+/// The name below the directory. `None` if the answer is not the request's own file, or if its entity tag is
+/// missing or not usable in a file name.
 pub(super) fn name(exchange: &Exchange, source: &Piece, coding: Coding) -> Option<Vec<u8>> {
     let Piece::File { file, .. } = source else {
         return None;

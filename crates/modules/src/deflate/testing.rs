@@ -5,7 +5,7 @@ use std::io::Read;
 use petrel_engine::proto::accept::Coding;
 use zlib_rs::{Inflate, InflateFlush, Status};
 
-/// Text that compresses about as pages do.
+/// A text that compresses about as well as pages do.
 pub(super) fn sample(length: usize) -> Vec<u8> {
     let words = [
         "server",
@@ -29,7 +29,7 @@ pub(super) fn sample(length: usize) -> Vec<u8> {
     text
 }
 
-/// The content of a whole stream.
+/// The content of a complete stream.
 pub(super) fn decoded(coding: Coding, bytes: &[u8]) -> Vec<u8> {
     match coding {
         Coding::Gzip => inflated(bytes, 31).expect("a whole gzip stream"),
@@ -46,7 +46,7 @@ pub(super) fn decoded(coding: Coding, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// What can be read of a stream that goes on.
+/// The content of a stream as far as it goes.
 pub(super) fn decoded_part(coding: Coding, bytes: &[u8]) -> Vec<u8> {
     let mut content = vec![0; 4096];
     let count = match coding {
@@ -60,7 +60,7 @@ pub(super) fn decoded_part(coding: Coding, bytes: &[u8]) -> Vec<u8> {
     content
 }
 
-/// The content, or as an error what could be read of a stream that does not end.
+/// The content, or, as an error, the beginning of the content if the stream does not end.
 fn inflated(bytes: &[u8], window_bits: u8) -> Result<Vec<u8>, Vec<u8>> {
     let mut inflate = Inflate::new(true, window_bits);
     let mut content = Vec::new();

@@ -10,7 +10,7 @@ use super::*;
 use crate::testing::Tree;
 use crate::{setenv, static_file};
 
-/// In the order in which a configuration may list them: what mod_setenv adds still comes first.
+/// In an order that a configuration may have. What mod_setenv adds still has to be seen.
 const MODULES: &[&ModuleSpec] = &[&MODULE, &setenv::MODULE, &static_file::MODULE];
 
 const BASE: &str = "deflate.mimetypes = (\"text/\", \"image/\")\n";
@@ -213,13 +213,13 @@ fn a_tag_of_a_coding_is_known_again() {
     assert_eq!(answer.field("ETag"), Some(tag.clone()));
     assert_eq!(answer.field("Vary").as_deref(), Some("Accept-Encoding"));
     assert_eq!(coding(&answer), None);
-    // A client that would get another form has to get it.
+    // A client that would get another form must get that one.
     assert_eq!(
         again(&format!("Accept-Encoding: br\r\nIf-None-Match: {tag}\r\n")).status(),
         200
     );
     assert_eq!(again(&format!("If-None-Match: {tag}\r\n")).status(), 200);
-    // A range of the compressed form does not exist: the whole is sent.
+    // There are no ranges of the compressed form: the whole is sent.
     let ranged = again(&format!(
         "Accept-Encoding: gzip\r\nRange: bytes=0-9\r\nIf-Range: {tag}\r\n"
     ));
@@ -286,7 +286,7 @@ fn what_does_not_become_smaller_is_sent_as_it_is() {
         let fields = format!("Host: a\r\nAccept-Encoding: {asked}\r\n\r\n");
         let head = site.request(&format!("HEAD /noise.txt HTTP/1.1\r\n{fields}"));
         assert_eq!(head.fields(), plain.fields(), "{asked}");
-        // The second answer remembers the first.
+        // The second answer uses the result of the first.
         for _ in 0..2 {
             let answer = site.request(&format!("GET /noise.txt HTTP/1.1\r\n{fields}"));
             assert_eq!(answer.fields(), plain.fields(), "{asked}");
@@ -326,7 +326,7 @@ fn compressed_files_are_kept_below_the_cache_dir() {
             (second.fields(), second.body()),
             (first.fields(), first.body())
         );
-        // What was made from an older content under the same tag is not used.
+        // A compressed file that was made from older content with the same tag is not used.
         std::fs::write(&kept, "stale").expect("write");
         assert_eq!(gzip(&pages.site(&more), target).body(), first.body());
     }
@@ -406,7 +406,7 @@ fn wrong_values_are_pointed_at() {
     assert!(Site::try_new(fine, &[&MODULE]).is_ok());
 }
 
-/// What start-up says about `text`: place, message and hint.
+/// The warnings about `text`: place, message and hint.
 fn warned(text: &str) -> Vec<String> {
     let options = petrel_engine::config::LoadOptions::from_process();
     let config = petrel_engine::config::parse_str("test.conf", text, &crate::schema(), &options);
@@ -471,7 +471,7 @@ mod while_it_is_sent {
     use super::*;
     use crate::deflate::body::{CompressedBody, at_once};
 
-    /// Gives its parts one by one and pauses where there is `None`.
+    /// Returns its parts one by one and pauses at each `None`.
     struct Script(VecDeque<Option<&'static [u8]>>);
 
     impl BodySource for Script {
@@ -515,7 +515,7 @@ mod while_it_is_sent {
         })
     }
 
-    /// Whether somebody was woken.
+    /// Whether the task was woken.
     #[derive(Default)]
     struct Woken(AtomicBool);
 
@@ -525,7 +525,8 @@ mod while_it_is_sent {
         }
     }
 
-    /// As a runtime does it: again if the turn was over before its work, which it may be on a busy machine.
+    /// Polls as a runtime does: again if the turn ended before the work was done, as it may on a busy
+    /// machine.
     fn poll_turns(body: &mut CompressedBody) -> Poll<Option<Vec<u8>>> {
         loop {
             let woken = Arc::new(Woken::default());
