@@ -1,7 +1,7 @@
 //! Listings that are kept for a while (`dir-listing.cache`).
 //!
-//! In memory of the worker, or as files that all workers share and that survive a restart. The
-//! key is all that the bytes depend on: directory, URL, view and options.
+//! They are kept in the memory of the worker, or as files that all workers share and that survive a restart.
+//! The key is everything that the bytes depend on: directory, URL, view and options.
 
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,17 +19,17 @@ use super::view::{ListingFormat, View};
 use crate::byte_cache::ByteCache;
 use crate::cache_dir::CacheDir;
 
-/// What is known of a listing.
+/// The result of looking for a listing.
 pub(super) enum Cached {
-    /// It is the answer.
+    /// It was found and is the answer.
     Answered,
-    /// There is no fresh one.
+    /// There is none, or it is too old.
     Missing,
-    /// The disk has to be asked.
+    /// A disk has to be waited for.
     Cold,
 }
 
-/// Answers with a listing that was kept, if there is a fresh one.
+/// Answers with a listing that was kept, if there is one that is fresh.
 pub(super) fn answer(exchange: &mut Exchange, options: &ListingOptions, view: &View) -> Cached {
     let Some(cache) = &options.cache else {
         return Cached::Missing;
@@ -50,7 +50,8 @@ pub(super) fn answer(exchange: &mut Exchange, options: &ListingOptions, view: &V
     Cached::Answered
 }
 
-/// Keeps a listing, if that is configured and it is not too long. Files are written in the background.
+/// Keeps a listing, if that is configured and the listing is not too long. Files are written in the
+/// background.
 pub(super) fn keep(exchange: &Exchange, options: &ListingOptions, view: &View, bytes: &Bytes) {
     let Some(cache) = &options.cache else { return };
     match &cache.directory {
@@ -90,7 +91,7 @@ fn from_memory(exchange: &Exchange, options: &ListingOptions, view: &View) -> Op
     Some(Body::Piece(Piece::Bytes(kept.bytes.clone())))
 }
 
-/// `None`: the disk has to be asked.
+/// `None`: a disk has to be waited for.
 fn from_file(
     exchange: &Exchange,
     options: &ListingOptions,
@@ -112,7 +113,7 @@ fn from_file(
     Some(Some(Body::Piece(Piece::File { file, range })))
 }
 
-/// Where lighttpd has `dirlist.html`; the number keeps different views of a directory apart.
+/// The name that lighttpd has as `dirlist.html`. The number in it distinguishes views of the same directory.
 fn file_name(exchange: &Exchange, options: &ListingOptions, view: &View) -> Vec<u8> {
     let mut hasher = DefaultHasher::new();
     ListingKey::of(exchange, options, view).hash(&mut hasher);
@@ -153,12 +154,12 @@ impl ListingKey {
 }
 
 struct KeptListing {
-    /// In seconds of the worker's monotonic clock.
+    /// When it expires, in seconds of the worker's monotonic clock.
     until_s: u32,
     bytes: Bytes,
 }
 
-/// Listings in the memory of a worker.
+/// The listings in the memory of a worker.
 struct Listings(RefCell<ByteCache<ListingKey, KeptListing>>);
 
 impl Listings {
@@ -168,8 +169,8 @@ impl Listings {
     }
 }
 
-/// Bytes of listings a worker keeps in memory.
+/// Bytes of listings that a worker keeps in memory.
 const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// A rough size of what surrounds a kept listing.
+/// The memory that a kept listing takes in addition to its bytes, roughly.
 const KEY_BYTES: usize = 512;

@@ -1,17 +1,17 @@
-//! Sizes and times as people read them.
+//! Writes sizes and times in the form that people read.
 
 use std::io::Write as _;
 
 use jiff::Timestamp;
 
-/// Appends a size: bytes up to 1023, then with a letter for each power of 1024.
+/// Appends a size: as bytes up to 1023, then with a letter for the power of 1024.
 pub(super) fn write_size(out: &mut Vec<u8>, bytes: u64) {
     const LETTERS: [char; 6] = ['K', 'M', 'G', 'T', 'P', 'E'];
     if bytes < 1024 {
         let _ = write!(out, "{bytes}");
         return;
     }
-    // Tenths, rounded; what rounds up to 1024.0 is one of the next unit.
+    // Rounded to tenths. What rounds up to 1024.0 is written in the next unit.
     let mut unit = 0;
     let mut tenths = u128::from(bytes) * 10;
     tenths = (tenths + 512) / 1024;
@@ -23,7 +23,7 @@ pub(super) fn write_size(out: &mut Vec<u8>, bytes: u64) {
     let _ = write!(out, "{}.{}{letter}", tenths / 10, tenths % 10);
 }
 
-/// Appends `2026-11-21 21:24` and returns nothing else: UTC, as the head of the column says.
+/// Appends `2026-11-21 21:24` in UTC, as the head of the column says.
 pub(super) fn write_time(out: &mut Vec<u8>, unix_seconds: u64) {
     let time = i64::try_from(unix_seconds).ok();
     let time = time.and_then(|seconds| Timestamp::from_second(seconds).ok());

@@ -1,8 +1,8 @@
-//! The entries of a directory, compact: a hundred thousand of them are a few megabytes.
+//! The entries of a directory in compact form: a hundred thousand of them take a few megabytes.
 
 use super::view::{Column, Order, Sort};
 
-/// What was found in a directory.
+/// The entries of a directory.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     /// All names, one after the other.
@@ -35,7 +35,7 @@ impl Entries {
         self.list.len()
     }
 
-    /// Adds an entry. A name beyond what any file system allows is left out.
+    /// Adds an entry. A name that is longer than any file system allows is left out.
     pub(crate) fn push(&mut self, entry: ListingEntry<'_>) {
         let Ok(name_start) = u32::try_from(self.names.len()) else {
             return;
@@ -57,7 +57,7 @@ impl Entries {
         self.list.get(index).map(|slot| slot.entry(&self.names))
     }
 
-    /// The order of the entries, as their indexes; `type_of` is only asked for when types are compared.
+    /// The indexes of the entries in order. `type_of` is only called when types are compared.
     pub(crate) fn sorted(
         &self,
         sort: Sort,

@@ -1,11 +1,10 @@
-//! The listing for programs.
+//! The listing as JSON.
 
 use petrel_engine::proto::escape;
 
 use super::entries::ListingEntry;
 
-/// Appends one object of the array. A name that is not UTF-8 cannot be said in JSON: its bytes that
-/// are not become U+FFFD.
+/// Appends one object of the array. JSON cannot express bytes that are not UTF-8, so they become U+FFFD.
 pub(super) fn write_entry(out: &mut Vec<u8>, entry: &ListingEntry<'_>, is_first: bool) {
     out.extend_from_slice(if is_first {
         b"\n{\"name\":\""

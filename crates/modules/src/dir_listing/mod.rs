@@ -1,14 +1,14 @@
 //! mod_dirlisting: answers for a directory without an index file, as a page or as JSON.
 //!
-//! The directory is read by a thread that may wait for the disk, once for all who ask at the same
-//! time ([`SharedJobs`]). Then the worker writes the page, a bounded number of entries a turn, so that a big
-//! one does not hold it. The page works without script and style: a click on a column's head asks
-//! for `?C=M&O=D` (column N, M, S or T; order A or D), which the server sorts by; the script in it
-//! only saves the request. With `?json`, or with an Accept field that names `application/json` and
-//! not `text/html`, the answer is an array of objects: `name`, `type` (`directory` or `file`),
-//! `size` in bytes (`null` for a directory) and `mtime` in seconds since 1970.
+//! A disk thread reads the directory, once for all requests that ask for it at the same time
+//! ([`SharedJobs`]). Then the worker writes the page, a limited number of entries per turn, so that a large
+//! directory does not keep other connections waiting. The page works without script and style: a click on the
+//! head of a column requests `?C=M&O=D` (column N, M, S or T; order A or D), which the server sorts by; the
+//! script in the page only saves this request. With `?json`, or with an Accept field that names
+//! `application/json` and not `text/html`, the answer is an array of objects: `name`, `type` (`directory` or
+//! `file`), `size` in bytes (`null` for a directory) and `mtime` in seconds since 1970.
 //!
-//! Index files are somebody else's: this hook runs when none was found.
+//! mod_indexfile handles index files; this hook runs when none was found.
 
 mod cache;
 mod columns;
@@ -145,7 +145,7 @@ impl Hook for DirListing {
     }
 }
 
-/// What has to be read. `None`: the disk has to be asked for files around the list.
+/// What has to be read. `None`: a disk has to be waited for, because of the files around the list.
 fn wanted(exchange: &Exchange, options: &ListingOptions, view: &View) -> Option<WantedDirectory> {
     let around = |around: &Option<Around>, class| match view.format {
         ListingFormat::Page => page::around_file(exchange, around.as_ref(), class),
@@ -160,7 +160,7 @@ fn wanted(exchange: &Exchange, options: &ListingOptions, view: &View) -> Option<
     })
 }
 
-/// Has the directory read. `None`: too many are being read.
+/// Has the directory read. `None`: too many directories are being read.
 fn begin(
     reading: &SharedJobs<ReadKey, ReadListing>,
     fingerprint: u64,
@@ -177,12 +177,12 @@ type ReadListing = Result<Arc<DirectoryContents>, Errno>;
 
 type ReadingWaiter = JobWaiter<Result<ReadListing, NotDone>>;
 
-/// What decides what is read.
+/// Requests with equal keys share one reading of the directory.
 #[derive(PartialEq, Eq, Hash)]
 struct ReadKey {
     directory: Vec<u8>,
-    /// The file systems of the directory and of the files around the list: who comes when another one is mounted
-    /// there does not wait for a thread that hangs in the one before.
+    /// The file systems of the directory and of the files around the list. A request that comes after another
+    /// file system was mounted there must not wait for a thread that hangs in the old one.
     devices: [u64; 3],
     format: ListingFormat,
     fingerprint: u64,
@@ -208,7 +208,7 @@ impl ReadKey {
     }
 }
 
-/// A listing in the making.
+/// A listing that is being made.
 struct Listing {
     options: Rc<ListingOptions>,
     view: View,
@@ -292,7 +292,7 @@ fn set_fields(exchange: &mut Exchange, options: &ListingOptions, format: Listing
     }
 }
 
-/// The directory cannot be read.
+/// Answers that the directory cannot be read.
 fn refuse(exchange: &mut Exchange, errno: Errno) -> Outcome {
     let path = String::from_utf8_lossy(&exchange.physical.path).into_owned();
     exchange.log_error("content", format_args!("cannot list {path:?}: {errno}"));
@@ -307,7 +307,7 @@ fn status_of(errno: Errno) -> Status {
     }
 }
 
-/// Directories that a worker waits for at the same time. Those who ask for another one get 503.
+/// Directories that a worker has read at the same time. A request for another one gets 503.
 const DIRECTORIES_MAX: usize = 1024;
 
 #[cfg(test)]

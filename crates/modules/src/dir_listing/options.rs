@@ -1,4 +1,4 @@
-//! The directives of mod_dirlisting, read once for each set of merged settings.
+//! The directives of mod_dirlisting as typed options, read once for each set of merged settings.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) struct ListingOptions {
     pub(crate) external_css: Option<String>,
     /// `dir-listing.external-js`
     pub(crate) external_js: Option<String>,
-    /// `text/html;charset=` and the encoding.
+    /// `text/html;charset=` with the encoding.
     pub(crate) content_type: String,
     /// Whether `dir-listing.encoding` is UTF-8, so that other bytes have to be replaced.
     pub(crate) is_utf8: bool,
@@ -35,36 +35,36 @@ pub(super) struct ListingOptions {
     pub(crate) is_sorted: bool,
     /// `dir-listing.cache`
     pub(crate) cache: Option<Cache>,
-    /// Differs between options that lead to different pages; the same in all workers.
+    /// A hash of the options that change the page; the same in all workers.
     pub(crate) fingerprint: u64,
 }
 
-/// Which names are listed, as far as they decide.
+/// Decides by name whether an entry is listed.
 #[derive(Debug, Default)]
 pub(super) struct ListedNames {
     /// `dir-listing.exclude`
     exclude: Vec<Pattern>,
     /// `dir-listing.hide-dotfiles`
     hides_dotfiles: bool,
-    /// Files shown above or below the list, as far as they are left out of it.
+    /// Files above or below the list that are not listed themselves.
     around: Vec<Vec<u8>>,
 }
 
-/// A file shown above or below the list.
+/// A file that is shown above or below the list.
 pub(super) struct Around {
     /// Its name, or an absolute path.
     pub(crate) name: String,
-    /// Left out of the list.
+    /// It is not listed.
     pub(crate) is_hidden: bool,
-    /// Shown as text, not inserted as HTML.
+    /// It is shown as text, and not inserted as HTML.
     pub(crate) is_text: bool,
 }
 
 /// `dir-listing.cache`
 pub(super) struct Cache {
-    /// Seconds a listing counts as fresh.
+    /// For how many seconds a listing is used.
     pub(crate) max_age_s: u32,
-    /// Where listings are kept as files; otherwise they are kept in memory.
+    /// The directory that listings are kept in; otherwise they are kept in memory.
     pub(crate) directory: Option<Arc<CacheDir>>,
 }
 
@@ -107,7 +107,7 @@ impl ListingOptions {
 }
 
 impl ListedNames {
-    /// Whether an entry of this name is listed, as far as its name decides.
+    /// Whether an entry with this name may be listed.
     pub(crate) fn shows(&self, name: &[u8]) -> bool {
         !(self.hides_dotfiles && name.starts_with(b".")
             || self.around.iter().any(|around| around == name)
@@ -134,7 +134,7 @@ fn patterns(values: &Values<'_>) -> Result<Vec<Pattern>, Diagnostic> {
     compiled.collect()
 }
 
-/// The page is written in ASCII and names go into it as they are.
+/// Refuses encodings that do not contain ASCII: the page is written in ASCII, and names are copied into it.
 fn encoding(values: &Values<'_>) -> Result<String, Diagnostic> {
     let name = "dir-listing.encoding";
     let encoding = values.string(name).unwrap_or("utf-8");
@@ -219,7 +219,7 @@ fn cache(
     }))
 }
 
-/// Without the directory listings are kept in memory.
+/// Opens the directory. If that fails, listings are kept in memory.
 fn open(path: &str, logs: &LogRegistry) -> Option<Arc<CacheDir>> {
     CacheDir::open(path)
         .map(Arc::new)
@@ -250,7 +250,7 @@ fn check_keys(map: &Array) -> Result<(), Diagnostic> {
     )
 }
 
-/// Of everything that changes what is listed or how. The hasher's keys are fixed.
+/// A hash of all options that change the listing. The hasher's keys are fixed.
 fn fingerprint(values: &Values<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
     for spec in super::DIRECTIVES
@@ -286,5 +286,5 @@ fn hash_value(values: &Values<'_>, name: &str, hasher: &mut DefaultHasher) {
     }
 }
 
-/// lighttpd's default of "max-age".
+/// lighttpd's default for "max-age".
 const MAX_AGE_S: u32 = 15;

@@ -1,9 +1,8 @@
-//! The listing for people: HTML that is whole without script, and without style.
+//! The listing as HTML, which is complete without script and without style.
 //!
-//! Element classes are lighttpd's (`list`, `n`, `m`, `s`, `t`, `d`, `header`, `readme`, `foot`), so
-//! that style sheets written for it go on working. Whatever comes from file names or the URL is
-//! escaped here; header, readme and footer are the operator's and may be HTML where the
-//! configuration says so.
+//! Element classes are lighttpd's (`list`, `n`, `m`, `s`, `t`, `d`, `header`, `readme`, `foot`), so that
+//! style sheets written for it work. Everything that comes from file names or the URL is escaped here.
+//! Header, readme and footer come from the operator, and may be HTML if the configuration says so.
 
 use std::borrow::Cow;
 use std::io::Write as _;
@@ -19,7 +18,7 @@ use super::options::{Around, ListingOptions};
 use super::read::{AroundFile, DirectoryContents};
 use super::view::{Column, Order, Sort, View};
 
-/// What a page needs to know besides the entries.
+/// What a page needs besides the entries.
 pub(super) struct ListingPage {
     url_path: Vec<u8>,
     tag: Vec<u8>,
@@ -42,7 +41,7 @@ impl ListingPage {
         }
     }
 
-    /// Everything above the entries.
+    /// Writes everything above the entries.
     pub(crate) fn write_begin(
         &self,
         out: &mut Vec<u8>,
@@ -65,7 +64,7 @@ impl ListingPage {
         }
     }
 
-    /// One row.
+    /// Writes one row.
     pub(crate) fn write_entry(
         &self,
         out: &mut Vec<u8>,
@@ -96,7 +95,7 @@ impl ListingPage {
         out.extend_from_slice(b"</td></tr>\n");
     }
 
-    /// Everything below the entries. `cut` is how many were looked at, if there were more.
+    /// Writes everything below the entries. `cut` is the number of entries that were read, if there are more.
     pub(crate) fn write_end(
         &self,
         out: &mut Vec<u8>,
@@ -167,8 +166,8 @@ impl ListingPage {
         out.extend_from_slice(b"</body>\n</html>\n");
     }
 
-    /// The URL path, each part a link to its directory. Links are relative: what stands in front of
-    /// this server may know it by another path.
+    /// Writes the URL path, with each segment a link to its directory. The links are relative, because a
+    /// proxy in front of this server may use another path.
     fn write_way(&self, out: &mut Vec<u8>) {
         let parts: Vec<&[u8]> = self
             .url_path
@@ -199,7 +198,7 @@ impl ListingPage {
         out.extend_from_slice(b"/</a>");
     }
 
-    /// The head of a column, with the link that sorts by it, or the other way round.
+    /// Writes the head of a column, with a link that sorts by it or reverses the order.
     fn write_column(&self, out: &mut Vec<u8>, class: &str, column: Column, title: &str) {
         let Some(sort) = self.sort else {
             let _ = write!(out, "<th class=\"{class}\">{title}</th>");
@@ -217,7 +216,7 @@ impl ListingPage {
         );
     }
 
-    /// Text of unknown origin. Control characters, and in UTF-8 what is not UTF-8, are replaced.
+    /// Writes text of unknown origin. Control characters, and in UTF-8 invalid bytes, are replaced.
     fn write_text(&self, out: &mut Vec<u8>, text: &[u8]) {
         let text = match self.is_utf8 {
             true => String::from_utf8_lossy(text)
@@ -238,7 +237,7 @@ impl ListingPage {
     }
 }
 
-/// What the type column says: the media type without its parameters.
+/// The text of the type column: the media type without its parameters.
 pub(super) fn type_of<'t>(entry: &ListingEntry<'_>, types: &'t MimeTypes) -> &'t [u8] {
     if entry.is_directory {
         return b"Directory";
@@ -251,7 +250,7 @@ pub(super) fn type_of<'t>(entry: &ListingEntry<'_>, types: &'t MimeTypes) -> &'t
         .trim_ascii_end()
 }
 
-/// The file to show around the list, if it is there. `None`: the disk has to be asked.
+/// The file to show around the list, if there is one. `None`: a disk has to be waited for.
 pub(super) fn around_file(
     exchange: &Exchange,
     around: Option<&Around>,
@@ -313,5 +312,5 @@ const STYLE: &[u8] = include_bytes!("list.css");
 
 const SCRIPT: &[u8] = include_bytes!("sort.js");
 
-/// Bytes of a header or readme file; a longer one is left out, and the log says so.
+/// The largest header or readme file. A longer one is left out, and the log says so.
 const AROUND_BYTES_MAX: usize = 256 * 1024;

@@ -1,8 +1,8 @@
-//! Reading a directory, by a thread that may wait for the disk.
+//! Reads a directory on a disk thread.
 //!
-//! Entries are looked at by fstatat(2) relative to the directory, and not at all where their type
-//! shows that they are not listed: sockets, pipes and devices are never served. A symlink counts as
-//! what it leads to; where symlinks are refused it is left out, as is one that leads nowhere.
+//! Entries are examined with fstatat(2) relative to the directory, except those whose type shows that they
+//! are not listed: sockets, pipes and devices are never served. A symlink counts as what it leads to. It is
+//! left out where symlinks are refused, and if it leads nowhere.
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::entries::{Entries, ListingEntry};
 use super::options::ListedNames;
 
-/// What is to be read for a listing.
+/// What has to be read for a listing.
 pub(super) struct WantedDirectory {
     pub(crate) directory: Vec<u8>,
     pub(crate) symlinks: Symlinks,
@@ -30,7 +30,7 @@ pub(super) enum AroundFile {
     Nothing,
     /// Its content is in memory.
     Content(Vec<u8>),
-    /// It is open.
+    /// It has to be read from this descriptor.
     Open {
         descriptor: SharedDescriptor,
         /// Its length.
@@ -43,14 +43,14 @@ pub(super) enum AroundFile {
 /// What was read.
 pub(super) struct DirectoryContents {
     pub(crate) entries: Entries,
-    /// There are more entries than are looked at.
+    /// There are more entries than were read.
     pub(crate) is_truncated: bool,
     pub(crate) header: Vec<u8>,
     pub(crate) readme: Vec<u8>,
 }
 
 impl WantedDirectory {
-    /// Reads it. Waits for the disk.
+    /// Reads the directory. Waits for the disk.
     pub(crate) fn read(self) -> Result<DirectoryContents, Errno> {
         let mut directory = Directory {
             descriptor: open_directory(&self.directory, self.symlinks)?,
@@ -76,7 +76,7 @@ impl AroundFile {
         }
     }
 
-    /// Its bytes; those in front of one that cannot be read.
+    /// The bytes of the file; if reading fails, those before the failure.
     fn content(self) -> Vec<u8> {
         let (file, size) = match self {
             AroundFile::Nothing => return Vec::new(),
@@ -107,7 +107,7 @@ struct Directory {
 }
 
 impl Directory {
-    /// Whether there is more than is looked at.
+    /// Whether there are more entries than are read.
     fn read(&mut self, names: &ListedNames) -> Result<bool, Errno> {
         let mut seen = 0;
         for entry in Dir::read_from(&self.descriptor)? {
@@ -156,5 +156,5 @@ impl Directory {
     }
 }
 
-/// Entries of one directory that are looked at. What lies beyond is left out, and the page says so.
+/// The number of entries that are read. Further ones are left out, and the page says so.
 pub(super) const LISTED_ENTRIES_MAX: usize = 100_000;

@@ -7,7 +7,7 @@ use petrel_engine::testing::Site;
 
 use super::*;
 
-/// A document root of its own, gone after the test.
+/// A document root that is removed after the test.
 struct Root(PathBuf);
 
 impl Root {
@@ -324,7 +324,7 @@ fn a_directory_that_cannot_be_read_is_forbidden() {
     let may_all = std::fs::read_dir(&closed).is_ok();
     let status = root.site("").get("/d/").status();
     std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o755)).expect("chmod");
-    // Root reads everything: then the mapping of errors is all there is to test.
+    // Root can read everything, so only the mapping of errors can be tested then.
     assert!(may_all || status == 403, "{status}");
     assert_eq!(status_of(Errno::ACCESS), Status::FORBIDDEN);
     assert_eq!(status_of(Errno::NOENT), Status::NOT_FOUND);
@@ -348,7 +348,7 @@ async fn a_directory_that_hangs_does_not_hold_up_what_is_mounted_in_its_place() 
         device,
         ..Origin::default()
     };
-    // A thread that hangs in the first one.
+    // A thread that hangs in the first file system.
     let (open, is_open) = std::sync::mpsc::channel::<()>();
     let (begin_it, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
     let hangs = move || {

@@ -1,24 +1,24 @@
-//! What the request asks of a listing: format, column and order.
+//! The view of a directory that a request asks for: format, column and order.
 
 use petrel_engine::exchange::Request;
 use petrel_engine::proto::request_head::KnownField;
 
-/// A way to look at a directory.
+/// A view of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct View {
     pub(crate) format: ListingFormat,
-    /// `None`: as the file system has them.
+    /// `None`: in the order of the file system.
     pub(crate) sort: Option<Sort>,
 }
 
-/// What is sent.
+/// The format that is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ListingFormat {
     Page,
     Json,
 }
 
-/// How entries are ordered. Directories come first by name and type, as in lighttpd.
+/// The order of entries. By name and by type directories come first, as in lighttpd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Sort {
     pub(crate) column: Column,
@@ -34,7 +34,7 @@ pub(super) enum Column {
     Type,
 }
 
-/// The direction of an order.
+/// The direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Order {
     Ascending,
@@ -42,7 +42,7 @@ pub(super) enum Order {
 }
 
 impl Column {
-    /// The letter of `?C=`, as Apache and lighttpd have it.
+    /// The letter of `?C=`, as in Apache and lighttpd.
     pub(crate) const fn letter(self) -> u8 {
         match self {
             Column::Name => b'N',
@@ -79,7 +79,7 @@ struct Query {
 }
 
 impl Query {
-    /// `?C=M;O=D` is how old links write it. What is unknown means nothing.
+    /// Reads the query. Old links have the form `?C=M;O=D`. Unknown values are ignored.
     fn read(query: &[u8]) -> Query {
         let mut read = Query {
             json: false,
@@ -100,7 +100,7 @@ impl Query {
     }
 }
 
-/// Browsers name `text/html`, and JSON at most behind it.
+/// Whether the client prefers JSON. Browsers name `text/html`, and JSON at most after it.
 fn wants_json(accept: &[u8]) -> bool {
     let mut json = false;
     for item in accept.split(|byte| *byte == b',') {

@@ -1,4 +1,4 @@
-//! From what was read of a directory to the bytes of its listing, a turn at a time.
+//! Makes the bytes of a listing out of the entries that were read, in several turns.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use super::page::{ListingPage, type_of};
 use super::read::{DirectoryContents, LISTED_ENTRIES_MAX};
 use super::view::{ListingFormat, View};
 
-/// A listing in the making.
+/// A listing that is being written.
 pub(super) struct Writing {
     view: View,
     settings: Rc<Settings>,
     found: Arc<DirectoryContents>,
-    /// The indexes of the entries, in their order.
+    /// The indexes of the entries, in order.
     order: Vec<u32>,
     page: ListingPage,
     out: Vec<u8>,
-    /// Entries that are written; `None` before the beginning is.
+    /// How many entries are written; `None` before the beginning is written.
     written: Option<usize>,
 }
 
 impl Writing {
-    /// Writes `found` as `view` has it.
+    /// A writer of `found` in the form that `view` asks for.
     pub(crate) fn new(
         view: View,
         settings: Rc<Settings>,
@@ -47,12 +47,12 @@ impl Writing {
         &self.view
     }
 
-    /// Whether there were more entries than are looked at.
+    /// Whether there are more entries than were read.
     pub(crate) fn is_truncated(&self) -> bool {
         self.found.is_truncated
     }
 
-    /// Goes on, for a few milliseconds at most. `Some`: the whole listing.
+    /// Writes for a few milliseconds at most. `Some`: the complete listing.
     pub(crate) fn turn(&mut self, options: &ListingOptions) -> Option<Vec<u8>> {
         let start = match self.written {
             Some(start) => start,
@@ -116,5 +116,5 @@ impl Writing {
     }
 }
 
-/// Entries written before other connections get their turn: about two milliseconds.
+/// Entries that are written before other connections have their turn: about two milliseconds.
 const ENTRIES_PER_TURN: usize = 1_000;
