@@ -1,5 +1,5 @@
-//! The files of `io` in scripts: the engine's disk threads read and write them, and the script waits no
-//! longer than `server.max-file-wait`.
+//! The files of `io` in scripts: the engine's disk threads read and write them, and a script waits no longer
+//! than `server.max-file-wait`.
 
 use std::future::Future;
 use std::io;
@@ -30,8 +30,8 @@ impl FileThreads for DiskThreads {
     }
 }
 
-/// Has a disk thread do `job`, from now on. What a script has written is written also if its client leaves and
-/// the future is dropped.
+/// Starts `job` on a disk thread. Data that a script has written are written to the file even if its client
+/// leaves and the future is dropped.
 pub fn run(origin: Origin, job: FileJob) -> impl Future<Output = io::Result<FileDone>> {
     let running = match job.is_owed() {
         true => blocking::run_in_any_case(origin, move || job.perform()),
@@ -40,7 +40,7 @@ pub fn run(origin: Origin, job: FileJob) -> impl Future<Output = io::Result<File
     async move { running.await? }
 }
 
-/// Has a disk thread do `job`, for which no script waits.
+/// Starts `job` on a disk thread without waiting for it.
 pub fn leave(origin: Origin, job: FileJob) {
     drop(blocking::run_in_any_case(origin, move || job.perform()));
 }
@@ -56,7 +56,7 @@ mod tests {
 
     use super::*;
 
-    /// The disk threads, without a request.
+    /// Disk threads without a request.
     struct Threads;
 
     impl FileThreads for Threads {
@@ -95,7 +95,7 @@ mod tests {
         let mut context = Context::from_waker(Waker::noop());
         while is_open.raw_len() == 0 {
             match run.poll(&mut context) {
-                // The disk threads were so fast that there is nothing left to drop.
+                // The disk thread was so fast that there is no wait left to drop.
                 Poll::Ready(result) => {
                     assert!(result.is_ok());
                     break;

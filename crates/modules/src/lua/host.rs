@@ -1,4 +1,4 @@
-//! The Lua state of a worker.
+//! The Lua states of a worker.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -14,7 +14,7 @@ use super::file_threads::DiskThreads;
 use super::load::{self, LoadFailure, Loaded};
 use super::{FilePatience, LuaOptions};
 
-/// Everything Lua of one worker.
+/// Everything about Lua in one worker.
 pub struct LuaHost {
     options: LuaOptions,
     open: Opens,
@@ -25,7 +25,7 @@ pub struct LuaHost {
 /// Adds functions to a new state.
 pub(super) type Opens = fn(&Rc<State>) -> mlua::Result<()>;
 
-/// A Lua state with what modules have made in it.
+/// A Lua state, with what modules have made in it.
 pub struct State {
     machine: Rc<Machine>,
     loaded: Loaded,
@@ -35,7 +35,7 @@ pub struct State {
 }
 
 impl LuaHost {
-    /// One whose states get what `open` adds to the table `petrel`.
+    /// A host whose states get what `open` adds to the table `petrel`.
     pub fn new(options: &LuaOptions, open: Opens) -> LuaHost {
         LuaHost {
             options: options.clone(),
@@ -45,10 +45,11 @@ impl LuaHost {
         }
     }
 
-    /// The state for the next script. A new one if the last is worn out: runs that wait in that go on.
+    /// The state for the next script. If the last state is worn out, this is a new one; runs that wait in the
+    /// old one go on there.
     ///
     /// # Errors
-    /// There is no memory for a state, or no thread for its watchdog.
+    /// There is no memory for a state, or its watchdog thread cannot be started.
     pub fn state(&self, worker: &Rc<Worker>) -> mlua::Result<Rc<State>> {
         if let Some(state) = &*self.state.borrow()
             && !state.machine.is_worn_out()
@@ -72,26 +73,26 @@ impl LuaHost {
 }
 
 impl State {
-    /// Lua itself.
+    /// The Lua interpreter.
     pub fn machine(&self) -> &Rc<Machine> {
         &self.machine
     }
 
-    /// Where functions that scripts call find the request. It is there while a script runs and while
-    /// what it waits for is polled, but not for scripts that go on after their answer has begun.
+    /// Where functions that scripts call find the request. It is set while a script runs and while a future
+    /// that the script waits for is polled, but not for scripts that go on after their answer has begun.
     pub(crate) fn lent(&self) -> &Rc<Lent<Exchange>> {
         &self.lent
     }
 
-    /// The worker it belongs to, for functions that outlive nobody.
+    /// The worker that the state belongs to. Weak, so that functions do not keep it alive.
     pub fn worker(&self) -> &Weak<Worker> {
         &self.worker
     }
 
-    /// What a module keeps for this state, made when it is first asked for.
+    /// What a module keeps for this state; created on the first call.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// The errors of `make`.
     pub fn extension<T: Any>(
         self: &Rc<State>,
         make: impl FnOnce(&Rc<State>) -> mlua::Result<T>,
@@ -110,10 +111,10 @@ impl State {
         Ok(made)
     }
 
-    /// The script in the file `path`, which is absolute. Compiled anew when the file has changed.
+    /// The script in the file `path`, which is absolute. Compiled again when the file has changed.
     ///
     /// # Errors
-    /// There is none, or it is wrong.
+    /// There is no such file, or the script is invalid.
     pub fn script(&self, exchange: &Exchange, path: &[u8]) -> Result<Rc<Script>, LoadFailure> {
         load::find(&self.loaded, &self.machine, exchange, path)
     }
@@ -122,7 +123,7 @@ impl State {
     /// `environment` makes.
     ///
     /// # Errors
-    /// What the script did wrong, or its being stopped.
+    /// The script has failed or was stopped.
     pub fn start(
         &self,
         exchange: &mut Exchange,
@@ -133,7 +134,7 @@ impl State {
         self.lent.lend(exchange, start)
     }
 
-    /// Goes on with a run that waits.
+    /// Continues a run that waits.
     pub fn poll(
         &self,
         exchange: &mut Exchange,
@@ -189,7 +190,7 @@ mod tests {
         assert_eq!(site.get("/script.lua").body(), b"true");
     }
 
-    /// Else each script that is stopped would cost a state.
+    /// Otherwise each script that is stopped would leak a state.
     #[tokio::test(flavor = "local")]
     async fn a_state_that_is_worn_out_goes() {
         let script = "petrel.stream(print) petrel.redis() petrel.dict('d') pcall(petrel.fragment, 'k', 1, print)

@@ -1,5 +1,5 @@
-//! From a path to a compiled script, by the worker's file cache: a warm script costs two look-ups in
-//! tables and no system call.
+//! Finds the compiled script for a path by way of the worker's file cache: usually with two look-ups in
+//! tables and without a system call.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -10,10 +10,10 @@ use petrel_engine::cold_files::status_of_error;
 use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
 use petrel_lua::{Machine, Script, ScriptError, Scripts};
 
-/// Scripts are the administrator's choice: rules about symlinks are about what URLs name.
+/// The administrator chooses the scripts. The rules about symlinks are for files that URLs name.
 const SYMLINKS: Symlinks = Symlinks::Follow;
 
-/// Bytes of source at most.
+/// The largest script.
 const SOURCE_BYTES_MAX: usize = 16 << 20;
 
 /// Why there is no script.
@@ -21,19 +21,21 @@ const SOURCE_BYTES_MAX: usize = 16 << 20;
 pub enum LoadFailure {
     /// There is no such file.
     Missing,
-    /// It is not for this process to read.
+    /// This process may not read it.
     Denied,
-    /// It is a directory or something else that is no file, or one of more than 16 MiB.
+    /// It is a directory or something else that is not a file, or it is larger than 16 MiB.
     NoScript,
-    /// It could not be looked at or read, for this reason. [`Exchange::file_failure`] says what to answer.
+    /// It could not be examined or read, for this reason. [`Exchange::file_failure`] has the status for the
+    /// client.
     Unreadable(String),
-    /// It is on the disk: to be asked for again after a [`ColdWait`](petrel_engine::cold_files::ColdWait).
+    /// It has to be read from disk. To be called again after a
+    /// [`ColdWait`](petrel_engine::cold_files::ColdWait).
     Cold,
-    /// It is not the Lua that LuaJIT understands.
+    /// LuaJIT cannot compile it.
     Wrong(ScriptError),
 }
 
-/// What became of the script files of one state.
+/// The compiled scripts of one state, or why they could not be compiled.
 pub(super) type Loaded = Scripts<Rc<FileEntry>, Result<Rc<Script>, LoadFailure>>;
 
 /// The script at `path`, which is absolute.
@@ -50,7 +52,7 @@ pub(super) fn find(
         return known;
     }
     let script = load(machine, exchange, path, &file);
-    // What the disk has failed with may be over with the next request.
+    // An error of the disk may be over with the next request, so it is not remembered.
     if !matches!(script, Err(LoadFailure::Cold | LoadFailure::Unreadable(_))) {
         loaded.put(path, file, script.clone());
     }

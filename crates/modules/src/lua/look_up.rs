@@ -1,5 +1,5 @@
-//! Functions of scripts that look at files: at once if the answer is known, otherwise the script waits; and
-//! those whose work threads do.
+//! Functions of scripts that examine files: at once if the answer is in memory, otherwise the script waits;
+//! and functions whose work is done by disk threads.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -19,19 +19,20 @@ use rustix::io::Errno;
 
 use super::State;
 
-/// From what a script calls a file to its absolute path; `None` if no file can have such a name.
+/// Turns the name that a script uses for a file into an absolute path; `None` if no file can have such a
+/// name.
 pub(crate) type PathOf = fn(&Exchange, &[u8]) -> Option<Vec<u8>>;
 
-/// What a function comes to, of what is at the path; of nothing if no file can have such a name. The name is
-/// as the script has it.
+/// Makes the result of a function from the file at the path; `None` if no file can have such a name. The name
+/// is the one that the script used.
 pub(crate) type LookUpAnswer<R> = fn(&mut Exchange, Option<Rc<FileEntry>>, &[u8]) -> R;
 
-/// A Lua function of a name. It waits for the file system at most `server.max-file-wait`; then the script
-/// has an error, and also if the file system fails: who asks whether something is there must not be told that
-/// nothing is.
+/// A Lua function that takes the name of a file. It waits for the file system for at most
+/// `server.max-file-wait`; then the script gets an error. It also gets an error if the file system fails,
+/// because it must not be told that a file is missing when that is not known.
 ///
 /// # Errors
-/// There is no memory.
+/// No memory is left.
 pub(crate) fn of_file<R: IntoLuaMulti + 'static>(
     state: &Rc<State>,
     path_of: PathOf,
@@ -83,10 +84,10 @@ pub(crate) fn of_file<R: IntoLuaMulti + 'static>(
         .call((now, wait))
 }
 
-/// What was found at `path`.
+/// The file that was found at `path`.
 ///
 /// # Errors
-/// Nobody knows what is there.
+/// The file system has failed, so it is not known what is there.
 fn looked_at(exchange: &Exchange, path: &[u8], file: Rc<FileEntry>) -> mlua::Result<Rc<FileEntry>> {
     match file.kind() {
         FileKind::Failed(errno) => Err(failure(exchange, path, &errno.into())),
@@ -94,15 +95,15 @@ fn looked_at(exchange: &Exchange, path: &[u8], file: Rc<FileEntry>) -> mlua::Res
     }
 }
 
-/// An error of the script, because the file system has failed.
+/// The script's error for a failure of the file system.
 fn failure(exchange: &Exchange, path: &[u8], error: &io::Error) -> mlua::Error {
     exchange.fail_on_file(status_of_error(error));
     let path = String::from_utf8_lossy(path);
     mlua::Error::runtime(format_args!("{path}: {error}"))
 }
 
-/// What `look` comes to, which is called again whenever [`Exchange::look_up`] did not know what it asked for;
-/// nothing is that. For functions that wait.
+/// The result of `look`, which is called again as long as it returns `None`, because [`Exchange::look_up`]
+/// did not have the answer in memory. For functions that wait.
 pub(crate) fn waiting_for<R>(
     lent: Rc<Lent<Exchange>>,
     mut look: impl FnMut(&mut Exchange) -> Option<R>,
@@ -124,8 +125,8 @@ pub(crate) fn waiting_for<R>(
     })
 }
 
-/// Lets functions wait for what threads do to files, at most `server.max-file-wait`; then the script has an error,
-/// and its request is 504 unless the answer has begun.
+/// Lets functions wait for disk threads, for at most `server.max-file-wait`. Then the script gets an error,
+/// and its request gets 504 unless the answer has begun.
 #[derive(Clone)]
 pub(crate) struct FilePatience {
     lent: Rc<Lent<Exchange>>,
@@ -144,7 +145,7 @@ impl FilePatience {
     /// Waits for `work` on `path`.
     ///
     /// # Errors
-    /// It is not done in time.
+    /// It is not finished in time.
     pub(crate) fn wait<W: Future>(
         &self,
         path: &Path,
@@ -156,7 +157,7 @@ impl FilePatience {
             let deadline = deadline.ok_or_else(|| mlua::Error::runtime("the worker has ended"))?;
             deadline.wait_for(work).await.map_err(|_| {
                 let path = path.as_os_str().as_bytes();
-                // A script that makes its answer while that is sent has no request any more.
+                // A script that produces its answer while that is sent has no request any more.
                 lent.with(|exchange| exchange.give_up_on_file("lua", path));
                 let path = String::from_utf8_lossy(path);
                 mlua::Error::runtime(format_args!("{path}: {LATE}"))
@@ -164,10 +165,10 @@ impl FilePatience {
         }
     }
 
-    /// The same for what may not be there: that is nothing.
+    /// As [`Self::wait`], for a file that may be missing: that is `None`.
     ///
     /// # Errors
-    /// It is not done in time, or the file system has failed.
+    /// The work is not finished in time, or the file system has failed.
     pub(crate) fn wait_for_there<T>(
         &self,
         path: &Path,
@@ -187,7 +188,7 @@ impl FilePatience {
         }
     }
 
-    /// Whose turn such work takes: the server's own when there is no request any more.
+    /// The client in whose turn the work is done. Without a request it is the server's own turn.
     pub(crate) fn client(&self) -> u64 {
         let client = self.lent.with(|exchange| exchange.connection.client_key());
         client.unwrap_or_default()
@@ -205,14 +206,14 @@ impl FilePatience {
 
 const LATE: &str = "the file system has not answered in time (server.max-file-wait)";
 
-/// Whether an error says that there is no such thing at a path, or none that this process may have. With others
-/// nobody knows.
+/// Whether an error says that nothing is at the path, or nothing that this process may use. After other
+/// errors it is not known what is there.
 fn is_about_what_is_there(error: &io::Error) -> bool {
     match Errno::from_io_error(error) {
-        // It is no symlink.
+        // The path is no symlink.
         Some(Errno::INVAL) => true,
         Some(errno) => !matches!(FileKind::of_error(errno), FileKind::Failed(_)),
-        // There is a NUL in the path; the directory has too many names.
+        // The path contains a NUL byte, or the directory has too many names.
         None => matches!(
             error.kind(),
             io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge
@@ -225,7 +226,7 @@ fn lend<R>(lent: &Lent<Exchange>, with: impl FnOnce(&mut Exchange) -> R) -> mlua
         .ok_or_else(|| mlua::Error::runtime("there is no request any more: its answer has begun"))
 }
 
-/// Scripts are the administrator's: rules about symlinks are about what URLs name.
+/// The administrator chooses the scripts. The rules about symlinks are for files that URLs name.
 const SYMLINKS: Symlinks = Symlinks::Follow;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! What everything that runs Lua in the server has in common: one state a worker, the scripts of its
-//! files, and the request lent to what scripts call.
+//! What all modules that run Lua in the server share: one state per worker, the scripts in files, and the
+//! request that is lent to functions.
 //!
-//! mod_magnet, mod_cml and others bring environments and functions of their own; this knows none of them.
-//! Functions of `petrel.*` are in [`crate::lua_api`].
+//! mod_magnet, mod_cml and others add environments and functions of their own; this module knows none of
+//! them. The functions of `petrel.*` are in [`crate::lua_api`].
 
 pub mod file_threads;
 mod host;
@@ -20,7 +20,7 @@ pub(crate) use load::LoadFailure;
 pub(crate) use look_up::{FilePatience, of_file, waiting_for};
 pub(crate) use options::LuaOptions;
 
-/// Settings of the Lua states. Part of the core: mod_magnet and mod_cml read them.
+/// The settings of the Lua states. They are part of the core: mod_magnet and mod_cml read them.
 pub static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_lua",
     doc: "What Lua scripts may use, whichever module runs them.",
@@ -29,7 +29,7 @@ pub static MODULE: ModuleSpec = ModuleSpec {
     configure,
 };
 
-/// Finds wrong values; who runs scripts reads them.
+/// Checks the values. The modules that run scripts read them again.
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     LuaOptions::read(configure.values).map(drop)
 }

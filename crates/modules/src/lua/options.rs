@@ -1,4 +1,4 @@
-//! The directives of the Lua states.
+//! The directives of the Lua states as typed options.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ pub(super) static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
         "Parts of Lua that scripts are offered only if they are named here, because they can break or block the server: \"ffi\", \"jit\", \"debug\", \"os.exit\", \"io.popen\" or \"os.execute\", which are one. Petrel's own.";
 };
 
-/// How states are made, as configured.
+/// How Lua states are made.
 #[derive(Clone, Debug)]
 pub struct LuaOptions {
     /// Limits and libraries.
     pub machine: petrel_lua::MachineOptions,
-    /// Dictionaries and their sizes in bytes.
+    /// The shared dictionaries and their sizes in bytes.
     pub dictionaries: Vec<(String, usize)>,
 }
 
@@ -33,7 +33,7 @@ impl LuaOptions {
     /// Reads them from the settings that are being built.
     ///
     /// # Errors
-    /// A value that is not possible.
+    /// A value is invalid.
     pub fn read(values: &Values<'_>) -> Result<LuaOptions, Diagnostic> {
         let mut machine = petrel_lua::MachineOptions::default();
         let time = values.unsigned("lua.max-run-time", 10);
@@ -86,7 +86,7 @@ fn dictionaries(values: &Values<'_>) -> Result<Vec<(String, usize)>, Diagnostic>
     Ok(dictionaries)
 }
 
-/// Offers scripts a part of Lua; false if there is no such part.
+/// Gives scripts a part of Lua's library. False if there is no such part.
 pub(super) fn allow(library: &mut petrel_lua::library::LibraryOptions, part: &str) -> bool {
     match part {
         "ffi" => library.ffi = true,
@@ -99,7 +99,7 @@ pub(super) fn allow(library: &mut petrel_lua::library::LibraryOptions, part: &st
     true
 }
 
-/// A state takes about 300 KiB before the first script.
+/// A state takes about 300 KiB before its first script.
 const MEMORY_KIB_MIN: u32 = 1024;
 
 fn bytes(values: &Values<'_>, name: &str, default: u32) -> Result<usize, Diagnostic> {

@@ -1,4 +1,4 @@
-//! For tests: a module that runs a script for each request and shows what it returns.
+//! A module for tests that runs a script for each request and answers with what the script returns.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -12,7 +12,7 @@ use petrel_lua::{Progress, Results, Run};
 use super::{LuaOptions, State};
 use crate::lua_api;
 
-/// Runs /script.lua below the document root and answers with what it returns. Other files it leaves alone.
+/// Runs /script.lua below the document root and answers with its return value. Ignores other files.
 pub(crate) static RUNS: ModuleSpec = ModuleSpec {
     name: "mod_runs",
     doc: "Runs a script.",

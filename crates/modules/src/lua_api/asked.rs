@@ -1,4 +1,4 @@
-//! What a script asks for: a string, or a table with the details.
+//! The request that a script wants to make: a string, or a table with details.
 
 use std::time::Duration;
 
@@ -6,28 +6,28 @@ use bytes::Bytes;
 use petrel_engine::proto::method::Method;
 use petrel_lua::mlua::{self, FromLua, Lua, LuaString, Table, Value};
 
-/// A request that a script wants made.
+/// A request that a script wants to make.
 #[derive(Clone, Debug)]
 pub(super) struct WantedRequest {
-    /// A URL, or a path with its query.
+    /// A URL, or a path with a query.
     pub(crate) url: Vec<u8>,
     pub(crate) method: Method,
     pub(crate) host: Option<Vec<u8>>,
     pub(crate) fields: Vec<(String, Vec<u8>)>,
     pub(crate) body: Bytes,
-    /// Which fields of the client's request go along; all if it is not said.
+    /// The fields of the client's request that are passed on; `None`: all.
     pub(crate) inherit: Option<Vec<String>>,
-    /// For all of it.
+    /// The time for the whole request.
     pub(crate) timeout: Duration,
-    /// Longest body of the answer.
+    /// The longest accepted body of the answer.
     pub(crate) bytes_max: usize,
 }
 
-/// How long a request of a script may take if it does not say.
+/// How long a request may take, if the script does not say.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// The longest time a script may ask for.
 const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
-/// Longest body if the script does not say, in bytes.
+/// The longest body of an answer in bytes, if the script does not say.
 const BODY_BYTES_DEFAULT: usize = 8 << 20;
 
 impl FromLua for WantedRequest {
@@ -101,7 +101,7 @@ impl WantedRequest {
     }
 }
 
-/// A number of seconds, with a fraction, as a time-out.
+/// Reads a timeout: a number of seconds, with a fraction.
 pub(super) fn seconds(name: &str, value: &Value) -> mlua::Result<Duration> {
     let seconds = value
         .as_f64()
@@ -114,7 +114,7 @@ pub(super) fn seconds(name: &str, value: &Value) -> mlua::Result<Duration> {
         })
 }
 
-/// Header fields: `{ name = value }`, where a value may be a list of values.
+/// Reads header fields: `{ name = value }`, where a value may be a list of values.
 fn fields(table: &Table) -> mlua::Result<Vec<(String, Vec<u8>)>> {
     let mut fields = Vec::new();
     for pair in table.pairs::<String, Value>() {

@@ -11,7 +11,7 @@ use petrel_lua::mlua::{self, Table};
 
 use crate::lua::{LuaOptions, State};
 
-/// Makes the dictionaries that have a size in the configuration, once a server.
+/// Creates the dictionaries that have a size in the configuration, once per server.
 pub(super) fn define(worker: &Worker, options: &LuaOptions) {
     let dicts = of(worker.shared());
     for (name, bytes) in &options.dictionaries {
@@ -19,7 +19,7 @@ pub(super) fn define(worker: &Worker, options: &LuaOptions) {
     }
 }
 
-/// Adds it to `petrel`.
+/// Adds `petrel.dict`.
 pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
     let Some(worker) = state.worker().upgrade() else {
         return Ok(());
@@ -50,5 +50,5 @@ fn of(shared: &Shared) -> Arc<Dicts> {
     shared.belonging(|| Dicts::new(BYTES_DEFAULT))
 }
 
-/// Bytes of a dictionary without a size in the configuration.
+/// The size of a dictionary that has none in the configuration.
 const BYTES_DEFAULT: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! `petrel.file`: reading and writing files without the worker waiting for a disk.
+//! `petrel.file`: reads and writes files without blocking the worker.
 
 use std::ffi::OsStr;
 use std::io;
@@ -13,13 +13,13 @@ use petrel_lua::mlua::{self, FromLua, IntoLua, Lua, LuaString, Table, Value};
 
 use crate::lua::{FilePatience, State};
 
-/// Bytes that `petrel.file.read` reads at most.
+/// The longest file that `petrel.file.read` reads.
 const READ_BYTES_MAX: usize = 64 << 20;
-/// Names that `petrel.file.list` lists at most.
+/// The largest number of names that `petrel.file.list` returns.
 const ENTRIES_MAX: usize = 65_536;
 
-/// Adds it to `petrel`. What could not be done is `nil` and a message, as with Lua's own functions; what is not
-/// done in time ends the script.
+/// Adds `petrel.file`. A failure is `nil` and a message, as with Lua's own functions. An operation that is
+/// not finished in time ends the script.
 pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
     let lua = state.machine().lua();
     let file = lua.create_table()?;
@@ -73,7 +73,7 @@ pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
     petrel.set("file", petrel_lua::library::protect(lua, &file)?)
 }
 
-/// Adds a function of a path and of one more argument, which waits for `work` on it by the client's turn.
+/// Adds a function that takes a path and another argument, and waits for `work` on them in the client's turn.
 fn add<A, T, V>(
     state: &Rc<State>,
     file: &Table,

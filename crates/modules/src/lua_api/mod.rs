@@ -1,7 +1,7 @@
-//! The part of `petrel.*` that needs the server: what scripts find beyond lighttpd's functions, whichever module runs them.
+//! The functions of `petrel.*` that need the server. All scripts have them, whichever module runs the script.
 //!
-//! Functions that wait for something (a time, a backend, a store, a disk) suspend the script, not the
-//! worker. Those that need the request work while the script runs for it; see [`State::lent`].
+//! A function that waits (for a time, a backend, a store, a disk) suspends the script and not the worker.
+//! Functions that need the request work as long as the script runs for it; see [`State::lent`].
 
 mod asked;
 mod dict;
@@ -27,8 +27,8 @@ use petrel_lua::mlua;
 use crate::fragments;
 use crate::lua::{LuaHost, LuaOptions, State};
 
-/// The Lua of `worker`, in whose states scripts have all of `petrel.*`. The options are the same wherever they are read:
-/// they are the server's.
+/// The Lua of `worker`, whose states have all of `petrel.*`. The options are those of the whole server, so
+/// every caller passes the same.
 pub(crate) fn host(worker: &Rc<Worker>, options: &LuaOptions) -> Rc<LuaHost> {
     worker.belonging(|| {
         dict::define(worker, options);
@@ -36,7 +36,7 @@ pub(crate) fn host(worker: &Rc<Worker>, options: &LuaOptions) -> Rc<LuaHost> {
     })
 }
 
-/// Adds it to the table `petrel` of a new state.
+/// Adds the functions to the table `petrel` of a new state.
 fn open(state: &Rc<State>) -> mlua::Result<()> {
     let petrel = state.machine().petrel();
     time::open(state, petrel)?;
@@ -49,7 +49,7 @@ fn open(state: &Rc<State>) -> mlua::Result<()> {
     fragments::open(state, petrel)
 }
 
-/// A function was called that needs a request, and there is none (any more).
+/// The error of a function that needs a request when there is none any more.
 fn no_request() -> mlua::Error {
     mlua::Error::runtime("there is no request any more: its answer has begun")
 }

@@ -1,4 +1,4 @@
-//! What a request of a script came to, as a table.
+//! The reply to a script's request, as a table.
 
 use bytes::Bytes;
 use petrel_lua::mlua::{self, IntoLua, Lua, Table, Value};
@@ -6,14 +6,14 @@ use petrel_lua::mlua::{self, IntoLua, Lua, Table, Value};
 /// Status, header fields and the whole body.
 pub(super) struct Reply {
     pub(crate) status: u16,
-    /// In the order in which they came.
+    /// In the order in which they arrived.
     pub(crate) fields: Vec<(String, Vec<u8>)>,
     pub(crate) body: Bytes,
 }
 
 impl IntoLua for Reply {
-    /// `{ status = 200, headers = { ["content-type"] = "…" }, body = "…" }`. Names are in lower case.
-    /// Fields of one name are joined by ", ", but for `set-cookie`, which is a list.
+    /// `{ status = 200, headers = { ["content-type"] = "…" }, body = "…" }`. Names are in lower case. Fields
+    /// with the same name are joined with ", ", except `set-cookie`, which is a list.
     fn into_lua(self, lua: &Lua) -> mlua::Result<Value> {
         let headers = lua.create_table()?;
         let cookies = lua.create_table()?;

@@ -1,8 +1,8 @@
-//! `petrel.stream`: an answer that a script goes on writing after its head is sent.
+//! `petrel.stream`: an answer that a script goes on writing after its head was sent.
 //!
-//! `petrel.stream(function(write) … end)` gives the answer a body that the function makes: each
-//! `write(text)` passes a piece on, and waits while the client has more than a little to read. The function may wait
-//! for anything but the request, which is over for scripts by then.
+//! `petrel.stream(function(write) … end)` gives the answer a body that the function produces. Each
+//! `write(text)` passes a piece on, and waits while the client has a certain amount left to read. The
+//! function may wait for anything, but it cannot use the request, which is over for scripts by then.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,16 +19,16 @@ use petrel_lua::{Lent, Machine, Progress, Run, ScriptError};
 
 use crate::lua::State;
 
-/// Bytes that were written and not sent, above which `write` waits.
+/// `write` waits while more bytes than this were written and not sent.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
-/// Under which a body waits for the answer that will have it.
+/// The key under which an exchange keeps the body until the answer takes it.
 const KEPT: &str = "petrel.stream";
 
-/// Adds it to `petrel`.
+/// Adds `petrel.stream`.
 pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
     let lent = Rc::clone(state.lent());
-    // The state holds the function, which must not hold the state.
+    // Weak, because the state owns the function and must not be kept alive by it.
     let machine = Rc::downgrade(state.machine());
     let stream = state
         .machine()
@@ -46,19 +46,20 @@ pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
     petrel.set("stream", stream)
 }
 
-/// What a script has asked to be streamed.
+/// A body that a script has asked to be streamed.
 struct Streamed {
     machine: Rc<Machine>,
     function: Function,
-    /// What is lent while the body is polled is not its request, but that of a script which waits for the
-    /// answer.
+    /// While the body is polled, the lent request is not that of this script: it belongs to a script that
+    /// waits for the answer.
     lent: Rc<Lent<Exchange>>,
 }
 
-/// The body that a script has given the answer by `petrel.stream`, if it has. For who makes the answer.
+/// The body that a script has set with `petrel.stream`, if it has. Called by the module that makes the
+/// answer.
 pub(crate) fn take_body(exchange: &mut Exchange) -> Option<Body> {
     let streamed = exchange.kept::<Streamed>(KEPT)?;
-    // What is kept last counts: an answer has one body.
+    // Replaces the body that is kept, so that it is not taken twice.
     exchange.keep(KEPT, Rc::new(()));
     Some(Body::Source(Box::new(StreamBody {
         streamed,
@@ -68,12 +69,12 @@ pub(crate) fn take_body(exchange: &mut Exchange) -> Option<Body> {
     })))
 }
 
-/// Between the function and the connection.
+/// The pieces on their way from the function to the connection.
 #[derive(Default)]
 struct Pipe {
     pieces: RefCell<VecDeque<Bytes>>,
     bytes: Cell<usize>,
-    /// The run, while `write` waits for room.
+    /// The task of the run, while `write` waits for room.
     writer: RefCell<Option<Waker>>,
 }
 
@@ -116,7 +117,7 @@ impl StreamBody {
                 },
                 StreamStage::Runs(run) => match run.poll(context) {
                     Poll::Ready(result) => result.map(drop),
-                    // It may have written before it waited.
+                    // The function may have written before it waited.
                     Poll::Pending if self.pipe.bytes.get() > 0 => continue,
                     Poll::Pending => return Poll::Pending,
                 },
@@ -143,7 +144,7 @@ impl StreamBody {
     }
 }
 
-/// `write(text)` of one stream.
+/// The function `write(text)` of one stream.
 fn write_function(machine: &Machine, pipe: &Rc<Pipe>) -> mlua::Result<Function> {
     let pipe = Rc::clone(pipe);
     machine.waiting(move |_, text: BorrowedBytes| {

@@ -1,4 +1,4 @@
-//! `petrel.subrequest`: a request of the server to itself, by the same rules as the client's.
+//! `petrel.subrequest`: a request of the server to itself, to which the same rules apply as to the client's.
 
 use std::rc::Rc;
 
@@ -9,7 +9,7 @@ use super::asked::WantedRequest;
 use super::reply::Reply;
 use crate::lua::State;
 
-/// Adds it to `petrel`.
+/// Adds `petrel.subrequest`.
 pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
     let lent = Rc::clone(state.lent());
     let subrequest = state.machine().waiting(move |_, asked: WantedRequest| {

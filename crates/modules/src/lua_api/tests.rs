@@ -1,4 +1,4 @@
-//! What scripts get from `petrel.*`, called as they call it.
+//! What scripts get from `petrel.*`, called as scripts call it.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ async fn run(script: &str) -> (u16, String) {
     let tree = Tree::new(&[("script.lua", script), ("a.txt", "a file"), ("d/b", "")]);
     let script = script.replace("ROOT", &tree.path(""));
     tree.write("script.lua", &script);
-    // A debug build of a slow machine needs more than the ten milliseconds of the default.
+    // A debug build on a slow machine needs more than the default of ten milliseconds.
     let config = "mimetype.assign = ( \".txt\" => \"text/plain\" )\nlua.max-run-time = 1000";
     let site = tree.site(config, &[&RUNS, &static_file::MODULE]);
     let answer = site.get_async("/script.lua").await;
@@ -26,8 +26,8 @@ async fn returned(script: &str) -> String {
     text
 }
 
-/// A server that answers one connection with these replies, each to whatever comes in one read;
-/// what it was sent.
+/// A server that accepts one connection and sends these replies, one after each read. The thread returns
+/// everything that it has read.
 fn server(replies: &'static [&'static str]) -> (u16, JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("it is bound").port();
@@ -225,7 +225,7 @@ async fn codecs_are_there() {
 
 #[tokio::test(flavor = "local")]
 async fn petrel_is_not_for_scripts_to_change() {
-    // What a script changes is its own, for its own run.
+    // What a script changes in `petrel` lasts for its own run only.
     let script = "petrel.sleep = 1 return tostring(petrel.sleep)";
     assert_eq!(returned(script).await, "1");
     assert!(
@@ -297,7 +297,7 @@ async fn scripts_wait_wherever_they_are() {
     }
 }
 
-/// Clients leave while scripts wait, in each kind of wait; the state goes on.
+/// Clients leave while scripts wait, in each kind of wait; the state must go on working.
 #[tokio::test(flavor = "local")]
 async fn what_waits_may_be_dropped() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -331,7 +331,7 @@ async fn what_waits_may_be_dropped() {
     }
 }
 
-/// Issue 10, point 4: a line without an end was read in C, for ever.
+/// A line without an end was read in C code forever.
 #[tokio::test(flavor = "local")]
 async fn a_file_without_an_end_is_an_error_of_its_script() {
     for script in [

@@ -9,7 +9,7 @@ use petrel_lua::mlua::{self, Table, Value};
 use super::asked::seconds;
 use crate::lua::State;
 
-/// Adds them to `petrel`.
+/// Adds both to `petrel`.
 pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
     let sleep = state.machine().waiting(|_, time: Value| {
         let time = seconds("petrel.sleep", &time)?;

@@ -1,4 +1,4 @@
-//! An HTTP/1.1 client of one worker: connections are kept, replies are read whole.
+//! The HTTP/1.1 client of one worker: connections are persistent, and replies are read as a whole.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -27,13 +27,14 @@ use crate::gateway::stream::BackendStream;
 use crate::gateway::trust::LoadedTrusts;
 use crate::remote_store::{Link, RemoteServer};
 
-/// Connections to one server that wait for the next request.
+/// The largest number of idle connections to one server.
 const IDLE_MAX: usize = 16;
-/// How many milliseconds they wait. Servers close theirs after five seconds or more.
+/// How long they are kept, in milliseconds. Servers close idle connections after five seconds or more.
 const IDLE_MS_MAX: u64 = 4000;
-/// Servers that are remembered. Names come from scripts, perhaps from clients.
+/// The largest number of servers that are remembered. Scripts choose their names, perhaps from what clients
+/// send.
 const SERVERS_MAX: usize = 1024;
-/// Room of an input buffer that is read into at once.
+/// How many bytes are read at once.
 const READ_BYTES: usize = 16 << 10;
 
 /// The client of a worker.
@@ -42,19 +43,19 @@ pub(super) struct HttpClient {
     worker: Weak<Worker>,
     trusts: Arc<LoadedTrusts>,
     names: Arc<FollowedNames>,
-    /// For what the look-up of names has to say.
+    /// The log for errors in looking names up.
     log: LogHandle,
 }
 
 /// Why there is no reply.
 struct FetchFailure {
     text: String,
-    /// How far the request had come; `None` when there was no connection.
+    /// What is known about the attempt; `None` if there was no connection.
     attempt: Option<FailedAttempt>,
 }
 
 impl HttpClient {
-    /// The one of `worker`.
+    /// The client of `worker`.
     pub(crate) fn of(worker: &Rc<Worker>) -> Rc<HttpClient> {
         worker.belonging(|| {
             worker.each_second(|worker| HttpClient::of(worker).look_after(worker));
@@ -68,7 +69,7 @@ impl HttpClient {
         })
     }
 
-    /// Asks `target` and collects the reply.
+    /// Sends a request to `target` and collects the reply.
     ///
     /// # Errors
     /// A sentence that names the server.
@@ -91,7 +92,7 @@ impl HttpClient {
         }
     }
 
-    /// Closes connections that were not used for long, and forgets servers that were not.
+    /// Closes connections that were idle for too long, and forgets servers that were not used.
     fn look_after(&self, worker: &Rc<Worker>) {
         self.servers.borrow_mut().retain(|_, server| {
             let was_used_lately = server.look_after(worker);
@@ -125,14 +126,15 @@ async fn fetch(
     request: &[u8],
     asked: &WantedRequest,
 ) -> Result<Reply, FetchFailure> {
-    // The kernel is asked for a request that must not be sent twice.
+    // A request that must not be sent twice needs a connection that is certainly open, so the kernel is
+    // asked.
     let kept = match asked.method.is_idempotent() {
         true => server.take(),
         false => server.take_open(),
     };
     if let Some(link) = kept {
         match exchange(server, link, request, asked).await {
-            // The server closed the connection while it was idle.
+            // The server had closed the connection while it was idle.
             Err(failure) if failure.may_be_repeated(asked.method) => {}
             result => return result,
         }
@@ -159,7 +161,7 @@ async fn exchange(
     Ok(progress.reply())
 }
 
-/// One request and its reply on their way.
+/// One request and its reply, in progress.
 struct FetchProgress {
     decoder: ResponseDecoder,
     bytes_max: usize,
@@ -200,7 +202,7 @@ impl FetchProgress {
         }
     }
 
-    /// Ready when the reply is whole: whether the connection can be used again.
+    /// Ready when the reply is complete. Returns whether the connection can be used again.
     fn poll(
         &mut self,
         context: &mut Context<'_>,
@@ -211,7 +213,7 @@ impl FetchProgress {
             match stream.poll_write(context, rest) {
                 Poll::Ready(Ok(count)) if count > 0 => self.written += count,
                 Poll::Pending => break,
-                // It may have answered before it closed.
+                // The server may have answered before it closed the connection.
                 Poll::Ready(_) => break,
             }
         }
@@ -349,7 +351,7 @@ fn encode(target: &HttpTarget, asked: &WantedRequest) -> Result<Vec<u8>, String>
     Ok(text)
 }
 
-/// Fields that say who is asked, where the request ends and what becomes of the connection.
+/// Whether this client writes the field itself: the host, the end of the request, the connection.
 fn is_ours(name: &str) -> bool {
     let field = KnownField::from_name(name.as_bytes());
     field.is_some_and(|field| field == KnownField::Host || field.is_written_by_sender())
@@ -367,8 +369,8 @@ mod tests {
 
     use super::*;
 
-    /// A server that answers one request, and a request to it. The thread ends with the connection:
-    /// with the count of bytes that its last read gave.
+    /// A server that answers one request, and a request for it. The thread ends with the connection, and
+    /// returns how many bytes its last read returned.
     fn answering_once() -> (std::thread::JoinHandle<usize>, HttpTarget, WantedRequest) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("it is bound").port();

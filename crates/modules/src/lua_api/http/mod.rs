@@ -1,6 +1,6 @@
-//! `petrel.http`: requests to other servers, over connections that are kept.
+//! `petrel.http`: requests to other servers, over persistent connections.
 //!
-//! A URL that begins with a slash is a subrequest: so a script asks a backend that is configured.
+//! A URL that begins with a slash is a subrequest: a script uses it to ask a configured backend.
 
 mod client;
 mod target;
@@ -14,7 +14,7 @@ use crate::lua::State;
 use client::HttpClient;
 use target::HttpTarget;
 
-/// Adds it to `petrel`.
+/// Adds `petrel.http`.
 pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
     let worker = Weak::clone(state.worker());
     let elsewhere = state.machine().waiting(move |_, asked: WantedRequest| {

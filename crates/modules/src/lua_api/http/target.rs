@@ -1,30 +1,31 @@
-//! Where a URL of a script leads.
+//! The server and the path that a script's URL names.
 
 use crate::remote_store::StoreAddress;
 
-/// A server that connections are kept to.
+/// Identifies a server; connections to it are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ServerKey {
     pub(crate) address: StoreAddress,
-    /// The name that its certificate has to be for, if it speaks TLS.
+    /// The name that its certificate must have; `None` without TLS.
     pub(crate) tls_name: Option<String>,
 }
 
-/// A server and what it is asked for.
+/// A server, and the path to request from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HttpTarget {
     pub(crate) server: ServerKey,
-    /// Value of the Host field.
+    /// The value of the Host field.
     pub(crate) host: String,
-    /// Path and query.
+    /// The path with its query.
     pub(crate) path: Vec<u8>,
 }
 
 impl HttpTarget {
-    /// Reads `http://host[:port]/path?query` or `http://unix:/path/of/socket:/path?query`, or the same with `https`.
+    /// Parses `http://host[:port]/path?query` or `http://unix:/path/of/socket:/path?query`, or the same with
+    /// `https`.
     ///
     /// # Errors
-    /// It is neither. A sentence.
+    /// The URL has neither form: a sentence.
     pub(crate) fn parse(url: &[u8]) -> Result<HttpTarget, String> {
         let shown = || url.escape_ascii().to_string();
         if !url.iter().all(|byte| *byte > b' ' && *byte != 0x7f) {

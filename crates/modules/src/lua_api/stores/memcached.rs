@@ -12,7 +12,7 @@ use crate::remote_store::{
     CasOutcome, KeyForm, Memcached, MemcachedOptions, StoreAddress, StoredValue, Stores,
 };
 
-/// `connect(options)`, and a table of the operations.
+/// The function `connect(options)`, and a table of the operations.
 pub(super) fn functions(state: &Rc<State>) -> mlua::Result<(Function, Table)> {
     let worker = Weak::clone(state.worker());
     let lua = state.machine().lua();
@@ -30,13 +30,13 @@ pub(super) fn functions(state: &Rc<State>) -> mlua::Result<(Function, Table)> {
 
 fn add_reads(state: &Rc<State>, table: &Table) -> mlua::Result<()> {
     let machine = state.machine();
-    // A value and its flags.
+    // Returns a value and its flags.
     let get = machine.waiting(|_, (handle, key): (AnyUserData, LuaString)| {
         let (store, key) = (store(&handle)?, key.as_bytes().to_vec());
         Ok(async move { Ok(Outcome(store.get(&key).await.map(FoundValue))) })
     })?;
     table.set("get", get)?;
-    // The same, and the number for `cas`.
+    // As `get`, with the number for `cas`.
     let gets = machine.waiting(|_, (handle, key): (AnyUserData, LuaString)| {
         let (store, key) = (store(&handle)?, key.as_bytes().to_vec());
         Ok(async move { Ok(Outcome(store.gets(&key).await.map(FoundValue))) })
@@ -118,7 +118,7 @@ fn add_others(state: &Rc<State>, table: &Table) -> mlua::Result<()> {
         Ok(async move { Ok(Outcome(store.delete(&key).await)) })
     })?;
     table.set("delete", delete)?;
-    // The new number; nil if there is none to count.
+    // Returns the new number; nil if there is no value.
     for (name, direction) in [("incr", Direction::Up), ("decr", Direction::Down)] {
         let count = machine.waiting(move |_, (handle, key, by): Count| {
             let (store, key) = (store(&handle)?, key.as_bytes().to_vec());
@@ -151,7 +151,7 @@ fn add_others(state: &Rc<State>, table: &Table) -> mlua::Result<()> {
     table.set("version", version)
 }
 
-/// What a write needs.
+/// The arguments of a write.
 struct Written {
     store: Rc<Memcached>,
     key: Vec<u8>,
@@ -178,7 +178,7 @@ impl Written {
     }
 }
 
-/// A value and its flags; with the number for `cas` if it was asked for.
+/// A value and its flags, with the number for `cas` if that was asked for.
 struct FoundValue(Option<StoredValue>);
 
 impl mlua::IntoLuaMulti for FoundValue {
@@ -193,7 +193,7 @@ impl mlua::IntoLuaMulti for FoundValue {
     }
 }
 
-/// The values that there are, by key.
+/// The values that were found, by key.
 struct FoundMany(Vec<Vec<u8>>, Vec<Option<StoredValue>>);
 
 impl mlua::IntoLua for FoundMany {
@@ -231,7 +231,7 @@ fn options(given: &Value) -> mlua::Result<MemcachedOptions> {
     Ok(options)
 }
 
-/// One server, or a list of them in `servers`.
+/// Reads one server, or a list of servers in `servers`.
 fn servers(given: &Value) -> mlua::Result<Vec<StoreAddress>> {
     if let Value::Table(table) = given
         && let Some(list) = table.raw_get::<Option<Vec<String>>>("servers")?

@@ -1,7 +1,7 @@
 //! `petrel.redis` and `petrel.memcached`: objects whose methods wait for a store.
 //!
-//! A store that cannot be reached, or says that something is wrong, is `nil` and a message: caches are
-//! there to be done without. What the script itself does wrong is an error.
+//! If a store cannot be reached or answers with an error, the result is `nil` and a message, because a script
+//! should do without its cache. A mistake of the script itself is a Lua error.
 
 mod memcached;
 mod redis;
@@ -14,7 +14,7 @@ use super::asked::seconds;
 use crate::lua::State;
 use crate::remote_store::{StoreAddress, StoreError};
 
-/// Adds them to `petrel`.
+/// Adds both to `petrel`.
 pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
     let (connect_redis, command, pipeline) = redis::functions(state)?;
     let (connect_memcached, functions) = memcached::functions(state)?;
@@ -35,7 +35,7 @@ pub(super) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
     petrel.set("memcached", memcached)
 }
 
-/// What a method answers: values, or `nil` and why not.
+/// The result of a method: values, or `nil` and a message.
 struct Outcome<T>(Result<T, StoreError>);
 
 impl<T: IntoLuaMulti> IntoLuaMulti for Outcome<T> {
@@ -47,8 +47,8 @@ impl<T: IntoLuaMulti> IntoLuaMulti for Outcome<T> {
     }
 }
 
-/// The address in the options of a store: the options themselves, `address`, `socket`, or `host` and
-/// `port`.
+/// The address in the options of a store: the options themselves if they are a string, `address`, `socket`,
+/// or `host` and `port`.
 fn address(options: &Value, port_default: u16) -> mlua::Result<StoreAddress> {
     let text = match options {
         Value::Nil => format!("127.0.0.1:{port_default}"),
@@ -77,7 +77,7 @@ fn address(options: &Value, port_default: u16) -> mlua::Result<StoreAddress> {
     StoreAddress::parse(&text, port_default).map_err(mlua::Error::runtime)
 }
 
-/// A time-out among the options, in milliseconds.
+/// Reads a timeout from the options, in milliseconds.
 fn milliseconds(options: &Value, name: &str, default: u64) -> mlua::Result<u64> {
     let Value::Table(options) = options else {
         return Ok(default);
@@ -91,7 +91,7 @@ fn milliseconds(options: &Value, name: &str, default: u64) -> mlua::Result<u64> 
     }
 }
 
-/// A number among the options.
+/// Reads a number from the options.
 fn number(options: &Value, name: &str) -> mlua::Result<Option<usize>> {
     match options {
         Value::Table(options) => options.raw_get(name),
@@ -99,7 +99,7 @@ fn number(options: &Value, name: &str) -> mlua::Result<Option<usize>> {
     }
 }
 
-/// Text among the options; empty if it is not there.
+/// Reads a text from the options; empty if it is missing.
 fn text(options: &Value, name: &str) -> mlua::Result<Vec<u8>> {
     match options {
         Value::Table(options) => {
@@ -112,7 +112,7 @@ fn text(options: &Value, name: &str) -> mlua::Result<Vec<u8>> {
     }
 }
 
-/// What a script gives as an argument, as bytes: strings, numbers and booleans.
+/// An argument of a script as bytes: a string, number or boolean.
 fn bytes(value: &Value) -> mlua::Result<Vec<u8>> {
     match value {
         Value::String(text) => Ok(text.as_bytes().to_vec()),

@@ -8,7 +8,7 @@ use super::{Outcome, address, bytes, milliseconds, number, text};
 use crate::lua::State;
 use crate::remote_store::{Pipeline, Redis, RedisOptions, Stores, Value};
 
-/// `connect(options)`, `command(handle, name, …)` and `pipeline(handle, list)`.
+/// The functions `connect(options)`, `command(handle, name, …)` and `pipeline(handle, list)`.
 pub(super) fn functions(state: &Rc<State>) -> mlua::Result<(Function, Function, Function)> {
     let machine = state.machine();
     let worker = Weak::clone(state.worker());
@@ -67,7 +67,7 @@ fn options(given: &mlua::Value) -> mlua::Result<RedisOptions> {
     Ok(options)
 }
 
-/// What a command comes to: nothing is `nil`.
+/// The result of a command; a missing value is `nil`.
 struct Answered(Value);
 
 impl mlua::IntoLuaMulti for Answered {
@@ -79,7 +79,8 @@ impl mlua::IntoLuaMulti for Answered {
     }
 }
 
-/// An answer as Redis's own scripts see it: nothing is `false` inside a list, an error a table.
+/// A reply in the form that Redis's own scripts use: inside a list a missing value is `false`, and an error
+/// is a table.
 struct RedisAnswer(Value);
 
 impl IntoLua for RedisAnswer {
