@@ -1,14 +1,14 @@
-//! Pages that are stored compressed, for clients that take them plain only.
+//! Decompresses stored pages for clients that do not accept gzip.
 
 use zlib_rs::{Inflate, InflateFlush, Status};
 
-/// Bytes of a page at most: memory for what a stored megabyte may claim to be.
+/// The largest page after decompression: a stored megabyte may decompress to far more.
 const BYTES_MAX: usize = 16 << 20;
 
-/// Bytes that are made at once.
+/// How many bytes are produced at a time.
 const STEP_BYTES: usize = 64 << 10;
 
-/// Whether `bytes` begin as a gzip stream does (RFC 1952 2.3.1).
+/// Whether `bytes` begin like a gzip stream (RFC 1952 2.3.1).
 pub(super) fn is_gzip(bytes: &[u8]) -> bool {
     bytes.starts_with(&[0x1f, 0x8b, 8])
 }
@@ -16,7 +16,7 @@ pub(super) fn is_gzip(bytes: &[u8]) -> bool {
 /// The content of a gzip stream.
 ///
 /// # Errors
-/// It is none, or cut short, or longer than 16 MiB. A sentence.
+/// It is no gzip stream, or cut off, or longer than 16 MiB: a sentence.
 pub(super) fn gunzip(bytes: &[u8]) -> Result<Vec<u8>, String> {
     let mut inflate = Inflate::new(true, 31);
     let mut content = Vec::new();

@@ -1,4 +1,4 @@
-//! The key of a page: its URL.
+//! The key of a page, which is its URL.
 
 use petrel_engine::Exchange;
 use petrel_engine::proto::method::Method;
@@ -8,15 +8,15 @@ use petrel_engine::proto::url::Url;
 use crate::gateway::AUTHORIZED;
 use crate::page_cache::key::without_origin;
 
-/// Why a request is not looked up.
+/// The reason why a request is not looked up.
 pub(super) type Why = &'static str;
 
-/// The key of the page that the request asks for: scheme, host, and path and query as the client sent
-/// them. Where a rule has changed these, or they were not in normal form, what they are now stands behind
-/// a `#`, which no URL that is sent has in it.
+/// The key of the page that the request asks for: scheme, host, and path and query as the client sent them.
+/// If a rule has changed path or query, or they were not in normal form, the present ones follow after a `#`,
+/// which a URL in a request cannot contain.
 ///
 /// # Errors
-/// It is no request for a page that others may have.
+/// The request does not ask for a page that may be shared.
 pub(super) fn of(exchange: &Exchange) -> Result<Vec<u8>, Why> {
     let request = &exchange.request;
     let head = &request.head;
@@ -32,7 +32,7 @@ pub(super) fn of(exchange: &Exchange) -> Result<Vec<u8>, Why> {
     let is_known = ["REMOTE_USER", "AUTH_TYPE"]
         .iter()
         .any(|name| exchange.environment.get(name).is_some());
-    // Its variables are not in the key, and applications answer by them.
+    // An authorizer's variables are not in the key, and applications may answer by them.
     let is_known = is_known || exchange.kept::<()>(AUTHORIZED).is_some();
     let shows_certificate = exchange
         .environment
@@ -63,8 +63,8 @@ pub(super) fn of(exchange: &Exchange) -> Result<Vec<u8>, Why> {
     Ok(key)
 }
 
-/// Whether path or file are not those that the URL names: a script has chosen them, perhaps by what only
-/// this client has sent. To be asked before index files are looked for.
+/// Whether path or file differ from what the URL names: a script has chosen them, perhaps depending on what
+/// only this client has sent. To be called before index files are looked for.
 pub(super) fn is_led_elsewhere(exchange: &Exchange) -> bool {
     let (url, physical) = (&exchange.request.url, &exchange.physical);
     if url.path() != url.path_raw() {
@@ -75,7 +75,8 @@ pub(super) fn is_led_elsewhere(exchange: &Exchange) -> bool {
             return true;
         }
     }
-    // Behind an alias another root counts; letter case may have been folded.
+    // Behind an alias there is another root. Letter case may have been changed by
+    // `server.force-lowercase-filenames`.
     let is_aliased = !physical.base.is_empty() && physical.base != physical.document_root;
     let below = physical.path.strip_prefix(&*physical.document_root);
     !is_aliased && !below.is_some_and(|path| path.eq_ignore_ascii_case(url.path()))

@@ -1,4 +1,4 @@
-//! The hooks that look a page up and answer with it.
+//! The hooks that look a page up and that answer with it.
 
 use std::any::Any;
 use std::pin::Pin;
@@ -15,13 +15,13 @@ use super::page::{self, MemcachedPage};
 use super::servers::Servers;
 use super::{key, value};
 
-/// Looks the page up.
+/// The hook that looks the page up.
 pub(super) struct PageLookup(pub(crate) Rc<Servers>);
 
-/// Answers with what was found.
+/// The hook that answers with the page that was found.
 pub(super) struct SendPage(pub(crate) Rc<Servers>);
 
-/// What was found for a request; kept with it.
+/// The result of the lookup, kept with the request.
 pub(super) struct Found {
     /// The URL, which is the key.
     pub(crate) url: Vec<u8>,
@@ -32,7 +32,7 @@ pub(super) struct Found {
 const KEPT: &str = "mod_mcpage";
 
 impl Found {
-    /// What was found for the request as it is now.
+    /// The result, if the request still has the same URL.
     pub(crate) fn of(exchange: &Exchange) -> Option<Rc<Found>> {
         exchange.kept::<Found>(KEPT)
     }
@@ -53,7 +53,7 @@ impl Hook for PageLookup {
             }
         };
         if let Some(found) = Found::of(exchange).filter(|found| found.url == url) {
-            // It was begun anew by somebody behind the first time.
+            // The request began again, after a later hook. The result of the first lookup is used.
             return match needs_no_file(exchange, &found) {
                 Some(()) => Outcome::Next,
                 None => Outcome::Cold,
@@ -89,14 +89,14 @@ impl Pending for Wait {
         exchange.keep(KEPT, Rc::clone(&found) as Rc<dyn Any>);
         Poll::Ready(match needs_no_file(exchange, &found) {
             Some(()) => Outcome::Next,
-            // The hook begins anew when the disk has answered, and finds what is kept.
+            // The hook runs again when the disk thread has answered, and finds the kept result.
             None => Outcome::Cold,
         })
     }
 }
 
-/// A page that is there needs no file. Where there is one, rules about it are asked, too. `None`: the disk
-/// has to be asked first.
+/// A page that was found needs no file. If there is a file all the same, the rules about it apply. `None`: a
+/// disk has to be waited for.
 fn needs_no_file(exchange: &mut Exchange, found: &Found) -> Option<()> {
     if found.page.is_none() || exchange.physical.is_virtual {
         return Some(());
@@ -114,7 +114,7 @@ impl Hook for SendPage {
         let Some(found) = Found::of(exchange) else {
             return Outcome::Next;
         };
-        // Somebody may have led the request elsewhere since.
+        // A later rule or script may have changed where the request leads.
         match &found.page {
             Some(page) if key::of(exchange).is_ok_and(|url| url == found.url) => {
                 page::answer(exchange, page, self.0.options.announces)

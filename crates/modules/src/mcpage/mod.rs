@@ -1,12 +1,12 @@
-//! mod_mcpage: pages straight from memcached, under their URLs (lighttpd 1.5).
+//! mod_mcpage: sends pages straight from memcached, stored under their URLs (lighttpd 1.5).
 //!
-//! A page gets there by whoever makes it, or by this module, which stores what backends answer. It is looked
-//! up when the rules about its URL have let the request through ([`lookup`]), and answered when those about
-//! its file have, too. [`store`] decides what may be stored; [`value`] is the form of what is. Memcached
-//! being away makes pages slower, nothing else.
+//! A page is put into memcached by the application, or by this module, which stores answers of backends. It
+//! is looked up after the rules about its URL have let the request through ([`lookup`]), and sent after those
+//! about its file have, too. [`store`] decides what may be stored; [`value`] is the format. If memcached is
+//! unreachable, pages are slower, and nothing else changes.
 //!
-//! The cache of [`crate::page_cache`] does more: it knows lifetimes, variants and revalidation. This is for
-//! pages that applications put into memcached themselves, and for configurations that have it.
+//! The cache of [`crate::page_cache`] can do more: it knows lifetimes, variants and revalidation. This module
+//! is for applications that put their pages into memcached themselves, and for existing configurations.
 
 mod gunzip;
 mod key;
@@ -88,9 +88,9 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     };
     let stores = options.puts;
     let servers = Rc::new(Servers::new(options));
-    // Behind the rules about the URL, and before anybody looks for a file: there may be none.
+    // After the rules about the URL, and before any module looks for a file: there may be none.
     configure.add_last(Phase::Map, PageLookup(Rc::clone(&servers)));
-    // Behind the rules about the file.
+    // After the rules about the file.
     configure.add_first(Phase::Content, SendPage(Rc::clone(&servers)));
     if stores {
         configure.add(Phase::Store, PageStore(servers));

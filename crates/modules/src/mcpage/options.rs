@@ -1,22 +1,22 @@
-//! The directives of mod_mcpage, read.
+//! The directives of mod_mcpage as typed options.
 
 use petrel_engine::config::Diagnostic;
 use petrel_engine::settings::Values;
 
 use crate::remote_store::{Distribution, HashName, KeyForm, MemcachedOptions, StoreAddress, Wire};
 
-/// What is set for a request, if the module is switched on.
+/// The options that apply to a request, if the module is enabled.
 #[derive(Clone, Debug)]
 pub(super) struct McpageOptions {
-    /// The servers that all machines share.
+    /// The memcached servers that all machines share.
     pub(crate) shared: Option<MemcachedOptions>,
-    /// The one of this machine.
+    /// The memcached server of this machine.
     pub(crate) local: Option<MemcachedOptions>,
-    /// Seconds that a page lives in [`McpageOptions::shared`]; 0 is no end.
+    /// Seconds that a page lives in [`McpageOptions::shared`]; 0: forever.
     pub(crate) expire_s: u32,
-    /// The same for [`McpageOptions::local`].
+    /// Seconds that a page lives in [`McpageOptions::local`]; 0: forever.
     pub(crate) local_expire_s: u32,
-    /// Bytes of the smallest page that is stored.
+    /// The size of the smallest page that is stored.
     pub(crate) bytes_min: usize,
     /// Whether pages are stored.
     pub(crate) puts: bool,
@@ -26,31 +26,31 @@ pub(super) struct McpageOptions {
     pub(crate) debug: Debug,
 }
 
-/// How much is told.
+/// How much is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Debug {
-    /// What goes wrong.
+    /// Errors.
     Off,
-    /// What is found and stored.
+    /// Also what is found and stored.
     On,
-    /// And why something is not.
+    /// Also why a page is not looked up or stored.
     Verbose,
 }
 
-/// Milliseconds for a page from memcached. A backend is not asked before.
+/// Milliseconds that a page from memcached may take. The backend is not asked before.
 const TIMEOUT_MS: u64 = 1000;
 
 /// Milliseconds to connect.
 const CONNECT_TIMEOUT_MS: u64 = 500;
 
-/// The longest of namespace and prefix together: a key of 32 hexadecimal digits has to go behind them.
+/// The largest length of namespace and prefix together: 32 hexadecimal digits have to fit after them.
 const BEFORE_KEYS_BYTES_MAX: usize = 128;
 
 impl McpageOptions {
-    /// Reads them; `None` if the module is not switched on.
+    /// Reads the directives; `None` if the module is not enabled.
     ///
     /// # Errors
-    /// A value that is not possible.
+    /// A value is invalid.
     pub(crate) fn read(values: &Values<'_>) -> Result<Option<McpageOptions>, Diagnostic> {
         let switch = |name: &str, default: bool| values.bool(name).unwrap_or(default);
         if !switch("mcpage.enable", false) {
@@ -94,7 +94,7 @@ impl McpageOptions {
     }
 }
 
-/// A client of the servers at `addresses`, which the directive `name` gives.
+/// A client of the servers at `addresses`, which come from the directive `name`.
 fn client(
     values: &Values<'_>,
     name: &str,

@@ -1,4 +1,4 @@
-//! The answer with a stored page.
+//! Answers with a stored page.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use super::gunzip::{gunzip, is_gzip};
 use super::value::Value;
 use crate::static_file;
 
-/// A stored page in the form in which the client gets it.
+/// A stored page in the form for this client.
 pub(super) struct MemcachedPage {
     fields: Vec<(Vec<u8>, Vec<u8>)>,
     body: Bytes,
@@ -24,16 +24,16 @@ pub(super) struct MemcachedPage {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// As it is stored, which is not compressed.
+    /// As stored, uncompressed.
     Plain,
-    /// As it is stored, which is compressed.
+    /// As stored, compressed.
     Gzip,
-    /// It was compressed.
+    /// Stored compressed, and decompressed for this client.
     Decoded,
 }
 
 impl MemcachedPage {
-    /// The page `value` for this request. `None`: it cannot be decompressed, as if it were not there.
+    /// The page `value` for this request. `None`: it cannot be decompressed, which counts as a miss.
     pub(crate) fn new(exchange: &Exchange, value: Value) -> Option<MemcachedPage> {
         let accepted = exchange.request.head.field(KnownField::AcceptEncoding);
         let form = match is_compressed(&value) {
@@ -53,7 +53,7 @@ impl MemcachedPage {
     }
 }
 
-/// Applications store no field that could say so.
+/// Whether the page is compressed: by its fields, or, as applications store none, by its first bytes.
 fn is_compressed(value: &Value) -> bool {
     let mut fields = value.fields.iter();
     let coding = fields.find(|(name, _)| name.eq_ignore_ascii_case(b"Content-Encoding"));
@@ -73,7 +73,7 @@ fn decoded(exchange: &Exchange, body: &[u8]) -> Option<Vec<u8>> {
         .ok()
 }
 
-/// Answers with `page`, as far as the conditions and ranges of the request allow.
+/// Answers with `page`, subject to the conditions and ranges of the request.
 pub(super) fn answer(exchange: &mut Exchange, page: &MemcachedPage, announces: bool) -> Outcome {
     exchange.response.answer(Status::OK);
     for (name, value) in &page.fields {
@@ -102,7 +102,7 @@ fn add_fields(exchange: &mut Exchange, form: Form, announces: bool) {
         Form::Gzip => response.set("Content-Encoding", b"gzip"),
         Form::Decoded => {
             response.remove("Content-Encoding");
-            // It stands for other bytes.
+            // The tag belongs to the compressed bytes.
             response.remove("ETag");
         }
     }

@@ -1,4 +1,4 @@
-//! The memcached servers of one set of settings, and what is said to them.
+//! The memcached servers of one set of settings, and the operations on them.
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use petrel_engine::worker::Worker;
 use super::options::{Debug, McpageOptions};
 use crate::remote_store::{Memcached, MemcachedOptions, StoreError, Stores};
 
-/// The options and the clients that go with them.
+/// The options and their clients.
 pub(super) struct Servers {
     pub(crate) options: McpageOptions,
     clients: OnceCell<Clients>,
@@ -28,13 +28,13 @@ pub(super) struct Clients {
     under_way: Rc<UnderWay>,
 }
 
-/// What a worker is storing at the moment.
+/// The pages that a worker is storing.
 #[derive(Default)]
 pub(super) struct UnderWay {
     bytes: Cell<usize>,
 }
 
-/// Bytes that may be under way; pages beyond are not stored.
+/// How many bytes may be on their way to memcached. Further pages are not stored.
 const UNDER_WAY_BYTES_MAX: usize = 32 << 20;
 
 impl Servers {
@@ -66,7 +66,7 @@ impl Servers {
         clients.clone()
     }
 
-    /// Tells about a page, if that is wanted.
+    /// Logs a line about a page if `mcpage.debug` is at least `level`.
     pub(crate) fn trace(&self, exchange: &Exchange, level: Debug, what: &str, url: &[u8]) {
         if self.options.debug >= level {
             let url = String::from_utf8_lossy(url);
@@ -76,7 +76,7 @@ impl Servers {
 }
 
 impl Clients {
-    /// What is stored under `key`. What the shared servers have is stored on the local one, too.
+    /// The value of `key`. A value from the shared servers is stored on the local one as well.
     pub(crate) async fn get(&self, key: &[u8]) -> Option<Bytes> {
         if let Some(found) = self.get_from(&self.local, key).await {
             return Some(found);
@@ -88,8 +88,8 @@ impl Clients {
         Some(found)
     }
 
-    /// Stores `value` everywhere, for `lifetime_s` seconds at most if the page itself says so. Nobody
-    /// waits for it.
+    /// Stores `value` on all servers, in the background; for at most `lifetime_s` seconds if the page states
+    /// a lifetime.
     pub(crate) fn put(&self, key: &[u8], value: Bytes, lifetime_s: Option<u32>) {
         let places = [
             (&self.shared, self.expire_s),

@@ -1,8 +1,8 @@
-//! The hook behind everybody who answers: may this page be stored?
+//! The hook that decides whether an answer may be stored.
 //!
-//! The careful answer is no. A page is stored if nothing in request or answer suggests that it is anybody's
-//! in particular, or that it should not be kept. It runs in the store phase, before scripts change the
-//! answer: what is stored is what the backend said.
+//! When in doubt, it is not stored: a page is stored only if nothing in request or answer suggests that it
+//! belongs to one client or should not be kept. The hook runs in the store phase, before scripts change the
+//! answer, so the backend's answer is what is stored.
 
 use std::rc::Rc;
 
@@ -24,10 +24,10 @@ use crate::page_cache::cache_control::{RequestDirectives, ResponseDirectives};
 use crate::page_cache::request;
 use crate::tee::{self, Tee};
 
-/// Stores pages.
+/// The hook that stores pages.
 pub(super) struct PageStore(pub(crate) Rc<Servers>);
 
-/// Bytes of a page at most: memcached takes a megabyte with everything around it.
+/// The largest page: memcached accepts a megabyte including its overhead.
 const BYTES_MAX: usize = 1_000_000;
 
 impl Hook for PageStore {
@@ -54,14 +54,14 @@ impl Hook for PageStore {
     }
 }
 
-/// Whether the answer may be stored, and for how many seconds by its own word.
+/// Whether the answer may be stored, and for how many seconds according to its own fields.
 fn decide(exchange: &Exchange, found: &Found, bytes_min: usize) -> Result<Option<u32>, key::Why> {
     let head = &exchange.request.head;
     if exchange.request.method != Method::Get || key::of(exchange).is_ok_and(|url| url != found.url)
     {
         return Err("not stored: the answer is about something else");
     }
-    // A client that is known by now, as well.
+    // The client may have been identified since the lookup.
     key::of(exchange)?;
     if head.field(KnownField::Cookie).is_some() {
         return Err("not stored: the request has cookies");
@@ -103,7 +103,7 @@ fn decide(exchange: &Exchange, found: &Found, bytes_min: usize) -> Result<Option
     allowed_by(&response.with_carried(response.fields()), now_s)
 }
 
-/// What the fields of the answer say.
+/// What the fields of the answer allow.
 fn allowed_by(fields: &HeaderBlock, now_s: u64) -> Result<Option<u32>, key::Why> {
     if fields.contains("Set-Cookie") || fields.contains("Set-Cookie2") {
         return Err("not stored: it sets a cookie");
@@ -169,7 +169,7 @@ impl tee::Draft for MemcachedDraft {
     fn give_up(self) {}
 }
 
-/// Stores a body that is there, or collects one while it is sent.
+/// Stores a body that is complete, or collects it while it is sent.
 fn store(exchange: &mut Exchange, draft: MemcachedDraft) {
     let body = std::mem::take(&mut exchange.response.body);
     exchange.response.body = match body {

@@ -1,4 +1,4 @@
-//! Pages looked up and stored, with a real memcached.
+//! Pages are looked up and stored, with a real memcached.
 
 use std::cell::Cell;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use petrel_engine::testing::{Answer, Site};
 use super::MODULE;
 use crate::testing::{Tree, refusal};
 
-/// What stands for a backend: says how often it was asked, and what the query names as a field.
+/// Stands for a backend. Its answer says how often it was asked, and has the field that the query names.
 static BACKEND: ModuleSpec = ModuleSpec {
     name: "mod_test_backend",
     doc: "Counts.",
@@ -38,7 +38,8 @@ fn count(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// Does what scripts do: it leads a request elsewhere by what a client sent, and leaves its target.
+/// Acts like a script that leads a request elsewhere depending on what the client sent, without changing its
+/// target.
 struct Leads;
 
 impl Hook for Leads {
@@ -70,7 +71,7 @@ impl Hook for Counts {
     }
 }
 
-/// memcached on a unix socket of the tree's.
+/// memcached on a unix socket in the tree.
 struct Memcached {
     child: Child,
     socket: String,
@@ -95,7 +96,7 @@ impl Memcached {
         panic!("memcached does not listen");
     }
 
-    /// What it answers to a command.
+    /// The reply of memcached to a command.
     fn say(&self, command: &[u8]) -> String {
         let mut stream = UnixStream::connect(&self.socket).expect("it listens");
         stream.write_all(command).expect("it reads");
@@ -144,7 +145,7 @@ fn text(answer: &Answer) -> String {
     String::from_utf8_lossy(answer.body()).into_owned()
 }
 
-/// Long enough for a page to be stored behind its answer.
+/// Waits long enough for a page to be stored after it was sent.
 async fn stored(memcached: &Memcached, key: &str) -> bool {
     for _ in 0..12_000 {
         if memcached.get(key) != "END\r\n" {

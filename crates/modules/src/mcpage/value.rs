@@ -1,25 +1,25 @@
-//! The form of a stored page.
+//! The format of a stored page.
 //!
-//! What an application puts into memcached is the body alone. What this module stores has a head in front
-//! of it: a line with the URL, the answer's fields, an empty line. The URL is compared when the page is
-//! read, so that two keys that are hashed to the same never stand for each other.
+//! Applications put only the body into memcached. This module stores a head in front of the body: a line with
+//! the URL, the fields of the answer, and an empty line. The URL is compared when the page is read, so that
+//! two URLs with the same hashed key are never confused.
 
 use bytes::Bytes;
 use petrel_engine::proto::header_block::HeaderBlock;
 
-/// What a stored page begins with that has a head.
+/// The beginning of a stored page with a head.
 const MARK: &[u8] = b"petrel-page 1 ";
 
 /// A stored page.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Value {
-    /// The fields, in pairs; none were stored by an application.
+    /// The fields as names and values; applications store none.
     pub(crate) fields: Vec<(Vec<u8>, Vec<u8>)>,
     /// The body.
     pub(crate) body: Bytes,
 }
 
-/// Writes a page.
+/// Encodes a page.
 pub(super) fn write(url: &[u8], fields: &HeaderBlock, body: &[u8]) -> Vec<u8> {
     let mut value = Vec::with_capacity(MARK.len() + url.len() + body.len() + 512);
     value.extend_from_slice(MARK);
@@ -38,7 +38,7 @@ pub(super) fn write(url: &[u8], fields: &HeaderBlock, body: &[u8]) -> Vec<u8> {
     value
 }
 
-/// Reads what is stored for `url`. `None`: it is another page, or cut short.
+/// Decodes the value stored for `url`. `None`: it is another page, or cut off.
 pub(super) fn read(url: &[u8], value: &Bytes) -> Option<Value> {
     let Some(rest) = value.strip_prefix(MARK) else {
         return Some(Value {
@@ -62,7 +62,7 @@ pub(super) fn read(url: &[u8], value: &Bytes) -> Option<Value> {
     }
 }
 
-/// Fields that are about one connection, one client or one time.
+/// Whether a field is about one connection, one client or one moment, so that it is not stored.
 fn is_withheld(name: &[u8]) -> bool {
     const WITHHELD: [&str; 8] = [
         "Set-Cookie",
