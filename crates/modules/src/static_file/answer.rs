@@ -1,4 +1,4 @@
-//! An answer with a file whose fields are known: preconditions and ranges of the request.
+//! Answers with a file whose fields are set: applies the request's preconditions and ranges.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -13,11 +13,10 @@ use petrel_engine::proto::status::Status;
 
 use super::{content_type, etag, last_modified, own_type, ranges};
 
-/// Makes `file` the body of an answer whose status and fields a backend made. Content-Type, ETag and
-/// Last-Modified of the backend stay, also for the conditions of the request; what is missing is the
-/// file's, with a type by `path`: an extended attribute on a file system of another machine is not asked
-/// for. Conditions and ranges are about successes alone: with another
-/// status than 200 the file is sent whole.
+/// Makes `file` the body of an answer whose status and fields a backend has made. The backend's Content-Type,
+/// ETag and Last-Modified stay, and the request's conditions are compared with them. Missing fields are those
+/// of the file, with a type by `path`: on a network file system the extended attribute is not read.
+/// Conditions and ranges are only applied to a 200; with another status the file is sent whole.
 pub(crate) fn for_backend(exchange: &mut Exchange, file: Rc<FileEntry>, path: &[u8]) {
     let settings = Rc::clone(&exchange.settings);
     let core = &settings.core;
@@ -47,19 +46,19 @@ pub(crate) fn for_backend(exchange: &mut Exchange, file: Rc<FileEntry>, path: &[
     as_asked(exchange, piece_of(file), Some(modified_s));
 }
 
-/// Answers with all of `file`.
+/// Answers with the whole `file`.
 pub(super) fn whole(exchange: &mut Exchange, file: Rc<FileEntry>) {
     exchange.response.body = Body::Piece(piece_of(file));
 }
 
-/// All of `file`.
+/// A piece with the whole `file`.
 pub(super) fn piece_of(file: Rc<FileEntry>) -> Piece {
     let range = 0..file.stat().size;
     Piece::File { file, range }
 }
 
-/// Answers with `whole` or a part of it, as far as the conditions of the request allow. The ETag is
-/// that of the response, which was last changed at `modified_s`.
+/// Answers with `whole` or a part of it, subject to the conditions of the request. They are compared with the
+/// ETag of the response and with `modified_s`, when it was last changed.
 pub(crate) fn as_asked(exchange: &mut Exchange, whole: Piece, modified_s: Option<u64>) {
     exchange.response.body = match ask(exchange, whole.length(), modified_s) {
         Asked::Nothing => return,
@@ -69,20 +68,20 @@ pub(crate) fn as_asked(exchange: &mut Exchange, whole: Piece, modified_s: Option
     };
 }
 
-/// What a request asks for of an answer that is known as a whole.
+/// What the request asks for of a complete answer.
 pub(crate) enum Asked {
     /// All of it.
     Whole,
-    /// These bytes. Status and Content-Range of the response say so.
+    /// This range. Status and Content-Range of the response are set.
     Range(Range<u64>),
-    /// Several ranges; the response does not say so yet.
+    /// Several ranges. The response is not set yet.
     Ranges(Vec<Range<u64>>),
-    /// Nothing: the response says why.
+    /// Nothing: the response has the status that says why.
     Nothing,
 }
 
-/// Applies the conditions and the Range field of the request to an answer of `length` bytes. The ETag is that of the
-/// response, which was last changed at `modified_s`.
+/// Applies the conditions and the Range field of the request to an answer of `length` bytes. They are
+/// compared with the ETag of the response and with `modified_s`, when it was last changed.
 pub(crate) fn ask(exchange: &mut Exchange, length: u64, modified_s: Option<u64>) -> Asked {
     let head = &exchange.request.head;
     let preconditions = Preconditions {

@@ -1,8 +1,8 @@
-//! mod_staticfile: answers with a file, or the part of it the client asked for.
+//! mod_staticfile: answers with a file, or with the range of it that the client asked for.
 //!
-//! The fields that depend on the file alone are made once and kept with the file in the cache; a
-//! warm answer copies them and looks at nothing else. Conditional and range requests are
-//! decided by `proto`. Knows nothing of sockets: a file piece finds its own way.
+//! The fields that depend only on the file are made once and kept with the file in the cache; usually an
+//! answer just copies them. `proto` decides about conditional and range requests. This module knows nothing
+//! of sockets: the body is a file piece, which the connection sends.
 
 mod answer;
 mod own_type;
@@ -69,7 +69,8 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
         has_path_info: !values.bool("static-file.disable-pathinfo").unwrap_or(false),
         precompressed,
     };
-    // Last, wherever the module is listed: a script is its backend's, and its source nobody's.
+    // Last, wherever the module is in the list: a file that a backend runs belongs to the backend, and its
+    // source must not be sent.
     configure.add_last(Phase::Content, hook);
     Ok(())
 }
@@ -108,7 +109,8 @@ impl Hook for StaticFile {
             return Outcome::Cold;
         };
         exchange.response.status = Status::OK;
-        // A sibling asked for by its own name has another type than one sent in place of a file.
+        // A precompressed file has another type when it is requested by its own name than when it stands in
+        // for the uncompressed one.
         let key =
             u64::from(exchange.settings.profile) << 1 | u64::from(!Rc::ptr_eq(&file, &chosen));
         let core = &exchange.settings.core;
@@ -134,8 +136,8 @@ struct FileFields {
 }
 
 impl FileFields {
-    /// Makes `file` the answer, as far as the conditions of the request allow. Its fields are kept
-    /// under `key`; `own` is the type that it bears itself, if they have to be made.
+    /// Makes `file` the answer, subject to the conditions of the request. Its fields are kept under `key`.
+    /// `own` is the type from the file's extended attribute, in case the fields have to be made.
     fn send(
         self,
         exchange: &mut Exchange,
@@ -150,7 +152,7 @@ impl FileFields {
             self.make(file, path, coding, own, &settings.core)
         });
         exchange.response.extend_from_wire(&fields);
-        // A backend that redirected to this file may know its type better, and so may a script.
+        // A backend that named this file may have set a better type, and so may a script.
         exchange.response.take_handed_on();
         exchange.response.take_carried();
         let modified_s = file.stat().modified_s;
@@ -160,7 +162,7 @@ impl FileFields {
         }
     }
 
-    /// The fields that depend on the file and the settings alone, in wire form.
+    /// The fields that depend only on the file and the settings, in wire form.
     fn make(
         self,
         file: &FileEntry,
@@ -201,10 +203,9 @@ fn last_modified(file: &FileEntry) -> [u8; 29] {
     date
 }
 
-/// The type of a file: its own, from its extended attribute where that is wanted, or by its name. lighttpd
-/// leaves ETag and Last-Modified out where nothing is known of the type. They are sent here: without
-/// them such a file is downloaded again each time, for the sake of a type that may be configured
-/// some day.
+/// The type of a file: from its extended attribute, if that is enabled, or by its name. lighttpd leaves ETag
+/// and Last-Modified out if the type is not known. They are sent here: otherwise clients would download such
+/// a file again each time, only because its type might be configured some day.
 fn content_type(own: Option<Vec<u8>>, path: &[u8], core: &CoreSettings) -> Vec<u8> {
     own.unwrap_or_else(|| {
         core.mime_types
@@ -214,12 +215,12 @@ fn content_type(own: Option<Vec<u8>>, path: &[u8], core: &CoreSettings) -> Vec<u
     })
 }
 
-/// The entity tag of `file` as it is, for scripts.
+/// The entity tag of the uncompressed `file`, for scripts.
 pub(crate) fn etag_of(file: &FileEntry, core: &CoreSettings) -> Option<String> {
     etag(file, None, core)
 }
 
-/// A strong entity tag (RFC 9110 section 8.8.3) out of the parts that are switched on.
+/// A strong entity tag (RFC 9110 section 8.8.3) made of the parts that are enabled.
 fn etag(file: &FileEntry, coding: Option<Coding>, core: &CoreSettings) -> Option<String> {
     let stat = file.stat();
     let inode = core.etag_inode.then(|| format!("{:x}", stat.inode));
@@ -228,7 +229,7 @@ fn etag(file: &FileEntry, coding: Option<Coding>, core: &CoreSettings) -> Option
         .etag_mtime
         .then(|| format!("{:x}.{:x}", stat.modified_s, stat.modified_ns));
     let parts: Vec<String> = [inode, size, modified].into_iter().flatten().collect();
-    // Two representations must not share a tag, also where all parts are equal.
+    // The compressed and the uncompressed file must have different tags, even if all parts are equal.
     let coding = coding
         .map(|coding| format!("-{}", coding.name()))
         .unwrap_or_default();

@@ -1,7 +1,7 @@
-//! The type that a file bears in an extended attribute (`mimetype.use-xattr`).
+//! The type in a file's extended attribute (`mimetype.use-xattr`).
 //!
-//! Asking for it may wait for the disk, so a thread does that, once for each file as long as that stays the same:
-//! then the type is among the fields that are kept with the file.
+//! Reading it may wait for the disk, so a disk thread does it, once for each file as long as the file stays
+//! the same: then the type is one of the fields that are kept with the file.
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -22,8 +22,8 @@ use rustix::io::Errno;
 
 use super::FileFields;
 
-/// The type of `file`, if it bears one and telling it waits for nobody but a disk of this machine. A failure is none:
-/// what is made of it is kept nowhere.
+/// The type in the attribute of `file`, if it has one and reading it needs only a disk of this machine. An
+/// error counts as no type, because the result is not kept.
 pub(super) fn at_once(file: &FileEntry, core: &CoreSettings) -> Option<Vec<u8>> {
     let name = core.mime_xattr.as_ref()?;
     if file.storage() == Storage::Remote {
@@ -32,24 +32,24 @@ pub(super) fn at_once(file: &FileEntry, core: &CoreSettings) -> Option<Vec<u8>> 
     read(file.descriptor()?, name).ok().flatten()
 }
 
-/// Whether the type of `file` has to be asked for before its fields can be made.
+/// Whether the attribute of `file` has to be read before its fields can be made.
 pub(super) fn is_to_be_asked_for(file: &FileEntry, core: &CoreSettings) -> bool {
     core.mime_xattr.is_some() && file.descriptor().is_some()
 }
 
-/// Sends `file` when its type is known.
+/// Sends `file` when its attribute has been read.
 pub(super) struct Asking {
     fields: FileFields,
     file: Rc<FileEntry>,
     coding: Option<Coding>,
-    /// What the fields are kept under.
+    /// The key that the fields are kept under.
     key: u64,
     waiter: JobWaiter<Result<OwnType, NotDone>>,
     deadline: FileDeadline,
 }
 
 impl Asking {
-    /// Begins to ask. `None`: too many files are being asked for.
+    /// Starts to read the attribute. `None`: too many files are being read.
     pub(crate) fn begin(
         exchange: &Exchange,
         fields: FileFields,
@@ -58,7 +58,7 @@ impl Asking {
         key: u64,
     ) -> Option<Asking> {
         let name = exchange.settings.core.mime_xattr.as_deref()?.to_owned();
-        // Whoever drops the work, a worker perhaps, closes nothing.
+        // A shared descriptor, so that dropping the work on any thread does not close the file.
         let descriptor = file.share_descriptor()?;
         let asked = (file.stat().device, file.stat().inode, name.clone());
         let origin = file.origin(exchange.connection.client_key(), 0);
@@ -85,7 +85,8 @@ impl Pending for Asking {
                 self.fields.send(exchange, file, self.coding, self.key, own);
                 Outcome::Answer
             }
-            // Not the type that its name tells: that would be kept as long as the file stays the same.
+            // The type by name must not be used instead, because it would be kept for as long as the file
+            // stays the same.
             Ok(Ok(Err(errno))) => refuse(exchange, status_of_failure(errno), &errno),
             Ok(Err(not_done)) => refuse(exchange, Status::SERVICE_UNAVAILABLE, &not_done),
             Err(_) => {
@@ -96,7 +97,7 @@ impl Pending for Asking {
     }
 }
 
-/// The answer when a file cannot be asked for its type now.
+/// The answer when the attribute of a file cannot be read now.
 pub(super) fn refuse(exchange: &mut Exchange, status: Status, cause: &dyn fmt::Display) -> Outcome {
     exchange.log_error(
         "content",
@@ -108,7 +109,7 @@ pub(super) fn refuse(exchange: &mut Exchange, status: Status, cause: &dyn fmt::D
     exchange.answer(status)
 }
 
-/// The type that a file bears, if it bears one.
+/// The type in the attribute; `None` if the file has none.
 type OwnType = Result<Option<Vec<u8>>, Errno>;
 
 fn read(file: impl AsFd, name: &str) -> OwnType {
@@ -123,8 +124,8 @@ fn read(file: impl AsFd, name: &str) -> OwnType {
     }
 }
 
-/// Whether the file system, or who answers for it, did not tell. All else says that there is no such attribute, or none
-/// for us.
+/// Whether the file system, or its server, has failed. Any other error means that there is no such attribute,
+/// or none that this process may read.
 fn is_a_failure(errno: Errno) -> bool {
     matches!(
         errno,
@@ -141,13 +142,13 @@ fn is_a_failure(errno: Errno) -> bool {
     )
 }
 
-/// Files that a worker asks for their types: device, inode and name of the attribute.
+/// The files whose attribute is being read: device, inode, and name of the attribute.
 type AskedTypes = SharedJobs<(u64, u64, String), OwnType>;
 
-/// Files that a worker asks for their types at the same time. Those who want another one get 503.
+/// How many files a worker has read at the same time. A request for another one gets 503.
 const FILES_MAX: usize = 1024;
 
-/// Bytes of a type. A longer one is left aside.
+/// The longest type. A longer one is ignored.
 const TYPE_BYTES_MAX: usize = 128;
 
 #[cfg(test)]
@@ -159,7 +160,7 @@ mod tests {
     use super::*;
     use crate::testing::Tree;
 
-    /// The status when asking comes to `own`, and whether anything was kept of it.
+    /// The status of the answer if reading the attribute results in `own`, and whether anything was kept.
     async fn answered(own: OwnType) -> (u16, bool) {
         let tree = Tree::new(&[("a.html", "text")]);
         let path = tree.path("a.html");
@@ -199,7 +200,7 @@ mod tests {
         let tree = Tree::new(&[("a", "")]);
         let file = std::fs::File::open(tree.path("a")).expect("it was just made");
         assert_eq!(read(&file, "user.type"), Ok(None));
-        // No file system has such a name.
+        // No file system allows this name.
         assert_eq!(read(&file, "x"), Ok(None));
     }
 }

@@ -1,4 +1,4 @@
-//! Siblings of a file that somebody compressed beforehand: FILE.br, FILE.zst, FILE.gz.
+//! Compressed copies next to a file, which were made beforehand: FILE.br, FILE.zst, FILE.gz.
 
 use std::rc::Rc;
 
@@ -34,7 +34,7 @@ impl Precompressed {
         })
     }
 
-    /// What will be looked up if the physical path leads to a file.
+    /// The names that will be looked up if the physical path leads to a file.
     pub(super) fn next_names(&self, exchange: &Exchange) -> Option<NextNames> {
         let paths: Vec<Vec<u8>> = self
             .codings
@@ -47,8 +47,8 @@ impl Precompressed {
         })
     }
 
-    /// The sibling to send instead of `file`, or `file`. Its fields are made for the name without
-    /// the suffix, so the type is the content's. `None`: the disk has to be asked.
+    /// The copy to send instead of `file`, or `file` itself. Its fields are made for the name without the
+    /// suffix, so that the type is that of the content. `None`: a disk has to be waited for.
     pub(super) fn choose(
         &self,
         exchange: &mut Exchange,
@@ -98,7 +98,7 @@ fn path_of_sibling(exchange: &Exchange, coding: Coding) -> Option<Vec<u8>> {
     Some(path)
 }
 
-/// Whether `sibling` is there and not older than `file`.
+/// Whether `sibling` exists and is not older than `file`.
 fn is_in_place_of(sibling: &FileEntry, file: &FileEntry) -> bool {
     let modified = |file: &FileEntry| (file.stat().modified_s, file.stat().modified_ns);
     sibling.kind() == FileKind::Regular && modified(sibling) >= modified(file)

@@ -1,4 +1,4 @@
-//! Byte ranges of an answer that is known as a whole (RFC 9110 section 14).
+//! Byte ranges of a complete answer (RFC 9110 section 14).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,14 +12,14 @@ use petrel_engine::{Exchange, limits};
 
 use super::answer::Asked;
 
-/// The ranges that the request asks for of an answer of `size` bytes.
+/// The ranges that the request asks for in an answer of `size` bytes.
 pub(super) fn asked(exchange: &mut Exchange, size: u64) -> Asked {
     let Some(wanted) = exchange.request.head.field(KnownField::Range) else {
         return Asked::Whole;
     };
     let version_allows = exchange.request.head.version() >= Version::Http11
         || exchange.worker.process().features.http10_range;
-    // Ranges mean something for GET alone (RFC 9110 section 14.2).
+    // Ranges only apply to GET (RFC 9110 section 14.2).
     if exchange.request.method != Method::Get
         || !exchange.settings.core.range_requests
         || !version_allows
@@ -46,7 +46,7 @@ pub(super) fn asked(exchange: &mut Exchange, size: u64) -> Asked {
     }
 }
 
-/// Bytes `range` of `whole`, which has them.
+/// The bytes `range` of `whole`, within which they must be.
 pub(super) fn part(whole: &Piece, range: &Range<u64>) -> Piece {
     let mut part = whole.clone();
     part.advance(range.start);
@@ -54,7 +54,7 @@ pub(super) fn part(whole: &Piece, range: &Range<u64>) -> Piece {
     part
 }
 
-/// A body of several ranges, which the response tells of.
+/// A body of several ranges, for which the response is set.
 pub(super) fn multiple(exchange: &mut Exchange, whole: &Piece, ranges: &[Range<u64>]) -> Body {
     let size = whole.length();
     let boundary = boundary(exchange);
@@ -81,7 +81,7 @@ pub(super) fn multiple(exchange: &mut Exchange, whole: &Piece, ranges: &[Range<u
     Body::Pieces(pieces)
 }
 
-/// Differs from answer to answer, so that no file can contain it on purpose.
+/// Different for each answer, so that no file can contain it on purpose.
 fn boundary(exchange: &Exchange) -> String {
     let now = exchange.worker.clock().now();
     format!(
