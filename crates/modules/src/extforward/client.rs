@@ -1,4 +1,5 @@
-//! From what fields say to the client: over the trusted proxies, from the nearest to the farthest.
+//! Finds the client in the fields of a request: goes over the trusted proxies, from the nearest to the
+//! farthest.
 
 use std::net::SocketAddr;
 
@@ -11,15 +12,15 @@ use super::{ForwardedParams, scheme};
 /// What a trusted proxy says about the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Client {
-    /// Its address, with port 0 if that was not told.
+    /// The client's address; port 0 if the proxy does not say.
     pub(super) address: SocketAddr,
     pub(super) scheme: Option<Scheme>,
     pub(super) host: Option<Vec<u8>>,
     pub(super) remote_user: Option<Vec<u8>>,
 }
 
-/// The client that X-Forwarded-For or a field like it names: the last address that is not a trusted
-/// proxy's. None, as in lighttpd, if they all are, or if what stands there is no address.
+/// The client according to X-Forwarded-For or a similar field: the last address that does not belong to a
+/// trusted proxy. `None`, as in lighttpd, if all of them do, or if an entry is no address.
 pub(super) fn of_addresses(field: &[u8], proto: Option<&[u8]>, trust: &Trust) -> Option<Client> {
     for text in forwarded::addresses(field).rev() {
         let Node::Address(address) = Node::parse(text) else {
@@ -37,8 +38,8 @@ pub(super) fn of_addresses(field: &[u8], proto: Option<&[u8]>, trust: &Trust) ->
     None
 }
 
-/// The client that Forwarded names: that of the last element whose `for` is not a trusted proxy's, or
-/// of the first one if they all are. None if the proxy hides it.
+/// The client according to Forwarded: that of the last element whose `for` is not a trusted proxy, or of the
+/// first element if all are. `None` if the proxy hides the client.
 pub(super) fn of_forwarded(
     field: &[u8],
     trust: &Trust,

@@ -1,10 +1,10 @@
-//! mod_extforward: the client as trusted proxies in front name it.
+//! mod_extforward: takes the client's address from trusted proxies in front of this server.
 //!
-//! A request from an address that `extforward.forwarder` trusts is taken for that of the client
-//! which the proxy names in a field, or for a whole connection in a header of the PROXY protocol.
-//! Conditions, access rules, logs and backends see that client from then on. It happens before
-//! anything else looks at the request; where the client changes which settings apply, the request
-//! begins anew with those. What is said by others than trusted proxies counts for nothing.
+//! A request from an address that `extforward.forwarder` trusts counts as a request of the client that the
+//! proxy names: in a field, or, for a whole connection, in a header of the PROXY protocol. From then on
+//! conditions, access rules, logs and backends see that client. This happens before any other module looks at
+//! the request. If other settings apply to the client, the request begins again with those. Fields from
+//! senders that are not trusted are ignored.
 
 mod client;
 mod trust;
@@ -23,14 +23,13 @@ use petrel_engine::settings::Values;
 use client::Client;
 use trust::Trust;
 
-/// Variable of the environment: the address of the proxy whose word was taken.
+/// An environment variable: the address of the proxy that was believed.
 pub(crate) const ACTUAL_FOR: &str = "_L_EXTFORWARD_ACTUAL_FOR";
 
-/// Variable of the environment: what that proxy spoke, where it says that the client speaks another.
+/// An environment variable: the scheme that the proxy used, if the client used another one.
 pub(crate) const ACTUAL_PROTO: &str = "_L_EXTFORWARD_ACTUAL_PROTO";
 
-/// Variable of the environment: the host that proxy asked for, where it says that the client asked for
-/// another.
+/// An environment variable: the host that the proxy asked for, if the client asked for another one.
 pub(crate) const ACTUAL_HOST: &str = "_L_EXTFORWARD_ACTUAL_HOST";
 
 /// mod_extforward.
@@ -87,10 +86,10 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// What is looked at unless `extforward.headers` says otherwise.
+/// The default of `extforward.headers`.
 const HEADERS: [&str; 2] = ["X-Forwarded-For", "Forwarded-For"];
 
-/// Forwarders that can never be anybody.
+/// Warns about forwarders that match no address.
 pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
     trust::warnings(config)
 }
@@ -102,7 +101,7 @@ struct ExtForward {
     takes_certificate: bool,
 }
 
-/// Which parameters of Forwarded count, besides `for` and `proto`, which always do.
+/// Which parameters of Forwarded are used, besides `for` and `proto`, which always are.
 #[derive(Clone, Copy, Debug, Default)]
 struct ForwardedParams {
     host: bool,
@@ -136,14 +135,14 @@ impl ForwardedParams {
 
 impl Hook for ExtForward {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
-        // A request is begun anew when its settings changed: the client is known then.
+        // The request began again because other settings apply to its client, which is known by now.
         if exchange.environment.get(ACTUAL_FOR).is_some() {
             return Outcome::Next;
         }
         if self.takes_certificate {
             tell_certificate(exchange);
         }
-        // A subrequest has the client that was found for its parent.
+        // A subrequest has the client of its parent.
         if exchange.is_subrequest() || !self.trust.includes(exchange.connection.peer.ip()) {
             return Outcome::Next;
         }
@@ -161,12 +160,12 @@ impl Hook for ExtForward {
     }
 }
 
-/// A trusted proxy sends a Forwarded field that nobody can read.
+/// A trusted proxy has sent a Forwarded field with invalid syntax.
 #[derive(Debug)]
 struct Malformed;
 
 impl ExtForward {
-    /// The client that the first of the fields names which the request has.
+    /// The client according to the first of the configured fields that the request has.
     fn client(&self, exchange: &Exchange) -> Result<Option<Client>, Malformed> {
         let head = &exchange.request.head;
         let mut present = self
@@ -180,7 +179,7 @@ impl ExtForward {
         if name.eq_ignore_ascii_case(KnownField::Forwarded.name()) {
             return client::of_forwarded(value, &self.trust, self.params).map_err(|_| Malformed);
         }
-        // Several fields of a name that the server does not know are not joined.
+        // Fields that the parser does not know are not joined by it.
         let values = head.fields_named(name);
         let joined = values.collect::<Vec<_>>().join(&b","[..]);
         let proto = head.field(KnownField::XForwardedProto);
@@ -223,7 +222,7 @@ impl ExtForward {
     }
 }
 
-/// What the PROXY protocol said about the client's TLS, as variables.
+/// Sets variables from what the PROXY protocol says about the client's TLS.
 fn tell_certificate(exchange: &mut Exchange) {
     let Some(tls) = exchange
         .proxied()
@@ -258,7 +257,8 @@ fn tell_certificate(exchange: &mut Exchange) {
     environment.set("SSL_CLIENT_VERIFY", verify.as_bytes());
     for (name, text) in texts {
         let Some(text) = text else { continue };
-        // A name in a certificate may hold anything; what ends lines or variables does not get on.
+        // Names in certificates may contain anything. Control characters could end a line or a variable, so
+        // such a name is dropped.
         if !text.iter().any(u8::is_ascii_control) {
             environment.set(name, &text);
             if name == "REMOTE_USER" {

@@ -5,7 +5,7 @@ use petrel_engine::testing::{Answer, Site};
 use super::*;
 use crate::testing::refusal;
 
-/// The proxy: every request of a site comes from 127.0.0.1.
+/// The proxy is 127.0.0.1, the address that every request of a site comes from.
 const TRUSTED: &str = "extforward.forwarder = ( \"127.0.0.1\" => \"trust\", \"10.0.0.0/8\" => \"trust\" )\n\
                        extforward.headers = ( \"Forwarded\", \"X-Forwarded-For\", \"Forwarded-For\" )\n";
 
@@ -21,7 +21,7 @@ fn ask(config: &str, fields: &str) -> Answer {
     ))
 }
 
-/// The client a request with these fields comes from.
+/// The client of a request with these fields.
 fn client(config: &str, fields: &str) -> String {
     ask(config, fields)
         .exchange()

@@ -1,4 +1,4 @@
-//! `extforward.forwarder`: whose word counts.
+//! `extforward.forwarder`: which proxies are trusted.
 
 use std::net::IpAddr;
 
@@ -8,10 +8,10 @@ use petrel_engine::settings::Values;
 /// The addresses that are trusted.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
-    /// `all`, which beats every other entry: trusted, or not.
+    /// The entry `all`, which overrides every other entry: trusted, or not.
     everybody: Option<bool>,
     ranges: Vec<AddressRange>,
-    /// The key `""`: unix sockets.
+    /// The key `""`: clients on unix sockets are trusted.
     unix: bool,
 }
 
@@ -24,7 +24,7 @@ impl Trust {
         trust
     }
 
-    /// Whether nobody is trusted.
+    /// Whether no address is trusted.
     pub(super) fn is_empty(&self) -> bool {
         match self.everybody {
             Some(everybody) => !everybody,
@@ -32,7 +32,7 @@ impl Trust {
         }
     }
 
-    /// Whether whoever connects from `peer` (`None` is a unix socket) is believed.
+    /// Whether a client that connects from `peer` (`None`: from a unix socket) is trusted.
     pub(super) fn includes(&self, peer: Option<IpAddr>) -> bool {
         match (self.everybody, peer) {
             (Some(everybody), _) => everybody,
@@ -41,8 +41,8 @@ impl Trust {
         }
     }
 
-    /// Whether an address behind a trusted one is that of another trusted proxy. Where everybody is
-    /// trusted nobody in particular is, so the first one behind is the client, as in lighttpd.
+    /// Whether an address that a trusted proxy has named is itself a trusted proxy. With `all` no proxy is
+    /// known individually, so the first address that is named is the client, as in lighttpd.
     pub(super) fn names(&self, address: IpAddr) -> bool {
         self.everybody.is_none() && self.ranges.iter().any(|range| range.contains(address))
     }
@@ -63,7 +63,7 @@ fn is_trusted(element: &Element) -> bool {
     value.is_some_and(|value| value.eq_ignore_ascii_case("trust"))
 }
 
-/// Keys that are no address: nobody is trusted by them.
+/// Warns about keys that are no address and therefore match no client.
 pub(super) fn warnings(config: &Config) -> Vec<Diagnostic> {
     let entries = config.blocks.iter().flat_map(|block| &block.entries);
     let forwarders = entries
