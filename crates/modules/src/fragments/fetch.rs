@@ -1,8 +1,8 @@
-//! Fragments that are what a URL of this server answers.
+//! Fragments that are the answers of URLs of this server.
 //!
-//! One with a lifetime is everybody's: it is asked for without any field of the client but Host, and kept
-//! only if the answer is 200, sets no cookie and does not forbid to be shared. One without is the
-//! client's own: it is asked for with the client's fields and not kept.
+//! A fragment with a lifetime is shared by all clients: it is requested without any field of the client but
+//! Host, and stored only if the answer is 200, sets no cookie and may be shared. A fragment without a
+//! lifetime belongs to the client: it is requested with the client's fields and not stored.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -19,28 +19,28 @@ use petrel_lua::Lent;
 use super::{Patience, Taken, take};
 use crate::page_cache::cache_control::ResponseDirectives;
 
-/// Where a fragment comes from, and how long it counts.
+/// Where a fragment comes from, and how long it is valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
-    /// Path and query.
+    /// The path with its query.
     pub(crate) url: Vec<u8>,
-    /// Seconds; 0 is "for this request alone".
+    /// The lifetime in seconds; 0: for this request only.
     pub(crate) lifetime_s: u32,
-    /// What it is found by; `None`: by host and URL.
+    /// The key that it is stored under; `None`: host and URL.
     pub(crate) key: Option<Vec<u8>>,
 }
 
-/// Bytes of a fragment at most.
+/// The largest fragment.
 const BYTES_MAX: usize = 4 << 20;
 
-/// How long one may take.
+/// How long making a fragment may take.
 const TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Gets all fragments, those that have to be asked for at the same time. To be polled with the request
-/// lent.
+/// Gets all fragments. Those that are not stored are requested at the same time. To be polled while the
+/// request is lent.
 ///
 /// # Errors
-/// The first that there is none of: a sentence for the log.
+/// The first fragment that cannot be had: a sentence for the log.
 pub(crate) async fn fetch_all(
     lent: Rc<Lent<Exchange>>,
     sources: Vec<Source>,
@@ -107,7 +107,7 @@ async fn fetch(lent: Rc<Lent<Exchange>>, source: Source) -> Result<Bytes, String
     }
 }
 
-/// What the URL answers, and whether others may have it.
+/// Requests the URL. Returns the answer, and whether it may be shared.
 async fn ask(lent: &Lent<Exchange>, source: &Source) -> Result<(Bytes, bool), String> {
     let head = SubrequestHead {
         inherit: match source.lifetime_s {
@@ -133,7 +133,7 @@ async fn ask(lent: &Lent<Exchange>, source: &Source) -> Result<(Bytes, bool), St
         .map_err(|error| error.to_string())
 }
 
-/// Keys of scripts begin with a `k` and those of URLs with a `u`.
+/// The key. Those of scripts begin with `k`, those of URLs with `u`, so that they do not clash.
 fn key(exchange: &Exchange, source: &Source) -> Vec<u8> {
     match &source.key {
         Some(key) => [&b"k"[..], key].concat(),

@@ -1,7 +1,7 @@
 //! `petrel.fragment(key, ttl, make)` for scripts.
 //!
-//! The duty to make a fragment is kept with the request, not with the script: it ends with the request,
-//! however the script ends.
+//! The ticket for making a fragment is kept with the request and not with the script, so it is dropped with
+//! the request, however the script ends.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,10 +14,10 @@ use petrel_lua::mlua::{self, Lua, LuaString, Table, Value};
 use super::{Patience, Taken, Ticket, fresh, take};
 use crate::lua::State;
 
-/// Adds it to `petrel`.
+/// Adds `petrel.fragment`.
 ///
 /// # Errors
-/// There is no memory for it.
+/// No memory is left.
 pub(crate) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
     let lua = state.machine().lua();
     let native = lua.create_table()?;
@@ -31,9 +31,9 @@ pub(crate) fn open(state: &Rc<State>, petrel: &Table) -> mlua::Result<()> {
     petrel.set("fragment", fragment)
 }
 
-/// `fresh(key)`: the fragment, or nil.
+/// `fresh(key)`: returns the fragment, or nil.
 fn add_fresh(state: &Rc<State>, native: &Table) -> mlua::Result<()> {
-    // The worker owns the state, and the state the function.
+    // Weak, because the worker owns the state, and the state the function.
     let worker = state.worker().clone();
     let function = state
         .machine()
@@ -47,7 +47,7 @@ fn add_fresh(state: &Rc<State>, native: &Table) -> mlua::Result<()> {
     native.set("fresh", function)
 }
 
-/// `take(key, ttl)`: the fragment, or nil and the number of a ticket.
+/// `take(key, ttl)`: returns the fragment, or nil and the number of a ticket.
 fn add_take(state: &Rc<State>, native: &Table) -> mlua::Result<()> {
     let worker = state.worker().clone();
     let lent = Rc::clone(state.lent());
@@ -61,7 +61,7 @@ fn add_take(state: &Rc<State>, native: &Table) -> mlua::Result<()> {
                     return Ok((Value::Nil, 0));
                 };
                 let patience = patience(&lent);
-                // Casting saturates; a part of a second is one.
+                // The cast saturates. A fraction of a second is rounded up.
                 match take(&worker, &key, ttl.ceil() as u32, patience).await {
                     Taken::Found(bytes) => Ok((shown(&lua, Some(bytes))?, 0)),
                     Taken::Make(ticket) => Ok((Value::Nil, keep(&lent, ticket))),
@@ -71,7 +71,7 @@ fn add_take(state: &Rc<State>, native: &Table) -> mlua::Result<()> {
     native.set("take", function)
 }
 
-/// `finish(ticket, text)`, and `fail(ticket, key, reason)`: the last fragment, or nil.
+/// `finish(ticket, text)`, and `fail(ticket, key, reason)`, which returns the last fragment or nil.
 fn add_ends(state: &Rc<State>, native: &Table) -> mlua::Result<()> {
     let lua = state.machine().lua();
     let lent = Rc::clone(state.lent());
@@ -99,7 +99,7 @@ fn add_ends(state: &Rc<State>, native: &Table) -> mlua::Result<()> {
     native.set("fail", fail)
 }
 
-/// Scripts' keys, apart from those of URLs.
+/// The key of a script's fragment; the prefix distinguishes it from keys of URLs.
 pub(super) fn own(key: &LuaString) -> Vec<u8> {
     [&b"k"[..], &key.as_bytes()].concat()
 }
@@ -111,14 +111,14 @@ fn shown(lua: &Lua, found: Option<Bytes>) -> mlua::Result<Value> {
     }
 }
 
-/// The tickets of a request, by number from 1.
+/// The tickets of a request, numbered from 1.
 #[derive(Default)]
 struct Tickets(RefCell<Vec<Option<Ticket>>>);
 
-/// Fragments that one request may have under way; the duty of those beyond is nobody's.
+/// How many tickets a request keeps. A fragment without a kept ticket is not stored.
 const TICKETS_MAX: usize = 256;
 
-/// Whether the request may wait for others.
+/// Whether the request may wait for another one to make a fragment.
 fn patience(lent: &Lent<Exchange>) -> Patience {
     let is_free = lent.with(|exchange| {
         let tickets = exchange.kept::<Tickets>(KEPT);
@@ -131,7 +131,7 @@ fn patience(lent: &Lent<Exchange>) -> Patience {
     }
 }
 
-/// The number under which the request keeps `ticket`; 0 if it does not.
+/// Keeps `ticket` with the request. Returns its number; 0 if it is not kept.
 fn keep(lent: &Lent<Exchange>, ticket: Ticket) -> usize {
     let kept = lent.with(|exchange| {
         let tickets = exchange.kept::<Tickets>(KEPT).unwrap_or_else(|| {
@@ -158,7 +158,7 @@ fn keep(lent: &Lent<Exchange>, ticket: Ticket) -> usize {
     kept.unwrap_or(0)
 }
 
-/// The ticket of this number, once.
+/// Takes the ticket with this number.
 fn find(lent: &Lent<Exchange>, number: usize) -> Option<Ticket> {
     let tickets = lent.with(|exchange| exchange.kept::<Tickets>(KEPT))??;
     let mut tickets = tickets.0.borrow_mut();

@@ -1,9 +1,9 @@
-//! Fragments: parts of pages with a lifetime each, shared by all pages and workers.
+//! Fragments: parts of pages, each with a lifetime, shared by all pages and workers.
 //!
-//! A fragment is found by a key that scripts choose. Who finds none makes it while the others wait
-//! ([`take`]); when making fails, the last one that was made is used a little longer. [`lua`] is
-//! `petrel.fragment` for scripts, [`fetch`] makes fragments of what a URL of this server answers, for
-//! mod_cml. Where they are kept is [`crate::page_cache`]'s business.
+//! Scripts choose the keys of fragments. If a fragment is missing, the first request makes it while others
+//! wait ([`take`]). If making it fails, the previous one is used a little longer. [`lua`] is
+//! `petrel.fragment` for scripts; [`fetch`] makes fragments from the answers of URLs, for mod_cml. They are
+//! stored by [`crate::page_cache`].
 
 mod fetch;
 mod lua;
@@ -19,39 +19,40 @@ use crate::page_cache::{FragmentTurn, Maker, PageCache};
 pub(crate) use fetch::{Source, fetch_all};
 pub(crate) use lua::open;
 
-/// What somebody who wants a fragment gets.
+/// The result of asking for a fragment.
 pub enum Taken {
     /// The fragment.
     Found(Bytes),
-    /// It has to be made; others may wait for it.
+    /// The caller has to make it; others may wait for it.
     Make(Ticket),
 }
 
-/// The duty to make a fragment. Dropped without a word, it goes to the next who waits.
+/// The right to make a fragment. If it is dropped without a result, the next request that waits gets it.
 pub struct Ticket {
-    /// `None`: what is made is for the caller alone.
+    /// `None`: the result is for the caller only and is not stored.
     maker: Option<Maker>,
     worker: Rc<Worker>,
     key: Vec<u8>,
     lifetime_s: u32,
 }
 
-/// Seconds that a fragment is kept behind its lifetime, for when the next one cannot be made.
+/// How many seconds a fragment is kept after its lifetime, as a substitute if the next one cannot be made.
 const STALE_S: u32 = 600;
 
-/// Seconds until it is tried again then.
+/// How many seconds such a substitute is used before making a new one is tried again.
 const RETRY_S: u32 = 5;
 
-/// How long others wait for one that makes a fragment.
+/// How long a request waits for another one that makes the fragment.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// The fragment under `key` if it is fresh.
+/// The fragment under `key`, if its lifetime is not over.
 pub fn fresh(worker: &Rc<Worker>, key: &[u8]) -> Option<Bytes> {
     PageCache::of(worker).fragment_get(worker, &marked(FRESH, key))
 }
 
-/// Whether somebody may wait for others who make a fragment. Not who has one to make himself, and no
-/// subrequest, which somebody waits for who may have: two could wait for each other, or one for itself.
+/// Whether a request may wait while another one makes a fragment. It may not if it has a fragment to make
+/// itself, nor if it is a subrequest, whose parent may have one to make: two requests could wait for each
+/// other, or one for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
     /// For a while.
@@ -60,8 +61,8 @@ pub enum Patience {
     MakesItsOwn,
 }
 
-/// Gets the fragment under `key`, or the duty to make it for `lifetime_s` seconds. Waits for somebody else
-/// who makes it as `patience` says, unless there is one that has just ended.
+/// Gets the fragment under `key`, or the right to make it for `lifetime_s` seconds. If another request is
+/// making it, this waits as `patience` says, or uses the previous fragment if its lifetime has just ended.
 pub async fn take(worker: &Rc<Worker>, key: &[u8], lifetime_s: u32, patience: Patience) -> Taken {
     let cache = PageCache::of(worker);
     let alone = || {
@@ -97,7 +98,7 @@ pub async fn take(worker: &Rc<Worker>, key: &[u8], lifetime_s: u32, patience: Pa
 }
 
 impl Ticket {
-    /// It is made: kept for its lifetime, and given to those who wait.
+    /// Stores the fragment for its lifetime. Requests that wait get it.
     pub fn finish(self, bytes: Bytes) {
         let Some(maker) = self.maker else { return };
         let stale = marked(STALE, &self.key);
@@ -106,14 +107,14 @@ impl Ticket {
         maker.finish(bytes, self.lifetime_s);
     }
 
-    /// It is made, and not for others: they make their own.
+    /// The fragment is not for others: requests that wait make their own.
     pub(crate) fn keep_to_oneself(self) {
         if let Some(maker) = self.maker {
             maker.give_up();
         }
     }
 
-    /// It cannot be made. Answers with the last one, if there is one still, which counts for some
+    /// The fragment cannot be made. Returns the previous one, if there still is one, which is used for some
     /// seconds more.
     pub fn fail(self) -> Option<Bytes> {
         let cache = PageCache::of(&self.worker);
@@ -127,9 +128,9 @@ impl Ticket {
     }
 }
 
-/// In front of the keys of fragments that count.
+/// The prefix of keys of fragments within their lifetime.
 const FRESH: u8 = b'f';
-/// In front of those of the last ones that were made.
+/// The prefix of keys of the previous fragments.
 const STALE: u8 = b's';
 
 fn marked(mark: u8, key: &[u8]) -> Vec<u8> {
