@@ -1,9 +1,9 @@
-//! mod_access: who asks for what is denied gets 403.
+//! mod_access: answers 403 for URLs that are denied.
 //!
-//! Rules are suffixes. They are asked twice: for the URL path before anything is looked up, and
-//! for what is about to be opened, when path-info is split off and an index file is chosen. The
-//! second time comes behind all other modules, wherever `server.modules` names this one, so that
-//! neither `/secret.inc/x` nor a directory whose index is denied leads around a rule.
+//! Rules are suffixes. They are applied twice: to the URL path before anything is looked up, and to the file
+//! that is about to be opened, when path-info was split off and an index file was chosen. The second time is
+//! after all other modules, wherever `server.modules` has this one, so that neither `/secret.inc/x` nor a
+//! directory with a denied index file can evade a rule.
 
 use petrel_engine::Exchange;
 use petrel_engine::config::{Diagnostic, Effect};
@@ -54,7 +54,7 @@ enum AccessRules {
     Deny(Suffixes),
 }
 
-/// Ends of paths.
+/// Suffixes of paths.
 struct Suffixes {
     list: Vec<Box<[u8]>>,
     ignores_case: bool,
@@ -231,7 +231,7 @@ mod tests {
         let config = "url.access-allow = (\".css\", \"/\")\nurl.access-deny = (\"x.css\")\n\
             index-file.names = (\"x.html\", \"x.css\")";
         let targets = ["/x.css", "/a.inc", "/", "/d/"];
-        // The index of /d/ is not allowed itself.
+        // The index file of /d/ is not allowed.
         assert_eq!(statuses(FILES, config, &targets), [200, 403, 200, 403]);
     }
 

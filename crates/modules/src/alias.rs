@@ -1,8 +1,8 @@
-//! mod_alias: parts of the URL space that lie outside the document root.
+//! mod_alias: parts of the URL space that are outside of the document root.
 //!
-//! The first prefix that matches counts, in the order of the configuration. What stands behind
-//! the prefix is appended to the target as it is, as lighttpd does it: `/a` => `/x/` makes `/ab`
-//! `/x/b`. Therefore a URL such as `/a../b` must not become `/x/../b`: it is answered 403.
+//! The first prefix in the configuration that matches counts. The rest of the path is appended to the target
+//! unchanged, as in lighttpd: `/a` => `/x/` turns `/ab` into `/x/b`. So a URL such as `/a../b` must not
+//! become `/x/../b`: it is answered 403.
 
 use petrel_engine::Exchange;
 use petrel_engine::config::{Array, Config, Diagnostic, Effect};
@@ -46,9 +46,9 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// Warns of prefixes that stand behind a shorter one that they begin with: they never get their
-/// turn. lighttpd refuses some such lists and starts with others, depending on what else is in
-/// them; a list that it starts with must start here.
+/// Warns about prefixes that come after a shorter prefix of themselves, because those never match. lighttpd
+/// refuses some such lists and starts with others, depending on the rest of the list; a list that lighttpd
+/// starts with must start here as well.
 pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
     let entries = config.blocks.iter().flat_map(|block| &block.entries);
     let lists = entries.filter(|entry| entry.name == "alias.url");
@@ -85,7 +85,7 @@ struct Aliases {
 
 struct Alias {
     prefix: Box<[u8]>,
-    /// Absolute, with the slash at the end that the configuration gives it.
+    /// Absolute, and with a slash at its end if the configuration has one.
     target: Box<[u8]>,
 }
 
@@ -101,7 +101,7 @@ impl Alias {
         }
     }
 
-    /// What `path` has behind the prefix.
+    /// The part of `path` after the prefix.
     fn rest<'p>(&self, path: &'p [u8], ignores_case: bool) -> Option<&'p [u8]> {
         let (head, rest) = path.split_at_checked(self.prefix.len())?;
         let is_prefix = match ignores_case {
@@ -111,7 +111,7 @@ impl Alias {
         is_prefix.then_some(rest)
     }
 
-    /// Whether `rest` would become a dot segment behind the target.
+    /// Whether `rest` would begin with a dot segment after the target.
     fn escapes(&self, rest: &[u8]) -> bool {
         let segment = rest.split(|byte| *byte == b'/').next().unwrap_or_default();
         matches!(segment, b"." | b"..") && self.target.ends_with(b"/")
@@ -135,7 +135,7 @@ impl Hook for Aliases {
         if alias.escapes(rest) {
             return exchange.answer(Status::FORBIDDEN);
         }
-        // The base is the buffer for the new path, so that nothing is allocated.
+        // The buffer of the base is used for the new path, so that nothing is allocated.
         let base_and_slash = &alias.target;
         let base = base_and_slash.strip_suffix(b"/").unwrap_or(base_and_slash);
         let joint = if rest.starts_with(b"/") {
@@ -269,7 +269,7 @@ mod tests {
         );
     }
 
-    // lighttpd 1.4.69 starts with this list and answers in the same way.
+    // lighttpd 1.4.69 starts with this list and gives the same answers.
     #[test]
     fn a_longer_prefix_behind_a_shorter_one_never_matches() {
         answers(

@@ -1,12 +1,12 @@
-//! What a worker keeps in memory, up to a number of bytes.
+//! A worker's cache with a limit in bytes.
 //!
-//! When these are used up, entries that were not used since the last time go; all of them, if that is not enough.
-//! mod_deflate and mod_dirlisting keep what they made here.
+//! When it is full, the entries that were not used since the last time are dropped; if that is not enough,
+//! all are. mod_deflate and mod_dirlisting keep their results in it.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Entries by key, and how many bytes they take.
+/// Entries by key, and the bytes that they take.
 pub(crate) struct ByteCache<K, V> {
     entries: HashMap<K, Entry<V>>,
     bytes: usize,
@@ -16,12 +16,12 @@ pub(crate) struct ByteCache<K, V> {
 struct Entry<V> {
     value: V,
     bytes: usize,
-    /// Since the last time room was made.
+    /// Since the last time that entries were dropped.
     was_used: bool,
 }
 
 impl<K: Eq + Hash, V> ByteCache<K, V> {
-    /// An empty one that takes `bytes_max`.
+    /// An empty cache for `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize) -> ByteCache<K, V> {
         ByteCache {
             entries: HashMap::new(),
@@ -30,14 +30,14 @@ impl<K: Eq + Hash, V> ByteCache<K, V> {
         }
     }
 
-    /// What is kept for `key`.
+    /// The value for `key`.
     pub(crate) fn get(&mut self, key: &K) -> Option<&V> {
         let entry = self.entries.get_mut(key)?;
         entry.was_used = true;
         Some(&entry.value)
     }
 
-    /// Keeps `value`, which takes `bytes`, unless that is more than a quarter of the whole.
+    /// Stores `value`, which takes `bytes`, unless that is more than a quarter of the limit.
     pub(crate) fn insert(&mut self, key: K, value: V, bytes: usize) {
         if bytes > self.bytes_max / 4 {
             return;

@@ -1,10 +1,10 @@
-//! A directory in which modules keep what they made, to be served as files later.
+//! A directory in which modules keep generated files, to be served later.
 //!
-//! Files appear whole or not at all: they are written under a name of their own and renamed. Other
-//! workers, and other servers on the same directory, may do the same at the same time; the last
-//! one wins, and all of them wrote the same. Below the root no symlink is followed, so that who
-//! may write into the directory cannot point the server elsewhere. Nothing is ever deleted here:
-//! that is the operator's cron job, as with lighttpd. Called by mod_deflate and mod_dirlisting.
+//! Files appear complete or not at all: they are written under a temporary name and renamed. Other workers,
+//! and other servers with the same directory, may write the same file at the same time; the last one wins,
+//! and all have written the same content. Symlinks below the root are not followed, so that a user who may
+//! write into the directory cannot lead the server elsewhere. Nothing is ever deleted here: that is left to a
+//! cron job of the operator, as in lighttpd. mod_deflate and mod_dirlisting use it.
 #![expect(
     clippy::disallowed_methods,
     reason = "files have the time of the system"
@@ -29,8 +29,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// A directory for files that were made here. It is opened for each file that is written: a thousand hosts that
-/// share one hold no descriptor.
+/// A directory for generated files. It is opened for each file that is written, so that it occupies no
+/// descriptor even if a thousand hosts share it.
 #[derive(Debug)]
 pub(crate) struct CacheDir {
     path: Vec<u8>,
@@ -38,16 +38,16 @@ pub(crate) struct CacheDir {
 }
 
 impl CacheDir {
-    /// The directory at `path`. Its last part is created if it is not there.
+    /// The directory at `path`. Its last segment is created if it is missing.
     ///
     /// # Errors
-    /// Those of mkdir(2), open(2) and realpath(3).
+    /// As mkdir(2), open(2) and realpath(3).
     pub(crate) fn open(path: &str) -> io::Result<CacheDir> {
         match std::fs::create_dir(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        // The configured path may lead through symlinks (/var/run); below it none are followed.
+        // The configured path may contain symlinks (/var/run). Below it none are followed.
         let path = std::fs::canonicalize(path)?;
         let path = path.into_os_string().into_encoded_bytes();
         Ok(CacheDir {
@@ -56,19 +56,20 @@ impl CacheDir {
         })
     }
 
-    /// The absolute path of `name`, for looking it up; `None` if no such file can be kept.
+    /// The absolute path of `name`, for looking it up; `None` if a file cannot have that name.
     pub(crate) fn path_of(&self, name: &[u8]) -> Option<Vec<u8>> {
         is_plain(name).then(|| [&self.path, &b"/"[..], name].concat())
     }
 
-    /// Whom a job waits for that writes `bytes`.
+    /// The file system that a job waits for, which writes `bytes`.
     pub(crate) fn origin(&self, bytes: usize) -> Origin {
         self.origin.with_bytes(bytes)
     }
 
-    /// Writes a file that is called `name`, in the background. It is left out if this worker is writing
-    /// such a file already, or [`WRITTEN_BYTES_MAX`] bytes of others. `failed` is told what went wrong.
+    /// Writes the file `name` in the background. Does nothing if this worker is writing the file already, or
+    /// [`WRITTEN_BYTES_MAX`] bytes of other files. Errors are passed to `failed`.
     ///
+    /// # Panics
     /// # Panics
     /// Outside a tokio runtime with tasks that stay on their thread.
     pub(crate) fn keep(
@@ -96,8 +97,8 @@ impl CacheDir {
         });
     }
 
-    /// The right to write the file `name`, which `worker` gives to one request at a time; `bytes` of it are
-    /// held in memory. `None` also if [`WRITTEN_BYTES_MAX`] bytes of other files are.
+    /// The right to write the file `name`, which `worker` gives to one request at a time; `bytes` of the file
+    /// are in memory meanwhile. Also `None` if [`WRITTEN_BYTES_MAX`] bytes of other files are.
     pub(crate) fn turn(&self, worker: &Worker, name: &[u8], bytes: usize) -> Option<WriteTurn> {
         let files = worker.belonging(WritingFiles::default);
         let path = [&self.path, &b"/"[..], name].concat();
@@ -111,10 +112,10 @@ impl CacheDir {
         Some(WriteTurn { path, files })
     }
 
-    /// Begins a file that will be called `name`, with the directories it needs. Waits for the disk.
+    /// Creates a file that will get the name `name`, with the directories it needs. Waits for the disk.
     ///
     /// # Errors
-    /// `InvalidInput` for a name that cannot be kept, and what the file system says.
+    /// `InvalidInput` if a file cannot have that name, or an error of the file system.
     pub(crate) fn create(&self, name: &[u8]) -> io::Result<NewFile> {
         if !is_plain(name) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -141,7 +142,7 @@ impl CacheDir {
         })
     }
 
-    /// The directory `parents`, which is made if it is not there.
+    /// The directory `parents`, which is created if it is missing.
     fn directory(&self, parents: &[u8]) -> io::Result<OwnedFd> {
         let mut directory = open_directory(&self.path, Symlinks::Refuse)?;
         if parents.is_empty() {
@@ -162,17 +163,17 @@ impl CacheDir {
     }
 }
 
-/// A file that is being written. Dropped before [`NewFile::publish`], it was never there: a thread that may wait
-/// removes it, whoever drops it.
+/// A file that is being written. If it is dropped before [`NewFile::publish`], a disk thread removes it,
+/// whichever thread drops it.
 #[derive(Debug)]
 pub(crate) struct NewFile {
-    /// There until it is published or dropped.
+    /// `Some` until it is published or dropped.
     unfinished: Option<UnfinishedFile>,
     name: Vec<u8>,
     origin: Origin,
 }
 
-/// A file under a name of its own.
+/// A file under its temporary name.
 #[derive(Debug)]
 struct UnfinishedFile {
     file: std::fs::File,
@@ -182,20 +183,20 @@ struct UnfinishedFile {
 }
 
 impl NewFile {
-    /// Adds `bytes` to the end. Waits for the disk.
+    /// Appends `bytes`. Waits for the disk.
     ///
     /// # Errors
-    /// Those of write(2): above all, that the disk is full.
+    /// As write(2), above all that the disk is full.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let unfinished = self.unfinished.as_mut().ok_or(io::ErrorKind::NotFound)?;
         io::Write::write_all(&mut unfinished.file, bytes)
     }
 
-    /// Gives the file its modification time and its name, and hands it out to be read. Waits for the
-    /// disk.
+    /// Sets the modification time, renames the file to its final name, and returns it for reading. Waits for
+    /// the disk.
     ///
     /// # Errors
-    /// Those of futimens(2) and rename(2). `IsADirectory` if something else has the name.
+    /// As futimens(2) and rename(2). `IsADirectory` if a directory has that name.
     pub(crate) fn publish(mut self, modified: Option<(u64, u32)>) -> io::Result<std::fs::File> {
         let unfinished = self.unfinished.take().ok_or(io::ErrorKind::NotFound)?;
         unfinished.publish(&self.name, modified)
@@ -225,7 +226,7 @@ impl UnfinishedFile {
                 },
             )?;
         }
-        // Renaming over a symlink would replace the link, which is right; over a directory fails.
+        // Renaming over a symlink replaces the link, as intended; over a directory it would fail.
         if let Ok(there) = statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW)
             && FileType::from_raw_mode(there.st_mode) == FileType::Directory
         {
@@ -245,11 +246,11 @@ impl Drop for UnfinishedFile {
     }
 }
 
-/// Files that a worker is writing in the background, and how long they are.
+/// The files that a worker is writing in the background, with their lengths.
 #[derive(Default)]
 struct WritingFiles(RefCell<HashMap<Vec<u8>, usize>>);
 
-/// The right to write a file. Dropped, it is free for others.
+/// The right to write a file. Dropping it lets another request write the file.
 pub(crate) struct WriteTurn {
     path: Vec<u8>,
     files: Rc<WritingFiles>,
@@ -266,7 +267,7 @@ const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// Whether `name` is a relative path of ordinary parts that the file system can take.
+/// Whether `name` is a relative path of ordinary segments that a file can have.
 fn is_plain(name: &[u8]) -> bool {
     let is_part = |part: &[u8]| {
         !part.is_empty()
@@ -278,7 +279,8 @@ fn is_plain(name: &[u8]) -> bool {
     name.len() <= NAME_BYTES_MAX && name.split(|byte| *byte == b'/').all(is_part)
 }
 
-/// Unique among all processes that use the directory now; EXCL catches what a crash left behind.
+/// A name that is unique among all processes that use the directory now. O_EXCL detects names that a crash
+/// has left behind.
 fn temporary_name() -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -286,13 +288,13 @@ fn temporary_name() -> String {
     format!(".petrel-{}-{}-{number}", std::process::id(), now.as_nanos())
 }
 
-/// NAME_MAX of all file systems that matter.
+/// NAME_MAX of all common file systems.
 const PART_BYTES_MAX: usize = 255;
 
-/// Bytes of files that a worker is writing in the background at the same time.
+/// Bytes of files that a worker may be writing in the background at the same time.
 const WRITTEN_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// Leaves room for the root in the longest path the file cache looks up.
+/// The longest path that the file cache looks up, less room for the root.
 const NAME_BYTES_MAX: usize = 3072;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The cookies of a request, for all modules that look at them.
+//! Splits the cookies of a request, for all modules that read them.
 
 /// Names and values of a Cookie field (RFC 6265 4.2.1).
 pub(crate) fn cookies_of(field: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {

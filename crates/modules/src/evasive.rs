@@ -1,8 +1,9 @@
-//! mod_evasive: how many connections of one address may have requests under way.
+//! mod_evasive: limits how many connections of one address have requests under way.
 //!
-//! All workers count together. A connection counts from the first request of it that gets here until none of its requests
-//! is under way any more; an idle one does not count, and neither does one whose requests were all turned away. For
-//! HTTP/2 a connection is one, however many requests it has. Behind a trusted proxy the address is the client's.
+//! The count is that of all workers together. A connection counts from its first request that gets here until
+//! none of its requests is under way; an idle connection does not count, and neither does one whose requests
+//! were all refused. An HTTP/2 connection counts once, however many requests it has. Behind a trusted proxy
+//! the address is the client's.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -43,7 +44,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
             is_silent: values.bool("evasive.silent").unwrap_or(false),
             location: location.as_bytes().into(),
         };
-        // Behind rewriting, which may lead to another limit.
+        // After rewriting, because another limit may apply to the rewritten URL.
         configure.add_last(Phase::Translate, limit);
     }
     Ok(())
@@ -52,7 +53,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
 struct AddressLimit {
     connections_max: usize,
     is_silent: bool,
-    /// Empty: the answer is 403.
+    /// The URL to redirect to; if empty, the answer is 403.
     location: Box<[u8]>,
 }
 
@@ -69,7 +70,8 @@ impl Hook for AddressLimit {
         let Some(counted) = counted else {
             return self.turn_away(exchange);
         };
-        // A request that has begun anew is counted once: this takes the place of what was kept.
+        // Replaces what an earlier run of this hook has kept, so that a request that begins again is counted
+        // once.
         exchange.keep(NAME, Rc::new(counted));
         Outcome::Next
     }
@@ -93,10 +95,10 @@ impl AddressLimit {
     }
 }
 
-/// The connections that have requests under way, for all workers.
+/// The connections of all workers that have requests under way.
 #[derive(Default)]
 struct BusyConnections {
-    /// By the client's address; that of a unix socket is `None`. As in lighttpd its clients are one.
+    /// By the client's address. As in lighttpd, all clients on unix sockets are one (`None`).
     of_address: Mutex<HashMap<Option<IpAddr>, Vec<RequestsUnderWay>>>,
 }
 
@@ -107,7 +109,8 @@ struct RequestsUnderWay {
 }
 
 impl BusyConnections {
-    /// Counts a request of `connection` until what is returned is dropped. `None`: `address` has `most` other ones.
+    /// Counts a request of `connection` until the returned value is dropped. `None`: `address` has `most`
+    /// other connections already.
     fn count(
         this: &Arc<Self>,
         address: Option<IpAddr>,
@@ -170,7 +173,7 @@ mod tests {
 
     use super::*;
 
-    /// A request of the connection `id`; it is under way as long as the answer is there.
+    /// A request on the connection `id`. It is under way as long as the answer exists.
     fn ask(site: &mut Site, peer: Peer, id: u64, fields: &str) -> Answer {
         let mut connection = site.connection();
         (connection.peer, connection.id) = (peer, id);
@@ -200,7 +203,7 @@ mod tests {
         assert_eq!((first.status(), second.status()), (404, 404));
         let third = ask(&mut site, one, 3, "");
         assert_eq!(third.status(), 403);
-        // Another request of a connection that counts, as HTTP/2 has them, and another address.
+        // More requests on a connection that counts already, as in HTTP/2, and a request of another address.
         let streams = [ask(&mut site, one, 2, ""), ask(&mut site, one, 2, "")];
         assert!(streams.iter().all(|stream| stream.status() == 404));
         assert_eq!(ask(&mut site, other, 4, "").status(), 404);

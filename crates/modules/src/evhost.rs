@@ -1,8 +1,9 @@
-//! mod_evhost: the document root is made of parts of the host name.
+//! mod_evhost: makes the document root out of parts of the host name.
 //!
-//! The pattern is taken apart when settings are built. If what it gives is no directory, the
-//! scope's own `server.document-root` stays, and the error log says so; where it cannot be looked at the answer is
-//! an error. Directories are looked up through the file cache, so a known host costs no call.
+//! The pattern is parsed when settings are built. If the resulting path is no directory,
+//! `server.document-root` of the scope applies, and the error log says so. If the path cannot be examined,
+//! the answer is an error. Directories are looked up in the file cache, so that a known host costs no system
+//! call.
 
 use petrel_engine::Exchange;
 use petrel_engine::config::{Diagnostic, Effect};
@@ -39,7 +40,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// A pattern, taken apart. Begins with an absolute path.
+/// A parsed pattern, which begins with an absolute path.
 #[derive(Debug, PartialEq, Eq)]
 struct Pattern {
     pieces: Vec<Piece>,
@@ -57,7 +58,7 @@ enum Piece {
 }
 
 impl Pattern {
-    /// The error is the sequence that means nothing.
+    /// The error is the invalid sequence.
     fn parse(text: &str) -> Result<Pattern, &str> {
         let (first, _) = text.split_at(text.find('%').unwrap_or(text.len()));
         let mut start = absolute_root(first).to_vec();
@@ -77,7 +78,7 @@ impl Pattern {
         Ok(pattern)
     }
 
-    /// The piece at the front of `rest`, and how long it is.
+    /// The piece at the front of `rest`, and its length.
     fn piece(rest: &str) -> Result<(Piece, usize), &str> {
         let digit = |byte: u8| byte - b'0';
         Ok(match *rest.as_bytes() {
@@ -116,7 +117,7 @@ impl Pattern {
         }
     }
 
-    /// Document roots have no slash at their end.
+    /// Removes the slash at the end, which document roots do not have.
     fn strip_slash(&mut self) {
         if let Some(Piece::Text(text)) = self.pieces.last_mut() {
             while text.last() == Some(&b'/') {
@@ -141,9 +142,8 @@ impl Pattern {
     }
 }
 
-/// Part `number` of `host`: 0 is its last two labels, 1 its last, 2 the one before, and so on.
-/// Empty when there are not so many. An IPv6 address is part 0 and has no
-/// other.
+/// Part `number` of `host`: 0 is its last two labels, 1 the last label, 2 the one before, and so on. Empty if
+/// there are fewer. An IPv6 address is part 0 and has no other parts.
 fn part(host: &[u8], number: u8) -> &[u8] {
     match number {
         0 if host.starts_with(b"[") => host,
@@ -195,7 +195,7 @@ mod tests {
         String::from_utf8(out).expect("all of it is text")
     }
 
-    // As lighttpd 1.4.69 expands them, but for the slash at the end.
+    // As lighttpd 1.4.69 expands them, except for the slash at the end.
     #[test]
     fn patterns_are_filled_in() {
         let pattern = "/e/p%%_%_/0_%0/1_%1/2_%2/3_%3/4_%4/5_%{5}/%{2.1}/%{2.9}/%{3.0}/x";

@@ -1,8 +1,8 @@
-//! mod_expire: how long clients and caches may keep an answer.
+//! mod_expire: says how long clients and caches may keep an answer.
 //!
-//! The first prefix of the URL path counts, else the first prefix of the content type, in the
-//! order of the configuration. HTTP/1.1 clients get Cache-Control, HTTP/1.0 clients Expires; an
-//! answer that has a Cache-Control field already is left alone.
+//! The first matching prefix of the URL path counts, otherwise the first matching prefix of the content type,
+//! in the order of the configuration. HTTP/1.1 clients get Cache-Control, HTTP/1.0 clients Expires. An answer
+//! that has a Cache-Control field already is not changed.
 
 use std::io::Write;
 
@@ -86,7 +86,7 @@ impl Expire {
 }
 
 impl ExpireRule {
-    /// Seconds from now on. None without a modification time.
+    /// Seconds from now on. `None` if the rule needs a modification time and there is none.
     fn seconds_left(&self, exchange: &Exchange) -> Option<u64> {
         let since_now = match self.since {
             Since::Access => 0,
@@ -105,7 +105,7 @@ impl ExpireRule {
     }
 }
 
-/// As in lighttpd: whole and partial answers to GET and HEAD.
+/// As in lighttpd: complete and partial answers to GET and HEAD.
 fn is_cacheable(exchange: &Exchange) -> bool {
     matches!(
         exchange.response.status,
@@ -164,7 +164,7 @@ fn rules(
         .collect()
 }
 
-/// What is wrong with a time.
+/// Why a time is invalid.
 #[derive(Debug, PartialEq, Eq)]
 enum Wrong<'t> {
     Start,
@@ -225,7 +225,7 @@ fn seconds_of(unit: &str) -> Option<i64> {
         .map(|(_, seconds)| *seconds)
 }
 
-/// Units in the plural; the singular is understood as well.
+/// The units in the plural; the singular is accepted as well.
 const UNITS: [(&str, i64); 9] = [
     ("seconds", 1),
     ("secs", 1),
@@ -271,7 +271,7 @@ mod tests {
         site(&tree(), config).get(target).field("Cache-Control")
     }
 
-    /// As in lighttpd: what is done to the answer has the path after index files, without path-info.
+    /// As in lighttpd: rules that apply to the answer see the path with the index file and without path-info.
     #[test]
     fn a_condition_on_the_url_sees_the_file() {
         let config = "$HTTP[\"url\"] =~ \"\\.html$\" { expire.url = (\"\" => \"now 1 hours\") }";

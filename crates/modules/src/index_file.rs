@@ -1,9 +1,8 @@
-//! mod_indexfile: a URL that ends with a slash means a file in that directory.
+//! mod_indexfile: answers a URL that ends with a slash with a file of that directory.
 //!
-//! Names are tried in order through the file cache, so that a warm request asks the file system
-//! nothing. The URL path and the physical path become those of the file that was found: handlers
-//! chosen by suffix and access rules then see what is opened. The request target stays what the
-//! client sent.
+//! The names are tried in order in the file cache, so that a request usually makes no system call for them.
+//! URL path and physical path become those of the file that was found, so that handlers chosen by suffix and
+//! access rules apply to the file that is opened. The request target does not change.
 
 use std::rc::Rc;
 
@@ -74,7 +73,7 @@ impl Hook for IndexFile {
     }
 }
 
-/// What will be looked up if the URL path leads to a directory.
+/// The names that will be looked up if the URL path leads to a directory.
 fn next_names(exchange: &Exchange, names: &[Box<[u8]>]) -> Option<NextNames> {
     if !exchange.request.url.path().ends_with(b"/") {
         return None;
@@ -85,7 +84,7 @@ fn next_names(exchange: &Exchange, names: &[Box<[u8]>]) -> Option<NextNames> {
     })
 }
 
-/// What is at `name` below the directory. The physical path serves as the buffer.
+/// The file `name` in the directory. The buffer of the physical path is used for its path.
 fn look_in_directory(exchange: &mut Exchange, name: &[u8]) -> Option<Rc<FileEntry>> {
     let directory = exchange.physical.path.len();
     append_name(&mut exchange.physical.path, name);
@@ -94,12 +93,12 @@ fn look_in_directory(exchange: &mut Exchange, name: &[u8]) -> Option<Rc<FileEntr
     file
 }
 
-/// Whether the file is for somebody else to open.
+/// Whether a gateway takes the file although this server cannot read it.
 fn is_taken_unread(exchange: &Exchange, name: &[u8], file: &FileEntry) -> bool {
     file.is_unreadable_file() && exchange.is_taken_unread(&path_of(exchange, name), file)
 }
 
-/// The path of an index file as long as the physical path is that of the directory.
+/// The path of an index file, to be called while the physical path is that of the directory.
 fn path_of(exchange: &Exchange, name: &[u8]) -> Vec<u8> {
     let physical = &exchange.physical;
     let mut path = match name.first() {
@@ -110,7 +109,7 @@ fn path_of(exchange: &Exchange, name: &[u8]) -> Vec<u8> {
     path
 }
 
-/// What is at `name` below the document root.
+/// The file `name` below the document root.
 fn look_in_root(exchange: &Exchange, name: &[u8]) -> Option<Rc<FileEntry>> {
     look_up(exchange, &[&exchange.physical.document_root, name].concat())
 }
@@ -119,11 +118,12 @@ fn look_up(exchange: &Exchange, path: &[u8]) -> Option<Rc<FileEntry>> {
     exchange.look_up(path, exchange.settings.core.symlinks)
 }
 
-/// Makes the index file what the request is about.
+/// Makes the index file the file of the request.
 fn take(exchange: &mut Exchange, name: &[u8], file: Rc<FileEntry>) {
     let physical = &mut exchange.physical;
     if name.starts_with(b"/") {
-        // What the script that lists the directory is told it should list.
+        // An index "file" with a slash is a script below the document root that lists the directory: this
+        // tells it which one.
         exchange
             .environment
             .set("PATH_TRANSLATED_DIRINDEX", &physical.path);
@@ -143,7 +143,7 @@ fn take(exchange: &mut Exchange, name: &[u8], file: Rc<FileEntry>) {
     physical.file = Some(file);
 }
 
-/// Appends `name` with one slash before it. The target of an alias may lack its slash.
+/// Appends `name` after exactly one slash. The target of an alias may lack its slash.
 fn append_name(path: &mut Vec<u8>, name: &[u8]) {
     if !path.ends_with(b"/") && !name.starts_with(b"/") {
         path.push(b'/');

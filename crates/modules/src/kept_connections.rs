@@ -1,35 +1,35 @@
-//! Connections to one server that are open and wait for their next request.
+//! Idle persistent connections to one server.
 //!
-//! Gateways keep their backends' here, [`remote_store`](crate::remote_store) those of stores and of scripts that ask
-//! other servers. Knows no protocol, no limit and no clock.
+//! Gateways use it for connections to backends, [`remote_store`](crate::remote_store) for connections to
+//! stores and to servers that scripts make requests to. It knows no protocol, no limit and no clock.
 
 use std::cell::RefCell;
 
-/// A connection that can wait for its next request.
+/// A persistent connection.
 pub(crate) trait Keepable {
-    /// Whether it is of no use any more, as far as the worker has heard: the server has closed it, or has sent what no
-    /// request asked for. Makes no system call unless something has arrived by TLS.
+    /// Whether the connection cannot be used any more, as far as the worker knows: the server has closed it,
+    /// or has sent something without a request. Makes no system call unless TLS records have arrived.
     fn is_stale(&mut self) -> bool;
 
-    /// When its last request ended, in milliseconds of the worker's clock.
+    /// When the last request on it ended, in milliseconds of the worker's clock.
     fn idle_since_ms(&self) -> u64;
 }
 
-/// The connections of one worker to one server that wait for their next request.
+/// The idle connections of one worker to one server.
 pub(crate) struct KeptConnections<C> {
-    /// The one used last is at the end.
+    /// The connection that was used last is at the end.
     idle: RefCell<Vec<C>>,
 }
 
 impl<C: Keepable> KeptConnections<C> {
-    /// None yet.
+    /// No connections.
     pub(crate) fn new() -> KeptConnections<C> {
         KeptConnections {
             idle: RefCell::default(),
         }
     }
 
-    /// How many there are.
+    /// The number of idle connections.
     pub(crate) fn count(&self) -> usize {
         self.idle.borrow().len()
     }
@@ -39,7 +39,7 @@ impl<C: Keepable> KeptConnections<C> {
         self.idle.borrow_mut().push(connection);
     }
 
-    /// The connection used last. Stale ones are closed on the way.
+    /// The connection that was used last. Stale connections are closed on the way.
     #[inline]
     pub(crate) fn take(&self) -> Option<C> {
         loop {
@@ -50,7 +50,7 @@ impl<C: Keepable> KeptConnections<C> {
         }
     }
 
-    /// Closes those that have waited for `idle_ms_max` or longer, and stale ones.
+    /// Closes connections that have been idle for `idle_ms_max` or longer, and stale ones.
     pub(crate) fn close_old(&self, now_ms: u64, idle_ms_max: u64) {
         let is_fresh = |connection: &mut C| {
             let idle_ms = now_ms.saturating_sub(connection.idle_since_ms());
@@ -59,7 +59,7 @@ impl<C: Keepable> KeptConnections<C> {
         self.idle.borrow_mut().retain_mut(is_fresh);
     }
 
-    /// Closes the one that has waited longest.
+    /// Closes the connection that has been idle for longest.
     pub(crate) fn close_oldest(&self) {
         let mut idle = self.idle.borrow_mut();
         if !idle.is_empty() {
@@ -67,7 +67,7 @@ impl<C: Keepable> KeptConnections<C> {
         }
     }
 
-    /// Closes all of them.
+    /// Closes all connections.
     pub(crate) fn close_all(&self) {
         self.idle.borrow_mut().clear();
     }

@@ -1,8 +1,8 @@
-//! The modules: one folder or file a feature, and the table of them.
+//! The modules of the server: one folder or file per feature, and the table of them.
 //!
-//! A module is a [`ModuleSpec`]: its directives, and a function that turns settings into hooks. To
-//! add one, write its folder, name it here and add one line to [`MODULES`]. Modules know the
-//! exchange and its body, never a socket; the engine calls their hooks without knowing their names.
+//! A module is a [`ModuleSpec`]: its directives, and a function that turns settings into hooks. To add one,
+//! write its file or folder, declare it here and add a line to [`MODULES`]. Modules work on the exchange and
+//! its body, never on a socket; the engine calls their hooks without knowing the modules.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![cfg_attr(not(test), warn(unreachable_pub))]
@@ -61,7 +61,7 @@ use petrel_engine::shared::Shared;
 pub use loading::{refusals, warnings};
 pub use not_built::MODULES as NOT_BUILT_MODULES;
 
-/// Every module there is. Those that `server.modules` does not list take part in this order.
+/// Every module. Modules that `server.modules` does not list are used in this order.
 pub static MODULES: &[&ModuleSpec] = &[
     &extforward::MODULE,
     &openssl::MODULE,
@@ -98,15 +98,14 @@ pub static MODULES: &[&ModuleSpec] = &[
     &access_log::MODULE,
 ];
 
-/// Every directive there is: the core's, those of the modules, and those of lighttpd's modules that
-/// are not built.
+/// Every directive: those of the core, of the modules, and of lighttpd's modules that are not built.
 pub fn schema() -> Schema {
     let tables: Vec<_> = tables().collect();
     Schema::new(&tables)
 }
 
-/// The server process drains: what the modules keep for later requests is given back. Backends lose their idle
-/// connections, health checks and the refreshing of names end, stored pages leave the memory.
+/// Called when the server process drains: modules release what they keep for later requests. Idle connections
+/// to backends are closed, health checks and look-ups of names end, and stored pages leave the memory.
 pub fn drain(shared: &Shared) {
     gateway::drain(shared);
     page_cache::drain(shared);
@@ -129,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// Every directive of lighttpd 1.4.85 and 1.5.
+    /// All directives of lighttpd 1.4.85 and 1.5.
     const LIGHTTPD: &str = include_str!("../fixtures/lighttpd-directives.txt");
 
     #[test]

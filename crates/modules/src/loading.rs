@@ -1,7 +1,7 @@
-//! What `server.modules` says against what there is.
+//! Compares `server.modules` with the modules that exist.
 //!
-//! The names in the list are checked, and the directives of modules that are there but not in the
-//! list: lighttpd knows neither, and nothing is skipped in silence here.
+//! Checks the names in the list, and warns about directives whose module is built but not in the list.
+//! lighttpd ignores both silently.
 
 use petrel_engine::config::schema::nearest;
 use petrel_engine::config::{Config, Consequence, Diagnostic, Effect, Element};
@@ -12,8 +12,8 @@ use petrel_engine::settings::loaded_modules;
 use crate::not_built::{self, OF_THE_SERVER, PARTS};
 use crate::{MODULES, alias, auth, deflate, extforward, gateway, openssl, spec_of};
 
-/// Warnings about names in `server.modules` that do nothing, and about directives whose module is
-/// not in the list.
+/// Warnings about names in `server.modules` that have no effect, and about directives whose module is not in
+/// the list.
 pub fn warnings(config: &Config) -> Vec<Diagnostic> {
     let listed = config.global().entry("server.modules");
     let names = listed
@@ -25,7 +25,7 @@ pub fn warnings(config: &Config) -> Vec<Diagnostic> {
     for entry in config.blocks.iter().flat_map(|block| &block.entries) {
         if let Some(module) = owner(&entry.name)
             && !loaded.iter().any(|there| there.name == module.name)
-            // That is told as the error that it is.
+            // This is reported as an error elsewhere.
             && !openssl::refuses_unloaded(entry)
         {
             let (name, module) = (&entry.name, module.name);
@@ -58,15 +58,15 @@ pub fn warnings(config: &Config) -> Vec<Diagnostic> {
     warnings
 }
 
-/// What keeps the server from starting: it would leave unprotected what is to be protected.
+/// Errors that keep the server from starting, because it would leave unprotected what is to be protected.
 pub fn refusals(config: &Config) -> Vec<Diagnostic> {
     let mut loaded = loaded_modules(config, MODULES).into_iter();
     let speaks_tls = loaded.any(|module| module.name == openssl::MODULE.name);
     openssl::refusals(config, speaks_tls)
 }
 
-/// What is to be said about one name in the list. Debian enables modules that a site may never use, so one that is not
-/// built is told only where its directives are set.
+/// The warning about one name in the list. Debian enables modules that a site may never use. So a module that
+/// is not built is only reported where its directives are used.
 fn about_name(config: &Config, element: &Element) -> Option<Diagnostic> {
     let name = element.value.as_str()?;
     let part_of = PARTS.iter().find(|(_, parts)| parts.contains(&name));
@@ -101,7 +101,7 @@ fn unknown(element: &Element, name: &str) -> Diagnostic {
     }
 }
 
-/// The built module that reads `directive`.
+/// The module that has `directive`, if it is built.
 fn owner(directive: &str) -> Option<&'static ModuleSpec> {
     MODULES
         .iter()

@@ -1,6 +1,6 @@
-//! Certificates, private keys and revocation lists out of the text of PEM files.
+//! Parses certificates, private keys and revocation lists in PEM format.
 //!
-//! Knows neither configuration nor file system: text in, what rustls works with out. What is wrong with a file is a
+//! Knows neither the configuration nor the file system: it turns text into the types of rustls. An error is a
 //! [`PemError`], a sentence for a message that names the file.
 
 use std::fmt;
@@ -12,20 +12,20 @@ use petrel_engine::rustls::pki_types::{
     PrivatePkcs8KeyDer, PrivateSec1KeyDer,
 };
 
-/// What is wrong with the text of a PEM file.
+/// What is wrong with a PEM file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PemError {
-    /// There is nothing in it, or blanks alone.
+    /// It is empty, or has only white space.
     Empty,
-    /// There is no certificate in it.
+    /// It has no certificate.
     NoCertificate,
-    /// There is no private key in it.
+    /// It has no private key.
     NoKey,
-    /// There is no revocation list in it.
+    /// It has no revocation list.
     NoRevocationList,
     /// The private key needs a passphrase.
     Encrypted,
-    /// It is not PEM, or is damaged.
+    /// It is no PEM file, or damaged.
     Damaged(String),
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for PemError {
 }
 
 impl PemError {
-    /// What to do about it, where that is not plain.
+    /// What to do about it, if that is not obvious.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             PemError::Encrypted => Some(
@@ -61,7 +61,7 @@ impl PemError {
     }
 }
 
-/// The certificates in `text`, in their order; at least one.
+/// The certificates in `text`, in order; at least one.
 ///
 /// # Errors
 /// There is none, or the text is damaged.
@@ -73,7 +73,7 @@ pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemErro
     not_empty(found, text, PemError::NoCertificate)
 }
 
-/// The private keys in `text`, in their order; at least one. PKCS#8, PKCS#1 (RSA) and SEC1 (EC).
+/// The private keys in `text`, in order; at least one. PKCS#8, PKCS#1 (RSA) and SEC1 (EC).
 ///
 /// # Errors
 /// There is none, one has a passphrase, or the text is damaged.
@@ -90,7 +90,7 @@ pub fn private_keys(text: &[u8]) -> Result<Vec<PrivateKeyDer<'static>>, PemError
     not_empty(found, text, PemError::NoKey)
 }
 
-/// The revocation lists in `text`, at least one.
+/// The revocation lists in `text`; at least one.
 ///
 /// # Errors
 /// There is none, or the text is damaged.
@@ -103,7 +103,7 @@ pub fn revocation_lists(
     not_empty(found, text, PemError::NoRevocationList)
 }
 
-/// A store of authorities that are trusted, and how many of the certificates cannot be used in one.
+/// A store of trusted authorities, and the number of certificates that cannot be used in it.
 pub fn root_store(certificates: &[CertificateDer<'_>]) -> (RootCertStore, usize) {
     let mut store = RootCertStore::empty();
     let (_, unusable) = store.add_parsable_certificates(certificates.iter().cloned());
@@ -145,7 +145,7 @@ fn not_empty<T>(found: Vec<T>, text: &[u8], none: PemError) -> Result<Vec<T>, Pe
     }
 }
 
-/// `text` with the labels that OpenSSL also takes for a certificate replaced by the usual one.
+/// `text` with the older label for certificates, which OpenSSL accepts as well, replaced by the usual one.
 fn with_plain_labels(text: &[u8]) -> std::borrow::Cow<'_, [u8]> {
     if !contains(text, OLD_LABEL) {
         return text.into();
@@ -165,12 +165,12 @@ fn contains(text: &[u8], mark: &[u8]) -> bool {
     memchr::memmem::find(text, mark).is_some()
 }
 
-/// What says that a key has a passphrase: PKCS#8, and the older way of OpenSSL.
+/// The marks of a key with a passphrase: of PKCS#8, and of OpenSSL's older format.
 const ENCRYPTED: [&[u8]; 2] = [
     b"-----BEGIN ENCRYPTED PRIVATE KEY-----",
     b"Proc-Type: 4,ENCRYPTED",
 ];
-/// The end of the label that old programs give to certificates.
+/// The end of the label that old programs give certificates.
 const OLD_LABEL: &[u8] = b" X509 CERTIFICATE-----";
 
 #[cfg(test)]

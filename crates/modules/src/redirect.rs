@@ -1,8 +1,7 @@
-//! mod_redirect: sends clients to another URL.
+//! mod_redirect: redirects clients to another URL.
 //!
-//! Rules are regular expressions over the normalised target, path and query, tried in the order of
-//! the configuration; the first that matches counts. An empty target ends the search without a
-//! redirect.
+//! Rules are regular expressions over the normalised target, which is path and query. They are tried in the
+//! order of the configuration; the first match counts. An empty target ends the search without a redirect.
 
 use std::sync::Arc;
 
@@ -70,7 +69,7 @@ fn status(values: &Values<'_>) -> Result<Option<Status>, Diagnostic> {
 struct Redirect {
     rules: Arc<UrlRules>,
     status: Option<Status>,
-    /// Whose groups `%0` to `%9` are.
+    /// The condition whose groups `%0` to `%9` are.
     condition: Option<BlockId>,
 }
 
@@ -91,8 +90,8 @@ impl Hook for Redirect {
     }
 }
 
-/// 308 keeps the method and the body, which 301 does not promise (RFC 9110 15.4.2); HTTP/1.0
-/// clients do not know it.
+/// 308 preserves method and body, which 301 does not guarantee (RFC 9110 15.4.2). HTTP/1.0 clients do not
+/// know 308.
 fn default_status(exchange: &Exchange) -> Status {
     let head = &exchange.request.head;
     match exchange.request.method {
@@ -127,7 +126,7 @@ mod tests {
     fn groups_and_parts_are_filled_in() {
         let config = "url.redirect = (\"^/a(.*)$\" => \
             \"http://b/$1?${url.path}|${url.query}|${url.scheme}|${url.authority}|${url.port}${qsa}\")";
-        // As lighttpd 1.4.69 answers, but for the port.
+        // As lighttpd 1.4.69 answers, except for the port.
         assert_eq!(
             sent_to(config, "/abc?q=1").as_deref(),
             Some("http://b/bc?q=1?/abc|q=1|http|a.example|80&q=1")

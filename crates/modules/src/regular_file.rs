@@ -1,16 +1,16 @@
-//! Reads files that directives and options name, without waiting for what is no file.
+//! Reads files that directives and options name, without blocking on what is no regular file.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// What is in the file at `path`, if it has `bytes_max` bytes or fewer.
+/// The contents of the file at `path`, if it has at most `bytes_max` bytes.
 ///
 /// # Errors
-/// Those of open(2) and read(2); it is no regular file, or too long.
+/// As open(2) and read(2); or it is no regular file, or too long.
 pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-    // Opening a pipe that has no writer would wait for one.
+    // Without O_NONBLOCK, opening a pipe waits for a writer.
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = File::options().read(true).custom_flags(flags).open(path)?;
     let data = file.metadata()?;

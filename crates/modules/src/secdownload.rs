@@ -1,8 +1,8 @@
-//! mod_secdownload: links that are signed and run out.
+//! mod_secdownload: signed links that expire.
 //!
-//! A link is PREFIX MAC `/` TIME PATH: TIME is when it was made, in hexadecimal seconds since 1970, and MAC signs TIME and
-//! PATH with a secret. PATH is what is served, below a document root of its own. A URL of another form is one of the
-//! usual document root. Signatures are compared in constant time.
+//! A link is PREFIX MAC `/` TIME PATH: TIME is when it was made, in hexadecimal seconds since 1970, and MAC
+//! signs TIME and PATH with a secret. PATH is served from a document root of its own. A URL of another form
+//! belongs to the usual document root. Signatures are compared in constant time.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac::{self, HMAC_SHA1_FOR_LEGACY_USE_ONLY, HMAC_SHA256};
@@ -73,7 +73,7 @@ enum LinkAlgorithm {
     HmacSha256,
 }
 
-/// That of lighttpd 1.5, which has no such directive, unless another one is set.
+/// The algorithm. Without the directive it is that of lighttpd 1.5, which has only one.
 fn algorithm(values: &Values<'_>) -> Result<LinkAlgorithm, Diagnostic> {
     const NAME: &str = "secdownload.algorithm";
     match values.value(NAME).and_then(|value| value.as_str()) {
@@ -87,7 +87,7 @@ fn algorithm(values: &Values<'_>) -> Result<LinkAlgorithm, Diagnostic> {
     }
 }
 
-/// A directive that is required is not set.
+/// A required directive is not set.
 struct Missing(&'static str);
 
 impl Hook for Missing {
@@ -102,7 +102,7 @@ struct SignedLinks {
     root: Box<[u8]>,
     timeout_s: u64,
     signer: Signer,
-    /// 0: all.
+    /// How many segments of the path are signed; 0: all.
     segments: usize,
     signs_query: bool,
 }
@@ -135,7 +135,7 @@ impl Hook for SignedLinks {
             signed.extend_from_slice(url.query());
         }
         if self.signer.has_signed(&link, &signed) {
-            // The path of a URL is decoded once and has no dot segments, so that it stays below the root.
+            // The path of a URL was decoded once and has no dot segments, so it stays below the root.
             exchange.physical.map(&self.root, link.path);
             return Outcome::Next;
         }
@@ -147,7 +147,7 @@ impl Hook for SignedLinks {
 }
 
 impl SignedLinks {
-    /// The link that the decoded `path` of a URL is, if it has the form of one.
+    /// Parses the decoded `path` of a URL as a link, if it has the form of one.
     fn link_in<'u>(&self, path: &'u [u8]) -> Option<SignedLink<'u>> {
         let behind = path.strip_prefix(&*self.prefix)?;
         let (mac, behind) = behind.split_at_checked(self.signer.mac_bytes())?;
@@ -167,7 +167,7 @@ impl SignedLinks {
         })
     }
 
-    /// As much of `path` as the signature is about.
+    /// The part of `path` that is signed.
     fn signed_part<'u>(&self, path: &'u [u8]) -> &'u [u8] {
         let mut slashes = memchr::memchr_iter(b'/', path);
         let end = match self.segments {
@@ -194,7 +194,7 @@ impl Signer {
         }
     }
 
-    /// Bytes of a signature as text.
+    /// The length of a signature as text.
     fn mac_bytes(&self) -> usize {
         match self {
             Signer::Md5(_) => 32,
@@ -202,8 +202,8 @@ impl Signer {
         }
     }
 
-    /// Whether a time can be written with so many digits. What MD5 is computed of has the time right behind the path:
-    /// with any number of digits, the link of `/a0` would be good for `/a` as well.
+    /// Whether a time can have so many digits. In the input of MD5 the time directly follows the path: if any
+    /// number of digits were allowed, the link of `/a0` would be valid for `/a` as well.
     fn can_have_digits(&self, digits: usize) -> bool {
         match self {
             Signer::Md5(_) => digits == 8,
@@ -211,7 +211,7 @@ impl Signer {
         }
     }
 
-    /// Whether the signature of `link` is right for `signed` and the time.
+    /// Whether the signature of `link` is correct for `signed` and the time.
     fn has_signed(&self, link: &SignedLink<'_>, signed: &[u8]) -> bool {
         match self {
             Signer::Md5(secret) => {
@@ -242,7 +242,7 @@ mod tests {
         ("a.txt", "of the root"),
     ];
 
-    /// Links of 2023 live as long as these tests.
+    /// A timeout that is long enough for links made in 2023.
     const LONG: &str = "secdownload.timeout = 1000000000\nsecdownload.secret = \"secret\"\n\
         secdownload.document-root = \"ROOT/own/\"\nsecdownload.uri-prefix = \"/dl/\"\n\
         index-file.names = (\"index.html\")\n";
@@ -253,7 +253,7 @@ mod tests {
     const SHA256_QUERY: &str = "mGKH6MHcfvaqygoLgOCKW7fLIX2IuU2TMLcvBsObFWg/6553f100";
     const SHA1: &str = "zZzlQFDKSdN8k48pdV3J-CLOnuk/6553f100";
     const MD5: &str = "e1ee4a76f545e781c678509eec2355c3/6553f100";
-    /// Of `/a.txt0`.
+    /// The signature of `/a.txt0`.
     const MD5_ZERO: &str = "24aad36e7d8569b7d457635fc416ce07";
 
     fn site(tree: &Tree, config: &str) -> Site {
@@ -265,7 +265,7 @@ mod tests {
         tree.site(config, &modules)
     }
 
-    /// What links get, behind the prefix.
+    /// Checks the answers to links; the rows leave the prefix out.
     #[track_caller]
     fn expect(config: &str, rows: &[(String, u16, &str)]) {
         let tree = Tree::new(FILES);
@@ -300,7 +300,7 @@ mod tests {
                     (format!("{link}/a.txt/"), 403, ""),
                     (format!("{mac}/00000001/a.txt"), 410, ""),
                     (format!("{mac}/ffffffff/a.txt"), 410, ""),
-                    // No links.
+                    // These are no links.
                     (format!("{mac}//a.txt"), 404, ""),
                     (format!("{mac}/{time}"), 404, ""),
                     (format!("{mac}/6553f10g/a.txt"), 404, ""),

@@ -1,8 +1,8 @@
-//! mod_setenv: request fields, environment variables and response fields by configuration.
+//! mod_setenv: sets request fields, environment variables and response fields by configuration.
 //!
-//! Values are literal. What applies is decided when the request first gets here and kept until the
-//! answer goes out: an error handler neither adds the request's fields again nor loses the response
-//! fields of the URL that was asked for.
+//! Values are literal. The rules that apply are chosen when the request gets here first, and kept until the
+//! answer is sent. So an error handler neither adds the request fields again nor loses the response fields of
+//! the URL that the client asked for.
 
 use std::rc::Rc;
 
@@ -40,8 +40,8 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let rules = Rc::new(SetenvRules::new(configure.values)?);
-    // Where another scope has rules, this one must remember that it has none: see the module's
-    // documentation.
+    // If another scope has rules, a scope without rules needs the hooks as well, to keep that it has none:
+    // see the module's documentation.
     if configure.purpose == Purpose::Serve && (rules.has_any() || is_used(configure.values)) {
         configure.add(Phase::Translate, RequestRules(Rc::clone(&rules)));
         configure.add(Phase::Transform, ResponseRules(rules));
@@ -58,16 +58,16 @@ fn is_used(values: &Values<'_>) -> bool {
     entries.any(|entry| entry.name.starts_with("setenv."))
 }
 
-/// What one set of settings says.
+/// The rules of one set of settings.
 #[derive(Default)]
 struct SetenvRules {
     add_request: Vec<Pair>,
     set_request: Vec<Pair>,
     add_environment: Vec<Pair>,
     set_environment: Vec<Pair>,
-    /// Added fields in wire form, but for those in `add_response`.
+    /// Added fields in wire form, except those in `add_response`.
     add_response_wire: HeaderBlock,
-    /// Added fields that the response wants to know about.
+    /// Added fields that go through [`Response::append`], because the connection acts on them.
     add_response: Vec<Pair>,
     set_response: Vec<Pair>,
 }
@@ -172,7 +172,7 @@ impl Hook for RequestRules {
 
 impl Hook for ResponseRules {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
-        // A request that is refused while it is read never got to the first hook.
+        // A request that was refused while it was read never reached the first hook, so it has kept nothing.
         let kept = exchange.kept::<SetenvRules>(NAME);
         kept.as_ref()
             .unwrap_or(&self.0)
@@ -181,7 +181,7 @@ impl Hook for ResponseRules {
     }
 }
 
-/// Fields about which [`Response::append`] has to be asked, because the connection writes them.
+/// Whether [`Response::append`] has to be called for a field, because the connection writes that field.
 fn is_watched(name: &str) -> bool {
     let watched = [
         "connection",
@@ -211,7 +211,7 @@ fn pairs(values: &Values<'_>, directive: &str) -> Vec<Pair> {
     elements(values, directive).filter_map(pair).collect()
 }
 
-/// The same for names that must be those of fields.
+/// As for variables, but the names must be valid field names.
 fn fields(values: &Values<'_>, directive: &str) -> Result<Vec<Pair>, Diagnostic> {
     let mut keys = elements(values, directive).filter_map(|element| element.key.as_ref());
     if let Some(key) = keys.find(|key| !is_token(key.text.as_bytes())) {

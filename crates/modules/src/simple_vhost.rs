@@ -1,9 +1,9 @@
 //! mod_simple_vhost: a directory for each host name.
 //!
-//! The document root is SERVER-ROOT/HOST/DOCUMENT-ROOT, if that is a directory; else the same with
-//! the default host; else the scope's own `server.document-root` stays. Directories are looked
-//! up through the file cache, so a known host costs no call. Where a directory cannot be looked at the answer is an
-//! error, and not the pages of another host.
+//! The document root is SERVER-ROOT/HOST/DOCUMENT-ROOT if that is a directory; otherwise the same with the
+//! default host; otherwise `server.document-root` of the scope applies. Directories are looked up in the file
+//! cache, so that a known host costs no system call. If a directory cannot be examined, the answer is an
+//! error and not the pages of another host.
 
 use petrel_engine::Exchange;
 use petrel_engine::config::{Diagnostic, Effect};
@@ -60,9 +60,9 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
 struct SimpleVhost {
     /// Without a slash at its end.
     server_root: Box<[u8]>,
-    /// Empty: the server root itself takes the place of a host's directory.
+    /// If empty, the server root itself is the default host's directory.
     default_host: Box<[u8]>,
-    /// Without slashes at its ends.
+    /// Without slashes at either end.
     document_root: Box<[u8]>,
     logs: bool,
 }
@@ -84,8 +84,8 @@ impl Hook for SimpleVhost {
 }
 
 impl SimpleVhost {
-    /// Appends the document root of `host`, or of the default host, to `root`; says whether one is there. `None`: the
-    /// disk has to be asked. `is_default`: it is that of the default host.
+    /// Appends the document root of `host`, or of the default host, to `root`. Returns whether there is one.
+    /// `None`: a disk has to be waited for. `is_default` is set if it is that of the default host.
     fn find(
         &self,
         exchange: &Exchange,
@@ -106,7 +106,7 @@ impl SimpleVhost {
         found
     }
 
-    /// Appends the document root of `host` to `root`; says whether it is a directory.
+    /// Appends the document root of `host` to `root`. Returns whether it is a directory.
     fn append(
         &self,
         exchange: &Exchange,

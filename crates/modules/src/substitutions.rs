@@ -1,11 +1,12 @@
-//! What substitutions in the texts of rules stand for: groups of the rule and of the condition around it, and parts
-//! of the request's URL. Called by the rules of mod_redirect and mod_rewrite, and by those that rewrite fields for backends.
+//! Expands substitutions in the texts of rules: groups of the rule and of the enclosing condition, and parts
+//! of the request's URL. Used by the rules of mod_redirect and mod_rewrite, and by those that rewrite fields
+//! for backends.
 
 use petrel_engine::Exchange;
 use petrel_engine::config::{BlockId, Captures, Lookup, Template, UrlPart};
 
-/// The text of `template`, where a rule has found `groups` in `value`, for a request in whose settings `condition` is
-/// the block with the rule.
+/// Expands `template` for a request. The rule has found `groups` in `value`, and is in the block `condition`
+/// of the request's settings.
 pub(crate) fn expand(
     template: &Template,
     groups: Captures,
@@ -25,7 +26,7 @@ pub(crate) fn expand(
     out
 }
 
-/// What substitutions stand for.
+/// The values of substitutions.
 struct TemplateValues<'e> {
     groups: Captures,
     value: &'e [u8],

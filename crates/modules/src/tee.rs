@@ -1,7 +1,7 @@
-//! A body that is sent and kept at once: what goes to the client is collected until it is complete.
+//! A body that is collected while it is sent to the client.
 //!
-//! A body that breaks off, is dropped, turns out too long or ends with trailers is not kept. The page cache and mod_mcpage
-//! store pages by this.
+//! It is not kept if it breaks off, is dropped, becomes too long or ends with trailers. The page cache and
+//! mod_mcpage store pages with it.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -11,12 +11,12 @@ use petrel_engine::body::{Body, BodySource, InMemory, Piece, RequestBody};
 use petrel_engine::ledger::Stage;
 use petrel_engine::proto::header_block::HeaderBlock;
 
-/// What is made of a collected body.
+/// What a collected body is for.
 pub(crate) trait Draft {
     /// The body is complete.
     fn finish(self, body: Bytes);
 
-    /// It cannot be kept: it is too long, did not come to its end, or has trailers behind it.
+    /// The body cannot be kept: it is too long, was cut off, or has trailers.
     fn give_up(self);
 }
 
@@ -26,14 +26,14 @@ pub(crate) struct Tee<D> {
     draft: Option<D>,
     reader: InMemory,
     collected: Vec<u8>,
-    /// Bytes that were announced.
+    /// The length that was announced.
     expected: Option<u64>,
     bytes_max: usize,
     trailers: HeaderBlock,
 }
 
 impl<D: Draft> Tee<D> {
-    /// Collects up to `bytes_max` bytes of `body` for `draft`. `reader` reads its files.
+    /// Collects up to `bytes_max` bytes of `body` for `draft`. `reader` reads the files in it.
     pub(crate) fn new(body: Body, reader: InMemory, draft: D, bytes_max: usize) -> Tee<D> {
         Tee {
             expected: body.length(),
@@ -60,14 +60,14 @@ impl<D: Draft> Tee<D> {
         }
     }
 
-    /// Whether the bytes are there, which they are as long as they are wanted.
+    /// Adds a piece. False if its bytes are not in memory; they are as long as the body is collected.
     fn take_in(&mut self, piece: &Piece) -> bool {
         let bytes = piece.in_memory();
         self.collected.extend_from_slice(bytes.unwrap_or_default());
         bytes.is_some()
     }
 
-    /// The next piece, with its bytes as long as they are collected.
+    /// The next piece. As long as the body is collected its bytes are read into memory.
     fn poll_in_memory(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
         match self.draft {
             Some(_) => self.body.poll_in_memory(&mut self.reader, context),

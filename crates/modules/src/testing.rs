@@ -1,4 +1,4 @@
-//! What tests of this crate share: a tree of files that is gone afterwards.
+//! What the tests of this crate share: a tree of files that is removed after the test.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use petrel_engine::module::ModuleSpec;
 use petrel_engine::testing::Site;
 
-/// A directory of its own for one test.
+/// A directory for one test.
 pub(crate) struct Tree {
     root: PathBuf,
 }
 
 impl Tree {
-    /// A tree with these files; directories come with them.
+    /// A tree with these files and their directories.
     pub(crate) fn new(files: &[(&str, &str)]) -> Tree {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -28,12 +28,12 @@ impl Tree {
         Tree { root }
     }
 
-    /// The path of `name` below the root.
+    /// The path of `name` in the tree.
     pub(crate) fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.root.display())
     }
 
-    /// Writes the file `name`, which may exist.
+    /// Writes the file `name`, which may exist already.
     pub(crate) fn write(&self, name: &str, content: &str) {
         std::fs::write(self.root.join(name), content).expect("a file can be written");
     }
@@ -55,12 +55,12 @@ impl Tree {
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        // A leftover in the temporary directory harms nobody.
+        // The error is ignored: a leftover in the temporary directory does no harm.
         let _ = std::fs::remove_dir_all(&self.root);
     }
 }
 
-/// The message that a wrong `config` gets.
+/// The error message for an invalid `config`.
 pub(crate) fn refusal(config: &str, modules: &[&'static ModuleSpec]) -> String {
     match Site::try_new(config, modules) {
         Ok(_) => panic!("it is accepted: {config}"),

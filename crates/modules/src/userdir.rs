@@ -1,8 +1,9 @@
-//! mod_userdir: `/~user/` is a directory of that user's.
+//! mod_userdir: `/~user/` leads to a directory of that user.
 //!
-//! Homes are below `userdir.basepath`, or else asked for in the system's list of users. HomeLookup may wait, for a directory
-//! service perhaps: a thread does it, and the worker remembers the answer for a minute. A user who has no such
-//! directory, or is not to have one, has none: the URL is one of the document root like any other.
+//! Homes are below `userdir.basepath`, or are looked up in the system's list of users. That may block, for
+//! example on a directory service. So a disk thread does it, and the worker remembers the answer for a
+//! minute. If a user has no such directory or may not have one, the URL belongs to the document root like any
+//! other.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -44,13 +45,14 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     configure,
 };
 
-/// How long the answer to who a user is counts, in seconds.
+/// For how many seconds a looked-up home is used.
 const HOME_KEPT_S: u32 = 60;
 
-/// Users whose homes a worker remembers, and asks for at the same time. Requests for another one get 503 meanwhile.
+/// Users whose homes a worker remembers, and looks up at the same time. While that many are being looked up,
+/// a request for another user gets 503.
 const USERS_MAX: usize = 1024;
 
-/// Bytes of a name that is asked for.
+/// The longest name that is looked up.
 const NAME_BYTES_MAX: usize = 255;
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
@@ -81,10 +83,10 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
 struct UserDirectoryHook(Rc<UserDirectories>);
 
 struct UserDirectories {
-    /// Without slashes at its ends.
+    /// Without slashes at either end.
     path: Box<[u8]>,
     excluded: Vec<Box<[u8]>>,
-    /// Empty: all users.
+    /// If empty, all users.
     included: Vec<Box<[u8]>>,
     /// `None`: the system knows the homes.
     base: Option<Box<[u8]>>,
@@ -92,10 +94,10 @@ struct UserDirectories {
     ignores_case: bool,
 }
 
-/// What the system said.
+/// The system's answer.
 type Home = Result<Option<Vec<u8>>, LookupError>;
 
-/// What a worker knows of users, and asks.
+/// The homes that a worker knows or looks up.
 #[derive(Default)]
 struct Homes {
     known: RefCell<HashMap<Vec<u8>, KnownHome>>,
@@ -109,7 +111,7 @@ struct KnownHome {
     until_s: u32,
 }
 
-/// Waits for a user's home.
+/// A request that waits for a user's home.
 struct HomeLookup {
     directories: Rc<UserDirectories>,
     user: Vec<u8>,
@@ -160,7 +162,7 @@ impl UserDirectories {
         !is_in(&self.excluded) && (self.included.is_empty() || is_in(&self.included))
     }
 
-    /// The home of `user` below `base`, if the name can be that of a directory.
+    /// The home of `user` below `base`, if a directory can have that name.
     fn home_below(&self, base: &[u8], mut user: Vec<u8>) -> Option<Vec<u8>> {
         let is_plain =
             |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -180,7 +182,7 @@ impl UserDirectories {
         Some(home)
     }
 
-    /// The directory that is served, in `home`.
+    /// The directory in `home` that is served.
     fn below(&self, home: &[u8]) -> Vec<u8> {
         let home = home.strip_suffix(b"/").unwrap_or(home);
         match self.path.is_empty() {
@@ -189,7 +191,7 @@ impl UserDirectories {
         }
     }
 
-    /// Maps the URL if the system knows `user` and the directory is there.
+    /// Maps the URL if the system knows `user` and the directory exists.
     fn look_up(self: &Rc<Self>, exchange: &mut Exchange, user: Vec<u8>) -> Outcome {
         let homes = exchange.worker.belonging(Homes::default);
         if let Some(known) = homes.get(&user, exchange.worker.clock().seconds()) {
@@ -229,14 +231,15 @@ impl UserDirectories {
 }
 
 impl Homes {
-    /// The home of `user`, as it was asked for a short time ago.
+    /// The home of `user`, if it was looked up a short time ago.
     fn get(&self, user: &[u8], now_s: u32) -> Option<Option<Rc<[u8]>>> {
         let known = self.known.borrow();
         let home = known.get(user).filter(|home| home.until_s > now_s)?;
         Some(home.path.clone())
     }
 
-    /// Names that clients have made up never take the place of users that there are.
+    /// Remembers the home of `user`. A name that no user has never displaces an existing user, so that
+    /// clients with made-up names do no harm.
     fn keep(&self, user: Vec<u8>, path: Option<Rc<[u8]>>, now_s: u32) {
         let mut known = self.known.borrow_mut();
         let until_s = now_s.saturating_add(HOME_KEPT_S);
@@ -278,7 +281,7 @@ impl Pending for HomeLookup {
     }
 }
 
-/// Makes `directory` what the URL leads to, with what follows the user's name.
+/// Makes `directory`, with what follows the user's name, the path that the URL leads to.
 fn map(exchange: &mut Exchange, directory: &[u8]) {
     let physical = &mut exchange.physical;
     let behind = physical.relative.get(1..).unwrap_or_default();
@@ -292,7 +295,7 @@ fn map(exchange: &mut Exchange, directory: &[u8]) {
     physical.path.extend_from_slice(rest);
 }
 
-/// The name as the system is asked for it, if there can be such a user.
+/// The name as it is passed to the system; `None` if no user can have it.
 fn name_to_ask_for(user: &[u8]) -> Option<String> {
     let is_short = user.len() <= NAME_BYTES_MAX;
     let name = std::str::from_utf8(user).ok().filter(|_| is_short)?;
@@ -302,7 +305,7 @@ fn name_to_ask_for(user: &[u8]) -> Option<String> {
 fn ask(name: &str) -> Home {
     match User::from_name(name) {
         Ok(user) => Ok(home_of(user, name)),
-        // getpwnam_r(3): what systems say when there is no such user.
+        // The errors that systems return if there is no such user, see getpwnam_r(3).
         Err(LookupError::ENOENT | LookupError::ESRCH | LookupError::EBADF | LookupError::EPERM) => {
             Ok(None)
         }
@@ -310,14 +313,14 @@ fn ask(name: &str) -> Home {
     }
 }
 
-/// The home of `user` if that is `name`. Directories such as LDAP find users by other spellings, too, and which names are
-/// excluded is told by the spelling.
+/// The home of `user` if its name is exactly `name`. Directory services such as LDAP find users by other
+/// spellings, too, but excluded names are compared by spelling.
 fn home_of(user: Option<User>, name: &str) -> Option<Vec<u8>> {
     let user = user.filter(|user| user.name == name)?;
     Some(user.dir.into_os_string().into_encoded_bytes())
 }
 
-/// Who the user is cannot be told now.
+/// Answers that the user cannot be looked up now.
 fn refuse(exchange: &mut Exchange, user: &[u8], cause: &str) -> Outcome {
     let user = user.escape_ascii();
     exchange.log_error(
@@ -357,7 +360,7 @@ mod tests {
             assert_eq!(homes.get(&name("user", number), 2), Some(home(number)));
         }
         assert!(homes.known.borrow().len() <= USERS_MAX);
-        // Users that fill the table do not keep others out, and what is too old goes first.
+        // Existing users can displace others; outdated ones go first.
         for number in 0..2 * USERS_MAX {
             homes.keep(name("many", number), home(number), 30);
         }
@@ -495,7 +498,7 @@ mod tests {
             ("/~odd/a.txt", 200, "of the root"),
         ];
         expect(&site, &rows);
-        // What was said is remembered.
+        // The answer is remembered.
         expect(&site, &rows);
         let home = User::from_name("root").expect("asked").expect("there").dir;
         let below = home.file_name().expect("a home has a name");

@@ -1,6 +1,7 @@
-//! mod_usertrack: a client without the cookie gets one, of random digits, which it sends with all later requests.
+//! mod_usertrack: gives a client without the cookie one of random digits, which the client sends with all
+//! later requests.
 //!
-//! The cookie is given behind the caches, so that no stored page has one.
+//! The cookie is set after the caches, so that no stored page has one.
 
 use petrel_engine::Exchange;
 use petrel_engine::config::{Diagnostic, Effect};
@@ -64,7 +65,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// As lighttpd writes them.
+/// The attributes as lighttpd writes them.
 fn attributes_of(domain: &str, max_age_s: u32) -> Vec<u8> {
     let mut attributes = b"; Path=/; Version=1".to_vec();
     if !domain.is_empty() {
@@ -79,7 +80,7 @@ fn attributes_of(domain: &str, max_age_s: u32) -> Vec<u8> {
 
 struct TrackingCookie {
     name: Box<str>,
-    /// With the semicolon in front.
+    /// Beginning with a semicolon.
     attributes: Vec<u8>,
 }
 
@@ -105,7 +106,7 @@ impl Hook for TrackingCookie {
 }
 
 impl TrackingCookie {
-    /// Whether the client has such a cookie. One that is shorter than ours is another one's.
+    /// Whether the client has the cookie. A shorter value was not set by this module.
     fn is_in(&self, cookies: Option<&[u8]>) -> bool {
         cookies_of(cookies.unwrap_or_default())
             .any(|(name, value)| name == self.name.as_bytes() && value.len() >= 32)
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
     use crate::testing::{Tree, refusal};
 
-    /// The cookies that a request with these fields is answered with.
+    /// The cookies in the answer to a request with these fields.
     fn cookies(config: &str, target: &str, fields: &str) -> Vec<String> {
         let tree = Tree::new(&[("a.txt", "a")]);
         let modules = [&MODULE, &crate::setenv::MODULE, &crate::static_file::MODULE];
@@ -131,7 +132,7 @@ mod tests {
         cookies.map(str::to_owned).collect()
     }
 
-    /// The one cookie, without its digits.
+    /// The cookie in the answer, without its digits.
     #[track_caller]
     fn form(config: &str) -> String {
         let cookies = cookies(config, "/a.txt", "");
@@ -145,7 +146,7 @@ mod tests {
         format!("{name}={attributes}")
     }
 
-    // Written as lighttpd 1.4.67 does.
+    // Written as in lighttpd 1.4.67.
     #[test]
     fn a_client_without_the_cookie_gets_one() {
         assert_eq!(form(""), "TRACKID=; Path=/; Version=1");

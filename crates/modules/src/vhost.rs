@@ -1,4 +1,4 @@
-//! What the modules that make paths of host names share.
+//! What the modules that turn host names into paths share.
 
 use petrel_engine::Exchange;
 use petrel_engine::cold_files::status_of_failure;
@@ -6,32 +6,32 @@ use petrel_engine::file_cache::FileKind;
 use petrel_engine::module::Outcome;
 use rustix::io::Errno;
 
-/// Whether `host` can be a part of a path: no slash or NUL, and no label that is empty, so that
-/// neither the whole nor a label of it is `.` or `..`.
+/// Whether `host` can be part of a path: it has no slash, NUL byte or empty label, so that neither the whole
+/// name nor a label is `.` or `..`.
 ///
-/// `server.http-parseopts` with host-strict ensures more; this holds without it as well.
+/// With host-strict in `server.http-parseopts` the parser ensures more, but this must hold without it.
 pub(crate) fn is_safe_host(host: &[u8]) -> bool {
     host.split(|byte| *byte == b'.')
         .all(|label| !label.is_empty())
         && !host.iter().any(|byte| matches!(byte, b'/' | b'\0'))
 }
 
-/// Whether what is at a path can be a document root.
+/// Whether the thing at a path can be a document root.
 ///
 /// # Errors
-/// Nobody knows: then another root would be that of other pages.
+/// It could not be examined. Another root must not be used then, because it has other pages.
 pub(crate) fn is_directory(kind: FileKind) -> Result<bool, Errno> {
     match kind {
-        // No directory of this file system (vfat, CIFS) can have such a name.
+        // This file system (vfat, CIFS) does not allow such a name for a directory.
         FileKind::Failed(Errno::INVAL) => Ok(false),
         FileKind::Failed(errno) => Err(errno),
         kind => Ok(kind == FileKind::Directory),
     }
 }
 
-/// Has `find` append a document root to what is in its buffer, and say whether there is such a directory; `None`: the
-/// disk has to be asked. What another module chose stays if there is none. An error is the answer: the root of another
-/// host has other pages.
+/// Lets `find` append a document root to the path in its buffer and say whether that directory exists;
+/// `None`: a disk has to be waited for. If it does not exist, the root that another module chose stays. After
+/// an error the answer is an error, because the root of another host has other pages.
 pub(crate) fn choose_root(
     exchange: &mut Exchange,
     find: impl FnOnce(&Exchange, &mut Vec<u8>) -> Option<Result<bool, Errno>>,
@@ -55,7 +55,7 @@ pub(crate) fn choose_root(
     outcome
 }
 
-/// The answer when the directory of a host or user cannot be looked at.
+/// The answer if the directory of a host or user cannot be examined.
 pub(crate) fn failed(exchange: &mut Exchange, path: &[u8], errno: Errno) -> Outcome {
     let path = String::from_utf8_lossy(path);
     exchange.log_error("map", format_args!("{errno} path={path:?}"));

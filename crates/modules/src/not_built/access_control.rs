@@ -1,4 +1,4 @@
-//! What decides by an earlier visit who gets something.
+//! Modules that decide by an earlier visit whether a client gets something.
 
 use petrel_engine::directives;
 use petrel_engine::module::ModuleSpec;

@@ -6,10 +6,10 @@ use petrel_engine::settings::directives::Effect::{Exposes, NotYet};
 
 use super::not_built;
 
-/// What a URL that belongs to a backend would get from the file system is its source.
+/// The file behind a URL of a backend is the source of a program.
 const SOURCE: &str = "what a backend should answer must not be sent as a file";
 
-/// Options that change how a gateway works change nothing without it.
+/// Options of a gateway have no effect without the gateway.
 const NO_GATEWAY: &str = "it belongs to a gateway that is not built";
 
 pub(super) static SOCKPROXY: ModuleSpec = not_built(

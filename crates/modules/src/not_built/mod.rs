@@ -1,8 +1,8 @@
-//! Modules of lighttpd that are known by name but not built: their directives and nothing else.
+//! Modules of lighttpd that are known by name but not built: only their directives exist.
 //!
-//! So start-up can say what has no effect yet, and the engine can close what would otherwise be
-//! exposed (a source that was to be run, a page that was to be guarded). Whoever builds a module
-//! moves its table out of here. One file a family.
+//! So the start-up check can say which directives have no effect, and the engine answers 503 where ignoring a
+//! directive would expose something (a source that was to be run, a page that was to be protected). When a
+//! module is built, its table moves away from here. One file per family.
 
 mod access_control;
 mod gateways;
@@ -13,7 +13,7 @@ use petrel_engine::config::Diagnostic;
 use petrel_engine::module::{Configure, Loaded, ModuleSpec};
 use petrel_engine::settings::directives::DirectiveSpec;
 
-/// The modules, families together.
+/// All of these modules.
 pub static MODULES: &[&ModuleSpec] = &[
     &gateways::SOCKPROXY,
     &gateways::WSTUNNEL,
@@ -29,8 +29,8 @@ pub static MODULES: &[&ModuleSpec] = &[
     &rest::SKELETON,
 ];
 
-/// Names that `server.modules` may hold besides those of tables: parts of these modules, each of which is above or
-/// built.
+/// Further names that `server.modules` may contain: modules that are part of other modules, which are built
+/// or listed above.
 pub(crate) static PARTS: &[(&str, &[&str])] = &[
     ("mod_deflate", &["mod_compress"]),
     (
@@ -80,11 +80,11 @@ pub(crate) static PARTS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Modules that a configuration may name although nothing is loaded for them: the server itself does what they do, or no
-/// site needs it.
+/// Modules that may be named although nothing is loaded for them, because the server itself does what they
+/// do, or because no site needs it.
 pub(crate) static OF_THE_SERVER: &[&str] = &["mod_h2", "mod_chunked", "mod_echo"];
 
-/// A module of which only the directives are there.
+/// A module that has only directives.
 const fn not_built(
     name: &'static str,
     doc: &'static str,

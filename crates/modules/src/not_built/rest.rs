@@ -1,4 +1,4 @@
-//! Everything else that is known and not built.
+//! All other modules that are known and not built.
 
 use petrel_engine::directives;
 use petrel_engine::module::ModuleSpec;

@@ -1,4 +1,4 @@
-//! Document roots that come from a database.
+//! Document roots from a database.
 
 use petrel_engine::directives;
 use petrel_engine::module::ModuleSpec;
@@ -6,7 +6,7 @@ use petrel_engine::settings::directives::Effect::{Exposes, NotYet};
 
 use super::not_built;
 
-/// Every host would be answered from the same directory.
+/// Without the module, all hosts would be answered from the same directory.
 const OTHER_ROOT: &str = "a host must not be answered from another one's document root";
 
 const NO_VHOSTDB: &str = "virtual hosts from a database are not built";

@@ -1,7 +1,7 @@
-//! mod_status: what the server has counted, as text.
+//! mod_status: the counters of the server as text.
 //!
-//! A line `name: value` for each counter, sorted by name. Modules count for themselves and are asked
-//! when a client looks; [`COUNTERS`] lists them.
+//! There is one line `name: value` for each counter, sorted by name. Modules keep their own counters, which
+//! are read when a client asks; [`COUNTERS`] lists them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -35,10 +35,10 @@ pub static MODULE: ModuleSpec = ModuleSpec {
     configure,
 };
 
-/// Adds counters of one module to those of the others.
+/// Adds the counters of one module to the map.
 type ReadCounters = fn(&Shared, &mut BTreeMap<String, u64>);
 
-/// Who counts, besides the workers what files cost.
+/// All sources of counters, in addition to the workers' counters of file operations.
 static COUNTERS: &[ReadCounters] = &[
     of_server,
     auth::read_counters,
@@ -62,7 +62,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
         return Err(error.with_hint("begin it with a slash, for example \"/counters\""));
     }
     let path = path.as_bytes().into();
-    // Behind all rules about access, and before anybody looks for a file.
+    // After all access rules, and before any module looks for a file.
     configure.add_last(Phase::Authorize, Statistics { path });
     Ok(())
 }
@@ -94,14 +94,14 @@ fn text(worker: &Worker) -> String {
     counters.extend(io_counters::read(worker));
     let mut text = String::new();
     for (name, count) in counters {
-        // A label of the configuration can hold anything; a line stays a line.
+        // A label of the configuration may contain anything, but must not break the line.
         let name = name.replace(char::is_control, " ");
         writeln!(text, "{name}: {count}").expect("writing to a string");
     }
     text
 }
 
-/// Requests are as of the last full second.
+/// The number of requests is that of the last full second.
 fn of_server(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
     for (name, count) in [
         ("server.connections", shared.connections() as u64),
