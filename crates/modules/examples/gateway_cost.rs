@@ -1,4 +1,4 @@
-//! What a request to a backend and its reply cost without any input or output: encode, decode.
+//! Measures what a request to a backend and its reply cost without I/O: encoding and decoding.
 //!
 //! `cargo run --release -p petrel-modules --example gateway_cost` prints nanoseconds for each protocol,
 //! the best of several rounds. For comparisons between two versions of the code on one machine.
@@ -96,7 +96,7 @@ fn receive(conversation: &mut dyn Conversation, reply: &[u8]) {
     }
 }
 
-/// The best of 20 rounds, in nanoseconds a call.
+/// The best of 20 rounds, in nanoseconds per call.
 fn best_of_rounds(mut call: impl FnMut()) -> f64 {
     const CALLS: u32 = 20_000;
     let round = |call: &mut dyn FnMut()| {

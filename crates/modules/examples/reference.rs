@@ -1,4 +1,4 @@
-//! Prints the directive reference, made from the tables: `cargo xtask docs` keeps it in `docs/directives.md`.
+//! Prints the reference of directives from the tables; `cargo xtask docs` writes it to `docs/directives.md`.
 #![forbid(unsafe_code)]
 
 use std::fmt::Write;

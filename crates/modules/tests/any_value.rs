@@ -1,5 +1,5 @@
-//! Every directive with values that nobody means: start-up takes or refuses them, and says so.
-//! Nothing panics, wherever the value stands.
+//! Sets every directive to values that make no sense: the configuration check accepts or refuses them with a
+//! message. Nothing panics, wherever the value is in the text.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use petrel_engine::settings::process::ProcessSettings;
 use petrel_engine::settings::{SettingsTable, loaded_modules};
 use petrel_modules::{MODULES, schema, warnings};
 
-/// Values of each type, empty, huge, nested and malformed. Paths lead nowhere.
+/// Values of each type: empty, huge, nested and malformed. Paths lead nowhere.
 const VALUES: &[&str] = &[
     "\"\"",
     "\"enable\"",
@@ -45,7 +45,7 @@ const VALUES: &[&str] = &[
     "( 1, \"a\", ( ) )",
 ];
 
-/// Where a directive may stand.
+/// The places where a directive can be set.
 const PLACES: [(&str, &str); 3] = [
     ("", ""),
     ("$HTTP[\"host\"] =~ \"^(a)\" {\n", "\n}"),
@@ -64,11 +64,11 @@ fn no_value_of_a_directive_panics() {
             }
         }
     }
-    // The check above is about something.
+    // Makes sure that the loop above has checked something.
     assert!(accepted > 1000, "{accepted}");
 }
 
-/// Does what start-up does with a configuration, up to opening things.
+/// Does what the start of the server does with a configuration, up to opening files and sockets.
 fn starts(text: &str, schema: &Schema) -> bool {
     let options = LoadOptions {
         variables: Vec::new(),

@@ -1,5 +1,6 @@
-//! What is answered when a look-up cannot be made: never what is right where a name is not there. In a program of
-//! its own, because the threads are those of the whole process.
+//! The answers when a look-up cannot be made, because the queue of the disk threads is full: they must differ
+//! from the answers for a name that does not exist. It is a program of its own, because the disk threads
+//! belong to the whole process.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -14,7 +15,7 @@ mod queue;
 
 use queue::fill_queue;
 
-/// A directory that goes with the test.
+/// A directory that is removed after the test.
 struct Root(PathBuf);
 
 impl Root {
@@ -54,7 +55,7 @@ const CONFIG: &str = r#"
     $HTTP["url"] == "/no-page" { cml.power-magnet = "ROOT/scripts/cold.cml" }
 "#;
 
-/// Functions of mod_magnet, each of what nobody has looked at yet.
+/// Functions of mod_magnet, each with a path that was not looked up before.
 const MAGNET: &[(&str, &str)] = &[
     ("stat", "lighty.stat('ROOT/cold-1')"),
     ("readdir", "lighty.c.readdir('ROOT/cold-2')"),
@@ -63,12 +64,12 @@ const MAGNET: &[(&str, &str)] = &[
         "body",
         "lighty.r.resp_body:set({ { filename = 'ROOT/cold-4' } })",
     ),
-    // The kernel knows it, and a thread is to tell more.
+    // The kernel has it in its caches, but only a disk thread can tell more.
     ("fifo", "lighty.stat('ROOT/fifo')"),
     ("caught", "select(2, pcall(lighty.stat, 'ROOT/cold-0'))"),
 ];
 
-/// And of mod_cml.
+/// Functions of mod_cml, each with a path that was not looked up before.
 const CML: &[(&str, &str)] = &[
     ("isreg", "file_isreg('ROOT/cold-5')"),
     ("isdir", "file_isdir('ROOT/cold-6')"),
@@ -77,7 +78,7 @@ const CML: &[(&str, &str)] = &[
     ("include", "{} output_include = { 'ROOT/own/cold-9' }"),
 ];
 
-/// A site with a host that is there, a root for those that are not, and scripts that look at files if the query says
+/// A site with a host that exists, a root for other hosts, and scripts that look at files if the query says
 /// so.
 fn site(root: &Root) -> Site {
     root.write("own/f", "own");
@@ -115,7 +116,7 @@ fn answer(site: &Site, host: &str, target: &str) -> (u16, String) {
     (answer.status(), body)
 }
 
-/// What is known is answered, whether or not the queue is full.
+/// What is in memory is answered even if the queue is full.
 fn answers_what_is_known(site: &Site) {
     let hosts = [("simple.missing", "default"), ("evhost.missing", "own")];
     for (host, expected) in hosts {
@@ -167,7 +168,7 @@ fn what_could_not_be_looked_up_is_not_taken_for_missing() {
     for (host, target, status, body) in answered {
         assert_eq!(status, 503, "{host} {target}: {body}");
     }
-    // Who goes on without the file is told why.
+    // A script that goes on without the file gets the reason.
     let (_, _, status, body) = &caught[0];
     let path = root.placed("ROOT/cold-0: ");
     assert!(*status == 200 && body.contains(&path), "{status} {body}");

@@ -1,4 +1,4 @@
-//! A warm request to a FastCGI backend and its reply allocate nothing, as far as the conversation goes.
+//! In the steady state, a request to a FastCGI backend and its reply allocate nothing in the conversation.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! The module that ARCHITECTURE.md shows to those who add one builds, and does what it says.
+//! The example module of ARCHITECTURE.md compiles and does what the text says.
 
 use petrel_engine::testing::Site;
 

@@ -1,4 +1,4 @@
-//! An HTTP backend in threads: sends lines, and request bodies back.
+//! An HTTP backend in threads: sends lines, and echoes request bodies.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -38,7 +38,7 @@ impl Backend {
 
 fn serve(stream: TcpStream, counts: &Mutex<HashMap<u32, usize>>) {
     let mut reader = BufReader::new(stream);
-    // The gateway closes connections of requests that are reset.
+    // The gateway closes the connection when a request is reset.
     while let Ok(true) = answer(&mut reader, counts) {}
 }
 

@@ -1,21 +1,21 @@
-//! The other side of the pretend connection: what each stream asks for, and whether it gets that.
+//! The client's side of the simulated connection: what each stream requests, and whether it gets that.
 
 use petrel_engine::testing::AnswerHead;
 
 use crate::content::{Content, Random, lines};
 
-/// One request, and the answer that is right.
+/// A request, and the expected answer.
 pub struct Ask {
     pub id: u32,
     pub method: &'static str,
     pub path: String,
     /// The body of the request, which is sent in pieces.
     pub upload: Vec<u8>,
-    /// Whether Content-Length tells its length.
+    /// Whether the request has a Content-Length.
     pub tells_length: bool,
     pub status: u16,
     pub content: Content,
-    /// The answer is never read.
+    /// The client never reads the answer.
     pub is_never_read: bool,
 }
 
@@ -33,7 +33,7 @@ impl Ask {
         }
     }
 
-    /// A request for lines: a file of them, a backend, a script, a page that may be in the cache.
+    /// A request for lines: from a file, a backend, a script, or a page that may be cached.
     pub fn lines(id: u32, room: &str, length: usize) -> Ask {
         let path = match room {
             "files" => format!("/files/{id}/{length}.txt"),
@@ -42,7 +42,7 @@ impl Ask {
         Ask::new(id, "GET", path, Content::Lines { id, length })
     }
 
-    /// One of all kinds that there are. Files have the lengths of [`FILES`].
+    /// A request of a random kind. Files have the lengths in [`FILES`].
     pub fn any(id: u32, random: &mut Random) -> Ask {
         let length = random.one_of(&[0, 1, 100, 5000, 40_000, 300_000]);
         match random.below(9) {
@@ -63,7 +63,7 @@ impl Ask {
                 missing
             }
             kind => {
-                // Scripts get their body at once.
+                // The body for a script is sent at once.
                 let upload = lines(
                     id,
                     if kind == 8 {
@@ -86,10 +86,10 @@ impl Ask {
     }
 }
 
-/// Lengths of the files that there are: sent from memory, read at once, read ahead.
+/// The lengths of the files: sent from memory, read at once, read ahead.
 pub const FILES: &[usize] = &[0, 10, 4000, 100_000, 1_500_000];
 
-/// What has come of an answer. Panics at the first byte that is wrong.
+/// The part of an answer that has arrived. Panics at the first wrong byte.
 pub struct Reader {
     name: String,
     status: u16,
@@ -97,7 +97,7 @@ pub struct Reader {
     announced: Option<u64>,
     is_begun: bool,
     received: usize,
-    /// Bytes that may come in all.
+    /// How many bytes may arrive in total.
     window: usize,
     pub is_over: bool,
 }
@@ -116,7 +116,7 @@ impl Reader {
         }
     }
 
-    /// So many bytes more may come.
+    /// Lets so many more bytes arrive.
     pub fn widen(&mut self, bytes: usize) {
         self.window += bytes;
     }
@@ -134,7 +134,7 @@ impl Reader {
             "{}: data outside",
             self.name
         );
-        // The page of an error has its own tests.
+        // Error pages are tested elsewhere.
         let is_right = self.status != 200 || self.content.has_at(self.received, bytes);
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(40)]).into_owned();
         assert!(is_right, "{}: at {}: {shown:?}", self.name, self.received);

@@ -1,11 +1,11 @@
-//! What is asked for: bytes that tell whose they are and where they stand.
+//! The content of answers: bytes that show which answer they belong to, and their position in it.
 
 use std::rc::Rc;
 
-/// Bytes of a line.
+/// The length of a line.
 const LINE: usize = 16;
 
-/// A body that is expected.
+/// The expected body.
 #[derive(Clone)]
 pub enum Content {
     /// The first `length` bytes of the lines of `id`.
@@ -22,7 +22,7 @@ impl Content {
         }
     }
 
-    /// Whether `bytes` are those that stand at `position`.
+    /// Whether `bytes` are the expected ones at `position`.
     pub fn has_at(&self, position: usize, bytes: &[u8]) -> bool {
         let end = position + bytes.len();
         end <= self.len()
@@ -59,7 +59,7 @@ fn digits(number: usize, count: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// Pseudo-random numbers that a seed decides (splitmix64).
+/// Pseudo-random numbers from a seed (splitmix64).
 pub struct Random(pub u64);
 
 impl Random {

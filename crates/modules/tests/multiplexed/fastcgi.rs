@@ -1,4 +1,4 @@
-//! A FastCGI program in threads: sends lines, and request bodies back.
+//! A FastCGI program in threads: sends lines, and echoes request bodies.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -11,13 +11,13 @@ use petrel_engine::proto::fastcgi::{
 
 use crate::content::part;
 
-/// Starts a program that runs until the test's process ends; answers with its port.
+/// Starts a program that runs until the test's process ends. Returns its port.
 pub fn start() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     let port = listener.local_addr().expect("it is bound").port();
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // The gateway closes connections of requests that are reset.
+            // The gateway closes the connection when a request is reset.
             thread::spawn(move || drop(serve(stream)));
         }
     });
@@ -59,7 +59,7 @@ fn serve(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// `/fastcgi/ID/LENGTH` is answered with lines, `/fastcgi/ID` with the body of the request.
+/// Answers `/fastcgi/ID/LENGTH` with lines, and `/fastcgi/ID` with the body of the request.
 fn answer(stream: &mut TcpStream, id: u16, params: &[u8], body: &[u8]) -> io::Result<()> {
     let mut pairs = Pairs::new(params).flatten();
     let target = pairs.find(|(name, _)| *name == b"REQUEST_URI");

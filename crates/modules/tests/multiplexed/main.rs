@@ -1,6 +1,7 @@
-//! A hundred exchanges interleaved on one connection, as HTTP/2 and HTTP/3 will have them: each with a window that opens
-//! now and then, request bodies in pieces, resets at any moment, and clients that never read. Files, backends that
-//! speak HTTP and FastCGI, a Lua script and cached pages are behind them. Every byte arrives where it belongs, and memory stays bounded.
+//! A hundred exchanges interleaved on one connection, as in HTTP/2 and HTTP/3: each with a window that opens
+//! now and then, request bodies in pieces, resets at any moment, and clients that never read. The answers
+//! come from files, from HTTP and FastCGI backends, a Lua script, and cached pages. Every byte has to arrive
+//! at the right place, and memory has to stay bounded.
 //!
 //! The order of events is pseudo-random. A failure names its seed.
 
@@ -31,13 +32,13 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const SEEDS: std::ops::Range<u64> = 1..6;
 
-/// Streams that are open at a time.
+/// Streams that are open at the same time.
 const STREAMS: usize = 100;
 
-/// Requests of one connection.
+/// Requests on one connection.
 const REQUESTS: usize = 250;
 
-/// Answers that no client reads: each is longer than all memory that may be used.
+/// Answers that no client reads. Each is larger than all the memory that may be used.
 const NEVER_READ: [(u32, &str, usize); 4] = [
     (900_001, "proxy", 40_000_000),
     (900_002, "proxy", 40_000_000),
@@ -45,10 +46,11 @@ const NEVER_READ: [(u32, &str, usize); 4] = [
     (900_004, "files", 1_500_000),
 ];
 
-/// Bytes that a backend may have got rid of for a client that never reads: the kernel's buffers, and ours.
+/// Bytes that a backend may have sent for a client that never reads: what the buffers of kernel and server
+/// hold.
 const UNREAD_BYTES_MAX: usize = 12_000_000;
 
-/// Bytes that all may use, beside what they used before.
+/// Bytes of memory that all requests together may use in addition to the memory used before.
 const MEMORY_MAX: i64 = 32 << 20;
 
 /// How long one connection may take.
@@ -104,7 +106,7 @@ fn configuration(root: &Path, port: u16, fastcgi: u16) -> String {
     )
 }
 
-/// A directory with the files that are asked for.
+/// A directory with the requested files.
 struct Root(PathBuf);
 
 impl Root {
@@ -129,16 +131,16 @@ impl Drop for Root {
     }
 }
 
-/// One connection, both sides of it.
+/// Both sides of one connection.
 struct Connection<'s> {
     site: &'s Site,
     scope: Rc<ConnectionScope>,
     seed: u64,
     random: Random,
-    /// Requests that have not begun, the next one last.
+    /// Requests that have not begun; the next one is at the end.
     asks: Vec<Ask>,
     open: Vec<Open>,
-    /// Bytes that the client takes on all streams together.
+    /// How many bytes the client accepts on all streams together.
     credit: usize,
     notify: Arc<Notify>,
     completed: usize,
@@ -151,7 +153,7 @@ struct Open {
     stream: Stream,
     reader: Reader,
     uploaded: usize,
-    /// Events until the client resets the stream.
+    /// The number of events after which the client resets the stream.
     reset_in: Option<usize>,
 }
 
@@ -181,7 +183,7 @@ impl<'s> Connection<'s> {
         }
     }
 
-    /// To the end of all requests that are read.
+    /// Runs until all requests that are read have ended.
     async fn serve(mut self, backend: &Backend) {
         loop {
             self.open_streams();
@@ -234,7 +236,7 @@ impl<'s> Connection<'s> {
         }
     }
 
-    /// Some streams see something of their client: more window, a piece of the request's body, a reset.
+    /// Lets the clients of some streams act: open the window, send a piece of the body, reset the stream.
     fn client_acts(&mut self) {
         if self.credit < 1 << 20 {
             self.credit += self.random.below(200_000);

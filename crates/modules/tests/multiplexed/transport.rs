@@ -1,7 +1,7 @@
-//! The server's side of a pretend connection with many streams: each an [`ExchangeRun`] and a window.
+//! The server's side of a simulated connection with many streams, each with an [`ExchangeRun`] and a window.
 //!
-//! A stream is polled when its own waker was called, when its client has done something, and when its time has come: so
-//! a waker that nothing calls ends the test.
+//! A stream is polled when its own waker was called, when its client has done something, or when its deadline
+//! has come. So a waker that is never called makes the test fail.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -19,38 +19,38 @@ use tokio::sync::Notify;
 
 use crate::client::{Ask, Reader};
 
-/// Bytes that a stream holds of a request's body before its client may send more.
+/// Bytes of a request body that a stream holds before its client may send more.
 const UPLOAD_WINDOW: usize = 32 * 1024;
 
-/// What an encoder adds to a piece (RFC 9113 4.1).
+/// Bytes that an encoder adds to each piece (RFC 9113 4.1).
 const FRAME_HEADER: usize = 9;
 
-/// One request on the connection.
+/// A request on the connection.
 pub struct Stream {
     run: ExchangeRun,
     memory: InMemory,
     state: State,
     piece: Option<Piece>,
-    /// Pieces of the request's body that have not been taken.
+    /// Pieces of the request body that the exchange has not taken yet.
     inbox: VecDeque<Vec<u8>>,
-    /// Nothing comes behind the inbox.
+    /// No more pieces will follow.
     is_upload_over: bool,
-    /// Bytes that the client takes.
+    /// How many bytes the client accepts.
     window: usize,
     alarm: Arc<Alarm>,
 }
 
 enum State {
-    /// Hooks are at work.
+    /// Hooks run.
     Walk,
     /// A hook needs the whole body.
     WantedBody,
-    /// The answer is made and sent. The head waits as long as the disk may be the reason of another one.
+    /// The answer is made and sent. The head waits as long as a disk error may still change the answer.
     Send(Option<AnswerHead>),
     Over,
 }
 
-/// Wakes one stream, and the connection.
+/// Wakes one stream and the connection.
 struct Alarm {
     is_called: AtomicBool,
     connection: Arc<Notify>,
@@ -111,7 +111,7 @@ impl Stream {
         }
     }
 
-    /// The client takes so many bytes more.
+    /// The client accepts so many more bytes.
     pub fn widen(&mut self, bytes: usize) {
         self.window += bytes;
         self.alarm.is_called.store(true, Ordering::SeqCst);
@@ -134,7 +134,7 @@ impl Stream {
         self.alarm.is_called.store(true, Ordering::SeqCst);
     }
 
-    /// The client has lost interest.
+    /// The client has cancelled the request.
     pub fn reset(mut self) {
         if !self.is_over() {
             self.run
@@ -146,7 +146,8 @@ impl Stream {
         matches!(self.state, State::Over)
     }
 
-    /// Goes on if something has happened. `credit` is the window of the connection. Answers whether it had to.
+    /// Polls the stream if something has happened. `credit` is the window of the connection. Returns whether
+    /// it was polled.
     pub fn poll_if_called(&mut self, now_s: u32, credit: &mut usize, reader: &mut Reader) -> bool {
         let is_due = !self.is_over() && self.run.due_s() <= now_s;
         let is_called = self.alarm.is_called.swap(false, Ordering::SeqCst);
@@ -159,7 +160,7 @@ impl Stream {
         true
     }
 
-    /// Whether there is something to send that the connection has no credit for.
+    /// Whether the stream has something to send but the connection has no credit.
     pub fn wants_credit(&self) -> bool {
         self.piece.is_some() && self.window > 0
     }
@@ -200,7 +201,7 @@ impl Stream {
         ControlFlow::Continue(())
     }
 
-    /// Hands on what has come of the request's body, as far as there is room. Answers whether it did.
+    /// Passes received pieces of the request body on, as far as there is room. Returns whether it did.
     fn feed(&mut self, context: &mut Context<'_>) -> bool {
         let body_bytes = self.run.request.body_bytes;
         while !self.inbox.is_empty() && self.run.poll_room(context).is_ready() {
