@@ -360,7 +360,7 @@ mod tests {
             assert_eq!(homes.get(&name("user", number), 2), Some(home(number)));
         }
         assert!(homes.known.borrow().len() <= USERS_MAX);
-        // Existing users can displace others; outdated ones go first.
+        // A table full of users does not keep further users out; expired entries are dropped first.
         for number in 0..2 * USERS_MAX {
             homes.keep(name("many", number), home(number), 30);
         }

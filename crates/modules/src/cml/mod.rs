@@ -55,8 +55,7 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let options = Rc::new(CmlOptions::read(configure.values)?);
     if options.power_magnet.is_some() {
-        // At the end of this phase the path is known and no file was looked up, whatever the request leads
-        // to.
+        // At the end of this phase the path is known and no file was looked up.
         configure.add_last(Phase::Map, PowerMagnet(Rc::clone(&options)));
     }
     if options.extension.is_some() {

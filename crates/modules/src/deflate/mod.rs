@@ -101,7 +101,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     if configure.purpose == Purpose::Serve {
         options.open_cache_dir(configure.logs);
     }
-    // Last, as in lighttpd: a Content-Encoding that mod_setenv adds has to be seen, whatever the order of the
+    // Last, as in lighttpd: a Content-Encoding that mod_setenv adds has to be seen, in either order of the
     // two in server.modules.
     configure.add_last(
         Phase::Transform,

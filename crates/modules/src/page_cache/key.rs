@@ -5,9 +5,9 @@
 //! far as `page-cache.key` has them. A page is purged by its base. After the base come the components that
 //! distinguish requests for one page before Vary is known.
 //!
-//! The path is that of the request line, because applications see it as REQUEST_URI, whatever a rewrite rule
-//! has made of it. If a rule has rewritten the target, the result is in the key as well; so are path and file
-//! if a script has changed only those.
+//! The path is that of the request line, because applications see it as REQUEST_URI, even if a rewrite rule
+//! has changed the target. In that case the new target is in the key as well; so are path and file if a script
+//! has changed only those.
 
 use petrel_engine::Exchange;
 use petrel_engine::exchange::Scheme;

@@ -81,7 +81,7 @@ pub(super) enum Step {
     Spell(&'static [u8]),
     /// Does nothing for so many milliseconds.
     Pause(u64),
-    /// Waits until the client closes, whatever it sends before.
+    /// Waits until the client closes the connection, and ignores what it sends before.
     Closed,
 }
 

@@ -232,7 +232,7 @@ fn a_new_connection_is_not_tried_twice() {
     });
 }
 
-/// A server that closes a connection with one unread byte resets it, whatever it has done with the rest.
+/// A server that closes a connection with one unread byte resets it, even if it has carried out the rest.
 #[test]
 fn a_reset_does_not_have_a_command_sent_again_that_may_have_been_carried_out() {
     run(async {
