@@ -615,36 +615,32 @@ impl GatewayRequest {
         Transition::End(Outcome::Answer)
     }
 
-    /// The conversation failed: tries again, or gives up.
+    /// The conversation failed: the request starts over, or the client gets an error.
     fn fail(
         &mut self,
         mut relay: Box<Relay>,
         failure: Failure,
         exchange: &mut Exchange,
     ) -> Transition {
-        let talk = &relay.talk;
-        let reply_has_begun = talk.reply_has_begun();
-        exchange.stamp(match reply_has_begun {
+        exchange.stamp(match relay.talk.reply_has_begun() {
             true => Stage::BackendReply,
             false => Stage::BackendWait,
         });
-        // It was closed while it was idle; the others probably as well.
-        let was_closed_idle =
-            talk.is_on_kept_connection() && !reply_has_begun && !failure.is_timeout();
-        let body = &exchange.request.body;
-        let attempt = FailedAttempt {
-            reply_has_begun,
-            bytes_written: talk.bytes_written(),
-            body_is_held: body.received() == body.spool().held(),
-            is_refused: matches!(failure, Failure::Refused),
-        };
-        let may_repeat = !failure.is_timeout()
-            && attempt.may_be_repeated(exchange.request.method)
-            && self.replays < limits::REPLAYS_MAX;
+        let may_repeat = self.may_repeat(&relay.talk, &failure, exchange);
+        let was_closed_idle = relay.talk.was_closed_idle(&failure);
         relay.close();
         let peer = &relay.talk.peer;
         match &peer.backend {
-            Some(backend) if was_closed_idle => backend.forget_idle(),
+            // Its other idle connections are probably closed as well. This says nothing about its health.
+            Some(backend) if was_closed_idle => {
+                backend.forget_idle();
+                if !may_repeat {
+                    let name = peer.name();
+                    let what =
+                        format_args!("{failure} and must not be asked again; backend={name}");
+                    exchange.log_error(failure.stage().name(), what);
+                }
+            }
             Some(backend) => {
                 self.tried.add(backend);
                 self.failures += 1;
@@ -652,24 +648,31 @@ impl GatewayRequest {
             }
             None => tell_log(exchange, peer.name(), &failure),
         }
-        if may_repeat && self.upstream.is_some() {
+        if may_repeat {
             self.replays += 1;
             self.say(exchange, format_args!("tries again after: {failure};"));
             exchange.response.clear();
             self.failed = Some(failure);
             return Transition::To(RequestState::Choose);
         }
-        if was_closed_idle {
-            exchange.log_error(
-                failure.stage().name(),
-                format_args!(
-                    "{failure} and must not be asked again; backend={}",
-                    peer.name()
-                ),
-            );
-        }
         self.failed = Some(failure);
         self.give_up(exchange)
+    }
+
+    /// Whether the request may be sent again, to any backend, after `talk` has failed. A program that was
+    /// started for the request cannot be asked again.
+    fn may_repeat(&self, talk: &Talk, failure: &Failure, exchange: &Exchange) -> bool {
+        if failure.is_timeout() || self.upstream.is_none() || self.replays >= limits::REPLAYS_MAX {
+            return false;
+        }
+        let body = &exchange.request.body;
+        let attempt = FailedAttempt {
+            reply_has_begun: talk.reply_has_begun(),
+            bytes_written: talk.bytes_written(),
+            body_is_held: body.received() == body.spool().held(),
+            is_refused: matches!(failure, Failure::Refused),
+        };
+        attempt.may_be_repeated(exchange.request.method)
     }
 
     fn give_up(&self, exchange: &mut Exchange) -> Transition {

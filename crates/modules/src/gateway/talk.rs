@@ -359,11 +359,11 @@ impl Talk {
         self.written
     }
 
-    /// Whether the connection was used for an earlier request. An error on it then says nothing about the
-    /// backend's health.
-    pub(crate) fn is_on_kept_connection(&self) -> bool {
+    /// Whether `failure` only shows that the backend had closed this persistent connection while it was idle.
+    pub(super) fn was_closed_idle(&self, failure: &Failure) -> bool {
         let connection = self.connection.as_ref();
-        connection.is_some_and(|connection| connection.is_kept())
+        let is_kept = connection.is_some_and(|connection| connection.is_kept());
+        is_kept && !self.reply_has_begun && !failure.is_timeout()
     }
 
     /// The timeout that has expired, if one has.
