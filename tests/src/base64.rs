@@ -1,4 +1,4 @@
-//! Base64, as passwords are sent.
+//! Base64, for passwords in requests.
 
 /// `bytes` in base64 with padding.
 pub fn base64(bytes: &[u8]) -> String {

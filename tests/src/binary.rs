@@ -1,14 +1,14 @@
-//! Finds the program under test: the one that PETREL names, or one built for the occasion.
+//! Finds the program under test: the one that PETREL names, or one that is built now.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// The path of the `petrel` program. Unless the environment variable PETREL names one, it is built
-/// by `cargo build -p petrel --profile quick`, once for each test program.
+/// The path of the `petrel` program. Unless the environment variable PETREL names one, `cargo build -p petrel
+/// --profile quick` builds it, once per test program.
 ///
 /// # Panics
-/// When it cannot be built.
+/// It cannot be built.
 pub fn petrel() -> &'static PathBuf {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| match std::env::var_os("PETREL") {

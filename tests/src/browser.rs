@@ -1,6 +1,6 @@
-//! A real browser: Chromium, steered by chromedriver over WebDriver.
+//! A real browser: Chromium, controlled through chromedriver by WebDriver.
 //!
-//! The console has an entry for everything that does not load, a 404 for instance, and for every
+//! The browser's console has an entry for everything that fails to load, a 404 for instance, and for every
 //! error of a script.
 
 use std::process::{Child, Command, Stdio};
@@ -9,21 +9,21 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{ProcessTree, Tree, curl, eventually, free_port, is_installed};
 
-/// A running browser with one page, in this thread's network.
+/// A running browser with one page, in this thread's network namespace.
 ///
 /// # Panics
-/// Methods do when the browser does not do as it is told.
+/// Methods panic if the browser does not do what they ask.
 #[derive(Debug)]
 pub struct Browser {
     driver: Child,
     /// The URL of the session.
     session: String,
-    /// Where the browser keeps its things.
+    /// The browser's profile directory.
     _profile: Tree,
 }
 
 impl Browser {
-    /// Why there is no browser here, if so.
+    /// Why no browser can run here, if so.
     pub fn hindrance() -> Option<String> {
         let missing = ["chromium", "chromedriver"]
             .into_iter()
@@ -31,7 +31,7 @@ impl Browser {
         missing.map(|program| format!("{program} is not installed"))
     }
 
-    /// Starts it, with nothing that talks to anybody but the server under test.
+    /// Starts the browser, with nothing that connects to other servers than the one under test.
     pub fn start() -> Browser {
         Browser::start_with(&[])
     }
@@ -109,21 +109,21 @@ impl Browser {
         value(&self.post("/execute/sync", &body)).to_owned()
     }
 
-    /// Whether an expression in the page becomes true: scripts may still run.
+    /// Waits until an expression in the page is true, since scripts may still run. Returns whether it became
+    /// so.
     pub fn is_true(&self, expression: &str) -> bool {
         eventually(|| self.evaluate(expression) == "true")
     }
 
-    /// Clicks on the first element that a CSS selector finds, and waits until what that loads is
-    /// there.
+    /// Clicks on the first element that a CSS selector finds, and waits until what that loads is there.
     pub fn click(&self, selector: &str) {
         let element = self.element(selector);
         let answer = self.post(&format!("{element}/click"), "{}");
         assert_eq!(answer, "{\"value\":null}", "{selector}");
     }
 
-    /// Types into the first element that a CSS selector finds; into a field for a file, its path.
-    /// `text` has no quotes and no backslashes but those of `\n`.
+    /// Types into the first element that a CSS selector finds. For a file field, `text` is the path. `text`
+    /// has no quotes and no backslashes but those of `\n`.
     pub fn type_into(&self, selector: &str, text: &str) {
         let element = self.element(selector);
         let answer = self.post(
@@ -149,8 +149,8 @@ impl Browser {
         format!("/element/{id}")
     }
 
-    /// The entries of the console since it was asked last, in JSON. Not about the page are those of
-    /// the browser's own pages, and the icon it looks for where a page names none.
+    /// The console's entries since the last call, in JSON. Entries of the browser's own pages are left out,
+    /// and so are those about the icon that it requests when a page names none.
     pub fn complaints(&self) -> Vec<String> {
         let answer = self.post("/se/log", "{\"type\":\"browser\"}");
         let is_ours =
@@ -171,7 +171,7 @@ impl Browser {
     }
 }
 
-/// What stands in `{"value":…}`.
+/// The value in `{"value":…}`.
 fn value(answer: &str) -> &str {
     let value = answer
         .strip_prefix("{\"value\":")
@@ -181,7 +181,8 @@ fn value(answer: &str) -> &str {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The browser's processes first noted, then killed after the driver: nobody starts them anew.
+        // Lists the browser's processes before the driver is killed: after that none of them can be
+        // restarted.
         let pids = ProcessTree::of(self.driver.id()).pids;
         let _ = self.driver.kill();
         let _ = self.driver.wait();

@@ -1,4 +1,4 @@
-//! A client that sends exactly the bytes it is told to, when it is told to.
+//! A client that sends exactly the bytes that a test gives it, at the time the test chooses.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
@@ -11,12 +11,12 @@ use crate::stream::{Address, Stream, is_timeout};
 /// One connection.
 ///
 /// # Panics
-/// Methods that return no `Result` panic when the server does not do what they wait for, with what
+/// Methods that return no `Result` panic if the server does not do what they wait for; the message shows what
 /// it sent instead.
 #[derive(Debug)]
 pub struct Client {
     stream: Stream,
-    /// Bytes received that belong to no response yet.
+    /// Bytes received after the last response.
     received: Vec<u8>,
     patience: Duration,
     at_end: bool,
@@ -25,13 +25,13 @@ pub struct Client {
 /// Why there is no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientError {
-    /// The server closed the connection, or reset it, without another byte.
+    /// The server closed or reset the connection without another byte.
     Closed,
-    /// It ended within a response; what came of it.
+    /// The connection ended inside a response; what arrived of it.
     Truncated(Vec<u8>),
-    /// Nothing more came for as long as the client waits; what came so far.
+    /// Nothing more arrived for as long as the client waits; what arrived so far.
     TimedOut(Vec<u8>),
-    /// No client could make sense of it.
+    /// A violation of the protocol.
     Malformed(String),
 }
 
@@ -65,7 +65,7 @@ impl Client {
         }
     }
 
-    /// Waits that long for a response from now on, instead of [`PATIENCE`].
+    /// Changes how long the client waits for a response, which is [`PATIENCE`] by default.
     pub fn with_patience(mut self, patience: Duration) -> Client {
         self.patience = patience;
         self
@@ -83,9 +83,9 @@ impl Client {
         self.stream.local_address()
     }
 
-    /// Sends. The server may have closed already: what it answered is there to be read then.
+    /// Sends. If the server has closed already, the error shows when the response is read.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Client {
-        // Seen by whoever reads the response.
+        // The caller sees a failure when it reads the response.
         let _ = self.try_send(bytes);
         self
     }
@@ -93,13 +93,13 @@ impl Client {
     /// Sends.
     ///
     /// # Errors
-    /// The server does not take it.
+    /// The server does not accept the bytes.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.stream.write_all(bytes.as_ref())
     }
 
-    /// Sends in pieces of the given sizes, over and over, each in a packet of its own with a pause
-    /// behind it that lets the server read it alone.
+    /// Sends in pieces of the given sizes, over and over. Each piece is a packet of its own, followed by a
+    /// pause that lets the server read it alone.
     pub fn send_in_pieces(&mut self, bytes: impl AsRef<[u8]>, sizes: &[usize]) -> &mut Client {
         let mut rest = bytes.as_ref();
         for size in sizes.iter().cycle() {
@@ -120,7 +120,7 @@ impl Client {
         self.request("GET", target, &[])
     }
 
-    /// Sends a request without a body, with `fields` behind Host, and waits for the response.
+    /// Sends a request without a body, with `fields` after Host, and waits for the response.
     #[track_caller]
     pub fn request(&mut self, method: &str, target: &str, fields: &[(&str, &str)]) -> Response {
         let mut head = format!("{method} {target} HTTP/1.1\r\nHost: petrel.test\r\n");
@@ -151,7 +151,7 @@ impl Client {
     /// Waits for the response to a HEAD request.
     ///
     /// # Errors
-    /// There is none, or not all of it.
+    /// None arrived, or only a part of one.
     pub fn try_response_to_head(&mut self) -> Result<Response, ClientError> {
         self.next(Asked::Head)
     }
@@ -159,12 +159,12 @@ impl Client {
     /// Waits for the next response.
     ///
     /// # Errors
-    /// There is none, or not all of it.
+    /// None arrived, or only a part of one.
     pub fn try_response(&mut self) -> Result<Response, ClientError> {
         self.next(Asked::Other)
     }
 
-    /// Reads `count` bytes of whatever comes.
+    /// Reads `count` bytes.
     #[track_caller]
     pub fn read_bytes(&mut self, count: usize) -> Vec<u8> {
         let deadline = Instant::now() + self.patience;
@@ -183,7 +183,7 @@ impl Client {
         self.received.drain(..count).collect()
     }
 
-    /// Reads until the server closes; everything that came.
+    /// Reads everything until the server closes.
     #[track_caller]
     pub fn read_to_end(&mut self) -> Vec<u8> {
         let deadline = Instant::now() + self.patience;
@@ -197,14 +197,14 @@ impl Client {
         std::mem::take(&mut self.received)
     }
 
-    /// Waits until the server closes, and fails if it sends anything before.
+    /// Waits until the server closes. Fails if it sends anything before.
     #[track_caller]
     pub fn expect_close(&mut self) {
         let rest = self.read_to_end();
         assert!(rest.is_empty(), "before the close came {}", show(&rest));
     }
 
-    /// Fails if the server sends anything, or closes, for `time`.
+    /// Fails if the server sends anything or closes within `time`.
     #[track_caller]
     pub fn expect_silence(&mut self, time: Duration) {
         self.receive(Instant::now() + time);
@@ -216,14 +216,14 @@ impl Client {
         assert!(!self.at_end, "the server closed the connection");
     }
 
-    /// Closes this side for writing; the server's answer can still be read.
+    /// Closes this side for writing; the response can still be read.
     pub fn half_close(&mut self) -> &mut Client {
         let closed = self.stream.shutdown(Shutdown::Write);
         closed.expect("the connection is open");
         self
     }
 
-    /// Goes away with a reset instead of an orderly close.
+    /// Resets the connection instead of closing it.
     pub fn abort(self) {
         self.stream.reset_on_close();
     }
@@ -252,7 +252,7 @@ impl Client {
         }
     }
 
-    /// Receives what is there. False: nothing came until `deadline`.
+    /// Receives what is there. Returns false if nothing arrived until `deadline`.
     fn receive(&mut self, deadline: Instant) -> bool {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {

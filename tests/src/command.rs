@@ -1,4 +1,4 @@
-//! Other programs: run to their end, within a time.
+//! Runs other programs to their end, with a time limit.
 
 use std::io::Read;
 use std::process::{Command, ExitStatus, Stdio};
@@ -7,37 +7,37 @@ use std::time::{Duration, Instant};
 
 use crate::PATIENCE;
 
-/// What a program did.
+/// The result of a program that has ended.
 #[derive(Debug)]
 pub struct Finished {
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
-    /// What it printed.
+    /// Its standard output.
     pub output: Vec<u8>,
-    /// What it complained about.
+    /// Its standard error.
     pub errors: String,
 }
 
 impl Finished {
-    /// What it printed, as text.
+    /// Its standard output as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.output).into_owned()
     }
 
-    /// The exit code; -1 when a signal ended it.
+    /// Its exit code; -1 if a signal ended it.
     pub fn code(&self) -> i32 {
         self.status.code().unwrap_or(-1)
     }
 }
 
-/// Whether a program of that name is on the PATH, or where administrators' programs are.
+/// Whether a program of that name is on the PATH, or in an sbin directory.
 pub fn is_installed(program: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut places = path.split(':').chain(["/usr/sbin", "/sbin"]);
     places.any(|place| std::path::Path::new(place).join(program).is_file())
 }
 
-/// Runs a program to its end, for `limit` at most.
+/// Runs a program to its end, for at most `limit`.
 ///
 /// # Panics
 /// It cannot be started, or takes longer.
@@ -75,7 +75,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Finished {
     }
 }
 
-/// Runs curl with `arguments`, silent but for errors, for 30 seconds at most.
+/// Runs curl with `arguments`, showing only errors, for at most 30 seconds.
 ///
 /// # Panics
 /// As [`run`].
@@ -92,7 +92,7 @@ fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u
     thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
-            // What came before an error is still worth showing.
+            // What arrived before an error is still worth showing.
             let _ = pipe.read_to_end(&mut bytes);
         }
         bytes

@@ -1,4 +1,4 @@
-//! The same requests to Petrel and to lighttpd, side by side on trees that are made alike.
+//! Sends the same requests to Petrel and to lighttpd, each with its own copy of the same tree.
 
 use crate::client::{Client, ClientError};
 use crate::command::is_installed;
@@ -15,24 +15,23 @@ pub struct Differential {
     differences: Vec<String>,
 }
 
-/// What a comparison leaves out, because Petrel means to differ there.
+/// What a comparison leaves out, because Petrel differs there on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Difference {
     /// Nothing.
     None,
-    /// What an error or a redirect says beside its status: the text of the page; Content-Range, which
-    /// RFC 9110 section 15.5.17 asks for with 416 and lighttpd leaves out; Allow, which section
-    /// 15.5.6 asks for with 405.
+    /// The content of an error or a redirect: the text of the page; Content-Range, which RFC 9110 section
+    /// 15.5.17 requires with 416 and lighttpd leaves out; Allow, which section 15.5.6 requires with 405.
     Page,
-    /// The same if the answer is an error or a redirect, and nothing if it is not.
+    /// The same if the response is an error or a redirect; else nothing.
     PageOfErrors,
-    /// The same if lighttpd answers with a page that is built into it, and nothing if it does not.
+    /// The same if lighttpd answers with a built-in page; else nothing.
     BuiltInPage,
 }
 
-/// Fields that are compared. Left out: Date and Server, which differ by nature; ETag, whose form is
-/// each server's own; Connection, where only the words differ; Accept-Ranges, which lighttpd sends
-/// only where this very request could have had a range.
+/// Fields that are compared. Not compared are Date and Server, which always differ; ETag, whose form is each
+/// server's own; Connection, where only the words differ; and Accept-Ranges, which lighttpd sends only if
+/// this very request could have had a range.
 const FIELDS: [&str; 9] = [
     "Content-Type",
     "Content-Length",
@@ -45,7 +44,7 @@ const FIELDS: [&str; 9] = [
     "WWW-Authenticate",
 ];
 
-/// Those that an error page has its own way with.
+/// The fields of an error page that may differ.
 const PAGE_FIELDS: [&str; 5] = [
     "Content-Length",
     "Content-Type",
@@ -55,7 +54,7 @@ const PAGE_FIELDS: [&str; 5] = [
 ];
 
 impl Differential {
-    /// Starts both with `config` on trees made by `make`. `None`, with a message, when lighttpd is
+    /// Starts both with `config`, on trees made by `make`. Returns `None` and prints a message if lighttpd is
     /// not installed.
     pub fn start(config: &str, make: impl Fn(&Tree)) -> Option<Differential> {
         if !is_installed("lighttpd") {
@@ -75,17 +74,17 @@ impl Differential {
         &self.petrel
     }
 
-    /// Both, Petrel first.
+    /// Both servers, Petrel first.
     pub fn servers(&self) -> [&Server; 2] {
         [&self.petrel, &self.lighttpd]
     }
 
-    /// Sends a GET for `target` to both and notes where they differ, but for `except`.
+    /// Sends a GET for `target` to both and records where they differ, apart from `except`.
     pub fn get(&mut self, target: &str, except: Difference) -> &mut Differential {
         self.request("GET", target, &[], except)
     }
 
-    /// Sends a request without a body to both and notes where they differ, but for `except`.
+    /// Sends a request without a body to both and records where they differ, apart from `except`.
     pub fn request(
         &mut self,
         method: &str,
@@ -100,7 +99,7 @@ impl Differential {
         self.send(&format!("{head}\r\n"), except)
     }
 
-    /// Sends `bytes` to both and notes where the responses differ, but for `except`.
+    /// Sends `bytes` to both and records where the responses differ, apart from `except`.
     pub fn send(&mut self, bytes: &str, except: Difference) -> &mut Differential {
         let ask = |server: &Server| -> Result<Response, ClientError> {
             let mut client = Client::connect(server.address());
@@ -112,7 +111,7 @@ impl Differential {
         };
         let ours = ask(&self.petrel).unwrap_or_else(|error| panic!("no response: {error}"));
         let Ok(theirs) = ask(&self.lighttpd) else {
-            // lighttpd 1.4.69 closes the connection where a module fails; later versions say 500.
+            // lighttpd 1.4.69 closes the connection if a module fails; later versions answer 500.
             if ours.status != 500 {
                 let note = format!("{bytes:?}: status {} for none", ours.status);
                 self.differences.push(note);
@@ -154,7 +153,7 @@ impl Differential {
     /// Fails if they differed anywhere.
     ///
     /// # Panics
-    /// They did; the message is the list, ours first.
+    /// They differed; the message lists how, with Petrel's response first.
     #[track_caller]
     pub fn expect_no_difference(&self) {
         assert!(

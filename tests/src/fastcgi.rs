@@ -1,4 +1,4 @@
-//! The web server's side of FastCGI, record by record, for tests of programs that answer it.
+//! The web server's side of FastCGI, record by record, to test programs that answer it.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,29 +12,29 @@ use crate::backend::fastcgi_record;
 pub struct Peer {
     /// The connection.
     pub stream: UnixStream,
-    /// Records about the connection that came between those of requests.
+    /// Records about the connection that arrived between those of requests.
     pub management: Vec<Record>,
 }
 
-/// What came back for a request.
+/// The reply to a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
     /// STDOUT.
     pub output: Vec<u8>,
     /// STDERR.
     pub log: String,
-    /// Application status and protocol status of END_REQUEST; `None`: the connection ended before.
+    /// Application status and protocol status of END_REQUEST; `None` if the connection ended before.
     pub end: Option<(u32, u8)>,
 }
 
-/// A record that came.
+/// A record that was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Its kind.
     pub kind: u8,
-    /// The request; 0 for the connection.
+    /// The request's id; 0 for the connection.
     pub id: u16,
-    /// Without the padding.
+    /// The content without padding.
     pub content: Vec<u8>,
 }
 
@@ -44,14 +44,14 @@ impl Reply {
         String::from_utf8_lossy(&self.output).into_owned()
     }
 
-    /// What is behind the head.
+    /// The part after the head.
     pub fn body(&self) -> String {
         let text = self.text();
         let (_, body) = text.split_once("\r\n\r\n").unwrap_or_default();
         body.to_owned()
     }
 
-    /// The number behind `Status:`, 200 if there is none.
+    /// The number after `Status:`; 200 if there is none.
     pub fn status(&self) -> u16 {
         let text = self.text();
         match text.strip_prefix("Status: ") {
@@ -112,15 +112,15 @@ impl Peer {
         })
     }
 
-    /// The reply to request `id`, which is the only one.
+    /// Reads the reply to request `id`, the only one on the connection.
     pub fn reply(&mut self, id: u16) -> Reply {
         let (reply, other) = self.replies(&[id]).remove(0);
         assert_eq!(other, id);
         reply
     }
 
-    /// The replies to the requests with these ids, in the order in which they end. Less, if the
-    /// connection ends before.
+    /// Reads the replies to the requests with these ids, in the order in which they end. If the connection
+    /// ends first, there are fewer.
     pub fn replies(&mut self, ids: &[u16]) -> Vec<(Reply, u16)> {
         let mut open: Vec<(Reply, u16)> = ids.iter().map(|id| (Reply::default(), *id)).collect();
         let mut ended = Vec::new();
@@ -149,7 +149,7 @@ impl Peer {
     }
 }
 
-/// FCGI_BEGIN_REQUEST. The role of a responder is 1, and so is the flag to keep the connection.
+/// FCGI_BEGIN_REQUEST. The role of a responder is 1, and the flag to keep the connection is 1, too.
 pub fn begin(id: u16, role: u16, flags: u8) -> Vec<u8> {
     let [high, low] = role.to_be_bytes();
     fastcgi_record(BEGIN_REQUEST, id, &[high, low, flags, 0, 0, 0, 0, 0])
@@ -187,23 +187,23 @@ fn stream(kind: u8, id: u16, content: &[u8]) -> Vec<u8> {
     records
 }
 
-/// A request begins.
+/// Begins a request.
 pub const BEGIN_REQUEST: u8 = 1;
-/// It is not wanted any more.
+/// Aborts a request.
 pub const ABORT_REQUEST: u8 = 2;
-/// It has ended.
+/// Ends a request.
 pub const END_REQUEST: u8 = 3;
-/// Its name-value pairs.
+/// Name-value pairs.
 pub const PARAMS: u8 = 4;
-/// Its body.
+/// The request body.
 pub const STDIN: u8 = 5;
-/// The answer.
+/// The reply.
 pub const STDOUT: u8 = 6;
-/// For the log.
+/// Messages for the log.
 pub const STDERR: u8 = 7;
-/// What the program is asked about itself.
+/// Asks the program for its properties.
 pub const GET_VALUES: u8 = 9;
-/// What it says to that.
+/// The reply to GET_VALUES.
 pub const GET_VALUES_RESULT: u8 = 10;
-/// It does not know a record.
+/// The reply to an unknown record.
 pub const UNKNOWN_TYPE: u8 = 11;

@@ -1,36 +1,37 @@
-//! Frames of HTTP/2, and a client that is made of them: it sends what it is told to, and repeats itself exactly.
+//! HTTP/2 frames, and a simple client made of them: it sends exactly what a test asks for, always the same
+//! bytes.
 
 use std::io::{Read, Write};
 
-/// Kinds of frames.
+/// The type of a DATA frame.
 pub const DATA: u8 = 0;
-/// See [`DATA`].
+/// The type of a HEADERS frame.
 pub const HEADERS: u8 = 1;
-/// See [`DATA`].
+/// The type of a RST_STREAM frame.
 pub const RST_STREAM: u8 = 3;
-/// See [`DATA`].
+/// The type of a SETTINGS frame.
 pub const SETTINGS: u8 = 4;
-/// See [`DATA`].
+/// The type of a PING frame.
 pub const PING: u8 = 6;
-/// See [`DATA`].
+/// The type of a GOAWAY frame.
 pub const GOAWAY: u8 = 7;
-/// See [`DATA`].
+/// The type of a WINDOW_UPDATE frame.
 pub const WINDOW_UPDATE: u8 = 8;
-/// See [`DATA`].
+/// The type of a CONTINUATION frame.
 pub const CONTINUATION: u8 = 9;
 
-/// The flag of the last frame of a stream, and of SETTINGS and PING that answer.
+/// Marks the last frame of a stream. On SETTINGS and PING the same bit means ACK.
 pub const END_STREAM: u8 = 1;
-/// The flag of the last frame of a header block.
+/// Marks the last frame of a header block.
 pub const END_HEADERS: u8 = 4;
 
-/// What a connection begins with.
+/// The beginning of a connection.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// One frame.
 ///
 /// # Panics
-/// The payload does not fit one.
+/// The payload is too long for a frame.
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
     assert_eq!(length[0], 0, "too long for a frame");
@@ -38,7 +39,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream, payload].concat()
 }
 
-/// A header block of literals that no table remembers.
+/// A header block of literals without indexing.
 ///
 /// # Panics
 /// A name or value has more than 126 bytes.
@@ -46,7 +47,7 @@ pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     literals(0, fields)
 }
 
-/// The same of literals that the server's table remembers.
+/// A header block of literals that the server adds to its dynamic table.
 ///
 /// # Panics
 /// As [`block`].
@@ -67,25 +68,26 @@ fn literals(kind: u8, fields: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
-/// A client that asks the server under test for files, on one connection, with windows that are never full.
+/// A client that requests files from the server under test, on one connection, with windows that never fill
+/// up.
 #[derive(Debug)]
 pub struct Http2Client<S> {
     stream: S,
     scheme: &'static str,
-    /// A part of each header block.
+    /// Fields that are part of each header block.
     fields: Vec<u8>,
     next: u32,
     received: Vec<u8>,
 }
 
-/// What came for one batch of requests.
+/// The responses to one batch of requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// Answers that are complete.
+    /// How many responses are complete.
     pub answers: usize,
     /// How many of them begin with `:status: 200`.
     pub ok: usize,
-    /// Bytes of their bodies.
+    /// The bytes of all bodies together.
     pub body_bytes: usize,
 }
 
@@ -93,7 +95,7 @@ impl<S: Read + Write> Http2Client<S> {
     /// Begins a connection, without waiting for the server.
     ///
     /// # Panics
-    /// The server does not take it.
+    /// The server does not accept the bytes.
     pub fn begin(mut stream: S, scheme: &'static str) -> Http2Client<S> {
         let widest = (i32::MAX as u32).to_be_bytes();
         let more = (i32::MAX as u32 - 65_535).to_be_bytes();
@@ -112,13 +114,13 @@ impl<S: Read + Write> Http2Client<S> {
         }
     }
 
-    /// Sends `fields` with each request, as [`indexed_block`] makes them.
+    /// Sends `fields` with each request, encoded as by [`indexed_block`].
     pub fn with_fields(mut self, fields: &[(&str, &str)]) -> Http2Client<S> {
         self.fields = indexed_block(fields);
         self
     }
 
-    /// Asks for `target` so many times at once, and waits for all answers.
+    /// Sends `times` requests for `target` at once, and waits for all responses.
     ///
     /// # Panics
     /// The server ends a stream or the connection.
@@ -176,5 +178,5 @@ impl<S: Read + Write> Http2Client<S> {
     }
 }
 
-/// `:status: 200` of the static table.
+/// `:status: 200` in the static table.
 const STATUS_200: u8 = 0x88;

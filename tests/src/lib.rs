@@ -1,13 +1,13 @@
-//! What whole-server tests are written with: a server, a tree of files, clients that do as they are
-//! told, and a look at what the server's processes hold.
+//! Tools for tests of the whole server: a server, a tree of files, scripted clients, and a look at what the
+//! server's processes hold.
 //!
-//! A test in `tests/` reads like a script: build a [`Tree`], start a [`Server`] on it, send bytes with
-//! a [`Client`], compare the [`Response`]. The server is the real `petrel` program in processes of its
-//! own, on 127.0.0.1 and a port nobody else uses; it is ended by its process id when the
-//! [`Server`] goes out of scope, and what it logged is shown if the test failed.
+//! A test in `tests/` reads like a script: build a [`Tree`], start a [`Server`] on it, send bytes with a
+//! [`Client`], compare the [`Response`]. The server is the real `petrel` program in processes of its own, on
+//! 127.0.0.1 and a port of its own. It is ended by its process id when the [`Server`] goes out of scope, and
+//! its log is shown if the test failed.
 //!
-//! Knows nothing of the server's inside: only the program's command line, signals, sockets and
-//! logs, and `/proc`.
+//! Knows nothing of the server's inside: only the program's command line, signals, sockets and logs, and
+//! `/proc`.
 
 #![forbid(unsafe_code)]
 
@@ -55,22 +55,22 @@ pub use tree::Tree;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// How long a test waits for something that should happen at once. Long, because a machine that
-/// builds and tests at the same time is slow; a test that passes never waits that long.
+/// How long a test waits for something that should happen at once. It is long because a machine that builds
+/// and tests at the same time is slow; a test that passes never waits that long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Far longer than anything takes that does not have to wait, also on such a machine, and far shorter than the
-/// server waits for others unless it is told to.
+/// Far more time than anything takes that does not have to wait, even on such a machine, and far less than
+/// the server's usual time limits.
 pub const SOON: Duration = Duration::from_secs(30);
 
-/// Says that a test does not run, past the test harness, which swallows what `println!` prints. The
+/// Prints that a test is skipped. It bypasses the test harness, which swallows the output of `println!`. The
 /// summary of `cargo xtask test` repeats the line.
 pub fn skip(test: &str, why: &str) {
-    // There is nobody to tell if standard output is closed.
+    // If standard output is closed, there is no other place to report to.
     let _ = writeln!(std::io::stdout(), "SKIPPED {test}: {why}");
 }
 
-/// Asks `condition` again and again until it is true, for [`PATIENCE`] at most. Returns whether it
+/// Checks `condition` again and again until it is true, but no longer than [`PATIENCE`]. Returns whether it
 /// became true.
 pub fn eventually(mut condition: impl FnMut() -> bool) -> bool {
     let begin = Instant::now();

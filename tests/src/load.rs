@@ -1,5 +1,5 @@
-//! Clients that send one request after the other until they are told to stop, and notice every one
-//! that fails: what a reload or a stop must not be noticed by.
+//! Clients that send one request after another until they are stopped, and record every failure: a reload or
+//! a stop must cause none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use crate::client::{Client, ClientError};
 use crate::stream::Address;
 
-/// Load under way.
+/// Running clients.
 #[derive(Debug)]
 pub struct Load {
     stop: Arc<AtomicBool>,
@@ -16,20 +16,20 @@ pub struct Load {
     threads: Vec<JoinHandle<LoadResult>>,
 }
 
-/// What became of it.
+/// The result of the clients.
 #[derive(Debug, Default)]
 pub struct LoadResult {
-    /// Requests that got their whole answer.
+    /// Requests with a complete response.
     pub answered: u64,
-    /// What happened to the others.
+    /// The failures of the others.
     pub failures: Vec<String>,
-    /// Connections made.
+    /// How many connections were opened.
     pub connections: u64,
 }
 
 impl Load {
-    /// `kept` clients use a connection for as long as the server lets them, `fresh` ones make a
-    /// new connection for each request. All ask for `target` and expect 200.
+    /// Starts clients. `kept` of them use a connection for as long as the server allows, `fresh` ones open a
+    /// connection per request. All request `target` and expect 200.
     pub fn start(address: &Address, target: &str, kept: usize, fresh: usize) -> Load {
         let stop = Arc::new(AtomicBool::new(false));
         let answered = Arc::new(AtomicU64::new(0));
@@ -56,10 +56,10 @@ impl Load {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Waits until `count` more requests have been answered.
+    /// Waits until `count` more requests were answered.
     ///
     /// # Panics
-    /// They are not.
+    /// They were not.
     pub fn wait_for(&self, count: u64) {
         let goal = self.answered() + count;
         assert!(
@@ -68,7 +68,7 @@ impl Load {
         );
     }
 
-    /// Ends it.
+    /// Stops the clients.
     pub fn stop(self) -> LoadResult {
         self.stop.store(true, Ordering::Relaxed);
         let mut sum = LoadResult::default();
@@ -121,7 +121,7 @@ impl Worker {
         result
     }
 
-    /// Whether the connection can be used again.
+    /// Sends one request. Returns whether the connection can be used again.
     fn ask(&self, client: &mut Client) -> Result<bool, String> {
         client.send(&self.request);
         match client.try_response() {

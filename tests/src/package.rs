@@ -1,21 +1,20 @@
-//! Files of Debian packages as the packages bring them, whatever this machine has made of them, and programs that no
-//! package has.
+//! Files of Debian packages as they were shipped, without local changes, and programs that no package has.
 
 use std::path::PathBuf;
 
-/// The folder into which `cargo xtask test` has unpacked the package `name`; why there is none, otherwise.
+/// The directory into which `cargo xtask test` has unpacked the package `name`.
 ///
 /// # Errors
-/// The package is not unpacked.
+/// The package is not unpacked; the message says why.
 pub fn package(name: &str) -> Result<PathBuf, String> {
     below_target("packages", name)
         .ok_or_else(|| format!("the package {name} is not unpacked: `cargo xtask test` does that"))
 }
 
-/// The folder into which `cargo xtask test` has put a program that no package has; why there is none, otherwise.
+/// The directory of a program that `cargo xtask test` has built or fetched.
 ///
 /// # Errors
-/// It has not been made.
+/// The program is missing; the message says why.
 pub fn tool(name: &str) -> Result<PathBuf, String> {
     below_target("tools", name)
         .ok_or_else(|| format!("there is no {name}: `cargo xtask test` makes it"))

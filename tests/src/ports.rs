@@ -1,17 +1,17 @@
-//! Ports for servers: below the range the kernel takes client ports from, one after the other, so
-//! that tests that run beside each other do not meet.
+//! Ports for servers. They are below the range from which the kernel takes client ports, and each is used
+//! once, so that tests running in parallel do not collide.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// A TCP port on which nobody listens now.
+/// A free TCP port.
 ///
 /// # Panics
-/// When hundreds of ports in a row are taken.
+/// Hundreds of ports in a row are in use.
 pub fn free_port() -> u16 {
     for _ in 0..500 {
         let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Other test programs start elsewhere in the range.
+        // Each test program starts elsewhere in the range.
         let offset = std::process::id().wrapping_mul(97) % u32::from(PORTS);
         let port = FIRST + (offset + u32::from(step)).wrapping_rem(u32::from(PORTS)) as u16;
         if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {

@@ -1,4 +1,4 @@
-//! What the server's processes hold and use, by `/proc`.
+//! What the server's processes hold and use, according to `/proc`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,24 +7,24 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// A process and everything it started.
+/// A process and all its descendants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessTree {
-    /// The process ids, the first one's first.
+    /// The process ids, beginning with that of the first process.
     pub pids: Vec<u32>,
 }
 
-/// What a tree of processes holds: compare it before and after.
+/// What the processes of a tree hold, to be compared before and after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holdings {
     /// Number of processes.
     pub processes: usize,
-    /// Open descriptors by what they are: a path, `socket`, `pipe`, `anon_inode:[eventpoll]`.
+    /// Open descriptors by kind: a path, `socket`, `pipe`, `anon_inode:[eventpoll]`.
     pub descriptors: BTreeMap<String, usize>,
 }
 
 impl ProcessTree {
-    /// The processes that live now.
+    /// The processes that exist now.
     pub fn of(pid: u32) -> ProcessTree {
         let mut parents = BTreeMap::new();
         for entry in fs::read_dir("/proc").expect("/proc is mounted").flatten() {
@@ -49,8 +49,8 @@ impl ProcessTree {
         ProcessTree { pids }
     }
 
-    /// What they hold, but for what threads that read have of their own. Descriptors of a process that just
-    /// ended count as closed.
+    /// What the processes hold, apart from descriptors that belong to threads for reading. The descriptors of
+    /// a process that has just ended count as closed.
     pub fn holdings(&self) -> Holdings {
         let mut descriptors = BTreeMap::new();
         for pid in &self.pids {
@@ -69,7 +69,7 @@ impl ProcessTree {
         }
     }
 
-    /// CPU time used so far by all of them, in user and kernel mode, to a hundredth of a second.
+    /// The CPU time of all of them so far, in user and kernel mode, to a hundredth of a second.
     pub fn cpu_time(&self) -> Duration {
         let ticks: u64 = self
             .pids
@@ -82,18 +82,18 @@ impl ProcessTree {
         Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
     }
 
-    /// Bytes of memory that belong to them alone and were written to.
+    /// Bytes of memory that are private to them and were written to.
     pub fn private_dirty_bytes(&self) -> u64 {
         let of = |pid: &u32| rollup_bytes(*pid, "Private_Dirty:");
         self.pids.iter().map(of).sum()
     }
 
-    /// Bytes of memory that they have, with what they share.
+    /// Bytes of memory that they use, including shared memory.
     pub fn resident_bytes(&self) -> u64 {
         self.pids.iter().map(|pid| rollup_bytes(*pid, "Rss:")).sum()
     }
 
-    /// The process that holds most descriptors: the one that serves.
+    /// The process with the most descriptors: the server process.
     pub fn busiest(&self) -> u32 {
         let count = |pid: &&u32| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
         *self
@@ -104,7 +104,7 @@ impl ProcessTree {
     }
 }
 
-/// Raises this process's limit on open descriptors as far as it may. Returns the limit.
+/// Raises this process's limit of open descriptors as far as allowed. Returns the limit.
 pub fn raise_descriptor_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -115,13 +115,14 @@ pub fn raise_descriptor_limit() -> u64 {
     limit.maximum.unwrap_or(u64::MAX)
 }
 
-/// A ring and its event: threads come and go with them.
+/// A ring and its event descriptor, which come and go with threads.
 fn is_of_threads(target: &Path) -> bool {
     let names = ["anon_inode:[io_uring]", "anon_inode:[eventfd]"];
     names.iter().any(|name| target == Path::new(name))
 }
 
-/// `socket:[4711]` is `socket`, `/proc/4711/mountinfo` is `/proc/N/mountinfo`: which one it is differs each time.
+/// `socket:[4711]` becomes `socket`, `/proc/4711/mountinfo` becomes `/proc/N/mountinfo`, because the numbers
+/// differ each time.
 fn kind(target: &Path) -> String {
     let target = target.to_string_lossy();
     if let Some((process, file)) = target
@@ -147,7 +148,7 @@ fn rollup_bytes(pid: u32, name: &str) -> u64 {
     kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// A number of `/proc/PID/stat`, counted from behind the program's name.
+/// A number in `/proc/PID/stat`, counted from after the program's name.
 fn stat_field(pid: u32, index: usize) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, behind_name) = stat.rsplit_once(") ")?;

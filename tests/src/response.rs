@@ -1,4 +1,4 @@
-//! Reading responses, strictly: what a careful client would refuse is an error here.
+//! Parses responses strictly: what a careful client would refuse is an error here.
 
 use std::fmt;
 
@@ -11,28 +11,28 @@ pub struct Response {
     pub status: u16,
     /// The reason phrase.
     pub reason: String,
-    /// Field names and values in the order they came.
+    /// Field names and values in the order of arrival.
     pub fields: Vec<(String, String)>,
     /// The body, without its framing.
     pub body: Vec<u8>,
-    /// Statuses of the interim responses (1xx) that came before.
+    /// Statuses of the interim responses (1xx) before it.
     pub interim: Vec<u16>,
     /// Bytes of the head, as sent.
     pub head: Vec<u8>,
 }
 
-/// Why bytes are not a response.
+/// Why bytes are no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResponseError {
-    /// More bytes have to come.
+    /// More bytes are needed.
     Incomplete,
     /// The body ends with the connection.
     UntilClose,
-    /// No client could make sense of it.
+    /// A violation of the protocol.
     Malformed(String),
 }
 
-/// What kind of request the response is to.
+/// The kind of request, as far as it matters for the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Head,
@@ -40,10 +40,10 @@ pub(crate) enum Asked {
 }
 
 impl Response {
-    /// The value of the field `name`, in any case.
+    /// The value of the field `name`, in any letter case.
     ///
     /// # Panics
-    /// If it stands there twice: compare [`Response::all`] where that is right.
+    /// The field occurs twice: use [`Response::all`] where that is right.
     pub fn field(&self, name: &str) -> Option<&str> {
         let all = self.all(name);
         assert!(
@@ -68,14 +68,14 @@ impl Response {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// Whether the body is a page about an error that is built into lighttpd.
+    /// Whether the body is an error page that is built into lighttpd.
     pub fn has_page_of_lighttpd(&self) -> bool {
         let text = self.text();
         let title = format!("<title>{}", self.status);
         self.status >= 300 && text.starts_with("<?xml") && text.contains(&title)
     }
 
-    /// Whether the server said that it will close the connection.
+    /// Whether the server announced that it will close the connection.
     pub fn closes(&self) -> bool {
         match self
             .field("Connection")
@@ -88,8 +88,7 @@ impl Response {
         }
     }
 
-    /// Reads a response from the beginning of `bytes`; also how many bytes it takes. With `at_end`
-    /// the peer has closed.
+    /// Parses a response at the beginning of `bytes`. Also returns its length. `at_end`: the peer has closed.
     pub(crate) fn parse(
         bytes: &[u8],
         asked: Asked,
@@ -148,7 +147,7 @@ fn parse_head(head: &[u8]) -> Result<Response, ResponseError> {
     })
 }
 
-/// Reads the body into `response`; how many bytes it took.
+/// Reads the body into `response`. Returns its length.
 fn read_body(
     response: &mut Response,
     bytes: &[u8],
@@ -196,7 +195,7 @@ fn read_chunks(response: &mut Response, bytes: &[u8]) -> Result<usize, ResponseE
         let size = usize::from_str_radix(&size, 16).map_err(|_| malformed(&size))?;
         at += line + 2;
         if size == 0 {
-            // The client has not asked for trailers.
+            // There must be no trailers, because the client has not asked for them.
             let end = bytes.get(at..at + 2).ok_or(ResponseError::Incomplete)?;
             return if end == b"\r\n" {
                 Ok(at + 2)

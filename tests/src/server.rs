@@ -14,17 +14,16 @@ use crate::stream::Address;
 use crate::tree::Tree;
 use crate::{PATIENCE, eventually, free_port, petrel};
 
-/// Longer than the server keeps a line to itself.
+/// More time than the server buffers a log line.
 const LOG_ROUND: Duration = Duration::from_millis(120);
 
-/// Looks in a row, 40 ms apart, at which a server that does nothing holds the same.
+/// How many looks in a row, 40 ms apart, must see the same before a server counts as idle.
 const STEADY_TIMES: usize = 8;
 
-/// A server that is about to be.
+/// Builds and starts a server.
 ///
-/// The configuration begins with [`DEFAULTS`]; a line of the test's own that begins with the name
-/// of a directive there takes its place. `var.dir` is the directory of the tree, `var.port` the
-/// port.
+/// The configuration begins with [`DEFAULTS`]. A line of the test that begins with the name of a directive
+/// there replaces it. `var.dir` is the directory of the tree, `var.port` the port.
 #[derive(Debug)]
 pub struct Builder {
     tree: Tree,
@@ -33,7 +32,7 @@ pub struct Builder {
     program: Program,
 }
 
-/// What is started.
+/// The program to start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Program {
     #[default]
@@ -41,26 +40,26 @@ enum Program {
     Lighttpd,
 }
 
-/// What every configuration begins with.
+/// The beginning of every configuration.
 const DEFAULTS: [&str; 7] = [
     "server.bind = \"127.0.0.1\"",
     "server.port = var.port",
     "server.document-root = var.dir + \"/www\"",
     "server.errorlog = var.dir + \"/error.log\"",
     "server.max-worker = 2",
-    // Clients that are kept for later are still connected then, on a slow machine as well.
+    // So that connections which a test uses again later are still open then, even on a slow machine.
     "server.max-keep-alive-idle = 60",
     "index-file.names = (\"index.html\")",
 ];
 
 impl Builder {
-    /// Adds a file; `path` is relative to the tree, whose `www` is the document root.
+    /// Adds a file; `path` is relative to the tree, in which `www` is the document root.
     pub fn file(self, path: &str, content: impl AsRef<[u8]>) -> Builder {
         self.tree.write(path, content);
         self
     }
 
-    /// Does something to the tree.
+    /// Changes the tree.
     pub fn tree(self, make: impl FnOnce(&Tree)) -> Builder {
         make(&self.tree);
         self
@@ -101,8 +100,8 @@ impl Builder {
         self.launch(command)
     }
 
-    /// Starts the server by `command`, which gets `-f` and the configuration as its last arguments:
-    /// another program that runs Petrel.
+    /// Starts the server through `command`, another program that runs Petrel. The command gets `-f` and the
+    /// configuration as its last arguments.
     ///
     /// # Panics
     /// It does not accept connections.
@@ -110,12 +109,12 @@ impl Builder {
         self.launch(command)
     }
 
-    /// Runs `petrel` with `arguments` and `-f` on the configuration, to its end.
+    /// Runs `petrel` with `arguments` and `-f` with the configuration, until it ends.
     pub fn check(self, arguments: &[&str]) -> crate::Finished {
         self.check_as(Command::new(petrel()), arguments)
     }
 
-    /// As [`Builder::check`], by `command`: another program that runs Petrel.
+    /// As [`Builder::check`], through `command`, another program that runs Petrel.
     pub fn check_as(self, mut command: Command, arguments: &[&str]) -> crate::Finished {
         write_configuration(&self.tree, free_port(), &self.config, Program::Petrel);
         command
@@ -156,8 +155,8 @@ impl Builder {
     }
 }
 
-/// A running server. Dropped, it is killed, with the processes it started; what it logged is shown
-/// if the test panics.
+/// A running server. Dropping it kills it together with its child processes, and shows its log if the test
+/// panics.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -170,7 +169,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server to be, with an empty document root.
+    /// A builder for a server, with an empty document root.
     pub fn build() -> Builder {
         Builder {
             tree: Tree::new(),
@@ -216,7 +215,7 @@ impl Server {
         self.child.id()
     }
 
-    /// It and all it started.
+    /// The server's process and all its descendants.
     pub fn processes(&self) -> ProcessTree {
         ProcessTree::of(self.pid())
     }
@@ -227,13 +226,13 @@ impl Server {
         Client::connect(&self.address)
     }
 
-    /// GET on a connection of its own.
+    /// Sends a GET on a new connection.
     #[track_caller]
     pub fn get(&self, target: &str) -> Response {
         self.client().get(target)
     }
 
-    /// Sends `bytes` on a connection of its own and waits for one response.
+    /// Sends `bytes` on a new connection and waits for one response.
     #[track_caller]
     pub fn exchange(&self, bytes: impl AsRef<[u8]>) -> Response {
         self.client().send(bytes).response()
@@ -248,17 +247,17 @@ impl Server {
         kill_process(pid, signal).expect("the server is running");
     }
 
-    /// Puts another configuration in the place of the present one. A signal makes it count.
+    /// Replaces the configuration file. The server reads it at the next reload.
     pub fn write_configuration(&self, config: &str) {
         write_configuration(&self.tree, self.port, config, self.program);
     }
 
-    /// The test's own part of the configuration it was started with.
+    /// The test's own part of the configuration.
     pub fn configuration(&self) -> &str {
         &self.config
     }
 
-    /// Starts lighttpd on what this server, which has ended, leaves behind.
+    /// Starts lighttpd with the files of this server, which has ended.
     ///
     /// # Panics
     /// As [`Builder::start_lighttpd`].
@@ -272,7 +271,7 @@ impl Server {
         builder.start_lighttpd()
     }
 
-    /// How it ended, if it has within `limit`.
+    /// Its exit status, if it ends within `limit`.
     pub fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
         let begin = Instant::now();
         loop {
@@ -286,17 +285,17 @@ impl Server {
         }
     }
 
-    /// Everything it logged as an error so far, and printed. The server gathers lines for a twentieth of a
-    /// second; that has passed.
+    /// Everything in its error log so far, and its output. The server buffers lines for a twentieth of a
+    /// second; this waits longer.
     pub fn log(&self) -> String {
         std::thread::sleep(LOG_ROUND);
         self.tree.text("error.log") + &self.tree.text("output")
     }
 
-    /// Waits until `text` is logged.
+    /// Waits until `text` is in the log.
     ///
     /// # Panics
-    /// It is not.
+    /// It does not appear.
     #[track_caller]
     pub fn expect_log(&self, text: &str) {
         if !eventually(|| self.log().contains(text)) {
@@ -304,8 +303,8 @@ impl Server {
         }
     }
 
-    /// What its processes hold, once it stays the same for a moment: a connection that was closed
-    /// just now is still on its way out, and so are those of a worker that has no processor yet.
+    /// What its processes hold, once that stays the same for a moment: a connection that was just closed may
+    /// still be open on the server's side, and so may those of a worker that is waiting for a processor.
     pub fn holdings(&self) -> Holdings {
         let mut last = self.processes().holdings();
         let mut times = 0;
@@ -321,10 +320,10 @@ impl Server {
         last
     }
 
-    /// Waits until its processes hold what they did `before`.
+    /// Waits until its processes hold the same as `before`.
     ///
     /// # Panics
-    /// They go on holding something else.
+    /// They still hold something else.
     #[track_caller]
     pub fn expect_holdings(&self, before: &Holdings) {
         if !eventually(|| self.processes().holdings() == *before) {
@@ -351,7 +350,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if self.wait(Duration::ZERO).is_none() {
-            // Children first noted, then killed after it: nobody is left to start them anew.
+            // Lists the children before the keeper is killed: after that none of them can be restarted.
             let pids = self.processes().pids;
             // It may end by itself in between.
             let _ = self.child.kill();
@@ -372,7 +371,7 @@ impl Drop for Server {
 
 const CONFIGURATION: &str = "petrel.conf";
 
-/// Unset, root's would be in /run, and stay there when a test kills its server.
+/// By default root's socket would be in /run, and stay there when a test kills its server.
 const CONTROL_SOCKET: &str = "server.control-socket = var.dir + \"/control\"";
 
 fn write_configuration(tree: &Tree, port: u16, config: &str, program: Program) {

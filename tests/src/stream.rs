@@ -1,4 +1,4 @@
-//! One end of a TCP connection or of a unix socket, for scripts that read and write as they please.
+//! One end of a TCP or unix connection, which scripts read and write as they please.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_
 
 use crate::PATIENCE;
 
-/// Where somebody listens.
+/// The address of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// TCP.
@@ -36,7 +36,7 @@ impl Stream {
         })
     }
 
-    /// Waits as long as the kernel does.
+    /// Connects; waits as long as the kernel does.
     pub(crate) fn connect_from(from: Ipv4Addr, address: &Address) -> io::Result<Stream> {
         let Address::Ip(address) = address else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -48,7 +48,7 @@ impl Stream {
         Stream::Tcp(socket.into()).without_delay()
     }
 
-    /// Small writes go out at once.
+    /// Disables Nagle's algorithm, so that small writes are sent at once.
     pub(crate) fn without_delay(self) -> io::Result<Stream> {
         if let Stream::Tcp(stream) = &self {
             stream.set_nodelay(true)?;
@@ -56,7 +56,7 @@ impl Stream {
         Ok(self)
     }
 
-    /// Another handle on the same connection.
+    /// A second handle of the same connection.
     pub(crate) fn try_clone(&self) -> io::Result<Stream> {
         Ok(match self {
             Stream::Tcp(stream) => Stream::Tcp(stream.try_clone()?),
@@ -71,7 +71,7 @@ impl Stream {
         }
     }
 
-    /// From now on closing it is a reset. A unix socket is reset when it is closed with unread bytes.
+    /// Makes closing the connection a reset. A unix connection is reset if it is closed with unread bytes.
     pub(crate) fn reset_on_close(&self) {
         if let Stream::Tcp(stream) = self {
             let linger = Some(Duration::ZERO);
@@ -79,7 +79,7 @@ impl Stream {
         }
     }
 
-    /// `limit` is not zero.
+    /// `limit` must not be zero.
     pub(crate) fn set_read_timeout(&self, limit: Duration) {
         match self {
             Stream::Tcp(stream) => stream.set_read_timeout(Some(limit)),
@@ -128,7 +128,7 @@ impl AsFd for Stream {
     }
 }
 
-/// Whether a read ended because nothing came in time.
+/// Whether a read failed because nothing arrived in time.
 pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(
         error.kind(),

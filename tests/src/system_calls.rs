@@ -1,4 +1,4 @@
-//! System calls of the server, counted by strace.
+//! Counts the server's system calls, by strace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command, Stdio};
@@ -14,33 +14,33 @@ use crate::{PATIENCE, eventually};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Calls(pub BTreeMap<String, u64>);
 
-/// strace, attached to all threads of the process that serves.
+/// strace, attached to all threads of the server process.
 #[derive(Debug)]
 pub struct Tracer {
     child: Child,
-    /// The process, and its first thread.
+    /// The process id, which is also the id of its first thread.
     pid: u32,
-    /// Where it writes. Not in the server's tree, where the server would notice.
+    /// Where strace writes. It is not in the server's tree, where the server would notice.
     files: Tree,
 }
 
 impl Tracer {
-    /// Attaches to the server and waits until it is.
+    /// Attaches to the server, and returns when strace is attached.
     ///
     /// # Panics
-    /// strace is missing, or may not trace: the tests that count cannot do without.
+    /// strace is missing or may not trace; the tests that count cannot do without.
     pub fn attach(server: &Server) -> Tracer {
-        // What a server says of itself at its start is written some fiftieths of a second later, and what it
-        // says of its document root when a thread has looked at that.
+        // The server logs about itself some fiftieths of a second after its start, and about its document
+        // root after a disk thread has looked at it. These calls must not be counted.
         server.expect_log("files: \"");
         std::thread::sleep(Duration::from_millis(300));
         Tracer::attach_to(server.processes().busiest())
     }
 
-    /// Attaches to all threads of another process and waits until it is.
+    /// Attaches to all threads of another process, and returns when strace is attached.
     ///
     /// # Panics
-    /// strace is missing, or may not trace.
+    /// strace is missing or may not trace.
     pub fn attach_to(pid: u32) -> Tracer {
         let files = Tree::new();
         let child = Command::new("strace")
@@ -56,7 +56,7 @@ impl Tracer {
         tracer
     }
 
-    /// Detaches. What was called since [`Tracer::attach`].
+    /// Detaches. Returns the calls since [`Tracer::attach`].
     pub fn stop(mut self) -> Calls {
         kill_process(Pid::from_child(&self.child), Signal::INT).expect("strace is running");
         let begin = std::time::Instant::now();
@@ -75,7 +75,7 @@ impl Tracer {
 impl Drop for Tracer {
     fn drop(&mut self) {
         if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
-            // By SIGTERM it detaches; killed it would leave the server stopped.
+            // SIGTERM makes strace detach; SIGKILL would leave the server stopped.
             let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
             let _ = self.child.wait();
         }
@@ -88,7 +88,7 @@ impl Calls {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// Everything but waiting for events, and being woken for what is done once a second.
+    /// All calls except waiting for events, and being woken for what the server does once a second.
     pub fn without_waits(&self) -> Calls {
         let is_wait = |name: &str, count: u64| {
             (name.starts_with("epoll_") && name != "epoll_ctl")
@@ -101,11 +101,12 @@ impl Calls {
         Calls(calls.map(|(name, count)| (name.clone(), *count)).collect())
     }
 
-    /// Lines are `PID name(arguments) = result`; a call that was interrupted by another thread's is
-    /// begun on one line and `<... name resumed>` on another. The first lines of a thread may be the call in
-    /// which strace found it waiting, more than once. Descriptors are followed by what they are, in `<>`.
-    /// The first thread of a server waits for orders and looks up once a second; it serves nobody. Nor does one
-    /// that ends meanwhile: the thread of a pool that had nothing to do for a while.
+    /// Parses lines of the form `PID name(arguments) = result`. A call that another thread's call interrupts
+    /// is begun on one line and `<... name resumed>` on another. The first lines of a thread may be the call
+    /// in which strace found it waiting, even more than once. Descriptors are followed by what they are, in
+    /// `<>`. The server's first thread, which waits for orders and wakes up once a second, is not counted,
+    /// since it serves no clients. Neither is a thread that ends meanwhile: a pool thread that had nothing to
+    /// do for a while.
     fn parse(trace: &str, first_thread: u32) -> Calls {
         let first_thread = first_thread.to_string();
         let mut calls = BTreeMap::new();
@@ -131,9 +132,9 @@ impl Calls {
             if found == name && FOUND_WAITING.contains(&name) {
                 continue;
             }
-            // It works, and what it does from now on counts.
+            // The thread works, and its calls count from now on.
             found_in.insert(thread, "");
-            // What somebody does in a directory above the tests' files, such as /tmp.
+            // An event of a directory above the tests' files, such as /tmp, which other programs change.
             if name == "read" && call.contains("<anon_inode:inotify>") {
                 continue;
             }
@@ -148,13 +149,13 @@ impl Calls {
     }
 }
 
-/// The name of a write(2) that wakes a thread.
+/// The name under which a write(2) that wakes a thread is counted.
 const WAKE_UP: &str = "wake-up";
 
-/// Two workers for half a minute. Whatever wakes one for each request does so more often.
+/// Two workers for half a minute. A server that wakes a worker for each request does so more often.
 const WAKE_UPS_MAX: u64 = 60;
 
-/// Where a thread that has nothing to do may wait.
+/// The calls in which an idle thread may wait.
 const FOUND_WAITING: [&str; 6] = [
     "epoll_wait",
     "epoll_pwait",

@@ -1,4 +1,4 @@
-//! TLS: certificates, clients that trust them, and a program that speaks it for a [`Backend`].
+//! TLS: certificates, clients that trust them, and a program that terminates TLS for a [`Backend`].
 
 use std::fs::File;
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ use crate::{Backend, Tree, eventually, free_port};
 /// TLS on a client's socket.
 pub type TlsStream = StreamOwned<ClientConnection, TcpStream>;
 
-/// Issues certificates. Its files are gone with it.
+/// Issues certificates. Dropping it removes its files.
 pub struct Authority {
     tree: Tree,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -33,7 +33,7 @@ pub struct Identity {
 }
 
 impl Authority {
-    /// An authority that no program trusts yet.
+    /// A new authority, which no program trusts yet.
     #[expect(clippy::new_without_default, reason = "each one is another")]
     pub fn new() -> Authority {
         let tree = Tree::new();
@@ -47,7 +47,7 @@ impl Authority {
         Authority { tree, issuer }
     }
 
-    /// The file of its certificate.
+    /// The path of its certificate.
     pub fn file(&self) -> PathBuf {
         self.tree.path("ca.pem")
     }
@@ -57,12 +57,12 @@ impl Authority {
         self.issue(name, name, 4000)
     }
 
-    /// One that has expired.
+    /// An expired certificate for the host `name`.
     pub fn expired_identity(&self, name: &str) -> Identity {
         self.issue(&format!("expired {name}"), name, 2002)
     }
 
-    /// The configuration of a client that trusts it, and speaks these protocols (ALPN).
+    /// The configuration of a client that trusts the authority and speaks these protocols (ALPN).
     pub fn client_config(&self, protocols: &[&str]) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone()).expect("it is sound");
@@ -78,8 +78,8 @@ impl Authority {
         config
     }
 
-    /// A client that trusts it, speaks these protocols (ALPN), and expects the host `name`. TLS begins with the first byte
-    /// that is written.
+    /// A client that trusts the authority, speaks these protocols (ALPN), and expects the host `name`. The
+    /// handshake begins when the first byte is written.
     pub fn connect(&self, name: &str, protocols: &[&str], stream: TcpStream) -> TlsStream {
         let config = Arc::new(self.client_config(protocols));
         let name = ServerName::try_from(name.to_owned()).expect("the name of a host");
@@ -105,7 +105,7 @@ impl Authority {
 }
 
 impl Identity {
-    /// The lines of a configuration that show it to clients.
+    /// Configuration lines that make a server present this certificate.
     pub fn directives(&self) -> String {
         format!(
             "ssl.pemfile = \"{}\"\nssl.privkey = \"{}\"\n",
@@ -115,21 +115,21 @@ impl Identity {
     }
 }
 
-/// What a [`TlsFront`] does besides.
+/// How a [`TlsFront`] behaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TlsMode {
-    /// Nothing.
+    /// As usual.
     #[default]
     Usual,
-    /// Speaks no TLS 1.3.
+    /// Without TLS 1.3.
     Tls12,
-    /// Closes connections without the alert that says so.
+    /// Closes connections without a close_notify alert.
     Abrupt,
-    /// Expects a line of the PROXY protocol in front of TLS.
+    /// Expects a line of the PROXY protocol before TLS.
     Proxy,
 }
 
-/// A program with OpenSSL in front of a [`Backend`]. Dropped, it is killed.
+/// A program with OpenSSL in front of a [`Backend`]. Dropping it kills the program.
 pub struct TlsFront {
     child: Child,
     tree: Tree,
@@ -137,12 +137,13 @@ pub struct TlsFront {
 }
 
 impl TlsFront {
-    /// Speaks TLS on a port of 127.0.0.1.
+    /// Starts it on a port of 127.0.0.1.
     pub fn start(backend: &Backend, identity: &Identity) -> TlsFront {
         TlsFront::start_as(backend, identity, TlsMode::Usual, None, free_port())
     }
 
-    /// The same in a `mode`; with a `client_ca` only with clients that it has issued a certificate to.
+    /// Starts it in a `mode`. With a `client_ca`, it accepts only clients with a certificate of that
+    /// authority.
     ///
     /// # Panics
     /// It does not listen.
@@ -162,7 +163,7 @@ impl TlsFront {
             TlsMode::Proxy => "proxy",
         };
         let client_ca = client_ca.map_or_else(PathBuf::new, Authority::file);
-        // No path here has a character that JSON escapes.
+        // Paths here have no character that JSON would have to escape.
         let options = format!(
             r#"{{"certificate": "{}", "key": "{}", "mode": "{mode}", "client_ca": "{}", "log": "{}",
                 "port": {port}, "socket": "{}", "backend": "{}"}}"#,
@@ -192,7 +193,7 @@ impl TlsFront {
         front
     }
 
-    /// Where it listens, as options of a host.
+    /// Its address as options of a host.
     pub fn host(&self) -> String {
         match self.port {
             0 => format!("\"socket\" => \"{}\"", self.socket().display()),
@@ -210,8 +211,8 @@ impl TlsFront {
         self.port
     }
 
-    /// One line for each handshake: full or resumed, the version, the name asked for (SNI), the protocol (ALPN), the
-    /// subject of the client's certificate or the line of the PROXY protocol. Or failed, and why.
+    /// One line per handshake: full or resumed, the version, the requested name (SNI), the protocol (ALPN),
+    /// the subject of the client's certificate or the line of the PROXY protocol. Or that it failed, and why.
     pub fn handshakes(&self) -> Vec<String> {
         self.lines().split_off(1)
     }

@@ -7,11 +7,11 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-/// A temporary directory, removed with everything in it when this is dropped. Paths given to its
-/// methods are relative to it.
+/// A temporary directory, which is removed with its content when this is dropped. Paths for its methods are
+/// relative to it.
 ///
 /// # Panics
-/// Every method does when the file system refuses: a test cannot go on without its files.
+/// Every method panics if the file system reports an error: a test cannot continue without its files.
 #[derive(Debug)]
 pub struct Tree {
     root: PathBuf,
@@ -31,7 +31,7 @@ impl Tree {
             .canonicalize()
             .expect("there is a temporary directory");
         let root = base.join(name);
-        // Left over from an earlier process with the same number.
+        // A directory that an earlier process with the same id left behind.
         let _ = fs::remove_dir_all(&root);
         fs::create_dir(&root).expect("a temporary directory");
         // The server may run as another user.
@@ -39,7 +39,7 @@ impl Tree {
         Tree { root }
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -49,7 +49,7 @@ impl Tree {
         self.root.join(path)
     }
 
-    /// Writes a file, in place if it exists, and makes its directories.
+    /// Writes a file, in place if it exists, and creates its directories.
     pub fn write(&self, path: &str, content: impl AsRef<[u8]>) -> &Tree {
         let path = self.path(path);
         fs::create_dir_all(path.parent().expect("it is below the root")).expect("directories");
@@ -57,13 +57,13 @@ impl Tree {
         self
     }
 
-    /// Puts a new file in the place of `path` by rename(2).
+    /// Replaces `path` by a new file, by rename(2).
     pub fn replace(&self, path: &str, content: impl AsRef<[u8]>) -> &Tree {
         let new = format!("{path}.new");
         self.write(&new, content).rename(&new, path)
     }
 
-    /// Copies a file, or what is in a directory, to `to`. Links become what they lead to.
+    /// Copies a file, or the content of a directory, to `to`. Links are replaced by their targets.
     pub fn copy(&self, from: impl AsRef<Path>, to: &str) -> &Tree {
         let copied = Command::new("cp")
             .args(["--recursive", "--dereference", "--no-target-directory"])
@@ -75,13 +75,13 @@ impl Tree {
         self
     }
 
-    /// Makes a directory and those above it.
+    /// Creates a directory and those above it.
     pub fn directory(&self, path: &str) -> &Tree {
         fs::create_dir_all(self.path(path)).expect("a directory");
         self
     }
 
-    /// Renames a file, symlink or directory; what was there is replaced.
+    /// Renames a file, symlink or directory, replacing what has the new name.
     pub fn rename(&self, from: &str, to: &str) -> &Tree {
         fs::rename(self.path(from), self.path(to)).expect("rename");
         self
@@ -93,7 +93,7 @@ impl Tree {
         self
     }
 
-    /// Makes a symlink at `path` that says `target`, word for word.
+    /// Creates a symlink at `path` with exactly this `target`.
     pub fn symlink(&self, target: impl AsRef<Path>, path: &str) -> &Tree {
         symlink(target, self.path(path)).expect("symlink");
         self
@@ -105,7 +105,7 @@ impl Tree {
         self
     }
 
-    /// Cuts a file, or makes it longer with zeros.
+    /// Truncates a file, or extends it with zeros.
     pub fn set_length(&self, path: &str, bytes: u64) -> &Tree {
         let file = fs::OpenOptions::new()
             .write(true)
@@ -115,7 +115,7 @@ impl Tree {
         self
     }
 
-    /// Sets the time of the last change, in seconds since the epoch.
+    /// Sets the modification time, in seconds since the epoch.
     pub fn modified(&self, path: &str, seconds: u64) -> &Tree {
         let file = fs::OpenOptions::new()
             .write(true)
@@ -142,12 +142,12 @@ impl Tree {
         names
     }
 
-    /// What a file holds.
+    /// The content of a file.
     pub fn read(&self, path: &str) -> Vec<u8> {
         fs::read(self.path(path)).expect("read")
     }
 
-    /// What a file holds, as text; empty while it does not exist.
+    /// The content of a file as text; empty if it does not exist.
     pub fn text(&self, path: &str) -> String {
         let content = fs::read(self.path(path)).unwrap_or_default();
         String::from_utf8_lossy(&content).into_owned()
@@ -156,7 +156,7 @@ impl Tree {
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        // Only litter in the temporary directory is left if this fails.
+        // If this fails, only files in the temporary directory are left behind.
         let _ = fs::remove_dir_all(&self.root);
     }
 }

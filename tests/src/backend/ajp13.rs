@@ -1,4 +1,4 @@
-//! AJP 1.3 as a servlet container speaks it.
+//! The container's side of AJP 1.3.
 
 use std::io;
 
@@ -7,9 +7,9 @@ use super::wire::Wire;
 
 #[derive(Default)]
 pub(super) struct Ajp13 {
-    /// Bytes of the body that are still to come; none: until an empty packet.
+    /// Bytes of the body that are still to come; `None`: until an empty packet.
     left: Option<u64>,
-    /// The first packet of a body comes unasked.
+    /// Whether the next packet must be asked for. The first packet of a body comes unasked.
     asks: bool,
     at_end: bool,
 }
@@ -20,7 +20,7 @@ const SEND_HEADERS: u8 = 4;
 const END_RESPONSE: u8 = 5;
 const GET_BODY_CHUNK: u8 = 6;
 const CPING: u8 = 10;
-/// Largest stretch of a body in a packet of 8,192 bytes.
+/// The largest piece of a body that fits into a packet of 8,192 bytes.
 const STRETCH: usize = 8186;
 
 const METHODS: [&str; 10] = [
@@ -36,7 +36,7 @@ const METHODS: [&str; 10] = [
     "PROPPATCH",
 ];
 
-/// Names of header fields that have a number, from 0xA001 on.
+/// Names of header fields that have a number, which begin at 0xA001.
 const FIELDS: [&str; 14] = [
     "Accept",
     "Accept-Charset",
@@ -54,7 +54,7 @@ const FIELDS: [&str; 14] = [
     "User-Agent",
 ];
 
-/// Names of attributes, from 1 on. Number 10 carries its own.
+/// Names of attributes, whose numbers begin at 1. Number 10 is followed by a name.
 const ATTRIBUTES: [&str; 13] = [
     "(context)",
     "SERVLET_PATH",
@@ -174,7 +174,7 @@ impl Dialect for Ajp13 {
     }
 }
 
-/// What is left of a packet.
+/// The undecoded rest of a packet.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {

@@ -1,11 +1,11 @@
-//! What the protocols of backends have in common, seen from a backend.
+//! What the protocols of backends have in common, from the backend's side.
 
 use std::io;
 
 use super::wire::Wire;
 use super::{ajp13::Ajp13, fastcgi::FastCgi, http::Http, scgi::Scgi};
 
-/// What a backend speaks.
+/// The protocol of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaks {
     /// FastCGI 1.0.
@@ -21,7 +21,7 @@ pub enum Speaks {
 }
 
 impl Speaks {
-    /// All of them.
+    /// All protocols.
     pub const ALL: [Speaks; 5] = [
         Speaks::FastCgi,
         Speaks::Scgi,
@@ -30,7 +30,7 @@ impl Speaks {
         Speaks::Http,
     ];
 
-    /// Module and directive of lighttpd 1.4, and a line that has to stand before.
+    /// Module and directive of lighttpd 1.4, and a line that must precede the directive.
     pub(super) fn directive(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Speaks::FastCgi => ("mod_fastcgi", "fastcgi.server", ""),
@@ -52,7 +52,7 @@ impl Speaks {
     }
 }
 
-/// What a request says before its body.
+/// The variables or header fields of a request.
 pub(super) type Params = Vec<(String, String)>;
 
 /// One protocol, on one connection.
@@ -60,34 +60,34 @@ pub(super) trait Dialect: Send {
     /// Waits for the next request and reads it up to its body.
     ///
     /// # Errors
-    /// The connection ended, or makes no sense.
+    /// The connection ended, or what came is no request.
     fn read_head(&mut self, wire: &mut Wire) -> io::Result<Params>;
 
-    /// The next stretch of the request body; `None` at its end.
+    /// Reads the next piece of the request body; `None` at its end.
     ///
     /// # Errors
-    /// As above.
+    /// The connection ended, or what came is no request.
     fn read_body(&mut self, wire: &mut Wire) -> io::Result<Option<Vec<u8>>>;
 
-    /// Appends the head of an answer.
+    /// Appends the head of a response.
     fn write_head(&mut self, out: &mut Vec<u8>, status: u16, fields: &[(&str, &str)]);
 
-    /// Appends a stretch of the body of an answer.
+    /// Appends a piece of a response's body.
     fn write_body(&mut self, out: &mut Vec<u8>, bytes: &[u8]);
 
-    /// Appends the end of an answer. Whether the connection may be used again.
+    /// Appends the end of a response. Returns whether the connection may be used again.
     fn write_end(&mut self, out: &mut Vec<u8>) -> bool;
 
-    /// Appends what shall end up in the server's log; nothing where the protocol cannot say it.
+    /// Appends a message for the server's log; nothing if the protocol has no way to send one.
     fn write_log(&mut self, _out: &mut Vec<u8>, _bytes: &[u8]) {}
 
-    /// Whether the request was taken back since it was asked last.
+    /// Whether the gateway has aborted the request since the last call.
     fn was_aborted(&mut self) -> bool {
         false
     }
 }
 
-/// The head of an answer as CGI programs write it.
+/// The head of a response as CGI programs write it.
 pub(super) fn cgi_head(status: u16, fields: &[(&str, &str)]) -> Vec<u8> {
     let mut head = format!("Status: {status}\r\n");
     for (name, value) in fields {
@@ -96,12 +96,12 @@ pub(super) fn cgi_head(status: u16, fields: &[(&str, &str)]) -> Vec<u8> {
     (head + "\r\n").into_bytes()
 }
 
-/// Bytes as text, for comparison: what is not UTF-8 is replaced.
+/// Bytes as text, for comparison. Invalid UTF-8 is replaced.
 pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Something that is no request of the protocol.
+/// The error for something that is no request of the protocol.
 pub(super) fn nonsense(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }

@@ -1,4 +1,4 @@
-//! One request at a backend, as its script sees it.
+//! One request at a backend, as the backend's script sees it.
 
 use std::net::Shutdown;
 use std::sync::atomic::Ordering;
@@ -11,26 +11,26 @@ use super::{Books, Script};
 use crate::PATIENCE;
 use crate::stream::Stream;
 
-/// A request that came, as it is remembered.
+/// A request that a backend received, for later checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Which connection it came on, counted from 0.
+    /// The number of its connection, counted from 0.
     pub connection: usize,
-    /// How many requests that connection had brought before.
+    /// How many requests came before it on that connection.
     pub before: usize,
-    /// CGI variables; for HTTP and AJP13 REQUEST_METHOD, REQUEST_URI and SERVER_PROTOCOL, and the
-    /// header fields under the names they came with.
+    /// CGI variables. For HTTP and AJP13: REQUEST_METHOD, REQUEST_URI and SERVER_PROTOCOL, and the header
+    /// fields under their names as received.
     pub params: Vec<(String, String)>,
-    /// The body, as far as it was read, and no more than its first mebibyte.
+    /// The first mebibyte of the body, as far as it was read.
     pub body: Vec<u8>,
-    /// Bytes of the body that were read.
+    /// How many bytes of the body were read.
     pub body_bytes: u64,
-    /// The body was read to its end.
+    /// Whether the body was read to its end.
     pub complete: bool,
 }
 
 impl Record {
-    /// The value of a variable, or of a header field in any case.
+    /// The value of a variable, or of a header field in any letter case.
     pub fn param(&self, name: &str) -> Option<&str> {
         find(&self.params, name)
     }
@@ -45,13 +45,13 @@ impl Record {
     }
 }
 
-/// A request under way, at the backend. What cannot be sent because the other side has gone is
+/// An open request at the backend. If the gateway has closed the connection, what the script sends is
 /// dropped: see [`Exchange::is_alone`].
 pub struct Exchange<'a> {
     wire: &'a mut Wire,
     dialect: &'a mut dyn Dialect,
     books: &'a Books,
-    /// Where its [`Record`] is.
+    /// The index of its [`Record`].
     index: usize,
     record: Record,
     state: State,
@@ -60,21 +60,21 @@ pub struct Exchange<'a> {
 /// How far an exchange has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// No complete answer yet.
+    /// The response is not complete yet.
     Open,
-    /// Answered; the connection goes on.
+    /// The response is complete; the connection stays open.
     Answered,
-    /// The connection is over.
+    /// The connection is closed.
     Over,
 }
 
 impl Exchange<'_> {
-    /// What is known of the request.
+    /// The record of the request.
     pub fn request(&self) -> &Record {
         &self.record
     }
 
-    /// The value of a variable, or of a header field in any case; empty when it is missing.
+    /// The value of a variable, or of a header field in any letter case; empty if it is missing.
     pub fn param(&self, name: &str) -> &str {
         self.record.param(name).unwrap_or_default()
     }
@@ -84,7 +84,7 @@ impl Exchange<'_> {
         self.param("REQUEST_URI")
     }
 
-    /// The next stretch of the request body; `None` at its end.
+    /// Reads the next piece of the request body; `None` at its end.
     pub fn read_some(&mut self) -> Option<Vec<u8>> {
         if self.record.complete || self.state == State::Over {
             return None;
@@ -142,12 +142,12 @@ impl Exchange<'_> {
         self.finish(&out, goes_on);
     }
 
-    /// [`Exchange::answer`] with 200 and text.
+    /// As [`Exchange::answer`] with status 200 and a text.
     pub fn say(&mut self, text: &str) {
         self.answer(200, &[("Content-Type", "text/plain")], text);
     }
 
-    /// Sends the head of an answer. The body follows in pieces; HTTP chunks it when `fields` has no
+    /// Sends the head of a response. The body follows in pieces; HTTP sends chunks if `fields` has no
     /// Content-Length.
     pub fn head(&mut self, status: u16, fields: &[(&str, &str)]) {
         let mut out = Vec::new();
@@ -155,21 +155,21 @@ impl Exchange<'_> {
         self.raw(&out);
     }
 
-    /// Sends a stretch of the body. With CGI's relatives also of a head written by hand.
+    /// Sends a piece of the body. With protocols that use CGI heads, also of a head written by hand.
     pub fn body(&mut self, bytes: impl AsRef<[u8]>) {
         let mut out = Vec::new();
         self.dialect.write_body(&mut out, bytes.as_ref());
         self.raw(&out);
     }
 
-    /// Ends the answer. The rest of the request is read.
+    /// Ends the response, after reading the rest of the request.
     pub fn end(&mut self) {
         let mut out = Vec::new();
         let goes_on = self.dialect.write_end(&mut out);
         self.finish(&out, goes_on);
     }
 
-    /// Sends text for the server's log, where the protocol can.
+    /// Sends a message for the server's log, if the protocol has a way to.
     pub fn log(&mut self, bytes: impl AsRef<[u8]>) {
         let mut out = Vec::new();
         self.dialect.write_log(&mut out, bytes.as_ref());
@@ -183,7 +183,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Sends `bytes` one by one, each in a packet of its own.
+    /// Sends `bytes` one by one, each in its own packet.
     pub fn trickle(&mut self, bytes: impl AsRef<[u8]>) {
         for byte in bytes.as_ref() {
             self.raw([*byte]);
@@ -191,8 +191,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Receives raw bytes, `limit` at most, past the protocol: what comes in a tunnel. Empty when the
-    /// other side has closed its direction.
+    /// Receives up to `limit` raw bytes, outside the protocol: the data of a tunnel. Empty when the gateway
+    /// has closed its direction.
     pub fn receive(&mut self, limit: usize) -> Vec<u8> {
         self.wire.take_some(limit).unwrap_or_default()
     }
@@ -202,31 +202,31 @@ impl Exchange<'_> {
         thread::sleep(time);
     }
 
-    /// The connection is over: closed in an orderly way.
+    /// Closes the connection in an orderly way.
     pub fn close(&mut self) {
         self.wire.shutdown(Shutdown::Both);
         self.state = State::Over;
     }
 
-    /// The connection is over: reset. On a unix socket that is how a process ends that leaves a part of
-    /// its request unread, as php-fpm does with the last record.
+    /// Resets the connection. On a unix socket this is what happens when a process ends without having read
+    /// its whole request, as php-fpm does with the last record.
     pub fn reset(&mut self) {
         self.wire.reset_on_close();
         self.state = State::Over;
     }
 
-    /// Sends nothing more, and goes on receiving.
+    /// Closes this direction of the connection, and continues to receive.
     pub fn half_close(&mut self) {
         self.wire.shutdown(Shutdown::Write);
     }
 
-    /// Hangs until the server closes the connection; whether it did.
+    /// Hangs until the server closes the connection. Returns whether it did.
     pub fn hang(&mut self) -> bool {
         self.state = State::Over;
         self.wire.drain(PATIENCE)
     }
 
-    /// The other side has gone, or the script ended the connection.
+    /// Whether the gateway has closed the connection, or the script has ended it.
     pub fn is_alone(&self) -> bool {
         self.state == State::Over
     }
@@ -242,7 +242,7 @@ impl Exchange<'_> {
     }
 }
 
-/// Bytes of a body that are kept.
+/// How many bytes of a body are kept.
 const KEPT: usize = 1 << 20;
 
 /// A connection at a backend, from accept to close.
@@ -263,8 +263,8 @@ impl Session<'_> {
         }
     }
 
-    /// Runs `script` for each request until the connection ends, by whomever. A script that does
-    /// not finish its answer ends the connection.
+    /// Runs `script` for each request until one of the two sides ends the connection. A script that does not
+    /// finish its response ends it.
     pub(super) fn run(mut self, script: &Script) {
         for before in 0.. {
             let Ok(params) = self.dialect.read_head(&mut self.wire) else {
@@ -276,7 +276,7 @@ impl Session<'_> {
         }
     }
 
-    /// Whether the connection goes on.
+    /// Serves one request. Returns whether the connection stays open.
     fn one(&mut self, params: Params, before: usize, script: &Script) -> bool {
         let record = Record {
             connection: self.number,

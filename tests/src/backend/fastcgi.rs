@@ -1,4 +1,4 @@
-//! FastCGI 1.0 as a responder speaks it: one request at a time on a connection.
+//! A FastCGI 1.0 responder, with one request at a time on a connection.
 
 use std::io;
 
@@ -7,11 +7,11 @@ use super::wire::Wire;
 
 #[derive(Default)]
 pub(super) struct FastCgi {
-    /// The present request's.
+    /// The id of the current request.
     id: u16,
-    /// FCGI_KEEP_CONN.
+    /// Whether FCGI_KEEP_CONN is set.
     keep: bool,
-    /// STDIN has ended.
+    /// Whether STDIN has ended.
     at_end: bool,
     aborted: bool,
 }
@@ -30,7 +30,7 @@ struct FcgiRecord {
     content: Vec<u8>,
 }
 
-/// A record as it goes over the wire, for scripts that write what the dialect would not.
+/// A record in wire form, for scripts that violate the protocol.
 pub fn record(kind: u8, id: u16, content: &[u8]) -> Vec<u8> {
     let length = u16::try_from(content.len()).expect("a record holds 65,535 bytes");
     let mut bytes = vec![1, kind];
@@ -58,7 +58,7 @@ fn read_record(wire: &mut Wire) -> io::Result<FcgiRecord> {
 
 impl Dialect for FastCgi {
     fn read_head(&mut self, wire: &mut Wire) -> io::Result<Params> {
-        // The abort of a request that was answered in the meantime may come before the next one.
+        // The abort of a request that was already answered may arrive before the next request.
         let begin = loop {
             let record = read_record(wire)?;
             if record.kind != ABORT_REQUEST {
@@ -150,7 +150,7 @@ fn decode_params(mut bytes: &[u8]) -> Option<Params> {
     Some(params)
 }
 
-/// One byte, or four of which the first has its high bit set.
+/// One byte, or four with the high bit set in the first.
 fn decode_length(bytes: &mut &[u8]) -> Option<usize> {
     let first = *bytes.first()?;
     let (length, size) = match first {

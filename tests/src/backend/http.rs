@@ -1,4 +1,4 @@
-//! HTTP/1.1 as an origin server speaks it.
+//! The origin server's side of HTTP/1.1.
 
 use std::io;
 
@@ -8,9 +8,9 @@ use super::wire::Wire;
 #[derive(Default)]
 pub(super) struct Http {
     body: Body,
-    /// The client asked to close, or is of version 1.0.
+    /// Whether the client asked to close, or uses version 1.0.
     closes: bool,
-    /// The answer is in chunks.
+    /// Whether the response is chunked.
     chunked: bool,
 }
 

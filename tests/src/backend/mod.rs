@@ -1,12 +1,12 @@
-//! Backends that do as they are told, also what no honest backend would: die, hang, trickle, lie.
+//! Backends that follow a script, and can also do what no correct backend does: die, hang, trickle, lie.
 //!
-//! A [`Backend`] listens on a unix socket or a port and runs a script, a closure, for each request.
-//! The script sees an [`Exchange`]: it reads as much of the request as it likes and answers as it
-//! likes, in whole answers, in pieces, or in raw bytes. Everything that was asked of the backend can
-//! be looked up afterwards, in [`Backend::requests`].
+//! A [`Backend`] listens on a unix socket or a port and runs a script, which is a closure, for each request.
+//! The script gets an [`Exchange`]: it reads as much of the request as it wants, and answers with whole
+//! responses, in pieces, or with raw bytes. [`Backend::requests`] lists everything that the backend has
+//! received.
 //!
-//! The framing is written here once more, on purpose: a codec shared with the server would share its
-//! mistakes. Each connection is served by a thread of this process.
+//! The framing is implemented again here on purpose: a codec shared with the server would share its mistakes.
+//! Each connection is served by a thread of this process.
 
 mod ajp13;
 mod dialect;
@@ -31,28 +31,28 @@ use crate::stream::{Address, Stream};
 use crate::{Tree, eventually, free_port};
 use exchange::Session;
 
-/// A backend that listens. Dropped, it closes everything.
+/// A listening backend. Dropping it closes everything.
 pub struct Backend {
     speaks: Speaks,
     address: Address,
     script: Arc<Script>,
     books: Arc<Books>,
     listening: Option<JoinHandle<()>>,
-    /// Where the socket is.
+    /// The directory of its socket.
     _tree: Option<Tree>,
 }
 
 /// What a backend does with a request.
 type Script = dyn Fn(&mut Exchange<'_>) + Send + Sync;
 
-/// What a backend remembers, also while it is stopped.
+/// What a backend records, also while it is stopped.
 #[derive(Default)]
 struct Books {
     requests: Mutex<Vec<Record>>,
-    /// The other handle of each open connection, by its number.
+    /// A second handle of each open connection, with its number.
     open: Mutex<Vec<(usize, Stream)>>,
     accepted: AtomicUsize,
-    /// Requests the gateway took back (FCGI_ABORT_REQUEST).
+    /// How many requests the gateway aborted (FCGI_ABORT_REQUEST).
     aborted: AtomicUsize,
     stopping: AtomicBool,
 }
@@ -95,7 +95,7 @@ impl Backend {
         backend
     }
 
-    /// Where it listens, as options of a host in lighttpd 1.4's maps.
+    /// Its address as options of a host in lighttpd 1.4's maps.
     pub fn host(&self) -> String {
         match &self.address {
             Address::Unix(path) => format!("\"socket\" => \"{}\"", path.display()),
@@ -109,7 +109,7 @@ impl Backend {
         }
     }
 
-    /// Where it listens, as an entry of 1.5's `proxy-core.backends`.
+    /// Its address as an entry of 1.5's `proxy-core.backends`.
     pub fn name(&self) -> String {
         match &self.address {
             Address::Unix(path) => format!("unix:{}", path.display()),
@@ -117,8 +117,8 @@ impl Backend {
         }
     }
 
-    /// The directive that leads `key` to this backend, with `options` of the host behind the
-    /// address, such as `"check-local" => "disable"`.
+    /// The directive that sends requests for `key` to this backend. `options` are further options of the
+    /// host, such as `"check-local" => "disable"`.
     pub fn directive(&self, key: &str, options: &str) -> String {
         directive(self.speaks, key, &[self], options)
     }
@@ -129,20 +129,20 @@ impl Backend {
             return;
         };
         self.books.stopping.store(true, Ordering::SeqCst);
-        // Wakes it up; it may be gone already.
+        // Wakes the accepting thread; it may have ended already.
         let _ = Stream::connect(&self.address);
         listening.join().expect("listening does not panic");
         self.hang_up();
         if let Address::Unix(path) = &self.address {
-            // Connecting is refused either way.
+            // Even if this fails, connecting is refused.
             let _ = std::fs::remove_file(path);
         }
     }
 
-    /// Closes all connections, and goes on listening.
+    /// Closes all connections, and continues to listen.
     pub fn hang_up(&self) {
         for (_, stream) in self.books.open().drain(..) {
-            // The other side may have closed before.
+            // The other side may have closed first.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -162,15 +162,15 @@ impl Backend {
         }));
     }
 
-    /// The requests that came so far, in the order of their heads.
+    /// The requests so far, in the order in which their heads arrived.
     pub fn requests(&self) -> Vec<Record> {
         self.books.requests().clone()
     }
 
-    /// The request that came last.
+    /// The latest request.
     ///
     /// # Panics
-    /// None came.
+    /// There was none.
     #[track_caller]
     pub fn last(&self) -> Record {
         let last = self.books.requests().last().cloned();
@@ -182,20 +182,20 @@ impl Backend {
         self.books.accepted.load(Ordering::SeqCst)
     }
 
-    /// Connections that neither side closed.
+    /// Connections that neither side has closed.
     pub fn open_connections(&self) -> usize {
         self.books.open().len()
     }
 
-    /// Requests the gateway took back by FCGI_ABORT_REQUEST.
+    /// How many requests the gateway aborted by FCGI_ABORT_REQUEST.
     pub fn aborted(&self) -> usize {
         self.books.aborted.load(Ordering::SeqCst)
     }
 
-    /// Waits until `count` requests came in all.
+    /// Waits until there were `count` requests in all.
     ///
     /// # Panics
-    /// They do not.
+    /// They do not arrive.
     #[track_caller]
     pub fn expect_requests(&self, count: usize) {
         let came = || self.books.requests().len();
@@ -206,7 +206,7 @@ impl Backend {
         );
     }
 
-    /// Waits until `count` connections are open, not more and not less.
+    /// Waits until exactly `count` connections are open.
     ///
     /// # Panics
     /// That does not happen.
@@ -221,7 +221,7 @@ impl Backend {
     }
 }
 
-/// A directive that leads `key` to several backends that speak the same.
+/// A directive that sends requests for `key` to several backends with the same protocol.
 pub fn directive(speaks: Speaks, key: &str, backends: &[&Backend], options: &str) -> String {
     let hosts: Vec<String> = backends
         .iter()
@@ -234,11 +234,12 @@ pub fn directive(speaks: Speaks, key: &str, backends: &[&Backend], options: &str
     )
 }
 
-/// A unix socket or port on which nobody ever accepts, and whose queue is full: who connects hangs.
+/// A unix socket or port where connections are never accepted and the queue is full, so that connecting
+/// hangs.
 #[derive(Debug)]
 pub struct Deaf {
     listener: TcpListener,
-    /// Those who fill the queue.
+    /// The connections that fill the queue.
     _waiting: Vec<Stream>,
 }
 
@@ -246,14 +247,14 @@ impl Deaf {
     /// Fills the queue of a port of 127.0.0.1.
     ///
     /// # Panics
-    /// The kernel takes connections without end.
+    /// The kernel accepts more and more connections.
     #[expect(
         clippy::new_without_default,
         reason = "it opens sockets, which a default should not"
     )]
     pub fn new() -> Deaf {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        // Setting it again makes it shorter.
+        // A second listen(2) shortens the queue.
         rustix::net::listen(&listener, 0).expect("it listens");
         let address = listener.local_addr().expect("it is bound");
         let mut waiting = Vec::new();
@@ -268,7 +269,7 @@ impl Deaf {
         }
     }
 
-    /// Where it listens, as options of a host in lighttpd 1.4's maps.
+    /// Its address as options of a host in lighttpd 1.4's maps.
     pub fn host(&self) -> String {
         let address = self.listener.local_addr().expect("it is bound");
         format!(
@@ -327,8 +328,8 @@ impl Listener {
         }
     }
 
-    /// Accepts until the backend is stopped. The connections go on by themselves; closing them ends
-    /// their threads.
+    /// Accepts until the backend is stopped. Open connections continue; their threads end when they are
+    /// closed.
     fn serve(self, speaks: Speaks, books: &Arc<Books>, script: &Arc<Script>) {
         while let Ok(stream) = self.accept() {
             if books.stopping.load(Ordering::SeqCst) {

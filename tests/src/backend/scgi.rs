@@ -1,5 +1,5 @@
-//! SCGI, and uWSGI's binary protocol, which differs from it in how the variables are packed. A
-//! connection is one request; it ends with the answer.
+//! SCGI, and uWSGI's binary protocol, which encodes the variables differently. A connection carries one
+//! request and ends with the response.
 
 use std::io;
 
@@ -28,7 +28,7 @@ impl Scgi {
     }
 }
 
-/// A netstring of names and values, each with a NUL behind it; the first is CONTENT_LENGTH.
+/// Reads a netstring of names and values, each followed by a NUL. The first one is CONTENT_LENGTH.
 fn scgi_params(wire: &mut Wire) -> io::Result<Params> {
     let length = text(&wire.take_through(b":")?);
     let length = length
@@ -40,7 +40,7 @@ fn scgi_params(wire: &mut Wire) -> io::Result<Params> {
         return Err(nonsense("netstring"));
     }
     let parts: Vec<String> = bytes.split(|byte| *byte == 0).map(text).collect();
-    // Behind the last NUL stands nothing.
+    // The part after the last NUL is empty.
     let pairs = parts.chunks_exact(2);
     let params: Params = pairs
         .map(|pair| (pair[0].clone(), pair[1].clone()))
@@ -51,7 +51,7 @@ fn scgi_params(wire: &mut Wire) -> io::Result<Params> {
     }
 }
 
-/// Modifier, length in 16 bits, modifier; strings with their lengths before them, lowest byte first.
+/// Reads modifier, length in 16 bits, modifier; then strings with their lengths in front, little-endian.
 fn uwsgi_params(wire: &mut Wire) -> io::Result<Params> {
     let head = wire.take(4)?;
     if (head[0], head[3]) != (0, 0) {

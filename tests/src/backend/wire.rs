@@ -1,4 +1,4 @@
-//! The bytes of a connection, read in the portions a protocol asks for.
+//! Reads a connection in the portions that a protocol needs.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -8,16 +8,16 @@ use rustix::net::{RecvFlags, recv};
 
 use crate::stream::Stream;
 
-/// A connection and what was received but not yet asked for.
+/// A connection, and what was received but not taken yet.
 ///
-/// The last bytes that came on a unix socket are left in its queue, although `buffer` has a copy: a
-/// unix socket is reset only when it is closed with unread bytes.
+/// The last bytes that arrived on a unix socket stay in its queue, although `buffer` has a copy: closing a
+/// unix socket resets the connection only if it has unread bytes.
 pub(super) struct Wire {
     stream: Stream,
     buffer: Vec<u8>,
-    /// Bytes of `buffer` that were handed out.
+    /// How many bytes of `buffer` were taken.
     used: usize,
-    /// Bytes at the end of `buffer` that are in the queue of the unix socket as well.
+    /// How many bytes at the end of `buffer` are also still in the queue of the unix socket.
     unread: usize,
 }
 
@@ -31,7 +31,7 @@ impl Wire {
         }
     }
 
-    /// Exactly `count` bytes.
+    /// Takes exactly `count` bytes.
     pub(super) fn take(&mut self, count: usize) -> io::Result<Vec<u8>> {
         while self.held().len() < count {
             self.fill()?;
@@ -41,7 +41,7 @@ impl Wire {
         Ok(bytes)
     }
 
-    /// What is there, `limit` bytes at most; waits for the first one.
+    /// Takes what is there, up to `limit` bytes; waits for the first one.
     pub(super) fn take_some(&mut self, limit: usize) -> io::Result<Vec<u8>> {
         if self.held().is_empty() {
             self.fill()?;
@@ -50,7 +50,7 @@ impl Wire {
         self.take(count)
     }
 
-    /// All up to and with `end`.
+    /// Takes everything up to and including `end`.
     pub(super) fn take_through(&mut self, end: &[u8]) -> io::Result<Vec<u8>> {
         loop {
             let found = crate::response::find(self.held(), end);
@@ -68,19 +68,19 @@ impl Wire {
 
     pub(super) fn shutdown(&mut self, how: Shutdown) {
         self.read_rest();
-        // The other side may have gone already.
+        // The other side may have closed first.
         let _ = self.stream.shutdown(how);
     }
 
-    /// From now on closing it is a reset.
+    /// Makes closing the connection a reset.
     pub(super) fn reset_on_close(&mut self) {
-        // What is unread stays unread.
+        // The unread bytes stay in the queue.
         self.unread = 0;
         self.stream.reset_on_close();
     }
 
-    /// Reads until the other side closes, for `limit` at most; whether it did. What it sent is
-    /// dropped.
+    /// Reads and drops everything until the other side closes, but no longer than `limit`. Returns whether it
+    /// closed.
     pub(super) fn drain(&mut self, limit: Duration) -> bool {
         self.stream.set_read_timeout(limit);
         loop {
@@ -96,7 +96,7 @@ impl Wire {
         &self.buffer[self.used..]
     }
 
-    /// Receives more, at least a byte.
+    /// Receives at least one byte.
     fn fill(&mut self) -> io::Result<()> {
         self.buffer.drain(..self.used);
         self.used = 0;
@@ -118,7 +118,7 @@ impl Wire {
         }
     }
 
-    /// Empties the queue of the unix socket of what `buffer` has already.
+    /// Removes the bytes that `buffer` has already from the queue of the unix socket.
     fn read_rest(&mut self) {
         let mut rest = vec![0; std::mem::take(&mut self.unread)];
         self.stream

@@ -1,7 +1,6 @@
-//! The files of the directory beneath, behind the [`Gate`].
+//! The files of the original directory, served through the [`Gate`].
 //!
-//! Inodes are numbers given to relative paths; they are kept as long as the mount, which a test's few
-//! files allow.
+//! Inodes are numbers for relative paths. They are kept as long as the mount, since tests have few files.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -24,17 +23,17 @@ use fuser::{
 
 use super::{Gate, Operation};
 
-/// What the kernel asks.
+/// Answers the kernel's requests.
 #[derive(Debug)]
 pub(super) struct Mirror {
     gate: Arc<Gate>,
     files: Arc<Files>,
 }
 
-/// The files, and what the kernel calls them.
+/// The files, and their inode numbers.
 #[derive(Debug)]
 struct Files {
-    /// Where `beneath` leads.
+    /// The directory that `beneath` leads to.
     _directory: OwnedFd,
     beneath: PathBuf,
     table: Mutex<Table>,
@@ -75,7 +74,7 @@ impl Mirror {
         }
     }
 
-    /// Has `work` done on the file when the gate lets it through; `answer` gets what comes of it.
+    /// Performs `work` on the file when the gate opens, and passes the result to `answer`.
     fn pass<T>(
         &self,
         operation: Operation,
@@ -92,7 +91,7 @@ impl Mirror {
         });
     }
 
-    /// How long the kernel may keep names and attributes.
+    /// How long the kernel may cache names and attributes.
     fn kept(&self) -> Duration {
         match self.gate.keeps_names.load(Ordering::SeqCst) {
             true => Duration::from_secs(3600),
@@ -111,9 +110,10 @@ impl Mirror {
 
 impl Filesystem for Mirror {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Otherwise a dozen reads ahead that hang keep all others in the kernel. It may know a limit.
+        // By default, a dozen hanging read-aheads keep all other requests in the kernel, which may have a
+        // limit of its own.
         let _ = config.set_max_background(1024);
-        // Otherwise a look-up that hangs holds the lock of its directory.
+        // By default, a hanging lookup holds the lock of its directory.
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
         Ok(())
     }
@@ -498,7 +498,7 @@ impl Files {
     }
 
     fn forget(&self, path: &Path) {
-        // Its number goes on to mean it to those who have it open.
+        // For processes that have the file open, its number continues to refer to it.
         self.lock().numbers.remove(path);
     }
 

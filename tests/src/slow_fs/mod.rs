@@ -1,16 +1,17 @@
-//! A file system that waits, or fails, when a test tells it to.
+//! A file system that hangs or fails when a test asks for it.
 //!
-//! Mounted on a directory it shows what that held before, and everything can be read and written as
-//! before, until the test says [`hang`](SlowFs::hang) or [`fail`](SlowFs::fail): for all operations, some
-//! kinds of them, or what lies below a path. Operations that hang hold no thread of ours; they are answered
-//! when the test says [`release`](SlowFs::release). The kernel keeps no names and attributes of it, so that
-//! every look-up arrives here and is counted, unless the test says [`keep_names`](SlowFs::keep_names); it keeps contents that were read, until the file is opened anew.
+//! Mounted on a directory, it shows what the directory held before. Everything can be read and written as
+//! before until the test calls [`hang`](SlowFs::hang) or [`fail`](SlowFs::fail): for all operations, some
+//! kinds of them, or everything below a path. Operations that hang block no thread of the test; they are
+//! answered when the test calls [`release`](SlowFs::release). The kernel caches no names and attributes of
+//! it, so that every lookup arrives here and is counted, unless the test calls
+//! [`keep_names`](SlowFs::keep_names). It does cache contents that were read, until the file is opened again.
 //!
-//! It is served by a thread of the test's own process, so no other thread of the test may touch the mounted
-//! directory while it hangs, or a test that is killed never ends: programs may, and
-//! [`beneath`](SlowFs::beneath) is the way round it. The handle is to be dropped before the
-//! directory is removed, so declare it behind the [`Tree`](crate::Tree) or the server. It needs `/dev/fuse`
-//! and the right to mount, which usually means root.
+//! A thread of the test's own process serves it. So no other thread of the test may access the mounted
+//! directory while it hangs, or a test that is killed never ends. Other programs may, and
+//! [`beneath`](SlowFs::beneath) bypasses the mount. The handle must be dropped before the directory is
+//! removed, so declare it after the [`Tree`](crate::Tree) or the server. It needs `/dev/fuse` and the right
+//! to mount, which usually means root.
 
 mod mirror;
 
@@ -31,37 +32,37 @@ use rustix::mount::UnmountFlags;
 use crate::{eventually, skip};
 use mirror::Mirror;
 
-/// The handle of a mounted file system. Dropped, it lets everything go on and unmounts, also while
-/// files of it are open.
+/// The handle of a mounted file system. Dropping it releases everything and unmounts, even while files on it
+/// are open.
 #[derive(Debug)]
 pub struct SlowFs {
     gate: Arc<Gate>,
     at: PathBuf,
     beneath: PathBuf,
-    /// Its thread ends when the last file is closed.
+    /// Serves the file system; its thread ends when the last file is closed.
     _session: BackgroundSession,
 }
 
-/// What a program does with a file system, as it arrives there.
+/// An operation of a program, as it arrives at the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
-    /// A name in a directory is looked up: a step of every path.
+    /// The lookup of a name in a directory: a step of every path.
     Lookup,
-    /// fstat(2); stat(2) is this or a look-up.
+    /// fstat(2); a stat(2) is this or a lookup.
     Stat,
     /// chmod(2), chown(2), truncate(2) and utimensat(2).
     Change,
-    /// readlink(2), and symlinks in paths.
+    /// readlink(2), and the resolution of symlinks in paths.
     ReadLink,
     /// open(2) of a file that exists.
     Open,
-    /// open(2) that makes a file.
+    /// open(2) that creates a file.
     Create,
-    /// A read of contents that the kernel does not have.
+    /// A read of contents that the kernel has not cached.
     Read,
     /// write(2).
     Write,
-    /// close(2), which waits for the answer.
+    /// close(2), which waits for the reply.
     Close,
     /// open(2) of a directory.
     OpenDirectory,
@@ -87,7 +88,7 @@ impl SlowFs {
         let at = directory.canonicalize()?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(&at, flags, Mode::empty())?;
-        // The directory itself, not what will be mounted on it.
+        // The directory itself, not the file system that will be mounted on it.
         let beneath = PathBuf::from(format!("/proc/self/fd/{}/", directory.as_raw_fd()));
         let gate = Arc::new(Gate::default());
         let mut config = Config::default();
@@ -107,7 +108,7 @@ impl SlowFs {
         })
     }
 
-    /// [`mount`](SlowFs::mount), or a word on standard output why `test` is skipped.
+    /// As [`mount`](SlowFs::mount). If that fails, prints why `test` is skipped and returns `None`.
     pub fn mount_or_skip(test: &str, directory: &Path) -> Option<SlowFs> {
         match SlowFs::mount(directory) {
             Ok(slow) => Some(slow),
@@ -121,7 +122,7 @@ impl SlowFs {
         }
     }
 
-    /// From now on the kernel keeps names and attributes, and need not ask for them again.
+    /// Lets the kernel cache names and attributes from now on.
     pub fn keep_names(&self) {
         self.gate.keeps_names.store(true, Ordering::SeqCst);
     }
@@ -139,8 +140,8 @@ impl SlowFs {
         });
     }
 
-    /// From now on no operation is answered on `path` and what lies below it. The path is relative to
-    /// the mounted directory.
+    /// From now on no operation on `path` and what lies below it is answered. The path is relative to the
+    /// mounted directory.
     pub fn hang_below(&self, path: &str) {
         self.trouble(Trouble {
             below: PathBuf::from(path),
@@ -148,13 +149,13 @@ impl SlowFs {
         });
     }
 
-    /// From now on all operations fail, those that hang as well. `errno` is one of
-    /// [`rustix::io::Errno`], such as `IO`.
+    /// From now on all operations fail, including those that hang. `errno` is one of [`rustix::io::Errno`],
+    /// such as `IO`.
     pub fn fail(&self, errno: rustix::io::Errno) {
         self.trouble(Trouble::on(What::Fail(errno)));
     }
 
-    /// From now on operations of these kinds fail, and others are answered.
+    /// From now on operations of these kinds fail; others are answered.
     pub fn fail_on(&self, operations: &[Operation], errno: rustix::io::Errno) {
         self.trouble(Trouble {
             operations: Some(operations.to_vec()),
@@ -162,12 +163,12 @@ impl SlowFs {
         });
     }
 
-    /// From now on everything is answered, what hangs first.
+    /// From now on everything is answered, beginning with the operations that hang.
     pub fn release(&self) {
         self.gate.set(None);
     }
 
-    /// How often such an operation has arrived.
+    /// How many operations of this kind have arrived.
     pub fn count(&self, operation: Operation) -> u64 {
         let state = self.gate.lock();
         state.counts.get(&operation).copied().unwrap_or(0)
@@ -183,7 +184,7 @@ impl SlowFs {
         self.gate.lock().held.len()
     }
 
-    /// Waits until `count` operations hang at least.
+    /// Waits until at least `count` operations hang.
     ///
     /// # Panics
     /// They do not.
@@ -194,8 +195,8 @@ impl SlowFs {
         }
     }
 
-    /// The directory as it would be without the mount, for this process alone: whatever is done there
-    /// never hangs, fails or counts, and the kernel does not tell those who watch the mounted one.
+    /// The directory without the mount, for this process alone. Operations there never hang, fail or count,
+    /// and watchers of the mounted directory see none of them.
     pub fn beneath(&self) -> &Path {
         &self.beneath
     }
@@ -208,15 +209,15 @@ impl SlowFs {
 impl Drop for SlowFs {
     fn drop(&mut self) {
         self.release();
-        // Nothing can be done about a mount that stays.
+        // There is nothing to be done about a mount that stays.
         let _ = rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
     }
 }
 
-/// What the sources of our mounts begin with; the id of the process that serves it follows.
+/// The beginning of the sources of these mounts; the id of the serving process follows.
 const SOURCE: &str = "petrel-slow-";
 
-/// Unmounts those of test programs that were killed.
+/// Unmounts the file systems of test programs that were killed.
 fn unmount_leftovers() {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     for mount in mounts.lines() {
@@ -226,13 +227,13 @@ fn unmount_leftovers() {
             continue;
         };
         if !Path::new("/proc").join(pid).exists() {
-            // Another test program may have done it just now.
+            // Another test program may have unmounted it just now.
             let _ = rustix::mount::unmount(at, UnmountFlags::DETACH);
         }
     }
 }
 
-/// What operations pass on their way to the files.
+/// Decides when operations may reach the files.
 #[derive(Debug, Default)]
 struct Gate {
     state: Mutex<State>,
@@ -249,7 +250,7 @@ struct State {
 #[derive(Clone, Debug)]
 struct Trouble {
     what: What,
-    /// `None`: all.
+    /// `None` means all.
     operations: Option<Vec<Operation>>,
     below: PathBuf,
 }
@@ -268,8 +269,8 @@ struct Held {
 }
 
 impl Gate {
-    /// Lets an operation on `path` through, now or later. `work` does and answers it, or answers with
-    /// the error.
+    /// Lets an operation on `path` pass, now or later. `work` performs and answers it, or answers with the
+    /// error.
     fn pass(
         &self,
         operation: Operation,

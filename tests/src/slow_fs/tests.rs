@@ -17,8 +17,8 @@ fn mounted(test: &str) -> Option<(Tree, SlowFs)> {
     Some((tree, slow))
 }
 
-/// A program that prints a file, when it can. Another process: a thread of ours that hangs in the kernel
-/// would keep the file system from ending with us.
+/// A program that prints a file. It is another process, because a thread of this one that hangs in the kernel
+/// would keep the file system from ending together with this process.
 fn reading(path: &Path) -> Child {
     Command::new("cat")
         .arg(path)
@@ -112,7 +112,7 @@ fn a_mount_with_open_files_goes() {
     assert!(!mounts.contains(&*tree.root().to_string_lossy()));
 }
 
-/// In a process of its own, which is this test again.
+/// Runs this test again in a process of its own.
 #[test]
 fn the_mount_of_a_killed_process_goes_with_the_next() {
     const DIRECTORY: &str = "PETREL_TEST_LEAVE_MOUNTED";
