@@ -1,7 +1,7 @@
-//! AJP13 replies: in one piece or in many they say the same, and nothing of them could split a
-//! response. Requests fit into their packet or are refused.
+//! AJP13 replies are decoded the same in one piece or in many, and nothing in them can split a response.
+//! Requests fit into their packet or are refused.
 //!
-//! The input is what a container sends, and, cut at its zeros, fields of a request.
+//! The input is what a container sends. It is also split at its zeros into fields of a request.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -24,7 +24,7 @@ fuzz_target!(|input: &[u8]| {
     requests_fit(input);
 });
 
-/// Events without the bounds of what arrived when, and the error behind them.
+/// Events, independent of how the input was cut, and the final error.
 type Story = (Vec<(String, Vec<u8>)>, Option<ReplyError>);
 
 fn reply(input: &[u8], step: usize) -> Story {
@@ -76,7 +76,7 @@ fn reply(input: &[u8], step: usize) -> Story {
     }
 }
 
-/// Adds an event, or to the last one if both are of the body.
+/// Adds an event, or appends to the last one if both are pieces of the body.
 fn tell(story: &mut Story, what: String, bytes: &[u8]) {
     match story.0.last_mut() {
         Some((last, known)) if last == "body" && what == "body" => known.extend_from_slice(bytes),

@@ -1,5 +1,5 @@
-//! Heads of CGI replies: read in one piece or in many they say the same, and nothing of them could
-//! split a response or lie about its length.
+//! Heads of CGI replies are decoded the same in one piece or in many, and nothing in them can split a
+//! response or misstate its length.
 //!
 //! The input is what an application sends.
 #![no_main]
@@ -22,7 +22,7 @@ fuzz_target!(|input: &[u8]| {
     is_sound(&head, input);
 });
 
-/// A head, and what was found out about it.
+/// A decoded head.
 #[derive(Debug, PartialEq)]
 struct Read {
     kind: HeadKind,
@@ -33,7 +33,7 @@ struct Read {
     is_chunked: bool,
 }
 
-/// Reads a head from `input`, of which `step` bytes arrive at a time.
+/// Decodes a head from `input`, which arrives `step` bytes at a time.
 fn read(input: &[u8], step: usize) -> Result<Option<Read>, HeadError> {
     let mut decoder = HeadDecoder::new(LIMITS);
     let mut head = ReplyHead::new();

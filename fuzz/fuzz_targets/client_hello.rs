@@ -1,5 +1,5 @@
-//! The beginning of TLS connections: in any pieces they are read alike, and what is given on in one record says the
-//! same.
+//! The beginning of a TLS connection is decoded the same however it is cut, and the ClientHello means the
+//! same when it is written as one record.
 //!
 //! The input is what the client sends first.
 #![no_main]
@@ -20,7 +20,7 @@ fuzz_target!(|input: &[u8]| {
             say_again(&hello);
             look_at(&hello);
         }
-        // The longest that is waited for: all records have headers.
+        // The decoder waits for no more than the longest message plus the headers of all its records.
         Ok(None) => assert!(input.len() < MESSAGE_BYTES_MAX + 5 * usize::from(RECORDS_MAX) + 5),
         Err(_) => {}
     }
@@ -42,7 +42,7 @@ fn decode(input: &[u8], step: usize) -> Read {
     Ok(None)
 }
 
-/// One record carries what several did.
+/// Checks that one record carries the same as several did.
 fn say_again(hello: &ClientHello) {
     let mut record = Vec::new();
     hello.write_record(&mut record);

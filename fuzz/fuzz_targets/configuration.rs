@@ -1,7 +1,7 @@
-//! The configuration language: every text is read or refused with a message that can be shown, and
-//! what is read prints as a configuration that reads the same.
+//! Every configuration text is parsed or refused with a message that can be displayed, and a parsed
+//! configuration prints as one that parses to the same.
 //!
-//! The input is a configuration. Texts that include files are left out: what they do depends on the
+//! The input is a configuration. Texts that include files are skipped, because their meaning depends on the
 //! machine.
 #![no_main]
 
@@ -47,7 +47,7 @@ fn options() -> LoadOptions<'static> {
     }
 }
 
-/// One directive of each type, scope and effect, under names as short as a fuzzer likes them.
+/// One directive of each type, scope and effect, with short names that a fuzzer finds.
 const TABLE: &[DirectiveSpec] = &[
     spec("s.bool", ValueKind::Bool, Scope::Request, Effect::Works),
     spec("s.short", ValueKind::Short, Scope::Server, Effect::Works),

@@ -1,7 +1,7 @@
-//! FastCGI records, of applications and of web servers: in one piece or in many they carry the same.
-//! What a web server writes about a request, an application reads.
+//! FastCGI records of applications and of web servers are decoded the same in one piece or in many. What a
+//! web server writes about a request, an application reads.
 //!
-//! The input is what the other end sends, and, cut at its zeros, names and values.
+//! The input is what the other side sends. It is also split at its zeros into names and values.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -19,7 +19,7 @@ fuzz_target!(|input: &[u8]| {
     round_trip(input);
 });
 
-/// Events without the bounds of what arrived when, and the error behind them.
+/// Events, independent of how the input was cut, and the final error.
 type Story = (Vec<(String, Vec<u8>)>, Option<RecordError>);
 
 fn reply(input: &[u8], step: usize) -> Story {
@@ -36,7 +36,7 @@ fn reply(input: &[u8], step: usize) -> Story {
             Ok(decoded) => match decoded.event {
                 FastCgiEvent::NeedMore => {
                     position += decoded.consumed;
-                    // END_REQUEST and its padding is the longest that is waited for.
+                    // The longest record that is awaited as a whole is END_REQUEST with its padding.
                     assert!(arrived - position < 8 + 8 + 255);
                     if arrived == input.len() {
                         return story;
@@ -46,7 +46,7 @@ fn reply(input: &[u8], step: usize) -> Story {
                 FastCgiEvent::Data(stream, range) => {
                     assert!(!range.is_empty() && range.end == decoded.consumed);
                     tell(&mut story, format!("{stream:?}"), &given[range.clone()]);
-                    // A part of it is given back, and comes again.
+                    // Half of it is given back, and must come again.
                     let back = range.len() / 2;
                     decoder.give_back(back);
                     position += decoded.consumed - back;
@@ -102,7 +102,7 @@ fn request(input: &[u8], step: usize) -> Story {
     }
 }
 
-/// Adds an event, or to the last one if it was of the same stream.
+/// Adds an event, or appends to the last one if it was of the same stream.
 fn tell(story: &mut Story, what: String, bytes: &[u8]) {
     match story.0.last_mut() {
         Some((last, known)) if *last == what && !bytes.is_empty() => known.extend_from_slice(bytes),

@@ -1,7 +1,7 @@
-//! The small languages of header fields: dates, entity tags, conditions, content codings, and the
-//! escaping of what goes back out.
+//! The small languages of header fields: dates, entity tags, conditions, content codings; and the escaping of
+//! output.
 //!
-//! The input is the value of a field, whichever.
+//! The input is the value of any field.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -16,7 +16,7 @@ fuzz_target!(|field: &[u8]| {
     escapes(field);
 });
 
-/// A date that is understood is written back as the same second.
+/// A date that can be parsed is formatted as the same second.
 fn dates(field: &[u8]) {
     let Some(seconds) = date::parse(field) else {
         return;
@@ -26,7 +26,7 @@ fn dates(field: &[u8]) {
     assert_eq!(date::parse(&text), Some(seconds));
 }
 
-/// What is chosen was offered.
+/// The chosen coding was offered.
 fn codings(field: &[u8]) {
     let offered = [Coding::Brotli, Coding::Gzip, Coding::Identity];
     for offer in [&offered[..], &offered[..1], &[]] {
@@ -37,8 +37,8 @@ fn codings(field: &[u8]) {
     let _ = Coding::from_name(field);
 }
 
-/// Each condition by itself. What If-Match selects, If-None-Match names: the strong comparison is
-/// the stricter one.
+/// Each condition by itself. What If-Match selects, If-None-Match names, because strong comparison is
+/// stricter.
 fn conditions(field: &[u8]) {
     const ETAG: &[u8] = b"\"a,b\"";
     let some = Some(field);
@@ -76,7 +76,7 @@ fn conditions(field: &[u8]) {
     assert!(!etag::strong_eq(field, ETAG) || etag::weak_eq(field, ETAG));
 }
 
-/// Nothing that was sent gets out of where it is put.
+/// Escaped text contains nothing that ends its context.
 fn escapes(text: &[u8]) {
     let escaped = |escape: fn(&mut Vec<u8>, &[u8])| {
         let mut out = Vec::new();

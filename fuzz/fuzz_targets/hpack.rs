@@ -1,7 +1,8 @@
-//! HPACK: what is decoded and encoded again is decoded to the same fields, and both sides of a connection have the same
-//! tables.
+//! HPACK: decoded fields that are encoded and decoded again are the same, and both sides of a connection have
+//! the same tables.
 //!
-//! The input is header blocks, each behind a byte that is its length. Blocks of no length change the size of the table.
+//! The input is header blocks, each preceded by a byte with its length. A block of length 0 changes the size
+//! of the table.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,7 @@
-//! The server's side of an HTTP/2 connection: a client that sends anything, in any pieces, and an owner that does what it may
-//! at any time.
+//! The server's side of an HTTP/2 connection, with a client that sends anything, in any pieces, and an owner
+//! that does whatever the interface allows.
 //!
-//! The input is a list of operations, each a byte and what it takes of the bytes behind it.
+//! The input is a list of operations: each is a byte, followed by its operands.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ impl<'i> Operations<'i> {
 
     fn number(&mut self) -> u32 {
         let (low, high) = (self.byte().unwrap_or(0), self.byte().unwrap_or(0));
-        // Also large ones.
+        // Large numbers occur as well.
         u32::from(low) << (high % 25)
     }
 
@@ -58,7 +58,7 @@ impl<'i> Operations<'i> {
         piece
     }
 
-    /// A stream that a client may have begun.
+    /// A stream that a client could have opened.
     fn stream(&mut self) -> u32 {
         u32::from(self.byte().unwrap_or(0) % 32)
     }
@@ -108,7 +108,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// All that a client sends for the input.
+/// All bytes that a client sends for the input.
 fn client_bytes(input: &[u8]) -> Vec<u8> {
     let mut bytes = [&PREFACE[..], &frame(kind::SETTINGS, 0, 0, &[])].concat();
     let mut operations = Operations(input);
@@ -118,7 +118,7 @@ fn client_bytes(input: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Events without the bounds of what arrived when, and the error behind them.
+/// Events, independent of how the input was cut, and the final error.
 type Story = (Vec<(String, Vec<u8>)>, Option<Http2Error>);
 
 fn told(input: &[u8], step: usize) -> Story {
@@ -127,7 +127,7 @@ fn told(input: &[u8], step: usize) -> Story {
     let Side {
         mut story, error, ..
     } = side;
-    // How much of a frame that is too long is told before that is known depends on the pieces.
+    // If a frame is too long, how much of it is reported before the error depends on the pieces.
     let whats = story
         .iter()
         .filter_map(|(what, _)| what.strip_prefix("end "));
@@ -136,7 +136,7 @@ fn told(input: &[u8], step: usize) -> Story {
     (story, error)
 }
 
-/// A stream, as the owner knows it.
+/// What the owner knows of a stream.
 struct Known {
     key: StreamKey,
     unconsumed: u32,
@@ -154,7 +154,7 @@ struct Side {
     now_s: u32,
     out: Vec<u8>,
     decoder: HpackDecoder,
-    /// Bytes of DATA that the client was sent, and those that its windows could have had at most.
+    /// Bytes of DATA sent to the client, and the most that its windows allowed.
     sent: u64,
     allowed: u64,
 }
@@ -188,7 +188,7 @@ impl Side {
         }
     }
 
-    /// Takes `input`, of which `step` bytes arrive at a time.
+    /// Feeds `input`, which arrives `step` bytes at a time.
     fn receive(&mut self, input: &[u8], step: usize) {
         let mut rest = input;
         while !rest.is_empty() && self.error.is_none() {
@@ -352,7 +352,7 @@ impl Side {
         self.out.clear();
     }
 
-    /// All streams end.
+    /// Ends all streams.
     fn end(&mut self) {
         for known in std::mem::take(&mut self.known).into_values() {
             self.connection.release(known.key);

@@ -1,6 +1,7 @@
-//! HTTP/2 frames: in one piece or in many they are the same, and what is written again is read as the same.
+//! HTTP/2 frames are decoded the same in one piece or in many, and frames that are encoded again decode to
+//! the same.
 //!
-//! The input is what a client sends behind the connection preface.
+//! The input is what a client sends after the connection preface.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -22,7 +23,7 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(story(&again, usize::MAX), (sound, None));
 });
 
-/// A whole frame, without places. Padding and priorities of HEADERS are not written, and not told.
+/// A whole frame, without positions. Padding and priorities of HEADERS are not encoded, so they are left out.
 #[derive(Clone, Debug, PartialEq)]
 enum Frame {
     Data(u32, Vec<u8>, AfterFrame),
@@ -41,7 +42,7 @@ enum Frame {
     StreamError(u32, FrameError),
 }
 
-/// The frames of `input`, of which `step` bytes arrive at a time, and the error behind them.
+/// The frames of `input`, which arrives `step` bytes at a time, and the final error.
 fn story(input: &[u8], step: usize) -> (Vec<Frame>, Option<FrameError>) {
     let mut decoder = FrameDecoder::new(FRAME_BYTES_MAX);
     let mut frames = Vec::new();
@@ -125,7 +126,7 @@ fn after(ends_stream: bool) -> AfterFrame {
     }
 }
 
-/// Parts of header blocks are written with their whole block, which may be missing.
+/// Whether the encoder writes such a frame. It writes parts of header blocks only as a whole block.
 fn is_written(frame: &Frame) -> bool {
     !matches!(
         frame,

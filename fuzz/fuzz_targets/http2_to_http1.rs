@@ -1,8 +1,8 @@
-//! Requests that come by HTTP/2 and go to a backend by HTTP/1: whatever the fields are, the backend sees one request, with
-//! the fields that the client sent and a body as long as the client's (RFC 9113 8.2 and 10.3).
+//! Requests that arrive by HTTP/2 and go to a backend by HTTP/1. Whatever fields there are, the backend sees
+//! one request, with the client's fields and a body as long as the client's (RFC 9113 8.2 and 10.3).
 //!
-//! The input is cut at its line ends into fields, each a name and a value behind the first 0xff; behind an empty line it is
-//! a header block as it stands.
+//! The input is split at its line ends into fields, each a name and, after the first 0xff, a value. After an
+//! empty line the rest is a header block in wire form.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -40,7 +40,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Whether `block` is the head of a request, which is in `head` then.
+/// Decodes `block` into `head`. Returns whether it is the head of a request.
 fn receive(block: &[u8], has_body: bool, head: &mut RequestHead) -> bool {
     let mut bytes = PREFACE.to_vec();
     write_frame_header(&mut bytes, 0, kind::SETTINGS, 0, 0);
@@ -61,7 +61,7 @@ fn receive(block: &[u8], has_body: bool, head: &mut RequestHead) -> bool {
         };
         match connection.step(&bytes[used..], &mut lent) {
             Ok(decoded) => match decoded.event {
-                // Extended CONNECT becomes a request of another form before it goes to a backend.
+                // Extended CONNECT gets another form before it goes to a backend.
                 Http2Event::Request { .. } => return head.protocol().is_none(),
                 _ => used += decoded.consumed,
             },
@@ -71,7 +71,7 @@ fn receive(block: &[u8], has_body: bool, head: &mut RequestHead) -> bool {
     false
 }
 
-/// What the backend reads.
+/// Checks what the backend reads.
 fn check(encoded: &[u8], sent: &RequestHead, has_body: bool) {
     let mut read = RequestHead::new();
     let options = HeadOptions::default();
@@ -88,7 +88,7 @@ fn check(encoded: &[u8], sent: &RequestHead, has_body: bool) {
         _ if !has_body => assert!(is_empty, "{text}"),
         framing => assert_eq!(read.framing(), framing, "{text}"),
     }
-    // Each line is a field of the client's, or one of those that are written anew.
+    // Each line is a field of the client's, or one of those that the gateway writes itself.
     let own = [
         "host",
         "content-length",

@@ -1,5 +1,5 @@
-//! LDAP: replies say the same in one piece or in many, and no more of them is kept than a message may have; what a client
-//! sends as its name means itself in a filter.
+//! LDAP replies are decoded the same in one piece or in many, and no more of them is stored than a message
+//! may have. A user name that a client sends is a literal in a filter, whatever characters it has.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,4 @@
-//! Addresses in a configuration: those to listen on, whose canonical form reads back the same, and
-//! ranges of clients.
+//! Addresses in a configuration: listeners, whose canonical form parses to the same, and ranges of clients.
 //!
 //! The input is the text of an address.
 #![no_main]

@@ -1,5 +1,5 @@
-//! Replies of memcached, as text and as packets: in one piece or in many they say the same, and no value
-//! is longer than allowed. A key that is taken for one ends no command.
+//! Replies of memcached, in the text and the binary protocol, are decoded the same in one piece or in many,
+//! and no value exceeds the limit. A valid key cannot end a command.
 //!
 //! The input is what a server sends, and a key.
 #![no_main]
@@ -29,7 +29,7 @@ fn as_text(input: &[u8], step: usize) -> Story {
 
 fn as_packets(input: &[u8], step: usize) -> Story {
     let mut decoder = binary::BinaryDecoder::new(VALUE_BYTES_MAX);
-    // What the first packet bears, so that its content matters.
+    // The opaque number of the first packet is expected, so that its content is decoded.
     let opaque = input.get(12..16).and_then(|bytes| bytes.try_into().ok());
     decoder.expect(opaque.map_or(0, u32::from_be_bytes));
     story(input, step, |piece| decoder.feed(piece))

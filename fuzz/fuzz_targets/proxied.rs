@@ -1,4 +1,4 @@
-//! What proxies in front say: headers of the PROXY protocol, Forwarded and X-Forwarded-For.
+//! What a proxy in front sends: headers of the PROXY protocol, Forwarded and X-Forwarded-For.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -12,8 +12,8 @@ fuzz_target!(|input: &[u8]| {
     fields(input);
 });
 
-/// A header is the same whatever follows it, and is waited for no longer than it can be. What it says
-/// can be said again.
+/// A header is decoded the same whatever follows it, the decoder does not wait beyond the longest header, and
+/// a decoded header can be encoded again.
 fn header(input: &[u8]) {
     match decode(input) {
         Ok(DecodedHeader::NeedMore) => assert!(input.len() < HEADER_BYTES_MAX),
@@ -38,7 +38,7 @@ fn header(input: &[u8]) {
     }
 }
 
-/// Ports and families survive both encodings.
+/// Ports and address families survive both encodings.
 fn again(endpoints: Endpoints) {
     for encode in [encode_v1, encode_v2] {
         let mut bytes = Vec::new();

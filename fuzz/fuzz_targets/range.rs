@@ -1,6 +1,6 @@
-//! Range fields: what is to be sent lies within the representation and is worth a part of its own.
+//! Range fields: what is to be sent lies within the representation, and parts are far enough apart.
 //!
-//! The input is the value of a Range field; sizes around the usual edges are tried with it.
+//! The input is the value of a Range field. It is tried with sizes around the usual boundaries.
 #![no_main]
 
 use std::ops::Range;

@@ -1,7 +1,7 @@
-//! Request bodies: decoded in one piece or in many, they are the same bytes and end at the same
-//! place, and no limit is exceeded.
+//! Request bodies: decoded in one piece or in many, they have the same bytes and the same end, and no limit
+//! is exceeded.
 //!
-//! The input is what follows the head. It is read as chunks, and as a body of a known length.
+//! The input is what follows the head. It is decoded as chunks, and as a body of a known length.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -33,7 +33,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// What a body came to.
+/// The result of decoding a body.
 #[derive(Debug, Default, PartialEq)]
 struct Outcome {
     data: Vec<u8>,
@@ -42,7 +42,7 @@ struct Outcome {
     refused: Option<BodyError>,
 }
 
-/// Decodes `input`, of which `step` bytes arrive at a time.
+/// Decodes `input`, which arrives `step` bytes at a time.
 fn decode(input: &[u8], step: usize, framing: BodyFraming, limits: BodyLimits) -> Outcome {
     let mut decoder = BodyDecoder::new(framing, limits);
     let mut outcome = Outcome::default();
@@ -92,7 +92,7 @@ fn decode(input: &[u8], step: usize, framing: BodyFraming, limits: BodyLimits) -
     outcome
 }
 
-/// What stands between the line of the last chunk and the empty line that ends the body.
+/// Checks what is between the last chunk's line and the empty line that ends the body.
 fn trailer_is_sound(body: &[u8], limits: BodyLimits) {
     let lines: Vec<_> = body.rsplit(|&byte| byte == b'\n').skip(2).collect();
     let is_field = |line: &&&[u8]| !line.starts_with(b"0");

@@ -1,5 +1,5 @@
-//! Request heads: whatever the bytes are and however they arrive, the parser neither panics nor
-//! changes its mind, and a head it accepts is one that cannot be read in two ways.
+//! Request heads: with any bytes in any pieces, the parser neither panics nor changes its decision, and a
+//! head that it accepts cannot be read in two ways.
 //!
 //! The input is what a client sends.
 #![no_main]
@@ -42,7 +42,7 @@ fn lax() -> HeadOptions {
     }
 }
 
-/// A head that was accepted leaves no doubt about where it ends, what follows and whom it is for.
+/// An accepted head leaves no doubt about where it ends, what follows, and which host it is for.
 fn is_sound(head: &RequestHead, options: &HeadOptions) {
     assert!(head.head_length() <= options.head_bytes_max);
     assert!(!head.method_bytes().is_empty());
@@ -90,7 +90,7 @@ fn is_sound(head: &RequestHead, options: &HeadOptions) {
     }
 }
 
-/// Every accessor, also of a head that is partial or refused: logs use them then.
+/// Calls every accessor, also for partial and refused heads, for which logs use them.
 fn read_everything(head: &RequestHead) {
     let _ = (
         head.method(),
@@ -112,7 +112,7 @@ fn read_everything(head: &RequestHead) {
     assert_eq!(head.iter().count(), head.field_count());
 }
 
-/// The same bytes, `step` more of them at a time, come to the same.
+/// The same bytes, arriving `step` at a time, have the same result.
 fn arrives_in_pieces(
     input: &[u8],
     step: usize,
@@ -144,8 +144,8 @@ fn arrives_in_pieces(
     assert!(!accepted, "incomplete in pieces, accepted at once");
 }
 
-/// The next request on the connection reads the same with the head that read this one, whatever it
-/// keeps, as with a new one.
+/// The next request on the connection is parsed the same by the reused head, which keeps some state, as by a
+/// new one.
 fn leaves_nothing_behind(head: &mut RequestHead, next: &[u8], options: &HeadOptions) {
     let before = head.clone();
     head.clear();
@@ -158,7 +158,7 @@ fn leaves_nothing_behind(head: &mut RequestHead, next: &[u8], options: &HeadOpti
     *head = before;
 }
 
-/// What modules do to a head leaves it readable.
+/// After the changes that modules make, a head can still be read.
 fn can_be_edited(mut head: RequestHead) {
     head.set_field("Host", b"a\r\nb");
     head.append_field("X-Added", b"1");

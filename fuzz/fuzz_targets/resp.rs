@@ -1,7 +1,7 @@
-//! Redis replies: in one piece or in many they say the same, and no more than the limits allow is kept of
-//! them.
+//! Redis replies are decoded the same in one piece or in many, and no more of them is stored than the limits
+//! allow.
 //!
-//! The input is what a server sends, and, cut at its zeros, the arguments of a command.
+//! The input is what a server sends. It is also split at its zeros into the arguments of a command.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -21,7 +21,7 @@ fuzz_target!(|input: &[u8]| {
     a_command_is_an_array(input);
 });
 
-/// Replies as text, since a number that is none is not equal to itself, and the error behind them.
+/// Replies as text, because NaN is not equal to itself, and the final error.
 fn replies(input: &[u8], step: usize) -> (Vec<String>, Option<RespError>) {
     let mut decoder = RespDecoder::new(LIMITS);
     let mut replies = Vec::new();
@@ -44,7 +44,7 @@ fn replies(input: &[u8], step: usize) -> (Vec<String>, Option<RespError>) {
     (replies, None)
 }
 
-/// Bytes as the limit counts them.
+/// The size of a value as the limit counts it.
 fn size(value: &Value) -> usize {
     let all = |values: &[Value]| values.iter().map(size).sum::<usize>();
     let within = match value {

@@ -1,8 +1,8 @@
-//! Responses of HTTP backends: decoded in one piece or in many, they are the same heads, the same body and the same
-//! trailers, or refused; and what a head holds cannot end a line.
+//! Responses of HTTP backends: decoded in one piece or in many, they have the same heads, body and trailers,
+//! or are refused; and nothing in a head can end a line.
 //!
-//! The first byte of the input says what the response answers; the rest is what the backend sends
-//! before it closes.
+//! The first byte of the input selects the request that the response is for. The rest is what the backend
+//! sends before it closes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -27,7 +27,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Heads with their fields, the body, and the trailers that go on.
+/// Heads with their fields, the body, and the trailers that are passed on.
 #[derive(Debug, Default, PartialEq)]
 struct Response {
     heads: Vec<(u16, Vec<(String, Vec<u8>)>)>,
@@ -35,8 +35,8 @@ struct Response {
     trailers: Vec<u8>,
 }
 
-/// What `input` comes to when `step` bytes arrive at a time and then the end. Which error it is may
-/// hang on how much was there when it showed.
+/// The result for `input` when it arrives `step` bytes at a time and then ends. Which error is found may
+/// depend on how much had arrived by then.
 fn read(asked: Asked, input: &[u8], step: usize) -> Option<Response> {
     let limits = ResponseLimits {
         head_bytes_max: 512,

@@ -1,6 +1,6 @@
-//! SCGI requests: what is written is what the specification wants, and holds what was given.
+//! SCGI requests: what is written follows the specification and holds the given variables.
 //!
-//! The input is cut at its line ends into names and values.
+//! The input is split at its line ends into names and values.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,8 +1,8 @@
-//! Stored answers of the page cache, which come from files and from stores that several machines share: whatever is
-//! there, what is read fits into its limits, cannot end a head or say where the body ends, and is written as it
-//! was read.
+//! Stored responses of the page cache. They come from files, and from stores that several machines share.
+//! Whatever is stored there, what is read is within its limits, cannot end a head or set where the body ends,
+//! and is written as it was read.
 //!
-//! The input is what stands behind the checksum of a blob: whoever can write to a store can make that.
+//! The input is what follows the checksum of a blob, which a client of the store that may write can forge.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -58,13 +58,13 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// `rest` behind the mark and the right checksum.
+/// `rest` with the mark and the right checksum in front.
 fn sealed(rest: &[u8]) -> Bytes {
     static MARK: LazyLock<Vec<u8>> = LazyLock::new(|| {
         let made = blob::encode_vary(b"key", &[]);
         let end = made.iter().position(|byte| *byte == b'\n');
         let mark = &made[..=end.expect("the mark is a line")];
-        // If blobs look otherwise now, nothing behind the checksum would be tried.
+        // If the format has changed, nothing after the checksum would be tested.
         let rest = &made[mark.len() + SUM_BYTES..];
         assert_eq!(with_sum(mark, rest), made);
         mark.to_vec()
@@ -77,7 +77,7 @@ fn with_sum(mark: &[u8], rest: &[u8]) -> Vec<u8> {
     [mark, &sum[..SUM_BYTES], rest].concat()
 }
 
-/// What is read of what was just written.
+/// Reads what was just written.
 fn written(bytes: Vec<u8>) -> Blob {
     blob::decode(&bytes.into()).expect("it was written from what was read")
 }
@@ -97,7 +97,7 @@ fn is_sound(page: &CachedPage, bytes: usize) {
     head_is_one(&CacheEntry::new(page.clone()).wire);
 }
 
-/// Each line is a field, and no field is there that the server writes itself.
+/// Checks that each line is a field, and that none is one that the server writes itself.
 fn head_is_one(wire: &[u8]) {
     assert!(wire.ends_with(b"\r\n"));
     let mut names = Vec::new();

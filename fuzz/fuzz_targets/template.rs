@@ -1,5 +1,5 @@
-//! The substitution language of redirect, rewrite and setenv: every text is a template, and what a
-//! request says is put in as it is.
+//! The substitution language of redirect, rewrite and setenv: every text is a template, and values of a
+//! request are inserted unchanged.
 //!
 //! The input is a template.
 #![no_main]
@@ -12,13 +12,14 @@ fuzz_target!(|text: &str| {
     let mut out = b"/before".to_vec();
     template.expand(&Everything, &mut out);
     assert!(out.starts_with(b"/before"));
-    // Doubled signs are signs.
+    // Doubled signs stand for one.
     let literal = text.replace("$$", "\0").replace("%%", "\x01");
     if !literal.contains(['$', '%']) && !text.contains(['\0', '\x01']) {
         let literal = literal.replace('\0', "$").replace('\x01', "%");
         assert_eq!(&out[7..], literal.as_bytes());
     }
-    // Three bytes for one in the widest encoding, of the longest value, for two bytes of template.
+    // Two bytes of template can insert the longest value, whose bytes take up to three bytes each in the
+    // widest encoding.
     assert!(out.len() <= 7 + text.len() * 3 * VALUE.len());
     let _ = template.uses_condition_groups();
     template.expand(&Nothing, &mut out);

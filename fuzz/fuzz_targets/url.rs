@@ -1,5 +1,5 @@
-//! Request targets: whatever the options, the path that gets opened stays below the root, and what
-//! rules match is what gets opened.
+//! Request targets: with any options, the path that gets opened stays below the root, and rules match the
+//! path that gets opened.
 //!
 //! The input is a request target.
 #![no_main]
@@ -63,7 +63,7 @@ fn every_kind_of_options() -> [UrlOptions; 6] {
     ]
 }
 
-/// Joined to a document root, the path names something below it and nothing else.
+/// Appended to a document root, the path names something below it.
 fn is_safe(url: &Url, options: &UrlOptions) {
     let path = url.path();
     if path == b"*" {
@@ -82,8 +82,7 @@ fn is_safe(url: &Url, options: &UrlOptions) {
     assert!(!url.path_raw().contains(&b'?'));
 }
 
-/// A target that went through once goes through again unchanged: a rewrite that keeps it keeps what
-/// it means.
+/// A normalised target is normalised to itself, so that a rewrite that keeps the target keeps its meaning.
 fn normal_form_is_stable(url: &Url, method: Method, options: &UrlOptions) {
     let mut again = Url::new();
     let outcome = again.parse(url.target(), method, options);

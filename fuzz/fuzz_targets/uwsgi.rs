@@ -1,6 +1,6 @@
-//! uwsgi packets: what is written is what the specification wants, and holds what was given.
+//! uwsgi packets: what is written follows the specification and holds the given variables.
 //!
-//! The input is cut at its zeros into names and values.
+//! The input is split at its zeros into names and values.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
