@@ -1,7 +1,7 @@
-//! `cargo xtask docs`: writes what can be generated from the code, so that it cannot be wrong.
+//! `cargo xtask docs`: generates documents from the code, so that they agree with it.
 //!
-//! The directive reference comes from the tables of the modules, the man page and the completions
-//! from the definitions of the command line, and the picture in ARCHITECTURE.md from the text of a graph.
+//! The directive reference comes from the tables of the modules, the man page and the completions from the
+//! definitions of the command line, and the picture in ARCHITECTURE.md from the text of a graph.
 
 use std::fs;
 use std::path::Path;

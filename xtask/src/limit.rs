@@ -1,11 +1,12 @@
-//! Commands that may take so long and no longer.
+//! Runs commands with a time limit.
 //!
-//! A command that has not ended by then is ended together with all that it has started, however far away
-//! that is by now: every process that has inherited a mark in its environment, and whatever descends from one.
-//! Servers that made themselves daemons and programs with groups of their own are among them. They are asked
-//! first, so that those who have mounted something can take it down, and killed soon after.
+//! When its time is up, a command is ended together with everything that it has started, even if it is far
+//! removed by now: every process that has inherited a mark in its environment, and all its descendants. This
+//! includes daemons and programs with process groups of their own. They get SIGTERM first, so that those with
+//! mounts can unmount them, and SIGKILL soon after.
 //!
-//! `xtask limited SECONDS PROGRAM [ARGUMENT]...` does the same as a program: cargo runs each test program by it.
+//! `xtask limited SECONDS PROGRAM [ARGUMENT]...` does the same as a program: cargo runs each test program
+//! through it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,17 +27,17 @@ pub enum Reads {
     Errors,
 }
 
-/// What a line begins with that says that something was ended. The summary repeats such lines.
+/// The beginning of a line that says that something was ended. The summary repeats such lines.
 pub const ENDED: &str = "ENDED ";
 
-/// How long those who are asked to end may take.
+/// How long processes may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// How long the end of the output is waited for when the command has ended: something that it left behind may
 /// hold it open for ever.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether the command has ended.
+/// How often to check whether the command has ended.
 const TICK: Duration = Duration::from_millis(20);
 
 /// Runs a command, which messages call `name`, for `limit` at most. Each line that it prints goes to `each`.
@@ -226,7 +227,7 @@ struct Process {
 }
 
 impl Process {
-    /// `None` if it has ended, whether or not its parent knows.
+    /// `None` if the process has ended, even if its parent has not reaped it yet.
     fn of(pid: u32) -> Option<Process> {
         let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
         // Its name is in parentheses, and may hold more of them.
@@ -299,7 +300,7 @@ mod tests {
 
     #[test]
     fn what_takes_too_long_is_ended_with_all_that_it_has_started() {
-        // A child; one in a session of its own, whose parent has gone; and one that knows nothing of the mark.
+        // A child; a process in a session of its own, whose parent has gone; and a process without the mark.
         let lengths = [1, 2, 3].map(|number| number * 10_000_000 + std::process::id());
         let [child, orphan, bare] = lengths;
         let script = format!(

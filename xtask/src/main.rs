@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         Some("docs") => docs::run(&workspace, &arguments),
         Some("tidy") => tidy::check(&workspace),
         Some("fuzz") => fuzz::run(&workspace, &arguments),
-        // By ourselves: what runs in a process of its own can be ended.
+        // `test` starts itself again for each step, so that a step that hangs can be ended.
         Some("step") => test::run_step(&workspace, &arguments),
         Some("limited") => limit::wrap(&arguments),
         Some("help" | "--help" | "-h") => {

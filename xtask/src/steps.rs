@@ -15,8 +15,8 @@ pub struct Step {
     pub name: &'static str,
     /// What it does, in a line.
     pub what: &'static str,
-    /// How long it may take: some times what it takes where two cores build everything anew. Together they may take more
-    /// than a run, which has a limit of its own.
+    /// How long it may take: several times what it takes where two cores build everything from scratch. All
+    /// limits together may exceed that of a run, which has a limit of its own.
     pub minutes: u64,
     /// Does it.
     pub run: fn(&Workspace, Effort) -> Result<(), String>,
@@ -96,7 +96,7 @@ fn lint(workspace: &Workspace, _: Effort) -> Result<(), String> {
     run(&mut workspace.cargo(&arguments))
 }
 
-/// With private items: nobody uses these crates but ourselves, and we read all of it.
+/// Private items are documented as well: these crates have no other users, and the authors read everything.
 fn api_docs(workspace: &Workspace, _: Effort) -> Result<(), String> {
     let arguments = [
         "doc",

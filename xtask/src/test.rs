@@ -101,7 +101,7 @@ fn run_limited(
 }
 
 fn belongs_into_summary(line: &str) -> bool {
-    // Test programs without a test, and documentation without an example, tell nobody anything.
+    // Test programs without tests, and documentation without examples, say nothing of interest.
     let is_result = line.starts_with("test result: ") && !line.contains(NOTHING);
     is_result || line.contains("SKIPPED ") || line.starts_with(ENDED)
 }
