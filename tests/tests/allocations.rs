@@ -16,24 +16,24 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const REQUESTS: usize = 1000;
 
-/// Times that they may be made again.
+/// How often a measurement is repeated at most.
 const ROUNDS: usize = 3;
 
-/// Requests of HTTP/2 that are sent and answered at once.
+/// HTTP/2 requests that are sent at once and answered at once.
 const BATCH: usize = 10;
 
-/// A file that is too large to be kept in memory is read for its frames: what reads it, the buffer, and the count of those
-/// that share the buffer.
+/// A file too large to be kept in memory is read for its frames. That allocates the reader, the buffer, and
+/// the buffer's reference count.
 const ALLOCATIONS_OF_READ_FILE: u64 = 3;
 
-/// rustls makes a buffer for each record that it decrypts or encrypts.
+/// rustls allocates a buffer for each record that it decrypts or encrypts.
 const ALLOCATIONS_OF_RECORD: u64 = 1;
 
-/// Bytes of the file that is read, which the server sends in seven records.
+/// The size of the file that is read. The server sends it in seven records.
 const LARGER_BYTES: usize = 100_000;
 const LARGER_RECORDS: u64 = LARGER_BYTES.div_ceil(16 * 1024) as u64;
 
-/// The allocations of all threads are counted: one test at a time.
+/// Allocations of all threads are counted, so only one test may run at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn site(tree: &Tree, config: &str) -> (engine::server::Server, SocketAddr) {
@@ -119,10 +119,11 @@ fn over_tls_it_allocates_what_rustls_does() {
     assert!(server.join(), "a worker panicked");
 }
 
-/// Asks for files alone and by the batch, and counts what the server allocates, of which `of_record` is for each record.
+/// Requests files one by one and in batches, and counts the server's allocations. `of_record` is how many
+/// each TLS record takes.
 #[track_caller]
 fn count_http2<S: Read + Write>(client: &mut Http2Client<S>, of_record: u64) {
-    // One record brings the requests, and one takes the answers.
+    // The requests arrive in one record, and the responses leave in one.
     let in_memory = 2 * of_record;
     let read = (1 + LARGER_RECORDS) * of_record + ALLOCATIONS_OF_READ_FILE;
     for (target, times, body_bytes, expected) in [
@@ -150,8 +151,8 @@ fn count_http2<S: Read + Write>(client: &mut Http2Client<S>, of_record: u64) {
     }
 }
 
-/// Expects so many allocations in one round of some. A machine that stands still for a moment splits what comes and goes
-/// otherwise, and once in a while other threads allocate: in one round, not in all.
+/// Expects `expected` allocations in at least one of several rounds. A machine that stands still for a moment
+/// splits the input differently, and now and then another thread allocates.
 #[track_caller]
 fn expect_in_a_round(expected: u64, what: &str, mut count: impl FnMut() -> u64) {
     let mut counts = vec![count()];
@@ -164,7 +165,7 @@ fn expect_in_a_round(expected: u64, what: &str, mut count: impl FnMut() -> u64) 
     );
 }
 
-/// Sends a request and reads its answer: how long that is.
+/// Sends a request and reads its response. Returns the response's length.
 fn ask_once(stream: &mut TcpStream, request: &str, buffer: &mut [u8]) -> usize {
     stream.write_all(request.as_bytes()).expect("send");
     let mut length = 0;
@@ -178,7 +179,7 @@ fn ask_once(stream: &mut TcpStream, request: &str, buffer: &mut [u8]) -> usize {
     }
 }
 
-/// How long an answer is of which this is the beginning, if that has the whole head.
+/// The whole length of a response that begins with `begin`, once the head is complete.
 fn whole_length(begin: &[u8]) -> Option<usize> {
     let head = begin.windows(4).position(|end| end == b"\r\n\r\n")? + 4;
     let text = String::from_utf8_lossy(&begin[..head]);

@@ -1,5 +1,4 @@
-//! Rows 45 and 46 of the list of bad input and faults, and what else happens to a process: start,
-//! reload, stop.
+//! Rows 45 and 46 of the list of bad input and faults, and the life of a process: start, reload, stop.
 
 use std::time::{Duration, Instant};
 
@@ -109,7 +108,7 @@ fn row_45_reloads_leave_nothing_behind() {
         assert!(eventually(|| server.get("/").field("Server") == Some(tag)));
     };
     reload("first");
-    // The process before it ends when its last connection does.
+    // The old process ends when its last connection does.
     let count = || server.processes().pids.len();
     assert!(eventually(|| count() == 2), "{} processes", count());
     let before = server.holdings();
@@ -199,7 +198,7 @@ fn row_46_sigterm_and_a_second_sigint_end_it_at_once() {
         let begin = Instant::now();
         server.signal(signals[0]);
         if let Some(second) = signals.get(1) {
-            // Two at once would be one: the kernel does not count them.
+            // If two signals arrive at once, the kernel delivers one.
             server.expect_log("graceful");
             server.signal(*second);
         }
@@ -245,7 +244,8 @@ fn sighup_opens_the_logs_anew() {
 #[test]
 fn a_crashed_server_process_is_back_soon() {
     let server = Server::start("server.max-keep-alive-idle = 30");
-    // It can be connected to before it has started; a process that ends before that ends the server.
+    // A connection is possible before the server process is ready. If a process ends before it is ready, the
+    // whole server ends.
     assert_eq!(server.get("/").status, 200);
     let victim = server.processes().busiest();
     if victim == server.pid() {
@@ -269,7 +269,7 @@ fn a_crashed_server_process_is_back_soon() {
     server.expect_log("killed by SIGKILL");
 }
 
-// systemd stops a unit by SIGTERM to all of its processes at once.
+// systemd stops a unit by sending SIGTERM to all of its processes at once.
 #[test]
 fn sigterm_to_all_processes_loses_no_line_of_the_log() {
     const REQUESTS: usize = 3000;

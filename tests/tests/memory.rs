@@ -1,10 +1,10 @@
-//! What a burst leaves in memory when it is over.
+//! How much memory a burst of requests leaves in use when it is over.
 
 use petrel_tests::{Backend, Client, ProcessTree, Server, Speaks, eventually};
 
-/// Clients of a burst.
+/// Clients in the burst.
 const CLIENTS: usize = 150;
-/// Bytes of an answer by the backend: less than one body may keep in memory.
+/// The size of a backend's reply: less than the server keeps in memory for one body.
 const PAGE: usize = 900_000;
 
 #[test]
@@ -32,7 +32,7 @@ fn an_idle_server_gives_back_what_a_burst_took() {
             client
         };
         let mut clients: Vec<Client> = (0..CLIENTS).map(|_| ask()).collect();
-        // The head of each answer has come, and of its body what fits.
+        // The head of each response has arrived, and as much of its body as the buffers hold.
         for client in &mut clients {
             client.read_bytes(1);
         }

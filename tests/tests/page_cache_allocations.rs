@@ -14,7 +14,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const REQUESTS: usize = 1000;
 
-/// Requests as browsers send them, and for a page that depends on one of their fields.
+/// Requests as browsers send them, for a page that varies by one of their fields.
 const FIELDS: &str = "Host: petrel.test\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64)\r\n\
     Accept: text/html,application/xhtml+xml\r\nAccept-Language: de,en;q=0.5\r\n\
     Accept-Encoding: gzip, deflate, br\r\nCookie: a=1; theme=dark\r\nX-Forwarded-For: 192.0.2.1\r\n";
@@ -67,8 +67,8 @@ fn a_hit_allocates_nothing() {
             }
             by_others(&warm, &allocations())
         };
-        // Once a second the worker looks after what it keeps, and may close a connection to the backend: in one
-        // round of some, not in all.
+        // Once a second the worker does maintenance, and may close a connection to the backend. So the count
+        // is zero in at least one of several rounds.
         let counts: Vec<u64> = (0..3).map(|_| count_in_a_round()).collect();
         assert!(
             counts.contains(&0),
@@ -80,7 +80,7 @@ fn a_hit_allocates_nothing() {
     assert!(server.join(), "a worker panicked");
 }
 
-/// Sends a request and reads the answer. Its head.
+/// Sends a request and reads the response. Returns its head.
 fn ask(stream: &mut TcpStream, request: &str, is_head: bool) -> String {
     stream.write_all(request.as_bytes()).expect("send");
     let mut bytes = Vec::new();

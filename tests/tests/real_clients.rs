@@ -1,4 +1,4 @@
-//! Programs that people use: each for a few seconds, without a single error.
+//! Well-known client programs: each runs for a few seconds without a single error.
 
 use std::process::Command;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn tool(program: &str, arguments: &[&str]) -> Finished {
     run(Command::new(program).args(arguments), LIMIT)
 }
 
-/// The number that follows `label` in what a program printed.
+/// The number after `label` in a program's output.
 #[track_caller]
 fn number(text: &str, label: &str) -> u64 {
     let (_, behind) = text

@@ -1,4 +1,4 @@
-//! Log files as other programs meet them: logrotate, and lighttpd after Petrel.
+//! Log files together with other programs: logrotate, and lighttpd after Petrel.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -14,7 +14,7 @@ fn make(tree: &Tree, path: &str) {
     std::fs::File::create_new(tree.path(path)).expect("there was none");
 }
 
-/// Whether all processes of the server that write a file of that name write the one that has it now.
+/// Whether all processes of the server that have a log file of that name open have the current one open.
 fn all_write(server: &Server, name: &str) -> bool {
     let wanted = std::fs::metadata(server.tree().path(name)).map(|data| data.ino());
     let is_log = |target: &Path| target.to_string_lossy().contains(name);
@@ -30,7 +30,7 @@ fn all_write(server: &Server, name: &str) -> bool {
     })
 }
 
-// Debian's logrotate sends its signal to /usr/sbin/lighttpd, which is not us.
+// Debian's logrotate sends its signal to /usr/sbin/lighttpd, which is not running here.
 #[test]
 fn rotations_without_a_signal_lose_no_line() {
     const ROUNDS: usize = 4;
@@ -49,7 +49,7 @@ fn rotations_without_a_signal_lose_no_line() {
         let old = format!("logs/access.log.{round}");
         tree.rename("logs/access.log", &old);
         make(tree, "logs/access.log");
-        // Requests all the time; the new file gets their lines sooner or later.
+        // Requests never stop; sooner or later the new file gets their lines.
         assert!(eventually(|| {
             sent += 1;
             client.get(&format!("/?{sent}")).status == 200
@@ -109,7 +109,7 @@ fn a_server_process_that_drains_gets_the_new_file() {
     let mut client = server.client().with_receive_buffer(64 * 1024);
     client.send("GET /big.bin?drained HTTP/1.1\r\nHost: petrel.test\r\nConnection: close\r\n\r\n");
     client.read_bytes(100_000);
-    // The new configuration has no such log: only the process that drains writes it.
+    // The new configuration has no such log: only the process that drains writes to it.
     server.write_configuration("server.tag = \"new\"");
     server.signal(Signal::USR1);
     assert!(eventually(|| server.get("/").field("Server") == Some("new")));
@@ -153,7 +153,7 @@ accesslog.filename = var.dir + \"/logs/access.log\"";
         .file("www/index.html", "hello")
         .tree(|tree| {
             let logs = tree.directory("logs").path("logs");
-            // As in Debian: the directory belongs to the user that the server becomes.
+            // As in Debian, the directory belongs to the server's user.
             std::os::unix::fs::chown(logs, Some(nobody), None).expect("root may");
             std::fs::write(tree.path("logs/error.log"), "").expect("a file of root's");
             tree.mode("logs/error.log", 0o666);

@@ -1,4 +1,4 @@
-//! `petrel serve DIR --tls`: a certificate authority of the user's own, that curl can be told to trust.
+//! `petrel serve DIR --tls`: a certificate authority of the user's own, which curl can be told to trust.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
@@ -13,7 +13,7 @@ struct Serving {
 }
 
 impl Serving {
-    /// For the user whose home is `home` below the tree.
+    /// Starts it for a user whose home is `home` below the tree.
     fn start(tree: &Tree, home: &str) -> Serving {
         let port = free_port();
         let child = command(tree, home)
@@ -58,7 +58,7 @@ fn tree() -> Tree {
     tree
 }
 
-/// curl's exit code: the certificate is not of an authority that it trusts.
+/// curl's exit code for a certificate of an authority that it does not trust.
 const CERTIFICATE_PROBLEM: i32 = 60;
 const AUTHORITY: &str = ".local/share/petrel/authority.pem";
 

@@ -1,4 +1,4 @@
-//! Nobody is served before whoever looks after the server knows that it serves.
+//! No client is served before the process that supervises the server knows that it serves.
 
 mod in_process;
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use petrel_tests::{Client, Response, Server};
 
-/// Sends `bytes` and behind them a request that must not be executed. Expects `statuses`, the
-/// connection closed, and nothing else.
+/// Sends `bytes`, followed by a request that must not be executed. Expects one of `statuses` and the end of
+/// the connection, and nothing else.
 #[track_caller]
 fn expect_refusal(server: &Server, bytes: impl AsRef<[u8]>, statuses: &[u16]) -> Response {
     let bytes = bytes.as_ref();

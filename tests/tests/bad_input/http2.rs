@@ -1,5 +1,5 @@
-//! What clients of HTTP/2 do to cost a server more than it costs them: each ends with a GOAWAY, a counter and a line in the
-//! log, and costs the server's process little time and memory.
+//! Abuses of HTTP/2 that cost a client little and a server much. Each ends with a GOAWAY, a counter and a
+//! line in the log, and costs the server process little time and memory.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -19,7 +19,7 @@ const POST: &[u8] = b"\x83\x86\x04\x04/big\x41\x01a";
 /// CANCEL.
 const CANCEL: &[u8] = &[0, 0, 0, 8];
 
-/// One kind of abuse: what comes first, and what is sent again and again, by its number.
+/// One kind of abuse: what is sent first, and what is sent repeatedly, given its number.
 struct Abuse {
     /// The counter below `server.http2.ended.`
     counter: &'static str,
@@ -27,10 +27,10 @@ struct Abuse {
     again: fn(u32) -> Vec<u8>,
 }
 
-/// A header list whose 12,000 fields are one entry of the table each, of 3,900 bytes.
+/// A header list of 12,000 fields, each of which is the same table entry of 3,900 bytes.
 fn bomb() -> Vec<u8> {
     let mut block = GET.to_vec();
-    // With indexing: a name of one byte, and a value of 3,900 = 127 + 3,773.
+    // With indexing: a name of one byte, and a value of 3,900 = 127 + 3,773 bytes.
     block.extend(b"\x40\x01x\x7f\xbd\x1d");
     block.extend([b'v'; 3900]);
     block.extend([0xbe; 12_000]);
@@ -66,7 +66,7 @@ fn all() -> Vec<Abuse> {
         of("ping-flood", Vec::new(), |number| {
             frame(PING, 0, 0, &u64::from(number).to_be_bytes())
         }),
-        // Windows of streams begin at nothing, and open a byte at a time.
+        // Windows of streams start at 0 and are opened by one byte at a time.
         of(
             "window-trickle",
             [
@@ -84,13 +84,13 @@ fn all() -> Vec<Abuse> {
             }
         }),
         of("idle-frames", Vec::new(), |number| {
-            // PRIORITY of a stream that is not there, in the manner of RFC 7540.
+            // PRIORITY for an unknown stream, as in RFC 7540.
             frame(2, 0, 2 * (number % 1000) + 1, &[0, 0, 0, 0, 7])
         }),
     ]
 }
 
-/// Commits `abuse` until the server ends the connection. Answers with the code of its GOAWAY.
+/// Commits `abuse` until the server ends the connection. Returns the code of its GOAWAY.
 fn commit(server: &Server, abuse: &Abuse) -> Option<u32> {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port())).expect("it listens");
     stream.set_write_timeout(Some(PATIENCE)).expect("a time");
@@ -98,7 +98,7 @@ fn commit(server: &Server, abuse: &Abuse) -> Option<u32> {
     reader.set_read_timeout(Some(PATIENCE)).expect("a time");
     let read = thread::spawn(move || {
         let mut bytes = Vec::new();
-        // A reset may come behind the last frame.
+        // A reset may follow the last frame.
         let _ = reader.read_to_end(&mut bytes);
         bytes
     });
@@ -163,7 +163,7 @@ fn abuse_of_http2_is_ended_told_and_cheap() {
         assert_eq!(count(&server, name), 1, "{name}");
         let more_cpu = server.processes().cpu_time() - cpu;
         let more_memory = server.processes().resident_bytes().saturating_sub(memory);
-        // ENHANCE_YOUR_CALM, unless the reset that followed it took it away.
+        // ENHANCE_YOUR_CALM, unless the reset that followed it discarded it.
         assert!(matches!(code, Some(11) | None), "{name}: {code:?}");
         assert!(more_cpu < Duration::from_secs(2), "{name}: {more_cpu:?}");
         assert!(more_memory < 16 << 20, "{name}: {more_memory}");
@@ -205,7 +205,7 @@ fn a_request_of_ten_thousand_fields_is_refused() {
     stream.write_all(&bytes).expect("it reads");
     let mut seen = Vec::new();
     let mut buffer = [0; 4096];
-    // 431 on its stream: the fields of the answer name it, as `:status` is no entry of the static table.
+    // The stream gets a 431. Its status is a literal, since the static table has no such `:status`.
     while !seen.windows(3).any(|three| three == b"431") {
         let count = stream.read(&mut buffer).expect("an answer");
         assert!(count > 0, "{seen:?}");

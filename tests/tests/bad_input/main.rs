@@ -1,4 +1,4 @@
-//! What bad input and faults get: the rows of the project's list that concern the core, by number.
+//! How bad input and faults are handled: the rows of the project's list that concern the core, by number.
 
 mod framing;
 mod http2;

@@ -1,4 +1,4 @@
-//! Rows 14 to 16, 21 and 22: paths that lead elsewhere, ranges without end, files that change.
+//! Rows 14 to 16, 21 and 22: paths that lead out of the document root, endless ranges, files that change.
 
 use petrel_tests::{Server, Tree};
 

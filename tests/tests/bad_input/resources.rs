@@ -1,4 +1,4 @@
-//! Rows 41 and 44: descriptors run out, clients go away.
+//! Rows 41 and 44: the server runs out of descriptors, clients disconnect.
 
 use std::time::{Duration, Instant};
 
@@ -6,8 +6,7 @@ use petrel_tests::{Client, Server, eventually};
 
 const BIG: usize = 1 << 20;
 
-/// A server that has descriptors for eight connections and not more, although it may have more
-/// connections.
+/// A server that has descriptors for only eight connections, although it is allowed more connections.
 fn starved() -> Server {
     let build = |limit: usize| {
         Server::build()
@@ -100,7 +99,7 @@ fn row_44_a_thousand_aborts_leave_nothing_behind() {
         .file("www/big.bin", vec![b'x'; BIG])
         .start();
     for _ in 0..4 {
-        // Both workers have every file open that will be asked for.
+        // Now both workers have every file open that will be requested.
         let mut client = server.client();
         assert_eq!(
             (client.get("/").status, client.get("/big.bin").body.len()),
@@ -130,7 +129,7 @@ fn row_44_a_thousand_aborts_leave_nothing_behind() {
     );
 }
 
-/// Sends part of something, reads part of the answer, and is gone.
+/// Sends a part of a request, reads a part of the response, and disconnects.
 fn abort_somewhere(server: &Server, random: &mut Random) {
     let requests = [
         "GET /big.bin HTTP/1.1\r\nHost: petrel.test\r\n\r\n".to_owned(),
@@ -160,7 +159,7 @@ fn abort_somewhere(server: &Server, random: &mut Random) {
     }
 }
 
-/// A small generator of numbers that are the same in each run (xorshift64).
+/// A small random generator with the same numbers in each run (xorshift64).
 struct Random(u64);
 
 impl Random {

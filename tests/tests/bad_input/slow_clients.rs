@@ -1,4 +1,4 @@
-//! Row 40: clients that are slow on purpose are left after a time, and nobody else notices them.
+//! Row 40: deliberately slow clients are disconnected after a time, and other clients do not notice them.
 
 use std::time::{Duration, Instant};
 
@@ -95,7 +95,7 @@ fn row_40_an_idle_connection_is_closed_without_a_word() {
     fresh.expect_close();
 }
 
-/// What a client may move in a second is little here, and its patience short; see the directives.
+/// The minimum rates are low and the time limits short here; see the directives.
 const MIN_RATES: &str = "server.max-read-idle = 1\nserver.max-write-idle = 1\n\
     server.min-read-rate = 100000\nserver.min-write-rate = 1000000\n\
     server.modules = (\"mod_accesslog\")\n\
@@ -121,9 +121,9 @@ fn a_body_that_trickles_gets_408() {
             "Transfer-Encoding: chunked" => "1\r\nx\r\n",
             _ => "x",
         };
-        // The other time limit begins anew with each byte.
+        // The other time limit starts again with each byte.
         let answer = (0..600).find_map(|_| {
-            // It may have been answered and closed already.
+            // The server may have answered and closed already.
             let _ = client.try_send(trickle);
             client.try_response().ok()
         });
@@ -141,7 +141,7 @@ fn a_client_that_takes_its_answer_slowly_is_left() {
         .start();
     let mut client = server.client().with_receive_buffer(16 * 1024);
     client.send("GET /big.bin HTTP/1.1\r\nHost: a\r\n\r\n");
-    // It takes some each time, which is all that the other time limit asks for.
+    // The client takes some bytes each time, which satisfies the other time limit.
     let is_told = || server.log().contains("server.min-write-rate");
     for _ in 0..600 {
         if is_told() {
@@ -154,8 +154,8 @@ fn a_client_that_takes_its_answer_slowly_is_left() {
     expect_access(&server, "GET /big.bin HTTP/1.1 200");
 }
 
-/// What slow readers take in a second: eight times the least rate, and too little to free much of a socket's queue
-/// within the idle time.
+/// How much slow readers take per second: eight times the minimum rate, and too little to free much of a
+/// socket's queue within the idle time.
 const SLOW_BYTES_PER_SECOND: usize = 16_000;
 
 #[test]
@@ -167,7 +167,7 @@ fn a_slow_reader_that_keeps_the_rate_gets_all_of_its_answers() {
         .start();
     let small = "GET /small.bin HTTP/1.1\r\nHost: a\r\n\r\n";
     let big = "GET /big.bin HTTP/1.1\r\nHost: a\r\n\r\n";
-    // The answers before the large one are in the kernel's queue while the server sends that.
+    // The earlier responses are in the kernel's queue while the server sends the large one.
     let requests = [big.to_owned(), format!("{small}{small}{big}")];
     let mut clients = requests.map(|requests| {
         let mut client = server.client().with_receive_buffer(16 * 1024);
@@ -191,7 +191,7 @@ fn a_slow_reader_that_keeps_the_rate_gets_all_of_its_answers() {
 #[test]
 fn nobody_is_blamed_for_what_the_server_or_a_backend_is_slow_at() {
     let backend = Backend::start(Speaks::Http, |exchange| match exchange.target() {
-        // An event stream with nothing to say for longer than clients have patience.
+        // An event stream that is silent for longer than any time limit for clients.
         "/b/events" => {
             exchange.head(200, &[("Content-Type", "text/event-stream")]);
             exchange.body("data: 1\n\n");
@@ -199,7 +199,7 @@ fn nobody_is_blamed_for_what_the_server_or_a_backend_is_slow_at() {
             exchange.body("data: 2\n\n");
             exchange.end();
         }
-        // Takes the body late.
+        // Reads the body late.
         _ => {
             exchange.pause(Duration::from_millis(2500));
             let pieces = std::iter::from_fn(|| exchange.read_some());

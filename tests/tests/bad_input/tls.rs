@@ -1,4 +1,4 @@
-//! What comes to a port that speaks TLS, and TLS that comes to one that does not.
+//! What a TLS port does with other protocols, and what a plain port does with TLS.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -12,7 +12,8 @@ use petrel_tests::{
 
 const NAME: &str = "petrel.example";
 
-/// A server with a port for TLS. `None`, and a word: there is no openssl to make a certificate.
+/// A server with a TLS port. Returns `None` and prints that the test is skipped if openssl, which makes the
+/// certificate, is missing.
 fn server(test: &str) -> Option<(Server, u16)> {
     if !is_installed("openssl") {
         skip(test, "there is no openssl");
@@ -83,15 +84,15 @@ fn connect(port: u16) -> TcpStream {
     stream
 }
 
-/// All that the server says until it ends the connection.
+/// Everything that the server sends until it ends the connection.
 fn said(mut stream: &TcpStream) -> Vec<u8> {
     let mut said = Vec::new();
-    // A reset may come behind an alert.
+    // A reset may follow an alert.
     let _ = stream.read_to_end(&mut said);
     said
 }
 
-/// The alert in the clear that is all that the server says.
+/// The unencrypted alert that is all the server sends.
 #[track_caller]
 fn alert(stream: &TcpStream) -> u8 {
     match said(stream)[..] {
@@ -159,7 +160,7 @@ fn a_hello_that_is_none_gets_an_alert() {
     let Some((server, port)) = server("a_hello_that_is_none_gets_an_alert") else {
         return;
     };
-    // The worker keeps the file open from now on.
+    // From now on the worker has the file open.
     assert_eq!(curl(port, &[]), "hello");
     let before = server.holdings();
     let hello = client_hello();
@@ -168,7 +169,7 @@ fn a_hello_that_is_none_gets_an_alert() {
         .position(|bytes| bytes == NAME.as_bytes());
     let mut nul = hello.clone();
     nul[at.expect("the name is in it") + 6] = 0;
-    // 64 KiB of a message, in records as long as they may be.
+    // 64 KiB of a message, in records of the greatest length.
     let mut long = Vec::new();
     for (index, piece) in [0; 65_536].chunks(16_384).enumerate() {
         long.extend_from_slice(&[22, 3, 1, 0x40, 0]);
@@ -182,11 +183,11 @@ fn a_hello_that_is_none_gets_an_alert() {
     too_old[1] = 2;
     for (bytes, expected) in [(&nul, 47), (&long, 47), (&too_old, 70)] {
         let mut stream = connect(port);
-        // The server may have closed before it has all.
+        // The server may close before it has received everything.
         let _ = stream.write_all(bytes);
         assert_eq!(alert(&stream), expected);
     }
-    // Cut at many places, and then an end.
+    // Cut off at many places.
     for length in [0, 1, 4, 5, 6, 60, hello.len() - 1] {
         let mut stream = connect(port);
         stream.write_all(&hello[..length]).expect("it reads");
@@ -215,7 +216,7 @@ fn renegotiation_is_refused() {
         .spawn()
         .expect("openssl starts");
     let mut input = client.stdin.take().expect("a pipe");
-    // The word of s_client for it.
+    // The command of s_client for a renegotiation.
     input.write_all(b"R\n").expect("it reads");
     let begin = Instant::now();
     let ended = eventually(|| client.try_wait().expect("it is ours").is_some());
@@ -230,7 +231,7 @@ fn renegotiation_is_refused() {
     assert_eq!(curl(port, &["--tls-max", "1.2"]), "hello");
 }
 
-/// Far more clients than have all the time for their handshake begin one and say no more.
+/// Far more clients than the server handles at once begin a handshake and then send nothing.
 #[test]
 fn thousands_of_handshakes_that_are_not_finished_cost_other_clients_nothing() {
     let Some((server, port)) =
@@ -238,9 +239,9 @@ fn thousands_of_handshakes_that_are_not_finished_cost_other_clients_nothing() {
     else {
         return;
     };
-    // The server takes half of its descriptors for connections, and some are for other clients.
+    // The server uses half of its descriptors for connections, and other clients need some.
     let count = (raise_descriptor_limit() / 2 - 100).min(HALF_OPEN);
-    // The worker keeps the file open from now on.
+    // From now on the worker has the file open.
     assert_eq!(curl(port, &[]), "hello");
     let before = server.holdings();
     let memory = server.processes().resident_bytes();
@@ -249,7 +250,7 @@ fn thousands_of_handshakes_that_are_not_finished_cost_other_clients_nothing() {
     let begun: Vec<TcpStream> = (0..count)
         .map(|index| {
             let mut stream = connect(port);
-            // Some with most of their message, and some with nothing.
+            // Some have sent most of their message, some nothing.
             let length = if index % 3 == 0 { 0 } else { hello.len() - 1 };
             stream.write_all(&hello[..length]).expect("it reads");
             stream
@@ -271,7 +272,7 @@ fn thousands_of_handshakes_that_are_not_finished_cost_other_clients_nothing() {
     for mut stream in &begun {
         assert!(matches!(stream.read(&mut byte), Ok(0) | Err(_)));
     }
-    // 15 seconds for a handshake, and time for the test to look.
+    // 15 seconds for a handshake, and some time for the test to notice.
     assert!(begin.elapsed() < Duration::from_secs(15) + SOON);
     drop(begun);
     server.expect_holdings(&before);
@@ -279,5 +280,5 @@ fn thousands_of_handshakes_that_are_not_finished_cost_other_clients_nothing() {
 
 const HALF_OPEN: u64 = 10_000;
 
-/// Bytes that one of them may take: its message, and what waits for the rest of it.
+/// Memory per connection: its message, and what waits for the rest of it.
 const HALF_OPEN_BYTES_MAX: u64 = 6 * 1024;

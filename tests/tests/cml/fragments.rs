@@ -1,4 +1,4 @@
-//! Parts of pages with lifetimes of their own.
+//! Parts of pages, each with its own lifetime.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use petrel_tests::{Backend, Speaks, eventually};
 
 use crate::in_front_of;
 
-/// Two pages with the same news, each with the client's own greeting.
+/// Two pages with the same news and a personal greeting.
 fn page(name: &str) -> String {
     format!(
         "output_include = {{ {{ text = '{name}:' }}, {{ url = '/news.php', ttl = 5 }}, {{ url = '/hello.php' }} }}\n\

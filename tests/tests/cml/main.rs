@@ -1,4 +1,4 @@
-//! Pages that scripts put together, fragments, and pages in memcached.
+//! mod_cml: pages assembled by scripts, fragments, and pages in memcached.
 
 mod fragments;
 mod pages;
@@ -24,7 +24,7 @@ fn in_front_of(backend: &Backend) -> Builder {
         .config(&backend.directive(".php", ""))
 }
 
-/// Makes a file as old as this.
+/// Sets a file's age.
 fn age(tree: &Tree, path: &str, age: Duration) {
     let file = std::fs::File::options().write(true).open(tree.path(path));
     let file = file.expect("it is there");

@@ -1,4 +1,4 @@
-//! Scripts in the manner of lighttpd 1.4: a page from its files, or the application.
+//! Scripts as in lighttpd 1.4: they build a page from files, or pass the request to the application.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use petrel_tests::{Backend, Server, Speaks, Tracer, eventually};
 
 use crate::{age, in_front_of};
 
-/// The page as long as it is younger than a minute; else who makes it.
+/// The page if it is younger than a minute; else the application, which makes it.
 const SCRIPT: &str = "output_contenttype = \"text/html\"\n\
     trigger_handler = \"index.php\"\n\
     local page = request[\"DOCUMENT_ROOT\"] .. \"/cache/page.html\"\n\
@@ -17,7 +17,7 @@ const SCRIPT: &str = "output_contenttype = \"text/html\"\n\
     output_include = { \"head.html\", page, \"foot.html\" }\n\
     return CACHE_HIT\n";
 
-/// An application that leaves what it makes in cache/page.html.
+/// An application that stores its page in cache/page.html.
 fn application() -> Backend {
     Backend::start(Speaks::FastCgi, |exchange| {
         let directory = format!("{}/cache", exchange.param("DOCUMENT_ROOT"));

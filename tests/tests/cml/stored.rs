@@ -1,4 +1,4 @@
-//! Scripts that ask memcached, and pages that are in it.
+//! Scripts that query memcached, and pages that are stored there.
 
 use petrel_tests::{Backend, Speaks, eventually};
 

@@ -1,4 +1,4 @@
-//! Each file system, each backend, each size: the bytes are those of the file.
+//! With each file system, each network backend and each size, clients get exactly the file's bytes.
 
 use engine::settings::core::NetworkBackend;
 use petrel_tests::{Client, Server, SlowFs, skip};
@@ -17,8 +17,8 @@ const SIZES: [usize; 8] = [
     5 << 20,
 ];
 
-/// A server with the same files on a disk and, where this process may mount, on three other file systems. What
-/// is mounted goes before the directories do.
+/// A server with the same files on a disk and, if this process may mount, on three other file systems. The
+/// mounts are dropped before the directories.
 struct Places {
     names: Vec<&'static str>,
     _mounts: Vec<Mounted>,
@@ -81,23 +81,23 @@ fn places(test: &str) -> Places {
     places
 }
 
-/// The host whose files a backend sends: its name as far as it can be that of a host.
+/// The virtual host whose files a backend sends: the backend's name, adapted to be a host name.
 fn host(backend: NetworkBackend) -> String {
     backend.name().replace('_', "-")
 }
 
 impl Places {
-    /// Takes what the kernel has of the file out of its memory, as far as it likes to.
+    /// Makes the kernel drop the file from its page cache, as far as the kernel is willing to.
     fn cool(&self, place: &str, size: usize) {
         let directory = match place {
             "overlay" => "lower".to_owned(),
-            // Its contents are forgotten with each open(2).
+            // The kernel drops its contents at each open(2).
             "fuse" => return,
             other => format!("www/{other}"),
         };
         let path = self.server.tree().path(&format!("{directory}/{size}"));
         let file = std::fs::File::open(path).expect("it was written");
-        // Only what is on the disk can be forgotten.
+        // Only what was written to the disk can be dropped.
         let _ = file.sync_all();
         let _ = fadvise(&file, 0, None, Advice::DontNeed);
     }
@@ -140,7 +140,7 @@ fn slow_readers_get_the_same_bytes() {
                 "GET /{place}/{size} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n"
             ));
             let mut all = Vec::new();
-            // Now and then it waits long enough for the server to be waiting for it.
+            // Now and then the client pauses long enough that the server waits for it.
             for part in 0..40 {
                 all.extend(client.read_bytes(64 * 1024 + part));
                 if part % 8 == 0 {
@@ -154,7 +154,7 @@ fn slow_readers_get_the_same_bytes() {
     }
 }
 
-/// A file, and who is to send it.
+/// A file, and the backend that sends it.
 struct Asked {
     host: String,
     target: String,
@@ -192,7 +192,7 @@ impl Asked {
         ] {
             let response = self.get(client, Some(&range));
             if size == 0 {
-                // The last bytes of nothing are all of it.
+                // The last bytes of an empty file are all of it.
                 let is_right =
                     response.status == 416 || (response.status, response.body.len()) == (200, 0);
                 assert!(is_right, "{self} {range}: {response}");

@@ -1,5 +1,5 @@
-//! Files that change while jobs look at them or read them: the old bytes or the new ones, never a mixture that
-//! the head does not fit, and never what is in no file.
+//! Files that change while jobs look them up or read them. Clients get the old bytes or the new ones, but
+//! never a mixture that does not fit the head, and never bytes that no file had.
 
 use engine::settings::core::NetworkBackend;
 use petrel_tests::{Operation, Server, SlowFs, Tree, eventually};
@@ -9,13 +9,13 @@ use std::os::unix::fs::PermissionsExt;
 use super::failures::{LARGE, begun, expect_named};
 use super::{asking, content, expect_others_served, reading_elsewhere, site};
 
-/// Where a file is cut.
+/// Where a file is truncated.
 const CUT: usize = 200_000;
 
 /// What happens to a file.
 type Change = fn(&SlowFs, &str);
 
-/// The same where no file system of the test's own is.
+/// The same on file systems other than the test's own.
 type TreeChange = fn(&Tree) -> &Tree;
 
 fn truncate(slow: &SlowFs, name: &str) {
@@ -40,7 +40,7 @@ fn forbid(slow: &SlowFs, name: &str) {
     fs::set_permissions(slow.beneath().join(name), mode).expect("chmod");
 }
 
-/// The whole of the old file, or the beginning of it that is left, or an error, or nothing more.
+/// Expects the whole old file, or what is left of its beginning, or an error, or the end of the connection.
 #[track_caller]
 fn expect_sound(client: &mut petrel_tests::Client, what: &str) {
     let whole = content(300_000);
@@ -104,9 +104,9 @@ fn a_file_that_becomes_shorter_between_two_chunks_breaks_its_answer_off() {
             return;
         };
         let begun = begun(&server);
-        // Through the mount: sendfile(2) believes what the kernel knows.
+        // The file is changed through the mount, because sendfile(2) uses what the kernel has cached.
         server.tree().set_length("www/slow/large.bin", CUT as u64);
-        // A read that is under way there meanwhile ends early, and the kernel fills its page up.
+        // A read that is in progress there ends early, and the kernel fills the rest of its page with zeros.
         begun.expect_cut_short_and_cleared_from(CUT, backend);
         expect_named(&server, "large.bin");
         expect_others_served(&server);
@@ -116,8 +116,8 @@ fn a_file_that_becomes_shorter_between_two_chunks_breaks_its_answer_off() {
 
 #[test]
 fn a_local_file_that_becomes_shorter_breaks_its_answer_off() {
-    // When a file is cut the kernel clears the rest of the last pages, which may be large. sendfile(2) hands
-    // them to the socket as they are, and a read that is under way may copy them.
+    // When a file is truncated, the kernel clears the rest of its last pages, which may be large. sendfile(2)
+    // passes them to the socket as they are, and a read that is in progress may copy them.
     for backend in NetworkBackend::ALL.map(NetworkBackend::name) {
         let server = Server::build()
             .file("www/hot.txt", "hot")

@@ -1,4 +1,4 @@
-//! Many clients, and clients that do not wait for what they asked for.
+//! Many clients, and clients that leave before their file is there.
 
 use std::net::Ipv4Addr;
 
@@ -14,9 +14,9 @@ use super::{
 #[test]
 fn ten_thousand_clients_on_one_path_that_hangs_are_one_job() {
     let test = "ten_thousand_clients_on_one_path_that_hangs_are_one_job";
-    // Two descriptors a client would be one here and one there, but other tests run in this process.
+    // Each client takes one descriptor here and one in the server, but other tests run in this process, too.
     let limit = usize::try_from(raise_descriptor_limit()).unwrap_or(usize::MAX);
-    // Of these, half are for connections.
+    // The server uses half of its descriptors for connections.
     let count = (limit / 2).saturating_sub(20).min(10_000);
     let config = format!(
         "server.max-fds = {limit}\nserver.max-connections = {}\nserver.max-keep-alive-idle = 600
@@ -41,17 +41,17 @@ fn ten_thousand_clients_on_one_path_that_hangs_are_one_job() {
         bytes / (count as u64) < 16 * 1024,
         "{bytes} bytes for {count} clients"
     );
-    // After ten seconds it is looked at once more, and never again.
+    // After ten seconds a second lookup is begun, but never a third one.
     let looks = (slow.hanging(), slow.total() - asked);
     assert!(looks.0 <= 2 && looks.1 <= 2, "{looks:?}");
-    // The jobs', and that of the look-up of a new local file.
+    // The threads for the jobs, and one for the lookup of a new local file.
     let added = threads(&server).saturating_sub(before);
     assert!(added <= 3, "{added} threads");
     slow.release();
     for client in &mut clients {
         assert_eq!(client.response().text(), "1");
     }
-    // All of them give up at once.
+    // All clients give up at once.
     slow.hang();
     send_all(&mut clients, "two.txt");
     for client in &mut clients {
@@ -62,7 +62,7 @@ fn ten_thousand_clients_on_one_path_that_hangs_are_one_job() {
     assert_eq!(last.get("/slow/one.txt").text(), "1");
 }
 
-/// All ask for the same file.
+/// All clients request the same file.
 fn send_all(clients: &mut [Client], name: &str) {
     for client in clients {
         client.send(format!("GET /slow/{name} HTTP/1.1\r\nHost: a\r\n\r\n"));
@@ -86,14 +86,14 @@ fn clients_that_leave_take_their_jobs_with_them() {
         let clients: Vec<Client> = names.iter().map(ask).collect();
         slow.expect_hanging(2);
         if operation == Operation::Read {
-            // All are looked up while the first of them are read.
+            // All files are looked up while the first ones are read.
             let are_looked_up = || slow.count(Operation::Lookup) >= names.len() as u64;
             assert!(eventually(are_looked_up), "{slow:?}");
         }
         clients.into_iter().for_each(Client::abort);
         let asked = slow.count(Operation::Lookup);
         expect_others_served(&server);
-        // They are seen to have left while nothing else happens.
+        // The server notices that the clients have left although nothing else happens.
         assert!(
             eventually(
                 || server.holdings().descriptors.get("socket") == before.descriptors.get("socket")
@@ -103,7 +103,7 @@ fn clients_that_leave_take_their_jobs_with_them() {
         );
         slow.release();
         expect_holdings(&server, &before, was_there, &format!("{operation:?}"));
-        // Jobs that waited behind those that hung were left out.
+        // Jobs that were queued after those that hung were skipped.
         let later = slow.count(Operation::Lookup) - asked;
         assert!(later <= 20, "{operation:?}: {later} more look-ups");
         assert!(server.get("/slow/5.bin").body == large);
@@ -147,7 +147,7 @@ fn who_has_many_connections_gets_no_more_than_who_has_one() {
     are_queued(80);
     let mut modest = ask(3, &"one/picture.txt".to_owned());
     are_queued(81);
-    // The first are done, and what comes next hangs but for the picture.
+    // The first jobs are done, and later ones hang, except the one for the picture.
     slow.hang_below("many");
     assert_eq!(modest.response().text(), "1");
     are_queued(64);
@@ -176,7 +176,7 @@ fn look_ups_that_need_no_contents_do_not_wait_behind_reads() {
         "{}",
         waiting()
     );
-    // All come from one address, and ask the same file system.
+    // All come from one address, and need the same file system.
     for number in 0..20 {
         let missing = server.get(&format!("/slow/missing-{number}.txt"));
         assert_eq!(missing.status, 404);
@@ -205,11 +205,10 @@ fn threads_go_when_nothing_hangs_any_more() {
     for mut client in clients {
         assert_eq!(client.response().status, 504);
     }
-    // A thread for each job that hangs. What the start has looked at may have left one of them, and the new file
-    // another one.
+    // One thread per hanging job. The server's start may have left one of them, and the new file another one.
     assert!(threads(&server) >= before + 14);
     slow.release();
-    // After ten seconds without work.
+    // Threads end after ten seconds without work.
     assert!(
         eventually(|| threads(&server) <= before),
         "{}",
@@ -244,7 +243,7 @@ fn clients_that_leave_within_a_body_take_its_reads_with_them() {
     }
 }
 
-/// A client of a part of the file that nobody has read.
+/// A client of a part of the file that was never read.
 fn begun_waiting(server: &petrel_tests::Server) -> Client {
     let mut client = server.client();
     client.send(format!(

@@ -8,8 +8,8 @@ use rustix::process::Signal;
 use super::failures::{LARGE, begun};
 use super::{asking, content, expect_others_served, site};
 
-/// A thread that a FUSE file system keeps in the kernel cannot be ended by anybody but that, and its process
-/// stays with it. It must not stay listening.
+/// Expects that connections are refused. A thread that waits in the kernel for a FUSE file system can be
+/// released only by that file system, and its process stays with it. That process must not keep listening.
 #[track_caller]
 fn expect_refused(server: &petrel_tests::Server, within: &str) {
     let refused = || Client::try_connect(server.address()).is_err();
@@ -33,7 +33,7 @@ fn a_stop_does_not_wait_for_a_disk() {
         expect_others_served(&server);
         server.signal(signal);
         expect_refused(&server, &format!("{signal:?}"));
-        // The client is told, one way or the other, without the disk.
+        // The client gets an answer or the end of the connection, without the disk.
         let answer = client.try_response();
         assert!(
             answer.as_ref().map_or(true, |answer| answer.status >= 500),
@@ -61,7 +61,7 @@ fn a_stop_waits_for_nobody_who_waits_for_a_disk_that_answers() {
     server.signal(Signal::INT);
     expect_refused(&server, "graceful");
     slow.release();
-    // A graceful stop answers what was asked before.
+    // A graceful stop answers requests that arrived before.
     assert_eq!(client.response().text(), "1");
     let ended = server.wait(PATIENCE);
     assert!(ended.is_some_and(|status| status.success()), "{ended:?}");

@@ -1,4 +1,5 @@
-//! Errors of the disk: an answer that has not begun is an error, one that has is broken off.
+//! Disk errors: before the head is sent the client gets an error status; after that the response is cut
+//! short.
 
 use engine::settings::core::NetworkBackend;
 use petrel_tests::{Client, ClientError, Operation, Server, eventually};
@@ -6,7 +7,7 @@ use rustix::io::Errno;
 
 use super::{asking, content, expect_others_served, impatient, reading_elsewhere, site};
 
-/// Long enough that most of it is still to be read when a client stops reading.
+/// Long enough that most of it is still unread when a client stops reading.
 pub(super) const LARGE: usize = 24 << 20;
 
 #[test]
@@ -25,11 +26,11 @@ fn an_error_before_the_first_byte_is_500() {
             assert_eq!(failed.status, 500, "{operation:?} {file}: {failed}");
             expect_others_served(&server);
             slow.release();
-            // The failure is not remembered.
+            // The failure is not cached.
             let response = server.get(&target);
             assert_eq!(response.status, 200, "{operation:?} {file}");
             assert!(response.body == content, "{operation:?} {file}");
-            // Until nothing is known of it any more.
+            // Long enough that the server's cache has forgotten the file.
             std::thread::sleep(std::time::Duration::from_millis(2100));
         }
     }
@@ -75,7 +76,7 @@ fn an_index_file_fails_with_the_status_of_any_other() {
 #[test]
 fn a_script_that_may_not_be_read_is_looked_at_by_threads_alone() {
     let test = "a_script_that_may_not_be_read_is_looked_at_by_threads_alone";
-    // Nobody listens there: it is 503 for those that are let through.
+    // There is no backend: requests that are let through get 503.
     let config = "server.modules += ( \"mod_fastcgi\" )
         fastcgi.server = ( \".php\" => (( \"host\" => \"127.0.0.1\", \"port\" => 1 )) )
         index-file.names += ( \"index.php\" )
@@ -88,11 +89,11 @@ fn a_script_that_may_not_be_read_is_looked_at_by_threads_alone() {
         slow.fail_on(&[Operation::Open], Errno::ACCESS);
         assert_eq!(server.get(target).status, 503, "{target}");
         assert_eq!(server.get("/slow/plain.txt").status, 403, "{target}");
-        // It is known for a second.
+        // What is known of the file is valid for one second.
         slow.hang_on(&[Operation::Lookup, Operation::Stat]);
         let mut again = asking(&server, target);
         expect_others_served(&server);
-        // Or waited for, if the second is over.
+        // If the second is over, the request waits.
         let status = again.response().status;
         assert!([503, 504].contains(&status), "{target}: {status}");
         slow.release();
@@ -100,7 +101,8 @@ fn a_script_that_may_not_be_read_is_looked_at_by_threads_alone() {
     }
 }
 
-/// The server has the file open, and the kernel nothing of its content: opening it anew made it forget that.
+/// Puts the file into a state in which the server has it open, and the kernel has cached none of its content,
+/// because it was opened anew.
 fn open_and_not_in_memory(server: &Server) {
     assert!(server.get("/slow/large.bin").body == content(400_000));
     let path = server.tree().path("www/slow/large.bin");
@@ -110,7 +112,7 @@ fn open_and_not_in_memory(server: &Server) {
 #[test]
 fn contents_that_cannot_be_read_are_an_error_as_long_as_nothing_is_sent() {
     let test = "contents_that_cannot_be_read_are_an_error_as_long_as_nothing_is_sent";
-    // It sends the head before it looks at the file.
+    // This backend sends the head before it looks at the file.
     let readers = reading_elsewhere().filter(|name| *name != "gthread-sendfile");
     for backend in readers {
         let config = impatient(1)
@@ -209,13 +211,13 @@ fn the_log_names_the_file_that_was_sent() {
     expect_named(&server, "large.bin");
 }
 
-/// An answer of which a client has read the beginning.
+/// A response whose beginning the client has read.
 pub(super) struct Begun {
     client: Client,
     body: Vec<u8>,
 }
 
-/// `/slow/large.bin`, asked for by a client that stops reading.
+/// Requests `/slow/large.bin` with a client that stops reading.
 pub(super) fn begun(server: &Server) -> Begun {
     begun_by(server, "/slow/large.bin")
 }
@@ -231,13 +233,13 @@ fn begun_by(server: &Server, target: &str) -> Begun {
 }
 
 impl Begun {
-    /// What still comes is less than the head has said, and right as far as it goes.
+    /// Expects that the rest is shorter than the head announced, and correct as far as it goes.
     #[track_caller]
     pub fn expect_cut_short(self, what: &str) {
         self.expect_cut_short_and_cleared_from(LARGE, what);
     }
 
-    /// The same when the kernel may have cleared what was behind `cut`.
+    /// The same, but the kernel may have cleared what was after `cut`.
     #[track_caller]
     pub fn expect_cut_short_and_cleared_from(mut self, cut: usize, what: &str) {
         self.body.extend(self.client.read_to_end());
@@ -255,7 +257,7 @@ impl Begun {
         );
     }
 
-    /// All of the file comes.
+    /// Expects the whole file.
     #[track_caller]
     pub fn expect_whole(mut self, what: &str) {
         let left = LARGE - self.body.len();
@@ -264,7 +266,7 @@ impl Begun {
     }
 }
 
-/// One line says that the answer was cut short, and of which file.
+/// Expects one log line that says that the response was cut short, and of which file.
 #[track_caller]
 pub(super) fn expect_named(server: &Server, file: &str) {
     server.expect_log("(send)");

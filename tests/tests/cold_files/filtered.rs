@@ -1,17 +1,17 @@
-//! Large files that modules read while they are sent: to compress them, or to keep a copy.
+//! Large files that modules read while they are sent, to compress them or to keep a copy.
 
 use petrel_tests::{Backend, Client, Operation, Server, SlowFs, Speaks};
 use rustix::io::Errno;
 
 use super::{content, expect_others_served, impatient, site};
 
-/// More than is compressed as a whole before it is sent.
+/// Larger than files that are compressed as a whole before they are sent.
 const BYTES: usize = 3 << 20;
 
-/// URLs of a file, and what is done with it: it is compressed, it is copied for the page cache, or both.
+/// URL prefixes and what happens to files there: compressed, copied into the page cache, or both.
 const WAYS: [&str; 3] = ["/slow/", "/app/kept/", "/app/both/"];
 
-/// Names the file that the query names.
+/// A backend that replies with the name of the file in the query.
 fn naming() -> Backend {
     Backend::start(Speaks::FastCgi, |exchange| {
         let target = exchange.target().to_owned();
@@ -21,7 +21,8 @@ fn naming() -> Backend {
     })
 }
 
-/// A site of which `/slow/` hangs when told to, with `names`, and which does with them what [`WAYS`] say.
+/// A site with the files `names`, of which `/slow/` hangs when a test asks for it, and which processes them
+/// as [`WAYS`] says.
 fn filtering(test: &str, backend: &Backend, names: &[&str]) -> Option<(Server, SlowFs)> {
     let large = content(BYTES);
     let files: Vec<(&str, &[u8])> = names.iter().map(|name| (*name, &*large)).collect();
@@ -44,7 +45,7 @@ fn filtering(test: &str, backend: &Backend, names: &[&str]) -> Option<(Server, S
     site(test, &files, &config)
 }
 
-/// A client that has asked for a file, whatever is done with it.
+/// A client that has requested a file through one of [`WAYS`].
 fn asking(server: &Server, way: &str, name: &str) -> Client {
     let file = server.tree().path("www/slow").join(name);
     let mut client = server.client();

@@ -1,4 +1,4 @@
-//! A file system that does not answer: 504 for its own requests, and nothing else is slower.
+//! A file system that does not answer: requests for it get 504, and other requests are no slower.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{
     threads,
 };
 
-/// Seconds in which a slow machine begins all jobs that it may, and sends the beginning of a body.
+/// Seconds in which even a slow machine begins all allowed jobs, and sends the beginning of a body.
 pub(super) const WAIT_S: u32 = 5;
 
 #[track_caller]
@@ -62,9 +62,9 @@ fn a_body_that_hangs_is_broken_off() {
         let Some((server, slow)) = site(test, &[("large.bin", &content(LARGE))], &config) else {
             return;
         };
-        // Whatever the backend needs is there.
+        // Now everything that the backend needs has been looked up.
         assert!(server.get("/slow/large.bin").body == content(LARGE));
-        // Nothing of the file is kept any more.
+        // After this the server's cache has forgotten the file.
         std::thread::sleep(std::time::Duration::from_millis(2100));
         expect_others_served(&server);
         let before = server.holdings();
@@ -97,7 +97,7 @@ fn what_is_compressed_from_a_file_that_hangs_is_given_up_in_time() {
         ));
         client
     };
-    // It is sent while it is compressed, and breaks off.
+    // It is compressed while it is sent, and breaks off.
     let mut client = ask("large.txt");
     let begin = client.read_bytes(100_000);
     let begin = String::from_utf8_lossy(&begin);
@@ -113,8 +113,8 @@ fn what_is_compressed_from_a_file_that_hangs_is_given_up_in_time() {
     );
     expect_others_served(&server);
     slow.release();
-    // It is sent when it has been compressed, and then there is still time for an error. Its first bytes and
-    // its being there are known, or that hangs.
+    // It is sent after it was compressed, so there is still time for an error status. Whether its existence
+    // and its first bytes are known, or that hangs as well, depends on the time.
     assert_eq!(server.get("/slow/medium.txt").status, 200);
     drop(std::fs::File::open(
         server.tree().path("www/slow/medium.txt"),
@@ -125,7 +125,7 @@ fn what_is_compressed_from_a_file_that_hangs_is_given_up_in_time() {
     slow.release();
 }
 
-/// Many files, so that all jobs hang that may run on their file system.
+/// Many files, to make all jobs hang that may run on their file system.
 fn crowd() -> Vec<String> {
     (0..200).map(|number| format!("{number}.txt")).collect()
 }
@@ -158,7 +158,7 @@ fn many_paths_that_hang_leave_room_for_other_file_systems() {
     assert!(other.total() > 0);
     let hanging = slow.hanging();
     let added = threads(&server).saturating_sub(before);
-    // server.max-stat-threads, and one for each file that was read.
+    // server.max-stat-threads, and one thread for each file that is read.
     assert!(
         hanging <= 16 && added <= 80,
         "{hanging} hang, {added} threads"
@@ -189,7 +189,8 @@ fn symlinks_into_a_file_system_that_hangs_are_told_from_the_local_one() {
         let ask = |name: &String| asking(&server, &format!("{way}{name}"));
         let clients: Vec<Client> = crowd().iter().take(199).map(ask).collect();
         slow.expect_hanging(1);
-        // Whatever the kernel has forgotten of the local file system must not wait behind them.
+        // What the kernel does not have cached of the local file system must not wait behind the hanging
+        // jobs.
         for _ in 0..3 {
             expect_others_served(&server);
             expect_uncached_served(&server);
@@ -214,7 +215,7 @@ fn symlinks_within_a_file_system_that_hangs_are_not_read_by_the_worker() {
     std::os::unix::fs::symlink("release", link).expect("symlink");
     server.tree().symlink("slow/app", "www/app");
     slow.keep_names();
-    // The kernel knows the way now, but for what the symlink says, which it asks for each time.
+    // The kernel now knows the path, except for the symlink's target, which it reads each time.
     assert_eq!(server.get("/app/current/one.txt").text(), "1");
     slow.hang_on(&[Operation::ReadLink]);
     let clients = vec![
@@ -231,7 +232,8 @@ fn symlinks_within_a_file_system_that_hangs_are_not_read_by_the_worker() {
     assert_eq!(server.get("/app/current/one.txt").text(), "1");
 }
 
-/// What nobody has looked for yet is not known to the kernel either: it takes a thread.
+/// Expects that a file is served which was never looked up. The kernel does not have it cached, so it needs a
+/// thread.
 #[track_caller]
 fn expect_uncached_served(server: &Server) {
     let number = server.tree().names("www").len();
@@ -246,7 +248,7 @@ fn closing_a_file_of_a_file_system_that_hangs_holds_up_nobody() {
         return;
     };
     for round in 0..3 {
-        // What was opened before is closed when the file is looked at again.
+        // When the file is looked up again, the old descriptor is closed.
         slow.hang_on(&[Operation::Close]);
         assert!(server.get("/slow/a.bin").body == large, "{round}");
         assert!(server.get("/slow/b.bin").body == large, "{round}");
@@ -270,8 +272,8 @@ fn coming_and_going_takes_one_thread_of_a_path_that_hangs() {
     let sockets = || server.holdings().descriptors.get("socket").copied();
     let (before, threads_before) = (sockets(), threads(&server));
     slow.hang_below("one.txt");
-    // More often than jobs may run for this file system; so often that ten seconds may pass, after which a second
-    // one is begun, and no third.
+    // More rounds than there may be jobs for this file system. They may take ten seconds, after which a
+    // second job is begun, but no third one.
     for round in 0..20 {
         let client = asking(&server, "/slow/one.txt");
         assert!(eventually(|| slow.hanging() >= 1), "{round}: {slow:?}");
@@ -306,7 +308,7 @@ fn a_path_recovers_when_another_file_system_is_mounted() {
     let Some(_replacement) = SlowFs::mount_or_skip(test, &directory) else {
         return;
     };
-    // There is always somebody who waits for the first job.
+    // There is always a client that waits for the first job.
     let mut waiting = vec![stuck];
     let is_answered = eventually(|| {
         let mut client = asking(&server, "/slow/one.txt").with_patience(Duration::from_millis(200));

@@ -1,4 +1,4 @@
-//! Types in extended attributes, and files that modules keep.
+//! MIME types in extended attributes, and files that modules store.
 
 use petrel_tests::{Operation, eventually};
 use rustix::fs::XattrFlags;
@@ -48,19 +48,19 @@ fn whoever_shares_a_question_closes_no_file_on_the_worker() {
         return;
     };
     slow.hang_on(&[Operation::ReadAttribute, Operation::Close]);
-    // The third one shares the job that waits behind that of the first.
+    // The third client shares the job that is queued after that of the first one.
     let clients: Vec<_> = (0..5).map(|_| asking(&server, "/slow/one.txt")).collect();
     slow.expect_hanging(1);
     expect_others_served(&server);
     assert_eq!(slow.hanging(), 1);
-    // All leave, and the one that waits behind is given up.
+    // All clients leave, and the queued job is given up.
     drop(clients);
     expect_others_served(&server);
     slow.release();
     assert_eq!(server.get("/slow/one.txt").text(), "1");
 }
 
-/// Compressed files are kept on the file system that hangs.
+/// Compressed files are stored on the file system that hangs.
 const KEPT: &str = "server.modules = (\"mod_deflate\")
     deflate.mimetypes = (\"text/\")
     deflate.cache-dir = var.dir + \"/www/slow/cache\"\n";
@@ -77,7 +77,7 @@ fn a_compressed_file_that_is_written_keeps_nobody_else_waiting() {
     for name in ["create", "rename", "last"] {
         server.tree().write(&format!("www/{name}.txt"), &text);
     }
-    // The directory is opened.
+    // This opens the directory.
     assert_eq!(server.get("/hot.txt").status, 200);
     for (name, trouble) in [("create", Operation::Create), ("rename", Operation::Rename)] {
         slow.hang_on(&[trouble]);
@@ -87,12 +87,12 @@ fn a_compressed_file_that_is_written_keeps_nobody_else_waiting() {
         ));
         slow.expect_hanging(1);
         expect_others_served(&server);
-        // Who comes meanwhile does not wait for the file.
+        // A client that arrives meanwhile does not wait for the file.
         let mut other = server.client();
         let other = other.request("GET", &format!("/{name}.txt"), GZIP);
         assert_eq!(other.field("Content-Encoding"), Some("gzip"));
         assert_eq!(slow.hanging(), 1);
-        // Who waits for the disk gets the content without it.
+        // The client that waits for the disk gets the content without it.
         let answer = client.response();
         assert_eq!(
             (answer.status, answer.field("Content-Encoding")),

@@ -1,16 +1,16 @@
-//! Directories that are listed.
+//! Directory listings.
 
 use petrel_tests::{Client, Operation, Server, SlowFs, eventually};
 
 use super::{expect_holdings, expect_others_served, impatient, was_there};
 
-/// Directories are listed, and `/slow/` is one with two files.
+/// A site with directory listings, in which `/slow/` has two files.
 fn site(test: &str, config: &str) -> Option<(Server, SlowFs)> {
     let config = format!("dir-listing.activate = \"enable\"\n{config}");
     super::site(test, &[("one.txt", b"1"), ("two.txt", b"22")], &config)
 }
 
-/// Clients that have asked for the listing and wait for it.
+/// Clients that have requested the listing and wait for it.
 fn waiting(server: &Server, count: usize) -> Vec<Client> {
     let ask = |_| {
         let mut client = server.client();
@@ -31,7 +31,7 @@ fn a_directory_that_is_read_keeps_nobody_else_waiting() {
     slow.expect_hanging(1);
     clients.append(&mut waiting(&server, 50));
     expect_others_served(&server);
-    // All those who came later wait behind the first one, and take no thread.
+    // All later clients wait for the first one's job, and take no thread.
     assert_eq!(slow.hanging(), 1);
     slow.release();
     for mut client in clients {
@@ -39,7 +39,7 @@ fn a_directory_that_is_read_keeps_nobody_else_waiting() {
         assert_eq!(page.status, 200);
         assert!(page.text().contains("one.txt") && page.text().contains("two.txt"));
     }
-    // Each read is two: entries, and that there are no more.
+    // Reading a directory takes two operations: the entries, and the end.
     assert!(slow.count(Operation::ReadDirectory) <= 4, "{slow:?}");
 }
 
@@ -87,7 +87,7 @@ fn a_directory_that_does_not_answer_is_504_and_a_line_in_the_log() {
     }
     server.expect_log("/www/slow/\"");
     expect_others_served(&server);
-    // A new client waits behind the job that nobody waits for any more, or is too late for it.
+    // A new client either shares the job, for which no other client waits any more, or comes too late for it.
     drop(waiting(&server, 1));
     assert!(eventually(|| slow.hanging() == 1));
     slow.release();

@@ -1,6 +1,6 @@
-//! Files on disks that are slow, hang, fail, or change while they are looked at and sent.
+//! Files on disks that are slow, hang, fail, or change while the server looks them up and sends them.
 //!
-//! One worker serves, so that whatever waits for a file in its thread is seen by all others.
+//! There is one worker, so that a wait for a file in the worker's thread would delay all other requests.
 
 mod bytes;
 mod changes;
@@ -24,21 +24,21 @@ use engine::settings::core::NetworkBackend;
 use petrel_tests::{Client, Holdings, Server, SlowFs, eventually};
 use rustix::mount::{MountFlags, UnmountFlags};
 
-/// Names of the backends that never let the worker wait for a file.
+/// The names of the network backends that never make the worker wait for a file.
 fn reading_elsewhere() -> impl Iterator<Item = &'static str> {
     let waits = ["write", "writev", "linux-sendfile"];
     let names = NetworkBackend::ALL.into_iter().map(NetworkBackend::name);
     names.filter(move |name| !waits.contains(name))
 }
 
-/// Requests of [`asking`] and [`failures::begun`] wait that long for a file system. All others wait a minute, so that
-/// they are served however slow the machine is.
+/// Requests of [`asking`] and [`failures::begun`] wait this many seconds for a file system. All other
+/// requests wait a minute, so that they are served even on a slow machine.
 fn impatient(seconds: u32) -> String {
     format!("$HTTP[\"host\"] == \"a\" {{ server.max-file-wait = {seconds} }}\n")
 }
 
-/// A server with one worker, on which `/slow/` is a file system that hangs when told to, with `files`, and
-/// `/hot.txt` is not. The server is to be dropped last.
+/// A server with one worker, with `files` in `/slow/`, a file system that hangs when a test asks for it, and
+/// with `/hot.txt` elsewhere. Drop the server last.
 fn site(test: &str, files: &[(&str, &[u8])], config: &str) -> Option<(Server, SlowFs)> {
     let mut server = Server::build().file("www/hot.txt", "hot");
     for (path, content) in files {
@@ -55,7 +55,7 @@ fn site(test: &str, files: &[(&str, &[u8])], config: &str) -> Option<(Server, Sl
     Some((server.start(), slow))
 }
 
-/// Files to look at only to see that others are served meanwhile: the worker has it in memory, and one it has
+/// Expects that other requests are served: for a file that the worker has in memory, and for one that it has
 /// never seen.
 #[track_caller]
 fn expect_others_served(server: &Server) {
@@ -73,13 +73,13 @@ fn asking(server: &Server, target: &str) -> Client {
     client
 }
 
-/// Lets the kernel forget what it has of the content of a file that hangs later: it is opened anew. The server has
-/// it open still.
+/// Makes the kernel drop the cached content of a file that hangs later, by opening it anew. The server still
+/// has it open.
 fn forget_content(server: &Server, path: &str) {
     drop(fs::File::open(server.tree().path(path)).expect("it is there"));
 }
 
-/// The content of the test's files: each four bytes tell where they belong.
+/// The content of the test's files: each four bytes tell their position.
 fn content(length: usize) -> Vec<u8> {
     static LONGEST: LazyLock<Vec<u8>> = LazyLock::new(|| {
         let words = 0..u32::try_from(failures::LARGE / 4).expect("small");
@@ -88,7 +88,8 @@ fn content(length: usize) -> Vec<u8> {
     LONGEST[..length].to_vec()
 }
 
-/// Waits until the server holds what it did `before`, of files those that `counts` by their paths.
+/// Waits until the server holds the same as `before`. Of files, only those count whose paths `counts`
+/// accepts.
 #[track_caller]
 fn expect_holdings(server: &Server, before: &Holdings, counts: fn(&str) -> bool, what: &str) {
     let counted = |holdings: &Holdings| {
@@ -105,7 +106,7 @@ fn expect_holdings(server: &Server, before: &Holdings, counts: fn(&str) -> bool,
     );
 }
 
-/// Whether a file is none of those that [`expect_others_served`] leaves behind.
+/// Whether a file is none of those that [`expect_others_served`] leaves open.
 fn was_there(path: &str) -> bool {
     !path.contains("/new-")
 }
@@ -116,7 +117,7 @@ fn threads(server: &Server) -> usize {
     server.processes().pids.iter().map(count).sum()
 }
 
-/// Something mounted, until this is dropped.
+/// Something mounted; dropping this unmounts it.
 struct Mounted(PathBuf);
 
 impl Mounted {
@@ -129,7 +130,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Nothing can be done about a mount that stays.
+        // There is nothing to be done about a mount that stays.
         let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
     }
 }

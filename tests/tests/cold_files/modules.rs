@@ -1,11 +1,11 @@
-//! Whatever else looks at files for a request.
+//! Other modules that look at files for a request.
 
 use petrel_tests::{Builder, Client, Operation, Server, SlowFs, eventually};
 
 use super::expect_others_served;
 
-/// `/` is on the file system that hangs when told to, `/hot.txt` of the host `petrel.test` is not. Requests to
-/// the host `slow` wait `file_wait_s` for it.
+/// A server in which `/` is on the file system that hangs when a test asks for it, and `/hot.txt` of the host
+/// `petrel.test` is not. Requests to the host `slow` wait `file_wait_s` for it.
 fn site(
     test: &str,
     file_wait_s: u32,
@@ -25,7 +25,7 @@ fn site(
     Some((server, slow))
 }
 
-/// Sends a request that hangs. Others are served.
+/// Sends a request that hangs, and expects that others are served.
 #[track_caller]
 fn hanging(server: &Server, slow: &SlowFs, operations: &[Operation], request: &str) -> Client {
     slow.hang_on(operations);
@@ -36,15 +36,15 @@ fn hanging(server: &Server, slow: &SlowFs, operations: &[Operation], request: &s
     client
 }
 
-/// What has to be done for a request before it is answered.
+/// The operations that a request needs before it is answered.
 const OPERATIONS: [&[Operation]; 3] = [
     &[Operation::Lookup, Operation::Stat],
     &[Operation::Open],
     &[Operation::Read],
 ];
 
-/// It is served right when what it needs is slow, 504 when that hangs, and then right again. The local host
-/// is served meanwhile.
+/// Expects that the request is served correctly when the file system is slow, gets 504 when it hangs, and is
+/// served correctly again afterwards. The local host is served meanwhile.
 #[track_caller]
 fn expect_waits_and_is_served(
     test: &str,
@@ -194,7 +194,7 @@ fn an_error_page() {
         let Some((server, slow)) = site(test, 1, make) else {
             return;
         };
-        // The error is known; the page for it is not to be had.
+        // The error is known, but its page cannot be read.
         let response = hanging(&server, &slow, operations, request).response();
         assert!(matches!(response.status, 404 | 504), "{response}");
         assert!(!response.text().contains("the error page"), "{response}");

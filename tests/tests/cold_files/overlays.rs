@@ -20,7 +20,7 @@ fn an_overlay_hangs_as_the_file_system_below_it_does() {
     let Some(slow) = SlowFs::mount_or_skip(test, &tree.path("below")) else {
         return;
     };
-    // The lower layer of two is a directory of this machine.
+    // The lower one of the two layers is a directory of this machine.
     tree.directory("other");
     let layers = format!(
         "lowerdir={}:{}",
@@ -36,7 +36,7 @@ fn an_overlay_hangs_as_the_file_system_below_it_does() {
         let path = tree.path("www/merged").join(name);
         std::fs::metadata(path).expect("it is there");
     }
-    // The kernel knows the way now, and asks below all the same when a file is opened.
+    // The kernel knows the path now, but still asks the lower layer when a file is opened.
     slow.hang();
     let mut clients = [
         asking(&server, "/merged/one.txt"),

@@ -1,10 +1,10 @@
-//! Scripts that look at files, and send them.
+//! Scripts that look up files and send them.
 
 use petrel_tests::{Operation, Server, SlowFs};
 
 use super::{asking, content, expect_others_served, forget_content, impatient};
 
-/// What each script does with a file of the file system that hangs, and what comes of it.
+/// What each script does with a file on the hanging file system, and the result.
 const SCRIPTS: &[(&str, &str)] = &[
     (
         "/stat",
@@ -154,7 +154,7 @@ fn files_that_hang_are_not_in_the_way_of_those_that_do_not() {
     server.tree().write("magnet.lua", script);
     server.tree().write("www/local.txt", "local");
     slow.hang();
-    // More than jobs may run for one file system.
+    // More requests than jobs may run for one file system.
     let ask = |_| asking(&server, "/slow/one.txt");
     let clients: Vec<_> = (0..100).map(ask).collect();
     slow.expect_hanging(16);
@@ -205,7 +205,7 @@ fn a_long_script_waits_for_its_disk_like_a_short_one() {
         return;
     };
     assert_eq!(server.get("/long").text(), "long");
-    // Until nothing is known of it any more.
+    // Long enough that the server's cache has forgotten the file.
     std::thread::sleep(std::time::Duration::from_millis(2100));
     slow.hang_on(&[Operation::Read]);
     let mut client = asking(&server, "/long");
@@ -216,7 +216,7 @@ fn a_long_script_waits_for_its_disk_like_a_short_one() {
 
 #[test]
 fn a_long_script_is_read_where_no_look_up_is_remembered() {
-    // More than workers keep in memory. The kernel knows the file: each look at it finds it anew.
+    // Larger than what workers keep in memory. The kernel knows the file, so each lookup succeeds at once.
     let script = format!(
         "{} lighty.content = {{ 'long' }} return 200",
         "-- a comment\n".repeat(5000)
@@ -257,7 +257,7 @@ fn a_body_of_a_script_whose_disk_does_not_answer_is_504() {
         ("sent.bin", &content(400_000)),
         ("seen.bin", &content(400_000)),
     ];
-    // Who looks a file up reads it, or who sends it does.
+    // Either the lookup job reads the file, or the network backend does.
     for backend in ["auto", "io_uring"] {
         let config = format!(
             "server.modules = (\"mod_magnet\")

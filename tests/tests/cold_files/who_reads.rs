@@ -1,4 +1,4 @@
-//! Who reads what of a file that is not in memory, as the counters tell it.
+//! Which thread reads which part of a file that is not in memory, according to the counters.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,10 +13,10 @@ use super::{asking, content, site};
 const COUNTERS: &str =
     "server.modules += ( \"mod_status\" )\nstatus.statistics-url = \"/counters\"\n";
 
-/// More than workers keep in memory, and no more than a job reads that looks a file up.
+/// Larger than what workers keep in memory, but not more than a lookup job reads.
 const BYTES: usize = 100_000;
 
-/// The counters `server.io.…`, by what follows that.
+/// The counters `server.io.…`, keyed by the rest of their names.
 fn counters(server: &Server) -> BTreeMap<String, u64> {
     let page = server.get("/counters");
     let text = page.text();
@@ -27,7 +27,7 @@ fn counters(server: &Server) -> BTreeMap<String, u64> {
     counts.collect()
 }
 
-/// A site of which each backend sends the file of its name.
+/// A site on which each network backend sends the file of its name.
 fn one_file_each(test: &str) -> Option<(Server, SlowFs)> {
     let file = content(BYTES);
     let names = NetworkBackend::ALL.map(NetworkBackend::name);
@@ -48,14 +48,14 @@ fn contents_are_read_by_the_backend_that_was_chosen() {
         let name = backend.name();
         let before = counters(&server);
         assert!(server.get(&format!("/slow/{name}")).body == content(BYTES));
-        // Threads that look files up read first bytes only where threads are to read.
+        // A lookup job reads the first bytes only if threads are to read the file.
         let (reader, by_look_up) = match backend {
             NetworkBackend::Auto | NetworkBackend::GthreadAio => ("gthread-aio.async-bytes", true),
             NetworkBackend::Write | NetworkBackend::Writev | NetworkBackend::LinuxSendfile => {
                 (&*format!("{name}.sync-bytes"), true)
             }
             NetworkBackend::GthreadSendfile => ("gthread-sendfile.async-bytes", false),
-            // Queues are for disks; of a program's file system threads read.
+            // Queues are used for disks; on the file system of a program, threads read.
             _ => ("gthread-aio.async-bytes", false),
         };
         let of_all: Vec<String> = NetworkBackend::ALL
@@ -70,7 +70,7 @@ fn contents_are_read_by_the_backend_that_was_chosen() {
             let bytes = of_all.iter().map(|name| more(name)).sum::<u64>();
             (more(reader), bytes, more("read.jobs") == 0)
         };
-        // Threads are counted when the client has what they have sent or read.
+        // A thread's bytes are counted before the client has all of them.
         let expected = (BYTES as u64, BYTES as u64, by_look_up);
         assert!(
             eventually(|| seen() == expected),
@@ -80,11 +80,11 @@ fn contents_are_read_by_the_backend_that_was_chosen() {
     }
 }
 
-/// Takes a file out of the page cache. Answers whether that is certain.
+/// Drops a file from the page cache. Returns whether that was certainly successful.
 fn is_evicted(path: &Path) -> bool {
     let file = File::open(path).expect("it was written");
     file.sync_all().expect("written");
-    // Only what is on a disk can be forgotten.
+    // Only what was written to a disk can be dropped.
     let _ = fadvise(&file, 0, None, Advice::DontNeed);
     let found = sys::page_cache::residency(&file, 0..BYTES as u64);
     found.is_ok_and(|found| found.cached == 0)
@@ -169,7 +169,7 @@ fn threads_are_as_many_as_are_wanted() {
             .collect();
         slow.expect_hanging(most);
         let counts = counters(&server);
-        // Others take the place of those that hang for long.
+        // Threads that hang for long are replaced by new ones.
         let at_work = counts["stat.threads"] - counts["stat.stuck"];
         assert!(at_work <= most as u64, "{most}: {counts:?}");
         assert!(counts["stat.threads"] >= most as u64, "{most}: {counts:?}");
@@ -180,7 +180,7 @@ fn threads_are_as_many_as_are_wanted() {
     }
 }
 
-/// At most `most` threads of `class` work for `files`, whose operations hang.
+/// Expects that at most `most` threads of `class` work for `files` whose operations hang.
 #[track_caller]
 fn expect_at_work(server: &Server, class: &str, most: u64, files: u64) {
     let seen = || {
@@ -188,7 +188,7 @@ fn expect_at_work(server: &Server, class: &str, most: u64, files: u64) {
         let of = |what: &str| counts[&format!("{class}.{what}")];
         let are_all_there = of("running") + of("queued") == files;
         (are_all_there && of("running") >= most).then(|| {
-            // Others take the place of those that hang for long.
+            // Threads that hang for long are replaced by new ones.
             (of("threads"), of("stuck"))
         })
     };
@@ -201,7 +201,7 @@ fn expect_at_work(server: &Server, class: &str, most: u64, files: u64) {
 fn threads_that_read_are_as_many_as_are_wanted() {
     let test = "threads_that_read_are_as_many_as_are_wanted";
     let names: Vec<String> = (0..12).map(|number| number.to_string()).collect();
-    // Neither memory of workers nor look-ups have any of it.
+    // Neither the workers' memory nor lookups have read any of it.
     let large = content(40_000);
     for most in [1, 3] {
         let config = format!(

@@ -1,4 +1,4 @@
-//! What a connection costs that does nothing.
+//! The memory of idle connections.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use petrel_tests::{Authority, Client, PATIENCE, Server, TlsStream, raise_descrip
 const CONNECTIONS: u64 = 10_000;
 const BYTES_MAX: u64 = 1024;
 
-/// Connections over TLS: the handshake of one takes the client a millisecond.
+/// The number of TLS connections. A handshake takes the client a millisecond.
 const TLS_CONNECTIONS: u64 = 1000;
 const TLS_BYTES_MAX: u64 = 8 * 1024;
 const HTTP2_OVER_TLS_BYTES_MAX: u64 = 12 * 1024;
@@ -22,7 +22,8 @@ fn server(config: &str) -> Server {
     ))
 }
 
-/// Makes so many connections, each of which has had an answer. What one of them takes of the server's memory.
+/// Opens `count` connections, each of which has received a response. Returns the server's memory per
+/// connection.
 fn idle_bytes<C>(server: &Server, count: u64, connect: impl Fn() -> C) -> (u64, Vec<C>) {
     let _first = connect();
     let sockets = || -> u64 {
@@ -41,7 +42,7 @@ fn idle_bytes<C>(server: &Server, count: u64, connect: impl Fn() -> C) -> (u64, 
 
 #[test]
 fn ten_thousand_idle_connections_take_a_kibibyte_each() {
-    // The server takes half of its descriptors for connections.
+    // The server uses half of its descriptors for connections.
     let connections = CONNECTIONS.min(raise_descriptor_limit() / 2) - 1;
     let server = server("");
     let (each, mut clients) = idle_bytes(&server, connections, || {
@@ -104,7 +105,7 @@ fn an_idle_connection_of_http_2_over_tls_takes_twelve_kibibytes() {
     );
 }
 
-/// What a browser sends, which the table of the connection remembers.
+/// The fields of a browser, which the connection's dynamic table stores.
 const BROWSER: [(&str, &str); 9] = [
     (
         "user-agent",

@@ -1,4 +1,4 @@
-//! What a request and a connection may cost, counted exactly: system calls, memory, instructions.
+//! The cost of requests and connections, counted exactly: system calls, memory, instructions.
 
 mod idle_connections;
 mod system_calls;

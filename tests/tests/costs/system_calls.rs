@@ -1,4 +1,4 @@
-//! System calls a warm request: one to receive it and one to send the answer.
+//! The system calls of a warm request: one to receive it and one to send the response.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,15 +6,16 @@ use std::net::TcpStream;
 use petrel_tests::http2::Http2Client;
 use petrel_tests::{Authority, Backend, Calls, Client, PATIENCE, Server, Speaks, Tracer};
 
-/// Files up to this size are sent from memory. The same number as the engine's
-/// `limits::FILE_IN_MEMORY_BYTES_MAX`, said here again because this test is its documentation.
+/// Files up to this size are sent from memory. It equals the engine's `limits::FILE_IN_MEMORY_BYTES_MAX` and
+/// is repeated here, because this test documents it.
 const FILE_IN_MEMORY_BYTES_MAX: usize = 32 * 1024;
 const REQUESTS: u64 = 1000;
 
-/// What `REQUESTS` requests for `target` on a kept connection make the server call, but for waits.
+/// The server's system calls, apart from waits, during `REQUESTS` requests for `target` on a persistent
+/// connection.
 fn count(server: &Server, target: &str, status: u16) -> Calls {
     let mut client = server.client();
-    // The second request finds everything as a thousandth would.
+    // From the second request on, everything is as warm as at the thousandth.
     ask(&mut client, target, status, 2);
     let tracer = Tracer::attach(server);
     ask(&mut client, target, status, REQUESTS);
@@ -27,8 +28,8 @@ fn ask(client: &mut Client, target: &str, status: u16, times: u64) {
     }
 }
 
-/// `expected` names of calls with how often a request may make them, and nothing else but one fstat a
-/// second for the file and whatever a second brings.
+/// Expects the calls in `expected`, each with how many a request may take, and no others but one fstat per
+/// second for the file and what the server does once a second.
 #[track_caller]
 fn expect(calls: &Calls, expected: &[(&[&str], u64)]) {
     let mut rest = calls.clone();
@@ -46,7 +47,7 @@ fn expect(calls: &Calls, expected: &[(&[&str], u64)]) {
     assert!(looks <= 60, "{looks} looks at the file: {calls:?}");
     rest.0
         .retain(|name, _| !["fstat", "newfstatat", "statx"].contains(&name.as_str()));
-    // Threads that have been idle for long enough end.
+    // Threads that were idle for long enough end.
     if rest.count("futex") <= REQUESTS / 50 {
         rest.0.remove("futex");
     }
@@ -55,7 +56,7 @@ fn expect(calls: &Calls, expected: &[(&[&str], u64)]) {
 
 const RECEIVE: &[&str] = &["recvfrom", "read", "recvmsg", "readv"];
 const SEND: &[&str] = &["sendto", "write", "writev", "sendmsg"];
-/// Those that look at the file system.
+/// Calls that take a path.
 const PATH: &[&str] = &[
     "open",
     "openat",
@@ -140,7 +141,7 @@ fn pipelined_requests_take_less() {
     assert!(received < REQUESTS / 10, "{received} receives: {calls:?}");
 }
 
-/// One receive and one send on either side, whatever the socket and the protocol.
+/// One receive and one send towards client and backend each, for every socket and protocol.
 #[test]
 fn an_answer_that_a_backend_sends_at_once_takes_no_further_call() {
     for speaks in [Speaks::FastCgi, Speaks::Http] {
@@ -149,7 +150,8 @@ fn an_answer_that_a_backend_sends_at_once_takes_no_further_call() {
             Backend::start_on_tcp(speaks, |exchange| exchange.say("at once")),
         ] {
             let route = backend.directive("/app", "\"check-local\" => \"disable\"");
-            // A kept connection belongs to one worker, and must not be closed for the sake of others.
+            // A persistent connection belongs to one worker. With two workers it might be closed for the
+            // other's sake.
             let server = server(&format!("server.max-worker = 1\n{route}"));
             let calls = count(&server, "/app/", 200);
             expect(&calls, &[(RECEIVE, 2), (SEND, 2)]);
@@ -164,10 +166,10 @@ fn connect(server: &Server) -> TcpStream {
     stream
 }
 
-/// What `REQUESTS` batches of as many requests make the server call, but for waits.
+/// The server's system calls, apart from waits, during `REQUESTS` batches of as many requests.
 fn count_http2(server: &Server, stream: impl Read + Write, scheme: &'static str) -> Calls {
     let mut client = Http2Client::begin(stream, scheme);
-    // Once a connection has sent so much, the server limits what the kernel holds for it.
+    // After this much traffic the server limits what the kernel may buffer for the connection.
     for _ in 0..100 {
         client.get("/small.txt", BATCH);
     }
@@ -178,7 +180,7 @@ fn count_http2(server: &Server, stream: impl Read + Write, scheme: &'static str)
     tracer.stop().without_waits()
 }
 
-/// Requests of HTTP/2 that come at once.
+/// HTTP/2 requests that arrive at once.
 const BATCH: usize = 10;
 
 #[test]
@@ -220,7 +222,7 @@ fn over_tls_it_is_one_receive_and_one_send_as_well() {
     expect(&calls, &[(RECEIVE, 1), (SEND, 1)]);
 }
 
-/// Neither the rules nor the mapping to a path ask for a file that no part of the answer comes from.
+/// Neither rules nor the mapping to a path may look up a file that no part of the response comes from.
 #[test]
 fn a_route_of_a_backend_asks_the_file_system_nothing_however_long_the_url_is() {
     let backend = Backend::start(Speaks::FastCgi, |exchange| exchange.say("at once"));
@@ -234,7 +236,7 @@ fn a_route_of_a_backend_asks_the_file_system_nothing_however_long_the_url_is() {
         let mut client = server.client();
         ask(&mut client, &target, 200, 2);
         let tracer = Tracer::attach(&server);
-        // None of them has been asked for before.
+        // None of these URLs was requested before.
         for number in 0..REQUESTS {
             assert_eq!(client.get(&format!("{target}/{number}")).status, 200);
         }

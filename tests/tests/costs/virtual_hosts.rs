@@ -1,4 +1,4 @@
-//! A thousand virtual hosts cost what one does.
+//! A request costs the same with a thousand virtual hosts as with one.
 
 use std::process::Command;
 
@@ -83,8 +83,8 @@ fn a_thousand_hosts_cost_no_instructions() {
     }
 }
 
-/// The difference between two runs that differ in the number of requests: starting and stopping
-/// fall out.
+/// The difference between two runs with different numbers of requests, which cancels the cost of start and
+/// stop.
 fn instructions_a_request(hosts: usize, host: &str) -> f64 {
     let (few, many) = (1000, 4000);
     let difference = instructions(hosts, host, many) - instructions(hosts, host, few);
@@ -106,7 +106,7 @@ fn instructions(hosts: usize, host: &str, requests: usize) -> i64 {
     counted(&counts)
 }
 
-/// The command that runs Petrel, and counts the instructions of each of its processes into a file of `tree`.
+/// A command that runs Petrel, and writes the instructions of each of its processes to a file in `tree`.
 fn counting(tree: &Tree) -> Command {
     let mut command = Command::new("valgrind");
     let files = tree.path("callgrind.%p").display().to_string();
@@ -117,7 +117,7 @@ fn counting(tree: &Tree) -> Command {
     command
 }
 
-/// What the process that did most has done.
+/// The instructions of the process that executed most.
 fn counted(tree: &Tree) -> i64 {
     let outputs = tree.names(".").into_iter();
     let totals = outputs.filter_map(|name| {

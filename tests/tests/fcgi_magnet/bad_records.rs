@@ -1,4 +1,4 @@
-//! What a web server should never send.
+//! Records that a web server must not send.
 
 use petrel_tests::{eventually, fastcgi_record};
 
@@ -68,7 +68,7 @@ fn records_of_requests_that_are_not_there_are_ignored() {
     peer.send(&fastcgi_record(8, 5, b"data"));
     peer.send(&magnet.request(1, "a.lua", &[], b""));
     assert_eq!(peer.reply(1).body(), "x");
-    // What comes behind an answer belongs to nobody.
+    // Records that follow a reply belong to no request.
     peer.send(&[stdin(1, b"late"), params_of(1, &[("N", "late")])].concat());
     peer.send(&magnet.request(1, "a.lua", &[], b""));
     assert_eq!(peer.reply(1).body(), "x");

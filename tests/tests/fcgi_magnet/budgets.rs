@@ -37,7 +37,7 @@ fn endless_scripts_are_stopped_and_others_go_on() {
         let begin = Instant::now();
         peer.send(&records);
         let replies = peer.replies(&[1, 2, 3]);
-        // It takes 10 ms of processor time; a busy machine takes its time for those.
+        // The script gets 10 ms of processor time, which may take longer on a busy machine.
         assert!(begin.elapsed() < SOON, "round {round}");
         for (reply, id) in replies {
             match id {

@@ -16,7 +16,7 @@ fn a_warm_request_takes_one_receive_and_one_send() {
             assert_eq!(peer.reply(1).body(), "123");
         }
     };
-    // A file that has just been written is read again and again.
+    // A file that was just written is read again for each request.
     std::thread::sleep(std::time::Duration::from_millis(100));
     ask(2);
     let tracer = Tracer::attach_to(magnet.child.id());
@@ -38,7 +38,7 @@ fn workers_share_what_comes() {
     }
     assert!(peers.iter_mut().all(|peer| peer.reply(1).body() == "1"));
     let threads = || std::fs::read_dir(format!("/proc/{}/task", magnet.child.id()));
-    // Those, the one that waits for signals, the one that writes the log, and the watchdog.
+    // The workers, the thread that waits for signals, the one that writes the log, and the watchdog.
     assert!(eventually(
         || threads().is_ok_and(|threads| threads.count() == 7)
     ));

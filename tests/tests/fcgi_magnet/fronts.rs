@@ -1,4 +1,5 @@
-//! Behind Petrel, nginx and lighttpd; started by spawn-fcgi, by `petrel spawn` and by web servers.
+//! Tests behind Petrel, nginx and lighttpd, with programs started by spawn-fcgi, `petrel spawn` and web
+//! servers.
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -33,7 +34,7 @@ const SCRIPTS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What works behind any web server.
+/// Checks that work behind any web server.
 fn works(url: &str, tree: &Tree) {
     let get = |path: &str| curl(&["-s", "-i", &format!("{url}{path}")]).text();
     for _ in 0..3 {
@@ -63,7 +64,7 @@ fn write_scripts(tree: &Tree) {
     }
 }
 
-/// A program that is ended by its id.
+/// A program that is ended by its process id.
 struct Running(Child);
 
 impl Drop for Running {
@@ -102,7 +103,7 @@ fn started_by_petrel() {
     works(&server.url(""), server.tree());
 }
 
-/// Both servers' configuration of a program that they start.
+/// The configuration, for both servers, of a program that they start.
 fn bin_path(relative: bool) -> String {
     let program = petrel().display();
     let socket = match relative {
@@ -207,7 +208,7 @@ fn start_nginx(magnet: &Magnet, port: u16, keep: &str) -> Running {
 
 #[test]
 fn under_spawn_fcgi() {
-    // Debian's, if it is there, and ours.
+    // Debian's spawn-fcgi, if it is installed, and Petrel's.
     let ours = [petrel().display().to_string(), "spawn".to_owned()];
     let theirs = ["spawn-fcgi".to_owned()];
     for spawner in [&ours[..], &theirs[..]] {

@@ -1,4 +1,4 @@
-//! The program under test, and a web server that does as it is told.
+//! Starts the program under test, and acts as its web server.
 
 use std::fs::File;
 use std::os::unix::net::UnixStream;
@@ -9,7 +9,7 @@ pub use petrel_tests::fastcgi::*;
 use petrel_tests::{PATIENCE, Tree, eventually, petrel};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A running `petrel fcgi-magnet` on `magnet.sock` of its tree. Dropped, it is killed.
+/// A running `petrel fcgi-magnet`, on `magnet.sock` of its tree. Dropping it kills the program.
 pub struct Magnet {
     pub child: Child,
     pub tree: Tree,
@@ -55,7 +55,7 @@ impl Magnet {
         Peer::connect(&self.tree.path("magnet.sock"))
     }
 
-    /// The answer to a request for a script in `www`, on a connection of its own.
+    /// The reply to a request for a script in `www`, on a new connection.
     pub fn get(&self, script: &str) -> Reply {
         self.ask(script, &[], b"")
     }
@@ -67,7 +67,7 @@ impl Magnet {
         peer.reply(1)
     }
 
-    /// The records of a request that keeps the connection.
+    /// The records of a request that keeps the connection open.
     pub fn request(&self, id: u16, script: &str, params: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
         let file = self.path(&format!("www/{script}"));
         let mut all = vec![("SCRIPT_FILENAME", file.as_str())];
@@ -82,7 +82,7 @@ impl Magnet {
         kill_process(Pid::from_child(&self.child), signal).expect("it runs");
     }
 
-    /// Its exit code, within a time.
+    /// Waits for its exit code.
     pub fn wait(&mut self) -> i32 {
         let begin = Instant::now();
         loop {

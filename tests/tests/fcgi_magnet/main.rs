@@ -1,7 +1,7 @@
-//! `petrel fcgi-magnet`: Lua scripts by FastCGI, asked record by record and behind real web servers.
+//! `petrel fcgi-magnet`: Lua scripts by FastCGI, tested record by record and behind real web servers.
 //!
-//! nginx and lighttpd come from Debian's packages, which `cargo xtask test` installs; a test whose web
-//! server is missing says that it is skipped.
+//! nginx and lighttpd come from Debian's packages, which `cargo xtask test` installs. If a test's web server
+//! is missing, the test prints that it is skipped.
 
 mod bad_records;
 mod budgets;

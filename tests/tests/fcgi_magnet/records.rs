@@ -1,4 +1,4 @@
-//! The protocol: kept connections, several requests at a time, everything a web server may ask.
+//! The protocol: persistent connections, several requests at the same time, everything a web server may ask.
 
 use std::time::{Duration, Instant};
 
@@ -113,7 +113,7 @@ fn an_abort_ends_the_script() {
         (reply.end, reply.output.as_slice()),
         (Some((0, 0)), &b""[..])
     );
-    // The id is free again, and an abort of what is not there means nothing.
+    // The id can be used again, and an abort of an unknown request is ignored.
     peer.send(&fastcgi_record(ABORT_REQUEST, 7, b""));
     peer.send(&magnet.request(1, "id.lua", &[], b""));
     assert_eq!(peer.reply(1).body(), "x");

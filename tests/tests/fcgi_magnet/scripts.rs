@@ -1,4 +1,4 @@
-//! What scripts find, and what becomes of what they do.
+//! What scripts can read, and the effect of what they do.
 
 use std::time::Instant;
 

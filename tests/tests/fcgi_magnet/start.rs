@@ -140,7 +140,7 @@ fn tcp_is_for_the_web_servers_that_are_named() {
         let mut stream = connect().expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("set");
         use std::io::{Read, Write};
-        // The connection may be closed by now.
+        // The program may have closed the connection already.
         let _ = stream.write_all(&petrel_tests::fastcgi_record(9, 0, b""));
         let mut answer = [0; 8];
         let read = stream.read(&mut answer).unwrap_or(0);

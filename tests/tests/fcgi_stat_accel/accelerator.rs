@@ -11,7 +11,7 @@ use petrel_tests::fastcgi::{Peer, Reply, begin, params_of, stdin};
 use petrel_tests::{PATIENCE, Tree, eventually, petrel};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A running `petrel fcgi-stat-accel`. Dropped, it is killed.
+/// A running `petrel fcgi-stat-accel`. Dropping it kills the program.
 pub struct Accelerator {
     pub child: Child,
     pub tree: Tree,
@@ -25,7 +25,7 @@ impl Accelerator {
         Accelerator::start_saying(arguments, tree, log)
     }
 
-    /// The same, with this as its standard error.
+    /// The same, with `errors` as its standard error.
     pub fn start_saying(arguments: &[&str], tree: Tree, errors: impl Into<Stdio>) -> Accelerator {
         tree.directory("www");
         let mut command = Command::new(petrel());
@@ -47,7 +47,7 @@ impl Accelerator {
         accelerator
     }
 
-    /// Starts it by another program.
+    /// Starts it through another program.
     pub fn run(command: Command, tree: Tree) -> Accelerator {
         let log = File::create(tree.path("log")).expect("a file");
         Accelerator::launch(command, tree, log)
@@ -78,13 +78,13 @@ impl Accelerator {
         Peer::connect(&self.tree.path("s"))
     }
 
-    /// The records of a request for a file of `www` that keeps the connection.
+    /// The records of a request for a file in `www` that keeps the connection open.
     pub fn request(&self, id: u16, file: &str) -> Vec<u8> {
         let root = self.tree.path("www").display().to_string();
         self.request_with(id, &[("SCRIPT_FILENAME", &format!("{root}/{file}"))])
     }
 
-    /// The records of a request with these pairs, behind DOCUMENT_ROOT.
+    /// The records of a request with DOCUMENT_ROOT and these pairs.
     pub fn request_with(&self, id: u16, pairs: &[(&str, &str)]) -> Vec<u8> {
         let root = self.tree.path("www").display().to_string();
         let mut all = vec![("DOCUMENT_ROOT", root.as_str())];
@@ -95,14 +95,14 @@ impl Accelerator {
         records
     }
 
-    /// The answer to a request for a file of `www`, on a connection of its own.
+    /// The reply to a request for a file in `www`, on a new connection.
     pub fn ask(&self, file: &str) -> Reply {
         let mut peer = self.connect();
         peer.send(&self.request(1, file));
         peer.reply(1)
     }
 
-    /// What answers to a file of `www` that is there.
+    /// The expected reply for an existing file in `www`.
     pub fn naming(&self, file: &str) -> String {
         let path = self.tree.path("www").join(file).display().to_string();
         format!("X-LIGHTTPD-send-file: {path}\r\nX-Sendfile: {path}\r\n\r\n")
@@ -118,7 +118,7 @@ impl Accelerator {
         std::fs::read_dir(tasks.join("task")).map_or(0, Iterator::count)
     }
 
-    /// Its exit code, within a time.
+    /// Waits for its exit code.
     pub fn wait(&mut self) -> i32 {
         let begin = Instant::now();
         loop {

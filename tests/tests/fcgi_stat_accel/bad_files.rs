@@ -1,4 +1,4 @@
-//! Files that are not what they should be.
+//! Files that are missing, unreadable or no regular files.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixStream;
@@ -50,7 +50,8 @@ fn what_is_no_file_is_refused_and_the_log_knows_why() {
         if status == 200 {
             assert_eq!(reply.text(), accelerator.naming(name));
         }
-        // The same line goes to the web server and, as the socket is its own, to standard error.
+        // The web server gets the line and, since the program has its own socket, standard error gets it,
+        // too.
         for line in reply.log.lines() {
             let line = format!("petrel fcgi-stat-accel: {line}\n");
             assert!(
@@ -68,7 +69,7 @@ fn what_is_no_file_is_refused_and_the_log_knows_why() {
     ] {
         assert!(log.contains(&line), "{log}");
     }
-    // What clients come by every day is not logged.
+    // Usual mistakes of clients are not logged.
     assert!(
         !log.contains("missing") && !log.contains("directory\""),
         "{log}"
@@ -137,7 +138,7 @@ fn what_may_not_be_read_is_refused() {
     assert_eq!(accelerator.ask("private").status(), 200);
 }
 
-/// Whether the program can be executed by another user at all.
+/// Whether another user can execute the program at all.
 fn run_as_nobody(tree: &Tree) -> Option<()> {
     let socket = tree.path("probe");
     let mut command = Command::new(petrel());

@@ -1,4 +1,4 @@
-//! Behind mod_fastcgi of Petrel and lighttpd, and started by them.
+//! Tests behind mod_fastcgi of Petrel and lighttpd, which also start the program.
 
 use std::ffi::OsStr;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,7 +25,7 @@ pub fn write_files(tree: &Tree) {
     tree.write("www/plain.txt", "plain");
 }
 
-/// What works behind any web server that may send files.
+/// Checks that work behind any web server that may send files.
 pub fn works(url: &str, tree: &Tree) {
     let get = |arguments: &[&str], path: &str| {
         let url = format!("{url}/seek-bound/{path}");
@@ -49,7 +49,7 @@ pub fn works(url: &str, tree: &Tree) {
         let page = get(&[], path);
         assert!(page.ends_with(&format!("\r\n\r\n{body}")), "{path}: {page}");
     }
-    // What is the web server's affair.
+    // What the web server decides.
     let page = get(&["--head"], "1.txt");
     assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
     assert!(
@@ -67,9 +67,9 @@ pub fn works(url: &str, tree: &Tree) {
         "1.txt",
     );
     let is_spared = page.starts_with("HTTP/1.1 304 ");
-    // A time to come is none to lighttpd 1.4.
+    // lighttpd 1.4 ignores a date in the future.
     assert!(is_spared || page.starts_with("HTTP/1.1 200 "), "{page}");
-    // What is ours.
+    // What the program decides.
     for (path, status) in [
         ("missing", 404),
         ("sub", 403),
@@ -100,7 +100,7 @@ pub fn a_name_that_is_not_utf_8_works(url: &str, tree: &Tree) {
     assert_eq!(page, "bytes");
 }
 
-/// A hundred clients at a time, twenty files each.
+/// A hundred concurrent clients request twenty files each.
 pub fn a_crowd_is_served(port: u16, tree: &Tree) {
     let address = Address::Ip(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     let clients: Vec<_> = (0..100)
@@ -139,7 +139,7 @@ enum Front {
 }
 
 impl Front {
-    /// Those that are installed.
+    /// The installed web servers.
     fn all(test: &str) -> Vec<Front> {
         if is_installed("lighttpd") {
             return vec![Front::Petrel, Front::Lighttpd];
@@ -207,13 +207,13 @@ fn killed_while_it_has_a_request_it_is_started_again() {
     let [program] = before[..] else {
         panic!("{before:?}: one program")
     };
-    // Stopped, it cannot answer; so it is killed with the request in its hands.
+    // The stopped program cannot answer, so it is killed with the request unanswered.
     kill_process(program, Signal::STOP).expect("it runs");
     let mut client = server.client();
     client.send(b"GET /seek-bound/2.txt HTTP/1.1\r\nHost: a\r\n\r\n");
     server.client().get("/plain.txt");
     kill_process(program, Signal::KILL).expect("it runs");
-    // Asked again of the next one, or told that there was none.
+    // The request was either sent to the next program, or the client was told that there is none.
     let response = client.response();
     assert!([200, 502, 503].contains(&response.status), "{response}");
     let is_back = || server.get("/seek-bound/2.txt").text() == "text 2\n";

@@ -1,4 +1,4 @@
-//! Disks that do not answer, or with an error.
+//! Disks that do not answer, or answer with an error.
 
 use petrel_tests::fastcgi::{ABORT_REQUEST, END_REQUEST, Reply};
 use petrel_tests::{Operation, SlowFs, Tree, eventually, fastcgi_record};
@@ -32,14 +32,14 @@ fn a_disk_that_hangs_holds_up_nobody_else() {
     for (id, name) in [(1, "disk/1"), (2, "disk/2"), (3, "disk/1"), (4, "a")] {
         peer.send(&accelerator.request(id, name));
     }
-    // Both threads hang; the last request comes behind them, and is answered before them.
+    // Both threads hang. The last request comes after them, and is answered before them.
     let mut replies = peer.replies(&[1, 2, 3, 4]);
     let (first, id) = replies.remove(0);
     assert_eq!((id, first.text()), (4, accelerator.naming("a")));
     for (reply, id) in &replies {
         assert_eq!(reply.status(), 504, "{id}: {}", reply.text());
     }
-    // One line for a path, however many have asked.
+    // One log line per path, however many requests there were.
     assert!(eventually(|| accelerator.log().lines().count() == 2));
     let log = accelerator.log();
     for name in ["disk/1", "disk/2"] {
@@ -49,9 +49,10 @@ fn a_disk_that_hangs_holds_up_nobody_else() {
         );
         assert_eq!(log.matches(&line).count(), 1, "{log}");
     }
-    // Whoever asks now is told at once: the path is known to hang.
+    // New requests are answered at once, because the path is known to hang.
     assert_eq!(accelerator.ask("disk/1").status(), 504);
-    // Two that hang, one or two that took their place, those for connections and the log, the first.
+    // Two threads that hang, one or two that replaced them, those for connections and the log, and the first
+    // one.
     assert!(accelerator.threads() <= 7, "{}", accelerator.threads());
     assert_eq!(accelerator.ask("a").status(), 200);
     disk.release();
@@ -164,7 +165,7 @@ fn an_abort_leaves_what_hangs_behind() {
     // The id can be used again. The only thread hangs, and is replaced.
     peer.send(&accelerator.request(1, "a"));
     assert_eq!(peer.reply(1).text(), accelerator.naming("a"));
-    // Nobody waits for the disk any more, and neither does the end.
+    // No request waits for the disk any more, so the program can end.
     accelerator.signal(Signal::TERM);
     assert_eq!(accelerator.wait(), 0);
 }
@@ -215,10 +216,10 @@ fn thousands_that_ask_for_what_hangs_take_one_thread() {
         let requests = ids.iter().map(|id| accelerator.request(*id, "disk/1"));
         peer.send(&requests.collect::<Vec<_>>().concat());
     }
-    // 32 times 128 is all that it takes at a time: one more is told that this is overloaded.
+    // The program takes 32 times 128 requests at the same time; one more gets FCGI_OVERLOADED.
     assert!(eventually(|| accelerator.ask("a").end == Some((0, 2))));
-    // That of the job, those for connections and the log, the first. Whoever asked before all others had come took
-    // another.
+    // The thread of the job, those for connections and the log, and the first one. A request that arrived
+    // before all others took another one.
     assert!(accelerator.threads() <= 5, "{}", accelerator.threads());
     disk.fail(Errno::IO);
     let mut lines = 0;
@@ -232,7 +233,7 @@ fn thousands_that_ask_for_what_hangs_take_one_thread() {
     assert_eq!(accelerator.ask("a").status(), 200);
 }
 
-/// A file of `www` as a line of the log ends with it.
+/// How a log line about a file in `www` ends.
 fn shown(accelerator: &Accelerator, name: &str) -> String {
     format!(
         "\"{}\"\n",

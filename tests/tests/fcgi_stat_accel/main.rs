@@ -1,8 +1,8 @@
-//! `petrel fcgi-stat-accel`: asked record by record, and behind Petrel and lighttpd as in the article about
+//! `petrel fcgi-stat-accel`, tested record by record, and behind Petrel and lighttpd as in the article about
 //! accelerating small files.
 //!
-//! lighttpd comes from Debian's packages, which `cargo xtask test` installs; a test whose web server is
-//! missing says that it is skipped. So does one that needs root.
+//! lighttpd comes from Debian's packages, which `cargo xtask test` installs. If a test's web server is
+//! missing, or the test needs root, it prints that it is skipped.
 
 mod accelerator;
 mod bad_files;

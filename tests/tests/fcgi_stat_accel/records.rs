@@ -1,4 +1,4 @@
-//! The protocol: what is answered to which records.
+//! The protocol: which records are answered, and how.
 
 use petrel_tests::fastcgi::*;
 use petrel_tests::{eventually, fastcgi_record};
@@ -17,7 +17,7 @@ fn a_kept_connection_carries_many_requests() {
         assert_eq!(reply.text(), accelerator.naming(&name));
         assert_eq!((reply.log.as_str(), reply.end), ("", Some((0, 0))));
     }
-    // Without FCGI_KEEP_CONN it is closed.
+    // Without FCGI_KEEP_CONN the program closes the connection.
     let mut last = accelerator.request(1, "1.txt");
     last[10] = 0;
     peer.send(&last);
@@ -38,7 +38,7 @@ fn many_requests_at_a_time_on_one_connection() {
         records.extend(accelerator.request(*id, &name));
     }
     let mut peer = accelerator.connect();
-    // In pieces that end anywhere.
+    // The pieces end anywhere in a record.
     for piece in records.chunks(77) {
         peer.send(piece);
     }
@@ -63,13 +63,13 @@ fn bodies_are_read_and_dropped() {
     accelerator.tree.write("www/a", "text");
     let mut peer = accelerator.connect();
     let mut records = accelerator.request(1, "a");
-    // Without the end of the body.
+    // The records lack the end of the body.
     records.truncate(records.len() - 8);
     peer.send(&records);
     for _ in 0..100 {
         peer.send(&fastcgi_record(STDIN, 1, &[b'x'; 60_000]));
     }
-    // Another one is answered meanwhile, this one when its body has come to its end.
+    // Another request is answered meanwhile, and this one when its body ends.
     peer.send(&accelerator.request(2, "a"));
     assert_eq!(peer.reply(2).text(), accelerator.naming("a"));
     peer.send(&stdin(1, b""));
@@ -156,7 +156,7 @@ fn nonsense_ends_its_connection_and_nothing_else() {
         peer.send(bytes);
         assert!(peer.is_closed(), "{}", bytes.escape_ascii());
     }
-    // Pairs without end.
+    // An endless stream of pairs.
     let mut peer = accelerator.connect();
     let mut records = begin(1, 1, 1);
     for _ in 0..8 {

@@ -1,4 +1,4 @@
-//! The configuration of the article about accelerating small files, as it stands, and its command.
+//! The configuration from the article about accelerating small files, unchanged, with its command.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
@@ -20,7 +20,7 @@ $SERVER["socket"] == ":1025" {
 }
 "#;
 
-/// The article's port, or another one if somebody has that.
+/// The article's port, or another one if that is in use.
 fn port(article: u16) -> u16 {
     match TcpListener::bind((Ipv4Addr::UNSPECIFIED, article)) {
         Ok(_) => article,
@@ -55,7 +55,7 @@ fn the_snippet_of_the_article_runs_as_it_stands() {
     let url = format!("http://127.0.0.1:{front}");
     fronts::works(&url, server.tree());
     fronts::a_crowd_is_served(front, server.tree());
-    // Elsewhere, and at the other port, files are files.
+    // Other URLs, and the other port, serve files as usual.
     for url in [format!("{url}/plain.txt"), server.url("/seek-bound/1.txt")] {
         let page = curl(&["-i", &url]).text();
         assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
@@ -91,7 +91,7 @@ fn the_snippet_runs_over_a_unix_socket() {
     fronts::works(&url, server.tree());
     fronts::a_name_that_is_not_utf_8_works(&url, server.tree());
     fronts::a_crowd_is_served(front, server.tree());
-    // Whatever it has to say is in the log of the server.
+    // The program's messages are in the server's log.
     std::os::unix::fs::symlink("/etc/passwd", server.tree().path("www/seek-bound/out"))
         .expect("made");
     let page = curl(&["-i", &format!("{url}/seek-bound/out")]).text();

@@ -1,4 +1,4 @@
-//! Standard error that takes nothing, or nothing any more.
+//! Standard error that is blocked or closed.
 
 use std::fs::OpenOptions;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::accelerator::Accelerator;
 
-/// A file that is served, and one that is refused with a line.
+/// A tree with a file that is served, and one that is refused with a log line.
 fn tree() -> Tree {
     let tree = Tree::new();
     tree.write("www/a", "text");
@@ -19,7 +19,8 @@ fn tree() -> Tree {
     tree
 }
 
-/// Everybody is served although there are things to be said, and a signal ends it.
+/// Expects that requests are answered although there are log lines to write, and that a signal ends the
+/// program.
 #[track_caller]
 fn expect_serving(accelerator: &mut Accelerator, refusals: usize) {
     let mut peer = accelerator.connect();
@@ -50,7 +51,7 @@ fn a_logger_that_has_gone_ends_nobody() {
 #[test]
 fn a_logger_that_reads_nothing_holds_up_nobody() {
     let (_reader, writer) = full_pipe();
-    // More than is kept for it.
+    // More lines than the program buffers.
     expect_serving(&mut Accelerator::start_saying(&[], tree(), writer), 5000);
 }
 
@@ -83,7 +84,7 @@ fn lines_that_had_no_room_are_counted() {
     assert_eq!(written + missing, 5000, "{missing}");
 }
 
-/// A pipe that takes nothing until it is read.
+/// A pipe that blocks until it is read.
 fn full_pipe() -> (PipeReader, PipeWriter) {
     let (reader, mut writer) = io::pipe().expect("a pipe");
     ioctl_fionbio(&writer, true).expect("set");

@@ -69,7 +69,7 @@ fn requests_are_finished_before_it_ends() {
     let mut records = accelerator.request(1, "a");
     let end = records.split_off(records.len() - 8);
     peer.send(&records);
-    // It is there when the next one is answered.
+    // When the next request is answered, this one has arrived.
     peer.send(&accelerator.request(2, "a"));
     assert_eq!(peer.reply(2).status(), 200);
     accelerator.signal(Signal::USR1);

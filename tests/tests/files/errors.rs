@@ -2,7 +2,7 @@
 
 use petrel_tests::{Server, eventually};
 
-/// As in lighttpd: nothing to complain about at start-up.
+/// As in lighttpd, start-up does not complain.
 #[test]
 fn the_document_root_may_come_later() {
     let server = Server::start("server.document-root = var.dir + \"/later\"");

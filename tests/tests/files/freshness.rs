@@ -1,16 +1,16 @@
-//! A change of the file system is seen by every request that is sent 20 ms later, on every worker.
+//! A change in the file system is visible to every request sent 20 ms later, on every worker.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use petrel_tests::{Client, Server, Tree};
 
-/// Connections enough that both workers have some: each worker has a cache of its own.
+/// Enough connections that both workers have some, since each worker has a cache of its own.
 fn clients(server: &Server) -> Vec<Client> {
     (0..12).map(|_| server.client()).collect()
 }
 
-/// A server that has `target` in its caches.
+/// A server that has cached `target`.
 struct Scene {
     server: Server,
     clients: Vec<Client>,
@@ -155,7 +155,7 @@ fn a_file_that_was_missing() {
 
 #[test]
 fn a_file_whose_permission_goes() {
-    // Root may read what it likes, so the server must run as somebody else to be refused.
+    // Root may read every file, so the server must run as another user to be refused.
     let user = if rustix::process::geteuid().is_root() {
         "server.username = \"nobody\"\nserver.groupname = \"nogroup\""
     } else {
@@ -382,7 +382,7 @@ fn what_is_sent_belongs_to_one_version_of_the_file() {
     assert_eq!(mixtures, 0);
 }
 
-/// Tells the other thread to end, also when this one panics.
+/// Tells the other thread to end, even if this one panics.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {

@@ -1,5 +1,5 @@
-//! The same requests to lighttpd 1.4 and to Petrel on the same files. Where Petrel means to differ,
-//! the test says so and why.
+//! Sends the same requests to lighttpd 1.4 and to Petrel with the same files. Where Petrel differs on
+//! purpose, the test says so and why.
 
 use petrel_tests::{Difference, Differential, Tree};
 
@@ -54,15 +54,15 @@ fn files_and_directories() {
     ] {
         both.get(target, Difference::None);
     }
-    // A file whose type nobody knows: lighttpd sends no Last-Modified with it, so that browsers ask
-    // again soon; here it is cached like any other, and the type is the same.
+    // With a file of unknown type lighttpd sends no Last-Modified, so that browsers ask again soon. Petrel
+    // lets it be cached like any other file, and its type is the same.
     let untyped = both.petrel().get("/noindex/file");
     assert_eq!(
         untyped.field("Content-Type"),
         Some("application/octet-stream")
     );
     assert!(untyped.field("Last-Modified").is_some());
-    // The pages of errors and redirects have a text of their own.
+    // The pages of errors and redirects have different texts.
     for target in [
         "/missing",
         "/dir",
@@ -93,7 +93,7 @@ fn methods() {
     both.request("HEAD", "/missing", &[], Difference::Page);
     both.request("OPTIONS", "/", &[], Difference::None);
     both.request("OPTIONS", "*", &[], Difference::None);
-    // PUT and DELETE of a file get 405, where lighttpd says 501: the method is known here.
+    // PUT and DELETE of a file get 405, while lighttpd answers 501: Petrel knows these methods.
     both.request(
         "FOO",
         "/a.txt",
@@ -145,7 +145,7 @@ fn ranges() {
     ] {
         both.request("GET", "/a.txt", &[("Range", range)], Difference::Page);
     }
-    // HTTP/1.0 knows no ranges.
+    // HTTP/1.0 has no ranges.
     both.send(
         "GET /a.txt HTTP/1.0\r\nRange: bytes=0-1\r\n\r\n",
         Difference::None,
@@ -221,7 +221,7 @@ fn error_files() {
         return;
     };
     for target in ["/missing", "/a.php", "/"] {
-        // Last-Modified: lighttpd sends none with an error page.
+        // Last-Modified: lighttpd does not send it with an error page.
         both.get(target, Difference::None);
         both.request("HEAD", target, &[], Difference::None);
     }
@@ -230,7 +230,8 @@ fn error_files() {
 
 #[test]
 fn lower_case_names() {
-    // With static-file.disable-pathinfo later versions of lighttpd say 404 as we do, 1.4.69 said 403.
+    // With static-file.disable-pathinfo later versions of lighttpd answer 404, as Petrel does; 1.4.69 answers
+    // 403.
     let Some(mut both) = start("server.force-lowercase-filenames = \"enable\"") else {
         return;
     };

@@ -1,4 +1,4 @@
-//! Files as they are served, and how soon a change of them is seen.
+//! How files are served, and how soon their changes are visible.
 
 mod errors;
 mod freshness;

@@ -1,8 +1,8 @@
-//! mod_secdownload: links that are signed and run out.
+//! mod_secdownload: signed links that expire.
 
 use petrel_tests::Server;
 
-/// The link was made in 2023, by HMAC-SHA-256 with the key `secret`.
+/// The link was signed in 2023, by HMAC-SHA-256 with the key `secret`.
 #[test]
 fn a_signed_link_leads_to_a_file_until_it_runs_out() {
     let server = Server::build()

@@ -1,4 +1,4 @@
-//! What a file is served as.
+//! Status, fields and body of static files.
 
 use petrel_tests::Server;
 

@@ -1,4 +1,4 @@
-//! What the server tells of how it reads files: at its start, and in counters.
+//! What the server says about how it reads files: in the log at its start, and in counters.
 
 use petrel_tests::Server;
 
@@ -13,18 +13,18 @@ fn the_log_says_how_files_are_read() {
     server.expect_log("files: \"/proc\" is on proc at \"/proc\" (");
     let root = server.tree().path("www");
     server.expect_log(&format!("files: {root:?} is on "));
-    // Served as ever.
+    // It is served nevertheless.
     assert_eq!(server.get("/none").status, 404);
 }
 
-// One worker: others see what it has sent within a second, and it sees that at once.
+// A single worker sees its own counts at once; other workers see them within a second.
 const COUNTERS: &str = "
 server.max-worker = 1
 server.modules += ( \"mod_status\", \"mod_magnet\" )
 status.statistics-url = \"/counters\"
 $HTTP[\"url\"] == \"/io\" { magnet.attract-raw-url-to = ( var.dir + \"/io.lua\" ) }";
 
-/// The sum of some counters, as mod_status shows them.
+/// The sum of some counters of mod_status.
 fn sum(server: &Server, names: &[&str]) -> u64 {
     let page = server.get("/counters");
     let text = page.text();
@@ -42,7 +42,7 @@ fn sum(server: &Server, names: &[&str]) -> u64 {
 #[test]
 fn counters_tell_who_has_read_a_file() {
     const LOOK_UPS: [&str; 2] = ["server.io.lookup.cached", "server.io.lookup.disk"];
-    // On a file system without RWF_NOWAIT threads read first.
+    // On a file system without RWF_NOWAIT, threads read first.
     const READS: [&str; 2] = [
         "server.io.auto.sync-read",
         "server.io.gthread-aio.async-read",
@@ -57,7 +57,7 @@ fn counters_tell_who_has_read_a_file() {
         .file("io.lua", script)
         .config(COUNTERS)
         .start();
-    // The script's file counts as well.
+    // The script's own file counts as well.
     let first: u64 = server.get("/io").text().parse().expect("a number");
     assert!(first <= sum(&server, &LOOK_UPS));
     let of_script = sum(&server, &BYTES);
@@ -69,8 +69,8 @@ fn counters_tell_who_has_read_a_file() {
         "{before:?} {after:?}"
     );
     assert_eq!(server.get("/large.bin").body.len(), 300_000);
-    // What was sent, however often the socket had to be asked.
+    // Bytes count once, even if the socket took several calls.
     assert_eq!(sum(&server, &BYTES) - of_script, 600_000);
-    // What the worker knows is not looked up.
+    // Files that the worker has cached are not looked up.
     assert_eq!(sum(&server, &LOOK_UPS), after.0);
 }

@@ -1,4 +1,4 @@
-//! Answers on their way through: interim ones, in pieces, to clients that are slow.
+//! Responses that pass through: interim ones, in pieces, to slow clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -87,7 +87,7 @@ fn fields_that_come_twice_stay_two() {
     }
 }
 
-/// A backend that sends the beginning of an answer, and the rest when it is told.
+/// A backend that sends the beginning of a response, and the rest when the test says so.
 fn in_two_parts(speaks: Speaks) -> (Backend, Arc<AtomicBool>) {
     let go_on = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&go_on);
@@ -114,7 +114,7 @@ fn the_first_byte_is_held_back_only_on_request() {
                 .config(&format!("server.stream-response-body = {mode}"))
                 .start();
             let mut client = server.client();
-            // To HTTP/1.0 the body goes without framing: it is what stands there.
+            // An HTTP/1.0 client gets the body without framing.
             client.send("GET /app/ HTTP/1.0\r\n\r\n");
             if mode == 0 {
                 client.expect_silence(Duration::from_millis(100));
@@ -131,11 +131,11 @@ fn the_first_byte_is_held_back_only_on_request() {
     }
 }
 
-/// Large enough that no socket takes it.
+/// Too large for any socket buffer.
 const LARGE: u64 = 24 << 20;
 
-/// Writes [`LARGE`] bytes and tells how many are written, and with the last one that the answer is
-/// done.
+/// A backend that writes [`LARGE`] bytes. The counter says how many are written; the last one is counted when
+/// the response is complete.
 fn large(speaks: Speaks) -> (Backend, Arc<AtomicU64>) {
     let written = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&written);

@@ -1,10 +1,10 @@
-//! FastCGI applications in the role of an authorizer: they say who may go on.
+//! FastCGI applications in the role of an authorizer, which decide whether a request may continue.
 
 use petrel_tests::{Backend, Builder, Exchange, Server, Speaks};
 
 use crate::{name, post};
 
-/// An authorizer that knows a password.
+/// An authorizer that requires a password.
 fn doorkeeper() -> Backend {
     Backend::start(
         Speaks::FastCgi,
@@ -19,7 +19,7 @@ fn doorkeeper() -> Backend {
     )
 }
 
-/// A responder that tells what it was told.
+/// A responder that returns what it received.
 fn teller() -> Backend {
     Backend::start(Speaks::FastCgi, |exchange: &mut Exchange<'_>| {
         let body = exchange.read_body();
@@ -33,7 +33,7 @@ fn teller() -> Backend {
     })
 }
 
-/// A server that asks `authorizer` for `key`, and passes `/app` to `responder`.
+/// A server that asks `authorizer` about `key`, and sends `/app` to `responder`.
 fn guarded(key: &str, authorizer: &Backend, responder: &Backend, options: &str) -> Builder {
     let (authorizer, responder) = (authorizer.host(), responder.host());
     Server::build().config(&format!(

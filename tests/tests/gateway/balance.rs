@@ -1,4 +1,4 @@
-//! Several backends for the same URLs, and limits on what one of them gets.
+//! Several backends for the same URLs, and limits on the load of each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use petrel_tests::{Backend, Client, Deaf, SOON, Server, Speaks, directive, event
 use crate::crowds::held;
 use crate::{KEY, OPTIONS, in_front_of_all};
 
-/// A backend that says its name.
+/// A backend that returns its name.
 fn named(name: &'static str) -> Backend {
     Backend::start(Speaks::FastCgi, move |exchange| exchange.say(name))
 }
 
-/// Who answers each of the targets.
+/// How many of the targets each backend answered.
 fn asked(server: &Server, targets: impl Iterator<Item = String>) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for target in targets {
@@ -177,8 +177,8 @@ fn a_backend_that_does_not_accept_is_a_504_or_somebody_elses() {
     }
 }
 
-/// A backend that counts how many requests it works on at the same time, and its server with
-/// 1.5's `proxy-core` options.
+/// A backend that counts its concurrent requests, and a server in front of it with 1.5's `proxy-core`
+/// options.
 fn crowded(options: &str) -> (Backend, Arc<AtomicUsize>, Server) {
     let most = Arc::new(AtomicUsize::new(0));
     let now = AtomicUsize::new(0);
@@ -205,7 +205,7 @@ fn with_pool(backend: &Backend, options: &str) -> Server {
         .start()
 }
 
-/// The statuses that many clients get at the same time.
+/// The statuses that many concurrent clients get.
 fn crowd(server: &Server, count: usize) -> Vec<u16> {
     let mut clients: Vec<Client> = (0..count).map(|_| server.client()).collect();
     for client in &mut clients {

@@ -1,4 +1,4 @@
-//! Request bodies on their way to a backend: held until they are there, or passed on as they come.
+//! Request bodies on their way to a backend: buffered until complete, or passed on as they arrive.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use petrel_tests::{Address, Backend, Builder, SOON, Server, Speaks, Tree, eventu
 
 use crate::{in_front_of, post};
 
-/// Says how many bytes came.
+/// A backend that returns how many bytes arrived.
 fn counting(speaks: Speaks) -> Backend {
     Backend::start(speaks, |exchange| {
         exchange.read_body();
@@ -31,7 +31,7 @@ fn a_slow_uploader_does_not_hold_a_backend() {
         let backend = counting(speaks);
         let server = with_mode(&backend, 0).start();
         let mut client = server.client();
-        // In memory, and in a file.
+        // One body stays in memory, the other one goes to a file.
         for size in [1000, 300_000] {
             let request = post("/app/", &"x".repeat(size));
             let before = backend.requests().len();
@@ -117,7 +117,7 @@ fn who_expects_100_continue_gets_it() {
         client.send("hello");
         assert_eq!(client.response().text(), "5");
         assert_eq!(backend.last().param("HTTP_EXPECT"), None);
-        // Larger than max-request-size: no 100, and the backend hears nothing of it.
+        // A body larger than max-request-size gets no 100, and the backend receives nothing.
         client.send(
             "POST /app/ HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\
              Content-Length: 500000\r\n\r\n",
@@ -147,7 +147,7 @@ fn a_chunked_body_above_the_limit_is_413() {
     }
 }
 
-/// Pushes a body until nothing more is taken for `limit`; how many bytes were.
+/// Sends a body until no bytes were accepted for `limit`. Returns how many were accepted.
 fn push(server: &Server, total: u64, limit: Duration) -> u64 {
     let Address::Ip(address) = server.address() else {
         panic!("the main listener is TCP");
@@ -178,7 +178,7 @@ fn a_backend_that_does_not_read_slows_the_client_with_stream_request_body_2() {
         let pushed = push(&server, TOTAL, Duration::from_secs(1));
         assert!(pushed < TOTAL / 2, "{speaks:?}: {pushed} bytes were taken");
         assert_eq!(server.tree().names("upload"), Vec::<String>::new());
-        // With 1 the server takes all of it.
+        // With 1 the server accepts all of it.
         let server = with_mode(&backend, 1).start();
         assert!(push(&server, TOTAL, SOON) >= TOTAL, "{speaks:?}");
         drop(server);
@@ -206,18 +206,18 @@ fn row_42_a_full_disk_is_an_error_for_one_request_only() {
     }
     server.expect_log("No space left on device");
     assert_eq!(backend.requests().len(), 0);
-    // What fits is taken.
+    // A body that fits is accepted.
     let response = server.exchange(post("/app/", &"x".repeat(500_000)));
     assert_eq!(response.text(), "500000");
 }
 
-/// A mount of one mebibyte.
+/// A mount with room for one mebibyte.
 struct SmallDisk {
     tree: Tree,
 }
 
 impl SmallDisk {
-    /// `None`, with a message, where this cannot be mounted.
+    /// Returns `None` and prints a message if it cannot be mounted.
     fn mount() -> Option<SmallDisk> {
         let tree = Tree::new();
         tree.directory("disk");
@@ -238,7 +238,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // The server may still have it open for a moment.
+        // The server may still have a file on it open for a moment.
         let path = self.tree.path("disk");
         let _ = Command::new("umount").arg("--lazy").arg(path).status();
     }
@@ -246,8 +246,7 @@ impl Drop for SmallDisk {
 
 const TWO_GIB: u64 = 2 << 30;
 
-/// Runs curl and returns what it printed, and by how many bytes the server's memory grew at most
-/// meanwhile.
+/// Runs curl. Returns its output, and by how many bytes the server's memory grew at most meanwhile.
 fn curl_and_memory(server: &Server, arguments: &[&str]) -> (String, u64) {
     let processes = server.processes();
     let before = processes.private_dirty_bytes();
@@ -269,7 +268,8 @@ fn curl_and_memory(server: &Server, arguments: &[&str]) -> (String, u64) {
     (text, most.saturating_sub(before))
 }
 
-/// What a transfer of any size may take: two chunks of up to 6 MiB, and what else a server does.
+/// The memory that a transfer of any size may take: two chunks of up to 6 MiB, and whatever else the server
+/// does.
 const FLAT: u64 = 24 << 20;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Programs that are started for a request: what they are given, and what is left of them.
+//! Programs that are started per request: what they inherit, and what they leave behind.
 
 use petrel_tests::{Server, eventually};
 
@@ -19,7 +19,7 @@ fn server(script: &str, config: &str) -> Server {
 #[test]
 fn a_program_has_no_descriptor_of_the_server() {
     let server = server("printf 'A: b\\n\\n'; exec ls /proc/self/fd", "");
-    // The last one is the listing's own.
+    // The last descriptor belongs to the listing itself.
     assert_eq!(server.get("/run.cgi").text(), "0\n1\n2\n3\n");
 }
 

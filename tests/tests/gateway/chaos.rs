@@ -1,5 +1,5 @@
-//! Backends that do anything at any time, and clients that do the same: every answer is whole or
-//! visibly cut off, is the one to its own question, and nothing is left behind.
+//! Backends and clients that do anything at any time. Every response is complete or visibly cut short,
+//! belongs to its own request, and nothing is left behind.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use petrel_tests::{
 
 use crate::{in_front_of_with, name, post};
 
-/// Numbers that are the same in each run (splitmix64), but for what threads make of their order.
+/// Random numbers that are the same in each run (splitmix64), except that threads take them in varying order.
 struct Random(AtomicU64);
 
 impl Random {
@@ -22,7 +22,7 @@ impl Random {
     }
 }
 
-/// Behaves, or does not.
+/// Answers correctly or misbehaves, at random.
 fn misbehave(exchange: &mut Exchange<'_>, random: &Random, speaks: Speaks) {
     let token = name(exchange).to_owned();
     if token == "calm" {
@@ -40,7 +40,7 @@ fn misbehave(exchange: &mut Exchange<'_>, random: &Random, speaks: Speaks) {
             exchange.body(&token);
             exchange.close();
         }
-        // With SCGI and uwsgi this would be a whole answer.
+        // With SCGI and uwsgi this would be a complete response.
         3 if !matches!(speaks, Speaks::Scgi | Speaks::Uwsgi) => {
             exchange.head(200, &[("Content-Type", "text/plain")]);
             exchange.reset();
@@ -49,7 +49,7 @@ fn misbehave(exchange: &mut Exchange<'_>, random: &Random, speaks: Speaks) {
             let mut noise: Vec<u8> = (0..random.below(300))
                 .map(|_| random.below(256) as u8)
                 .collect();
-            // A line end in front would be a head without fields, and make a body of the rest.
+            // A leading line end would be an empty head, and the rest its body.
             if let Some(first) = noise.first_mut() {
                 *first |= 0x80;
             }
@@ -78,7 +78,8 @@ fn misbehave(exchange: &mut Exchange<'_>, random: &Random, speaks: Speaks) {
     }
 }
 
-/// One client's request, and what is wrong with what came of it.
+/// Sends one client's request. Returns whether the connection can be used again, or what was wrong with the
+/// response.
 fn ask(client: &mut Client, random: &Random, token: &str) -> Result<bool, String> {
     let target = format!("/app/{token}");
     match random.below(4) {
@@ -186,7 +187,7 @@ fn client(server: &Server, random: &Random, thread: usize) -> Vec<String> {
     failures
 }
 
-/// It serves as if nothing had happened.
+/// Expects that the server serves as if nothing had happened.
 fn calm(server: &Server) {
     assert!(eventually(|| server.get("/app/calm").text() == "calm"));
     assert_eq!(server.get("/").text(), "hello");

@@ -1,10 +1,10 @@
-//! What the counters say after requests that are known.
+//! The counters after a known set of requests.
 
 use petrel_tests::{Backend, Server, Speaks, eventually};
 
 use crate::{OPTIONS, name};
 
-/// The values of the page by their names.
+/// The counters on the page, by name.
 fn counters(server: &Server) -> std::collections::BTreeMap<String, u64> {
     let page = server.get("/counters").text();
     let lines = page.lines().filter_map(|line| line.split_once(": "));

@@ -1,4 +1,4 @@
-//! More requests than a backend can work on: queues and their limits, slow clients beside fast ones.
+//! More requests than a backend can handle: queues and their limits, slow clients beside fast ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use petrel_tests::{Backend, Client, Server, Speaks, eventually};
 
 use crate::{in_front_of_with, name, post};
 
-/// A backend that takes its time, and the most requests it worked on at once.
+/// A slow backend, and the most requests that it handled at the same time.
 fn slow(speaks: Speaks, time: Duration) -> (Backend, Arc<AtomicUsize>) {
     let most = Arc::new(AtomicUsize::new(0));
     let now = AtomicUsize::new(0);
@@ -30,7 +30,7 @@ fn slow(speaks: Speaks, time: Duration) -> (Backend, Arc<AtomicUsize>) {
     (backend, most)
 }
 
-/// A backend that answers nobody until it is told to.
+/// A backend that answers no request until the test says so.
 pub fn held() -> (Backend, Arc<AtomicBool>) {
     let go_on = Arc::new(AtomicBool::new(false));
     let may_go_on = Arc::clone(&go_on);
@@ -43,7 +43,7 @@ pub fn held() -> (Backend, Arc<AtomicBool>) {
     (backend, go_on)
 }
 
-/// The statuses that many clients get who ask at the same time.
+/// The statuses that many concurrent clients get.
 fn crowd(server: &Server, count: usize) -> Vec<u16> {
     let mut clients: Vec<Client> = (0..count).map(|_| server.client()).collect();
     for client in &mut clients {
@@ -125,7 +125,7 @@ fn slow_clients_do_not_slow_fast_ones() {
     for client in &mut readers {
         client.send("GET /app/large HTTP/1.1\r\nHost: a\r\n\r\n");
     }
-    // All 64 large answers are made, and nobody has read them.
+    // All 64 large responses are ready, and no client has read any of them.
     backend.expect_requests(64);
     let mut client = server.client();
     for _ in 0..100 {
@@ -143,7 +143,7 @@ fn slow_clients_do_not_slow_fast_ones() {
 
 #[test]
 fn a_backend_that_serves_few_connections_is_not_starved_by_kept_ones() {
-    // As php-fpm with two children: whoever is not accepted waits in the kernel's queue.
+    // As php-fpm with two children: a connection that is not accepted waits in the kernel's queue.
     let (backend, _) = slow(Speaks::FastCgi, Duration::from_millis(3));
     let backend = Scarce::in_front_of(backend);
     let servers: Vec<Server> = (0..2)
@@ -170,7 +170,7 @@ fn a_backend_that_serves_few_connections_is_not_starved_by_kept_ones() {
     }
 }
 
-/// A socket behind which two connections at a time are served, each until it is closed.
+/// A socket with two serving threads, each of which serves one connection until it is closed.
 struct Scarce {
     tree: petrel_tests::Tree,
     _backend: Backend,
@@ -184,7 +184,7 @@ impl Scarce {
         let target = backend.name().trim_start_matches("unix:").to_owned();
         for _ in 0..2 {
             let (listener, target) = (listener.try_clone().expect("a descriptor"), target.clone());
-            // They end with the process.
+            // The threads end with the process.
             thread::spawn(move || {
                 while let Ok((stream, _)) = listener.accept() {
                     let Ok(other) = std::os::unix::net::UnixStream::connect(&target) else {
@@ -205,7 +205,7 @@ impl Scarce {
     }
 }
 
-/// Passes bytes on both ways until one side ends.
+/// Forwards bytes in both directions until one side closes.
 fn relay(one: std::os::unix::net::UnixStream, other: std::os::unix::net::UnixStream) {
     let copy = |from: &std::os::unix::net::UnixStream, to: &std::os::unix::net::UnixStream| {
         let (mut from, mut to) = (
@@ -213,7 +213,7 @@ fn relay(one: std::os::unix::net::UnixStream, other: std::os::unix::net::UnixStr
             to.try_clone().expect("a descriptor"),
         );
         thread::spawn(move || {
-            // Either side may go at any time.
+            // Either side may close at any time.
             let _ = std::io::copy(&mut from, &mut to);
             let _ = to.shutdown(std::net::Shutdown::Both);
             let _ = from.shutdown(std::net::Shutdown::Both);

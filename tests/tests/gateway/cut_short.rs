@@ -1,4 +1,4 @@
-//! Rows 31, 32, 33 and 44: backends that die or hang, and clients that leave.
+//! Rows 31, 32, 33 and 44: backends that die or hang, and clients that disconnect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use petrel_tests::{
 
 use crate::{in_front_of, in_front_of_with, name, post};
 
-/// What remains visible of a body that was cut off.
+/// Expects that the client can see that a body was cut short.
 #[track_caller]
 fn expect_truncated(server: &Server, target: &str, what: &str) {
     let mut client = server.client();
@@ -19,7 +19,7 @@ fn expect_truncated(server: &Server, target: &str, what: &str) {
         Err(ClientError::Truncated(bytes)) => {
             assert!(bytes.starts_with(b"HTTP/1.1 200 "), "{what}");
         }
-        // As long as nothing was sent to the client, it can be told.
+        // As long as nothing was sent to the client, it can get an error status.
         Ok(response) => assert_eq!(response.status, 502, "{what}: {response}"),
         other => panic!("{what}: {other:?}"),
     }
@@ -49,7 +49,7 @@ fn row_31_death_before_the_head_is_502() {
         }
         let path = backend.name();
         server.expect_log(path.trim_start_matches("unix:"));
-        // A death without an answer to one request says nothing about the next one.
+        // A backend that died over one request may still answer the next one.
         assert!(eventually(|| server.get("/app/fine").status == 200));
     }
 }
@@ -72,7 +72,7 @@ fn row_31_death_inside_the_head_is_502_at_once() {
         assert_eq!(server.get("/app/").status, 502, "{speaks:?} {head:?}");
         assert_eq!(backend.requests().len(), 1, "part of an answer came");
     }
-    // In a record of its own, and within a record.
+    // The cut is between two records, or inside one.
     for cut in [0, 3] {
         let backend = Backend::start(Speaks::FastCgi, move |exchange| {
             exchange.read_body();
@@ -96,7 +96,7 @@ fn row_32_death_within_the_body_is_seen() {
                 _ => exchange.head(200, &[("Content-Type", "text/plain")]),
             }
             exchange.body("x".repeat(40_000));
-            // What came is sent before the end is seen.
+            // The pause makes the server send what has arrived before it sees the end.
             exchange.pause(Duration::from_millis(50));
             exchange.close();
         });
@@ -106,7 +106,7 @@ fn row_32_death_within_the_body_is_seen() {
                 .start();
             let what = format!("{speaks:?}, stream-response-body {mode}");
             expect_truncated(&server, "/app/length", &what);
-            // Only the end of the connection ends such an answer of SCGI and uwsgi.
+            // With SCGI and uwsgi, such a response ends only with the connection.
             if !matches!(speaks, Speaks::Scgi | Speaks::Uwsgi) {
                 expect_truncated(&server, "/app/chunks", &what);
             }
@@ -115,7 +115,7 @@ fn row_32_death_within_the_body_is_seen() {
     }
 }
 
-/// Answers at once, but for URLs that end in `hang`. Tells how many of those hang now.
+/// A backend that answers at once, except for URLs that end in `hang`. Counts how many of those hang now.
 fn hanging(speaks: Speaks) -> Backend {
     Backend::start(speaks, |exchange| match name(exchange) {
         "hang" => {
@@ -161,8 +161,8 @@ fn row_33_a_hang_within_the_body_cuts_it() {
 fn row_33_a_client_that_leaves_frees_the_slot() {
     for speaks in Speaks::ALL {
         let backend = hanging(speaks);
-        // FastCGI and AJP13 backends get this time to finish, so that their connections can be used
-        // again; the others see the end at once.
+        // FastCGI and AJP13 backends get this time to finish, so that their connections can be used again;
+        // with other protocols the connection is closed at once.
         let server = in_front_of_with(&backend, "\"read-timeout\" => 1, ").start();
         for _ in 0..3 {
             let mut client = server.client();
@@ -172,7 +172,7 @@ fn row_33_a_client_that_leaves_frees_the_slot() {
             client.abort();
             backend.expect_open_connections(0);
         }
-        // The time is short also for this one.
+        // The time is also short for this request.
         assert!(
             eventually(|| server.get("/app/fine").text() == "fine"),
             "{speaks:?}"
@@ -203,7 +203,7 @@ fn an_answer_before_the_request_is_read_is_passed_on() {
             exchange.head(413, &[("Content-Length", "3"), ("Connection", "close")]);
             exchange.body("big");
             exchange.half_close();
-            // So that a reset does not take the answer back.
+            // Everything is read, so that no reset discards the reply.
             while exchange.read_some().is_some() {}
         });
         for mode in [0, 2] {
@@ -245,25 +245,26 @@ fn row_44_ten_thousand_aborts_leave_nothing_behind() {
         .config("$HTTP[\"url\"] =~ \"silent\" { server.stream-response-body = 1 }")
         .start();
     abort_many(&server, 1000);
-    // Requests whose clients have gone are still on their way to the backend.
+    // Requests whose clients have left may still be on their way to the backend.
     let settle = || {
         assert!(eventually(|| {
             backend.hang_up();
             std::thread::sleep(Duration::from_millis(300));
             backend.open_connections() == 0
         }));
-        // The server looks once a second whether idle connections were closed.
+        // Once a second the server checks whether idle connections were closed.
         std::thread::sleep(Duration::from_millis(1500));
         server.holdings()
     };
-    // Until a round finds what the one before has found.
+    // Waits until two rounds in a row find the same.
     let mut before = settle();
     assert!(eventually(
         || settle() == std::mem::replace(&mut before, settle())
     ));
     let mut memory = server.processes().private_dirty_bytes();
     let mut grown = u64::MAX;
-    // The allocator's gaps are filled in the first rounds; one that needs nothing new is looked for.
+    // The first rounds may still grow the allocator's heap; the test looks for a round that needs no more
+    // memory.
     for _ in 0..8 {
         abort_many(&server, 3000);
         settle();
@@ -275,7 +276,7 @@ fn row_44_ten_thousand_aborts_leave_nothing_behind() {
         }
     }
     server.expect_holdings(&before);
-    // What leaks grows in each round; what is merely kept for the next time does not.
+    // A leak grows in each round; memory that is kept for reuse does not.
     assert!(
         grown < 1 << 20,
         "{grown} bytes more for 3,000 aborts, again and again"
@@ -284,7 +285,7 @@ fn row_44_ten_thousand_aborts_leave_nothing_behind() {
     assert_eq!(server.get("/app/fine").text(), "fine");
 }
 
-/// Clients that leave somewhere, from four threads.
+/// Clients that disconnect at a random point, on four threads.
 fn abort_many(server: &Server, count: usize) {
     let address = server.address();
     std::thread::scope(|scope| {
@@ -305,7 +306,7 @@ fn abort_one(mut client: Client, number: usize) {
         1 => client.send(get("fine")),
         2 => client.send(get("silent")),
         3 => client.send(post("/app/fine", &"x".repeat(9000))),
-        // A body that never comes to its end, in memory and in a file.
+        // A body that never ends, once in memory and once in a file.
         4 => client.send(&post("/app/fine", &"x".repeat(900))[..500]),
         5 => client.send(&post("/app/fine", &"x".repeat(200_000))[..150_000]),
         _ => {
@@ -331,7 +332,7 @@ fn a_slow_request_does_not_hold_up_others() {
         }
         exchange.say("done");
     });
-    // Told, because the limit that the gateway learns depends on how fast the backend answers.
+    // Set explicitly, because the limit that the gateway learns depends on how fast the backend answers.
     let server = in_front_of_with(&backend, "\"max-connections\" => 30, ").start();
     let mut slow: Vec<Client> = (0..20).map(|_| server.client()).collect();
     for client in &mut slow {
@@ -348,7 +349,7 @@ fn a_slow_request_does_not_hold_up_others() {
     }
 }
 
-/// A reply is not read while its client takes nothing. That time is not the backend's.
+/// While its client reads nothing, a reply is not read either. That time does not count against the backend.
 #[test]
 fn a_client_that_pauses_for_longer_than_read_timeout_gets_the_whole_reply() {
     let backend = Backend::start(Speaks::Http, |exchange| {

@@ -1,10 +1,10 @@
-//! Requests that go elsewhere: because a backend says so, has no room, or does not answer.
+//! Requests that are sent elsewhere: because a backend asks for it, has no room, or does not answer.
 
 use petrel_tests::{Backend, Builder, Exchange, Server, Speaks, fastcgi_record};
 
 use crate::{in_front_of_all, post};
 
-/// A backend that says its name, and what it was asked.
+/// A backend that returns its name and what it was asked.
 fn named(name: &'static str) -> Backend {
     Backend::start_on_tcp(Speaks::Http, move |exchange: &mut Exchange<'_>| {
         let body = exchange.read_body();
@@ -19,7 +19,7 @@ fn named(name: &'static str) -> Backend {
     })
 }
 
-/// A backend that sends requests on, as the fields of their head say.
+/// A backend that redirects requests, as the fields of their head say.
 fn dispatcher() -> Backend {
     Backend::start_on_tcp(Speaks::Http, |exchange: &mut Exchange<'_>| {
         exchange.read_body();
@@ -36,7 +36,7 @@ fn dispatcher() -> Backend {
     })
 }
 
-/// 1.5's gateway with these backends.
+/// A gateway of 1.5 with these backends.
 fn core(backends: &[&Backend], config: &str) -> Builder {
     let names = backends
         .iter()
@@ -173,7 +173,7 @@ fn debugging_tells_as_much_as_it_is_asked() {
             .client()
             .request("GET", "/app/", &[("Cookie", "secret")]);
         assert_eq!(response.status, 200);
-        // Written when all that came before is.
+        // When this is answered, everything before it was written to the log.
         assert_eq!(server.get("/app/").status, 200);
         for (level, line) in lines {
             match debug >= level {

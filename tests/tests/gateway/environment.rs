@@ -1,4 +1,4 @@
-//! What backends are told about a request, compared with lighttpd where that is installed.
+//! What backends receive about a request, compared with lighttpd if that is installed.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use petrel_tests::{Backend, Record, Server, Speaks, Tree, is_installed, skip};
 
 use crate::{OPTIONS, in_front_of};
 
-/// Petrel and lighttpd with the same configuration, each in front of a backend that takes notes.
+/// Petrel and lighttpd with the same configuration, each with a backend that records requests.
 struct Pair {
     petrel: (Server, Backend),
     lighttpd: (Server, Backend),
     differences: Vec<String>,
 }
 
-/// Variables that differ by nature, or are the backend's own notes.
+/// Variables that always differ, or that the test's backend adds.
 const BY_NATURE: [&str; 5] = [
     "SERVER_SOFTWARE",
     "REMOTE_PORT",
@@ -43,7 +43,7 @@ impl Pair {
         })
     }
 
-    /// Sends a request to both, and notes what their backends heard differently.
+    /// Sends a request to both, and records how the variables differ.
     fn send(&mut self, request: &str) -> &mut Pair {
         let ours = hear(&self.petrel, request);
         let theirs = hear(&self.lighttpd, request);
@@ -52,7 +52,7 @@ impl Pair {
                 for (name, value) in ours {
                     match theirs.get(name) {
                         Some(other) if other == value => {}
-                        // RFC 3875 4.1.14 has no empty one.
+                        // RFC 3875 4.1.14 does not allow an empty one.
                         Some(other) if name == "SERVER_NAME" && other.is_empty() => {}
                         other => self
                             .differences
@@ -66,7 +66,7 @@ impl Pair {
                 }
             }
             _ if ours == theirs => {}
-            // ARCHITECTURE.md says why.
+            // ARCHITECTURE.md explains this difference.
             (Err(405), Err(501)) => {}
             _ => self
                 .differences
@@ -88,7 +88,7 @@ impl Pair {
     }
 }
 
-/// What the backend heard of a request; the status if it heard nothing.
+/// What the backend received of a request, or the status if it received nothing.
 fn hear(side: &(Server, Backend), request: &str) -> Result<BTreeMap<String, String>, u16> {
     let (server, backend) = side;
     let before = backend.requests().len();
@@ -120,7 +120,7 @@ fn files(tree: &Tree) {
         .directory("www/app");
 }
 
-/// Requests of which each variable counts.
+/// Requests that together cover every variable.
 fn ask_everything(pair: &mut Pair) {
     for target in [
         "/a.php",
@@ -346,7 +346,7 @@ fn fields_with_underscores_are_passed_if_the_configuration_says_so() {
         let request = backend.last();
         assert_eq!(request.param("Remote_User"), passed.then_some("joe"));
         assert_eq!(request.param("X.Foo"), passed.then_some("dot"));
-        // What passes for the server's own never does; what a module set always does.
+        // Fields that look like the server's own are never passed on; those that a module set always are.
         assert_eq!(request.param("X_Forwarded-For"), None);
         assert_eq!(request.param("Content_Length"), None);
         assert_eq!(request.all("By_Module"), ["set"]);
@@ -362,7 +362,7 @@ fn fields_with_underscores_are_passed_if_the_configuration_says_so() {
     assert_eq!(backend.last().param("Remote_User"), Some("joe"));
 }
 
-/// What a backend hears of a request with these fields.
+/// What a backend receives of a request with these fields.
 fn hear_fields(speaks: Speaks, fields: &[(&str, &str)]) -> Record {
     let backend = Backend::start(speaks, |exchange| exchange.say("noted"));
     let server = in_front_of(&backend).start();

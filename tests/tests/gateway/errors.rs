@@ -1,4 +1,4 @@
-//! Errors of backends and errors of ours: who sees which page.
+//! Errors of backends and of Petrel: which error page the client gets.
 
 use petrel_tests::{Backend, Builder, Exchange, Server, Speaks};
 
@@ -21,14 +21,14 @@ fn failing() -> Backend {
     })
 }
 
-/// What is a server's own error, and its status.
+/// Requests for which the server itself makes the error, and their statuses.
 const OURS: &[(&str, u16)] = &[
     ("/app/close", 502),
     ("/app/nonsense", 502),
     ("/app/hang", 504),
 ];
 
-/// What is the application's.
+/// Requests for which the application makes the error.
 const THEIRS: &[(&str, u16)] = &[("/app/403", 403), ("/app/404", 404), ("/app/503", 503)];
 
 fn server(backend: &Backend) -> Builder {
@@ -136,7 +136,7 @@ fn intercepted_errors_of_applications_are_as_ours() {
     );
 }
 
-/// An application that says 200 unless asked for an error, for all scripts.
+/// An application that answers all scripts with 200 unless the URL asks for an error.
 fn front_controller(directive: &str) -> (Backend, Server) {
     let backend = Backend::start(Speaks::FastCgi, |exchange| {
         exchange.read_body();

@@ -1,4 +1,4 @@
-//! Files that backends name, on a disk that hangs: who asked for one waits, and is told, and nobody else.
+//! Backends name files on a disk that hangs: only requests for such files wait and get an error.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use petrel_tests::{Backend, Client, Operation, Server, SlowFs, Speaks, eventuall
 
 use crate::{COUNTERS, in_flight, in_front_of_with};
 
-/// Answers with the field and value that the query names.
+/// A backend that replies with the field and value in the query.
 fn offloading() -> Backend {
     Backend::start(Speaks::Scgi, |exchange| {
         let target = exchange.target().to_owned();
@@ -17,8 +17,8 @@ fn offloading() -> Backend {
     })
 }
 
-/// A server whose directory for such files is a file system that hangs when told to, with the directory
-/// `named`, to which the symlink `way` leads. To be dropped from the last to the first.
+/// A server whose directory for such files is on a file system that hangs when a test asks for it. It has the
+/// directory `named`, and the symlink `way` leads there. Drop the last part of the tuple first.
 fn site(test: &str, backend: &Backend, config: &str) -> Option<(Server, SlowFs)> {
     let options =
         "\"x-sendfile\" => \"enable\", \"x-sendfile-docroot\" => ( var.dir + \"/slow\" ), ";
@@ -35,10 +35,10 @@ fn site(test: &str, backend: &Backend, config: &str) -> Option<(Server, SlowFs)>
     Some((server.start(), slow))
 }
 
-/// Requests of [`ask`] wait a second, all others a minute.
+/// Requests of [`ask`] wait one second, all others a minute.
 const IMPATIENT: &str = "$HTTP[\"host\"] == \"a\" { server.max-file-wait = 1 }";
 
-/// Asks for what the field names.
+/// Requests the file that the field names.
 fn ask(server: &Server, field: &str, name: &str, range: &str) -> Client {
     let path = server.tree().path("slow").join(name);
     let mut client = server.client();
@@ -49,7 +49,7 @@ fn ask(server: &Server, field: &str, name: &str, range: &str) -> Client {
     client
 }
 
-/// The one worker there is serves others, also those who want something of the backend.
+/// Expects that the only worker serves other requests, including those that need the backend.
 #[track_caller]
 fn expect_others_served(server: &Server) {
     for _ in 0..3 {
@@ -84,7 +84,7 @@ fn who_asks_for_a_file_on_a_disk_that_hangs_is_told_in_time() {
         server.expect_log("slow/named/a.txt");
         slow.release();
     }
-    // The temporary file is removed although nobody gets it any more.
+    // The temporary file is removed although its client has left.
     let named = slow.beneath().join("named");
     assert!(eventually(|| !named.join("a.txt").exists()));
 }
@@ -97,7 +97,7 @@ fn a_disk_that_answers_late_is_waited_for() {
     else {
         return;
     };
-    // What is looked for behind the symlink has to be found out by a look of its own.
+    // The target of the symlink needs a lookup of its own.
     for (operation, name) in [
         (Operation::Lookup, "named/a.txt"),
         (Operation::ReadLink, "way/a.txt"),
@@ -136,9 +136,9 @@ fn a_temporary_file_has_lost_its_name_before_it_is_sent() {
     slow.release();
     assert_eq!(client.response().text(), "content");
     assert!(!slow.beneath().join("named/a.txt").exists());
-    // And one that nobody waits for any more goes as well.
+    // A temporary file for which no client waits any more is removed, too.
     std::fs::write(slow.beneath().join("named/b.txt"), "b").expect("it can be written");
-    // Not the closing of the one before.
+    // The close of the previous file must not hang.
     slow.hang_on(&[Operation::Lookup, Operation::Open]);
     let client = ask(&server, "X-LIGHTTPD-send-tempfile", "named/b.txt", "");
     slow.expect_hanging(1);

@@ -1,12 +1,12 @@
-//! Programs on a file system that hangs: whose program cannot be started waits, and is told, and nobody else.
+//! Programs on a file system that hangs: only requests whose program cannot be started wait and get an error.
 
 use petrel_tests::{Client, Server, SlowFs, eventually};
 
-/// Answers, and stays if it is asked to.
+/// Answers, and keeps running if the query says so.
 const SCRIPT: &str = "printf 'A: b\\n\\n'; echo ran; [ \"$QUERY_STRING\" != stay ] || { exec >&-; exec sleep 1000; }";
 
-/// A server with one worker. The programs of `*.cgi` are executed from a file system that hangs when told to, and so
-/// is the directory of `/slow/bin/run.sh`; those of all other `*.sh` have nothing to do with it.
+/// A server with one worker. The programs of `*.cgi` are executed from a file system that hangs when a test
+/// asks for it, and so is the directory of `/slow/bin/run.sh`; all other `*.sh` do not need it.
 fn site(test: &str) -> Option<(Server, SlowFs)> {
     let mut slow = None;
     let server = Server::build()
@@ -32,7 +32,7 @@ fn site(test: &str) -> Option<(Server, SlowFs)> {
     Some((server, slow))
 }
 
-/// Asks for a program that stays, and waits a second for it.
+/// Requests a program that keeps running, and waits one second for it.
 fn ask(server: &Server, target: &str) -> Client {
     let mut client = server.client();
     client.send(format!("GET {target}?stay HTTP/1.1\r\nHost: a\r\n\r\n"));
@@ -50,7 +50,7 @@ fn expect_programs(server: &Server, count: usize) {
     );
 }
 
-/// The one worker there is serves others, also those who want a program.
+/// Expects that the only worker serves other requests, including those that need a program.
 #[track_caller]
 fn expect_others_served(server: &Server) {
     for _ in 0..3 {
@@ -71,7 +71,7 @@ fn whose_program_hangs_is_told_in_time() {
     let mut client = ask(&server, "/run.cgi");
     slow.expect_hanging(1);
     expect_others_served(&server);
-    // The new process has a copy of this connection, which ends all the same.
+    // The new process has a copy of this connection, which is closed nevertheless.
     let close = [("Connection", "close")];
     assert_eq!(connected.request("GET", "/", &close).text(), "hello");
     connected.expect_close();
@@ -80,7 +80,7 @@ fn whose_program_hangs_is_told_in_time() {
     server.expect_log("server.max-file-wait");
     server.expect_log("www/slow/sh\"");
     slow.release();
-    // It is started after all, and ended.
+    // The program is started after all, and ended.
     expect_programs(&server, 0);
     assert!(eventually(|| server.processes().pids.len() == processes));
     assert_eq!(server.get("/run.cgi").text(), "ran\n");
@@ -92,12 +92,12 @@ fn whose_directory_hangs_is_told_in_time() {
         return;
     };
     let processes = server.processes().pids.len();
-    // What is known of the script is known for a second.
+    // What the server knows of the script is valid for one second.
     assert_eq!(server.get("/slow/bin/run.sh").text(), "ran\n");
     slow.hang();
     let mut client = ask(&server, "/slow/bin/run.sh");
     slow.expect_hanging(1);
-    // Programs that start close what the server has open there, and wait for that.
+    // A starting program closes the descriptors of the server that it inherited, and may wait for that.
     for _ in 0..3 {
         assert_eq!(server.get("/").text(), "hello");
     }
@@ -137,13 +137,13 @@ fn many_programs_that_hang_leave_room_for_others() {
     let processes = server.processes().pids.len();
     slow.hang();
     let clients: Vec<Client> = (0..100).map(|_| ask(&server, "/run.cgi")).collect();
-    // Each of them when its process is there.
+    // Each of them is there when its process is.
     slow.expect_hanging(16);
     expect_others_served(&server);
     for mut client in clients {
         assert_eq!(client.response().status, 504);
     }
-    // So many jobs as there may be for a remote file system; those behind them are no programs yet.
+    // As many jobs as a remote file system may have. Those queued after them have not become programs yet.
     expect_programs(&server, 16);
     expect_others_served(&server);
     slow.release();

@@ -1,4 +1,4 @@
-//! Clients that speak HTTP/2, and backends that do not know.
+//! HTTP/2 clients with backends that do not speak HTTP/2.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn uploads_and_answers_of_backends_come_through_whole() {
     }
 }
 
-/// The next frame of that kind: its flags and its payload.
+/// The next frame of that type: its flags and its payload.
 pub(crate) fn next(client: &mut Client, wanted: u8) -> (u8, Vec<u8>) {
     loop {
         let header = client.read_bytes(9);
@@ -58,7 +58,7 @@ pub(crate) fn next(client: &mut Client, wanted: u8) -> (u8, Vec<u8>) {
     }
 }
 
-/// A client that has asked for a tunnel.
+/// A client that has requested a tunnel.
 fn connect(server: &Server, path: &str, protocol: &str) -> Client {
     let fields = [
         (":method", "CONNECT"),
@@ -71,7 +71,7 @@ fn connect(server: &Server, path: &str, protocol: &str) -> Client {
     connect_with(server, &fields)
 }
 
-/// A client that has sent the head of its first request, behind which something comes.
+/// A client that has sent the head of its first request, which more data follows.
 pub(crate) fn connect_with(server: &Server, fields: &[(&str, &str)]) -> Client {
     let mut client = server.client();
     client.send(PREFACE);
@@ -120,7 +120,7 @@ fn a_websocket_is_opened_by_extended_connect() {
     }
     client.send(frame(DATA, 1, 1, b""));
     assert_eq!(next(&mut client, DATA).1, b"last words");
-    // The path of a file, a protocol that is not listed, a backend that says no or takes no notice.
+    // The path of a file, an unlisted protocol, and a backend that declines or ignores the upgrade.
     for (path, protocol) in [
         ("/index.html", "websocket"),
         ("/app/socket", "webtransport"),
@@ -133,17 +133,18 @@ fn a_websocket_is_opened_by_extended_connect() {
     }
 }
 
-/// Requests that the backend works on at a time.
+/// How many requests the backend handles at the same time.
 const AT_A_TIME: usize = 4;
 
-/// How long it takes.
+/// How long a request takes the backend.
 const WORK: Duration = Duration::from_millis(500);
 
-/// Those that it works on, and more that wait for a connection to the backend.
+/// Those that the backend handles, and more that wait for a connection to it.
 const STREAMS: u32 = 40;
 
-/// A client resets streams: of some the backend works on the request, some wait for a connection to it, and of some the
-/// answer has begun. Those that wait are never sent, the connections become free, and what comes next is answered.
+/// A client resets streams. The backend works on some of the requests, some wait for a connection to it, and
+/// some responses have begun. Waiting requests are never sent, connections become free, and the next requests
+/// are answered.
 #[test]
 fn streams_that_are_reset_free_the_backend() {
     for speaks in [Speaks::FastCgi, Speaks::Http] {
@@ -199,13 +200,13 @@ fn streams_that_are_reset_free_the_backend() {
             let reset = |number| frame(RST_STREAM, 0, 2 * number + 1, &cancel);
             let resets = (0..STREAMS).flat_map(reset);
             client.send(resets.collect::<Vec<u8>>());
-            // What waited was never sent to the backend.
+            // Waiting requests were never sent to the backend.
             assert!(eventually(
                 || active().as_deref() == Some("gw.active-requests: 0")
             ));
             assert_eq!(backend.requests().len(), before + AT_A_TIME, "{speaks:?}");
-            // On the same connection, more than there are permits: they wait until the backend is done with what it has,
-            // or has been left.
+            // More requests on the same connection than there are permits: they wait until the backend has
+            // finished earlier ones, or their connections were closed.
             for number in 0..2 * AT_A_TIME as u32 {
                 client.send(get("/app/next", STREAMS + number));
             }

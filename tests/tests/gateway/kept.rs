@@ -1,5 +1,5 @@
-//! Connections to backends that are kept, and the rule by which a request is sent again: nothing of
-//! its answer came, its body is still there, and it is idempotent or not one byte of it was written.
+//! Persistent connections to backends, and the rule for sending a request again: nothing of its response
+//! arrived, its body is still there, and it is idempotent or not one byte of it was written.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use petrel_tests::{Backend, Exchange, Speaks, eventually};
 
 use crate::{in_front_of, in_front_of_with, name, post};
 
-/// Those that say how a connection goes on.
+/// The protocols with persistent connections.
 const KEEPERS: [Speaks; 3] = [Speaks::FastCgi, Speaks::Http, Speaks::Ajp13];
 
 #[test]
@@ -22,7 +22,7 @@ fn one_connection_does_for_a_hundred_requests() {
             let mut client = server.client();
             for _ in 0..50 {
                 assert_eq!(client.get("/app/").text(), "again", "{speaks:?}");
-                // Connections belong to the server, not to a client.
+                // Connections to backends belong to the server, not to a client.
                 assert_eq!(server.get("/app/").text(), "again", "{speaks:?}");
             }
             assert_eq!(backend.connections(), 1, "{speaks:?}");
@@ -69,12 +69,12 @@ fn a_connection_closed_between_requests_is_not_noticed() {
             for round in 0..6 {
                 let response = match round % 2 {
                     0 => server.get("/app/"),
-                    // Also when it must not be sent twice: nothing was written.
+                    // Even a request that must not be sent twice is retried, because nothing was written.
                     _ => server.exchange(post("/app/", "body")),
                 };
                 assert_eq!(response.status, 200, "{speaks:?}: {response}");
                 backend.hang_up();
-                // Time for the end of the connection to arrive.
+                // The server needs time to notice that the connection has ended.
                 backend.expect_open_connections(0);
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -83,7 +83,7 @@ fn a_connection_closed_between_requests_is_not_noticed() {
     }
 }
 
-/// Answers the first request of each connection, and closes the connection on the second one.
+/// A backend that answers the first request of each connection, and closes the connection on the second one.
 fn dies_on_the_second(speaks: Speaks) -> Backend {
     Backend::start(speaks, |exchange| {
         let body = exchange.read_body();
@@ -107,12 +107,13 @@ fn an_idempotent_request_that_a_kept_connection_lost_is_sent_again() {
             assert_eq!(response.status, 200, "{speaks:?}: {method} {response}");
             assert_eq!(response.text(), "body", "the body is sent again as well");
         }
-        // Each but the first was read twice.
+        // Each request but the first was received twice.
         assert_eq!(backend.requests().len(), 9, "{speaks:?}");
     }
 }
 
-/// A connection that stays open for 50 ms shows that the backend keeps connections: from then on POSTs use it.
+/// A connection that stays open for 50 ms proves that the backend keeps connections open; from then on POSTs
+/// use them.
 fn prove_kept() {
     std::thread::sleep(Duration::from_millis(100));
 }
@@ -127,13 +128,13 @@ fn a_post_that_a_kept_connection_lost_is_not_sent_again() {
         let response = server.exchange(post("/app/", "an order"));
         assert_eq!(response.status, 502, "{speaks:?}: {response}");
         assert_eq!(backend.requests().len(), 2, "{speaks:?}: it came once");
-        // The next one starts on a new connection.
+        // The next request uses a new connection.
         assert_eq!(server.exchange(post("/app/", "x")).status, 200);
     }
 }
 
-/// Reads a whole request, which is its work, and resets the connection without an answer. Everything
-/// but `/app/work` is answered, and `/app/second` from the second time on.
+/// Backends that read a whole request and then reset the connection without a response, as if they had died
+/// while working on it. They answer everything but `/app/work`, and `/app/second` from the second time on.
 fn resets_after_its_work(speaks: Speaks) -> [Backend; 2] {
     let script = || {
         let asked = AtomicUsize::new(0);
@@ -157,7 +158,7 @@ fn a_post_is_not_sent_again_when_the_backend_resets_the_connection_after_its_wor
     for speaks in Speaks::ALL {
         for backend in resets_after_its_work(speaks) {
             let server = in_front_of(&backend).start();
-            // Once on a new connection, once on a kept one if the protocol has any.
+            // Once on a new connection, and once on a persistent one if the protocol has any.
             for _ in 0..2 {
                 let before = backend.requests().len();
                 let response = server.exchange(post("/app/work", "an order"));
@@ -214,7 +215,7 @@ fn a_backend_that_is_started_anew_is_used_at_once() {
         let down = server.get("/app/");
         assert!(matches!(down.status, 502 | 503), "{speaks:?}: {down}");
         backend.restart();
-        // After disable-time at the latest.
+        // After disable-time the backend is used again.
         assert!(
             eventually(|| server.get("/app/").text() == "up"),
             "{speaks:?} does not come back"
@@ -241,7 +242,7 @@ fn a_backend_restarted_under_load_loses_no_idempotent_request() {
 fn a_death_on_a_new_connection_is_not_the_end_of_a_get() {
     for speaks in Speaks::ALL {
         let deaths = AtomicUsize::new(0);
-        // One process died with its first request; others listen on the same socket.
+        // One process has died with its first request; others listen on the same socket.
         let backend = Backend::start(speaks, move |exchange| {
             exchange.read_body();
             match deaths.fetch_add(1, Ordering::SeqCst) {

@@ -1,4 +1,4 @@
-//! Backends while the server is reloaded and stopped, and programs that it runs.
+//! Backends during a reload and a stop, and programs that the server runs.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn row_45_a_reload_under_load_fails_no_request() {
     load.wait_for(100);
     let result = load.stop();
     assert_eq!(result.failures, Vec::<String>::new());
-    // The connections of those that are gone are closed.
+    // The connections of the replaced server processes are closed.
     assert!(eventually(|| backend.open_connections() <= 8));
 }
 
@@ -44,7 +44,7 @@ fn row_46_a_graceful_stop_waits_for_the_backend() {
     backend.expect_open_connections(0);
 }
 
-/// A FastCGI program, in Perl so that it starts at once: answers with its process id.
+/// A FastCGI program that replies with its process id. It is in Perl, so that it starts at once.
 const PROGRAM: &str = r#"#!/usr/bin/perl
 use FCGI;
 my $request = FCGI::Request();
@@ -77,7 +77,7 @@ fn programs_that_die_are_started_again_and_no_get_is_lost() {
     for _ in 0..5 {
         let pid: i32 = server.get("/app/pid").text().parse().expect("a number");
         let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
-        // It may have been the one that died just now.
+        // It may be the process that has just died.
         let _ = rustix::process::kill_process(pid, Signal::KILL);
         load.wait_for(30);
     }

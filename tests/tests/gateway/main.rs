@@ -1,4 +1,4 @@
-//! Requests that backends answer, and backends that do not behave.
+//! Requests that backends answer, and backends that misbehave.
 
 mod answers;
 mod authorizers;
@@ -34,18 +34,18 @@ use std::os::unix::fs::MetadataExt;
 
 use petrel_tests::{Backend, Builder, Exchange, Server, Speaks, directive};
 
-/// The URLs under `/app` lead to the backend.
+/// URLs under `/app` go to the backend.
 const KEY: &str = "/app";
 
-/// Options that every test here wants: nothing has to exist in the document root.
+/// Options for all tests here: the URL need not exist in the document root.
 const OPTIONS: &str = "\"check-local\" => \"disable\"";
 
-/// A server in front of `backend`, on one worker, so that connections kept can be counted.
+/// A server in front of `backend`, with one worker, so that persistent connections can be counted.
 fn in_front_of(backend: &Backend) -> Builder {
     in_front_of_with(backend, "")
 }
 
-/// The same with more options of the host, each with a comma behind it.
+/// The same with more options of the host, each followed by a comma.
 fn in_front_of_with(backend: &Backend, options: &str) -> Builder {
     Server::build()
         .file("www/index.html", "hello")
@@ -53,7 +53,7 @@ fn in_front_of_with(backend: &Backend, options: &str) -> Builder {
         .config(&backend.directive(KEY, &format!("{options}{OPTIONS}")))
 }
 
-/// A server in front of several backends that speak the same.
+/// A server in front of several backends with the same protocol.
 fn in_front_of_all(speaks: Speaks, backends: &[&Backend], options: &str) -> Builder {
     Server::build()
         .file("www/index.html", "hello")
@@ -66,7 +66,7 @@ fn in_front_of_all(speaks: Speaks, backends: &[&Backend], options: &str) -> Buil
         ))
 }
 
-/// The end of a request's path behind `/app/`.
+/// The part of a request's path after `/app/`.
 fn name<'a>(exchange: &'a Exchange<'_>) -> &'a str {
     let target = exchange.target();
     let path = target.split_once('?').map_or(target, |(path, _)| path);
@@ -77,7 +77,8 @@ fn name<'a>(exchange: &'a Exchange<'_>) -> &'a str {
 const COUNTERS: &str =
     "server.modules += ( \"mod_status\" )\nstatus.statistics-url = \"/counters\"";
 
-/// Tells how much a server does on the file system that is mounted on a directory of its tree. That must not hang now.
+/// Returns a function that counts the server's file system jobs on the mount at a directory of its tree,
+/// which must not hang at this moment.
 fn in_flight(server: &Server, directory: &str) -> impl Fn() -> u64 {
     let mounted = std::fs::metadata(server.tree().path(directory)).expect("it is mounted");
     let (major, minor) = (

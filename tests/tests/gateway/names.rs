@@ -1,4 +1,4 @@
-//! Backends that the configuration calls by name.
+//! Backends whose addresses are host names in the configuration.
 
 use std::path::Path;
 use std::process::Command;
@@ -25,7 +25,7 @@ fn proxy(host: &str, port: &str) -> String {
 
 #[test]
 fn a_name_with_several_addresses_is_one_backend() {
-    // Nobody listens on ::1 there, if the name leads there as well.
+    // If the name also resolves to ::1, connecting there is refused.
     let (_backend, port) = on_a_port();
     let server = Server::build().config(&proxy("localhost", &port)).start();
     for _ in 0..3 {
@@ -59,7 +59,7 @@ fn names_lead_somewhere_from_inside_a_chroot() {
     hosts.write("hosts", "127.0.0.1 localhost backend.petrel.test\n");
     let (_backend, port) = on_a_port();
     let server = Server::build()
-        // Where the error log is, seen from inside.
+        // The path of the error log, as seen inside the chroot.
         .tree(|tree| {
             tree.directory(&format!("jail{}", tree.root().display()));
         })

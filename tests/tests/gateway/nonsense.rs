@@ -1,4 +1,4 @@
-//! Rows 34 to 37: backends that say what they must not.
+//! Rows 34 to 37: replies that backends must not send.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use petrel_tests::{Backend, ClientError, Speaks, fastcgi_record};
 
 use crate::{in_front_of, name};
 
-/// Says `raw` to whomever asks.
+/// A backend that replies with `raw` to every request.
 fn saying(speaks: Speaks, raw: Vec<u8>) -> Backend {
     Backend::start(speaks, move |exchange| {
         exchange.read_body();
@@ -15,7 +15,7 @@ fn saying(speaks: Speaks, raw: Vec<u8>) -> Backend {
     })
 }
 
-/// The answer is 502, and the connection is not used again.
+/// Expects 502, and that the connection is not used again.
 #[track_caller]
 fn expect_refused(speaks: Speaks, raw: Vec<u8>) {
     let shown = String::from_utf8_lossy(&raw[..raw.len().min(80)]).into_owned();
@@ -138,7 +138,7 @@ fn row_36_what_is_beyond_content_length_is_not_sent() {
                 assert!(!response.text().contains("secret"), "{what}");
             }
             assert_eq!(client.get("/").text(), "hello");
-            // Whoever lies about lengths is not trusted with a second request.
+            // After a wrong length the connection gets no second request.
             let requests = backend.requests();
             let mut connections: Vec<usize> = requests[before..]
                 .iter()
@@ -210,7 +210,7 @@ fn row_37_records_that_are_not_fastcgi_are_502() {
         version,
         fastcgi_record(6, 2, head),
         fastcgi_record(6, 0, head),
-        // An end that is too short to say anything.
+        // An END_REQUEST that is too short.
         fastcgi_record(3, 1, &[0; 3]),
         b"HTTP/1.1 200 OK\r\n\r\n".to_vec(),
     ] {

@@ -1,4 +1,4 @@
-//! Requests whose body, answer or program does not end when one expects it.
+//! Requests whose body, response or program does not end when expected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ fn streaming(backend: &Backend) -> Builder {
         .config("server.stream-response-body = 2")
 }
 
-/// Answers before it has read the body.
+/// A backend that answers before it has read the body.
 fn eager(speaks: Speaks) -> Backend {
     Backend::start(speaks, |exchange| {
         exchange.head(200, &[("Content-Type", "text/plain")]);
@@ -194,7 +194,7 @@ fn the_end_of_one_side_of_a_tunnel_is_passed_on_behind_all_of_its_bytes() {
     let server = in_front_of(&backend)
         .config("proxy.header = ( \"upgrade\" => ( \"a\" ) )")
         .start();
-    // Among them those that leave a little more than the backend's socket takes at first.
+    // Some sizes are a little more than the backend's socket takes at first.
     let sizes = (180_000..320_000).step_by(10_000);
     for size in sizes.chain([0, 1, 3_000_001]) {
         let mut client = server.client();
@@ -265,7 +265,8 @@ fn an_upgrade_over_http_1_0_is_not_asked_for() {
     }
 }
 
-/// Waits until so many are there at the same time, or for some seconds; says how many were.
+/// Waits until `count` requests are there at the same time, but for some seconds at most. Returns how many
+/// there were.
 fn together(there: &AtomicUsize, count: usize) -> usize {
     there.fetch_add(1, Ordering::SeqCst);
     eventually(|| there.load(Ordering::SeqCst) >= count);
@@ -334,7 +335,7 @@ fn no_connection_is_lost_to_clients_that_leave_at_any_point() {
                 }
             });
         }
-        // Its threads note an end later.
+        // The backend's threads notice an end later.
         let few = || backend.open_connections() <= CONNECTIONS;
         assert!(eventually(few), "{speaks:?}");
     }

@@ -1,10 +1,10 @@
-//! What works the same whatever a backend speaks.
+//! What works the same with every protocol of backends.
 
 use petrel_tests::{Backend, Speaks};
 
 use crate::{in_front_of, name, post};
 
-/// A backend that says what it was asked.
+/// A backend that returns what it was asked.
 fn echo(speaks: Speaks) -> Backend {
     Backend::start(speaks, |exchange| {
         let body = exchange.read_body();
@@ -66,7 +66,7 @@ fn bodies_go_both_ways() {
             assert_eq!(response.field("X-Method"), Some("POST"));
             assert!(response.text() == body, "{speaks:?}, {size} bytes differ");
         }
-        // Without a body there is a length of 0, or none.
+        // Without a body there is a length of 0, or no length.
         let response = client.send(post("/app/mirror", "")).response();
         assert_eq!((response.status, response.body.len()), (200, 0));
     }
@@ -85,7 +85,7 @@ fn answers_without_a_body_have_none() {
             Some("6"),
             "{speaks:?}: {head}"
         );
-        // Anything behind the heads would be taken for the next answer.
+        // Anything after the heads would be taken for the next response.
         assert_eq!(client.get("/app/empty").status, 204, "{speaks:?}");
         let unchanged = client.get("/app/unchanged");
         assert_eq!(unchanged.status, 304, "{speaks:?}");

@@ -1,4 +1,4 @@
-//! Answers that name a file instead of bringing a body: rows 17 and 18, and that it works at all.
+//! Replies that name a file instead of having a body, including rows 17 and 18.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use petrel_tests::{Backend, Builder, Server, Speaks, Tree, eventually};
 
 use crate::{OPTIONS, name};
 
-/// A backend that answers with whatever field and value the query names: `?X-Sendfile=/path`.
+/// A backend that replies with the field and value in the query: `?X-Sendfile=/path`.
 fn offloading(speaks: Speaks) -> Backend {
     Backend::start(speaks, |exchange| {
         let target = exchange.target().to_owned();
@@ -38,7 +38,7 @@ fn tree() -> Builder {
         })
 }
 
-/// Allowed below `files`.
+/// Files below `files` are allowed.
 const ALLOWED: &str =
     "\"x-sendfile\" => \"enable\", \"x-sendfile-docroot\" => ( var.dir + \"/files\" ), ";
 
@@ -141,7 +141,7 @@ fn a_temporary_file_is_sent_and_removed() {
         );
         assert!(eventually(|| tree.names("temporary").is_empty()), "{size}");
     }
-    // Also when the client does not wait for it, or asks for nothing but the head.
+    // Also if the client does not wait for the response, or requests only the head.
     for number in 0..20 {
         tree.write("temporary/t", vec![b't'; 3_000_000]);
         let file = path(&server, "temporary/t");
@@ -282,7 +282,7 @@ fn another_url_of_the_server_may_answer() {
         "{response}"
     );
     assert_eq!(response.field("X-Accel-Redirect"), None);
-    // Round in circles: that ends.
+    // An endless loop of redirects is ended.
     let response = server.get("/app/?X-Accel-Redirect=/app/?X-Accel-Redirect=/app/");
     assert!(response.status >= 200, "{response}");
     assert!(

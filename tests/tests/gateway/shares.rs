@@ -1,4 +1,4 @@
-//! mod_limit: no key takes more than its share of a backend.
+//! mod_limit: no key gets more than its share of a backend.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ const RULES: &str = "server.modules += ( \"mod_limit\" )
 server.max-worker := 2
 limit.rules = ( \"php\" => ( \"ipv4-prefix\" => 30, \"pool-share\" => 50 ) )";
 
-/// A client with this address that has asked the backend.
+/// A client with this address whose request goes to the backend.
 fn ask(server: &Server, last_byte: u8) -> Client {
     let mut client = Client::connect_from([127, 0, 0, last_byte].into(), server.address());
     client.send("GET /app/x HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
@@ -32,12 +32,13 @@ fn a_network_of_clients_gets_its_share_and_no_more() {
         .config(COUNTERS)
         .config(RULES)
         .start();
-    // 127.0.0.4 to 127.0.0.7 are one network. Its first request may wait: all 4 connections are another one's share.
+    // 127.0.0.4 to 127.0.0.7 are one network. Its first request may wait, because another network has all 4
+    // connections.
     let mut greedy: Vec<Client> = (4..8).map(|last_byte| ask(&server, last_byte)).collect();
     let refused = "limit.php.refused-pool-share";
     assert!(eventually(|| counter(&server, refused) == 2));
     let mut others: Vec<Client> = [8, 12].map(|last_byte| ask(&server, last_byte)).into();
-    // One of a third network waits for a connection, and that counts, too.
+    // A request from a third network waits for a connection, and that counts, too.
     others.push(ask(&server, 16));
     let load = || counter(&server, "gw.active-requests");
     assert!(eventually(|| load() == 5), "{}", load());
@@ -51,7 +52,7 @@ fn a_network_of_clients_gets_its_share_and_no_more() {
     for client in &mut others {
         assert_eq!(client.response().status, 200);
     }
-    // What was given back can be had again.
+    // Connections that were released are available again.
     assert!(eventually(|| load() == 0));
     for client in &mut greedy {
         assert_eq!(client.get("/app/x").status, 200);
@@ -62,11 +63,11 @@ fn a_network_of_clients_gets_its_share_and_no_more() {
     server.expect_log(" key=127.0.0.4/30 client=127.0.0.");
 }
 
-/// Else a client that comes and goes would have all processes in the end.
+/// Otherwise a client that connects and disconnects could take all processes.
 #[test]
 fn a_client_that_has_gone_has_its_share_until_the_backend_is_done() {
     let (backend, go_on) = held();
-    // A share of one.
+    // The share is one connection.
     let server = in_front_of_with(&backend, "\"max-connections\" => 2, ")
         .config(COUNTERS)
         .config(RULES)

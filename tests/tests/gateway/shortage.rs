@@ -1,5 +1,5 @@
-//! A server that has run short of descriptors: it says so, backends keep their health, and requests wait
-//! or get 503.
+//! A server that has run out of descriptors: it logs that, backends stay healthy, and requests wait or get
+//! 503.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::{in_front_of, in_front_of_with, post};
 
-/// A server process that can open nothing more, until this is dropped.
+/// Keeps a server process from opening anything, until it is dropped.
 struct Shortage {
     pid: Pid,
     before: Rlimit,
@@ -24,7 +24,7 @@ impl Shortage {
         let mut lowest = lowest_free(id);
         let before = limit(pid, lowest, None);
         let shortage = Shortage { pid, before };
-        // What it closed meanwhile it could open again.
+        // Descriptors that the server closed meanwhile could be used again.
         while lowest_free(id) < lowest {
             lowest = lowest_free(id);
             limit(pid, lowest, Some(before));
@@ -39,7 +39,7 @@ impl Drop for Shortage {
     }
 }
 
-/// Sets the soft limit, and keeps the hard one of `before`, or the one it has.
+/// Sets the soft limit. The hard limit becomes that of `before`, or stays as it is.
 fn limit(pid: Pid, current: u64, before: Option<Rlimit>) -> Rlimit {
     let maximum = match before {
         Some(before) => before.maximum,
@@ -58,7 +58,7 @@ fn hard_limit(pid: Pid) -> Option<u64> {
     hard.expect("it has this limit").parse().ok()
 }
 
-/// The number that the process's next descriptor would have.
+/// The number that the process's next descriptor would get.
 fn lowest_free(id: u32) -> u64 {
     let entries = std::fs::read_dir(format!("/proc/{id}/fd")).expect("it runs");
     let taken: BTreeSet<u64> = entries
@@ -71,12 +71,12 @@ fn lowest_free(id: u32) -> u64 {
     free
 }
 
-/// Longer than any test: a backend whose health is touched gets no more requests.
+/// Longer than any test, so that a backend that is taken for ill gets no more requests.
 const NEVER_AGAIN: &str = "\"disable-time\" => 3600, ";
 
 const WAITS: &str = "this server has run short, so the request waits: Too many open files";
 
-/// A client that is connected.
+/// A connected client.
 fn connected(server: &Server) -> Client {
     let mut client = server.client();
     assert_eq!(client.get("/").text(), "hello");
@@ -120,7 +120,8 @@ fn a_request_that_waits_takes_a_connection_that_becomes_free() {
         exchange.say("fine");
     });
     let server = in_front_of(&backend).config("fastcgi.debug = 2").start();
-    // A backend that has answered twice on a connection is known to keep it, so that a POST may use it.
+    // The server knows that a backend keeps connections open when it has answered twice on one. Then a POST
+    // may use it.
     for _ in 0..2 {
         assert_eq!(server.get("/app/").text(), "fine");
     }
@@ -170,7 +171,8 @@ fn a_health_check_that_cannot_connect_says_nothing_about_its_backend() {
         let are_left_out =
             "are left out until one works again: this server, not the backend, has run short";
         server.expect_log(are_left_out);
-        // Two in a row would take the backend out. On a slow machine there are fewer, and the test passes.
+        // Two failures in a row would disable the backend. On a slow machine there are fewer, and the test
+        // passes.
         std::thread::sleep(Duration::from_millis(2500));
         assert_eq!(server.log().matches(are_left_out).count(), 1);
         drop(shortage);

@@ -1,4 +1,4 @@
-//! A disk for temporary files that hangs or fails: whoever needs it waits, or is told, and nobody else.
+//! The disk for temporary files hangs or fails: only requests that need it wait or get an error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,14 +9,14 @@ use rustix::io::Errno;
 
 use crate::{COUNTERS, in_flight, in_front_of};
 
-/// The upload of the issue.
+/// The size of the upload in the original report.
 const UPLOAD: u64 = 200 << 20;
 
-/// What is received, and written, ahead of a disk that hangs: memory, the room there, and the buffers of
+/// How much the server receives ahead of a disk that hangs: memory, the room there, and the buffers of
 /// sockets and programs.
 const AHEAD_MAX: u64 = 24 << 20;
 
-/// Says how many bytes came.
+/// A backend that returns how many bytes arrived.
 fn counting(speaks: Speaks) -> Backend {
     Backend::start(speaks, |exchange| {
         let mut count = 0;
@@ -27,8 +27,8 @@ fn counting(speaks: Speaks) -> Backend {
     })
 }
 
-/// A server whose temporary files are on a file system that hangs when told to. To be dropped from the
-/// last to the first.
+/// A server whose temporary files are on a file system that hangs when a test asks for it. Drop the last part
+/// of the tuple first.
 fn with_slow_uploads(test: &str, backend: &Backend, config: &str) -> Option<(Server, SlowFs)> {
     let server = in_front_of(backend)
         .tree(|tree| {
@@ -41,7 +41,7 @@ fn with_slow_uploads(test: &str, backend: &Backend, config: &str) -> Option<(Ser
     Some((server, slow))
 }
 
-/// Sends a body and counts.
+/// Sends a body and counts the bytes that were accepted.
 fn upload(
     mut client: Client,
     length: u64,
@@ -65,7 +65,7 @@ fn upload(
     })
 }
 
-/// Nothing of the temporary files is left, neither a name nor a descriptor.
+/// Expects that no temporary file is left, neither as a name nor as a descriptor.
 fn expect_no_file(server: &Server) {
     let is_open = || {
         let descriptors = server.processes().holdings().descriptors;
@@ -75,7 +75,7 @@ fn expect_no_file(server: &Server) {
     assert_eq!(server.tree().names("upload"), Vec::<String>::new());
 }
 
-/// Waits until `count` has not grown for a second; what it is then.
+/// Waits until `count` has not grown for a second, and returns it.
 fn stalled(count: &AtomicU64) -> u64 {
     let mut last = u64::MAX;
     while last != count.load(Ordering::SeqCst) {
@@ -85,7 +85,7 @@ fn stalled(count: &AtomicU64) -> u64 {
     last
 }
 
-/// Other requests are answered, by the one worker there is.
+/// Expects that the only worker answers other requests.
 fn expect_answers(server: &Server) {
     let mut client = server.client();
     for _ in 0..200 {
@@ -108,7 +108,7 @@ fn an_upload_to_a_disk_that_hangs_holds_nobody_up() {
     expect_answers(&server);
     let ahead = stalled(&sent);
     assert!(ahead < AHEAD_MAX, "{ahead} bytes were received");
-    // It works for a while, and hangs again.
+    // The file system works for a while, and hangs again.
     slow.release();
     assert!(eventually(|| sent.load(Ordering::SeqCst) > 2 * AHEAD_MAX));
     slow.hang_on(&[Operation::Write]);
@@ -127,7 +127,7 @@ fn an_upload_that_is_passed_on_waits_for_the_disk_alone() {
     const LENGTH: u64 = 64 << 20;
     let go_on = Arc::new(AtomicBool::new(false));
     let may_go_on = Arc::clone(&go_on);
-    // It takes nothing until it is told, so that the disk is needed.
+    // The backend reads nothing until the test says so, so that the disk is needed.
     let backend = Backend::start(Speaks::FastCgi, move |exchange| {
         while !may_go_on.load(Ordering::SeqCst) {
             exchange.pause(Duration::from_millis(5));
@@ -214,7 +214,7 @@ fn a_disk_that_is_full_after_a_while_is_told() {
         slow.release();
         assert!(eventually(|| slow.count(Operation::Write) > writes + 8));
         slow.fail_on(&[Operation::Write], errno);
-        // What it still sends is read past, for it to see the answer.
+        // The client's remaining bytes are read and dropped, so that it can read the response.
         let mut client = uploading.join().expect("the upload ends");
         assert_eq!(client.response().status, status);
         client.expect_close();
@@ -251,7 +251,7 @@ fn an_uploader_that_leaves_a_disk_that_hangs_leaves_nothing_behind() {
 fn an_upload_behind_a_symlink_counts_where_it_is() {
     let test = "an_upload_behind_a_symlink_counts_where_it_is";
     let backend = counting(Speaks::FastCgi);
-    // In the first one no file can be made.
+    // The first directory allows no new file.
     let config = format!(
         "server.upload-dirs := ( \"/proc\", var.dir + \"/linked\" )\n\
          server.stream-request-body = 0\n{COUNTERS}"

@@ -1,11 +1,11 @@
-//! Configuration as people wrote it down, with backends behind it.
+//! Published configurations, with backends.
 
 use std::fmt::Write;
 
 use petrel_tests::{Backend, Server, Speaks, free_port};
 
-/// From the article about accelerating small files, with the ports put in: a gateway of 1.5 in front
-/// of fcgi-stat-accel.
+/// From the article about accelerating small files, with the test's ports: a gateway of 1.5 in front of
+/// fcgi-stat-accel.
 const SEEK_BOUND: &str = r#"
 $SERVER["socket"] == ":PORT" {
   $HTTP["url"] =~ "^/seek-bound/" {
@@ -17,7 +17,7 @@ $SERVER["socket"] == ":PORT" {
 }
 "#;
 
-/// Looks at the file, so that it is in memory, and hands it back.
+/// A backend that reads the file, so that it is in memory, and names it in its reply.
 fn stat_accel() -> Backend {
     Backend::start_on_tcp(Speaks::FastCgi, |exchange| {
         let file = exchange.param("SCRIPT_FILENAME").to_owned();
@@ -54,7 +54,7 @@ fn the_gateway_of_the_small_files_runs_as_it_stands() {
         "{} connections",
         backend.connections()
     );
-    // Elsewhere it is a file like any other.
+    // Other URLs serve files as usual.
     assert_eq!(server.get("/seek-bound/1.bin").text(), "small file");
     assert_eq!(backend.requests().len(), 22);
 }

@@ -1,4 +1,4 @@
-//! TLS to backends. OpenSSL speaks it for them.
+//! TLS to backends, which OpenSSL terminates.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -14,7 +14,7 @@ use crate::{OPTIONS, name};
 
 const HOST: &str = "app.example.org";
 
-/// Says what the URL asks for.
+/// A backend that returns what the URL asks for.
 fn backend() -> Backend {
     Backend::start(Speaks::Http, answer)
 }
@@ -49,7 +49,7 @@ fn answer(exchange: &mut Exchange<'_>) {
     }
 }
 
-/// What the front `front` is for, verified by `authority`.
+/// The options of a host behind `front`, verified by `authority`.
 fn options(front: &TlsFront, authority: &Authority) -> String {
     format!(
         "{}, \"tls\" => \"enable\", \"tls-name\" => \"{HOST}\", \"tls-ca-file\" => \"{}\"",
@@ -113,7 +113,7 @@ fn every_kind_of_request_goes_through_on_one_connection() {
         assert_eq!(post(&server, "short").text(), "short");
         let full = format!("full {version} {HOST} http/1.1 ");
         assert_eq!(front.handshakes(), [full.as_str()], "one for all requests");
-        // The next connection goes on with the session.
+        // The next connection resumes the session.
         let response = client.get("/app/close");
         assert_eq!(
             (response.status, response.text().as_str()),
@@ -241,7 +241,7 @@ fn a_backend_may_start_anew() {
         "the kept connection is gone"
     );
     assert_eq!(post(&server, "body").text(), "body");
-    // The program does not know the session of the one before.
+    // The new program does not know the sessions of the previous one.
     assert!(front.handshakes()[0].starts_with("full "));
 }
 
@@ -386,7 +386,7 @@ fn without_verification_there_is_a_warning() {
     assert_eq!(server.get("/app/").text(), "page");
 }
 
-/// What `-tt` says about a backend with these options.
+/// The message of `-tt` about a backend with these options.
 fn refusal(options: &str, environment: &[(&str, &str)]) -> String {
     let mut command = Command::new(petrel_tests::petrel());
     command.envs(environment.iter().copied());

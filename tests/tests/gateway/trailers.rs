@@ -1,4 +1,4 @@
-//! Fields behind the body, of requests and of replies.
+//! Trailers of requests and of replies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,12 +9,12 @@ use petrel_tests::{Backend, Exchange, Server, Speaks, curl};
 use crate::http2::{H2C, connect_with, next};
 use crate::{in_front_of, in_front_of_with, name};
 
-/// A reply whose last fields must not all go on.
+/// A reply of whose trailers only some may be passed on.
 const REPLY: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTrailer: X-Sum\r\n\
     Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n\
     5\r\nhello\r\n0\r\nX-Sum: 1\r\nSet-Cookie: a=b\r\nRepr-Digest: x\r\nContent-Length: 7\r\n\r\n";
 
-/// What stands behind the last byte of the body on its way to a client in chunks.
+/// What follows the last byte of the body on its way to a client in chunks.
 const SENT_ON: &str = "o\r\n0\r\nX-Sum: 1\r\nRepr-Digest: x\r\n\r\n";
 
 fn replies(exchange: &mut Exchange<'_>) {
@@ -26,7 +26,7 @@ fn replies(exchange: &mut Exchange<'_>) {
     exchange.close();
 }
 
-/// What a client gets for a request with these fields, as it comes over the wire.
+/// What a client receives for a request with these fields, in wire form.
 fn asked(server: &Server, line: &str, fields: &str) -> String {
     let mut client = server.client();
     client.send(format!(

@@ -1,4 +1,4 @@
-//! Connections that stop being HTTP: WebSocket through a proxy.
+//! Connections that stop carrying HTTP: WebSocket through a proxy.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use petrel_tests::{Backend, Builder, Client, Server, Speaks, eventually};
 
 use crate::{KEY, OPTIONS, in_front_of, name};
 
-/// As a browser asks.
+/// The request of a browser.
 const HANDSHAKE: &str = "GET /app/TARGET HTTP/1.1\r\nHost: petrel.test\r\n\
     Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
@@ -14,7 +14,7 @@ const HANDSHAKE: &str = "GET /app/TARGET HTTP/1.1\r\nHost: petrel.test\r\n\
 const SWITCHING: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
     Upgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
-/// Agrees to the upgrade, then does what the URL says.
+/// A backend that accepts the upgrade, then does what the URL says.
 fn websocket() -> Backend {
     Backend::start(Speaks::Http, |exchange| {
         if exchange.param("Upgrade") != "websocket" {
@@ -43,7 +43,7 @@ fn websocket() -> Backend {
         loop {
             let bytes = exchange.receive(1 << 16);
             if bytes.is_empty() {
-                // The client's direction has ended; this one has not.
+                // The client has closed its direction, but this one is still open.
                 exchange.raw("last words");
                 return exchange.close();
             }
@@ -56,7 +56,7 @@ fn with_upgrade(backend: &Backend) -> Builder {
     in_front_of(backend).config("proxy.header = ( \"upgrade\" => \"enable\" )")
 }
 
-/// A tunnel.
+/// Opens a tunnel.
 #[track_caller]
 fn open(server: &Server, target: &str) -> Client {
     let mut client = server.client();
@@ -98,10 +98,10 @@ fn bytes_go_both_ways() {
 fn what_either_side_says_first_is_not_lost() {
     let backend = websocket();
     let server = with_upgrade(&backend).start();
-    // In one packet with the backend's head.
+    // The data is in the same packet as the backend's head.
     let mut client = open(&server, "greets");
     assert_eq!(client.read_bytes(7), b"welcome");
-    // In one packet with the client's head.
+    // The data is in the same packet as the client's head.
     let mut client = server.client();
     client.send(HANDSHAKE.replace("TARGET", "echo") + "eager");
     assert_eq!(client.response().status, 101);
@@ -151,7 +151,7 @@ fn row_39_a_rejected_upgrade_is_an_answer_and_no_tunnel() {
         client.send(HANDSHAKE.replace("TARGET", target));
         let response = client.response();
         assert_eq!((response.status, response.text().as_str()), (status, text));
-        // What follows is a request, not something for the backend.
+        // What follows is another request, not data for the backend.
         let before = backend.requests().len();
         if !response.closes() {
             assert_eq!(client.get("/").text(), "hello");
@@ -212,7 +212,7 @@ fn a_backend_cannot_switch_protocols_unasked() {
     backend.expect_open_connections(0);
 }
 
-/// A client that asks to go on in HTTP/2, with these fields for Upgrade and Connection.
+/// A client's request to switch to HTTP/2, with these values for Upgrade and Connection.
 fn h2c(upgrade: &str, connection: &str) -> String {
     format!(
         "GET /app/h2c HTTP/1.1\r\nHost: petrel.test\r\n{connection}{upgrade}\
@@ -254,14 +254,14 @@ fn h2c_does_not_reach_a_backend_that_speaks_it() {
         let asked = backend.last();
         assert_eq!(asked.param("Upgrade"), None, "{request}");
         assert_eq!(asked.param("HTTP2-Settings"), None, "{request}");
-        // The connection is still one of requests that obey the rules.
+        // The connection still carries requests, to which the rules apply.
         assert_eq!(client.get("/app/secret").status, 403, "{request}");
     }
     let mut client = server.client();
     client.send(h2c("Upgrade: h2c, websocket\r\n", connection));
     assert_eq!(client.response().field("Upgrade"), Some("websocket"));
     assert_eq!(backend.last().param("Upgrade"), Some("websocket"));
-    // A client that begins with HTTP/2 at once.
+    // A client that uses HTTP/2 from the beginning.
     let before = backend.requests().len();
     let mut client = server.client();
     client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");

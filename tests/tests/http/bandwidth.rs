@@ -1,4 +1,4 @@
-//! Bandwidth limits: a transfer takes about as long as it should, and others do not wait for it.
+//! Bandwidth limits: a transfer takes about as long as it should, and other clients do not wait for it.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! mod_limit: requests of one address or another key, over all workers.
+//! mod_limit: limits on the requests of one address or other key, across all workers.
 
 use std::net::TcpStream;
 
@@ -6,7 +6,7 @@ use petrel_tests::http2::Http2Client;
 use petrel_tests::{Builder, Client, Server, eventually};
 use rustix::process::Signal;
 
-/// Larger than the buffers of a connection, so that its request is under way until the client reads.
+/// Larger than the buffers of a connection, so that its request stays open until the client reads.
 const BIG: usize = 32 << 20;
 
 fn with_rules(rules: &str) -> Builder {
@@ -21,7 +21,7 @@ $HTTP[\"url\"] != \"/counters\" {{ limit.rules = ( {rules} ) }}"
         ))
 }
 
-/// How many of so many requests, each on a connection of its own and so on all workers, have each status.
+/// Sends requests, each on a new connection and so to all workers. Returns how many got each status.
 fn served(server: &Server, requests: usize) -> (usize, usize) {
     let statuses: Vec<u16> = (0..requests).map(|_| server.get("/").status).collect();
     let count = |wanted| statuses.iter().filter(|status| **status == wanted).count();
@@ -51,7 +51,7 @@ fn all_workers_count_the_requests_of_an_address() {
     );
     let mut other = Client::connect_from([127, 0, 0, 2].into(), server.address());
     assert_eq!(other.get("/").status, 200);
-    // A kept connection goes on.
+    // A persistent connection stays usable.
     for _ in 0..6 {
         assert_eq!(other.get("/").status, 200);
     }
@@ -99,7 +99,7 @@ fn requests_under_way_are_limited() {
     assert_eq!(other.get("/").status, 200);
     assert_eq!(counter(&server, "limit.two.refused-concurrent"), 4);
     drop(clients);
-    // Those whose clients have gone are over, too, and idle connections do not count.
+    // Requests whose clients have left have ended, too, and idle connections do not count.
     assert!(eventually(|| server.get("/").status == 200));
     let mut idle: Vec<Client> = (0..5).map(|_| server.client()).collect();
     for client in &mut idle {

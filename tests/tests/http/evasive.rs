@@ -1,4 +1,4 @@
-//! mod_evasive: the connections of one address, over all workers.
+//! mod_evasive: limits on the connections of one address, across all workers.
 
 use std::net::TcpStream;
 
@@ -10,7 +10,7 @@ server.max-worker = 2
 server.h2c = \"enable\"
 evasive.max-conns-per-ip = 2";
 
-/// Larger than the buffers of a connection, so that its request is under way until the client reads.
+/// Larger than the buffers of a connection, so that its request stays open until the client reads.
 const BIG: usize = 32 << 20;
 
 fn server(config: &str) -> Server {
@@ -21,8 +21,8 @@ fn server(config: &str) -> Server {
         .start()
 }
 
-/// A client that has got the first bytes of a large file and reads no more. Requests that were answered a moment ago may
-/// still be counted by another worker.
+/// A client that has received the first bytes of a large file and reads no more. Another worker may still
+/// count a request that was just answered.
 fn busy(server: &Server) -> Client {
     let mut found = None;
     let is_served = eventually(|| {
@@ -35,7 +35,7 @@ fn busy(server: &Server) -> Client {
     found.filter(|_| is_served).expect("it is served")
 }
 
-/// How many of twenty requests at once on one connection are answered 200.
+/// How many of twenty concurrent requests on one connection get 200.
 fn served_by_http2(server: &Server) -> usize {
     let stream = TcpStream::connect(("127.0.0.1", server.port())).expect("it listens");
     Http2Client::begin(stream, "http").get("/", 20).ok

@@ -1,4 +1,4 @@
-//! HTTP/2 in the clear, as its clients see it.
+//! HTTP/2 without TLS, as clients see it.
 
 use std::process::Command;
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn ran(program: &str, arguments: &[&str]) -> Finished {
     )
 }
 
-/// Version, status and length, as curl sees them.
+/// Version, status and length, as curl prints them.
 const SEEN: &str = " %{http_version} %{http_code} %{size_download}";
 
 #[test]

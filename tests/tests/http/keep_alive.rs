@@ -1,4 +1,4 @@
-//! Connections that are used more than once, and when they end.
+//! Persistent connections, and when they end.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ fn a_connection_is_closed_when_the_client_wants_it() {
     }
 }
 
-/// As lighttpd has it: no time to wait is no connection to keep.
+/// As in lighttpd, an idle time of 0 means no persistent connections.
 #[test]
 fn an_idle_time_of_0_closes_after_each_answer() {
     let server = Server::start("server.max-keep-alive-idle = 0");
@@ -37,7 +37,7 @@ fn an_idle_time_of_0_closes_after_each_answer() {
     client.expect_close();
 }
 
-/// As lighttpd has it: it is a short time, not no limit.
+/// As in lighttpd, it is a short time, not no limit.
 #[test]
 fn a_read_idle_time_of_0_is_the_shortest() {
     let server = Server::start("server.max-read-idle = 0");
@@ -45,7 +45,7 @@ fn a_read_idle_time_of_0_is_the_shortest() {
     let begin = Instant::now();
     client.send("GET / HTTP/1.1\r\n").read_to_end();
     assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
-    // A request that comes at once is answered all the same, unless the second ends before it is read.
+    // A request that is sent at once is answered, unless the second ends before it is read.
     assert!(eventually(|| {
         let mut client = server.client();
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");

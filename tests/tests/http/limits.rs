@@ -1,4 +1,4 @@
-//! Limits on what a request may bring.
+//! Limits on the size of requests.
 
 use petrel_tests::{Server, curl};
 

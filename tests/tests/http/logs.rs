@@ -54,12 +54,12 @@ fn a_refused_head_is_told_by_its_first_line() {
     server.expect_log(
         "(receive) The request method is not known. client=127.0.0.1 host= request=\"BREW",
     );
-    // The next request has forgotten it.
+    // The next request has no such value.
     assert_eq!(server.get("/").status, 200);
     expect_access(&server, "[GET / HTTP/1.1] 200");
 }
 
-/// Many connections, one text: the error log counts them.
+/// The error log counts equal lines of many connections.
 #[test]
 fn a_flood_of_the_same_refused_head_is_a_few_lines() {
     let server = Server::start("");
@@ -75,7 +75,7 @@ fn a_flood_of_the_same_refused_head_is_a_few_lines() {
     assert!(lines < 40, "{lines} lines\n{}", server.log());
 }
 
-/// On a wildcard listener only the connection knows it.
+/// With a wildcard listener only the connection knows the address.
 #[test]
 fn the_local_address_is_the_one_connected_to() {
     let server = Server::start(&format!(
@@ -159,7 +159,7 @@ fn the_stages_of_a_request_are_traced() {
         .and_then(|(_, rest)| rest.split_once(" us "))
         .expect("stages")
         .0;
-    // Exact to the nanosecond: what is told adds up.
+    // The stages add up exactly, to the nanosecond.
     let nanos = |text: &str| text.replace('.', "").parse::<u64>().expect("a number");
     let times: Vec<(&str, u64)> = stages
         .split(' ')

@@ -1,8 +1,8 @@
-//! Directives that are known and not built: what start-up says, and what requests get.
+//! Directives that are known but not implemented: what start-up says, and what requests get.
 
 use petrel_tests::Server;
 
-/// Protects every request, and is not built. So is what two others do.
+/// A directive that protects every request and is not implemented, and two more.
 const CONFIG: &str = "trigger-before-download.download-url = \"^/\"
 ssi.extension = ( \".shtml\" )
 trigger-before-download.trigger-timeout = 60
@@ -23,7 +23,7 @@ fn a_check_ends_with_a_summary() {
     assert!(every.contains(EVERY), "{every}");
     assert!(every.contains("petrel.conf:"), "{every}");
 
-    // Where a condition sets it, or only some URLs are meant, it is not every request.
+    // If it is set in a condition or for some URLs only, it does not affect every request.
     for some in [
         "$HTTP[\"host\"] == \"a\" { trigger-before-download.download-url = \"^/\" }",
         "auth.require = ( \"/private\" => ( \"method\" => \"basic\" ) )",

@@ -1,4 +1,4 @@
-//! The switches of server.http-parseopts, on and off, as they show on the wire.
+//! The switches of server.http-parseopts, on and off, and their effect on requests.
 
 use petrel_tests::Server;
 

@@ -1,8 +1,8 @@
-//! Behind a proxy that says who the client is.
+//! Requests through a proxy that reports the client's address.
 
 use petrel_tests::Server;
 
-/// Answers by the address of the client, and writes it to the access log.
+/// Answers with the client's address, and logs it in the access log.
 const BY_CLIENT: &str = "server.modules = ( \"mod_extforward\", \"mod_accesslog\" )
 accesslog.filename = var.dir + \"/access.log\"
 accesslog.format = \"%h %{_L_EXTFORWARD_ACTUAL_FOR}e %{REMOTE_USER}e %r\"
@@ -27,7 +27,7 @@ fn server(config: &str) -> Server {
         .start()
 }
 
-/// A header of version 2 for 192.0.2.7, with a client certificate of joe's over TLS.
+/// A header of version 2 for 192.0.2.7, with TLS and a client certificate of joe.
 fn binary_header() -> Vec<u8> {
     let name = b"\x22\0\x03joe";
     let tls = [&b"\x20\0\x0b\x03\0\0\0\0"[..], name].concat();

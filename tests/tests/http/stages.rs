@@ -1,14 +1,15 @@
-//! Where the time of a request goes, as the access log and Server-Timing tell it.
+//! Where the time of a request goes, according to the access log and Server-Timing.
 
 use std::thread;
 use std::time::Duration;
 
 use petrel_tests::{Backend, Server, SlowFs, Speaks, eventually};
 
-/// What a request is made to wait.
+/// How long a request is made to wait.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What its stage has at least. The server may see the beginning of a pause later than the client or backend that makes it.
+/// The least value of its stage. The server may notice the beginning of a pause later than the client or
+/// backend that makes it.
 const STAGE_MIN: Duration = Duration::from_millis(100);
 
 const CONFIG: &str = "server.max-worker = 1\nledger.server-timing = \"enable\"\n\
@@ -110,7 +111,7 @@ fn every_wait_for_a_backend_has_its_stage() {
     assert_eq!(server.get("/p.sh").text(), "c");
     expect_stage(&server, "/p.sh", "backend-wait");
 
-    // The server asks for the body: the wait begins there.
+    // The wait begins when the server asks for the body.
     let mut client = server.client();
     client.send(
         "POST /b/posted HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n",

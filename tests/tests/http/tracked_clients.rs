@@ -1,4 +1,4 @@
-//! mod_usertrack: clients get a cookie once.
+//! mod_usertrack: each client gets a cookie once.
 
 use petrel_tests::Server;
 

@@ -1,4 +1,4 @@
-//! Other protocols that clients may ask for: until they are there, HTTP/1.1 goes on.
+//! Upgrades to protocols that are not supported: the connection continues in HTTP/1.1.
 
 use petrel_tests::{Server, curl};
 

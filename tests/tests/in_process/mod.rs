@@ -10,7 +10,7 @@ use engine::log::LogRegistry;
 use engine::server::{BoundListener, Server, ServerPlan};
 use engine::settings::{ProcessSettings, SettingsTable, loaded_modules};
 
-/// The server with all its modules, listening on a free port. Nobody is served yet.
+/// A server with all its modules, listening on a free port. It accepts no connections yet.
 pub fn start(text: &str) -> (Server, SocketAddr) {
     let schema = modules::schema();
     let config = config::parse_str("test", text, &schema, &LoadOptions::from_process())

@@ -1,4 +1,5 @@
-//! Scripts that use too much: each is stopped, named in the log and answered, and nobody else notices.
+//! Scripts that use too much: each is stopped, named in the log and answered, without effect on other
+//! requests.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -80,7 +81,7 @@ const ENDLESS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Calls that ask for too much work or too much memory, or never come back.
+/// Calls that need too much work or memory, or never return.
 const EXCESSIVE: &[(&str, &str)] = &[
     ("rep", "local s = string.rep(\"x\", 1e10)\nreturn #s"),
     ("rep_of_rep", "return #((\"x\"):rep(1e5):rep(1e5))"),
@@ -188,7 +189,7 @@ fn one_worker(scripts: &[(&str, &str)]) -> Server {
         .start()
 }
 
-/// Runs each script. One line in the log names it, and the next script finds everything as it should be.
+/// Runs each script. One line in the log names it, and the next script finds everything in order.
 fn each_is_stopped(scripts: &[(&str, &str)]) {
     let server = one_worker(scripts);
     let mut failures = String::new();
@@ -225,7 +226,7 @@ fn excessive_calls_are_refused_or_stopped() {
     each_is_stopped(EXCESSIVE);
 }
 
-/// Asks for a file again and again until it is told to stop. The longest that an answer took.
+/// Requests a file again and again until told to stop. Returns the longest time that a response took.
 fn slowest_answer(address: &Address, stop: &AtomicBool) -> Duration {
     let mut client = Client::connect(address);
     let mut longest = Duration::ZERO;
@@ -244,7 +245,7 @@ fn other_connections_are_answered_meanwhile() {
     let costs = ENDLESS.iter().map(|(name, _)| {
         let target = format!("/{name}");
         let before = server.processes().cpu_time();
-        // The best of a few rounds: the machine may do something else just then.
+        // The best of a few rounds, since the machine may be busy with something else.
         let best = (0..5).map(|_| slowest_beside(&server, &target)).min();
         let each = (server.processes().cpu_time() - before) / (5 * STOPPED);
         (*name, best.expect("five rounds"), each)
@@ -259,10 +260,10 @@ fn other_connections_are_answered_meanwhile() {
     assert!(slow.is_empty(), "{slow:?}");
 }
 
-/// Scripts that are stopped in a round.
+/// How many scripts are stopped per round.
 const STOPPED: u32 = 4;
 
-/// The longest that a file took while scripts were stopped.
+/// The longest time that a file took while scripts were stopped.
 fn slowest_beside(server: &Server, target: &str) -> Duration {
     let stop = Arc::new(AtomicBool::new(false));
     let others = {
@@ -303,7 +304,7 @@ fn hundreds_of_stopped_scripts_leave_nothing_behind() {
     round();
     let before = (threads(&server), server.holdings());
     expect_flat_memory(&server, 12, 1 << 20, round);
-    // A thread that looks up files ends when there are none for a while.
+    // A lookup thread ends when it has had no work for a while.
     assert!(threads(&server) <= before.0, "{}", threads(&server));
     server.expect_holdings(&before.1);
 }
@@ -342,7 +343,7 @@ fn the_memory_can_be_configured() {
             "local t = {{}} for i = 1, {count} do t[i] = (\"x\"):rep(1e5) .. i end return #t"
         ))
     };
-    // The watchdog may come late on a busy machine: this goes on for long enough.
+    // The watchdog may be late on a busy machine, so this runs for long enough.
     let server = site_with_budgets(&[], &[("work", &fill(5000))])
         .config("lua.max-run-time = 5000\nlua.max-run-memory = 4096")
         .start();

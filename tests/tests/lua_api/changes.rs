@@ -18,7 +18,7 @@ fn start() -> Server {
         .start()
 }
 
-/// How long until `/script` answers with `status` and `text` in it.
+/// How long it takes until `/script` answers with `status` and `text`.
 #[track_caller]
 fn until(server: &Server, status: u16, text: &str) -> Duration {
     let begin = Instant::now();
@@ -57,7 +57,7 @@ fn every_change_is_seen_soon() {
     }
     times.sort_unstable();
     println!("from first to last: {times:?}");
-    // Some of them, whatever else the machine does.
+    // At least some are fast, even on a busy machine.
     assert!(times[5] < Duration::from_millis(500), "{times:?}");
     let log = lua_lines(&server).join("\n");
     for words in [
@@ -89,7 +89,7 @@ fn requests_meanwhile_get_one_whole_script_or_an_error() {
                                     .any(|text| response.text().starts_with(text)),
                                 "{response}"
                             ),
-                            // A script that is empty says nothing, and there is no such file.
+                            // An empty script answers nothing, and there is no such file.
                             500 | 404 => {}
                             _ => panic!("{response}"),
                         }
@@ -102,14 +102,14 @@ fn requests_meanwhile_get_one_whole_script_or_an_error() {
                 })
             })
             .collect();
-        // The clients' first requests may still see the text before these.
+        // The clients' first requests may still get the initial text.
         server.tree().replace("lua/script.lua", good("version 0"));
         for round in 1..60 {
             let text = good(&format!("version {round}"));
             match round % 3 {
-                // By rename: never an error.
+                // Replacing by rename never causes an error.
                 0 => drop(server.tree().replace("lua/script.lua", text)),
-                // In place, with a half of it on the disk for a while.
+                // Writing in place leaves half of it on the disk for a while.
                 1 => {
                     server.tree().write("lua/script.lua", &text[..20]);
                     std::thread::sleep(Duration::from_millis(5));

@@ -1,4 +1,4 @@
-//! System calls of a warm request that runs a script: one to receive it, one to send the answer.
+//! The system calls of a warm request that runs a script: one to receive it, one to send the response.
 
 use petrel_tests::{Calls, Server, Tracer};
 
@@ -6,7 +6,8 @@ use crate::{ask, component::can_run, says, site};
 
 const REQUESTS: u64 = 500;
 
-/// What `REQUESTS` requests on a kept connection make the server call, but for waits and what a second brings.
+/// The server's system calls during `REQUESTS` requests on a persistent connection, apart from waits and what
+/// it does once a second.
 fn count(server: &Server, target: &str, body: &str) -> Calls {
     let mut client = server.client();
     let mut ask_often = |times: u64| {
@@ -15,8 +16,7 @@ fn count(server: &Server, target: &str, body: &str) -> Calls {
             assert_eq!((response.status, response.text().as_str()), (200, body));
         }
     };
-    // LuaJIT compiles what is used often until there is nothing left to compile; when that is depends on
-    // chance.
+    // LuaJIT compiles what is used often until nothing is left to compile. When that is depends on chance.
     for _ in 0..ROUNDS_MAX {
         ask_often(1000);
         let tracer = Tracer::attach(server);
@@ -29,10 +29,10 @@ fn count(server: &Server, target: &str, body: &str) -> Calls {
     panic!("{target}: the compiler is not done after {ROUNDS_MAX} rounds");
 }
 
-/// Rounds of requests after which nothing is left to compile.
+/// After this many rounds nothing is left to compile.
 const ROUNDS_MAX: u32 = 20;
 
-/// What LuaJIT calls when it compiles.
+/// The calls of LuaJIT's compiler.
 const COMPILING: &[&str] = &["mprotect", "mmap", "munmap"];
 
 #[track_caller]
@@ -44,12 +44,12 @@ fn expect_one_receive_and_one_send(server: &Server, target: &str, body: &str) {
         assert_eq!(sum, REQUESTS, "{target} {names:?}: {calls:?}");
         rest.0.retain(|name, _| !names.contains(&name.as_str()));
     }
-    // One look a second at files, and the watchdog, which looks every millisecond while scripts run.
+    // One look at files per second, and the watchdog, which looks every millisecond while scripts run.
     rest.0
         .retain(|name, _| !["fstat", "newfstatat", "statx"].contains(&name.as_str()));
     let sleeps = ["clock_nanosleep", "futex"].map(|name| rest.0.remove(name).unwrap_or(0));
     println!("{target}: {sleeps:?} sleeps of the watchdog");
-    // It sends a signal if it finds the same run twice, which strace makes likely, and looks at a clock.
+    // It sends a signal and reads a clock if it sees the same run twice, which strace makes likely.
     for name in [
         "tgkill",
         "getpid",

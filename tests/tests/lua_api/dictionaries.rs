@@ -1,4 +1,4 @@
-//! `petrel.dict`: one for all workers.
+//! `petrel.dict`: all workers share a dictionary.
 
 use crate::{ask, counter, says, site};
 
@@ -24,7 +24,7 @@ fn counts_of_two_workers_add_up() {
             .map(|index| {
                 scope.spawn(move || {
                     let ask = |_| {
-                        // A new connection each time: either worker may take it.
+                        // Each request uses a new connection, which either worker may accept.
                         let mut client = petrel_tests::Client::connect(address);
                         let text = client.get(&format!("/count?{}", index % 4)).text();
                         text.parse::<usize>().expect("a number")
@@ -38,7 +38,7 @@ fn counts_of_two_workers_add_up() {
             .map(|client| client.join().expect("a client"));
         numbers.flatten().collect()
     });
-    // Each number was given once.
+    // Each number was returned once.
     numbers.sort_unstable();
     assert_eq!(numbers, (1..=CLIENTS * REQUESTS).collect::<Vec<_>>());
     assert_eq!(ask(&server, "/show?all"), "200");

@@ -1,4 +1,4 @@
-//! `petrel.file`: the disk, while the worker goes on.
+//! `petrel.file`: reads the disk while the worker continues.
 
 use std::time::Instant;
 
@@ -42,7 +42,7 @@ fn files_are_written_read_and_removed() {
 
 #[test]
 fn what_is_no_file_is_refused_at_once() {
-    // Opening a pipe without a writer would wait for one.
+    // Opening a pipe without a writer would wait for a writer.
     let script = says("return petrel.file.read(lighty.r.req_attr[\"uri.query\"])");
     let server = site(&[], &[("reads", &script)])
         .config("server.max-worker = 1")

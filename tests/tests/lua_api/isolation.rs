@@ -1,4 +1,4 @@
-//! What a script can reach, and that nothing it does is seen by another request.
+//! What a script can access, and that no other request sees its changes.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use petrel_tests::Server;
 
 use crate::{ask, lua_lines, says, site, site_with_budgets};
 
-/// Walks through everything that can be reached from a script's globals: tables, metatables, environments.
+/// Visits everything that is reachable from a script's globals: tables, metatables, environments.
 const WALK: &str = r#"
 local seen, order, functions = {}, {}, {}
 local function visit(value, name, depth)
@@ -49,7 +49,7 @@ visit(package.preload, "preload", 0)
 visit(io.stdout, "stdout", 0)
 "#;
 
-/// Names that must not be anywhere in what was found.
+/// Names that must not be reachable.
 const FORBIDDEN: &[&str] = &[
     ".ffi",
     ".jit",
@@ -111,7 +111,7 @@ fn nothing_dangerous_can_be_reached() {
     );
 }
 
-/// Attempts, each of which must come to nothing.
+/// Attacks, none of which may succeed.
 const ATTEMPTS: &[(&str, &str)] = &[
     ("require ffi", "return require(\"ffi\") == nil"),
     ("require jit", "return require(\"jit\") == nil"),
@@ -222,7 +222,7 @@ fn what_is_allowed_is_there() {
     );
 }
 
-/// Writes wherever a script can write.
+/// Writes to everything that a script can write to.
 const WRITES: &str = r#"
 leak, _G.leak2 = "leaked", "leaked"
 local function try(f, ...) pcall(f, ...) end
@@ -252,7 +252,7 @@ for _, f in ipairs {
 } do try(f) end
 "#;
 
-/// What would be different then.
+/// Checks that would fail if those writes had an effect.
 const CHECKS: &str = r#"
 local bad = {}
 local function expect(name, is) if not is then bad[#bad + 1] = name end end
@@ -320,7 +320,7 @@ fn nothing_of_a_request_is_seen_by_the_next() {
         check(&server, "one that is stopped");
     }
     println!("{} random numbers of 5", numbers.len());
-    // Two lines for each round, perhaps put together.
+    // Two lines per round, which the log may have combined.
     assert!(!lua_lines(&server).is_empty());
 }
 
@@ -334,7 +334,7 @@ fn nothing_of_a_request_that_waits_is_seen_by_others() {
         check(&server, "one that waits");
         ask(&server, "/writes");
     }
-    // It finds what it wrote.
+    // The waiting script finds what it wrote.
     assert_eq!(waiting.response().text(), "leakedleaked");
     check(&server, "all");
 }

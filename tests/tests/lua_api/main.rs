@@ -1,7 +1,7 @@
-//! Lua scripts in a whole server: what they cost, what they wait for, what they must not do to others.
+//! Lua scripts in a whole server: their cost, their waits, and their isolation from each other.
 //!
-//! What they talk to is real where it can be had (redis-server, memcached, php-fpm), started by these tests and
-//! ended with them, and does as it is told where it has to misbehave.
+//! The tests start real programs (redis-server, memcached, php-fpm) where they are installed, and end them.
+//! Where a peer has to misbehave, the test provides it.
 
 mod budgets;
 mod changes;
@@ -21,13 +21,14 @@ mod component;
 
 use petrel_tests::{Builder, Response, Server};
 
-/// A server with mod_magnet and `modules`, in which `/NAME` runs the script of that name in `scripts`. Scripts may run
-/// for a second of processor time: the ten milliseconds of the default are too few for large values on a slow machine.
+/// A server with mod_magnet and `modules`, in which `/NAME` runs the script of that name in `scripts`.
+/// Scripts may use a second of processor time: the default of ten milliseconds is too short for large values
+/// on a slow machine.
 fn site(modules: &[&str], scripts: &[(&str, &str)]) -> Builder {
     site_with_budgets(modules, scripts).config("lua.max-run-time = 1000")
 }
 
-/// As [`site`], with the budgets that a script has by default, for tests of these.
+/// As [`site`], with the default budgets of scripts, for tests of budgets.
 fn site_with_budgets(modules: &[&str], scripts: &[(&str, &str)]) -> Builder {
     let modules = [&["mod_magnet", "mod_status"], modules].concat();
     let modules: Vec<String> = modules.iter().map(|name| format!("\"{name}\"")).collect();
@@ -45,7 +46,7 @@ fn site_with_budgets(modules: &[&str], scripts: &[(&str, &str)]) -> Builder {
     builder
 }
 
-/// A script that answers with whatever `body`, the statements of a function, returns.
+/// A script that answers with what `body`, the statements of a function, returns.
 fn says(body: &str) -> String {
     format!(
         "local function value()\n{body}\nend\n\
@@ -55,7 +56,7 @@ fn says(body: &str) -> String {
     )
 }
 
-/// Asks, and expects 200. The body.
+/// Sends a request, expects 200, and returns the body.
 #[track_caller]
 fn ask(server: &Server, target: &str) -> String {
     let response = server.get(target);
@@ -77,7 +78,7 @@ fn lua_lines(server: &Server) -> Vec<String> {
         .collect()
 }
 
-/// Waits until as many lines about scripts are logged, and answers with them.
+/// Waits until `count` lines about scripts are in the log, and returns them.
 #[track_caller]
 fn expect_lua_lines(server: &Server, count: usize) -> Vec<String> {
     let logged = petrel_tests::eventually(|| lua_lines(server).len() >= count);
@@ -94,19 +95,19 @@ fn counter(server: &Server, name: &str) -> u64 {
     line.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
-/// Threads of the process that serves.
+/// The number of threads of the server process.
 fn threads(server: &Server) -> usize {
     let pid = server.processes().busiest();
     std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
 }
 
-/// Bytes of memory that nobody else has.
+/// The server's private memory, in bytes.
 fn memory(server: &Server) -> u64 {
     server.processes().private_dirty_bytes()
 }
 
-/// Measures memory after each `round` until a round needs no more than a little; fails if that never
-/// happens within `rounds`.
+/// Measures memory after each `round`, until one round needs at most `slack` more. Fails if that does not
+/// happen within `rounds`.
 #[track_caller]
 fn expect_flat_memory(server: &Server, rounds: usize, slack: u64, mut round: impl FnMut()) {
     let mut sizes = Vec::new();
@@ -126,7 +127,7 @@ fn expect_flat_memory(server: &Server, rounds: usize, slack: u64, mut round: imp
     panic!("memory goes on growing: {sizes:?}");
 }
 
-/// Whether an answer is the error that scripts end in.
+/// Whether a response is the error page of a failed script.
 fn is_script_error(response: &Response) -> bool {
     matches!(response.status, 500 | 503)
 }

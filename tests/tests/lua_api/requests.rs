@@ -190,7 +190,7 @@ fn a_script_that_asks_for_itself_ends() {
     let response = server.get("/again");
     assert!(response.status >= 500, "{response}");
     assert_eq!(server.get("/index.html").text(), "hello");
-    // The log is written by a thread of its own.
+    // A thread of its own writes the log.
     petrel_tests::eventually(|| !crate::lua_lines(&server).is_empty());
     let lines = crate::lua_lines(&server);
     assert!((1..=20).contains(&lines.len()), "{lines:?}");
@@ -279,7 +279,7 @@ fn a_server_is_asked_by_tls_if_the_system_trusts_it() {
         told.contains("the issuer of its certificate is unknown"),
         "{told}"
     );
-    // Scripts that ask no such server run without certificates, too.
+    // Scripts that make no TLS requests also run without certificates.
     let server = site()
         .environment("SSL_CERT_FILE", "/nonexistent")
         .environment("SSL_CERT_DIR", "/nonexistent")

@@ -1,4 +1,4 @@
-//! A real redis-server and a real memcached.
+//! Scripts with a real redis-server and a real memcached.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +16,7 @@ fn redis(tree: Tree) -> Component {
 
 /// A redis-server on `socket`, with its files in `tree`.
 fn redis_at(tree: Tree, socket: &Path) -> Component {
-    // There is no port to wait on, and the socket may be elsewhere: this one leads to it.
+    // It has no port to wait for, and the socket may be outside the tree; this symlink leads to it.
     if !socket.starts_with(tree.root()) {
         tree.symlink(socket, "redis.sock");
     }
@@ -106,7 +106,7 @@ fn redis_keeps_what_scripts_give_it() {
          43 true \"43\" false [1,false,\"x\",[2]]"
     );
     assert_eq!(ask(&server, "/large"), "true");
-    // What the script does wrong is its own error.
+    // A mistake of the script is an error of the script.
     assert_eq!(server.get("/wrong").status, 500);
     let line = expect_lua_lines(&server, 1).remove(0);
     assert!(line.contains("wrong.lua"), "{line}");
@@ -182,7 +182,7 @@ fn memcached_keeps_what_scripts_give_it() {
     assert!(said.ends_with(" 50 true false"), "{said}");
 }
 
-/// Ends a redis-server and starts it again under a server.
+/// A redis-server ends and starts again while the server uses it.
 #[test]
 fn redis_goes_away_and_comes_back() {
     if !can_run("lua_api::redis_goes_away_and_comes_back", &["redis-server"]) {

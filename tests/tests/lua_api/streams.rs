@@ -1,4 +1,4 @@
-//! `petrel.stream`: answers that scripts go on writing.
+//! `petrel.stream`: responses that scripts write piece by piece.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn a_slow_reader_costs_no_memory_and_its_end_ends_the_script() {
         client.send("GET /endless HTTP/1.1\r\nHost: a\r\n\r\n");
         client.read_bytes(100);
     }
-    // Nobody reads: nothing is written after a while.
+    // The clients do not read, so after a while nothing more is written.
     let mut first = pieces();
     let is_still = || {
         std::thread::sleep(Duration::from_millis(500));
@@ -50,7 +50,7 @@ fn a_slow_reader_costs_no_memory_and_its_end_ends_the_script() {
     assert!(eventually(is_still), "{first}");
     let grown = memory(&server).saturating_sub(before);
     assert!(grown < 8 << 20, "{grown} bytes");
-    // Who reads gets more than what was on its way, which the kernel's buffers hold megabytes of.
+    // A client that reads gets more than what was already in the kernel's buffers, which hold megabytes.
     for client in &mut clients {
         assert_eq!(client.read_bytes(16 * MIB).len(), 16 * MIB);
     }
@@ -87,7 +87,7 @@ fn pieces_arrive_when_they_are_written() {
     client.send("GET /events HTTP/1.1\r\nHost: a\r\n\r\n");
     let mut seen = Vec::new();
     for number in 1..=3 {
-        // The next one is written when this one has arrived.
+        // The script writes the next piece when this one has arrived.
         while !seen.ends_with(format!("data: {number}\n\n").as_bytes()) {
             seen.extend(client.read_bytes(1));
         }
@@ -98,7 +98,7 @@ fn pieces_arrive_when_they_are_written() {
     }
     let text = String::from_utf8_lossy(&seen).into_owned();
     assert!(text.contains("Content-Type: text/event-stream"), "{text}");
-    // The connection is as good as before.
+    // The connection can be used again.
     assert_eq!(client.get("/index.html").text(), "hello");
 }
 

@@ -1,5 +1,5 @@
-//! Stores that die in the middle of a reply, hang, lie or are away: the script hears of it in time, and
-//! the next one finds them as they are then.
+//! Stores that die in the middle of a reply, hang, lie or are down: the script gets an error in time, and the
+//! next script finds them in their state at that time.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -11,10 +11,10 @@ use petrel_tests::{SOON, Server, free_port};
 
 use crate::{ask, expect_flat_memory, lua_lines, says, site};
 
-/// What a store does with a connection on which a command has come.
+/// What a store does with a connection on which a command has arrived.
 type Manner = fn(&mut TcpStream);
 
-/// Listens, and treats each connection by the next of `manners`, the last one again and again.
+/// A store that treats each connection by the next of `manners`, and repeats the last one.
 struct Store {
     port: u16,
     accepted: Arc<AtomicUsize>,
@@ -26,7 +26,7 @@ impl Store {
         let port = listener.local_addr().expect("an address").port();
         let accepted = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&accepted);
-        // It lives as long as the test program: nobody waits for it.
+        // The thread lives as long as the test program, so it is not joined.
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(mut stream) = stream else { return };
@@ -39,7 +39,7 @@ impl Store {
     }
 }
 
-/// Answers each command by `reply`, until the client has gone.
+/// Answers each command with `reply`, until the client disconnects.
 fn answer(stream: &mut TcpStream, reply: &[u8]) {
     let mut buffer = [0; 4096];
     while stream.read(&mut buffer).is_ok_and(|count| count > 0) {
@@ -51,7 +51,7 @@ fn answer(stream: &mut TcpStream, reply: &[u8]) {
 
 fn once(stream: &mut TcpStream, reply: &[u8]) {
     let mut buffer = [0; 4096];
-    // What matters is what the client hears.
+    // The result does not matter, only what the client receives.
     let _ = stream.read(&mut buffer);
     let _ = stream.write_all(reply);
 }
@@ -130,7 +130,7 @@ fn each_failure_is_nil_and_a_message_in_time() {
         ("sends without end", &[sends_without_end, good]),
         ("nests", &[nests, good]),
     ] {
-        // Leaked: the store's threads live as long as the program.
+        // Leaked, because the store's threads live as long as the program.
         let store = Store::start(manners.to_vec().leak());
         let server = server_for(store.port);
         ask(&server, "/index.html");
@@ -187,6 +187,6 @@ fn a_store_that_hangs_costs_others_nothing_and_leaves_nothing() {
     };
     round();
     expect_flat_memory(&server, 8, 512 << 10, round);
-    // Half of what the others wait.
+    // Half of the time limit of the other requests.
     assert!(shortest < Duration::from_secs(1), "{shortest:?}");
 }

@@ -1,4 +1,4 @@
-//! Scripts that wait: many at a time, and clients that do not wait for them.
+//! Scripts that wait: many at the same time, and clients that do not wait for them.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ fn a_thousand_scripts_sleep_while_files_are_answered() {
     for client in &mut clients {
         client.send(REQUEST);
     }
-    // A worker that slept with its scripts would answer one file, after two seconds.
+    // A worker that blocked in a waiting script would answer one file, after two seconds.
     let mut files = 0;
     let mut kept = server.client();
     while begin.elapsed() < Duration::from_millis(1900) {
@@ -87,7 +87,8 @@ fn clients_that_leave_while_their_script_waits_leave_nothing() {
                 client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
             }
             std::thread::sleep(Duration::from_millis(50));
-            // A mere close would say that nothing more will be sent: those still want their answer.
+            // A plain close would only mean that the clients send nothing more, but still want their
+            // responses.
             clients.into_iter().for_each(petrel_tests::Client::abort);
         }
         ask(&server, "/index.html");

@@ -1,5 +1,5 @@
-//! Scripts that do what they should not: each gets its status and one line in the log, and the next request
-//! is fine.
+//! Scripts that misbehave: each gets its status and one line in the log, and the next request is served
+//! normally.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use petrel_tests::{SOON, Server, eventually};
 
 use crate::{ANSWER, URL, with_scripts};
 
-/// Asks for `/bad` and then, on the same connection if it is there, for the script beside it.
+/// Requests `/bad` and then, on the same connection if it is still open, the script beside it.
 #[track_caller]
 fn expect_500(server: &Server, says: &[&str]) {
     let response = server.get("/bad");
@@ -121,7 +121,7 @@ fn a_script_that_yields_by_itself_is_an_error() {
 
 #[test]
 fn a_wait_where_none_can_be_is_an_error() {
-    // A finaliser and a metamethod of the library in C are no places to wait; others are.
+    // A script cannot wait in a finaliser or in a metamethod that the C library calls, but elsewhere it can.
     let script = "local t = setmetatable({}, { __tostring = function() petrel.sleep(0) return 'x' end })\n\
                   lighty.content = { tostring(t) } return 200";
     let server = server(script);

@@ -1,4 +1,4 @@
-//! A warm run makes no system call.
+//! A warm run of a script makes no system call.
 
 use petrel_tests::{Calls, Server, Tracer};
 
@@ -6,11 +6,11 @@ use crate::{URL, with_scripts};
 
 const REQUESTS: u64 = 500;
 
-/// Calls beside those that receive and send, and those that a second brings.
+/// All system calls apart from those that receive and send, and those that the server makes once a second.
 fn calls_beside(server: &Server, target: &str) -> Calls {
     let mut client = server.client();
     let mut calls = Calls::default();
-    // Until the compiler of LuaJIT is done with the script; when that is depends on chance.
+    // Repeats until LuaJIT has compiled the script; when that is depends on chance.
     for _ in 0..ROUNDS_MAX {
         for _ in 0..1000 {
             assert_eq!(client.get(target).status, 200);
@@ -32,13 +32,13 @@ fn calls_beside(server: &Server, target: &str) -> Calls {
     calls
 }
 
-/// Rounds of requests after which nothing is left to compile.
+/// After this many rounds nothing is left to compile.
 const ROUNDS_MAX: u32 = 20;
 
-/// What receives requests and sends answers.
+/// Calls that receive requests and send responses.
 const TRANSFERS: &[&str] = &["recvfrom", "read", "sendto", "write", "writev", "sendmsg"];
 
-/// What the watchdog of scripts and the clock do, each on its own.
+/// Calls of the scripts' watchdog and of the clock, independent of requests.
 const OF_SECONDS: &[&str] = &[
     "clock_nanosleep",
     "clock_gettime",

@@ -1,4 +1,5 @@
-//! The same scripts under lighttpd 1.4 and under Petrel. Where Petrel means to differ, the test says so and why.
+//! The same scripts under lighttpd 1.4 and under Petrel. Where Petrel differs on purpose, the test says so
+//! and why.
 
 use std::path::Path;
 
@@ -78,7 +79,7 @@ fn site(tree: &Tree) {
     }
 }
 
-/// Where Debian's package lighttpd-modules-lua puts lighttpd's mod_magnet.
+/// The path of lighttpd's mod_magnet in Debian's package lighttpd-modules-lua.
 pub(crate) const MOD_MAGNET: &str = "/usr/lib/lighttpd/mod_magnet.so";
 
 fn start() -> Option<Differential> {
@@ -99,7 +100,7 @@ fn start() -> Option<Differential> {
     Differential::start(&config, site)
 }
 
-/// Those whose answer is a page of the server's own.
+/// Scripts that make the server answer with its own page.
 const PAGES: &[&str] = &[
     "nobody",
     "words",
@@ -116,7 +117,7 @@ const PAGES: &[&str] = &[
     "new",
 ];
 
-/// A script that adds to an answer of lighttpd's own changes its page, whose words are not ours.
+/// A script that adds to a page of lighttpd's own changes its text, which differs from Petrel's.
 #[test]
 fn scripts_give_the_same_answers() {
     let Some(mut both) = start() else { return };

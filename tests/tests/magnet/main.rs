@@ -1,4 +1,4 @@
-//! Lua scripts in a whole server: what clients get and logs say.
+//! Lua scripts in a whole server: the responses and the log lines.
 
 mod bad_input;
 mod costs;
@@ -8,12 +8,12 @@ mod sites;
 
 use petrel_tests::{Builder, Server};
 
-/// Where a script runs.
+/// The hook in which a script runs.
 const URL: &str = "raw-url";
 const PATH: &str = "physical-path";
 const ANSWER: &str = "response-start";
 
-/// A server with the script `NAME.lua` for the URLs that begin with `/NAME`.
+/// A server with the script `NAME.lua` for URLs that begin with `/NAME`.
 fn with_scripts(scripts: &[(&str, &str, &str)]) -> Builder {
     let mut builder = Server::build()
         .file("www/a.txt", "0123456789")

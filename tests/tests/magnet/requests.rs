@@ -1,4 +1,4 @@
-//! Scripts and what comes and goes over a connection.
+//! Scripts with bodies, interim responses and persistent connections.
 
 use crate::{ANSWER, PATH, URL, with_scripts};
 
@@ -28,7 +28,7 @@ fn early_hints_come_before_the_answer() {
         "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\nHTTP/1.1 200 OK\r\n";
     assert!(bytes.starts_with(expected), "{bytes}");
     assert_eq!(bytes.matches("Link:").count(), 1, "{bytes}");
-    // HTTP/1.0 knows no interim responses.
+    // HTTP/1.0 has no interim responses.
     let mut client = server.client();
     client.send("GET /a.txt HTTP/1.0\r\n\r\n");
     let bytes = String::from_utf8_lossy(&client.read_to_end()).into_owned();
@@ -50,7 +50,7 @@ fn a_body_that_comes_late_is_waited_for() {
     assert_eq!(server.get("/a.txt").status, 200);
     slow.send("cdef");
     assert_eq!(slow.response().text(), "6 abc");
-    // Larger than what is held in memory, and in chunks.
+    // Larger than what is kept in memory, and in chunks.
     let large = "x".repeat(3 << 20);
     let mut client = server.client();
     client.send(format!(

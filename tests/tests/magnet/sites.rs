@@ -1,6 +1,8 @@
-//! Scripts for clean URLs and access as sites have them: each does what its first lines say, and the same under lighttpd.
+//! Scripts for clean URLs and access control as sites use them. Each does what its first lines say, and the
+//! same under lighttpd.
 //!
-//! They are in `sites/`, written anew after public documentation. `NAME.lua` runs for the URLs below `/NAME/`.
+//! They are in `sites/`, written from scratch after public documentation. `NAME.lua` runs for the URLs below
+//! `/NAME/`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,12 +12,12 @@ use petrel_tests::{Client, Difference, Differential, Server, Tree, skip};
 
 use crate::like_lighttpd::MOD_MAGNET;
 
-/// Tells what the program was given.
+/// Prints what the program received.
 const TELL: &str = "printf 'Content-Type: text/plain\\r\\n\\r\\n'\n\
 for name in REQUEST_URI REDIRECT_URI QUERY_STRING SCRIPT_NAME PATH_INFO; do\n\
 eval \"value=\\${$name-unset}\"; printf '%s=%s\\n' $name \"$value\"; done\n";
 
-/// Files beside those that each script has.
+/// Files in addition to those of each script.
 const FILES: [(&str, &str); 24] = [
     ("www/wordpress/index.php", TELL),
     ("www/wordpress/wp-admin/index.php", TELL),
@@ -103,17 +105,17 @@ fn make(scripts: &BTreeMap<String, String>, tree: &Tree) {
     }
 }
 
-/// A request of a script's first lines, and what it is about.
+/// A request in a script's first lines, and its expected result.
 struct Asked {
     method: String,
     head: String,
     status: u16,
-    /// A part of the head or the body of the answer.
+    /// A part of the response's head or body.
     told: String,
 }
 
 impl Asked {
-    /// Reads `METHOD TARGET {Field: value} -> STATUS TEXT`; the field may be left out.
+    /// Parses `METHOD TARGET {Field: value} -> STATUS TEXT`; the field is optional.
     fn read(name: &str, line: &str) -> Option<Asked> {
         let (request, answer) = line.strip_prefix("-- ")?.split_once(" -> ")?;
         let (method, rest) = request.split_once(' ').expect("a method");

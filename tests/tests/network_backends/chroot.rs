@@ -1,4 +1,4 @@
-//! In a chroot there is seldom a /proc, and backends read as they do outside.
+//! A chroot seldom has a /proc, but network backends work in it as they do outside.
 
 use petrel_tests::{Server, skip};
 
@@ -8,7 +8,7 @@ const CONFIG: &str = "server.network-backend = \"linux-aio-sendfile\"
 server.modules += ( \"mod_status\" )
 status.statistics-url = \"/counters\"";
 
-/// Whether kernel AIO has read the file at `path` of the server's tree, which it serves.
+/// Whether kernel AIO has read the file at `path` of the server's tree when the server served it.
 fn reads_by_kernel_aio(server: &Server, path: &str) -> bool {
     evict(server.tree(), path);
     assert!(server.get("/large.bin").body == *CONTENT);
@@ -34,7 +34,7 @@ fn kernel_aio_reads_in_a_chroot_as_it_does_outside() {
     let mut inside = String::new();
     let server = Server::build()
         .tree(|tree| {
-            // Where the document root and the error log are, seen from inside.
+            // The paths of the document root and the error log, as seen inside.
             inside = format!("jail{}/www/large.bin", tree.root().display());
             tree.write(&inside, &*CONTENT);
         })

@@ -1,4 +1,4 @@
-//! Systems that forbid what a backend is made of: it runs on, on threads, and says so.
+//! Systems that forbid the calls of a network backend: it uses threads instead, and says so.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,7 @@ use rustix::process::geteuid;
 
 use super::{CONTENT, evict, server, told};
 
-/// Runs a program that gets an error for a system call: `python3 -c FORBID CALL ERRNO PROGRAM…`.
+/// Runs a program for which a system call fails: `python3 -c FORBID CALL ERRNO PROGRAM…`.
 const FORBID: &str = r#"
 import ctypes, os, struct, sys
 call, errno = int(sys.argv[1]), int(sys.argv[2])
@@ -39,7 +39,7 @@ const EAGAIN: u32 = 11;
 const ENOMEM: u32 = 12;
 const ENOSYS: u32 = 38;
 
-/// Starts a server that may not make a system call. `None` without Python.
+/// Starts a server for which a system call fails. `None` if Python is missing.
 fn start(test: &str, call: u32, errno: u32) -> Option<Server> {
     if !is_installed("python3") {
         skip(test, "python3 is not installed");
@@ -53,7 +53,7 @@ fn start(test: &str, call: u32, errno: u32) -> Option<Server> {
     Some(server().start_as(command))
 }
 
-/// The version of the running kernel, as far as features go by it.
+/// The version of the running kernel, by which its features are known.
 fn kernel() -> [u32; 2] {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("there is /proc");
     let mut parts = release.split(|byte: char| !byte.is_ascii_digit());
@@ -85,7 +85,7 @@ fn no_io_uring() {
         };
         server.expect_log(&format!("network backend io_uring is not possible: {why}"));
         expect_all_of_it(&server, "io_uring");
-        // Nothing else is the worse for it.
+        // Other backends are not affected.
         if let Err(why) = told(&server, "linux-aio-sendfile") {
             return skip("no_io_uring", &why);
         }
@@ -121,7 +121,7 @@ fn no_locked_memory() {
     }
     let server = server().start_as(command);
     let told = told(&server, "io_uring");
-    // Kernels since 5.12 do not count rings, and none counts those of root.
+    // Kernels since 5.12 do not charge rings to a limit, and no kernel does so for root.
     if kernel() >= [5, 12] || geteuid().is_root() {
         assert!(told.is_ok(), "{told:?}");
     } else {

@@ -1,5 +1,5 @@
-//! How contents of files leave, by each backend: whole, in ranges, slowly, and where the kernel forbids
-//! it.
+//! Sending the contents of files with each network backend: whole, in ranges, slowly, and where the kernel
+//! forbids it.
 
 mod chroot;
 mod forbidden;
@@ -18,17 +18,17 @@ fn backends() -> impl Iterator<Item = &'static str> {
     NetworkBackend::ALL.into_iter().map(NetworkBackend::name)
 }
 
-/// The file they send: more than sockets and chunks hold, and no whole number of blocks.
+/// The size of the file: more than sockets and chunks hold, and not a multiple of the block size.
 const BYTES: usize = 24_000_123;
 
-/// No block of it is like another.
+/// No two blocks of it are equal.
 static CONTENT: LazyLock<Vec<u8>> = LazyLock::new(|| {
     (0..BYTES)
         .map(|place| (place * 7 + place / 251) as u8 | 1)
         .collect()
 });
 
-/// A server on the file, which has a name for each backend.
+/// A server with the file, which has one name per network backend.
 fn server() -> Builder {
     let scopes = backends().map(|name| {
         format!("$HTTP[\"url\"] == \"/{name}\" {{ server.network-backend = \"{name}\" }}\n")
@@ -44,7 +44,7 @@ fn server() -> Builder {
         .config(&scopes.collect::<String>())
 }
 
-/// What a server says that became of a backend: how it works, or why it is not possible here.
+/// What the server logged about a backend: how it works, or why it is not available here.
 fn told(server: &Server, backend: &str) -> Result<String, String> {
     let works = format!("network backend {backend}: ");
     let fails = format!("network backend {backend} is not possible: ");
@@ -64,7 +64,7 @@ fn told(server: &Server, backend: &str) -> Result<String, String> {
     found.unwrap_or_else(|| panic!("nothing of {backend}:\n{}", server.log()))
 }
 
-/// Takes the file out of the page cache, so that it has to be read.
+/// Drops the file from the page cache, so that it must be read.
 fn evict(tree: &Tree, path: &str) {
     let file = File::open(tree.path(path)).expect("it was made");
     file.sync_all().expect("written");

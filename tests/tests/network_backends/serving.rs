@@ -1,4 +1,4 @@
-//! What was asked for arrives.
+//! Clients receive what they requested.
 
 use std::thread;
 
@@ -6,7 +6,7 @@ use petrel_tests::{Server, skip};
 
 use super::{BYTES, CONTENT, backends, evict, server, told};
 
-/// Those that a kernel may not have, or forbid.
+/// Network backends that a kernel may lack or forbid.
 const KERNEL_S: [&str; 2] = ["linux-aio-sendfile", "io_uring"];
 
 fn range(server: &Server, backend: &str, value: &str) -> Vec<u8> {
@@ -20,13 +20,13 @@ fn range(server: &Server, backend: &str, value: &str) -> Vec<u8> {
 fn whole_files() {
     let server = server().start();
     for backend in backends() {
-        // Cold, and warm.
+        // First cold, then warm.
         for _ in 0..2 {
             let mut client = server.client();
             let response = client.request("GET", &format!("/{backend}"), &[]);
             assert_eq!(response.status, 200, "{backend}");
             assert!(response.body == *CONTENT, "{backend}");
-            // The connection goes on.
+            // The connection stays usable.
             let head = client.request("HEAD", &format!("/{backend}"), &[]);
             assert_eq!(head.field("Content-Length"), Some("24000123"), "{backend}");
         }
@@ -86,7 +86,7 @@ fn many_clients_at_once() {
 
 #[test]
 fn clients_that_go_leave_no_descriptors_behind() {
-    // Of two nobody knows which one has opened what.
+    // With two workers it would be unknown which one has opened which file.
     let server = server().config("server.max-worker = 1").start();
     let fetch = |backend: &str| {
         let response = server.get(&format!("/{backend}"));
@@ -115,7 +115,7 @@ fn the_log_says_how() {
     for backend in backends() {
         match told(&server, backend) {
             Ok(_) => {}
-            // The others need nothing that a system could lack.
+            // The other backends need nothing that a system could lack.
             Err(why) if KERNEL_S.contains(&backend) => skip(&format!("tests of {backend}"), &why),
             Err(why) => panic!("{backend}: {why}"),
         }

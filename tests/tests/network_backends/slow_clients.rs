@@ -1,10 +1,10 @@
-//! Clients, and limits, that are slower than any disk.
+//! Clients, and bandwidth limits, that are slower than any disk.
 
 use petrel_tests::{Client, Server, Tracer, eventually};
 
 use super::backends;
 
-/// What the kernel holds of an answer for a client: bytes that it has not acknowledged.
+/// How much of a response the kernel holds for a client: bytes that the client has not acknowledged.
 fn held_for(server: &Server, client: &Client) -> u64 {
     let port = client.local_address().expect("it is connected").port();
     let (ours, theirs) = (format!(":{:04X}", server.port()), format!(":{port:04X}"));
@@ -23,7 +23,7 @@ fn held_for(server: &Server, client: &Client) -> u64 {
 #[test]
 fn the_kernel_is_given_little_for_a_client_that_does_not_read() {
     const BYTES: usize = 16 << 20;
-    // What the client's side takes in, what the kernel may hold, and a turn on top.
+    // What the client's side buffers, what the kernel may hold, and one more turn.
     const HELD_MAX: u64 = (64 + 128 + 128) * 1024;
     let server = Server::build()
         .file("www/large.bin", vec![b'x'; BYTES])
@@ -31,7 +31,7 @@ fn the_kernel_is_given_little_for_a_client_that_does_not_read() {
         .config("server.max-worker = 1")
         .start();
     let mut other = server.client();
-    // The page cache is looked at once, by the first that asks.
+    // The first request looks at the page cache once.
     assert_eq!(other.get("/large.bin").body.len(), BYTES);
     assert_eq!(other.get("/small.txt").text(), "1");
     let tracer = Tracer::attach(&server);
@@ -39,7 +39,7 @@ fn the_kernel_is_given_little_for_a_client_that_does_not_read() {
     client.send("GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
     let is_begun = || held_for(&server, &client) > 32 * 1024;
     assert!(eventually(is_begun), "{}", held_for(&server, &client));
-    // The worker takes turns: it has gone on with the large answer as long as it wants to.
+    // The worker takes turns: it has continued with the large response for as long as it does in one turn.
     for _ in 0..200 {
         assert_eq!(other.get("/small.txt").text(), "1");
     }
@@ -49,7 +49,7 @@ fn the_kernel_is_given_little_for_a_client_that_does_not_read() {
     let sends = calls.count("sendfile");
     assert!(sends <= 32, "{calls:?}");
     assert_eq!(calls.count("setsockopt"), 1, "{calls:?}");
-    // Once it reads it has all of it.
+    // When the client reads, it gets all of it.
     assert_eq!(client.response().body.len(), BYTES);
 }
 

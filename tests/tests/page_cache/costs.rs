@@ -1,4 +1,4 @@
-//! What a hit costs: one receive, one send.
+//! The system calls of a cache hit: one receive, one send.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn a_hit_makes_one_receive_and_one_send() {
     let calls = tracer.stop().without_waits();
     let sent = calls.count("sendto") + calls.count("writev") + calls.count("write");
     assert_eq!(sent, REQUESTS, "{calls:?}");
-    // One more receive says that there is nothing more, at most.
+    // At most one more receive, which finds nothing more.
     let received = calls.count("recvfrom") + calls.count("read");
     assert!((REQUESTS..=2 * REQUESTS).contains(&received), "{calls:?}");
     let others: u64 = calls.0.values().sum::<u64>() - sent - received;

@@ -1,4 +1,4 @@
-//! Many clients that want the same page at the same time.
+//! Many clients that request the same page at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use crate::{Counted, ask, counter, status};
 
 const SLOW: Duration = Duration::from_millis(300);
 
-/// A backend that answers when it is told to, with pages that are fresh for a minute.
+/// A backend that answers when the test says so, with pages that are fresh for a minute.
 fn held() -> (Counted, Arc<AtomicBool>) {
     let go_on = Arc::new(AtomicBool::new(false));
     let may_go_on = Arc::clone(&go_on);
@@ -24,14 +24,14 @@ fn held() -> (Counted, Arc<AtomicBool>) {
     (counted, go_on)
 }
 
-/// So many wait for what another one fetches.
+/// Waits until `count` requests wait for the response to another one.
 #[track_caller]
 fn expect_waiting(server: &Server, count: u64) {
     let waits = || counter(server, "page-cache.waits");
     assert!(eventually(|| waits() == count), "{} wait", waits());
 }
 
-/// Clients that have asked for `target` all at once.
+/// Clients that have requested `target` at the same time.
 fn crowd(server: &Server, target: &str, count: usize) -> Vec<Client> {
     let mut clients: Vec<Client> = (0..count).map(|_| server.client()).collect();
     for client in &mut clients {
@@ -80,7 +80,8 @@ fn a_page_that_cannot_be_stored_makes_nobody_wait_twice() {
         24,
         "everybody has got an answer of its own"
     );
-    // One that waits for the first, then all at once, twice: 5 s; one behind the other it would be 29 s.
+    // One request waits for the first, then all go at once, twice: 5 s; one after another they would take 29
+    // s.
     assert!(begin.elapsed() < 16 * slow, "{:?}", begin.elapsed());
 }
 

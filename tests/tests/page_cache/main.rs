@@ -1,4 +1,4 @@
-//! The page cache in front of backends that count what they are asked, in a server with two workers.
+//! The page cache in front of backends that count their requests, in a server with two workers.
 
 mod costs;
 mod crowds;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use petrel_tests::{Backend, Builder, Exchange, Response, Server, Speaks};
 
-/// A backend and how often it was asked.
+/// A backend and how many requests it received.
 struct Counted {
     backend: Backend,
     count: Arc<AtomicUsize>,
@@ -30,7 +30,7 @@ impl Counted {
         Counted { backend, count }
     }
 
-    /// A backend whose pages are fresh for a minute and bear the number of the request.
+    /// A backend whose pages are fresh for a minute and contain the number of the request.
     fn fresh(pause: Duration) -> Counted {
         Counted::start(move |exchange, number| {
             exchange.read_body();
@@ -59,7 +59,7 @@ impl Counted {
     }
 }
 
-/// The answer to a request that is about the same page whichever server is asked.
+/// The response to a request for the same page, whichever server gets it.
 fn ask(server: &Server, target: &str, more: &str) -> Response {
     let head = format!("GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{more}\r\n");
     server.exchange(head)
@@ -74,7 +74,7 @@ fn counter(server: &Server, name: &str) -> u64 {
     line.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
-/// What the cache says it did, without the time that is left.
+/// What the cache reports that it did, without the remaining time.
 fn status(response: &Response) -> String {
     let status = response.field("Cache-Status").unwrap_or_default();
     let parts = status.split("; ").filter(|part| !part.starts_with("ttl="));

@@ -1,4 +1,4 @@
-//! Pages on disk outlive the server.
+//! Pages on disk survive a restart of the server.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn pages_on_disk_are_sent_by_the_next_server() {
         ));
     }
     let server = build().start();
-    // The first request begins to read what is there.
+    // The first request makes the server read what is stored.
     server.get("/app/other");
     assert!(eventually(
         || counter(&server, "page-cache.disk.entries") >= 3

@@ -8,7 +8,7 @@ use petrel_tests::{Server, Tree, eventually, free_port, is_installed, skip};
 
 use crate::{Counted, ask, counter, status};
 
-/// A store that is killed when it is dropped.
+/// A store. Dropping it kills the store.
 struct Store {
     child: Child,
     config: String,
@@ -87,7 +87,7 @@ fn server(counted: &Counted, store: &Store) -> Server {
         .start()
 }
 
-/// Pages for a minute that bear the tag `t`, and depend on the language under `/app/v`.
+/// Pages that are fresh for a minute, have the tag `t`, and vary by language under `/app/v`.
 fn tagged() -> Counted {
     Counted::start(|exchange, number| {
         let mut fields = vec![("Cache-Control", "max-age=60"), ("Cache-Tag", "t")];
@@ -149,7 +149,7 @@ fn a_purge_on_one_server_counts_for_what_others_would_take_from_the_store() {
             ) == 1));
             let purged = one.exchange(format!("{purge}Connection: close\r\n\r\n"));
             assert_eq!((purged.status, purged.text()), (200, "purged: 1\n".into()));
-            // The record is on its way.
+            // Gives the record time to arrive.
             std::thread::sleep(Duration::from_secs(1));
             assert_ne!(ask(&two, target, "").text(), old, "{purge}");
             assert_eq!(counted.asked(), 2, "{purge}");

@@ -1,4 +1,4 @@
-//! Backends that are slow to answer anew, or do not answer any more.
+//! Backends that refresh a page slowly, or do not answer any more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Programs that are started for each request: shell and Perl.
+//! Programs that are started per request: shell and Perl.
 
 use petrel_tests::{Builder, Server, eventually};
 use rustix::process::{Pid, test_kill_process};
@@ -92,7 +92,7 @@ fn scripts_inherit_nothing_and_are_reaped() {
     let names = server.get("/descriptors.sh").text();
     let mut numbers: Vec<u32> = names.lines().filter_map(|name| name.parse().ok()).collect();
     numbers.sort_unstable();
-    // The last one is the directory that ls reads.
+    // The last descriptor is the directory that ls reads.
     assert_eq!(numbers, [0, 1, 2, 3], "{names}");
     let environment = server.get("/environment.sh").text();
     assert!(
@@ -100,7 +100,7 @@ fn scripts_inherit_nothing_and_are_reaped() {
         "{environment}"
     );
     assert!(!environment.contains("LISTEN_FDS"), "{environment}");
-    // Until each worker has looked at the file.
+    // Repeats until each worker has looked at the file.
     for _ in 0..40 {
         server.get("/hello.sh");
     }

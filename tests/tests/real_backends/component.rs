@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use petrel_tests::{ProcessTree, Tree, is_installed, skip};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A running program and its files. Dropped, it is killed with all it started.
+/// A running program and its files. Dropping it kills the program and its descendants.
 pub struct Component {
     child: Child,
     pub tree: Tree,
 }
 
-/// Where a program listens once it is ready.
+/// Where a program listens when it is ready.
 pub enum Listens {
     /// On this unix socket of its tree.
     Unix(&'static str),
@@ -70,7 +70,7 @@ impl Component {
 
 impl Drop for Component {
     fn drop(&mut self) {
-        // Children first noted, then killed after it: nobody is left to start them anew.
+        // Lists the children before the program is killed: after that none of them can be restarted.
         let pids = ProcessTree::of(self.child.id()).pids;
         // It may have ended by itself.
         let _ = self.child.kill();
@@ -86,7 +86,7 @@ impl Drop for Component {
     }
 }
 
-/// Whether all `needs`, programs or absolute paths, are there. If not, says that `test` is skipped.
+/// Whether all of `needs`, programs or absolute paths, exist. If not, prints that `test` is skipped.
 pub fn can_run(test: &str, needs: &[&str]) -> bool {
     let is_missing = |need: &&&str| match need.starts_with('/') {
         true => !PathBuf::from(need).exists(),

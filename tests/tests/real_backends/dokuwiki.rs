@@ -1,4 +1,4 @@
-//! A wiki under PHP, used through a browser: log in, edit, upload, search.
+//! A wiki in PHP, used through a browser: log in, edit, upload, search.
 
 use std::path::Path;
 
@@ -7,8 +7,7 @@ use petrel_tests::{Browser, Server, Tree, package, skip};
 use crate::component::can_run;
 use crate::php::{fpm, start_fpm};
 
-/// The installed program, with the configuration and the data that the package brings, as a tree that belongs to the
-/// test.
+/// The installed program with the package's configuration and data, as a tree that belongs to the test.
 fn installation(package: &Path) -> Tree {
     let tree = Tree::new();
     tree.copy("/usr/share/dokuwiki", "www")
@@ -74,7 +73,7 @@ fn dokuwiki_in_a_browser() {
     upload(&browser, &server);
     edit(&browser, &server);
     search(&browser, &server);
-    // Scripts, styles and pictures loaded; none of its own failed.
+    // Scripts, styles and pictures have loaded, and none of its own requests failed.
     let mut complaints = browser.complaints();
     complaints.retain(|entry| !entry.starts_with("\"DEBUG\""));
     assert!(complaints.is_empty(), "{complaints:#?}");
@@ -104,7 +103,7 @@ fn edit(browser: &Browser, server: &Server) {
         "{}",
         browser.evaluate("document.body.innerText")
     );
-    // Again, so that the page has a history.
+    // A second edit, so that the page has a history.
     browser.open(&server.url("/doku.php?id=birds:petrel&do=edit"));
     browser.type_into(
         "#wiki__text",
@@ -121,7 +120,7 @@ fn edit(browser: &Browser, server: &Server) {
 }
 
 fn upload(browser: &Browser, server: &Server) {
-    // One pixel.
+    // A picture of one pixel.
     let picture =
         b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89\
         \0\0\0\rIDATx\x9cc\xf8\xff\xff\xff\x7f\0\x09\xfb\x03\xfd\x05CE\xca\0\0\0\0IEND\xaeB`\x82";

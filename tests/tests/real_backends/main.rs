@@ -1,7 +1,7 @@
-//! Backends that people run, behind Petrel, started by these tests and ended with them.
+//! Well-known backends behind Petrel. The tests start and end them.
 //!
-//! They come from Debian's packages, which `cargo xtask test` installs; flup comes from PyPI. A test
-//! whose backend cannot be had says that it is skipped, and why.
+//! They come from Debian's packages, which `cargo xtask test` installs; flup comes from PyPI. If a backend is
+//! missing, its test prints that it is skipped, and why.
 
 mod cgi;
 mod component;
@@ -13,12 +13,12 @@ mod python;
 mod tls;
 mod tomcat;
 
-/// A body that shows what was lost, doubled or changed on its way.
+/// A body in which lost, duplicated or changed parts can be seen.
 fn numbers(count: usize) -> String {
     (0..count).map(|number| format!("{number},")).collect()
 }
 
-/// POST of `body` to `target` on a connection of its own.
+/// Sends a POST of `body` to `target` on a new connection.
 fn post(server: &petrel_tests::Server, target: &str, body: &str) -> petrel_tests::Response {
     server.exchange(format!(
         "POST {target} HTTP/1.1\r\nHost: petrel.test\r\nContent-Type: text/plain\r\n\

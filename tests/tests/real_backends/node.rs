@@ -1,4 +1,4 @@
-//! A Node server: HTTP, early hints, WebSocket; also from a browser.
+//! A Node server: HTTP, early hints, WebSocket; also with a browser.
 
 use std::process::Command;
 
@@ -63,7 +63,7 @@ fn start() -> (Component, Server) {
     start_with(Server::build())
 }
 
-/// Petrel as far as it is configured, and Node behind it.
+/// Starts Petrel as configured so far, with Node behind it.
 fn start_with(petrel: Builder) -> (Component, Server) {
     let port = free_port();
     let tree = Tree::new();
@@ -139,7 +139,7 @@ fn node_over_a_websocket() {
     assert_eq!((refused.status, refused.text().as_str()), (403, "no"));
 }
 
-/// A frame as a client sends it, with a mask.
+/// A masked frame, as clients send it.
 fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     let mask = [1, 2, 3, 4];
     let mut bytes = vec![0x80 | opcode];
@@ -179,7 +179,7 @@ fn a_browser_s_websocket() {
     );
 }
 
-/// On the connection that has brought the page, as a stream of its own.
+/// The WebSocket uses a stream of the connection that has loaded the page.
 #[test]
 fn a_browser_s_websocket_over_http_2() {
     let test = "a_browser_s_websocket_over_http_2";

@@ -1,4 +1,4 @@
-//! FastCGI programs in Perl and Ruby: one that listens by itself, one that the server starts.
+//! FastCGI programs in Perl and Ruby: one listens by itself, one is started by the server.
 
 use std::process::Command;
 
@@ -35,7 +35,7 @@ FCGI.each do |request|
 end
 "##;
 
-/// What both do.
+/// Checks that both must pass.
 fn works(server: &Server, target: &str) {
     let mut client = server.client();
     for number in 0..30 {

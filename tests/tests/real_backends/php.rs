@@ -27,7 +27,7 @@ pub fn start_fpm(tree: Tree) -> Component {
     Component::start(tree, &mut command, &Listens::Unix("fpm.sock"))
 }
 
-/// Its name has a version in it.
+/// The path of php-fpm, whose name contains a version.
 pub fn fpm() -> Option<std::path::PathBuf> {
     let programs = std::fs::read_dir("/usr/sbin").ok()?;
     let mut paths = programs.flatten().map(|entry| entry.path());
@@ -126,7 +126,7 @@ fn php_fpm() {
     assert!(more < 5, "{more} connections for 200 requests");
 }
 
-/// What any PHP has to do.
+/// Checks that any PHP must pass.
 fn php_works(server: &Server) {
     let mut client = server.client();
     let index = client.get("/");
@@ -241,13 +241,13 @@ fn php_cgi_that_the_server_starts() {
         )
         .start();
     php_works(&server);
-    // Each child serves 50 requests and ends: nobody notices.
+    // Each child ends after 50 requests, and no client notices.
     let load = petrel_tests::Load::start(server.address(), "/", 4, 2);
     load.wait_for(400);
-    // Nor when one is killed.
+    // Clients do not notice either when a child is killed.
     for _ in 0..3 {
         let pid: i32 = server.get("/pid.php").text().parse().expect("a number");
-        // It may have served its fiftieth request meanwhile.
+        // It may have ended after its fiftieth request.
         let _ = kill_process(Pid::from_raw(pid).expect("a pid"), Signal::KILL);
         load.wait_for(50);
     }
@@ -258,7 +258,7 @@ fn php_cgi_that_the_server_starts() {
     assert!(pids.len() > 6, "{pids:?}");
     server.signal(Signal::TERM);
     assert!(server.wait(petrel_tests::PATIENCE).is_some());
-    // A zombie has ended. It stays where process 1 reaps none, as in some containers.
+    // A zombie has ended. It remains where process 1 reaps none, as in some containers.
     let lives = |pid: &u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
         let state = stat.ok().and_then(|stat| {

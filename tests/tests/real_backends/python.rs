@@ -24,7 +24,7 @@ def application(environ, start_response):
     return [body]
 "#;
 
-/// What any WSGI server has to do.
+/// Checks that any WSGI server must pass.
 fn python_works(server: &Server, what: &str) {
     let mut client = server.client();
     for _ in 0..30 {
@@ -165,7 +165,7 @@ fn flup() {
     python_works(&server, "flup");
 }
 
-/// Where it is; a directory of the tree.
+/// The directory of the tree that contains flup.
 fn install_flup(tree: &Tree) -> Option<String> {
     let target = tree.path("packages").display().to_string();
     let pip = ["pip3", "pip"].into_iter().find(|pip| is_installed(pip))?;

@@ -1,4 +1,4 @@
-//! TLS as nginx and openssl speak it.
+//! TLS to nginx and to openssl.
 
 use std::process::Command;
 

@@ -7,11 +7,11 @@ use petrel_tests::{Server, Tree, free_port};
 use crate::component::{Component, Listens, can_run};
 use crate::{numbers, post};
 
-/// Where Tomcat's programs are. Its configuration is in another place with each version of the package: the test
-/// brings its own.
+/// The directory of Tomcat's programs. Its configuration is elsewhere in each version of the package, so the
+/// test brings its own.
 const HOME: &str = "/usr/share/tomcat10";
 
-/// What a site needs of the file that Tomcat reads before each application's own.
+/// What a site needs from the file that Tomcat reads before each application's own.
 const WEB_XML: &str = r#"<web-app xmlns="https://jakarta.ee/xml/ns/jakartaee" version="6.0">
 <servlet><servlet-name>default</servlet-name>
 <servlet-class>org.apache.catalina.servlets.DefaultServlet</servlet-class></servlet>
@@ -114,7 +114,7 @@ fn tomcat_over_ajp13() {
     assert_eq!(client.get("/page.jsp").status, 200);
 }
 
-/// By the program md5sum, without the zeros that a number does not begin with.
+/// Computed by the program md5sum, without leading zeros.
 fn md5(text: &str) -> String {
     let tree = Tree::new();
     tree.write("text", text);

@@ -1,11 +1,11 @@
-//! Configuration from the articles about lighttpd 1.5 that people still follow.
+//! Configurations from the articles about lighttpd 1.5, which are still in use.
 
 use std::net::TcpListener;
 
 use petrel_tests::{Finished, Server};
 
-/// From the article about accelerating small files: a gateway of 1.5, and the port it was tried on.
-/// `PORT` and `BACKEND` were 1025 and 1029.
+/// From the article about accelerating small files: a gateway of 1.5, and its port. `PORT` and `BACKEND` were
+/// 1025 and 1029.
 const SEEK_BOUND: &str = r#"
 $SERVER["socket"] == ":PORT" {
   $HTTP["url"] =~ "^/seek-bound/" {
@@ -46,7 +46,7 @@ fn warnings(finished: &Finished) -> Vec<&str> {
 #[test]
 fn a_gateway_of_1_5_is_accepted() {
     let port = petrel_tests::free_port();
-    // Somebody's port, as on the author's machine.
+    // A port in use, as on the author's machine.
     let backend = TcpListener::bind("127.0.0.1:0").expect("a port");
     let backend = backend.local_addr().expect("it is bound").port();
     let config = SEEK_BOUND
@@ -56,7 +56,7 @@ fn a_gateway_of_1_5_is_accepted() {
     let finished = check(&format!("{modules}{config}"));
     assert_eq!(finished.code(), 0, "{}", finished.errors);
     assert_eq!(warnings(&finished), Vec::<&str>::new());
-    // As it stands in the article, without the list of modules.
+    // The article's text, without the list of modules.
     let finished = check(&config);
     assert_eq!(finished.code(), 0, "{}", finished.errors);
     assert_eq!(warnings(&finished), Vec::<&str>::new());

@@ -1,6 +1,7 @@
-//! A browser on what Petrel serves: Chromium, steered by chromedriver, and what its console says.
+//! A browser on sites that Petrel serves: Chromium, controlled through chromedriver, and the messages on its
+//! console.
 //!
-//! The console has an entry for everything that does not load, a 404 for instance, and for every
+//! The browser's console has an entry for everything that fails to load, a 404 for instance, and for every
 //! error of a script.
 
 use petrel_tests::{Browser, Tree, eventually, petrel, skip};
@@ -28,12 +29,12 @@ fn a_page_of_the_documentation_opens_without_an_error() {
             browser.evaluate("document.title").contains("Python"),
             "{page}"
         );
-        // A style sheet and a script that count.
+        // The style sheet and the script must have an effect.
         assert!(browser.is_true("document.styleSheets.length > 0"), "{page}");
         assert!(browser.is_true("typeof jQuery == 'function'"), "{page}");
         assert_eq!(browser.complaints(), NONE, "{page}");
     }
-    // Each resource was found, or had been.
+    // Each resource was found, or had been cached.
     let log = server.tree().text("access.log");
     let failed: Vec<&str> = log
         .lines()
@@ -61,7 +62,7 @@ fn a_listing_opens_without_an_error() {
     );
     assert!(browser.is_true("document.links.length > 200"));
     assert_eq!(browser.complaints(), NONE);
-    // Readable on a phone: nothing is wider than the window.
+    // The page fits on a phone: nothing is wider than the window.
     assert!(browser.is_true("document.documentElement.scrollWidth <= window.innerWidth"));
 }
 
@@ -74,7 +75,7 @@ fn the_bundled_site_opens_without_an_error() {
     isolated(test, || {
         let petrel = petrel().to_str().expect("a plain path");
         let server = Isolated::start(Tree::new(), &[petrel], 8080);
-        // It can be connected to before it says so.
+        // The server accepts connections before it says so.
         let is_announced = || server.output().contains("http://127.0.0.1:8080/");
         assert!(eventually(is_announced), "{}", server.output());
         let browser = Browser::start();

@@ -1,4 +1,4 @@
-//! The load generators that people point at a server: each runs for a while without one error.
+//! Well-known load generators: each runs for a while without an error.
 
 use std::process::Command;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use petrel_tests::{Finished, Server, eventually, is_installed, run, skip};
 const SECONDS: u32 = 5;
 const CONNECTIONS: u32 = 32;
 
-/// A client's own idea of time is no better than the machine's.
+/// A client keeps its own time no better than the machine allows.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs `client` against a server, which afterwards holds no connection and has logged nothing.
+/// Runs `client` against a server, which must hold no connection and have logged nothing afterwards.
 fn against_a_server(test: &str, arguments: &[&str], target: &str, is_clean: fn(&str) -> bool) {
     let [program, arguments @ ..] = arguments else {
         panic!("a client has a name");
@@ -25,9 +25,10 @@ fn against_a_server(test: &str, arguments: &[&str], target: &str, is_clean: fn(&
         .config("server.max-keep-alive-requests = 100000000")
         .start();
     assert_eq!(server.get("/").status, 200);
-    // Which comes some time after the start.
+    // This line comes some time after the start.
     server.expect_log("files: \"");
-    // Each worker opens the file for itself; sockets and processes are what a client could leave.
+    // Each worker opens the file for itself, so only sockets and processes count that a client could leave
+    // behind.
     let held = || {
         let holdings = server.holdings();
         (
@@ -52,7 +53,7 @@ fn against_a_server(test: &str, arguments: &[&str], target: &str, is_clean: fn(&
 #[test]
 fn ab_runs_clean() {
     let (seconds, connections) = (SECONDS.to_string(), CONNECTIONS.to_string());
-    // -t without -n ends after 50,000 requests.
+    // `-t` without `-n` ends after 50,000 requests.
     let arguments = [
         "ab",
         "-k",

@@ -1,4 +1,4 @@
-//! Debian's lighttpd package: its configuration, word for word, under Petrel and under lighttpd.
+//! Debian's lighttpd package: its unchanged configuration under Petrel and under lighttpd.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,10 +11,10 @@ use rustix::process::Signal;
 
 use crate::isolated::{Isolated, isolated};
 
-/// The package's configuration, as it is called where [`machine`] is mounted.
+/// The path of the package's configuration where [`machine`] is mounted.
 const CONFIGURATION: &str = "/etc/lighttpd/lighttpd.conf";
 
-/// The packages that bring files for lighttpd.
+/// The packages with files for lighttpd.
 const PACKAGES: [&str; 4] = [
     "lighttpd",
     "lighttpd-mod-deflate",
@@ -22,7 +22,7 @@ const PACKAGES: [&str; 4] = [
     "javascript-common",
 ];
 
-/// A machine on which these packages were installed just now, with these files of conf-available enabled.
+/// A machine on which these packages were just installed, with these files of conf-available enabled.
 fn machine(enabled: &[&str]) -> Tree {
     let tree = Tree::new();
     for name in PACKAGES {
@@ -54,15 +54,15 @@ fn machine(enabled: &[&str]) -> Tree {
     tree
 }
 
-/// What is in a library of scripts.
+/// The content of a script library.
 const SCRIPT: &str = "window.jQuery = {};\n";
 
-/// The files of one of the packages that [`isolated`] asks for.
+/// The files of one of the packages that [`isolated`] needs.
 fn unpacked(name: &str) -> PathBuf {
     package(name).unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// The page that the package puts into a new document root.
+/// The page that the package installs in a new document root.
 fn welcome() -> Vec<u8> {
     let page = unpacked("lighttpd").join("usr/share/lighttpd/index.html");
     std::fs::read(page).expect("the package has a page")
@@ -81,7 +81,7 @@ fn start_lighttpd(enabled: &[&str]) -> Isolated {
     )
 }
 
-/// Runs Petrel with these arguments on `tree`, a [`machine`], to its end.
+/// Runs Petrel with these arguments on `tree`, a [`machine`], until it ends.
 fn run_petrel(tree: &Tree, arguments: &[&str]) -> Finished {
     let petrel = petrel().to_str().expect("a plain path");
     Isolated::run(tree, &[&[petrel], arguments].concat())
@@ -328,7 +328,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// What has to be the same. Bodies of errors, redirects and listings are each server's own.
+/// What must be equal. Each server has its own bodies of errors, redirects and listings.
 fn essence(case: &Case, response: &Response) -> String {
     let fields = ["Content-Type", "Location", "Content-Range", "Cache-Control"];
     let mut text = format!("{} {} -> {}", case.method, case.target, response.status);
@@ -352,7 +352,7 @@ fn essence(case: &Case, response: &Response) -> String {
     text
 }
 
-/// Asks a server all cases under these hosts.
+/// Sends all cases to a server, under these hosts.
 fn ask(server: &Isolated, hosts: &[&str]) -> Vec<String> {
     let mut answers = Vec::new();
     for host in hosts {
@@ -380,15 +380,15 @@ fn ask(server: &Isolated, hosts: &[&str]) -> Vec<String> {
 
 /// What Petrel answers differently on purpose.
 const KNOWN_DIFFERENCES: &[&str] = &[
-    // A redirect comes before rules of access, in whatever order server.modules lists them: what is
-    // denied at the new place is denied there.
+    // Petrel redirects before it checks access rules, in whatever order server.modules lists them: a denied
+    // URL is denied at its new place.
     "www.example.com: GET /sub/library.inc -> 301; Location: http://example.com/",
     "www.example.com: GET /sub/backup~ -> 301; Location: http://example.com/",
-    // As later lighttpd: a redirected POST stays a POST.
+    // As in later versions of lighttpd, a redirected POST stays a POST.
     "www.example.com: POST /page.html -> 308; Location: http://example.com/page.html",
 ];
 
-/// Both servers on equal machines, one after the other; what they answer, side by side.
+/// Runs both servers on equal machines, one after the other, and compares their responses.
 fn compare(name: &str, enabled: &'static [&'static str], hosts: &'static [&'static str]) {
     if let Some(why) = Isolated::hindrance() {
         return skip(name, &why);
@@ -397,7 +397,7 @@ fn compare(name: &str, enabled: &'static [&'static str], hosts: &'static [&'stat
         let work = move || {
             let mut server = start(enabled);
             let answers = ask(&server, hosts);
-            // lighttpd keeps lines back until it has many, or ends.
+            // lighttpd buffers log lines until it has many, or ends.
             server.signal(Signal::INT);
             assert_eq!(server.wait(), Some(0));
             (answers, server.tree.text("log/lighttpd/access.log"))
@@ -437,9 +437,8 @@ fn compare(name: &str, enabled: &'static [&'static str], hosts: &'static [&'stat
     );
 }
 
-/// Lines of the access log that are not compared: of targets that are refused, because lighttpd
-/// forgets the host in them; of a host that [`KNOWN_DIFFERENCES`] is about; and of a listing, whose
-/// size is each server's own.
+/// Lines of the access log that are not compared: of refused targets, because lighttpd forgets the host in
+/// them; of a host in [`KNOWN_DIFFERENCES`]; and of a listing, whose size differs.
 const LOGGED_DIFFERENTLY: &[&str] = &[
     "HTTP/1.1\" 400 ",
     " www.example.com - ",
@@ -511,7 +510,7 @@ fn evhost_answers_as_under_lighttpd() {
     );
 }
 
-/// Debian's deflate is about these types, and keeps what it compressed, as its own user.
+/// Debian's deflate compresses these types, and stores the results as its own user.
 #[test]
 fn stock_deflate_compresses_once() {
     isolated("stock_deflate_compresses_once", || {

@@ -1,8 +1,8 @@
-//! A server with a machine of its own to look at: network, mounts and processes.
+//! A server on an isolated machine: with its own network, mounts and processes.
 //!
-//! So a stock configuration runs word for word as it comes: port 80, files in /run and /var/log, another
-//! user. Files and directories of a [`Tree`] are mounted in the places the configuration names: what is
-//! installed there is neither seen nor touched.
+//! So a stock configuration runs unchanged: port 80, files in /run and /var/log, another user. Files and
+//! directories of a [`Tree`] are mounted where the configuration expects them; what is really installed there
+//! is neither seen nor changed.
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,10 +18,9 @@ use petrel_tests::{
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// A running server in name spaces of its own. The thread that started it talks to it from within
-/// its network.
+/// A running server in its own name spaces. The thread that started it is in the server's network.
 pub struct Isolated {
-    /// `unshare`, whose death is the server's.
+    /// `unshare`. When it dies, the server does.
     holder: Child,
     pub tree: Tree,
     port: u16,
@@ -40,7 +39,7 @@ const MOUNTS: &[(&str, &str)] = &[
     ("mime.types", "/etc/mime.types"),
 ];
 
-/// The packages that the tree is made of.
+/// The packages from which the tree is made.
 const PACKAGES: &[&str] = &[
     "lighttpd",
     "lighttpd-mod-deflate",
@@ -49,7 +48,7 @@ const PACKAGES: &[&str] = &[
     "media-types",
 ];
 
-/// What the server's user has to be able to write, as the package's own scripts arrange.
+/// What the server's user must be able to write, as set up by the package's own scripts.
 const ITS_OWN: &[&str] = &[
     "log/lighttpd",
     "cache/compress",
@@ -82,8 +81,8 @@ impl Isolated {
         }
     }
 
-    /// Starts `server`, a program and its arguments, on `tree`, and waits until it accepts
-    /// connections on `port` of 127.0.0.1.
+    /// Starts `server`, a program and its arguments, on `tree`, and waits until it accepts connections on
+    /// `port` of 127.0.0.1.
     ///
     /// # Panics
     /// It does not.
@@ -107,7 +106,7 @@ impl Isolated {
         isolated
     }
 
-    /// Runs `program`, with its arguments, on `tree` to its end.
+    /// Runs `program`, with its arguments, on `tree` until it ends.
     pub fn run(tree: &Tree, program: &[&str]) -> Finished {
         run(&mut in_machine(tree, program), PATIENCE)
     }
@@ -127,7 +126,7 @@ impl Isolated {
         Client::connect(&self.address(Ipv6Addr::LOCALHOST.into()))
     }
 
-    /// GET on a connection of its own.
+    /// Sends a GET on a new connection.
     pub fn get(&self, target: &str) -> Response {
         self.client().get(target)
     }
@@ -138,7 +137,7 @@ impl Isolated {
         kill_process(pid.expect("the server runs"), signal).expect("the server runs");
     }
 
-    /// Waits for the server's end; its exit code.
+    /// Waits until the server ends. Returns its exit code.
     pub fn wait(&mut self) -> Option<i32> {
         let mut status = None;
         eventually(|| {
@@ -152,12 +151,12 @@ impl Isolated {
         Address::Ip(SocketAddr::new(ip, self.port))
     }
 
-    /// The process id, as seen from here, of the process that is number 1 in there.
+    /// The process id, as seen from outside, of process 1 inside.
     fn server_pid(&self) -> Option<u32> {
         ProcessTree::of(self.holder.id()).pids.get(1).copied()
     }
 
-    /// Moves this thread into the server's network; processes it starts are born there.
+    /// Moves this thread into the server's network, which processes that it starts inherit.
     fn enter_network(&self) {
         let mut pid = None;
         let has_begun = eventually(|| {
@@ -177,13 +176,13 @@ impl Drop for Isolated {
         if thread::panicking() {
             eprintln!("--- output\n{}\n---", self.output());
         }
-        // It may have ended by itself; --kill-child ends what runs in there.
+        // It may have ended by itself; --kill-child ends what runs inside.
         let _ = self.holder.kill();
         let _ = self.holder.wait();
     }
 }
 
-/// Runs `test` in a thread of its own, which stays behind in the network it entered, or says why not.
+/// Runs `test` in a thread of its own, which stays in the network that it entered; or prints why it cannot.
 pub fn isolated(name: &str, test: fn()) {
     match Isolated::hindrance() {
         Some(why) => skip(name, &why),
@@ -195,7 +194,7 @@ pub fn isolated(name: &str, test: fn()) {
     }
 }
 
-/// Runs what follows as process 1 of a machine of its own.
+/// A command that runs another one as process 1 of an isolated machine.
 fn isolating() -> Command {
     let mut command = Command::new("unshare");
     command.args([
@@ -209,7 +208,7 @@ fn isolating() -> Command {
     command
 }
 
-/// The command that runs `program` as process 1 of a machine made of `tree`.
+/// A command that runs `program` as process 1 of a machine made from `tree`.
 fn in_machine(tree: &Tree, program: &[&str]) -> Command {
     for (name, place) in MOUNTS {
         if !tree.path(name).exists() {
@@ -237,7 +236,7 @@ fn in_machine(tree: &Tree, program: &[&str]) -> Command {
     command
 }
 
-/// The script that arranges the machine, then becomes the server.
+/// The script that prepares the machine, then becomes the server.
 fn set_up(tree: &Tree) -> String {
     let mount = |(directory, place): &(&str, &str)| {
         format!("mount --bind {} {place}\n", quoted(&tree.path(directory)))
@@ -246,7 +245,7 @@ fn set_up(tree: &Tree) -> String {
     format!("PATH=$PATH:/usr/sbin:/sbin\n{mounts}ip link set lo up\nexec \"$@\"")
 }
 
-/// A path for the shell. Ours hold nothing that needs more.
+/// A path quoted for the shell. The paths here need no more than that.
 fn quoted(path: &Path) -> String {
     format!("'{}'", path.display())
 }

@@ -1,7 +1,7 @@
-//! Real input: configurations, trees and clients that nobody made for these tests.
+//! Real input: configurations, trees and clients that were not made for these tests.
 //!
-//! They come from Debian packages that `cargo xtask test` installs. A test whose package cannot be
-//! had says that it is skipped, and why.
+//! They come from Debian packages that `cargo xtask test` installs. If a package is missing, its test prints
+//! that it is skipped, and why.
 
 mod articles;
 mod browser;

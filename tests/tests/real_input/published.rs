@@ -1,23 +1,24 @@
-//! Configurations as people publish them for well-known applications: each starts, and answers what its first lines say.
+//! Configurations as published for well-known applications: each starts, and answers what its first lines
+//! say.
 //!
-//! They are in `published/`, written anew after public documentation. What stands in for the applications are backends of the
-//! test and small programs, which tell what they were asked. In a text `DIR` is the directory of the test, `PHP` and `SCGI` are
-//! sockets of backends, and `HTTPPORT` is the port of one.
+//! They are in `published/`, written from scratch after public documentation. Backends of the test and small
+//! programs stand in for the applications and return what they were asked. In a text `DIR` is the directory
+//! of the test, `PHP` and `SCGI` are sockets of backends, and `HTTPPORT` is the port of one.
 
 use std::fs;
 use std::path::Path;
 
 use petrel_tests::{Backend, Builder, Exchange, Server, Speaks, base64};
 
-/// A request of a text, and what it is about.
+/// A request in a text, and its expected result.
 struct Asked<'t> {
     method: &'t str,
-    /// Name and password, with a colon.
+    /// User name and password, separated by a colon.
     user: Option<&'t str>,
     host: &'t str,
     target: String,
     status: u16,
-    /// A part of the head or the body of the answer.
+    /// A part of the response's head or body.
     told: &'t str,
 }
 
@@ -44,7 +45,7 @@ fn published_configurations_start_and_answer() {
     assert!(count >= 40, "{count} configurations");
 }
 
-/// What answers in the place of applications.
+/// The backends that stand in for applications.
 struct Backends {
     fastcgi: Backend,
     scgi: Backend,
@@ -105,11 +106,11 @@ fn start(text: &str, backends: &Backends) -> Server {
     builder.config(&text).start()
 }
 
-/// Tells as the backends do, and who the user is.
+/// Answers as the backends do, and adds the user.
 const SHELL: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\r\\n\\r\\ncgi %s|%s|%s|%s' \
     \"$SCRIPT_NAME\" \"$PATH_INFO\" \"$QUERY_STRING\" \"$REMOTE_USER\"\n";
 
-/// The same.
+/// The same in Perl.
 const PERL: &str = "print \"Content-Type: text/plain\\r\\n\\r\\ncgi \", \
     join('|', map { $ENV{$_} // '' } qw(SCRIPT_NAME PATH_INFO QUERY_STRING REMOTE_USER));\n";
 

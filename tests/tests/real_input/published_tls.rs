@@ -1,7 +1,8 @@
-//! TLS as people configure it in articles, manuals and packages: each starts, answers by https, and leads there from http.
+//! TLS as configured in articles, manuals and packages: each configuration starts, answers by https, and
+//! redirects there from http.
 //!
-//! The texts are as published, but for paths, names and ports: `DIR` is the directory with certificates, `:80` and `:443` are
-//! the ports of the test.
+//! The texts are as published, except for paths, names and ports: `DIR` is the directory with certificates,
+//! `:80` and `:443` are the ports of the test.
 
 use petrel_tests::{Authority, Server, curl, free_port};
 
@@ -9,9 +10,9 @@ use petrel_tests::{Authority, Server, curl, free_port};
 struct Published {
     name: &'static str,
     text: &'static str,
-    /// What the client asks for.
+    /// The host that the client requests.
     host: &'static str,
-    /// A word in the head of the answer.
+    /// A word in the head of the response.
     in_head: &'static str,
 }
 
@@ -149,7 +150,7 @@ const ALL: [Published; 10] = [
         "#,
     },
     Published {
-        // The socket stands inside the condition on the host.
+        // The socket condition is inside the condition on the host.
         name: "Pi-hole's external.conf",
         host: "example.org",
         in_head: "HTTP/2 200",

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use petrel_tests::{Server, Tree, is_installed, run, skip};
 
-/// Where Debian's python3-doc puts it.
+/// Where Debian's python3-doc installs it.
 const INSTALLED: &str = "/usr/share/doc/python3-doc/html";
 
-/// A mirror takes a few seconds; a machine that builds meanwhile takes longer.
+/// Mirroring takes a few seconds, longer on a machine that builds meanwhile.
 const MIRROR_PATIENCE: Duration = Duration::from_secs(180);
 
 /// The documentation as a document root, or why not.
@@ -19,7 +19,7 @@ pub fn root() -> Result<PathBuf, String> {
     fs::canonicalize(INSTALLED).map_err(|_| "python3-doc is not installed".to_owned())
 }
 
-/// A server of the documentation, with listings of directories that have no index, and an access log.
+/// A server for the documentation, with directory listings and an access log.
 pub fn start(root: &Path) -> Server {
     let config = format!(
         "server.document-root = \"{}\"
@@ -43,7 +43,7 @@ fn a_mirror_of_the_documentation_is_the_documentation() {
     };
     let server = start(&root);
     let copy = Tree::new();
-    // Both the pages by their links, and everything by the listings of directories without an index.
+    // Both the pages that links lead to, and everything that listings of directories without an index show.
     let starts = ["/", "/_sources/", "/_static/", "/_downloads/", "/_images/"];
     let urls = starts.map(|path| server.url(path));
     let finished = run(
@@ -55,7 +55,7 @@ fn a_mirror_of_the_documentation_is_the_documentation() {
                 "--execute",
                 "robots=off",
             ])
-            // Listings in another order.
+            // Skips the same listings in another order.
             .args([
                 "--reject-regex",
                 "[?]C=",
@@ -67,7 +67,7 @@ fn a_mirror_of_the_documentation_is_the_documentation() {
             .args(urls),
         MIRROR_PATIENCE,
     );
-    // 8: the server answered with an error; whether that was right, the check below decides.
+    // 8 means that the server answered with an error; the check below decides whether that was right.
     assert!(
         matches!(finished.code(), 0 | 8),
         "wget: {}\n{}",
@@ -78,11 +78,11 @@ fn a_mirror_of_the_documentation_is_the_documentation() {
     let mirror = copy.path("mirror");
     let mut same = 0;
     for name in files(&mirror, &mirror) {
-        // wget's name for the answer to a directory. Some have an index, some a listing.
+        // wget's name for the response to a directory. Some have an index, some a listing.
         if name.ends_with("index.html") && !root.join(&name).exists() {
             continue;
         }
-        // The name of a file that a link with a query led to ends in the query.
+        // wget appends the query of a link to the file's name.
         let path = name.split('?').next().unwrap_or(&name);
         let original = fs::read(root.join(path)).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(
@@ -96,7 +96,7 @@ fn a_mirror_of_the_documentation_is_the_documentation() {
         .iter()
         .filter(|name| !mirror.join(name).exists())
         .collect();
-    // Dot files are in no listing, and a few pages are linked from nowhere.
+    // Listings show no dot files, and a few pages have no link to them.
     let is_hidden = |name: &&&String| name.split('/').any(|part| part.starts_with('.'));
     let unlinked: Vec<_> = missing.iter().filter(|name| !is_hidden(name)).collect();
     assert!(
@@ -113,7 +113,7 @@ fn a_mirror_of_the_documentation_is_the_documentation() {
             "{name} is in a listing but was not fetched"
         );
     }
-    // A link that leads nowhere leads nowhere in the original.
+    // Links that fail here are broken in the original, too.
     for line in server.tree().text("access.log").lines() {
         let (status, path) = line.split_once(' ').expect("a status and a path");
         let is_there = root.join(path.trim_start_matches('/')).exists();

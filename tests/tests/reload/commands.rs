@@ -20,7 +20,7 @@ fn command(server: &Server, words: &[&str]) -> Finished {
     run(&mut command, PATIENCE)
 }
 
-/// The same, with what it prints when it succeeds.
+/// The same, returning the output of a successful command.
 #[track_caller]
 fn says(server: &Server, words: &[&str]) -> String {
     let finished = command(server, words);
@@ -28,7 +28,7 @@ fn says(server: &Server, words: &[&str]) -> String {
     finished.text()
 }
 
-/// The command that starts another server with the configuration of this one.
+/// A command that starts another server with the configuration of this one.
 fn start_again(server: &Server) -> Command {
     let mut command = Command::new(petrel());
     command
@@ -61,7 +61,7 @@ fn a_mistake_is_shown_and_changes_nothing() {
         "{}",
         finished.errors
     );
-    // The server is asked in spite of it.
+    // The server can still be asked.
     let mut by_socket = Command::new(petrel());
     by_socket
         .arg("reload")
@@ -107,7 +107,7 @@ fn a_reload_now_ends_what_the_old_configuration_let_in() {
     let mut waiting = server.client();
     waiting.send("GET /app/hang HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
     assert!(eventually(|| backend.open_connections() == 3));
-    // What is wrong with the new configuration must not cut anything.
+    // An invalid new configuration must not abort any request.
     server.write_configuration("server.max-keep-alive-idle = {");
     assert_eq!(command(&server, &["reload", "--now"]).code(), 255);
     echo(&mut open);
@@ -251,7 +251,7 @@ fn a_stale_socket_is_replaced_and_a_file_is_not() {
     let again = || start_again(&server);
     let mut second = again().spawn().expect("it starts");
     assert!(eventually(|| command(&server, &["status"]).code() == 0));
-    // A third one can have neither the port nor the socket.
+    // A third server can have neither the port nor the socket.
     assert_eq!(run(&mut again(), PATIENCE).code(), 255);
     assert!(eventually(|| command(&server, &["status"]).code() == 0));
     says(&server, &["stop"]);

@@ -1,4 +1,4 @@
-//! What becomes of a server process that a reload has replaced.
+//! What happens to a server process that a reload has replaced.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ fn each_request_that_is_cut_is_in_both_logs_with_its_reason() {
     let mut open = tunnel(&server, "tunnel");
     let mut waiting = server.client();
     waiting.send("GET /app/hang HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
-    // The tunnel's and this one.
+    // The tunnel's request and this one.
     assert!(eventually(|| backend.requests().len() == 2));
     reload(&server, "new");
 
@@ -90,7 +90,7 @@ fn a_stop_leaves_the_same_time_to_all_generations() {
     let begin = Instant::now();
     server.signal(Signal::INT);
     tunnels.iter_mut().for_each(|tunnel| tunnel.expect_close());
-    // The log says below that all of them had that time.
+    // The log says below that all of them had this time.
     let lasted = begin.elapsed();
     assert!(lasted >= Duration::from_millis(900), "{lasted:?}");
     let status = server.wait(PATIENCE).expect("it ends");
@@ -143,7 +143,7 @@ fn idle_clients_end_soon_and_one_that_asks_meanwhile_is_answered() {
     let mut idle = server.client();
     idle.get("/");
     reload(&server, "new");
-    // The old server process answers, or has ended the connection without a byte and without a reset.
+    // The old server process either answers, or has closed the connection without a byte and without a reset.
     asks.send("GET / HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
     match asks.try_response() {
         Ok(answer) => assert!(answer.status == 200 && answer.closes(), "{answer}"),
@@ -200,7 +200,7 @@ fn health_checks_of_an_old_configuration_end() {
             .count()
     };
     assert!(eventually(|| checks() > 0));
-    // A configuration that does not know the backend.
+    // A configuration without the backend.
     server.write_configuration(&format!("server.tag = \"new\"\n{}", route_to(&backend)));
     server.signal(Signal::USR1);
     assert!(eventually(|| server.get("/").field("Server") == Some("new")));

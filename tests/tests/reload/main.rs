@@ -1,5 +1,5 @@
-//! Reloads with requests under way: what the replaced server process finishes, what it gives back, when it is cut,
-//! and the commands by which a server is reloaded and stopped.
+//! Reloads with open requests: what the replaced server process finishes, what it releases, when it is cut
+//! off, and the commands that reload and stop a server.
 
 mod commands;
 mod drain;
@@ -9,11 +9,11 @@ mod twenty;
 use petrel_tests::{Backend, Builder, Client, Server, Speaks, eventually};
 use rustix::process::Signal;
 
-/// The access log: one line a request, its status and URL.
+/// The access log: one line per request, with its status and URL.
 const ACCESS_LOG: &str = "server.modules += ( \"mod_accesslog\" )\n\
     accesslog.filename = var.dir + \"/access.log\"\naccesslog.format = \"%s %U\"";
 
-/// As a browser asks for a WebSocket.
+/// A browser's request for a WebSocket.
 const HANDSHAKE: &str = "GET /app/TARGET HTTP/1.1\r\nHost: petrel.test\r\n\
     Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
@@ -21,8 +21,8 @@ const HANDSHAKE: &str = "GET /app/TARGET HTTP/1.1\r\nHost: petrel.test\r\n\
 const SWITCHING: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
     Upgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
-/// A backend that agrees to every upgrade and then says what it hears, and answers everything else with its URL;
-/// what is called `hang` never.
+/// A backend that accepts every upgrade and then echoes, and answers everything else with its URL, except
+/// that `hang` never gets an answer.
 fn application() -> Backend {
     Backend::start(Speaks::Http, |exchange| {
         if exchange.param("Upgrade") == "websocket" {
@@ -43,7 +43,7 @@ fn application() -> Backend {
     })
 }
 
-/// The part of a configuration that leads to `backend`.
+/// The part of a configuration that sends requests to `backend`.
 fn route_to(backend: &Backend) -> String {
     let options = "\"check-local\" => \"disable\"";
     backend.directive("/app", options) + "\nproxy.header = ( \"upgrade\" => \"enable\" )\n"
@@ -60,8 +60,8 @@ fn in_front_of(backend: &Backend, config: &str) -> Builder {
 
 const BIG: usize = 32 << 20;
 
-/// Has the server read its configuration again, with `tag` as its name, and waits until it serves that: how often it
-/// asked for `/` to see it.
+/// Reloads the server with `tag` as its name, and waits until the new configuration is served. Returns how
+/// many requests for `/` that took.
 fn reload(server: &Server, tag: &str) -> usize {
     let tagged = format!("server.tag = \"{tag}\"\n{}", server.configuration());
     server.write_configuration(&tagged);
@@ -75,7 +75,7 @@ fn reload(server: &Server, tag: &str) -> usize {
     asked
 }
 
-/// A tunnel that works.
+/// Opens a tunnel and checks that it works.
 fn tunnel(server: &Server, name: &str) -> Client {
     let mut client = server.client();
     client.send(HANDSHAKE.replace("TARGET", name));
@@ -84,7 +84,7 @@ fn tunnel(server: &Server, name: &str) -> Client {
     client
 }
 
-/// The tunnel still works.
+/// Checks that the tunnel still works.
 #[track_caller]
 fn echo(tunnel: &mut Client) {
     tunnel.send("ping");

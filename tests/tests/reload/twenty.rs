@@ -11,13 +11,13 @@ use crate::{HANDSHAKE, SWITCHING, echo, in_front_of, reload, server_processes};
 
 const RELOADS: u32 = 20;
 
-/// All reloads together.
+/// The duration of all reloads together.
 const WHILE_RELOADING: Duration = Duration::from_secs(120);
 
 /// How long a download, an upload, a tunnel and an event stream last.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Pieces in which that much time is spent.
+/// The number of pieces that this time is divided into.
 const PIECES: u32 = 240;
 
 /// A page that takes longer than a graceful stop waits.
@@ -28,10 +28,10 @@ const DOWNLOAD: usize = 24 << 20;
 
 const UPLOAD: usize = 6 << 20;
 
-/// An idle connection that is younger is not closed by a reload.
+/// A reload does not close a connection that has been idle for less than this.
 const IDLE: Duration = Duration::from_millis(900);
 
-/// What clients were answered: how often each URL with each status.
+/// The responses that clients got: how often each URL had each status.
 #[derive(Default)]
 struct Answers(Mutex<BTreeMap<String, usize>>);
 
@@ -42,7 +42,7 @@ impl Answers {
     }
 }
 
-/// What takes long, under a name.
+/// Something that takes long, with a name.
 type Long = fn(&Scene<'_>, &str);
 
 /// What each client needs to know.
@@ -61,7 +61,7 @@ impl Scene<'_> {
         self.server.client().with_patience(2 * LONG)
     }
 
-    /// Takes a file a little at a time.
+    /// Downloads a file a little at a time.
     fn download(&self, name: &str) {
         let mut client = self.client().with_receive_buffer(64 * 1024);
         client.send(format!(
@@ -81,7 +81,7 @@ impl Scene<'_> {
         self.answers.count(200, &format!("/{name}"));
     }
 
-    /// Sends a body a little at a time.
+    /// Uploads a body a little at a time.
     fn upload(&self, name: &str) {
         let mut client = self.client();
         client.send(format!(
@@ -100,7 +100,7 @@ impl Scene<'_> {
         self.answers.count(200, &format!("/app/{name}"));
     }
 
-    /// Says something in a tunnel now and then.
+    /// Sends something through a tunnel now and then.
     fn tunnel(&self, name: &str) {
         let mut client = self.client();
         client.send(HANDSHAKE.replace("TARGET", name));
@@ -125,9 +125,9 @@ impl Scene<'_> {
         self.answers.count(200, &format!("/app/{name}"));
     }
 
-    /// Asks for one page after the other, on one connection for as long as the server lets it, and waits for `pause` in
-    /// between. The server keeps an idle connection for a second when it is reloaded: a client that has been slower than
-    /// that may find it closed, and asks again as HTTP has it.
+    /// Requests one page after another, on one connection for as long as the server allows, with a pause of
+    /// `pause` in between. During a reload the server keeps an idle connection open for one second. A client
+    /// that is slower may find it closed, and sends its request again, as HTTP specifies.
     fn pages(&self, url: &str, pause: Duration) {
         let mut kept: Option<(Client, Instant)> = None;
         while !self.is_over() {
@@ -155,7 +155,7 @@ impl Scene<'_> {
     }
 }
 
-/// Tunnels, event streams, slow pages and uploads.
+/// A backend with tunnels, event streams, slow pages and uploads.
 fn application() -> Backend {
     Backend::start(Speaks::Http, |exchange| {
         let target = exchange.target().to_owned();
