@@ -134,7 +134,7 @@ impl Peer {
                 continue;
             }
             let index = open.iter().position(|(_, id)| *id == record.id);
-            let index = index.unwrap_or_else(|| panic!("nobody asked for {record:?}"));
+            let index = index.unwrap_or_else(|| panic!("no request was sent for {record:?}"));
             open[index].0.add(&record);
             if record.kind == END_REQUEST {
                 ended.push(open.remove(index));

@@ -111,7 +111,7 @@ pub fn raise_descriptor_limit() -> u64 {
         current: limit.maximum,
         maximum: limit.maximum,
     };
-    setrlimit(Resource::Nofile, raised).expect("up to the hard limit everybody may");
+    setrlimit(Resource::Nofile, raised).expect("every process may raise it up to the hard limit");
     limit.maximum.unwrap_or(u64::MAX)
 }
 

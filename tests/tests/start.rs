@@ -9,7 +9,7 @@ use std::time::Duration;
 use petrel_tests::{PATIENCE, Tree};
 
 #[test]
-fn nobody_is_served_before_the_word() {
+fn no_client_is_served_before_the_order_to() {
     let tree = Tree::new();
     tree.write("index.html", "hello");
     let (server, address) = in_process::start(&format!(

@@ -138,7 +138,7 @@ impl Bench<'_> {
         let machine = before.until(&after);
         let seconds = machine.disk.seconds;
         let mut seen = client.seen().into_iter().map(|seen| crowd(&seen, seconds));
-        let cold = seen.next().ok_or("nobody asked")?;
+        let cold = seen.next().ok_or("no client asked")?;
         let beside = seen.next();
         let bytes = match cell.workload.files {
             Files::Small => plan.small_bytes,

@@ -85,7 +85,7 @@ fn measure(
         for workload in workloads {
             let contestants = workload.contestants(bench.servers, bench.options);
             if contestants.is_empty() {
-                eprintln!("without {}: nobody to run it", workload.title);
+                eprintln!("without {}: no server here can run it", workload.title);
             }
             for clients in workload.clients(&bench.options.clients) {
                 let (number, rounds) = (round + 1, bench.options.rounds());

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_waited_for_two_seconds_is_next() {
+    fn an_operation_that_has_waited_for_two_seconds_is_next() {
         let mut spindle = spindle();
         spindle.push(read(CAPACITY, 0, "far"));
         let mut near = 0;

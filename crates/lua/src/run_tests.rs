@@ -261,7 +261,7 @@ fn yielding_by_oneself_is_an_error() {
 }
 
 #[test]
-fn waiting_where_nobody_can_wait_is_an_error_and_forgotten() {
+fn waiting_where_a_script_cannot_wait_is_an_error_and_forgotten() {
     let machine = machine();
     add_wait(&machine);
     let source = "for k in string.gmatch('a', setmetatable({}, { __tostring = function() wait(1) end })) do end";

@@ -282,11 +282,11 @@ impl Deaf {
 
 impl Books {
     fn requests(&self) -> MutexGuard<'_, Vec<Record>> {
-        self.requests.lock().expect("nobody panics with it")
+        self.requests.lock().expect("no thread panics with it")
     }
 
     fn open(&self) -> MutexGuard<'_, Vec<(usize, Stream)>> {
-        self.open.lock().expect("nobody panics with it")
+        self.open.lock().expect("no thread panics with it")
     }
 }
 

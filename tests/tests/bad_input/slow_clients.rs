@@ -189,7 +189,7 @@ fn a_slow_reader_that_keeps_the_rate_gets_all_of_its_answers() {
 }
 
 #[test]
-fn nobody_is_blamed_for_what_the_server_or_a_backend_is_slow_at() {
+fn no_client_is_blamed_for_a_slow_server_or_backend() {
     let backend = Backend::start(Speaks::Http, |exchange| match exchange.target() {
         // An event stream that is silent for longer than any time limit for clients.
         "/b/events" => {

@@ -159,8 +159,8 @@ fn what_is_under_way_goes_on_with_the_file_it_began_with() {
 }
 
 #[test]
-fn a_change_that_the_kernel_tells_nobody_of_is_seen() {
-    let test = "a_change_that_the_kernel_tells_nobody_of_is_seen";
+fn a_change_without_a_kernel_event_is_seen() {
+    let test = "a_change_without_a_kernel_event_is_seen";
     let Some((server, slow)) = site(test, &[("a.txt", b"old")], "") else {
         return;
     };

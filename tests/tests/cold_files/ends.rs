@@ -50,8 +50,8 @@ fn a_stop_does_not_wait_for_a_disk() {
 }
 
 #[test]
-fn a_stop_waits_for_nobody_who_waits_for_a_disk_that_answers() {
-    let test = "a_stop_waits_for_nobody_who_waits_for_a_disk_that_answers";
+fn a_graceful_stop_answers_a_request_once_its_disk_does() {
+    let test = "a_graceful_stop_answers_a_request_once_its_disk_does";
     let Some((mut server, slow)) = site(test, &[("one.txt", b"1")], "") else {
         return;
     };

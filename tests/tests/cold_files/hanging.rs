@@ -23,8 +23,8 @@ fn expect_504(clients: Vec<Client>) {
 }
 
 #[test]
-fn a_path_that_hangs_is_504_and_holds_up_nobody() {
-    let test = "a_path_that_hangs_is_504_and_holds_up_nobody";
+fn a_path_that_hangs_is_504_and_delays_no_other_request() {
+    let test = "a_path_that_hangs_is_504_and_delays_no_other_request";
     for operation in [Operation::Lookup, Operation::Open, Operation::Read] {
         let Some((server, slow)) = site(test, &[("one.txt", b"1")], &impatient(1)) else {
             return;
@@ -241,8 +241,8 @@ fn expect_uncached_served(server: &Server) {
 }
 
 #[test]
-fn closing_a_file_of_a_file_system_that_hangs_holds_up_nobody() {
-    let test = "closing_a_file_of_a_file_system_that_hangs_holds_up_nobody";
+fn closing_a_file_of_a_file_system_that_hangs_delays_no_request() {
+    let test = "closing_a_file_of_a_file_system_that_hangs_delays_no_request";
     let large = content(100_000);
     let Some((server, slow)) = site(test, &[("a.bin", &large), ("b.bin", &large)], "") else {
         return;

@@ -6,8 +6,8 @@ use rustix::fs::XattrFlags;
 use super::{asking, expect_others_served, forget_content, impatient, site};
 
 #[test]
-fn a_type_that_is_asked_for_keeps_nobody_else_waiting() {
-    let test = "a_type_that_is_asked_for_keeps_nobody_else_waiting";
+fn a_type_that_is_looked_up_delays_no_other_request() {
+    let test = "a_type_that_is_looked_up_delays_no_other_request";
     let files: [(&str, &[u8]); 2] = [("one.txt", b"1"), ("two.txt", b"22")];
     let Some((server, slow)) = site(test, &files, "mimetype.use-xattr = \"enable\"") else {
         return;
@@ -41,8 +41,8 @@ fn a_type_that_is_asked_for_keeps_nobody_else_waiting() {
 }
 
 #[test]
-fn whoever_shares_a_question_closes_no_file_on_the_worker() {
-    let test = "whoever_shares_a_question_closes_no_file_on_the_worker";
+fn a_request_that_shares_a_lookup_closes_no_file_on_the_worker() {
+    let test = "a_request_that_shares_a_lookup_closes_no_file_on_the_worker";
     let files: [(&str, &[u8]); 1] = [("one.txt", b"1")];
     let Some((server, slow)) = site(test, &files, "mimetype.use-xattr = \"enable\"") else {
         return;
@@ -68,8 +68,8 @@ const KEPT: &str = "server.modules = (\"mod_deflate\")
 const GZIP: &[(&str, &str)] = &[("Accept-Encoding", "gzip")];
 
 #[test]
-fn a_compressed_file_that_is_written_keeps_nobody_else_waiting() {
-    let test = "a_compressed_file_that_is_written_keeps_nobody_else_waiting";
+fn a_compressed_file_that_is_written_delays_no_other_request() {
+    let test = "a_compressed_file_that_is_written_delays_no_other_request";
     let Some((server, slow)) = site(test, &[], &format!("{KEPT}{}", impatient(3))) else {
         return;
     };

@@ -21,8 +21,8 @@ fn waiting(server: &Server, count: usize) -> Vec<Client> {
 }
 
 #[test]
-fn a_directory_that_is_read_keeps_nobody_else_waiting() {
-    let test = "a_directory_that_is_read_keeps_nobody_else_waiting";
+fn a_directory_that_is_read_delays_no_other_request() {
+    let test = "a_directory_that_is_read_delays_no_other_request";
     let Some((server, slow)) = site(test, "") else {
         return;
     };
@@ -44,8 +44,8 @@ fn a_directory_that_is_read_keeps_nobody_else_waiting() {
 }
 
 #[test]
-fn a_listing_nobody_waits_for_leaves_nothing_behind() {
-    let test = "a_listing_nobody_waits_for_leaves_nothing_behind";
+fn a_listing_without_clients_leaves_nothing_behind() {
+    let test = "a_listing_without_clients_leaves_nothing_behind";
     let Some((server, slow)) = site(test, "") else {
         return;
     };

@@ -75,8 +75,8 @@ const CONFIG: &str = "server.modules = (\"mod_magnet\", \"mod_cml\")
     magnet.attract-raw-url-to = ( var.dir + \"/magnet.lua\" )";
 
 #[test]
-fn a_script_that_waits_for_a_disk_holds_nobody_up() {
-    let test = "a_script_that_waits_for_a_disk_holds_nobody_up";
+fn a_script_that_waits_for_a_disk_delays_no_other_request() {
+    let test = "a_script_that_waits_for_a_disk_delays_no_other_request";
     let Some((server, slow)) = site(test, CONFIG) else {
         return;
     };

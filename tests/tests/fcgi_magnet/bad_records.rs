@@ -100,12 +100,12 @@ fn questions_without_end_are_not_answered_without_end() {
         use std::io::Write;
         peer.stream.write_all(&question).is_ok()
     });
-    assert!(sent.count() < 1000, "somebody keeps all the answers");
+    assert!(sent.count() < 1000, "the program keeps all the answers");
     assert_eq!(magnet.get("a.lua").body(), "x");
 }
 
 #[test]
-fn half_a_request_and_silence_holds_up_nobody() {
+fn half_a_request_and_silence_delays_no_other_request() {
     let magnet = magnet();
     let _silent: Vec<_> = (0..50)
         .map(|_| {

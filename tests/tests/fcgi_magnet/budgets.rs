@@ -80,7 +80,7 @@ fn requests_have_a_time() {
 }
 
 #[test]
-fn what_is_printed_waits_for_whoever_takes_it() {
+fn what_is_printed_waits_for_the_web_server_to_read() {
     let magnet = Magnet::start(SCRIPTS, &[]);
     let mut peer = magnet.connect();
     peer.send(&magnet.request(1, "much.lua", &[], b""));

@@ -17,7 +17,7 @@ fn magnet(arguments: &[&str]) -> petrel_tests::Finished {
 }
 
 #[test]
-fn a_socket_that_somebody_listens_on_is_not_taken() {
+fn a_socket_in_use_is_not_taken() {
     let mut first = Magnet::start(&[("a.lua", "print(1)")], &[]);
     let socket = first.path("magnet.sock");
     let mode = std::fs::metadata(&socket)
@@ -39,7 +39,7 @@ fn a_socket_that_somebody_listens_on_is_not_taken() {
 }
 
 #[test]
-fn a_socket_that_nobody_listens_on_is_replaced_and_a_file_is_not() {
+fn an_unused_socket_is_replaced_and_a_file_is_not() {
     let tree = Tree::new();
     let path = tree.path("s");
     drop(UnixListener::bind(&path).expect("bound"));

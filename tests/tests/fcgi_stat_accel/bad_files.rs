@@ -111,7 +111,7 @@ fn what_may_not_be_read_is_refused() {
     if run_as_nobody(&tree).is_none() {
         return skip(
             test,
-            "nobody may not execute the program where it was built",
+            "the user nobody may not execute the program where it was built",
         );
     }
     let accelerator = Accelerator::run(command, tree);

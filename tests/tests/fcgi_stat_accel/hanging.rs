@@ -22,9 +22,9 @@ fn write_files(tree: &Tree) {
 }
 
 #[test]
-fn a_disk_that_hangs_holds_up_nobody_else() {
+fn a_disk_that_hangs_delays_no_other_request() {
     let accelerator = Accelerator::start(&["--threads", "2", "--timeout", "20"]);
-    let Some(disk) = slow_disk("a_disk_that_hangs_holds_up_nobody_else", &accelerator) else {
+    let Some(disk) = slow_disk("a_disk_that_hangs_delays_no_other_request", &accelerator) else {
         return;
     };
     disk.hang();

@@ -35,21 +35,21 @@ fn expect_serving(accelerator: &mut Accelerator, refusals: usize) {
 }
 
 #[test]
-fn a_log_on_a_disk_that_is_full_ends_nobody() {
+fn a_log_on_a_full_disk_does_not_end_the_program() {
     let full = OpenOptions::new().write(true).open("/dev/full");
     let full = full.expect("it is there");
     expect_serving(&mut Accelerator::start_saying(&[], tree(), full), 3);
 }
 
 #[test]
-fn a_logger_that_has_gone_ends_nobody() {
+fn a_logger_that_has_gone_does_not_end_the_program() {
     let (reader, writer) = io::pipe().expect("a pipe");
     drop(reader);
     expect_serving(&mut Accelerator::start_saying(&[], tree(), writer), 3);
 }
 
 #[test]
-fn a_logger_that_reads_nothing_holds_up_nobody() {
+fn a_logger_that_reads_nothing_delays_no_request() {
     let (_reader, writer) = full_pipe();
     // More lines than the program buffers.
     expect_serving(&mut Accelerator::start_saying(&[], tree(), writer), 5000);

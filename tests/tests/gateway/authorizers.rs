@@ -11,7 +11,7 @@ fn doorkeeper() -> Backend {
         |exchange: &mut Exchange<'_>| match exchange.param("HTTP_AUTHORIZATION") {
             "right" => {
                 let fields = [("Variable-WHO", "anna"), ("Variable-X_LEVEL", "7")];
-                exchange.answer(200, &fields, "nobody reads this");
+                exchange.answer(200, &fields, "no client reads this");
             }
             "" => exchange.answer(401, &[("WWW-Authenticate", "Test")], "who is there?"),
             _ => exchange.answer(403, &[], "not you"),
@@ -125,7 +125,7 @@ fn an_authorizer_of_a_suffix_sees_index_files() {
 }
 
 #[test]
-fn without_its_authorizer_nobody_gets_in() {
+fn without_its_authorizer_no_client_gets_in() {
     let (mut authorizer, responder) = (doorkeeper(), teller());
     let server = guarded(
         "/",

@@ -153,7 +153,7 @@ fn without_a_backend_that_lives_it_is_503_until_one_does() {
 }
 
 #[test]
-fn a_backend_that_does_not_accept_is_a_504_or_somebody_elses() {
+fn a_backend_that_does_not_accept_is_a_504_or_another_backends_answer() {
     let deaf = Deaf::new();
     let living = Backend::start(Speaks::FastCgi, |exchange| exchange.say("living"));
     let hosts = format!("( {}, \"connect-timeout\" => 1, {OPTIONS} )", deaf.host());

@@ -54,7 +54,7 @@ fn crowd(server: &Server, count: usize) -> Vec<u16> {
 }
 
 #[test]
-fn max_connections_is_kept_and_everybody_gets_an_answer() {
+fn max_connections_is_kept_and_every_client_gets_an_answer() {
     for speaks in Speaks::ALL {
         let (backend, most) = slow(speaks, Duration::from_millis(10));
         let server = in_front_of_with(&backend, "\"max-connections\" => 2, ").start();
@@ -101,7 +101,7 @@ fn who_waits_for_too_long_is_told() {
     assert_eq!(
         backend.requests().len(),
         1,
-        "nobody wants the other one any more"
+        "no client waits for the other one any more"
     );
 }
 

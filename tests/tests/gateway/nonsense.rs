@@ -154,7 +154,7 @@ fn row_36_what_is_beyond_content_length_is_not_sent() {
 }
 
 #[test]
-fn row_36_a_body_behind_the_answer_to_head_is_nobody_s_answer() {
+fn row_36_a_body_behind_the_answer_to_head_answers_no_request() {
     let backend = Backend::start(Speaks::Http, |exchange| {
         exchange.read_body();
         if exchange.param("REQUEST_METHOD") != "HEAD" {

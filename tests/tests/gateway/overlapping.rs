@@ -84,7 +84,7 @@ fn who_pauses_while_there_is_no_room_is_not_late() {
 }
 
 #[test]
-fn a_body_nobody_waits_for_is_thrown_away_and_takes_no_room() {
+fn a_body_that_is_not_needed_is_dropped_and_takes_no_room() {
     let backend = Backend::start(Speaks::Http, |exchange| {
         exchange.raw("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nearly");
         exchange.close();

@@ -94,9 +94,9 @@ fn expect_answers(server: &Server) {
 }
 
 #[test]
-fn an_upload_to_a_disk_that_hangs_holds_nobody_up() {
+fn an_upload_to_a_disk_that_hangs_delays_no_other_request() {
     let backend = counting(Speaks::Http);
-    let test = "an_upload_to_a_disk_that_hangs_holds_nobody_up";
+    let test = "an_upload_to_a_disk_that_hangs_delays_no_other_request";
     let config = "server.stream-request-body = 0";
     let Some((server, slow)) = with_slow_uploads(test, &backend, config) else {
         return;
@@ -157,7 +157,7 @@ fn an_upload_that_is_passed_on_waits_for_the_disk_alone() {
 }
 
 #[test]
-fn a_reply_to_a_disk_that_hangs_holds_nobody_up() {
+fn a_reply_to_a_disk_that_hangs_delays_no_other_request() {
     const REPLY: u64 = 64 << 20;
     for (speaks, mode) in [
         (Speaks::FastCgi, 0),
@@ -176,7 +176,7 @@ fn a_reply_to_a_disk_that_hangs_holds_nobody_up() {
             exchange.end();
         });
         let config = format!("server.stream-response-body = {mode}");
-        let test = "a_reply_to_a_disk_that_hangs_holds_nobody_up";
+        let test = "a_reply_to_a_disk_that_hangs_delays_no_other_request";
         let Some((server, slow)) = with_slow_uploads(test, &backend, &config) else {
             return;
         };

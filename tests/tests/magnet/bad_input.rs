@@ -204,7 +204,7 @@ fn errors_in_the_last_stage_are_500() {
 }
 
 #[test]
-fn nobody_splits_an_answer_or_the_log() {
+fn no_script_splits_an_answer_or_the_log() {
     let script = "lighty.header['X-A'] = lighty.c.urldec(lighty.env['uri.query']) .. '\\r\\nX-Evil: 1'\n\
                   print('one\\n2026-01-01 00:00:00: two') lighty.content = { 'x' } return 200";
     let server = server(script);

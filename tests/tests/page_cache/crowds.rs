@@ -61,7 +61,7 @@ fn one_fetch_is_enough_for_all_who_wait() {
 }
 
 #[test]
-fn a_page_that_cannot_be_stored_makes_nobody_wait_twice() {
+fn a_page_that_cannot_be_stored_makes_no_client_wait_twice() {
     let slow = 4 * SLOW;
     let counted = Counted::start(move |exchange, number| {
         exchange.pause(slow);
@@ -78,7 +78,7 @@ fn a_page_that_cannot_be_stored_makes_nobody_wait_twice() {
     assert_eq!(
         counted.asked(),
         24,
-        "everybody has got an answer of its own"
+        "every client has got an answer of its own"
     );
     // One request waits for the first, then all go at once, twice: 5 s; one after another they would take 29
     // s.

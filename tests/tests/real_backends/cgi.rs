@@ -122,7 +122,7 @@ fn a_script_whose_client_leaves_is_ended() {
     let pid = pid().and_then(Pid::from_raw).expect("a number");
     assert!(
         eventually(|| test_kill_process(pid).is_err()),
-        "it goes on without anybody who waits for it"
+        "it goes on although no client waits for it"
     );
 }
 

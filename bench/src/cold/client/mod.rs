@@ -535,7 +535,7 @@ impl fmt::Display for Error {
             Self::Reply(path, wrong) => write!(f, "GET {path}: {wrong}"),
             Self::Content(path) => write!(f, "GET {path}: the body is not that file's"),
             Self::Closed(path) => write!(f, "GET {path}: connection closed within the answer"),
-            Self::Unasked => f.write_str("bytes for which nobody asked"),
+            Self::Unasked => f.write_str("bytes that no request asked for"),
             Self::System(call, errno) => write!(f, "{call}: {errno}"),
             Self::Stalled => write!(f, "not one byte for {} s", PATIENCE.as_secs()),
             Self::Interrupted => f.write_str("interrupted"),

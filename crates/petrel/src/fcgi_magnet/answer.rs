@@ -446,7 +446,7 @@ mod tests {
         let (mut answer, mut out) = (ScriptReply::default(), Vec::new());
         answer.print(b"Content-Type: text/plain\r\n").expect("room");
         answer.flush();
-        assert!(answer.is_passed_on(), "nobody has to wait for that");
+        assert!(answer.is_passed_on(), "the script has to wait for nothing");
         assert!(!answer.pass_on(&mut out, 1));
         answer.print(b"\r\nx").expect("room");
         assert!(answer.pass_on(&mut out, 1));

@@ -78,7 +78,7 @@ fn a_reload_keeps_sockets_and_adds_what_more_workers_need() {
     let two = open(&text(2), &one).expect("ours");
     assert!(Rc::ptr_eq(&sockets(&one)[0], &sockets(&two)[0]));
     assert_eq!(sockets(&two).len(), 2);
-    assert!(!sockets(&two)[1].is_listening.get(), "nobody serves it yet");
+    assert!(!sockets(&two)[1].is_listening.get(), "it is not served yet");
     let fewer = open(&text(1), &two).expect("ours");
     assert_eq!(sockets(&fewer).len(), 2, "closing one would lose its queue");
 }
@@ -129,7 +129,7 @@ fn v6_and_v4_share_a_port_only_when_told_apart() {
     assert_eq!(set.listeners.len(), 2);
     let mapped = text.replace("{}", "{ server.set-v6only = \"disable\" }");
     drop(set);
-    let set = open(&mapped, &ListenerSet::default()).expect("nobody listens yet");
+    let set = open(&mapped, &ListenerSet::default()).expect("the address is free");
     assert!(
         set.listen().is_err(),
         "[::] with v4 has the port of 0.0.0.0"
@@ -141,7 +141,7 @@ fn two_servers_that_start_together_do_not_share_a_port() {
     let port = free_port();
     let text = format!("server.bind = \"127.0.0.1\"\nserver.port = {port}\nserver.max-worker = 2");
     let one = open(&text, &ListenerSet::default()).expect("free");
-    let other = open(&text, &ListenerSet::default()).expect("nobody listens yet");
+    let other = open(&text, &ListenerSet::default()).expect("the address is free");
     one.listen().expect("first");
     let error = other.listen().expect_err("second");
     assert_eq!(error.kind(), io::ErrorKind::AddrInUse);

@@ -161,7 +161,7 @@ impl SocketName {
         let stat = fstat(&file)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Socket || stat.st_nlink != 1 {
             return Err(io::Error::other(
-                "somebody else has put a file in its place",
+                "another program has put a file in its place",
             ));
         }
         let claimed = SocketName {

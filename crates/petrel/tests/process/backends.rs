@@ -174,7 +174,7 @@ fn output_goes_to_the_breakage_log() {
 }
 
 #[test]
-fn a_killed_backend_is_started_again_and_nobody_is_refused() {
+fn a_killed_backend_is_started_again_and_no_client_is_refused() {
     if !has_perl() {
         return;
     }

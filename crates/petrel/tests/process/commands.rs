@@ -258,7 +258,7 @@ fn a_directory_is_served_without_a_file() {
 }
 
 #[test]
-fn what_cannot_be_said_ends_nobody() {
+fn output_that_cannot_be_written_ends_no_process() {
     let site = Site::new();
     let port = free_port();
     let mut command = petrel();

@@ -79,7 +79,7 @@ fn a_crashed_server_process_is_back_in_a_second() {
 }
 
 #[test]
-fn connections_made_while_nobody_serves_are_answered_after_the_restart() {
+fn connections_made_between_two_processes_are_answered_after_the_restart() {
     let site = Site::new();
     let server = site.start("");
     signal_to(server.only_child(), Signal::KILL);

@@ -172,7 +172,7 @@ fn commands_in_the_configuration_run_at_start_and_at_reload() {
 }
 
 #[test]
-fn a_file_that_hangs_its_reader_holds_nobody_up() {
+fn a_file_that_hangs_its_reader_delays_no_client() {
     let site = Site::new();
     let server = site.start("");
     let child = server.only_child();

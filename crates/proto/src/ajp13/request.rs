@@ -71,7 +71,7 @@ impl<'o> RequestEncoder<'o> {
         packet.string(request.protocol);
         packet.string(request.uri);
         packet.string(request.remote_address);
-        packet.null(); // The name of the client, which nobody looks up.
+        packet.null(); // The name of the client. The gateway does not look it up.
         packet.string(request.server_name);
         packet.number(request.server_port);
         packet.byte(u8::from(request.is_tls));
