@@ -1,26 +1,26 @@
 //! ApacheBench, which the articles measured with.
 //!
-//! It speaks HTTP/1.0 and resolves a millisecond in its table of times, so that it stands beside our
-//! own client's figures for comparison with the articles, not in their place.
+//! It speaks HTTP/1.0, and its table of times has a resolution of one millisecond. So its figures are shown
+//! beside those of this program's own client, for comparison with the articles, and do not replace them.
 
 use crate::workload::Reuse;
 use serde::Serialize;
 use std::process::Command;
 
-/// What `ab` says.
+/// The figures that `ab` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ab {
-    /// Its requests a second.
+    /// Requests per second.
     pub requests_per_s: f64,
-    /// Its time a request, mean, ms.
+    /// Mean time per request, ms.
     pub mean_ms: f64,
-    /// Whether the server kept its connections.
+    /// Whether the server used persistent connections.
     pub kept: bool,
-    /// min, mean, standard deviation, median and max of its table's last line, ms.
+    /// The last line of its table, ms: min, mean, standard deviation, median and max.
     pub total_ms: Vec<f64>,
 }
 
-/// Asks a server for a path with `connections` connections.
+/// Sends requests for a path to a server, over `connections` connections.
 pub fn run(port: u16, path: &str, connections: u16, reuse: Reuse) -> Result<Ab, String> {
     let mut command = Command::new("ab");
     command.args(["-q", "-n", REQUESTS, "-c", &connections.to_string()]);
@@ -36,7 +36,7 @@ pub fn run(port: u16, path: &str, connections: u16, reuse: Reuse) -> Result<Ab, 
     })
 }
 
-/// `None` also if any request failed.
+/// `None` if the text is incomplete or any request failed.
 fn parse(text: &str) -> Option<Ab> {
     let line = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
     let first = |name: &str| line(name)?.split_whitespace().next()?.parse::<f64>().ok();
@@ -51,7 +51,7 @@ fn parse(text: &str) -> Option<Ab> {
     })
 }
 
-/// Enough for a second or so.
+/// Enough for about a second.
 const REQUESTS: &str = "4000";
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
-//! How fast the machine is right now: a fixed piece of work, timed beside each run.
+//! Measures how fast the machine is at the moment, by a fixed piece of work that is timed beside each run.
 //!
-//! Virtual machines change speed by ten percent and more from one minute to the next. The work is
-//! of the kind that is measured: 100 bytes sent and received over a loopback TCP connection, again
-//! and again, and a stretch of pure computation. Its CPU time relative to the median over the
-//! whole comparison is by how much a run was slowed down, and what its figures are divided by.
+//! The speed of virtual machines changes by ten percent and more from one minute to the next. The work
+//! resembles what is measured: it sends and receives 100 bytes over a loopback TCP connection, again and
+//! again, and computes for a while. Its CPU time relative to the median of the whole comparison tells how
+//! much a run was slowed down. The run's figures are divided by that.
 //!
-//! They also change shape. The host may run two virtual cores on one real core, or on two that
-//! share no cache, and move them within a second. A request over loopback touches the same memory
-//! from both cores some ten times, so that its CPU time triples. That is no matter of speed and
-//! cannot be divided out; so the time of one bounce between the cores is taken as well, and runs
-//! are compared only with runs at about the same distance.
+//! Virtual machines also change shape. The host may run two virtual cores on one real core, or on two that
+//! share no cache, and move them within a second. A request over loopback touches the same memory from both
+//! cores about ten times, so its CPU time triples when they are far apart. That is not a matter of speed and
+//! cannot be divided out. So the time of one bounce of a memory word between the cores is measured as well,
+//! and only runs at about the same distance are compared.
 
 use crate::measure::own_cpu;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -20,13 +20,13 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// The connection to send over, kept for the whole comparison.
+/// The connection for the work, which stays open during the whole comparison.
 pub struct Calibrator {
     from: TcpStream,
     to: TcpStream,
-    /// Where the other end of a bounce runs; the caller runs where the client does.
+    /// The cores for the other end of a bounce. The caller's end runs on the client's core.
     server_cores: CpuSet,
-    /// Whether there is anything to bounce between.
+    /// Whether there is only one core, so that nothing can be measured between cores.
     single_core: bool,
 }
 
@@ -37,8 +37,8 @@ pub struct Sample {
     pub network_ns: f64,
     /// [`STEPS`] steps of computation.
     pub computing_ns: f64,
-    /// One bounce of a word of memory between a core of the client and one of the server; 0 if
-    /// there is only one core.
+    /// One bounce of a memory word between a core of the client and one of the server; 0 if there is only one
+    /// core.
     pub distance_ns: f64,
 }
 
@@ -47,7 +47,7 @@ pub struct Sample {
 pub struct Distances(Vec<f64>);
 
 impl Calibrator {
-    /// Opens the connection. To be called before the client is tied to a core.
+    /// Opens the connection. Must be called before the client is pinned to a core.
     pub fn new(server_cores: CpuSet) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let from = TcpStream::connect(listener.local_addr()?)?;
@@ -63,7 +63,7 @@ impl Calibrator {
         })
     }
 
-    /// Does the work once.
+    /// Does the work once and times it.
     pub fn sample(&mut self) -> io::Result<Sample> {
         let started = own_cpu();
         for _ in 0..EXCHANGES {
@@ -89,7 +89,7 @@ impl Calibrator {
 }
 
 impl Sample {
-    /// The mean of two, one from before a run and one from after it.
+    /// The mean of two samples, one from before a run and one from after it.
     pub fn mean(self, other: Self) -> Self {
         Self {
             network_ns: (self.network_ns + other.network_ns) / 2.0,
@@ -106,27 +106,27 @@ impl Sample {
 }
 
 impl Distances {
-    /// Adds one.
+    /// Adds a distance.
     pub fn add(&mut self, distance_ns: f64) {
         let place = self.0.partition_point(|other| *other < distance_ns);
         self.0.insert(place, distance_ns);
     }
 
-    /// The distance that runs are compared at: that of the upper quartile, as a client on another
-    /// machine shares no cache with the server.
+    /// The distance at which runs are compared: the upper quartile, since a client on another machine shares
+    /// no cache with the server.
     pub fn reference(&self) -> f64 {
         self.0.get(self.0.len() * 3 / 4).copied().unwrap_or(0.0)
     }
 
-    /// Whether `distance_ns` is about the reference. Near and far differ by a factor of five.
+    /// Whether `distance_ns` is close to the reference. Near and far differ by a factor of five.
     pub fn is_usual(&self, distance_ns: f64) -> bool {
         let reference = self.reference();
         (reference / 2.0..=reference * 2.0).contains(&distance_ns)
     }
 }
 
-/// The quickest of [`BOUNCE_SERIES`] series of bounces, in nanoseconds each: a series that another
-/// program interrupts takes longer.
+/// The duration of one bounce in nanoseconds, from the fastest of [`BOUNCE_SERIES`] series: a series that
+/// another program interrupts takes longer.
 fn distance(server_cores: &CpuSet) -> f64 {
     let [there, back] = [Word::default(), Word::default()];
     let series = |first: u32| {
@@ -139,7 +139,7 @@ fn distance(server_cores: &CpuSet) -> f64 {
     };
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Should it fail, the bounce is measured wherever the thread runs.
+            // If this fails, the bounce is measured on the core on which the thread happens to run.
             let _unpinned = sched_setaffinity(None, server_cores);
             for n in 1..=BOUNCES * BOUNCE_SERIES {
                 await_number(&there, n);
@@ -151,12 +151,12 @@ fn distance(server_cores: &CpuSet) -> f64 {
     })
 }
 
-/// A word with cache lines of its own.
+/// A word in a cache line of its own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Word(AtomicU32);
 
-/// Spins; gives the core away now and then, should the other thread need this one.
+/// Spins until the word has the number, and yields the core now and then, in case the other thread needs it.
 fn await_number(word: &Word, number: u32) {
     let mut spins = 0_u32;
     while word.0.load(Ordering::Acquire) != number {
@@ -168,7 +168,7 @@ fn await_number(word: &Word, number: u32) {
     }
 }
 
-/// Mixes numbers over 16 KiB, which stay in the first cache.
+/// Mixes numbers in 16 KiB, which fit into the first-level cache.
 fn compute() {
     let mut table = [1_u64; 2048];
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -202,7 +202,7 @@ mod tests {
                 sample.network_ns > 1e6 && sample.computing_ns > 1e5,
                 "{sample:?}"
             );
-            // However far when others have the other core.
+            // It may be any distance if other programs use the other core.
             assert!(sample.distance_ns.is_finite(), "{sample:?}");
         }
     }

@@ -1,14 +1,14 @@
-//! The certificate of all servers under comparison: ECDSA P-256, signed by itself, made anew for each run.
+//! The certificate of all servers under comparison: ECDSA P-256, self-signed, generated for each run.
 
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// A certificate and where servers find it.
+/// A certificate and its file.
 pub struct Certificate {
-    /// Certificate and key in one file, as every server can read them.
+    /// Certificate and key in one file, which every server can read.
     pub pem: PathBuf,
-    /// The certificate as it is in a handshake.
+    /// The certificate as it is sent in a handshake.
     pub der: Vec<u8>,
 }
 
@@ -29,5 +29,5 @@ impl Certificate {
     }
 }
 
-/// The host that clients ask for by TLS and HTTP/2.
+/// The host name that clients use with TLS and HTTP/2.
 pub const HOST: &str = "localhost";

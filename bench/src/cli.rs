@@ -1,4 +1,4 @@
-//! The command line: one block an option, help from the same text.
+//! The command line: one block per option, from which the help is generated.
 
 use crate::backend::{BODY_BYTES, SLOW_REDIS_DELAY};
 use crate::cold::ColdOptions;
@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What the command line asks for; exits by itself on `--help` or an error.
+/// Parses the command line. Exits on `--help` or an error.
 pub fn parse() -> Command {
     CommandLine::parse().command
 }
@@ -19,7 +19,7 @@ struct CommandLine {
     command: Command,
 }
 
-/// A suite of workloads to compare servers by, or the floor server on its own.
+/// A suite of workloads to compare servers, or the floor server alone.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Compare servers by static files
@@ -48,11 +48,11 @@ pub enum Command {
     Cold(ColdOptions),
     /// A small php-fpm behind two servers and many clients, slow ones among them
     Starvation(StarvationOptions),
-    /// Clients that ask for a large file and do not read it
+    /// Clients that request a large file and do not read it
     Stalled(StalledOptions),
     /// What the modelled disk can do: the model alone, or threads that read from it
     Disk(DiskOptions),
-    /// The file below a modelled disk (started by what measures on one)
+    /// The file below a modelled disk (started by the benchmarks that use one)
     #[command(hide = true)]
     DiskFile(DiskFileOptions),
     /// Serve one canned response with the fewest system calls (started by the comparison)
@@ -100,7 +100,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Servers to run: those that are named, or else the suite's.
+    /// The servers to run: the named ones, or else the suite's.
     pub fn servers(&self, suite: Suite) -> Vec<String> {
         let usual = suite.servers().iter().copied().map(str::to_owned);
         if self.servers.is_empty() {
@@ -110,7 +110,7 @@ impl Options {
         }
     }
 
-    /// With how many connections to run a workload.
+    /// The numbers of connections for a workload.
     pub fn connections(&self, workload: &Workload) -> &[u16] {
         match self.connections.as_slice() {
             [] => workload.usual_connections(),
@@ -123,7 +123,7 @@ impl Options {
         if self.quick { 1 } else { self.repeats }
     }
 
-    /// How long a measured run lasts, when it is not given in requests.
+    /// The length of a measured run, unless it is given as a number of requests.
     pub fn run_length(&self) -> Duration {
         let seconds = if self.quick { 0.3 } else { self.seconds };
         Duration::from_secs_f64(seconds)
@@ -169,7 +169,7 @@ pub struct StalledOptions {
         default_value = "petrel,lighttpd,nginx"
     )]
     pub servers: Vec<String>,
-    /// They ask an HTTP backend that sends as fast as it can, not for a file
+    /// They request it from an HTTP backend that sends as fast as it can, not a file
     #[arg(long)]
     pub backend: bool,
     /// Clients that do not read
@@ -206,7 +206,7 @@ pub struct SlowRedisOptions {
     /// Requests that wait
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=4000))]
     pub waiting: u16,
-    /// Requests for a file that are due in a second
+    /// Requests for a file per second
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub rate: u32,
     /// How often both runs are made
@@ -238,7 +238,7 @@ impl SlowRedisOptions {
         if self.quick { 1 } else { self.repeats }
     }
 
-    /// How long a run lasts. The requests that wait must outlast it.
+    /// The length of a run. The requests that wait must outlast it.
     pub fn run_length(&self) -> Duration {
         let seconds = if self.quick { 1.0 } else { self.seconds };
         Duration::from_secs_f64(seconds).min(SLOW_REDIS_DELAY / 2)
@@ -254,10 +254,10 @@ pub struct DiskOptions {
     /// Only try, on a small disk, whether everything about it works
     #[arg(long, conflicts_with = "simulate")]
     pub check: bool,
-    /// Clients, or threads, each with one file under way
+    /// Clients, or threads, each with one open file
     #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "100", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub depth: Vec<u32>,
-    /// Reads a fetch to simulate; threads count theirs
+    /// Reads per fetch to simulate; threads count theirs
     #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "1,2,3", value_parser = reads)]
     pub operations: Vec<f64>,
     /// Length of each of the measured runs
@@ -272,13 +272,13 @@ pub struct DiskOptions {
 }
 
 impl DiskOptions {
-    /// How long a run lasts.
+    /// The length of a run.
     pub fn run_length(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }
 }
 
-/// Where the file below a modelled disk goes.
+/// Parameters of the process that provides the file below a modelled disk.
 #[derive(Debug, Args)]
 pub struct DiskFileOptions {
     /// The directory of the disk
@@ -296,12 +296,12 @@ pub struct DiskFileOptions {
 pub enum Placement {
     /// The client on the last core, the server on all others: repeatable
     Apart,
-    /// No affinity. The kernel moves both about, and a request costs a third when client and
-    /// server happen to share a core and its cache
+    /// No affinity. The kernel moves both between cores, and a request takes a third of the time when client
+    /// and server happen to share a core and its cache
     Shared,
 }
 
-/// What the floor server answers.
+/// The response of the floor server.
 #[derive(Debug, Args)]
 pub struct FloorOptions {
     /// Port on 127.0.0.1
@@ -324,7 +324,7 @@ pub struct FloorOptions {
     pub relay_port: Option<u16>,
 }
 
-/// What a backend speaks, and where.
+/// The protocol and address of a backend.
 #[derive(Debug, Args)]
 pub struct BackendOptions {
     /// The protocol
@@ -336,7 +336,7 @@ pub struct BackendOptions {
     /// Port on 127.0.0.1 to listen on
     #[arg(long, conflicts_with = "socket")]
     pub port: Option<u16>,
-    /// Unix socket that tells the numbers of connections and requests so far
+    /// Unix socket that reports the numbers of connections and requests so far
     #[arg(long, value_name = "FILE")]
     pub control: Option<PathBuf>,
     /// Length of every reply's body
@@ -351,13 +351,13 @@ pub struct BackendOptions {
 }
 
 impl BackendOptions {
-    /// How long a reply takes.
+    /// How long a reply is delayed.
     pub fn delay(&self) -> Duration {
         Duration::from_millis(self.delay_ms)
     }
 }
 
-/// What our responders speak.
+/// The protocols of this program's own responders.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub enum BackendProtocol {
     /// FastCGI
@@ -368,7 +368,7 @@ pub enum BackendProtocol {
     SlowRedis,
 }
 
-/// A run shorter than this measures start-up effects; a longer one, patience.
+/// A shorter run would measure start-up effects; a longer one would only take time.
 pub fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if (0.1..=600.0).contains(&value) => Ok(value),
@@ -376,7 +376,7 @@ pub fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Reads a fetch: at least that of the data.
+/// Reads per fetch: at least the one for the data.
 fn reads(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if (1.0..=100.0).contains(&value) => Ok(value),

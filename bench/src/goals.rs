@@ -1,7 +1,7 @@
-//! What Petrel has to reach, most of it as ratios of two cells of one comparison.
+//! What Petrel must reach, mostly as ratios of two cells of one comparison.
 //!
-//! One line a goal. Goals whose cells were not measured are left out, and so is the whole table when
-//! none were.
+//! One line per goal. Goals whose cells were not measured are left out, and so is the whole table if none
+//! was.
 
 use crate::report::aligned;
 use crate::results::{Results, Summary};
@@ -23,7 +23,7 @@ pub fn text(results: &Results) -> String {
 struct Goal {
     title: &'static str,
     of: Place,
-    /// What it is divided by; nothing: the figure itself counts.
+    /// The divisor; `None` if the figure itself counts.
     to: Option<Place>,
     figure: fn(&Summary) -> Option<f64>,
     ratio_max: f64,
@@ -59,7 +59,7 @@ impl Goal {
     }
 }
 
-/// Server CPU a request.
+/// Server CPU per request.
 const fn goal(title: &'static str, of: Place, to: Place, ratio_max: f64) -> Goal {
     Goal {
         title,
@@ -70,7 +70,7 @@ const fn goal(title: &'static str, of: Place, to: Place, ratio_max: f64) -> Goal
     }
 }
 
-/// The same workload by Petrel and by another server.
+/// The same workload with Petrel and with another server.
 const fn beside(
     title: &'static str,
     workload: &'static str,
@@ -80,7 +80,7 @@ const fn beside(
     goal(title, (PETREL, workload), (server, workload), ratio_max)
 }
 
-/// A figure of Petrel's own.
+/// A figure of Petrel alone.
 const fn own(
     title: &'static str,
     workload: &'static str,

@@ -4,10 +4,10 @@ use crate::backend::{self, Kind};
 use crate::peers::{self, Peer, Program};
 use std::process::Command;
 
-/// A program and the Debian package that has it.
+/// A program and the Debian package that contains it.
 pub type Package = (&'static str, &'static str);
 
-/// Installs what is missing of servers, backends and tools.
+/// Installs the missing packages of servers, backends and tools.
 pub fn all(servers: &[&Peer], backends: &[Kind], tools: &[Package]) -> Result<(), String> {
     let programs = servers.iter().filter_map(|peer| match peer.program {
         Program::Packaged { program, package } => Some((program, package)),
@@ -21,7 +21,7 @@ pub fn all(servers: &[&Peer], backends: &[Kind], tools: &[Package]) -> Result<()
     Ok(())
 }
 
-/// Installs packages, those that are missing.
+/// Installs those packages that are missing.
 fn packages(wanted: impl Iterator<Item = Package>) -> Result<(), String> {
     let mut packages: Vec<_> = wanted
         .filter(is_missing)
@@ -48,7 +48,7 @@ fn packages(wanted: impl Iterator<Item = Package>) -> Result<(), String> {
     )
 }
 
-/// A library stands in the place of a program where only that is missing: dpkg knows.
+/// Whether a package is missing. For libraries, which have no program of their own, dpkg is asked.
 fn is_missing((program, package): &Package) -> bool {
     let known = || {
         let mut dpkg = Command::new("dpkg-query");
@@ -59,7 +59,7 @@ fn is_missing((program, package): &Package) -> bool {
     peers::in_path(program).is_none() || (LIBRARIES.contains(package) && !known())
 }
 
-/// RUNLEVEL=1 keeps packages from starting the servers they bring.
+/// RUNLEVEL=1 keeps packages from starting their servers.
 fn apt_get(arguments: &[&str]) -> Result<(), String> {
     let mut command = Command::new("apt-get");
     command
@@ -73,7 +73,7 @@ fn apt_get(arguments: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Packages whose programs are other packages': nothing in the path says whether they are there.
+/// Packages without a program of their own, so that the path does not tell whether they are installed.
 const LIBRARIES: [&str; 7] = [
     "libfcgi-perl",
     "ruby-fcgi",

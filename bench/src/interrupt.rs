@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM as a flag, so that servers are stopped and files removed on the way out.
+//! SIGINT and SIGTERM as a flag, so that servers are stopped and files are removed before this program ends.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// From here on the first SIGINT or SIGTERM only sets the flag.
+/// From now on the first SIGINT or SIGTERM only sets the flag.
 pub fn watch() -> io::Result<()> {
     let flag = ASKED.get_or_init(Arc::default);
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -15,7 +15,7 @@ pub fn watch() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether someone wants us to stop.
+/// Whether a signal has asked this program to stop.
 pub fn asked() -> bool {
     ASKED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }

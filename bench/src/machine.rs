@@ -1,4 +1,4 @@
-//! The facts without which figures mean nothing: processor, kernel, versions of all servers.
+//! What is needed to interpret the figures: processor, kernel, versions of all servers.
 
 use crate::peers::Chosen;
 use serde::Serialize;
@@ -7,16 +7,16 @@ use std::fmt;
 use std::fs;
 use std::process::Command;
 
-/// Where a comparison ran, and what.
+/// The machine and the servers of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     /// The processor's name.
     pub processor: String,
-    /// Cores this process may use.
+    /// Cores that this process may use.
     pub cores: usize,
     /// The kernel's release.
     pub kernel: String,
-    /// What each server says of its version.
+    /// The version that each server reports.
     pub versions: BTreeMap<&'static str, String>,
 }
 
@@ -41,7 +41,7 @@ pub fn facts(servers: &[Chosen]) -> Machine {
     }
 }
 
-/// The first line with a digit of what the server prints; some print it to standard error.
+/// The first line with a digit in the server's output; some servers print it to standard error.
 fn version(chosen: &Chosen) -> String {
     let output = Command::new(&chosen.path)
         .args(chosen.peer.version)
@@ -56,7 +56,7 @@ fn version(chosen: &Chosen) -> String {
     shorten(line.unwrap_or("unknown"))
 }
 
-/// `lighttpd/1.4.69 (ssl) - a light server` and the like to the number.
+/// Reduces `lighttpd/1.4.69 (ssl) - a light server` and the like to the number.
 fn shorten(line: &str) -> String {
     let numbers = line.split([' ', '/', '(', ')']);
     let number = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());

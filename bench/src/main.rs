@@ -1,10 +1,10 @@
-//! The published numbers: Petrel, its peers and a floor under the same load, in turn.
+//! The published numbers: Petrel, its peers and a floor server under the same load, in turn.
 //!
-//! This file is the table of contents. A *workload* (`workload/`) says what is asked for and what
-//! must come back; a *peer* (`peers/`) says how one server is configured and started; `schedule`
-//! decides the order and takes one cell (server, workload, connections) at a time through `load`,
-//! `measure`, `calibrate` and `syscalls`; `results` boils repeats down to medians; `report` and
-//! `plot` only look at those. Nothing here knows how Petrel works: it is one more peer.
+//! A *workload* (`workload/`) says what is requested and what the response must be. A *peer* (`peers/`) says
+//! how one server is configured and started. `schedule` decides the order and measures one cell (server,
+//! workload, connections) at a time, using `load`, `measure`, `calibrate` and `syscalls`. `results` reduces
+//! repeats to medians; `report` and `plot` only read those. Nothing here knows how Petrel works: it is a peer
+//! like the others.
 #![forbid(unsafe_code)]
 
 mod ab;
@@ -69,8 +69,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// One whole comparison: measure, print, write. A slow server never fails it; a server that
-/// answers wrongly, or not at all, shows as an error in its own cells.
+/// Makes one comparison: measures, prints, writes. It succeeds even with a slow server; a server with wrong
+/// or missing responses shows as an error in its own cells.
 fn compare(options: &cli::Options, suite: workload::Suite) -> Result<(), String> {
     let Compared { results, out, .. } = measure_all(options, suite)?;
     let written = report::write(&results, &report::text(&results), &out)
@@ -78,7 +78,7 @@ fn compare(options: &cli::Options, suite: workload::Suite) -> Result<(), String>
     told(written, &out)
 }
 
-/// What has been measured, with what, and where it goes.
+/// The results, how they were measured, and where they go.
 struct Compared {
     results: results::Results,
     servers: Vec<peers::Chosen>,
@@ -88,7 +88,7 @@ struct Compared {
 /// Measures and prints.
 fn measure_all(options: &cli::Options, suite: workload::Suite) -> Result<Compared, String> {
     interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
-    // Better now than after an hour of measuring.
+    // Failing now is better than after an hour of measuring.
     let out = options.out.join(suite.directory());
     std::fs::create_dir_all(&out)
         .map_err(|error| format!("cannot make {}: {error}", out.display()))?;
@@ -116,7 +116,7 @@ fn measure_all(options: &cli::Options, suite: workload::Suite) -> Result<Compare
     })
 }
 
-/// Says where results have been written to.
+/// Prints where the results were written.
 fn told(written: std::io::Result<()>, out: &std::path::Path) -> Result<(), String> {
     written.map_err(|error| format!("cannot write to {}: {error}", out.display()))?;
     println!("Written to {}", out.display());

@@ -1,9 +1,9 @@
-//! What a server's processes have used: CPU time and memory.
+//! The CPU time and memory of a server's processes.
 //!
-//! CPU time in all comes from each process's CPU clock, which counts nanoseconds and threads that
-//! have ended. The kernel samples user and system time by ticks only (10 ms in `/proc/PID/stat`),
-//! so those serve for the proportion alone, and `results` pools them over all repeats. Both are
-//! exact for sleeping processes only: take snapshots when the server is idle.
+//! The total CPU time comes from each process's CPU clock, which counts nanoseconds and includes threads that
+//! have ended. The kernel samples user and system time by ticks only (10 ms in `/proc/PID/stat`), so those
+//! only determine the proportion, and `results` pools them over all repeats. Both are exact for sleeping
+//! processes only: take snapshots when the server is idle.
 
 use crate::peers::process::{Process, Running, Stat};
 use nix::time::{ClockId, clock_getcpuclockid};
@@ -13,7 +13,7 @@ use std::fs;
 use std::ops::AddAssign;
 use std::time::Duration;
 
-/// CPU time of every process of a server at one moment.
+/// The CPU time of every process of a server at one moment.
 pub struct Snapshot(HashMap<Process, Cpu>);
 
 /// CPU time used.
@@ -30,14 +30,14 @@ pub struct Cpu {
 /// Memory in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Resident bytes, those shared between processes counted in each.
+    /// Resident bytes; pages shared between processes count in each.
     pub resident: u64,
-    /// Resident bytes, shared ones divided among the processes that share them.
+    /// Resident bytes; shared pages are divided among the processes that share them.
     pub proportional: u64,
 }
 
 impl Snapshot {
-    /// Of all processes of `server`, now.
+    /// The CPU time of all processes of `server` now.
     pub fn take(server: &Running) -> Self {
         let processes = server.processes().into_iter();
         Self(
@@ -47,8 +47,8 @@ impl Snapshot {
         )
     }
 
-    /// What has been used since. Processes that have come since count from their start; what one
-    /// used that has ended is lost.
+    /// The CPU time used since. New processes count from their start; what a process used that has ended is
+    /// lost.
     pub fn used_until(&self, later: &Self) -> Cpu {
         let mut used = Cpu::default();
         for (process, now) in &later.0 {
@@ -89,13 +89,13 @@ impl AddAssign for Cpu {
     }
 }
 
-/// CPU time the whole machine has spent since boot, idling left out, in clock ticks.
+/// CPU time of the whole machine since boot, without idling, in clock ticks.
 pub fn busy_ticks() -> u64 {
     parse_busy(&fs::read_to_string("/proc/stat").unwrap_or_default())
 }
 
-/// The share of `cores` that was used by neither server nor client: other programs, and the
-/// kernel on nobody's account. Coarse: the machine's time is counted in ticks.
+/// The share of `cores` that neither server nor client used: other programs, and kernel work for no process.
+/// It is coarse, because the machine's time is counted in ticks.
 pub fn foreign_share(busy_ticks: u64, ours: Duration, elapsed: Duration, cores: usize) -> f64 {
     let busy = busy_ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
     let available = elapsed.as_secs_f64() * cores as f64;
@@ -136,7 +136,7 @@ fn parse_busy(text: &str) -> u64 {
         .sum()
 }
 
-/// proc_pid_smaps(5): lines such as `Pss:     123 kB`.
+/// Parses lines of proc_pid_smaps(5) such as `Pss:     123 kB`.
 fn parse_smaps(text: &str) -> Memory {
     let value = |name: &str| {
         let line = text

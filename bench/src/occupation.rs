@@ -1,8 +1,8 @@
-//! Large answers from PHP: how soon is the worker free?
+//! Large responses from PHP: how soon is the PHP worker free again?
 //!
-//! First 512 KiB through PHP's output and through a temporary file, a comparison like any other.
-//! Then 1 GiB for a client that reads slowly: the time until the worker has finished, which is all
-//! that other clients care about.
+//! First 512 KiB through PHP's output and through a temporary file, as a comparison like any other. Then 1
+//! GiB for a client that reads slowly: the time until the worker has finished, which is all that other
+//! clients care about.
 
 use crate::cli::Options;
 use crate::interrupt;
@@ -29,7 +29,7 @@ pub fn run(options: &Options) -> Result<(), String> {
     told(written, &out)
 }
 
-/// One line for each server and way.
+/// One line per server and way.
 fn large_answers(options: &Options, servers: &[Chosen]) -> Result<String, String> {
     let place = Place::new(options.placement, options.petrel.as_deref())
         .map_err(|error| format!("cannot prepare: {error}"))?;
@@ -63,7 +63,7 @@ fn large_answers(options: &Options, servers: &[Chosen]) -> Result<String, String
     ))
 }
 
-/// How long the worker was occupied, if it was free in time, and how much the client had by then.
+/// How long the worker was occupied, if it was free in time, and how much the client had received by then.
 fn time_until_free(
     place: &Place,
     server: &Chosen,
@@ -90,7 +90,7 @@ fn time_until_free(
     Ok((None, client.received))
 }
 
-/// A client with a small receive buffer, so that the kernel does not read in its place.
+/// A client with a small receive buffer, so that the kernel does not buffer much for it.
 struct SlowReader {
     stream: TcpStream,
     received: u64,
@@ -121,7 +121,7 @@ impl SlowReader {
     }
 }
 
-/// Connects with a receive buffer of a few KiB, which has to be told before.
+/// Connects with a receive buffer of a few KiB, which must be set before connecting.
 pub fn connect_with_small_buffer(port: u16) -> io::Result<TcpStream> {
     use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
     let flags = SocketFlags::CLOEXEC;
@@ -131,9 +131,9 @@ pub fn connect_with_small_buffer(port: u16) -> io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// Of 8 KiB, as the scripts have it: 1 GiB.
+/// Of 8 KiB each, as in the scripts: 1 GiB.
 const BLOCKS: u64 = 131_072;
 const READ_BYTES: usize = 16 << 10;
 const READ_INTERVAL: Duration = Duration::from_millis(10);
-/// A worker that is not free by then waits for the client.
+/// A worker that is still busy after this time waits for the client.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,7 +1,9 @@
-//! Results as SVG: server CPU a request (or requests a second), one panel for each workload, one bar for each server.
+//! Results as SVG: server CPU per request (or requests per second), with one panel per workload and one bar
+//! per server.
 //!
-//! Workloads differ by a factor of a hundred in CPU, so each panel has its own scale, from zero.
-//! User time is the darker part of a bar. Written by hand: a handful of rectangles and texts.
+//! The CPU of workloads differs by a factor of a hundred, so each panel has its own scale, from zero. User
+//! time is the darker part of a bar. The SVG is written directly, since it consists of a few rectangles and
+//! texts.
 
 use crate::report::{connections_title, number};
 use crate::results::{Cell, Results, Summary};
@@ -30,7 +32,7 @@ pub fn write_rates(results: &Results, directory: &Path) -> io::Result<()> {
 /// What is plotted.
 struct Figure {
     title: &'static str,
-    /// The darker part of a bar, and what its lighter rest is.
+    /// What the darker part of a bar and its lighter rest are.
     parts: Option<[&'static str; 2]>,
     note: &'static str,
     /// Whether bars of different panels can be compared.
@@ -101,7 +103,7 @@ fn svg(results: &Results, connections: u16, figure: &Figure) -> String {
     out + "</svg>\n"
 }
 
-/// One bar: its darker part and its length; nothing when the cell failed or was not run.
+/// One bar: its darker part and its length; `None` if the cell failed or was not run.
 struct Bar {
     server: &'static str,
     colour: &'static str,
@@ -191,7 +193,7 @@ pub fn rectangle(out: &mut String, (x, y): (f64, f64), (width, height): (f64, f6
     );
 }
 
-/// Words at the left end of their base line; `style`: attributes.
+/// Text that starts at this position of its base line; `style`: attributes.
 pub fn text(out: &mut String, (x, y): (f64, f64), style: &str, words: &str) {
     let words = words.replace('&', "&amp;").replace('<', "&lt;");
     let _infallible = writeln!(
@@ -200,7 +202,7 @@ pub fn text(out: &mut String, (x, y): (f64, f64), style: &str, words: &str) {
     );
 }
 
-/// One for each server, in their order; told apart also by people who see few colours.
+/// One per server, in their order; also distinguishable for people who are colour-blind.
 pub const COLOURS: [&str; 9] = [
     "#0072b2", "#009e73", "#56b4e9", "#e69f00", "#cc79a7", "#d55e00", "#8c6bb1", "#a6761d",
     "#777777",

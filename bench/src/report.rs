@@ -1,4 +1,4 @@
-//! Results as text and JSON. Looks, never computes more than a ratio.
+//! Results as text and JSON. It computes no more than ratios.
 
 use crate::goals;
 use crate::results::{Cell, Outcome, Repeat, Results, Summary};
@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::{fs, io};
 
-/// The whole report: one block for each number of connections.
+/// The whole report: one block per number of connections.
 pub fn text(results: &Results) -> String {
     let mut out = String::new();
     for connections in &results.connections {
@@ -47,7 +47,7 @@ pub fn connections_title(connections: u16) -> String {
     )
 }
 
-/// Three significant digits, as far as they come after the point.
+/// Three significant digits, as far as they are decimals.
 pub fn number(value: f64) -> String {
     match value {
         _ if value < 10.0 => format!("{value:.2}"),
@@ -107,7 +107,7 @@ impl View<'_> {
         );
     }
 
-    /// Only where connections that wait were measured.
+    /// Only if idle connections were measured.
     fn waiting(&self, out: &mut String) {
         let mut here = self.results.cells.iter();
         let waits = |cell: &Cell| {
@@ -128,7 +128,7 @@ impl View<'_> {
         }
     }
 
-    /// Only where there are backends.
+    /// Only if there are backends.
     fn backends(&self, out: &mut String) {
         let summaries = self.results.cells.iter().filter_map(Cell::summary);
         if !summaries
@@ -164,7 +164,8 @@ impl View<'_> {
         }
     }
 
-    /// Petrel's CPU to each server's, and every server's to the floor's, as far as they ran.
+    /// Petrel's CPU relative to each server's, and every server's relative to the floor's, as far as they
+    /// were run.
     fn ratios(&self, out: &mut String) {
         let cpu = |server: &str, workload: &str| {
             Some(
@@ -220,7 +221,7 @@ impl View<'_> {
         }
     }
 
-    /// A row for each workload, a column for each server.
+    /// A row per workload, a column per server.
     fn table(&self, out: &mut String, title: &str, show: &dyn Fn(&Summary) -> String) {
         self.grid(out, title, &|workload, server| match self.results.cell(
             server,
@@ -272,7 +273,7 @@ impl View<'_> {
     }
 }
 
-/// First column to the left, the others to the right. All rows (one at least) are equally long.
+/// The first column is left-aligned, the others right-aligned. All rows (at least one) have the same length.
 pub fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows[0].len();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
@@ -306,7 +307,7 @@ fn by_name(summary: &Summary) -> String {
         .join(", ")
 }
 
-/// How far the figures can be trusted.
+/// How reliable the figures are.
 fn soundness(results: &Results, out: &mut String) {
     let summaries = || results.cells.iter().filter_map(Cell::summary);
     let repeats = || summaries().flat_map(|summary| &summary.repeats);
@@ -327,7 +328,7 @@ fn soundness(results: &Results, out: &mut String) {
     }
 }
 
-/// Each error once: a server that does not start fails with any number of connections.
+/// Each error once: a server that does not start fails with every number of connections.
 fn errors(results: &Results, out: &mut String) {
     let mut told = BTreeSet::new();
     for Cell {
@@ -346,7 +347,7 @@ fn errors(results: &Results, out: &mut String) {
     }
 }
 
-/// Two significant digits are enough for the parts of a figure.
+/// Two significant digits, which are enough for the parts of a figure.
 fn brief(value: f64) -> String {
     if value < 10.0 {
         format!("{value:.1}")

@@ -1,4 +1,4 @@
-//! Runs to results: normalised, medians of the repeats, per cell.
+//! Reduces runs to results: normalised, with the medians of the repeats, per cell.
 
 use crate::ab::Ab;
 use crate::backend::Counts;
@@ -12,33 +12,33 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A whole comparison, as it is written to JSON.
+/// A whole comparison, as written to JSON.
 #[derive(Debug, Serialize)]
 pub struct Results {
-    /// Where and what.
+    /// The machine and the versions.
     pub machine: Machine,
     /// The servers, in the order of the table of peers.
     pub servers: Vec<&'static str>,
     /// The workloads.
     pub workloads: Vec<Title>,
-    /// Numbers of connections, in the order they were asked for.
+    /// Numbers of connections, in the order of the command line.
     pub connections: Vec<u16>,
-    /// The fixed work's usual time, to which figures are normalised.
+    /// The usual time of the fixed work, to which figures are normalised.
     pub calibration: Sample,
-    /// One for each server, workload and number of connections.
+    /// One per server, workload and number of connections.
     pub cells: Vec<Cell>,
 }
 
 /// A workload's two names.
 #[derive(Debug, Serialize)]
 pub struct Title {
-    /// In the JSON and on the command line.
+    /// For the JSON and the command line.
     pub name: &'static str,
-    /// For people.
+    /// For readers.
     pub title: &'static str,
 }
 
-/// What came of a server, a workload and a number of connections.
+/// The result of a server, a workload and a number of connections.
 #[derive(Debug, Serialize)]
 pub struct Cell {
     /// The server's name.
@@ -47,7 +47,7 @@ pub struct Cell {
     pub workload: &'static str,
     /// Client connections.
     pub connections: u16,
-    /// The figures, or the first error of any repeat: one wrong answer voids the cell.
+    /// The figures, or the first error of any repeat: one wrong response voids the cell.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
@@ -56,22 +56,22 @@ pub struct Cell {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// All repeats went well.
+    /// All repeats succeeded.
     Figures(Box<Summary>),
-    /// One did not.
+    /// One failed.
     Error(String),
 }
 
 /// Figures over all repeats.
 #[derive(Debug, Serialize)]
 pub struct Summary {
-    /// Server CPU a request, µs, normalised.
+    /// Server CPU per request, µs, normalised.
     pub cpu_us: Spread,
-    /// The part of its median spent in user mode.
+    /// The share of its median spent in user mode, µs.
     pub user_us: f64,
-    /// The part of its median spent in the kernel.
+    /// The share of its median spent in the kernel, µs.
     pub system_us: f64,
-    /// Requests a second.
+    /// Requests per second.
     pub requests_per_s: Spread,
     /// Median latency, µs.
     pub p50_us: Spread,
@@ -79,53 +79,53 @@ pub struct Summary {
     pub p99_us: Spread,
     /// The longest latency, µs.
     pub max_us: Spread,
-    /// Resident memory, MiB, pages shared between the server's processes counted in each.
+    /// Resident memory, MiB; pages shared between the server's processes count in each.
     pub resident_mib: Spread,
-    /// Resident memory, MiB, shared pages divided among those that share them.
+    /// Resident memory, MiB; shared pages are divided among the processes that share them.
     pub proportional_mib: Spread,
-    /// Memory of the server for each connection that waits for its next request, KiB.
+    /// The server's memory per idle connection, KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection_kib: Option<Spread>,
-    /// Client CPU a request, µs, normalised.
+    /// Client CPU per request, µs, normalised.
     pub client_cpu_us: Spread,
-    /// Backend CPU a request, µs, normalised.
+    /// Backend CPU per request, µs, normalised.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_cpu_us: Option<Spread>,
-    /// Server and backend CPU a request together, µs, normalised.
+    /// Server and backend CPU per request together, µs, normalised.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub both_cpu_us: Option<Spread>,
-    /// Requests that got to the backend for a request, if it counts them.
+    /// Requests that reached the backend per request, if the backend counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passed_on: Option<f64>,
-    /// Backend connections made for a request: as the backend counted them, or else by system calls.
+    /// Backend connections opened per request: as the backend counted them, or else by system calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connects: Option<f64>,
-    /// The repeats one by one. The other figures are of the sound ones; if there are none, of all.
+    /// The individual repeats. The other figures cover the sound ones or, if none is sound, all.
     pub repeats: Vec<Repeat>,
-    /// Time that a request occupied one of the backend's workers, µs.
+    /// How long a request occupied one of the backend's workers, µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub occupied_us: Option<Spread>,
-    /// Latencies as `ab` would tell them.
+    /// Latencies as `ab` would report them.
     pub latency_ms: Latency,
-    /// What `ab` says.
+    /// The figures of `ab`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ab: Option<Result<Ab, String>>,
     /// Replies in those repeats.
     pub requests: u64,
-    /// Kept connections that the server closed.
+    /// Persistent connections that the server closed.
     pub reconnects: u64,
     /// Length of a reply's head.
     pub head_bytes: usize,
-    /// System calls a request.
+    /// System calls per request.
     pub system_calls: SystemCalls,
 }
 
-/// One repeat, and how far it can be trusted.
+/// One repeat, and how reliable it is.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Repeat {
-    /// Server CPU a request, µs, not normalised.
+    /// Server CPU per request, µs, not normalised.
     pub cpu_us: f64,
-    /// By how much the machine was slowed down: what normalising divides by.
+    /// How much the machine was slowed down: the divisor of the normalisation.
     pub slowness: f64,
     /// The share of the machine that other programs used meanwhile.
     pub foreign_share: f64,
@@ -133,18 +133,18 @@ pub struct Repeat {
     pub distance_ns: [f64; 2],
     /// Whether the cores were at the usual distance.
     pub sound: bool,
-    /// Whether other programs took so much that rates and latencies are doubtful.
+    /// Whether other programs used so much that rates and latencies are doubtful.
     pub disturbed: bool,
 }
 
 /// Median and range of the repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// The middle one.
+    /// The median.
     pub median: f64,
-    /// The lowest.
+    /// The lowest value.
     pub min: f64,
-    /// The highest.
+    /// The highest value.
     pub max: f64,
 }
 
@@ -166,17 +166,17 @@ pub struct Latency {
 /// System calls a request.
 #[derive(Debug, Default, Serialize)]
 pub struct SystemCalls {
-    /// What counted them; nothing: see `error`.
+    /// The program that counted them; `None`: see `error`.
     pub tracer: Option<Tracer>,
     /// Of all kinds.
     pub total: f64,
-    /// By name; those made for at least one request in a thousand.
+    /// By name; those made at least once in a thousand requests.
     pub by_name: BTreeMap<String, f64>,
-    /// Why there are none.
+    /// Why they were not counted.
     pub error: Option<String>,
 }
 
-/// Boils runs down.
+/// Reduces runs to results.
 pub fn summarise(
     machine: Machine,
     servers: &[Chosen],
@@ -250,7 +250,7 @@ impl Summary {
 }
 
 impl Cell {
-    /// The figures, unless it failed.
+    /// The figures, unless the cell failed.
     pub fn summary(&self) -> Option<&Summary> {
         match &self.outcome {
             Outcome::Figures(summary) => Some(summary),
@@ -338,7 +338,7 @@ impl Repeat {
     }
 }
 
-/// What the backend counted in all runs, for each request; `None` if it does not count.
+/// What the backend counted in all runs, per request; `None` if it does not count.
 fn counted(runs: &[&Figures], which: fn(Counts) -> u64) -> Option<f64> {
     let requests: u64 = runs.iter().map(|run| run.outcome.requests).sum();
     let counts = runs
@@ -348,7 +348,7 @@ fn counted(runs: &[&Figures], which: fn(Counts) -> u64) -> Option<f64> {
     Some(all? as f64 / requests.max(1) as f64)
 }
 
-/// µs a request in each run; `None` if the backend does not tell.
+/// µs per request in each run; `None` if the backend does not record them.
 fn occupied(runs: &[&Figures]) -> Option<Vec<f64>> {
     let each = |run: &&Figures| {
         let occupied = run.backend.as_ref()?.occupied?;
@@ -380,7 +380,7 @@ impl Latency {
     }
 }
 
-/// The share of user time in all ticks of all repeats: a single run has too few of them.
+/// The share of user time in the ticks of all repeats: a single run has too few of them.
 fn user_share(runs: &[&Figures]) -> f64 {
     let user: u64 = runs.iter().map(|run| run.cpu.user_ticks).sum();
     let system: u64 = runs.iter().map(|run| run.cpu.system_ticks).sum();
@@ -392,7 +392,7 @@ fn user_share(runs: &[&Figures]) -> f64 {
 }
 
 impl SystemCalls {
-    /// How many of a name a request takes, if they were counted.
+    /// How many calls of this name a request takes, if they were counted.
     fn rate(&self, name: &str) -> Option<f64> {
         self.tracer?;
         Some(self.by_name.get(name).copied().unwrap_or(0.0))
@@ -425,7 +425,7 @@ impl SystemCalls {
 }
 
 impl Spread {
-    /// Of at least one value; of none, zeros.
+    /// Of at least one value; all zeros if there is none.
     fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let (min, max) = (values.first().copied(), values.last().copied());
@@ -437,7 +437,7 @@ impl Spread {
     }
 }
 
-/// The fixed work's median times.
+/// The median times of the fixed work.
 fn usual(samples: impl Iterator<Item = Sample> + Clone) -> Sample {
     let of = |part: fn(&Sample) -> f64| {
         let mut values: Vec<_> = samples.clone().map(|sample| part(&sample)).collect();
@@ -457,7 +457,7 @@ fn distances(samples: impl Iterator<Item = Sample>) -> Distances {
     distances
 }
 
-/// Of sorted values; of none, zero.
+/// The median of sorted values; zero if there are none.
 fn median(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     match sorted.len() {

@@ -1,9 +1,8 @@
-//! The order of a comparison, and one cell of it.
+//! The order of a comparison, and the measurement of one cell.
 //!
-//! Repeats are interleaved: in every round each workload is run with all servers one after the
-//! other, so that neighbours in a table were measured within seconds of each other and drift of
-//! the machine meets all alike. A server is started afresh for each workload, and only one runs at
-//! a time.
+//! Repeats are interleaved: in every round each workload is run with all servers one after the other. So
+//! neighbours in a table were measured within seconds of each other, and changes of the machine's speed
+//! affect all alike. A server is started afresh for each workload, and only one runs at a time.
 
 use crate::ab::{self, Ab};
 use crate::backend::{Backend, Counts as BackendCounts};
@@ -20,7 +19,7 @@ use crate::workload::{Aim, Protocol, Service, Suite, Workload, files};
 use crate::{interrupt, measure::own_cpu};
 use std::time::Duration;
 
-/// One run of one cell: what was measured, or why not.
+/// One run of one cell: what was measured, or why nothing was.
 pub struct Run {
     /// The server's name.
     pub server: &'static str,
@@ -34,7 +33,7 @@ pub struct Run {
 
 /// What one run measured.
 pub struct Figures {
-    /// The client's view.
+    /// What the client measured.
     pub outcome: Outcome,
     /// The server's CPU time.
     pub cpu: Cpu,
@@ -42,19 +41,19 @@ pub struct Figures {
     pub client_cpu: Duration,
     /// Share of the machine that other programs used meanwhile.
     pub foreign_share: f64,
-    /// What stands behind the server.
+    /// The cost of the backend.
     pub backend: Option<Behind>,
     /// The server's memory at the end.
     pub memory: Memory,
-    /// Memory of the server for each connection that waits for its next request, where that is the aim.
+    /// The server's memory per idle connection, if that is measured.
     pub connection_bytes: Option<f64>,
     /// The fixed work, timed before and after.
     pub samples: [Sample; 2],
     /// Length of a reply's head.
     pub head_bytes: usize,
-    /// System calls, counted in the first round, in a run of their own.
+    /// System calls, counted in the first round, in a separate run.
     pub calls: Option<Result<Calls, String>>,
-    /// What `ab` says, once, for the article's table.
+    /// The figures of `ab`, once, for the article's table.
     pub ab: Option<Result<Ab, String>>,
 }
 
@@ -62,15 +61,15 @@ pub struct Figures {
 pub struct Behind {
     /// Its CPU time.
     pub cpu: Cpu,
-    /// Connections it accepted and requests it got meanwhile, if it counts them.
+    /// Connections it accepted and requests it received meanwhile, if it counts them.
     pub counts: Option<BackendCounts>,
-    /// Time that requests occupied its workers, if it tells.
+    /// How long requests occupied its workers, if it records that.
     pub occupied: Option<Duration>,
 }
 
 /// System calls of a run.
 pub struct Calls {
-    /// What counted.
+    /// The program that counted them.
     pub tracer: Tracer,
     /// Calls by name.
     pub counts: Counts,
@@ -79,12 +78,12 @@ pub struct Calls {
 }
 
 impl Figures {
-    /// Server CPU a request, µs.
+    /// Server CPU per request, µs.
     pub fn cpu_us(&self) -> f64 {
         self.cpu.total.as_secs_f64() * 1e6 / self.outcome.requests as f64
     }
 
-    /// Backend CPU a request, µs.
+    /// Backend CPU per request, µs.
     pub fn backend_cpu_us(&self) -> f64 {
         let cpu = self.backend.as_ref().map(|backend| backend.cpu.total);
         cpu.unwrap_or_default().as_secs_f64() * 1e6 / self.outcome.requests as f64
@@ -96,23 +95,22 @@ impl Figures {
         before.mean(after).slowness(usual)
     }
 
-    /// Whether the cores were at the usual distance. Other runs count only where there are none
-    /// better.
+    /// Whether the cores were at the usual distance. Other runs count only if there are no better ones.
     pub fn is_sound(&self, distances: &Distances) -> bool {
         self.samples
             .iter()
             .all(|sample| distances.is_usual(sample.distance_ns))
     }
 
-    /// Whether other programs took a good part of the machine: the CPU figures stand that, but
-    /// requests a second and latencies do not.
+    /// Whether other programs used a good part of the machine. The CPU figures are still valid, but requests
+    /// per second and latencies are not.
     pub fn is_disturbed(&self) -> bool {
         self.foreign_share > FOREIGN_SHARE_MAX
     }
 }
 
-/// Runs everything. Wrong answers stand in the runs; errors are those of this program or machine,
-/// or an interruption.
+/// Runs everything. Wrong responses are recorded in the runs; errors are those of this program or machine, or
+/// an interruption.
 pub fn run(
     options: &Options,
     servers: &[Chosen],
@@ -155,7 +153,7 @@ pub fn run(
     Ok(runs)
 }
 
-/// What the machine is like.
+/// The state of the machine.
 struct Conditions {
     calibrator: Calibrator,
     distances: Distances,
@@ -218,7 +216,7 @@ impl Round<'_> {
     }
 }
 
-/// A server that runs and has shown that it sends the right bytes.
+/// A running server that was verified to send the right bytes.
 struct Visit<'a> {
     round: &'a Round<'a>,
     workload: &'static Workload,
@@ -246,8 +244,8 @@ impl<'a> Visit<'a> {
         })
     }
 
-    /// Warms up, measures, and in the first round counts system calls. A run that is
-    /// not sound is repeated a few times.
+    /// Warms up, measures, and in the first round counts system calls. A run that is not sound is repeated a
+    /// few times.
     fn cell(&self, connections: u16, conditions: &mut Conditions) -> Result<Figures, String> {
         let memory = || measure::memory(&self.stage.served.server).proportional;
         let before = memory();
@@ -334,7 +332,7 @@ impl<'a> Visit<'a> {
         ran.map_err(|error| error.to_string())
     }
 
-    /// Once the server has gone to sleep: its clocks are exact then.
+    /// Waits until the server sleeps, because only then its clocks are exact.
     fn idle_snapshot(&self) -> Snapshot {
         std::thread::sleep(SETTLE_TIME);
         Snapshot::take(&self.stage.served.server)
@@ -385,7 +383,7 @@ impl<'a> Visit<'a> {
     }
 }
 
-/// What the client that a workload needs talks to.
+/// The target for the client that a workload needs.
 enum Load {
     /// HTTP/1.1 in the clear.
     Plain(Target),
@@ -400,7 +398,7 @@ enum Connected<'a> {
 }
 
 impl Load {
-    /// Of a server that has shown that it sends the right bytes; also the length of its replies' heads.
+    /// For a server that was verified to send the right bytes; also returns the length of its replies' heads.
     fn new(
         workload: &Workload,
         bodies: Bodies,
@@ -437,7 +435,7 @@ impl Connected<'_> {
     }
 }
 
-/// A backend at one moment.
+/// A backend's counters at one moment.
 struct Side {
     cpu: Snapshot,
     counts: Option<BackendCounts>,
@@ -469,15 +467,15 @@ impl Side {
     }
 }
 
-/// Above it a run is disturbed. Ticks alone make an error of two percent in a second.
+/// Above this share a run counts as disturbed. Ticks alone cause an error of two percent in a second.
 const FOREIGN_SHARE_MAX: f64 = 0.05;
-/// A backend that works more than this for each request is asked, although a cache was to answer.
+/// If a backend needs more than this per request, it is being asked although a cache should answer.
 const CACHED_BACKEND_US_MAX: f64 = 0.5;
-/// How often a run is made before it is taken as it is.
+/// The most attempts at a run; the last one is taken as it is.
 const ATTEMPTS_MAX: u32 = 5;
 /// After the last reply a server still closes, logs or collects garbage for a moment.
 const SETTLE_TIME: Duration = Duration::from_millis(10);
 /// Long enough for thousands of requests under a tracer.
 const COUNT_TIME: Duration = Duration::from_millis(300);
-/// A run given in requests stops after this long all the same.
+/// A run of a number of requests ends after this time in any case.
 const REQUESTS_TIME_MAX: Duration = Duration::from_secs(60);

@@ -1,6 +1,6 @@
-//! A server on its cores with its backend behind it, ready to be asked.
+//! A server on its cores with its backend, ready for requests.
 //!
-//! Knows how things are put together and taken apart again, not what is measured.
+//! Knows how the parts are started and stopped, not what is measured.
 
 use crate::backend::{Address, Backend, Kind};
 use crate::certificate::Certificate;
@@ -13,11 +13,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// A server that runs, and what stands behind it.
+/// A running server, and its backend.
 pub struct Stage {
     /// The server.
     pub served: Served,
-    /// Its backend. After the server in this list, as it ends later.
+    /// Its backend. It follows the server here because it must be dropped later.
     pub backend: Option<Backend>,
     /// The backend's own files.
     _directory: TempDir,
@@ -29,7 +29,7 @@ pub struct Served {
     pub server: Running,
     /// Its port on 127.0.0.1.
     pub port: u16,
-    /// Its own files. Goes last: the server still writes to it.
+    /// Its own files. Dropped last, because the server still writes to it.
     pub directory: TempDir,
     /// The same in memory.
     _memory: TempDir,
@@ -57,7 +57,7 @@ impl Stage {
 }
 
 impl Served {
-    /// Starts a server in front of a backend that may have others.
+    /// Starts a server in front of a backend that other servers may use, too.
     pub fn new(
         place: &Place,
         chosen: &Chosen,
@@ -99,23 +99,23 @@ impl Served {
     }
 }
 
-/// Where servers run: files and cores.
+/// Where servers run: directories and cores.
 pub struct Place {
     directory: TempDir,
     /// The document root.
     pub root: PathBuf,
-    /// What all servers present by TLS.
+    /// The certificate of all servers.
     pub certificate: Certificate,
-    /// Where Petrel is, if it was said: it is a backend too.
+    /// The path of Petrel, if it was given: Petrel can be a backend, too.
     petrel: Option<PathBuf>,
-    /// How many cores there are, whoever runs on them.
+    /// The number of cores in all.
     pub all_cores: usize,
-    /// Those that servers and backends run on.
+    /// The cores of servers and backends.
     pub server_cores: CpuSet,
     client_cores: CpuSet,
 }
 
-/// A directory that every user can enter: Apache and php-fpm serve as nobody.
+/// A directory that every user can enter: Apache and php-fpm run as the user nobody.
 pub fn open_directory(parent: &Path) -> io::Result<TempDir> {
     use std::os::unix::fs::PermissionsExt as _;
     let mut builder = tempfile::Builder::new();
@@ -127,7 +127,7 @@ pub fn open_directory(parent: &Path) -> io::Result<TempDir> {
 }
 
 impl Place {
-    /// Makes the directories, divides the cores.
+    /// Makes the directories and divides the cores.
     pub fn new(placement: Placement, petrel: Option<&Path>) -> io::Result<Self> {
         let directory = open_directory(&std::env::temp_dir())?;
         let root = directory.path().join("root");
@@ -150,7 +150,7 @@ impl Place {
         })
     }
 
-    /// A directory for somebody's own files.
+    /// A new directory for the files of a server or backend.
     pub fn directory(&self) -> Result<TempDir, String> {
         open_directory(self.directory.path()).map_err(|error| error.to_string())
     }
@@ -160,7 +160,7 @@ impl Place {
         self.start(|| Backend::start(kind, directory, self.petrel.as_deref()))
     }
 
-    /// Starts something on the server's cores: a child inherits ours.
+    /// Starts something on the server's cores: a child inherits the affinity.
     pub fn start<T>(&self, start: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
         let set = |cores| sched_setaffinity(None, cores).map_err(|errno| errno.to_string());
         set(&self.server_cores)?;

@@ -1,5 +1,5 @@
-//! Clients that ask for a large file, or for a large answer of a backend, and do not read it: what they cost the
-//! server in their first second, and what another client sees of them.
+//! Clients that request a large file, or a large response of a backend, and do not read it: what they cost
+//! the server in their first second, and how much another client is affected.
 
 use crate::backend::Address;
 use crate::cli::StalledOptions;
@@ -34,7 +34,7 @@ pub fn run(options: &StalledOptions) -> Result<(), String> {
     println!("{machine}");
     let place = Place::new(options.placement, options.petrel.as_deref())
         .map_err(|error| format!("cannot prepare: {error}"))?;
-    // They have just been written, so the page cache has them.
+    // It was just written, so it is in the page cache.
     std::fs::write(place.root.join("large.bin"), vec![b'x'; LARGE_BYTES])
         .and_then(|()| std::fs::write(place.root.join("small.bin"), [b'x'; 1000]))
         .map_err(|error| format!("cannot make files: {error}"))?;
@@ -73,25 +73,26 @@ pub fn run(options: &StalledOptions) -> Result<(), String> {
     told(written, &out)
 }
 
-/// What one run has shown.
+/// What one run has measured.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Seen {
     /// CPU time of the server in the first second.
     cpu_ms: f64,
-    /// The longest request of the other client, connecting included.
+    /// The longest request of the other client, including the connect.
     slowest_ms: f64,
     /// Half of them were shorter.
     median_ms: f64,
 }
 
-/// What clients ask for that do not read.
+/// What the clients that do not read have requested.
 struct Large {
     workload: &'static Workload,
     path: &'static str,
     backend: Option<Address>,
 }
 
-/// Starts a backend that answers each request at once with [`LARGE_BYTES`], and ends with this process. Its port.
+/// Starts a backend that answers each request at once with [`LARGE_BYTES`], and ends with this process.
+/// Returns its port.
 fn start_backend() -> io::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let port = listener.local_addr()?.port();
@@ -136,7 +137,7 @@ fn measure(place: &Place, server: &Chosen, large: &Large, clients: u16) -> Resul
         stalled
     });
     let used = before.used_until(&Snapshot::take(&served.server));
-    // Until here they were connected.
+    // The clients stay connected until here.
     drop(stalled.map_err(told)?);
     took.sort_unstable();
     let ms = |place: usize| took.get(place).map_or(0.0, |one| one.as_secs_f64() * 1e3);
@@ -147,7 +148,7 @@ fn measure(place: &Place, server: &Chosen, large: &Large, clients: u16) -> Resul
     })
 }
 
-/// A client that asks and does not read.
+/// A client that sends a request and does not read.
 fn ask(port: u16, path: &str) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
@@ -180,9 +181,9 @@ fn text(found: &[(&str, Vec<Seen>)], clients: u16) -> String {
 
 const LARGE_BYTES: usize = 50_000_000;
 const LENGTH: Duration = Duration::from_secs(1);
-/// The other client waits so long for an answer.
+/// How long the other client waits for a response.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// And so long between two requests.
+/// The pause of the other client between two requests.
 const PAUSE: Duration = Duration::from_millis(2);
 
 #[cfg(test)]

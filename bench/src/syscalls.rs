@@ -1,8 +1,8 @@
-//! Counts a server's system calls by name, in a run of its own: counting slows the server.
+//! Counts a server's system calls by name, in a separate run, because counting slows the server.
 //!
-//! `perf stat` counts the kernel's tracepoints and disturbs least. Where it may not (no tracefs, no
-//! permission), `strace -c` does: that stops the server twice a call, so that more requests queue
-//! up meanwhile and it waits less often per request than it would. The report says which it was.
+//! `perf stat` counts the kernel's tracepoints and disturbs least. If it is not allowed to (no tracefs, no
+//! permission), `strace -c` is used: it stops the server twice per call, so that more requests queue up
+//! meanwhile, and the server waits less often per request than it would. The report says which one was used.
 
 use crate::peers::process::Process;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Calls by name.
 pub type Counts = BTreeMap<String, u64>;
 
-/// What counted them.
+/// The program that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tracer {
@@ -27,7 +27,7 @@ pub enum Tracer {
     Strace,
 }
 
-/// A tracer attached to a server; ends when dropped.
+/// A tracer attached to a server. Dropping it detaches.
 pub struct Counting {
     tracer: Tracer,
     child: Child,
@@ -35,7 +35,7 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// Attaches to `processes`; files of the tracer go to `directory`.
+    /// Attaches to `processes`. The tracer's files go to `directory`.
     pub fn start(processes: &[Process], directory: &Path) -> Result<Self, String> {
         Self::perf(processes, directory).or_else(|perf| {
             Self::strace(processes, &["-f", "-q", "-c"], directory)
@@ -43,12 +43,12 @@ impl Counting {
         })
     }
 
-    /// What counts.
+    /// The program that counts.
     pub fn tracer(&self) -> Tracer {
         self.tracer
     }
 
-    /// Detaches; the calls since the start.
+    /// Detaches. Returns the calls since the start.
     pub fn finish(self) -> Result<Counts, String> {
         let tracer = self.tracer;
         let text = self.output()?;
@@ -58,7 +58,7 @@ impl Counting {
         })
     }
 
-    /// Detaches; what the tracer has written.
+    /// Detaches. Returns what the tracer has written.
     fn output(mut self) -> Result<String, String> {
         interrupt(&self.child);
         self.child
@@ -67,8 +67,8 @@ impl Counting {
         fs::read_to_string(&self.output).map_err(|error| error.to_string())
     }
 
-    /// Starts with counters off and switches them on through a fifo: perf's acknowledgement is the
-    /// only sign that it has attached.
+    /// Starts with counters off and switches them on through a fifo: perf's acknowledgement is the only sign
+    /// that it has attached.
     fn perf(processes: &[Process], directory: &Path) -> Result<Self, String> {
         let failed = |error: io::Error| format!("perf stat: {error}");
         let output = directory.join("perf.csv");
@@ -146,23 +146,23 @@ impl Drop for Counting {
     }
 }
 
-/// strace attached to processes, listing their calls in order; ends when dropped.
+/// strace attached to processes, listing their calls in order. Dropping it detaches.
 pub struct Tracing(Counting);
 
 impl Tracing {
-    /// Attaches to `processes`; files of the tracer go to `directory`.
+    /// Attaches to `processes`. The tracer's files go to `directory`.
     pub fn start(processes: &[Process], directory: &Path) -> Result<Self, String> {
         let options = ["-f", "-q", "-ttt", "-s", "24", "-e", "signal=none"];
         Counting::strace(processes, &options, directory).map(Self)
     }
 
-    /// Detaches; a line for each call.
+    /// Detaches. Returns a line per call.
     pub fn finish(self) -> Result<String, String> {
         self.0.output()
     }
 }
 
-/// A named pipe, open for both ways so that neither side waits for the other.
+/// A named pipe, open in both directions so that neither side waits for the other.
 struct Fifo {
     path: PathBuf,
     file: File,
@@ -180,7 +180,7 @@ impl Fifo {
         })
     }
 
-    /// Whether something has been written to it; takes it out.
+    /// Reads what was written to it. Returns whether there was anything.
     fn has_words(&self) -> bool {
         let mut poll = [PollFd::new(&self.file, PollFlags::IN)];
         let at_once = Timespec {
@@ -241,8 +241,8 @@ fn perf_events() -> String {
         .join(",")
 }
 
-/// Lines of `perf stat -x,`: `12,,syscalls:sys_enter_read,...`. What is in the total but has none
-/// of the names is `other`.
+/// Parses lines of `perf stat -x,`: `12,,syscalls:sys_enter_read,...`. Calls that are in the total but under
+/// none of the names are `other`.
 fn parse_perf(text: &str) -> Counts {
     let mut counts = Counts::new();
     let mut total = 0;
@@ -263,7 +263,7 @@ fn parse_perf(text: &str) -> Counts {
     counts
 }
 
-/// Lines of `strace -c`: share, seconds, µs a call, calls, perhaps errors, name.
+/// Parses lines of `strace -c`: share, seconds, µs per call, calls, perhaps errors, name.
 fn parse_strace(text: &str) -> Counts {
     let mut counts = Counts::new();
     for line in text.lines() {
@@ -279,7 +279,7 @@ fn parse_strace(text: &str) -> Counts {
     counts
 }
 
-/// The names people know: the kernel says `newfstat` for fstat and `sendfile64` for sendfile.
+/// The usual names: the kernel says `newfstat` for fstat and `sendfile64` for sendfile.
 fn short(name: &str) -> &str {
     match name {
         "newfstat" => "fstat",
@@ -290,10 +290,10 @@ fn short(name: &str) -> &str {
     }
 }
 
-/// Every system call, whatever its name.
+/// All system calls together.
 const ALL: &str = "raw_syscalls:sys_enter";
-/// What servers call often. Not all of the kernel's 350: each is one more counter in every thread,
-/// and takes the kernel tens of milliseconds to give up.
+/// Calls that servers make often. Not all of the kernel's 350, because each is one more counter in every
+/// thread, and takes the kernel tens of milliseconds to release.
 const CALLS: &[&str] = &[
     "accept4",
     "close",

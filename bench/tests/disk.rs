@@ -1,4 +1,4 @@
-//! The modelled disk as a program. Where there can be none, it says so, and there is nothing to test.
+//! Tests of the modelled disk as a program. Where no disk is possible, they are skipped with a message.
 
 use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
@@ -14,16 +14,16 @@ fn disk(arguments: &[&str]) -> Command {
     command
 }
 
-/// Says that a test does not run, past the test harness, which swallows what `println!` prints. The summary of
-/// `cargo xtask test` repeats the line.
+/// Prints that a test is skipped. It bypasses the test harness, which swallows the output of `println!`. The
+/// summary of `cargo xtask test` repeats the line.
 fn skip(test: &str, why: &str) {
     let _ = writeln!(io::stdout(), "SKIPPED {test}: {why}");
 }
 
-/// What a disk says by which it is left out.
+/// The beginning of the message with which the disk is skipped.
 const SKIPPED: &str = "Skipped: ";
 
-/// A probe that has built its disk and will go on for long.
+/// A probe that has built its disk and will run for a long time.
 fn probe() -> (Child, Lines<BufReader<ChildStdout>>) {
     let small = ["--small-files", "400", "--large-files", "1", "--depth", "1"];
     let mut command = disk(&[&small[..], &["--seconds", "600"]].concat());
@@ -34,7 +34,7 @@ fn probe() -> (Child, Lines<BufReader<ChildStdout>>) {
     (child, lines)
 }
 
-/// Where disks are: each has a file mounted below its directory.
+/// The directories of disks, each with a mounted file.
 fn directories() -> Vec<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").expect("the mounts");
     let points = mounts.lines().filter_map(|line| line.split(' ').nth(1));
@@ -58,7 +58,7 @@ fn wait_until_gone(directory: &Path) {
     }
 }
 
-/// One test, as one would see the other's disk.
+/// A single test, because one would see the other's disk.
 #[test]
 fn it_works_and_leaves_nothing_behind_however_it_ends() {
     let checked = disk(&["--check"]).output().expect("it runs");
@@ -84,7 +84,7 @@ fn it_works_and_leaves_nothing_behind_however_it_ends() {
     }
 }
 
-/// Root is not enough in many containers.
+/// In many containers even root may not mount.
 #[test]
 fn who_may_not_mount_gets_a_word_and_no_disk() {
     let test = "who_may_not_mount_gets_a_word_and_no_disk";

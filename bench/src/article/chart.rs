@@ -1,4 +1,4 @@
-//! The final table as one chart: a group of bars for each line, a bar for each server, one scale.
+//! The final table as one chart: a group of bars for each line, with one bar per server, all on one scale.
 
 use super::final_table::{CONNECTIONS, Entry, ROWS, cell};
 use crate::plot::{COLOURS, rectangle, text};
@@ -83,16 +83,16 @@ fn colour(n: usize) -> &'static str {
     COLOURS.get(n % COLOURS.len()).copied().unwrap_or("#000")
 }
 
-/// An error can be long; the table has all of it.
+/// An error message may be long; the table has all of it.
 fn shorten(why: &str) -> String {
     why.chars().take(REASON_CHARACTERS_MAX).collect()
 }
 
 const WIDTH: f64 = 940.0;
 const MARGIN: f64 = 24.0;
-/// Where bars begin.
+/// The x position at which bars begin.
 const ZERO: f64 = 210.0;
-/// Leaves room for the figures behind a bar.
+/// Leaves room for the figure after a bar.
 const BAR_WIDTH_MAX: f64 = 560.0;
 const BAR_HEIGHT: f64 = 13.0;
 const BAR_STEP: f64 = 15.0;

@@ -1,6 +1,6 @@
-//! The article's last table: one line a way to answer `123`, one column a server.
+//! The article's last table: one line per way to answer `123`, one column per server.
 //!
-//! Where a server has no figure, a letter leads to the reason.
+//! Where a server has no figure, a letter refers to the reason.
 
 use crate::report::aligned;
 use crate::results::{Cell, Outcome, Results, Summary};
@@ -11,13 +11,13 @@ use std::fmt::Write as _;
 pub struct Row {
     /// The workload's name.
     pub workload: &'static str,
-    /// How the article called it.
+    /// The name of this way in the article.
     pub title: &'static str,
-    /// What the article had: ms, and requests a second.
+    /// The article's figures: ms, and requests per second.
     pub article: Option<(f64, f64)>,
 }
 
-/// The article's lines in its order, and in between what has come since.
+/// The article's lines in its order, with newer ones in between.
 pub static ROWS: &[Row] = &[
     then("php-close", "PHP without keep-alive", 2.9, 345.0),
     then("php-reconnect", "PHP", 2.4, 416.0),
@@ -33,16 +33,16 @@ pub static ROWS: &[Row] = &[
     since("ruby", "Ruby, fcgi"),
 ];
 
-/// What became of a line and a server.
+/// The result of a line with a server.
 pub enum Entry<'a> {
     /// It was measured.
     Figures(&'a Summary),
-    /// Why not.
+    /// It was not measured, for this reason.
     Nothing(String),
 }
 
 impl Row {
-    /// What became of it with a server.
+    /// The result of this line with a server.
     pub fn entry<'a>(&self, results: &'a Results, server: &str) -> Entry<'a> {
         match results.cell(server, self.workload, CONNECTIONS) {
             Some(Cell {
@@ -57,13 +57,13 @@ impl Row {
         }
     }
 
-    /// Whether it was run with any server.
+    /// Whether the line was run with any server.
     pub fn was_run(&self, results: &Results) -> bool {
         let mut cells = results.cells.iter();
         cells.any(|cell| cell.workload == self.workload && cell.connections == CONNECTIONS)
     }
 
-    /// Why a server was not asked.
+    /// Why a server was not measured.
     fn why_not(&self) -> String {
         let workload = WORKLOADS.iter().find(|one| one.name == self.workload);
         let reason = match workload.map(|workload| workload.needs) {
@@ -115,12 +115,12 @@ pub fn cell(summary: &Summary) -> String {
     format!("{rate:.0}/s  {:.3} ms", 1e3 / rate)
 }
 
-/// What is to be known beside the figures.
+/// Explanations of the figures.
 pub const NOTE: &str = "lighttpd makes a\nconnection for each FastCGI request; Apache's scripts in the server are Perl, the others' Lua.";
 /// As in the article.
 pub const CONNECTIONS: u16 = 1;
 
-/// The letter of a reason, which is added if it is new.
+/// The letter for a reason. A new reason is added to the list.
 fn letter(reasons: &mut Vec<String>, reason: String) -> char {
     let known = reasons.iter().position(|other| *other == reason);
     nth_letter(known.unwrap_or_else(|| {

@@ -1,9 +1,8 @@
 //! The system calls of one request, in order and with times, as in the article's listings.
 //!
-//! A server (or PHP behind it) that has answered a few requests is stopped at every system call by
-//! strace while it answers one more; the calls between that request and a moment after its answer
-//! are the listing. Times are those under strace: what stands between two of them is for
-//! comparison only.
+//! The server (or the PHP process behind it) first answers a few requests. Then strace stops it at every
+//! system call while it answers one more. The listing shows the calls from that request until a moment after
+//! its response. The times include strace's overhead, so they are only for comparison with each other.
 
 use crate::backend::{Cgi, Kind};
 use crate::cli::Options;
@@ -18,7 +17,8 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// All listings: each server's own calls, then PHP's behind the first of them that keeps.
+/// All listings: each server's own calls, then those of PHP behind the first server with persistent
+/// connections to it.
 pub fn all(options: &Options, servers: &[Chosen]) -> Result<String, String> {
     let place = Place::new(options.placement, options.petrel.as_deref())
         .map_err(|error| format!("cannot prepare: {error}"))?;
@@ -45,7 +45,7 @@ struct Scene<'a> {
     side: Side,
 }
 
-/// Whose calls are listed.
+/// The process whose calls are listed.
 #[derive(Clone, Copy)]
 enum Side {
     Server,
@@ -114,7 +114,7 @@ fn scenes<'a>(servers: &'a [Chosen], workloads: &[&'static Workload]) -> Vec<Sce
     scenes
 }
 
-/// Workloads of which the servers' own calls are listed.
+/// Workloads for which the servers' own calls are listed.
 const OF_SERVERS: [&str; 5] = [
     "php-close",
     "php-reconnect",
@@ -140,7 +140,7 @@ impl Scene<'_> {
             ask()?;
         }
         let tracing = Tracing::start(&self.traced(&stage), stage.served.directory.path())?;
-        // The first under strace is still affected by its attaching.
+        // The first request under strace is still affected by the attaching.
         ask()?;
         let answer = ask()?;
         let text = tracing.finish()?;
@@ -167,8 +167,8 @@ struct Call {
     what: String,
 }
 
-/// The calls of the request: from its sending to a moment after its answer. A call that began
-/// before, such as the wait for it, is none of it.
+/// The calls of the request: from its sending until a moment after its response. A call that began earlier,
+/// such as the wait for the request, is not included.
 fn calls_of(text: &str, answer: &Answer) -> Vec<Call> {
     let from = seconds(answer.began);
     let to = from + answer.took.as_secs_f64() + AFTERWARDS.as_secs_f64();
@@ -177,8 +177,8 @@ fn calls_of(text: &str, answer: &Answer) -> Vec<Call> {
     calls
 }
 
-/// Lines such as `1234 1163519723.242903 read(8, ...) = 78`. A call that another process's
-/// interrupts comes in two lines.
+/// Parses lines such as `1234 1163519723.242903 read(8, ...) = 78`. A call that is interrupted by another
+/// process's call takes two lines.
 fn parse(text: &str) -> Vec<Call> {
     let mut calls: Vec<Call> = Vec::new();
     let mut unfinished: HashMap<&str, usize> = HashMap::new();
@@ -202,7 +202,7 @@ fn parse(text: &str) -> Vec<Call> {
     calls
 }
 
-/// Process (not there if only one is traced), time and call.
+/// Splits a line into process (missing if only one is traced), time and call.
 fn fields(line: &str) -> Option<(&str, f64, &str)> {
     let (first, rest) = line.split_once(' ')?;
     let (process, time, what) = if first.contains('.') {
@@ -214,8 +214,8 @@ fn fields(line: &str) -> Option<(&str, f64, &str)> {
     Some((process, time.parse().ok()?, what.trim()))
 }
 
-/// Each with the time of day's seconds, as the article has it, and the time since the one before.
-/// Of calls of one name in a row only the first is shown.
+/// Formats calls with the seconds of the time of day, as in the article, and the time since the previous
+/// call. Of several calls of the same name in a row only the first is shown.
 fn show(calls: &[Call]) -> String {
     let mut out = String::new();
     let mut before = calls.first().map_or(0.0, |call| call.at);
@@ -241,7 +241,7 @@ fn show(calls: &[Call]) -> String {
     out
 }
 
-/// The call with the beginning of its arguments, and its result.
+/// Shortens the arguments of a call, and keeps its result.
 fn shorten(what: &str) -> String {
     let (call, result) = match what.rfind(" = ") {
         Some(at) => (what[..at].trim_end(), &what[at..]),
@@ -258,16 +258,16 @@ fn seconds(time: SystemTime) -> f64 {
         .map_or(0.0, |time| time.as_secs_f64())
 }
 
-/// Requests before the one that is listed.
+/// How many requests precede the one that is listed.
 const WARM_UP: u32 = 20;
-/// Between two of them, so that nothing of one is taken for the next.
+/// The pause between two requests, so that their calls are not mixed up.
 const PAUSE: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(10);
-/// So many calls of one name in a row are told once.
+/// This many calls of the same name in a row are shown as one.
 const RUN_MIN: usize = 3;
-/// More of a call than this is left out.
+/// The most characters of a call that are shown.
 const CALL_CHARACTERS_MAX: usize = 60;
-/// What a server or PHP does after the last byte of an answer belongs to it.
+/// Calls of a server or PHP until this long after the last byte of a response belong to it.
 const AFTERWARDS: Duration = Duration::from_millis(15);
 
 #[cfg(test)]

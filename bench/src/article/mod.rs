@@ -1,8 +1,8 @@
-//! The measurements of the article "Reducing Requests-Setup-Costs", made again.
+//! The measurements of the article "Reducing Requests-Setup-Costs", repeated.
 //!
-//! Its tables are a comparison like any other, with one connection: [`final_table`] and [`chart`]
-//! show what it came to, [`table`] all figures with the article's columns, and [`listing`] the
-//! system calls of one request.
+//! They are a comparison like any other, with one connection. [`final_table`] and [`chart`] show the results,
+//! [`table`] shows all figures with the article's columns, and [`listing`] shows the system calls of one
+//! request.
 
 mod chart;
 mod final_table;
@@ -32,7 +32,7 @@ pub fn run(options: &Options) -> Result<(), String> {
     told(written, &out)
 }
 
-/// One block for each row of the article's table, one line for each server.
+/// One block per row of the article's table, with one line per server.
 fn table(results: &Results) -> String {
     let mut out = String::from(
         "\nAll of its columns: one connection, one request at a time. Times in ms, of our client; beside them what ab\n\

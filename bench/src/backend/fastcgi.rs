@@ -1,7 +1,7 @@
-//! FastCGI, as little of it as a responder and a canned request need.
+//! FastCGI, as little of it as a responder and a fixed request need.
 //!
-//! Of a request only the ends of records are looked at: type, id and length. It is answered when
-//! its FCGI_STDIN ends, whatever was asked for.
+//! Of a request only the record headers are read: type, id and length. The responder answers when the
+//! request's FCGI_STDIN ends, whatever the request asks for.
 
 use super::responder::{Answers, Malformed, Taken};
 
@@ -27,7 +27,7 @@ impl FastCgi {
         Self { reply }
     }
 
-    /// The reply with the id of its request in each record's head.
+    /// Appends the reply, with the request's id in each record header.
     fn answer(&self, id: [u8; 2], out: &mut Vec<u8>) {
         let from = out.len();
         out.extend_from_slice(&self.reply);
@@ -67,8 +67,8 @@ impl Answers for FastCgi {
     }
 }
 
-/// A request as a web server sends it, for `path`, with a script of that name below `root`.
-/// The connection is kept.
+/// The request of a web server for `path`, with a script of that name below `root`. The connection stays open
+/// afterwards.
 pub fn request(path: &str, root: &str) -> Vec<u8> {
     let script = format!("{root}{path}");
     let parameters = [
@@ -114,7 +114,7 @@ pub fn request(path: &str, root: &str) -> Vec<u8> {
     out
 }
 
-/// Length of the record at the start of `bytes`, if it is all there.
+/// The length of the record at the start of `bytes`, if it is complete.
 fn record_length(bytes: &[u8]) -> Option<usize> {
     let head = bytes.get(..8)?;
     let content = usize::from(u16::from_be_bytes([head[4], head[5]]));
@@ -122,7 +122,7 @@ fn record_length(bytes: &[u8]) -> Option<usize> {
     (bytes.len() >= length).then_some(length)
 }
 
-/// A record of request 1, padded to a multiple of eight bytes as the specification recommends.
+/// Appends a record of request 1, padded to a multiple of eight bytes as the specification recommends.
 fn record(out: &mut Vec<u8>, kind: u8, content: &[u8]) {
     let padding = content.len().wrapping_neg() % 8;
     let length = u16::try_from(content.len()).expect("canned content is short");
@@ -132,7 +132,7 @@ fn record(out: &mut Vec<u8>, kind: u8, content: &[u8]) {
     out.resize(out.len() + padding, 0);
 }
 
-/// Of a name or value: one byte, or four with the highest bit set.
+/// Appends the length of a name or value: one byte, or four with the highest bit set.
 fn length(out: &mut Vec<u8>, length: usize) {
     match u8::try_from(length) {
         Ok(short) if short < 0x80 => out.push(short),

@@ -1,9 +1,9 @@
-//! HTTP/1.1, as little of it as a responder needs: a request is whole when its head is.
+//! HTTP/1.1, as little of it as a responder needs: a request is complete when its head is.
 
 use super::responder::{Answers, Malformed, Taken};
 use memchr::memmem;
 
-/// One reply for all requests, in two versions.
+/// One reply for all requests, for each of two HTTP versions.
 pub struct Http {
     kept: Vec<u8>,
     closing: Vec<u8>,
@@ -53,7 +53,7 @@ impl Answers for Http {
     }
 }
 
-/// Whether the connection ends with this request: HTTP/1.0 without `keep-alive`, or `close`.
+/// Whether the connection closes after this request: HTTP/1.0 without `keep-alive`, or `close`.
 fn is_last(head: &[u8]) -> bool {
     let mut lines = head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     let old = lines.next().is_some_and(|line| line.ends_with(b"HTTP/1.0"));

@@ -1,8 +1,8 @@
-//! What stands behind a gateway: responders of our own, php-fpm, and Petrel running Lua.
+//! The backends of gateways: this program's own responders, php-fpm, and Petrel running Lua.
 //!
-//! The responders answer with a few instructions, so that what is measured is the gateway. They
-//! count connections and requests; `tally` asks for it over a socket of its own. A backend is a
-//! process beside the server and never one of its children: their CPU times are told apart.
+//! The responders answer with few instructions, so that the measurement shows the cost of the gateway. They
+//! count connections and requests; `tally` reads the counts over a separate socket. A backend is a process
+//! beside the server and never one of its children, so that their CPU times can be separated.
 
 mod fastcgi;
 mod http;
@@ -29,22 +29,22 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// What is spoken, and by whom. All but HTTP on a unix socket.
+/// The protocol and program of a backend. All but HTTP use a unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// FastCGI by a responder of ours.
+    /// FastCGI, by this program's own responder.
     FastCgi,
-    /// HTTP/1.1 by a responder of ours, on a TCP port.
+    /// HTTP/1.1, by this program's own responder, on a TCP port.
     Http,
-    /// The same with so many bytes in a reply, which may be kept for an hour.
+    /// The same with replies of this many bytes, which caches may store for an hour.
     Cacheable(u64),
     /// php-fpm with OPcache.
     PhpFpm,
     /// The same on a TCP port.
     PhpFpmTcp,
-    /// php-fpm with OPcache, telling how long each request occupied a worker.
+    /// php-fpm with OPcache, recording how long each request occupied a worker.
     PhpFpmTimed,
-    /// php-cgi, as it was used before there was php-fpm.
+    /// php-cgi, as it was used before php-fpm existed.
     PhpCgi(Cgi),
     /// Perl's FCGI.
     Perl,
@@ -54,11 +54,11 @@ pub enum Kind {
     Ruby,
     /// `petrel fcgi-magnet`: Lua.
     FcgiMagnet,
-    /// A Redis that takes its time, on a TCP port. No gateway's, but a script's.
+    /// A slow Redis, on a TCP port. Scripts use it, not gateways.
     SlowRedis,
 }
 
-/// Which requests are a backend's, and what it speaks.
+/// Which requests go to a backend, and by which protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// All below `/fcgi`, by FastCGI.
@@ -72,7 +72,7 @@ pub enum Route {
 }
 
 impl Kind {
-    /// How requests get to it; `None`: not through a gateway.
+    /// How requests get to the backend; `None` if not through a gateway.
     pub const fn route(self) -> Option<Route> {
         Some(match self {
             Self::FastCgi | Self::Perl | Self::Python | Self::Ruby => Route::FastCgi,
@@ -83,7 +83,7 @@ impl Kind {
         })
     }
 
-    /// What has to be installed for it.
+    /// The packages it needs.
     pub fn packages(self) -> &'static [Package] {
         match self {
             Self::FastCgi
@@ -109,7 +109,7 @@ pub enum Address {
     Tcp(u16),
 }
 
-/// A backend that runs. Ends when dropped.
+/// A running backend. Dropping it ends the backend.
 pub struct Backend {
     /// Its processes.
     pub running: Running,
@@ -118,19 +118,20 @@ pub struct Backend {
     tally: Tally,
 }
 
-/// How a backend tells what it has done.
+/// How a backend reports what it has done.
 enum Tally {
     /// It does not.
     None,
-    /// A responder of ours: the numbers of connections and requests, to whoever connects here.
+    /// This program's own responder: it writes the numbers of connections and requests to each connection to
+    /// this socket.
     Control(PathBuf),
-    /// php-fpm: scripts write a line for each request, with the microseconds that it took.
+    /// php-fpm: scripts append a line per request with the microseconds it took.
     Times(PathBuf),
 }
 
 impl Backend {
-    /// Starts a backend whose own files go to `directory`, which servers of any user must be able to
-    /// enter. `petrel`: where that is, if it was said.
+    /// Starts a backend whose own files go to `directory`, which servers of any user must be able to enter.
+    /// `petrel` is the path of that program, if it was given.
     pub fn start(kind: Kind, directory: &Path, petrel: Option<&Path>) -> Result<Self, String> {
         let socket = || Address::Unix(directory.join("backend.sock"));
         let port = || {
@@ -164,8 +165,7 @@ impl Backend {
         }
     }
 
-    /// Starts a program whose standard input is the listening socket, as the FastCGI specification
-    /// has it.
+    /// Starts a program whose standard input is the listening socket, as the FastCGI specification defines.
     pub fn on_standard_input(mut command: Command, directory: &Path) -> Result<Self, String> {
         let path = directory.join("backend.sock");
         let listener = responder::listen_unix_blocking(&path).map_err(|errno| errno.to_string())?;
@@ -199,7 +199,7 @@ impl Backend {
         })
     }
 
-    /// What it has done since the start; `None` where the backend does not count it.
+    /// What it has done since its start; `None` if the backend does not count.
     pub fn counts(&self) -> Option<Counts> {
         let mut words = String::new();
         let Tally::Control(path) = &self.tally else {
@@ -216,7 +216,7 @@ impl Backend {
         })
     }
 
-    /// Time that requests have occupied workers since the start; `None` where it is not counted.
+    /// How long requests have occupied workers since the start; `None` if that is not recorded.
     pub fn occupied(&self) -> Option<Duration> {
         let Tally::Times(path) = &self.tally else {
             return None;
@@ -229,7 +229,7 @@ impl Backend {
         Some(Duration::from_micros(microseconds))
     }
 
-    /// `arguments`: the protocol and what else it has to be told.
+    /// Starts this program as a backend. `arguments` are the protocol and its parameters.
     fn ourselves(arguments: &[&str], address: Address, directory: &Path) -> Result<Self, String> {
         let control = directory.join("control.sock");
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -244,12 +244,12 @@ impl Backend {
     }
 }
 
-/// What a responder of ours has done.
+/// What this program's own responder has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
     /// Connections accepted.
     pub accepted: u64,
-    /// Requests that came.
+    /// Requests received.
     pub requests: u64,
 }
 
@@ -337,14 +337,14 @@ pub fn serve(options: &BackendOptions) -> io::Result<()> {
     responder::serve(options)
 }
 
-/// The body of every reply of our responders.
+/// The body of every reply of this program's own responders.
 pub fn body(bytes: u64) -> Vec<u8> {
     files::content("backend", bytes)
 }
 
-/// Its length, if nothing else is said.
+/// Its default length.
 pub const BODY_BYTES: u64 = 100;
-/// How long the slow Redis thinks.
+/// How long the slow Redis takes to reply.
 pub const SLOW_REDIS_DELAY: Duration = Duration::from_secs(10);
-/// Seconds that caches may keep what is made to be kept.
+/// How long caches may store a cacheable reply, in seconds.
 const MAX_AGE: &str = "3600";

@@ -1,4 +1,4 @@
-//! php-fpm and php-cgi: where they are, and how they are configured.
+//! php-fpm and php-cgi: their paths and their configuration.
 
 use super::Address;
 use crate::install::Package;
@@ -9,18 +9,18 @@ use std::process::Command;
 
 /// PHP's process manager.
 pub const FPM: Package = ("php-fpm", "php-fpm");
-/// PHP as it was when the articles were written: a process a connection.
+/// PHP as it was used when the articles were written: one process per connection.
 pub const CGI: Package = ("php-cgi", "php-cgi");
 
 /// A pool of php-fpm with a fixed number of children.
 #[derive(Clone, Debug)]
 pub struct Pool {
-    /// Children, and so connections that are served at a time.
+    /// Children, and so the number of connections served at the same time.
     pub children: u32,
-    /// Requests after which a child is replaced; 0: never.
+    /// Requests after which a child is replaced; 0 means never.
     pub requests_max: u32,
-    /// Whether scripts that can shall tell how long they took. php-fpm's own log counts the time
-    /// between two requests of a kept connection too.
+    /// Whether scripts that can shall record how long they took. php-fpm's own log also counts the time
+    /// between two requests of a persistent connection.
     pub timed: bool,
 }
 
@@ -35,7 +35,7 @@ impl Default for Pool {
 }
 
 impl Pool {
-    /// One that tells how long each request took.
+    /// A pool that records how long each request took.
     pub fn timed() -> Self {
         Self {
             timed: true,
@@ -43,12 +43,12 @@ impl Pool {
         }
     }
 
-    /// Where scripts tell that.
+    /// The file in which scripts record that.
     pub fn times(&self, directory: &Path) -> PathBuf {
         directory.join("times.log")
     }
 
-    /// The command that serves it in the foreground.
+    /// The command that runs it in the foreground.
     pub fn command(&self, address: &Address, directory: &Path) -> Result<Command, String> {
         let program = installed(FPM)?;
         let file = directory.join("php-fpm.conf");
@@ -63,7 +63,7 @@ impl Pool {
         Ok(command)
     }
 
-    /// What is not named stays as it is by default.
+    /// Settings that are not listed keep their defaults.
     fn configuration(&self, address: &Address, directory: &Path) -> String {
         let user = if rustix::process::geteuid().is_root() {
             "user = nobody\ngroup = nogroup"
@@ -104,15 +104,15 @@ pm.max_requests = {requests_max}
 /// php-cgi as a FastCGI server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cgi {
-    /// Whether scripts are kept compiled.
+    /// Whether compiled scripts are cached.
     pub opcache: bool,
-    /// Whether it looks for `#!` at the beginning of scripts. What the article's author took out of
-    /// PHP's source can be switched off today.
+    /// Whether it looks for `#!` at the beginning of scripts. The article's author removed this from PHP's
+    /// source; today it is a setting.
     pub shebang: bool,
 }
 
 impl Cgi {
-    /// Listens on its standard input.
+    /// The command. It listens on its standard input.
     pub fn command(self) -> Result<Command, String> {
         let mut command = Command::new(installed(CGI)?);
         command.args([
@@ -132,23 +132,23 @@ impl Cgi {
     }
 }
 
-/// An empty file that whoever runs the scripts may append to.
+/// Creates an empty file that the user who runs the scripts may append to.
 fn create_for_all(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::File::create(path)?.set_permissions(std::fs::Permissions::from_mode(0o666))
 }
 
-/// Where a program is installed.
+/// The path of an installed program.
 pub fn installed((program, package): Package) -> Result<PathBuf, String> {
     peers::in_path(program)
         .ok_or_else(|| format!("{program} is not installed (Debian package {package})"))
 }
 
-/// Processes of a FastCGI server that is none of a pool's. A gateway with two workers keeps a
-/// connection in each.
+/// Processes of a FastCGI server that has no pool setting. A gateway with two workers keeps a connection in
+/// each.
 pub const PROCESSES: u32 = 8;
 const OPCACHE_ON: &str = "opcache.enable=1";
 const OPCACHE_OFF: &str = "opcache.enable=0";
-/// More than there are client connections: a kept connection pins a child, and a gateway of two
-/// workers that counts its connections in each may keep some in the wrong one.
+/// More than there are client connections: a persistent connection occupies a child, and a gateway with two
+/// workers that counts its connections per worker may keep some in the wrong one.
 const CHILDREN: u32 = 96;

@@ -1,7 +1,8 @@
-//! The loop of our responders: one thread, edge-triggered epoll, one receive and one send a request.
+//! The event loop of this program's own responders: one thread, edge-triggered epoll, one receive and one
+//! send per request.
 //!
-//! It knows connections, not protocols: those say what to answer ([`Answers`]). An answer always
-//! fits the socket's buffer, as a gateway has one request under way on a connection.
+//! It handles connections and leaves protocols to [`Answers`]. A reply always fits into the socket's buffer,
+//! because a gateway has one open request per connection.
 
 use super::{body, fastcgi::FastCgi, http::Http, slow_redis};
 use crate::cli::{BackendOptions, BackendProtocol};
@@ -18,22 +19,22 @@ use std::path::Path;
 
 /// A protocol of a responder.
 pub trait Answers {
-    /// Answers the whole requests at the start of `bytes`.
+    /// Answers the complete requests at the start of `bytes`.
     fn take(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<Taken, Malformed>;
 }
 
-/// What has been answered.
+/// What was answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// Bytes of whole requests.
+    /// The length of the complete requests.
     pub used: usize,
-    /// Those requests.
+    /// The number of those requests.
     pub requests: u64,
-    /// Whether the connection is to be closed after the answer.
+    /// Whether to close the connection after the reply.
     pub close: bool,
 }
 
-/// The bytes are not of the protocol; the connection is closed.
+/// The bytes violate the protocol; the connection is closed.
 #[derive(Debug)]
 pub struct Malformed;
 
@@ -49,7 +50,7 @@ pub fn serve(options: &BackendOptions) -> io::Result<()> {
     match options.protocol {
         BackendProtocol::Fastcgi => Responder::new(FastCgi::new(&body), listener, control)?.run(),
         BackendProtocol::Http => {
-            // A large reply must fit; inherited by accepted sockets.
+            // A large reply must fit into the buffer; accepted sockets inherit its size.
             sockopt::set_socket_send_buffer_size(&listener, SEND_BUFFER_BYTES + body.len())?;
             let http = Http::new(&body, options.max_age);
             Responder::new(http, listener, control)?.run()
@@ -64,11 +65,11 @@ pub fn serve(options: &BackendOptions) -> io::Result<()> {
 struct Responder<A> {
     answers: A,
     listener: OwnedFd,
-    /// Whoever connects here is told the tally.
+    /// Each connection to this socket gets the counts.
     control: Option<OwnedFd>,
     epoll: OwnedFd,
     connections: HashMap<u64, Connection>,
-    /// Key of the connection that comes next; never used twice.
+    /// The key of the next connection; keys are never reused.
     key_next: u64,
     /// Requests answered.
     requests: u64,
@@ -78,7 +79,7 @@ struct Responder<A> {
 
 struct Connection {
     socket: OwnedFd,
-    /// The beginning of a request that is not whole.
+    /// The beginning of an incomplete request.
     pending: Vec<u8>,
 }
 
@@ -159,9 +160,9 @@ impl<A: Answers> Responder<A> {
 }
 
 impl Connection {
-    /// Receives once, answers what is whole; says how many requests that were and whether the
-    /// connection stays. A receive that comes back short has drained the socket, and no request
-    /// fills the buffer.
+    /// Receives once and answers the complete requests. Returns how many there were and whether the
+    /// connection stays open. A receive that returns less than the buffer holds has drained the socket, and
+    /// no request fills the buffer.
     fn drive<A: Answers>(
         &mut self,
         answers: &A,
@@ -203,7 +204,7 @@ impl Connection {
     }
 }
 
-/// The numbers of connections ever accepted and of requests answered, to each who asks.
+/// Writes the numbers of accepted connections and answered requests to each connection on `control`.
 pub fn tell(control: Option<&OwnedFd>, connections: u64, requests: u64) -> rustix::io::Result<()> {
     let Some(control) = control else {
         return Ok(());
@@ -215,7 +216,7 @@ pub fn tell(control: Option<&OwnedFd>, connections: u64, requests: u64) -> rusti
     Ok(())
 }
 
-/// The next connection that waits.
+/// Accepts the next waiting connection.
 pub fn accept_one(listener: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
     loop {
         match net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
@@ -227,7 +228,7 @@ pub fn accept_one(listener: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Open to every user, as servers run as several.
+/// The socket may be used by every user, because servers run as several users.
 fn listen_unix(path: &Path) -> rustix::io::Result<OwnedFd> {
     use rustix::fs::{CWD, Mode, chmodat};
     let socket = socket(AddressFamily::UNIX)?;
@@ -242,7 +243,7 @@ fn listen_unix(path: &Path) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A listening socket for a program that accepts in its own way.
+/// A listening socket in blocking mode, for programs that accept themselves.
 pub fn listen_unix_blocking(path: &Path) -> rustix::io::Result<OwnedFd> {
     let socket = listen_unix(path)?;
     rustix::io::ioctl_fionbio(&socket, false)?;
@@ -253,7 +254,7 @@ pub fn listen_unix_blocking(path: &Path) -> rustix::io::Result<OwnedFd> {
 pub fn listen_tcp(port: u16) -> rustix::io::Result<OwnedFd> {
     let socket = socket(AddressFamily::INET)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    // Inherited by accepted sockets.
+    // Accepted sockets inherit it.
     sockopt::set_tcp_nodelay(&socket, true)?;
     net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))?;
     net::listen(&socket, BACKLOG)?;
@@ -270,9 +271,9 @@ const CONTROL: u64 = 1;
 const CONNECTION_FIRST: u64 = 2;
 const BACKLOG: i32 = 4096;
 const EVENTS_MAX: usize = 512;
-/// For the head of a reply, and for what the kernel adds to each piece.
+/// Space for the head of a reply, and for what the kernel adds to each piece.
 const SEND_BUFFER_BYTES: usize = 256 << 10;
-/// Taken from a socket in one receive.
+/// Bytes that one receive takes from a socket.
 const BUFFER_BYTES: usize = 64 << 10;
-/// More than this of one request is nonsense.
+/// A longer incomplete request is an error.
 const PENDING_BYTES_MAX: usize = 256 << 10;

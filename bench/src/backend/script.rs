@@ -1,22 +1,22 @@
-//! `print "123"` in Perl, Python and Ruby, each by its own FastCGI library.
+//! `print "123"` in Perl, Python and Ruby, each with its FastCGI library.
 //!
-//! Each forks into as many processes as php-cgi has; all accept from their standard input.
+//! Each forks as many processes as php-cgi has; all of them accept on their standard input.
 
 use super::php::{PROCESSES, installed};
 use crate::install::Package;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Perl's FCGI, by its package; the program is always there.
+/// Perl's FCGI, identified by its package, because the program perl is always there.
 pub const PERL: Package = ("perl", "libfcgi-perl");
-/// Python, whose library is not Debian's: see [`install_flup`].
+/// Python. Debian has no package of the library: see [`install_flup`].
 pub const PYTHON: Package = ("python3", "python3");
-/// What installs that.
+/// The program that installs the library.
 pub const PIP: Package = ("pip3", "python3-pip");
 /// Ruby's fcgi.
 pub const RUBY: Package = ("ruby", "ruby-fcgi");
 
-/// Perl's FCGI, a wrapper around the library that came with the specification.
+/// Perl's FCGI, a wrapper around the library that was published with the specification.
 pub fn perl(directory: &Path) -> Result<Command, String> {
     let text = format!(
         "use strict;
@@ -31,7 +31,7 @@ while ($request->Accept() >= 0) {{
     script(PERL, directory, "123.pl", &text)
 }
 
-/// Python's flup, a WSGI server. One thread each, like the others.
+/// Python's flup, a WSGI server, with one thread per process like the others.
 pub fn python(directory: &Path) -> Result<Command, String> {
     let libraries = flup_directory();
     if !libraries.is_dir() {
@@ -70,7 +70,7 @@ end
     script(RUBY, directory, "123.rb", &text)
 }
 
-/// Installs flup where [`python`] looks for it, if it is not there.
+/// Installs flup where [`python`] looks for it, unless it is there.
 pub fn install_flup() -> Result<(), String> {
     let directory = flup_directory();
     if directory.is_dir() {
@@ -86,7 +86,7 @@ pub fn install_flup() -> Result<(), String> {
     }
 }
 
-/// A directory that outlives a comparison, in the user's cache.
+/// A directory in the user's cache, which is kept after a comparison.
 fn flup_directory() -> PathBuf {
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);

@@ -1,8 +1,8 @@
-//! A Redis that thinks about every GET for as long as it is told.
+//! A Redis that delays every reply to GET by a given time.
 //!
-//! It speaks enough of RESP for a client library to be content: arrays of bulk strings come in, GET
-//! is answered with a value when its time has come, in order, and all else with an error at once.
-//! Everything that waits is in one queue, as each waits equally long.
+//! It understands enough of RESP for client libraries: it receives arrays of bulk strings, replies to GET
+//! with a value when its time has come, in order, and to all other commands with an error at once. One queue
+//! holds all waiting requests, because each waits equally long.
 
 use super::responder::{accept_one, tell};
 use memchr::memchr;
@@ -13,8 +13,8 @@ use rustix::net::{self, RecvFlags, SendFlags};
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Answers until the process is ended. `control` is told of connections and of GETs, also those
-/// that still wait.
+/// Serves until the process is ended. `control` reports connections and GETs, including those that still
+/// wait.
 pub fn serve(
     listener: &OwnedFd,
     control: Option<&OwnedFd>,
@@ -60,9 +60,9 @@ pub fn serve(
 }
 
 struct Store {
-    /// Sockets, and the beginnings of commands that are not whole.
+    /// Sockets, each with the beginning of an incomplete command.
     connections: HashMap<u64, (OwnedFd, Vec<u8>)>,
-    /// Connections to be answered, and when.
+    /// Connections to reply to, and when.
     waiting: VecDeque<(Instant, u64)>,
     delay: Duration,
     gets: u64,
@@ -104,7 +104,7 @@ impl Store {
         }
     }
 
-    /// Until the next answer is due.
+    /// The time until the next reply is due.
     fn timeout(&self) -> Option<Timespec> {
         let (due, _) = self.waiting.front()?;
         let left = due.saturating_duration_since(Instant::now());
@@ -112,8 +112,8 @@ impl Store {
     }
 }
 
-/// Length of the command at the start of `bytes`, if it is whole, and whether it is a GET. What is
-/// no array of bulk strings counts as a command of its line.
+/// The length of the command at the start of `bytes`, if it is complete, and whether it is a GET. Anything
+/// but an array of bulk strings counts as a command of one line.
 fn command(bytes: &[u8]) -> Option<(usize, bool)> {
     let (mut at, words) = line(bytes, 0)?;
     let Some(words) = number(words, b'*') else {
@@ -130,14 +130,14 @@ fn command(bytes: &[u8]) -> Option<(usize, bool)> {
     (at <= bytes.len()).then_some((at, is_get))
 }
 
-/// Where the line that begins at `from` ends, and what it says.
+/// The end of the line that begins at `from`, and its text.
 fn line(bytes: &[u8], from: usize) -> Option<(usize, &[u8])> {
     let rest = bytes.get(from..)?;
     let end = memchr(b'\n', rest)?;
     Some((from + end + 1, rest[..end].trim_ascii_end()))
 }
 
-/// A number below a thousand after a mark: all that a command of ours needs.
+/// Parses a number below a thousand after a mark, which is enough for these commands.
 fn number(line: &[u8], mark: u8) -> Option<usize> {
     let digits = line.strip_prefix(&[mark])?;
     let number: usize = std::str::from_utf8(digits).ok()?.parse().ok()?;
@@ -150,7 +150,7 @@ const LISTENER: u64 = 0;
 const CONTROL: u64 = 1;
 const CONNECTION_FIRST: u64 = 2;
 const EVENTS_MAX: usize = 512;
-/// More than this of one command is nonsense.
+/// A longer incomplete command is an error.
 const PENDING_BYTES_MAX: usize = 64 << 10;
 
 #[cfg(test)]

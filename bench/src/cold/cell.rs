@@ -1,8 +1,7 @@
-//! One measurement: a cold disk, a server that has just been started, clients, and a look at everything before and
-//! after.
+//! One measurement: a cold disk, a freshly started server, clients, and readings before and after.
 //!
-//! Server and, where there is one, accelerator run in a memory cgroup of their own, smaller than what is on the disk.
-//! Clients begin some seconds before they are counted.
+//! The server and, if there is one, the accelerator run in a memory cgroup of their own, which is smaller
+//! than the data on the disk. Clients begin some seconds before they are counted.
 
 use super::client::{Ask, Client, Ended, Group, Pace, Seen, Sources};
 use super::options::ColdOptions;
@@ -26,24 +25,24 @@ use tempfile::TempDir;
 pub struct Bench<'a> {
     /// The disk.
     pub disk: &'a mut Disk,
-    /// What was asked for.
+    /// The command-line options.
     pub options: &'a ColdOptions,
-    /// The servers that are there.
+    /// The available servers.
     pub servers: &'a [Chosen],
-    /// Whether their memory can be limited.
+    /// Whether the servers' memory can be limited.
     pub memory: LimitedMemory,
 }
 
 /// Whether servers run in a memory cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitedMemory {
-    /// Each in one of its own.
+    /// Each server runs in a cgroup of its own.
     Yes,
-    /// There are none on this machine that we could make.
+    /// This process cannot make cgroups on this machine.
     No,
 }
 
-/// Finds out; says so if they cannot.
+/// Finds out whether memory can be limited, and prints a message if not.
 pub fn limited_memory() -> LimitedMemory {
     match Cgroup::new(MEMORY_BYTES) {
         Ok(_) => LimitedMemory::Yes,
@@ -54,22 +53,22 @@ pub fn limited_memory() -> LimitedMemory {
     }
 }
 
-/// A measurement.
+/// What to measure.
 #[derive(Clone, Copy)]
 pub struct Cell<'a> {
-    /// Of this,
+    /// The workload.
     pub workload: &'static Workload,
-    /// with that
+    /// The server and its configuration.
     pub contestant: &'a Contestant,
-    /// and so many clients,
+    /// The number of clients.
     pub clients: u16,
-    /// whose files come in an order of their own in every round.
+    /// The round. Each round requests the files in a different order.
     pub round: u32,
 }
 
 impl Bench<'_> {
-    /// Measures, and again when the disk could not keep its times; of several runs the one that was
-    /// nearest to them. On failure: what was wrong, with whatever it was.
+    /// Measures, and repeats if the disk did not keep its times; returns the run that came closest to them.
+    /// The error says what went wrong.
     pub fn measure(&mut self, cell: Cell<'_>) -> Result<Figures, String> {
         let mut best: Option<Figures> = None;
         for attempt in 1..=ATTEMPTS {
@@ -111,7 +110,7 @@ impl Bench<'_> {
         self.run(cell, &stage)
     }
 
-    /// Runs clients against what has been started.
+    /// Runs clients against the started server.
     fn run(&mut self, cell: Cell<'_>, stage: &Stage) -> Result<Figures, String> {
         let told = |error: std::io::Error| error.to_string();
         let plan = self.disk.plan().clone();
@@ -128,7 +127,7 @@ impl Bench<'_> {
         let before = Reading::new(self.disk.counters().map_err(told)?);
         let used_before = stage.cpu();
         client.count();
-        // When a large disk has been read through, that is the end.
+        // On a large disk this ends when all files were read.
         run(&mut client, self.options.run_length())?;
         client.stop_counting();
         let after = Reading::new(self.disk.counters().map_err(told)?);
@@ -147,7 +146,7 @@ impl Bench<'_> {
         let files = cold.bytes as f64 / bytes.max(1) as f64;
         let operations = machine.disk.operations as f64 / files.max(1e-9);
         let limit = limit(cell, operations, bytes);
-        // At the end each client has got a part of a large file.
+        // At the end each client has received a part of a large file, so bytes count.
         let rate = match cell.workload.files {
             Files::Small => cold.fetches_per_s,
             Files::Large => files / seconds.max(1e-9),
@@ -167,7 +166,7 @@ impl Bench<'_> {
     }
 }
 
-/// A process that has just ended may still have a file open.
+/// A process that has just ended may still have a file open, so unmounting is tried again.
 fn make_cold(disk: &mut Disk) -> Result<(), String> {
     let mut tried = 1;
     loop {
@@ -180,7 +179,7 @@ fn make_cold(disk: &mut Disk) -> Result<(), String> {
     }
 }
 
-/// A server that runs, and what belongs to it. Ends when dropped, in this order.
+/// A running server and what belongs to it. Dropping it ends the parts in this order.
 struct Stage {
     server: Running,
     accelerator: Option<Running>,
@@ -274,7 +273,7 @@ impl Stage {
     }
 }
 
-/// Connections of those beside.
+/// The connections of the additional clients.
 fn others(way: &Way) -> u16 {
     match way {
         Way::BesideHot | Way::HotAtOnce => HOT_CONNECTIONS,
@@ -301,7 +300,7 @@ fn accelerate(
         .map_err(|error| format!("fcgi-stat-accel: {error}"))
 }
 
-/// The clients of a measurement: first those that are looked at.
+/// The clients of a measurement. The first group is the one that is measured.
 fn groups(cell: Cell<'_>, plan: &Plan, keep_alive: bool) -> Vec<Group<'static>> {
     let reuse = if keep_alive {
         Reuse::Keep
@@ -339,7 +338,7 @@ fn groups(cell: Cell<'_>, plan: &Plan, keep_alive: bool) -> Vec<Group<'static>> 
     std::iter::once(cold).chain(beside).collect()
 }
 
-/// What a client fetches next.
+/// Returns what a client fetches next.
 type Next = Box<dyn FnMut() -> Option<Ask>>;
 
 fn each_once(files: Files, plan: &Plan, round: u32) -> Next {
@@ -358,7 +357,7 @@ fn hot(plan: &Plan) -> Next {
     Box::new(move || ask(&plan, &plan.hot(numbers.next()?), None))
 }
 
-/// All whole ranges of all large files, each once.
+/// All complete ranges of all large files, each once.
 fn ranges(plan: &Plan, round: u32) -> Next {
     let plan = plan.clone();
     let each = u32::try_from(plan.large_bytes / RANGE_BYTES).unwrap_or(u32::MAX);
@@ -376,12 +375,12 @@ fn ask(plan: &Plan, path: &str, range: Option<(u64, u64)>) -> Option<Ask> {
     Some(Ask { file, range })
 }
 
-/// The numbers below `count` in an order that is the same for all servers in a round.
+/// The numbers below `count`, in an order that is the same for all servers in a round.
 fn shuffled(count: u32, round: u32) -> Vec<u32> {
     let mut numbers: Vec<u32> = (0..count).collect();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ (u64::from(round) << 32);
     for last in (1..numbers.len()).rev() {
-        // xorshift64: quick, and good enough to scatter files.
+        // xorshift64: fast, and good enough to scatter files.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
@@ -391,9 +390,9 @@ fn shuffled(count: u32, round: u32) -> Vec<u32> {
     numbers
 }
 
-/// Fetches a second that the disk can do at most. Of small files with warm metadata that is one read
-/// each, whatever the server made of it; with cold metadata as many reads as it made. Of large files it is
-/// what the spindles can read without seeking.
+/// The most fetches per second that the disk allows. For small files with warm metadata that is one read
+/// each, however many the server made. With cold metadata it is as many reads as the server made. For large
+/// files it is what the spindles can read without seeking.
 fn limit(cell: Cell<'_>, operations: f64, bytes: u64) -> f64 {
     let Workload {
         files, metadata, ..
@@ -428,26 +427,26 @@ fn crowd(seen: &Seen, seconds: f64) -> Crowd {
     }
 }
 
-/// A run in which the disk was late is repeated until there were so many.
+/// The most attempts for a run in which the disk was late.
 const ATTEMPTS: u32 = 3;
 const UNMOUNT_ATTEMPTS: u32 = 20;
 const UNMOUNT_PAUSE: Duration = Duration::from_millis(100);
-/// Of the servers: less than the disk holds.
+/// The servers' memory: less than the disk holds.
 const MEMORY_BYTES: u64 = 1 << 30;
-/// Hot requests that have no answer after so long are lost.
+/// A hot request without a response after this time is lost.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Hot fetches a second.
+/// Hot fetches per second.
 pub const HOT_RATE: u32 = 900;
 const HOT_CONNECTIONS: u16 = 64;
-/// Of the client that fetches all that it can get.
+/// Connections of the client that fetches as much as it can get.
 pub const GREEDY_CONNECTIONS: u16 = 64;
 const GREEDY_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 2, 1);
 const RANGE_BYTES: u64 = 1 << 20;
-/// With what all small files' paths begin, and no others'.
+/// The beginning of the paths of all small files, and of no others.
 const ACCELERATED: &str = "/s";
 /// The article's `max-pool-size`.
 const ACCELERATOR_THREADS: &str = "20";
-/// Of the simulated rotation.
+/// The seed of the simulated rotation.
 const SEED: u64 = 1;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Plots: tables whose figures are bars. Each column has its own scale, from zero (or logarithmic).
+//! Plots: tables with bars. Each column has its own scale, from zero (or logarithmic).
 
 use super::report::label;
 use super::results::{Cell, Results};
@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Writes `backends.svg`, `chunks.svg` and `hot.svg`, as far as they were measured.
+/// Writes `backends.svg`, `chunks.svg` and `hot.svg`, as far as their data was measured.
 pub fn write(results: &Results, directory: &Path) -> io::Result<()> {
     for (name, chart) in [
         ("backends.svg", backends(results)),
@@ -32,9 +32,9 @@ struct Chart {
 struct Column {
     title: String,
     scale: Scale,
-    /// The value of a bar that fills the column; without it that of the longest.
+    /// The value of a bar that fills the column; `None` for that of the longest bar.
     full: Option<f64>,
-    /// One for each row.
+    /// One value per row.
     values: Vec<Option<f64>>,
 }
 
@@ -45,7 +45,7 @@ enum Scale {
     Logarithmic,
 }
 
-/// Throughput and utilisation of each backend, for both lengths of files.
+/// Throughput and utilisation of each network backend, for both lengths of files.
 fn backends(results: &Results) -> Chart {
     let small: Vec<_> = cells(results, "backends");
     let large: Vec<_> = cells(results, "backends-large");
@@ -86,7 +86,7 @@ fn backends(results: &Results) -> Chart {
     }
 }
 
-/// Throughput by what is read at a time, a column for each server.
+/// Throughput by how much is read at once, with one column per server.
 fn chunks(results: &Results) -> Chart {
     let cells = cells(results, "chunks");
     let (mut servers, mut ways): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
@@ -151,7 +151,7 @@ fn hot(results: &Results) -> Chart {
     }
 }
 
-/// Of a workload, with the fewest clients it was run with.
+/// The cells of a workload, with the fewest clients it was run with.
 fn cells<'a>(results: &'a Results, workload: &'a str) -> Vec<&'a Cell> {
     let clients = results.clients(workload).first().copied();
     let of = clients.map(|clients| results.of(workload, clients));
@@ -216,7 +216,7 @@ impl Column {
 }
 
 impl Scale {
-    /// How much of a column a bar takes, from 0 to 1.
+    /// The share of the column that a bar fills, from 0 to 1.
     fn share(self, value: f64, full: f64) -> f64 {
         let share = match self {
             Self::Linear => value / full,
@@ -232,15 +232,15 @@ impl Scale {
 const MARGIN: f64 = 24.0;
 const LABEL_WIDTH: f64 = 140.0;
 const COLUMN_WIDTH: f64 = 240.0;
-/// Leaves room for the figure behind a bar.
+/// Leaves room for the figure after a bar.
 const BAR_LENGTH: f64 = 170.0;
 const BAR_HEIGHT: f64 = 16.0;
 const BAR_STEP: f64 = 22.0;
 const HEADER: f64 = 92.0;
 const FOOTER: f64 = 34.0;
-/// Milliseconds: as quick as nobody is.
+/// Milliseconds: less than any latency.
 const LOGARITHM_ZERO: f64 = 0.01;
-/// As slow as a client waits.
+/// Milliseconds: the time that a client waits at most.
 const LOGARITHM_FULL: f64 = 100_000.0;
 
 #[cfg(test)]

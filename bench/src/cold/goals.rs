@@ -1,6 +1,8 @@
-//! What Petrel has to reach with cold files. One line a goal; goals whose cells were not measured are left out.
+//! What Petrel must reach with cold files. One line per goal; goals whose cells were not measured are left
+//! out.
 //!
-//! First bytes are those of bodies: whoever sends the head before it has looked at the content gains nothing.
+//! First bytes are those of bodies: a server that sends the head before it has looked at the content gains
+//! nothing.
 
 use super::report::in_second;
 use super::results::{Cell, Figures, Results};
@@ -166,7 +168,7 @@ static GOALS: &[Goal] = &[
     ),
 ];
 
-/// A figure of those beside; without them no goal is reached.
+/// A figure of the additional clients. If there are none, no goal is reached.
 fn others(figures: &Figures, of: fn(&super::results::Crowd) -> f64) -> f64 {
     figures.beside.as_ref().map_or(f64::INFINITY, of)
 }

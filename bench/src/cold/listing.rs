@@ -1,4 +1,4 @@
-//! Of each cell a typical run as the articles print it: http_load's words, iostat's columns.
+//! A typical run of each cell in the format of the articles: http_load's lines and iostat's columns.
 
 use super::client::six_digits;
 use super::report::label;

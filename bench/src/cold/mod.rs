@@ -1,10 +1,10 @@
-//! Cold files: what a server does while a disk takes its time.
+//! Cold files: how servers behave while a disk takes its time.
 //!
-//! The tables of the articles on asynchronous I/O, threaded stat and stat accelerators, made again on a
-//! modelled disk (`disk/`). `workload` says what is compared, `cell` makes one measurement with the clients in
-//! `client/` and what `watch` sees meanwhile, `results` keeps them, `report`, `goals` and `charts` only look at
-//! those. Every measurement begins with a disk that has just been mounted and a server that has just been
-//! started.
+//! The tables of the articles on asynchronous I/O, threaded stat and stat accelerators, repeated on a
+//! modelled disk (`disk/`). `workload` defines what is compared. `cell` makes one measurement with the
+//! clients in `client/` and the readings of `watch`. `results` stores the measurements; `report`, `goals` and
+//! `charts` only read them. Every measurement begins with a freshly mounted disk and a freshly started
+//! server.
 
 mod cell;
 mod charts;
@@ -30,7 +30,7 @@ use results::Results;
 use std::path::Path;
 use workload::Workload;
 
-/// Measures, prints and writes; where there can be no modelled disk, says so.
+/// Measures, prints and writes. If a modelled disk is not possible here, it prints why.
 pub fn run(options: &ColdOptions) -> Result<(), String> {
     let workloads = workload::choose(&options.workloads)?;
     if let Err(why) = disk::available() {
@@ -57,15 +57,14 @@ pub fn run(options: &ColdOptions) -> Result<(), String> {
     if results.cells.is_empty() {
         return measured;
     }
-    // Also after an interruption: what has been measured took its time.
+    // Also after an interruption, because what was measured took its time.
     let text = report::text(&results, &workloads);
     print!("{text}");
     told(write(&results, &text, &out), &out)?;
     measured
 }
 
-/// Makes the disk, and measures everything, so many rounds. Neighbours in a table are measured one after the
-/// other.
+/// Makes the disk and measures all rounds. Neighbours in a table are measured one after the other.
 fn measure(
     options: &ColdOptions,
     servers: &[Chosen],
@@ -106,7 +105,7 @@ fn measure(
     Ok(())
 }
 
-/// One measurement; the only error is an interruption.
+/// Makes one measurement. The only error is an interruption.
 fn one(bench: &mut Bench<'_>, cell: Cell<'_>, results: &mut Results) -> Result<(), String> {
     let run = bench.measure(cell);
     if interrupt::asked() {
@@ -143,5 +142,5 @@ fn write(results: &Results, text: &str, out: &Path) -> std::io::Result<()> {
     charts::write(results, out)
 }
 
-/// So that a hundred clients have something to do.
+/// Enough that a hundred clients have something to fetch.
 const LARGE_FILES_MIN: u32 = 150;

@@ -1,4 +1,4 @@
-//! What `petrel-bench cold` is told.
+//! The options of `petrel-bench cold`.
 
 use clap::Args;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ pub struct ColdOptions {
     /// One round of 5 s each: to see that everything works, not to quote
     #[arg(long, conflicts_with_all = ["repeats", "seconds"])]
     quick: bool,
-    /// Keep the connections of cold fetches, where http_load makes a new one for each
+    /// Use persistent connections for cold fetches, where http_load makes a new one for each
     #[arg(long)]
     pub keep_alive: bool,
     /// Small files on the disk; fewer are made sooner, and are closer to each other
@@ -66,7 +66,7 @@ impl ColdOptions {
         Duration::from_secs_f64(if self.quick { 5.0 } else { self.seconds })
     }
 
-    /// How long clients run before they are counted: until as many fetches end as begin.
+    /// How long clients run before they are counted, until as many fetches end as begin.
     pub fn settling(&self) -> Duration {
         Duration::from_secs(if self.quick { 1 } else { 3 })
     }

@@ -1,4 +1,4 @@
-//! The tables, and the goals below them. Looks, never computes more than a ratio.
+//! The tables, and the goals below them. It computes no more than ratios.
 
 use super::client::Milliseconds;
 use super::goals;
@@ -24,7 +24,7 @@ pub fn text(results: &Results, workloads: &[&Workload]) -> String {
     out
 }
 
-/// A server and what is special about it.
+/// A server and how its configuration differs.
 pub fn label(server: &str, way: &str) -> String {
     match way {
         "" => server.to_owned(),
@@ -32,7 +32,7 @@ pub fn label(server: &str, way: &str) -> String {
     }
 }
 
-/// A line on one measurement, for whoever waits.
+/// A line about one measurement, printed while the others still run.
 pub fn brief(figures: &Figures) -> String {
     let cold = &figures.cold;
     let mut text = format!(
@@ -59,7 +59,7 @@ pub fn brief(figures: &Figures) -> String {
     text
 }
 
-/// A column: its title, and what stands there for a cell.
+/// A column: its title, and the text for a cell.
 type Column = (&'static str, fn(&Cell) -> String);
 
 fn tables(contest: Contest) -> Vec<(&'static str, &'static [Column])> {
@@ -255,14 +255,14 @@ fn median(cell: &Cell, of: fn(&Figures) -> f64) -> String {
     value.map_or_else(nothing, number)
 }
 
-/// With two digits behind the point, whatever its size.
+/// A figure with two decimals, whatever its size.
 fn ratio(cell: &Cell, of: fn(&Figures) -> f64) -> String {
     let value = cell.median(of).filter(|value| value.is_finite());
     value.map_or_else(nothing, |value| format!("{value:.2}"))
 }
 
 impl Milliseconds {
-    /// Not a number, if there were no times.
+    /// The figure, or NaN if there were no times.
     fn or_nothing(&self, of: fn(&Self) -> f64) -> f64 {
         if self.count == 0 { f64::NAN } else { of(self) }
     }
@@ -277,7 +277,7 @@ fn of_others(cell: &Cell, of: fn(&super::results::Crowd) -> f64) -> String {
     }
 }
 
-/// Infinite for a second in which no fetch that was due was ever complete.
+/// Infinite for a second in which no fetch that was due ever completed.
 pub fn in_second(crowd: &super::results::Crowd, second: usize) -> f64 {
     crowd
         .p99_by_second
@@ -286,7 +286,7 @@ pub fn in_second(crowd: &super::results::Crowd, second: usize) -> f64 {
         .unwrap_or(f64::INFINITY)
 }
 
-/// Of both spindles, in a typical run.
+/// The utilisation of both spindles in a typical run.
 fn utilisation(cell: &Cell) -> String {
     let rows = cell
         .typical()
@@ -296,7 +296,7 @@ fn utilisation(cell: &Cell) -> String {
     each.collect::<Vec<_>>().join(" ")
 }
 
-/// What came off the spindles: more than what clients got, if the kernel read ahead in vain.
+/// The data read from the spindles: more than clients received, if the kernel read ahead in vain.
 fn read_mb(cell: &Cell) -> String {
     median(cell, |one| {
         one.machine.disk.bytes as f64 / 1e6 / one.machine.disk.seconds.max(1e-9)
@@ -307,7 +307,7 @@ fn nothing() -> String {
     "–".to_owned()
 }
 
-/// What is wrong with which cells.
+/// Cells whose figures are doubtful, and why.
 fn doubts(results: &Results) -> String {
     let mut out = String::new();
     for cell in &results.cells {

@@ -1,4 +1,4 @@
-//! Measurements in their cells: every one of them, their medians, and the one that is typical.
+//! The measurements by cell: all of them, their medians, and the typical one.
 
 use super::client::Milliseconds;
 use super::watch;
@@ -11,85 +11,85 @@ use serde::Serialize;
 pub struct Results {
     /// Where it ran.
     pub machine: Machine,
-    /// Seconds that were asked for.
+    /// The length of a run in seconds.
     pub seconds: f64,
     /// In the order in which they were run.
     pub cells: Vec<Cell>,
 }
 
-/// One contestant of one workload with a number of clients.
+/// One contestant of one workload, with a number of clients.
 #[derive(Debug, Serialize)]
 pub struct Cell {
     /// The workload's name.
     pub workload: &'static str,
     /// The server's name.
     pub server: &'static str,
-    /// What is special about it.
+    /// How its configuration differs.
     pub way: String,
     /// How many clients fetch cold files.
     pub clients: u16,
-    /// Of each round what was measured, or what was wrong.
+    /// For each round, what was measured or what went wrong.
     pub runs: Vec<Result<Figures, String>>,
 }
 
 /// One measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
-    /// How long it was.
+    /// Its length.
     pub seconds: f64,
-    /// Those who fetch cold files.
+    /// The clients that fetch cold files.
     pub cold: Crowd,
-    /// Those beside them.
+    /// The additional clients.
     pub beside: Option<Crowd>,
-    /// The machine and the disk.
+    /// Readings of the machine and the disk.
     pub machine: watch::Seen,
-    /// Reads of the disk for a file that those who fetch cold files got.
+    /// Reads of the disk per file that the clients of cold files received.
     pub operations: f64,
-    /// Fetches a second that the disk could have done.
+    /// Fetches per second that the disk would have allowed.
     pub limit: f64,
-    /// Which share of that it did: of small files by complete answers, of large ones by bytes.
+    /// The share of that which was reached: for small files by complete responses, for large ones by bytes.
     pub of_limit: f64,
-    /// Server CPU for such a file, milliseconds.
+    /// Server CPU per such file, milliseconds.
     pub cpu_ms: f64,
-    /// Of the server, with shared pages divided.
+    /// The server's memory, with shared pages divided.
     pub memory_mib: f64,
-    /// How often it was measured until the disk kept its times, or nobody hoped any more.
+    /// How many attempts there were until the disk kept its times or the attempts ran out.
     pub attempts: u32,
 }
 
-/// What some clients saw.
+/// What a group of clients measured.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Crowd {
-    /// Complete and right answers.
+    /// Complete and correct responses.
     pub fetches: u64,
     /// Bytes of bodies.
     pub bytes: u64,
-    /// Complete answers a second.
+    /// Complete responses per second.
     pub fetches_per_s: f64,
-    /// Millions of bytes a second.
+    /// Millions of bytes per second.
     pub mb_per_s: f64,
-    /// From the first packet to a connection.
+    /// From the first packet to an established connection.
     pub connect: Milliseconds,
     /// From the request to the first byte.
     pub first: Milliseconds,
     /// From the request to the first byte of the body.
     pub body: Milliseconds,
-    /// From when it was due to the last byte.
+    /// From when the request was due to the last byte.
     pub latency: Milliseconds,
-    /// By how much the client itself was late.
+    /// How late the client itself was.
     pub late: Milliseconds,
-    /// Of the latencies, for each of the first seconds in which a fetch was due.
+    /// 99th percentiles of the latency, for each of the first seconds in which a fetch was due.
     pub p99_by_second: Vec<f64>,
-    /// Connections that had to be made again.
+    /// Connections that had to be reopened.
     pub reconnects: u64,
-    /// Requests without an answer.
+    /// Requests without a response.
     pub lost: u64,
-    /// What became of the first of those.
+    /// What happened to the first of those.
     pub lost_because: Option<String>,
 }
 
 impl Results {
-    /// The cell of a contestant, new if there is none.
+    /// The cell of a contestant, created if there is none.
     pub fn cell_mut(
         &mut self,
         workload: &Workload,
@@ -124,7 +124,7 @@ impl Results {
         self.cells.iter().filter(is_of)
     }
 
-    /// The cell of a server in its usual way.
+    /// The cell of a server in its usual configuration.
     pub fn cell(&self, workload: &str, server: &str, clients: u16) -> Option<&Cell> {
         let mut cells = self.cells.iter();
         cells.find(|cell| {
@@ -133,7 +133,7 @@ impl Results {
         })
     }
 
-    /// Numbers of clients that a workload was run with.
+    /// The numbers of clients with which a workload was run.
     pub fn clients(&self, workload: &str) -> Vec<u16> {
         let mut clients: Vec<_> = self
             .cells
@@ -148,7 +148,7 @@ impl Results {
 }
 
 impl Cell {
-    /// The median of a figure: of sound runs, or of all if there are none.
+    /// The median of a figure over sound runs, or over all runs if none is sound.
     pub fn median(&self, of: impl Fn(&Figures) -> f64) -> Option<f64> {
         let mut values: Vec<_> = self.counting().map(of).collect();
         values.sort_by(f64::total_cmp);
@@ -160,19 +160,19 @@ impl Cell {
         Some(f64::midpoint(*values.get(middle.checked_sub(1)?)?, *upper))
     }
 
-    /// The run with the median throughput (of two the better one), for what has no median.
+    /// The run with the median throughput (of two the better one), for figures without a median.
     pub fn typical(&self) -> Option<&Figures> {
         let mut runs: Vec<_> = self.counting().collect();
         runs.sort_by(|one, other| one.cold.mb_per_s.total_cmp(&other.cold.mb_per_s));
         runs.get(runs.len() / 2).copied()
     }
 
-    /// Whether any of its runs is one in which the disk kept its times.
+    /// Whether the disk kept its times in any of its runs.
     pub fn is_sound(&self) -> bool {
         self.measured().any(Figures::is_sound)
     }
 
-    /// What was wrong, if nothing was measured.
+    /// What went wrong, if nothing was measured.
     pub fn error(&self) -> Option<&str> {
         match self.measured().next() {
             Some(_) => None,

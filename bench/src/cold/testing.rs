@@ -1,4 +1,4 @@
-//! Results made up for tests.
+//! Made-up results for tests.
 
 use super::client::Milliseconds;
 use super::results::{Cell, Crowd, Figures, Results};
@@ -7,7 +7,7 @@ use crate::disk::Counters;
 use crate::machine::Machine;
 use std::collections::BTreeMap;
 
-/// A measurement with so many fetches a second of 100 kB.
+/// A measurement with this many fetches per second of 100 kB.
 pub fn figures(fetches_per_s: f64) -> Figures {
     let reading = || Reading::new(Counters::default());
     let mut machine = reading().until(&reading());
@@ -48,7 +48,7 @@ pub fn figures(fetches_per_s: f64) -> Figures {
     }
 }
 
-/// Workload, server, way and what came of it, with 100 clients.
+/// Workload, server, way and result, with 100 clients.
 pub type Made = (
     &'static str,
     &'static str,
@@ -56,7 +56,7 @@ pub type Made = (
     Result<Figures, String>,
 );
 
-/// One round of each.
+/// Results with one round of each.
 pub fn results(made: &[Made]) -> Results {
     let cell = |(workload, server, way, run): &Made| Cell {
         workload,

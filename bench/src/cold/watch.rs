@@ -1,7 +1,7 @@
-//! What machine and disk did meanwhile, in the columns of iostat.
+//! What machine and disk did during a measurement, in the columns of iostat.
 //!
-//! The spindles' columns come from the modelled disk itself, those of the block device and the
-//! processors from the kernel. Looks at `/proc/stat` only.
+//! The columns about spindles come from the modelled disk itself, those about the block device and the
+//! processors from the kernel. Of the kernel's files this module reads only `/proc/stat`.
 
 use crate::disk::{Counters, Spindle, Usage};
 use serde::Serialize;
@@ -18,56 +18,56 @@ pub struct Reading {
 /// What happened between two readings.
 #[derive(Clone, Debug, Serialize)]
 pub struct Seen {
-    /// Of the processors' time, per cent.
+    /// The shares of the processors' time, per cent.
     pub processors: Shares,
-    /// One row for each spindle.
+    /// One row per spindle.
     pub spindles: Vec<Row>,
-    /// The disk in whole, with what the kernel says of the device.
+    /// The whole disk, with the kernel's counters of the device.
     pub disk: Usage,
 }
 
-/// Clock ticks of all processors since the start of the machine.
+/// Clock ticks of all processors since boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Ticks([u64; FIELDS]);
 
-/// `avg-cpu` of iostat.
+/// iostat's `avg-cpu`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Shares {
     /// In programs.
     pub user: f64,
     /// In programs of low priority.
     pub nice: f64,
-    /// In the kernel, interrupts among it.
+    /// In the kernel, including interrupts.
     pub system: f64,
-    /// Nothing to do but to wait for a disk.
+    /// Idle while a disk read was pending.
     pub iowait: f64,
-    /// The host had others to serve.
+    /// Taken by the host for other machines.
     pub steal: f64,
-    /// Nothing to do.
+    /// Idle.
     pub idle: f64,
 }
 
-/// A line of `iostat -x`; nothing is written, and merging is done above the spindles.
+/// A line of `iostat -x`. Nothing is written, and reads are merged above the spindles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
-    /// Reads a second.
+    /// Reads per second.
     pub reads: f64,
-    /// Sectors of 512 bytes a second.
+    /// Sectors of 512 bytes per second.
     pub sectors: f64,
-    /// Sectors a read.
+    /// Sectors per read.
     pub request_size: f64,
-    /// Reads that waited or were in work, over the time.
+    /// Mean number of reads that were queued or served.
     pub queue: f64,
     /// Milliseconds from a read's arrival to its end.
     pub waited: f64,
-    /// Milliseconds of work for a read.
+    /// Milliseconds of work per read.
     pub service: f64,
-    /// Of the time with work, per cent.
+    /// Share of the time with work, per cent.
     pub utilisation: f64,
 }
 
 impl Reading {
-    /// Now; `disk`: its counters, read at the same time.
+    /// Reads everything now. `disk` are the disk's counters, read at the same time.
     pub fn new(disk: Counters) -> Self {
         let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         Self {
@@ -77,7 +77,7 @@ impl Reading {
         }
     }
 
-    /// What happened since.
+    /// What happened between this reading and a later one.
     pub fn until(&self, later: &Self) -> Seen {
         let seconds = later.at.saturating_duration_since(self.at).as_secs_f64();
         let spindles = self.disk.spindles.iter().zip(&later.disk.spindles);
@@ -154,13 +154,13 @@ impl Seen {
         waited.sum::<f64>() / reads.max(1e-9)
     }
 
-    /// Reads at the disk, over the time, of all spindles.
+    /// Mean number of reads at the disk, for all spindles.
     pub fn queue(&self) -> f64 {
         self.spindles.iter().map(|row| row.queue).sum()
     }
 }
 
-/// As `iostat -xm` prints it.
+/// Formats as `iostat -xm` does.
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Shares {
@@ -219,7 +219,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// Of the first line of `/proc/stat`, without guests, who count as users.
+/// The fields in the first line of `/proc/stat`, without those for guests, which are included in user time.
 const FIELDS: usize = 8;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! What is measured: one table, and what it means in clients and servers.
+//! What is measured: one table, and what its entries mean for clients and servers.
 //!
-//! A workload is made with several *contestants*: servers, or one server in several ways. Knows nothing of how
-//! they are run.
+//! A workload is run with several *contestants*: servers, or one server in several configurations. Knows
+//! nothing of how they are run.
 
 use super::options::ColdOptions;
 use crate::peers::Chosen;
@@ -14,17 +14,17 @@ pub struct Workload {
     pub name: &'static str,
     /// Name in tables.
     pub title: &'static str,
-    /// What clients fetch, each file once.
+    /// The files that clients fetch, each once.
     pub files: Files,
-    /// Whether the kernel knows the files beforehand. Their data it never does.
+    /// Whether the kernel has the files' metadata cached. Their data is never cached.
     pub metadata: Metadata,
     /// What is compared.
     pub contest: Contest,
-    /// How many clients fetch.
+    /// The number of clients.
     pub clients: Clients,
 }
 
-/// Files of one length.
+/// The length of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
     /// 100 kB.
@@ -33,10 +33,10 @@ pub enum Files {
     Large,
 }
 
-/// What the kernel knows of files.
+/// What the kernel has cached of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metadata {
-    /// Nothing: directories and inodes have to be read, too.
+    /// Nothing: directories and inodes must be read, too.
     Cold,
     /// Directories and inodes.
     Warm,
@@ -47,65 +47,65 @@ pub enum Metadata {
 pub enum Contest {
     /// The servers.
     Servers,
-    /// The servers, while others fetch hot files.
+    /// The servers, while other clients fetch hot files.
     BesideHot,
-    /// The same without warm-up: the kernel has the hot files, the server has just been started, and all clients have
-    /// one address, as behind a proxy.
+    /// The same without warm-up: the kernel has the hot files cached, the server was just started, and all
+    /// clients have one address, as behind a proxy.
     HotAtOnce,
     /// The servers, without and with a greedy client.
     Greed,
     /// Petrel's network backends.
     Backends,
-    /// Lengths that servers read at a time.
+    /// How much servers read at once.
     ChunkSizes,
     /// Ways to look files up.
     Stat,
 }
 
-/// How many clients fetch.
+/// The number of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clients {
-    /// Each number that the command line has.
+    /// Each number on the command line.
     Each,
-    /// The first of those.
+    /// The first number on the command line.
     First,
     /// This number.
     Fixed(u16),
 }
 
-/// One server in one way.
+/// A server in one configuration.
 #[derive(Clone, Debug)]
 pub struct Contestant {
-    /// The server's place among the chosen ones.
+    /// The server's index among the chosen ones.
     pub server: usize,
     /// Its name.
     pub name: &'static str,
-    /// What is special.
+    /// How its configuration differs.
     pub way: Way,
 }
 
-/// What is special about a contestant.
+/// How a contestant differs from the usual configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Nothing.
+    /// Not at all.
     Usual,
-    /// Somebody else fetches hot files from it.
+    /// Other clients fetch hot files from it.
     BesideHot,
     /// The same from the first second on, from the same address.
     HotAtOnce,
-    /// Somebody else fetches all that he can get.
+    /// Another client fetches as much as it can get.
     BesideGreed,
     /// Petrel with this network backend.
     Backend(String),
-    /// It reads so many KiB at a time.
+    /// It reads this many KiB at once.
     Chunk(u32),
-    /// Nobody looks files up for it.
+    /// No program looks up files for it.
     NoStatAccelerator,
-    /// A FastCGI program behind a port does.
+    /// A FastCGI program on a TCP port looks up files for it.
     AcceleratedByTcp,
-    /// A FastCGI program behind a unix socket does.
+    /// A FastCGI program on a unix socket looks up files for it.
     AcceleratedByUnix,
-    /// It does so itself, in threads.
+    /// It looks up files itself, in threads.
     ThreadedStat,
 }
 
@@ -193,7 +193,7 @@ pub static WORKLOADS: &[Workload] = &[
     },
 ];
 
-/// The workloads that are named, or all.
+/// The named workloads, or all.
 pub fn choose(names: &[String]) -> Result<Vec<&'static Workload>, String> {
     if names.is_empty() {
         return Ok(WORKLOADS.iter().collect());
@@ -211,7 +211,7 @@ pub fn choose(names: &[String]) -> Result<Vec<&'static Workload>, String> {
 }
 
 impl Workload {
-    /// Whom to run, of the servers that are there.
+    /// The contestants to run, from the available servers.
     pub fn contestants(&self, servers: &[Chosen], options: &ColdOptions) -> Vec<Contestant> {
         let of = |name: &str| servers.iter().position(|chosen| chosen.peer.name == name);
         let in_ways = |name, ways: Vec<Way>| {
@@ -260,7 +260,7 @@ impl Workload {
         }
     }
 
-    /// With how many clients to run it.
+    /// The numbers of clients to run it with.
     pub fn clients<'a>(&'a self, asked: &'a [u16]) -> &'a [u16] {
         match &self.clients {
             Clients::Each => asked,
@@ -285,7 +285,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// The article's, and four times as much.
+/// The article's sizes, and four times the largest.
 pub const CHUNKS_KIB: &[u32] = &[128, 256, 384, 512, 768, 1024, 2048];
 
 #[cfg(test)]

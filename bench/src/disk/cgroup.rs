@@ -1,28 +1,28 @@
-//! A memory cgroup: what runs in it has less memory than the disk holds, page cache included.
+//! A memory cgroup: processes in it have less memory than the disk holds, including page cache.
 //!
-//! Takes version 1 or version 2, whichever has the memory controller at its usual place.
+//! Uses version 1 or 2, whichever has the memory controller at its usual place.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What all of ours begin with; the id of the process that made it follows.
+/// The beginning of the names of these cgroups; the id of the process that made one follows.
 const PREFIX: &str = "petrel-bench-";
-/// Where version 1 has its memory controller.
+/// The directory of version 1's memory controller.
 const VERSION_1: &str = "/sys/fs/cgroup/memory";
-/// Where version 2 is.
+/// The directory of version 2.
 const VERSION_2: &str = "/sys/fs/cgroup";
 
-/// A cgroup. Goes away when it is dropped; its processes should have ended by then.
+/// A cgroup. Dropping it removes it; its processes should have ended by then.
 #[derive(Debug)]
 pub struct Cgroup {
     directory: PathBuf,
 }
 
 impl Cgroup {
-    /// Makes one whose processes, all together, may have so many bytes of memory. Fails without root, or where cgroups are
-    /// mounted elsewhere or read-only, as in many containers.
+    /// Makes a cgroup whose processes may have this much memory together. Fails without root, or if cgroups
+    /// are mounted elsewhere or read-only, as in many containers.
     pub fn new(limit_bytes: u64) -> io::Result<Self> {
         let (parent, limit) = hierarchy()?;
         clear(parent);
@@ -33,7 +33,8 @@ impl Cgroup {
         Ok(cgroup)
     }
 
-    /// Moves a process there, with the children that it makes from then on. Page cache that is charged to others stays theirs.
+    /// Moves a process there, with the children that it starts from then on. Page cache that is charged to
+    /// other cgroups stays theirs.
     pub fn add(&self, pid: u32) -> io::Result<()> {
         fs::write(self.directory.join("cgroup.procs"), pid.to_string())
     }
@@ -41,7 +42,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // A process that has just ended may still be on its way out.
+        // A process that has just ended may take a moment to leave.
         for _ in 0..50 {
             if fs::remove_dir(&self.directory).is_ok() {
                 return;
@@ -51,7 +52,7 @@ impl Drop for Cgroup {
     }
 }
 
-/// Where ours go, and what the limit is called there.
+/// The directory for cgroups, and the name of the file with the limit.
 fn hierarchy() -> io::Result<(&'static Path, &'static str)> {
     let (first, second) = (Path::new(VERSION_1), Path::new(VERSION_2));
     if first.join("memory.limit_in_bytes").exists() {
@@ -68,7 +69,7 @@ fn hierarchy() -> io::Result<(&'static Path, &'static str)> {
     Ok((second, "memory.max"))
 }
 
-/// Removes those of processes that were killed.
+/// Removes the cgroups of processes that were killed.
 fn clear(parent: &Path) {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     for entry in entries {
@@ -77,7 +78,7 @@ fn clear(parent: &Path) {
             .strip_prefix(PREFIX)
             .and_then(|pid| pid.parse::<u32>().ok());
         if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
-            // Fails while anything of it still runs.
+            // Fails while a process in it still runs.
             let _ = fs::remove_dir(entry.path());
         }
     }
@@ -94,7 +95,7 @@ mod tests {
         let cgroup = match Cgroup::new(64 << 20) {
             Ok(cgroup) => cgroup,
             Err(error) => {
-                // Past the harness, which swallows what `println!` prints.
+                // This bypasses the test harness, which swallows the output of `println!`.
                 let _ = writeln!(
                     io::stdout(),
                     "SKIPPED a test of memory cgroups: there are none here: {error}"

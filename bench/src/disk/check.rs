@@ -1,6 +1,8 @@
-//! `petrel-bench disk --check`: whether the whole disk does what it says, with FUSE, loop device and ext4.
+//! `petrel-bench disk --check`: checks that the whole disk works as specified, with FUSE, loop device and
+//! ext4.
 //!
-//! A disk has a process of its own, which is this program; so this is a part of the program, and a test runs it.
+//! A disk needs a process of its own, which runs this program. So the check is part of the program, and a
+//! test runs it.
 
 use super::{Disk, Expected, Fault, Plan};
 use std::fs;
@@ -8,12 +10,12 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long a disk that hangs is looked at: many times what any read takes.
+/// How long a hanging disk is watched: many times what any read takes.
 const HANG: Duration = Duration::from_millis(300);
-/// `errno.h`.
+/// From `errno.h`.
 const EIO: i32 = 5;
 
-/// Looks at everything; the error says what is wrong.
+/// Runs all checks. The error says what is wrong.
 pub fn run() -> io::Result<()> {
     let mut disk = Disk::build(&Plan::tiny())?;
     println!("There is a disk below {}.", disk.root().display());
@@ -31,7 +33,7 @@ pub fn run() -> io::Result<()> {
     Ok(())
 }
 
-/// Once more if it does not hold: others look at disks, too, and do not say when.
+/// Retries once if it fails, because other programs may read from disks at any time.
 fn cold(disk: &mut Disk) -> io::Result<()> {
     if cold_reads(disk).is_ok() {
         return Ok(());
@@ -58,14 +60,14 @@ fn cold_reads(disk: &mut Disk) -> io::Result<()> {
     disk.make_cold()?;
     disk.warm_metadata()?;
     let [short, long] = reads(disk, &[&small, &hot])?;
-    // A hot file is as long as a block of metadata.
+    // A hot file is as long as a block of metadata, so one read of that length is allowed.
     expect([short, long] == [1, 1], "warm metadata is not read")?;
     let large = disk.plan().large(1);
     let [short, long] = reads(disk, &[&large])?;
     expect(short < 4 && long > 10, "a large file is read in pieces")
 }
 
-/// Reads files; how many reads of up to a block, and how many longer ones, that made.
+/// Reads files. Returns how many reads of up to a block, and how many longer ones, that caused.
 fn reads(disk: &Disk, paths: &[&str]) -> io::Result<[u64; 2]> {
     let before = disk.counters()?;
     for path in paths {
@@ -117,7 +119,7 @@ fn hang(disk: &Disk) -> io::Result<()> {
         });
         std::thread::sleep(HANG);
         let hung = !answered.load(Ordering::SeqCst);
-        // Before anything else: the thread cannot end until then.
+        // Before anything else, because the thread cannot end until then.
         disk.set_fault(&Fault::None)?;
         expect(hung, "a disk that hangs does not answer")?;
         let done = thread.join();

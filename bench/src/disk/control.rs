@@ -1,23 +1,23 @@
-//! What the two processes of a disk say to each other: a line of JSON each way.
+//! The messages between the two processes of a disk: a line of JSON in each direction.
 //!
-//! The process that has the bytes and the spindles never touches the mounted volume, so that it can always answer: a thread
-//! that waits for a disk in its own process cannot be killed, and neither could the process.
+//! The process with the bytes and the spindles never touches the mounted volume, so it can always reply. A
+//! thread that waited for its own process's disk could not be killed, and neither could the process.
 
 use super::counters::{SPINDLES, Spindle};
 use super::plan::Expected;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Write};
 
-/// What the benchmark asks the disk's process for.
+/// Orders from the benchmark to the disk's process.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Order {
-    /// Take the time that the model says, or none.
+    /// Take the time that the model says, or no time.
     Model(Pace),
     /// Fail these blocks from now on.
     Errors {
         /// Path and length of the file.
         path: String,
-        /// See there.
+        /// Length of the file.
         bytes: u64,
         /// Only data at or after this offset.
         from: u64,
@@ -26,45 +26,45 @@ pub enum Order {
     Hang,
     /// Neither fail nor hang.
     Mend,
-    /// Tell the counters.
+    /// Return the counters.
     Counters,
-    /// Tell what is kept.
+    /// Return what is stored.
     Contents,
 }
 
-/// How quick the disk is.
+/// How fast the disk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pace {
     /// As modelled.
     Modelled,
-    /// As quick as it can be.
+    /// As fast as possible.
     Quick,
 }
 
-/// What the disk's process answers.
+/// Replies of the disk's process.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// It is mounted, or it is done.
+    /// The disk is mounted, or the order was carried out.
     Done,
     /// How many blocks fail from now on.
     Failing(usize),
     /// The counters.
     Counters([Spindle; SPINDLES]),
-    /// What is kept.
+    /// The stored contents.
     Contents(Contents),
 }
 
-/// What a disk keeps.
+/// What a disk stores.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Contents {
-    /// Bytes of it, without the zeros after a block's last other byte.
+    /// Stored bytes, without the zeros at the end of each block.
     pub stored: u64,
-    /// How many blocks that are not zero lie on each spindle: of files one in eight.
+    /// How many blocks that are not zero are on each spindle: of files one in eight.
     pub blocks: [u64; SPINDLES],
 }
 
 impl Order {
-    /// Fails a file.
+    /// An order that makes reads of a file fail.
     pub fn errors(file: Expected, from: u64) -> Self {
         let Expected { path, bytes } = file;
         Self::Errors { path, bytes, from }
@@ -79,7 +79,7 @@ pub fn send(message: &impl Serialize, to: &mut impl Write) -> io::Result<()> {
     to.flush()
 }
 
-/// Receives one message; `None` when the other side is gone.
+/// Receives one message; `None` if the other side is gone.
 pub fn receive<T: serde::de::DeserializeOwned>(from: &mut impl BufRead) -> io::Result<Option<T>> {
     let mut line = String::new();
     match from.read_line(&mut line)? {

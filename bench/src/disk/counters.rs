@@ -1,85 +1,85 @@
-//! What the disk says of itself, and what becomes of two such readings.
+//! The disk's counters, and the difference between two readings.
 
 use serde::{Deserialize, Serialize};
 
 /// How many spindles a disk has.
 pub const SPINDLES: usize = 2;
-/// Upper bounds of the classes of lengths that operations are counted in, in bytes; the last one has none.
+/// Upper bounds of the classes of lengths by which operations are counted, in bytes; the last class has none.
 pub const LENGTHS: [u64; 4] = [4096, 32 * 1024, 128 * 1024, 512 * 1024];
 
-/// One reading of all counters; they run from the start of the disk.
+/// One reading of all counters. They count from the start of the disk.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     /// Nanoseconds of the monotonic clock.
     pub at_ns: u64,
-    /// Of each spindle.
+    /// The counters of each spindle.
     pub spindles: [Spindle; SPINDLES],
-    /// What the kernel says of the loop device.
+    /// The kernel's counters of the loop device.
     pub block: Block,
 }
 
 /// The counters of a spindle.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Spindle {
-    /// Reads it has answered.
+    /// Reads that it has answered.
     pub operations: u64,
-    /// Those of them that went on where the one before ended, and did not seek.
+    /// Reads that began where the previous one ended, and did not seek.
     pub sequential: u64,
-    /// Their bytes.
+    /// Bytes of all reads.
     pub bytes: u64,
-    /// How many of them were no longer than each of [`LENGTHS`], then the longer ones.
+    /// How many reads were no longer than each of [`LENGTHS`], then the longer ones.
     pub by_length: [u64; LENGTHS.len() + 1],
-    /// Nanoseconds, by its own clock, in which it had something to do.
+    /// Nanoseconds, by its own clock, in which it had work.
     pub busy_ns: u64,
-    /// Nanoseconds from arrival to end, all operations together.
+    /// Nanoseconds from arrival to end, summed over all operations.
     pub waited_ns: u64,
-    /// The most operations that waited or were in work, since the counters were last read.
+    /// The most operations that were queued or served at once, since the counters were last read.
     pub depth_max: u64,
-    /// By how much answers went out later than modelled, all operations together.
+    /// How much later than modelled replies were sent, summed over all operations.
     pub late_ns: u64,
-    /// The same, the worst since the counters were last read.
+    /// The greatest such delay since the counters were last read.
     pub late_ns_max: u64,
 }
 
-/// `/sys/block/…/stat`, as far as iostat shows it.
+/// `/sys/block/…/stat`, the fields that iostat shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
     /// Reads.
     pub reads: u64,
-    /// Reads that were put together with others.
+    /// Reads that were merged with others.
     pub merged: u64,
     /// Sectors of 512 bytes.
     pub sectors: u64,
-    /// Milliseconds that reads took, all together.
+    /// Milliseconds that reads took, summed.
     pub read_ms: u64,
-    /// Milliseconds in which anything was under way.
+    /// Milliseconds in which any operation was in progress.
     pub busy_ms: u64,
-    /// Milliseconds that everything took, all together.
+    /// Milliseconds that all operations took, summed.
     pub queue_ms: u64,
 }
 
 /// What happened between two readings.
 #[derive(Clone, Debug, Serialize)]
 pub struct Usage {
-    /// How long it was.
+    /// Its length.
     pub seconds: f64,
     /// Reads that the disk answered.
     pub operations: u64,
-    /// Those of them that did not seek.
+    /// Reads that did not seek.
     pub sequential: u64,
-    /// Their bytes.
+    /// Bytes of all reads.
     pub bytes: u64,
-    /// How many of them were no longer than each of [`LENGTHS`], then the longer ones.
+    /// How many reads were no longer than each of [`LENGTHS`], then the longer ones.
     pub by_length: [u64; LENGTHS.len() + 1],
-    /// Which part of the time each spindle was busy, from 0 to 1.
+    /// The share of the time in which each spindle was busy, from 0 to 1.
     pub utilisation: [f64; SPINDLES],
-    /// Operations that waited or were in work, over the time, of both spindles together.
+    /// Mean number of operations that were queued or served, both spindles together.
     pub depth_mean: f64,
-    /// The most that a spindle had at a time.
+    /// The most operations that a spindle had at once.
     pub depth_max: u64,
-    /// By how much an answer went out later than modelled, in milliseconds.
+    /// How much later than modelled replies were sent, mean, in milliseconds.
     pub late_ms_mean: f64,
-    /// The worst. A run in which it is above [`super::LATE_MS_LIMIT`] says nothing.
+    /// The greatest delay. A run in which it exceeds [`super::LATE_MS_LIMIT`] is void.
     pub late_ms_max: f64,
     /// iostat's `r/s`.
     pub reads_per_second: f64,
@@ -94,20 +94,20 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Reads that had to seek, of which [`super::simulate()`] knows the cost.
+    /// Reads that had to seek. [`super::simulate()`] knows their cost.
     pub fn seeks(&self) -> u64 {
         self.operations - self.sequential
     }
 
-    /// Whether the machine kept up with the model, so that the run may count.
+    /// Whether the machine kept up with the model, so that the run counts.
     pub fn on_time(&self) -> bool {
         self.late_ms_max <= super::LATE_MS_LIMIT
     }
 }
 
 impl Counters {
-    /// What happened since `earlier`. Maxima are those since the counters were read before this reading: read once
-    /// before and once after a run.
+    /// What happened since `earlier`. Maxima cover the time since the counters were read before this reading:
+    /// read once before and once after a run.
     pub fn since(&self, earlier: &Self) -> Usage {
         let ns = self.at_ns.saturating_sub(earlier.at_ns).max(1) as f64;
         let mut total = Spindle::default();
@@ -142,7 +142,7 @@ impl Counters {
 }
 
 impl Spindle {
-    /// Sums as a difference, maxima as they are.
+    /// Subtracts sums, and keeps maxima.
     fn since(&self, earlier: &Self) -> Self {
         let mut by_length = self.by_length;
         for (now, before) in by_length.iter_mut().zip(earlier.by_length) {
@@ -160,7 +160,7 @@ impl Spindle {
         }
     }
 
-    /// Sums are added, of maxima the greater counts.
+    /// Adds sums, and keeps the greater of maxima.
     fn add(&mut self, other: &Self) {
         self.operations += other.operations;
         self.sequential += other.sequential;

@@ -1,10 +1,11 @@
 //! The file below the loop device: a FUSE file system with one file, whose reads go to the spindles.
 //!
-//! Runs in a process of its own, started by [`super::volume`] and told what to do through [`super::control`]. When that pipe
-//! ends, the benchmark has: then it takes down all that was built on it. Knows nothing of what the file holds.
+//! It runs in a process of its own, which [`super::volume`] starts and controls through [`super::control`].
+//! When that pipe ends, the benchmark has ended; then this process takes down everything that was built on
+//! the file. Knows nothing of the file's content.
 //!
-//! The file is striped over the spindles, and a stripe is a block group of ext4: whoever reads a file has to do with one of
-//! them, however long it is, and both have the same share of files and of metadata.
+//! The file is striped over the spindles, and a stripe is a block group of ext4. So reading a file of any
+//! length involves one spindle, and both spindles have the same share of files and of metadata.
 
 use super::control::{self, Answer, Contents, Order, Pace};
 use super::counters::SPINDLES;
@@ -29,15 +30,16 @@ use std::time::{Duration, UNIX_EPOCH};
 /// The file's name below its mount point.
 pub const NAME: &str = "disk";
 
-/// Reads that the kernel may have under way. A loop device has 128, and more than 64 shall get here.
+/// The most reads that the kernel may have in progress. A loop device has 128, and more than 64 must arrive
+/// here.
 const BACKGROUND: u16 = 1024;
-/// The longest write that is taken at once. The kernel's own limit is a MiB.
+/// The longest write that is accepted at once. The kernel's own limit is a MiB.
 const WRITE_BYTES: u32 = 1 << 20;
-/// Nothing about the file ever changes.
+/// Nothing about the file ever changes, so the kernel may cache its attributes for ever.
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 const FILE: INodeNo = INodeNo(2);
 
-/// Mounts the file, obeys, and cleans up when the benchmark has ended.
+/// Mounts the file, follows orders, and cleans up when the benchmark has ended.
 pub fn serve(options: &DiskFileOptions) -> io::Result<()> {
     let shared = Arc::new(Shared::new(options.bytes, options.seed));
     let session = mount(&options.directory, Arc::clone(&shared))?;
@@ -46,7 +48,7 @@ pub fn serve(options: &DiskFileOptions) -> io::Result<()> {
             scope.spawn(|| spindle.work());
         }
         let obeyed = obey(&shared);
-        // Without an answer to what hangs, nothing can be unmounted.
+        // While reads hang, nothing can be unmounted.
         shared.mend();
         leftovers::take_down(&options.directory);
         for spindle in &shared.spindles {
@@ -54,7 +56,7 @@ pub fn serve(options: &DiskFileOptions) -> io::Result<()> {
         }
         obeyed
     })?;
-    // Not mounted any more, unless that failed: then it is when the process ends.
+    // The file is unmounted already, unless that failed; then it is unmounted when the process ends.
     drop(session);
     Ok(())
 }
@@ -69,7 +71,7 @@ fn mount(directory: &Path, shared: Arc<Shared>) -> io::Result<BackgroundSession>
     Session::new(DiskFile(shared), point, &config)?.spawn()
 }
 
-/// Does what the benchmark says until it ends.
+/// Follows the benchmark's orders until it ends.
 fn obey(shared: &Shared) -> io::Result<()> {
     let (mut from, mut to) = (io::stdin().lock(), io::stdout().lock());
     control::send(&Answer::Done, &mut to)?;
@@ -199,7 +201,7 @@ impl Shared {
     }
 }
 
-/// Which spindle an offset belongs to, and where it is there.
+/// The spindle of an offset, and the position there.
 fn place(offset: u64) -> (usize, u64) {
     let (stripe, within) = (offset / GROUP, offset % GROUP);
     let count = SPINDLES as u64;
@@ -235,7 +237,8 @@ struct DiskFile(Arc<Shared>);
 
 impl Filesystem for DiskFile {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Without this the kernel sends one read of a descriptor after the other, and no queue ever gets here.
+        // Without this the kernel sends the reads of a descriptor one after another, and no queue builds up
+        // here.
         config
             .add_capabilities(InitFlags::FUSE_ASYNC_DIO)
             .map_err(|_| io::Error::from(io::ErrorKind::Unsupported))?;
@@ -262,7 +265,7 @@ impl Filesystem for DiskFile {
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // The page cache is to be above the loop device, and only there.
+        // The page cache must be above the loop device only.
         let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
         reply.opened(FileHandle(0), flags);
     }
@@ -321,7 +324,7 @@ impl Filesystem for DiskFile {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        // Of all that fallocate can do, a loop device asks for holes and for zeros.
+        // Of fallocate's modes a loop device uses those for holes and for zeros.
         const ZEROED: i32 = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
         if mode & ZEROED == 0 || offset.saturating_add(length) > self.0.bytes {
             return reply.error(Errno::EOPNOTSUPP);
@@ -339,7 +342,7 @@ impl Filesystem for DiskFile {
     }
 }
 
-/// `linux/falloc.h`.
+/// From `linux/falloc.h`.
 const FALLOC_FL_PUNCH_HOLE: i32 = 0x02;
 const FALLOC_FL_ZERO_RANGE: i32 = 0x10;
 

@@ -1,7 +1,7 @@
-//! Takes down what a disk was built of, also that of a run that was killed.
+//! Takes down the parts of a disk, including those that a killed run has left behind.
 //!
-//! All of a disk is below one directory, whose `lock` its owner holds. Whoever can lock it may clean up. Everything here
-//! goes on after an error: what is left is tried again by the next run.
+//! Everything of a disk is below one directory, whose `lock` its owner holds. A process that can lock it may
+//! clean up. Errors do not stop the cleaning: the next run tries again.
 
 use super::volume::{BACKING, FUSE_POINT, LOCK, PREFIX, ROOT};
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// Removes disks that nobody owns any more.
+/// Removes disks whose owner has ended.
 pub fn clear() {
     for directory in directories(&std::env::temp_dir()) {
         let lock = File::open(directory.join(LOCK));
@@ -19,8 +19,8 @@ pub fn clear() {
     }
 }
 
-/// Unmounts and removes a disk, from the top down. Waits a little for those who are still at it: whoever was killed may have had
-/// a program under way that mounts it.
+/// Unmounts and removes a disk, from the top down. It retries for a while, because a program that a killed
+/// run had started may still be about to mount it.
 pub fn take_down(directory: &Path) {
     for _ in 0..ATTEMPTS {
         take_apart(directory);
@@ -31,18 +31,18 @@ pub fn take_down(directory: &Path) {
     }
 }
 
-/// How often, and with which pause, a disk is taken down that does not go away.
+/// How often taking down a disk is tried, with a pause in between.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(50);
 
 fn take_apart(directory: &Path) {
     unmount(&directory.join(ROOT));
     for device in loop_devices(directory) {
-        // If somebody still has it open, the kernel does it when they close it.
+        // If it is still open, the kernel detaches it on the last close.
         let _ = quietly(Command::new("losetup").arg("-d").arg(device));
     }
     unmount(&directory.join(FUSE_POINT));
-    // Never recursively: should one still be mounted, its files are not ours.
+    // Never recursive: if one is still mounted, its files must not be removed.
     for point in [ROOT, FUSE_POINT] {
         let _ = fs::remove_dir(directory.join(point));
     }
@@ -65,11 +65,12 @@ fn loop_devices(directory: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// By a program: a thread of ours that waited in the kernel for our own file could not be killed, nor the process.
+/// Unmounts through another program: a thread of this one that waited in the kernel for its own file could
+/// not be killed, and neither could the process.
 fn unmount(point: &Path) {
     let unmount = |option| quietly(Command::new("umount").args(["-i", option]).arg(point));
     if !unmount("-n").is_ok_and(|status| status.success()) {
-        // Nothing is mounted there; or someone is still in there, or its file system is dead.
+        // It fails if nothing is mounted there, if the mount is in use, or if its file system is dead.
         let _ = unmount("-l");
     }
 }

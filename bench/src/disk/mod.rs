@@ -1,20 +1,21 @@
-//! The modelled disk: two spindles that take their time, below a real loop device and a real ext4.
+//! The modelled disk: two spindles with realistic delays, below a real loop device and a real ext4.
 //!
-//! [`Disk`] is all that a benchmark sees: it is built from a [`Plan`], lies below [`Disk::root`], can be made cold, broken
-//! and counted. Below it are, from the top:
+//! Benchmarks see only [`Disk`]: it is built from a [`Plan`], is mounted at [`Disk::root`], can be made cold
+//! or broken, and has counters. Below it are, from the top:
 //!
 //! | file | |
 //! |---|---|
-//! | `plan` | what is on it |
-//! | `volume` | ext4, the loop device, and the process that has the file below it |
-//! | `control` | what the two processes say to each other |
+//! | `plan` | the files on it |
+//! | `volume` | ext4, the loop device, and the process that provides the file below it |
+//! | `control` | the messages between the two processes |
 //! | `file` | in that process: the file, by FUSE |
 //! | `spindle` | a thread and a queue |
 //! | `model` | how long an operation takes, and which is next |
 //! | `store` | the bytes |
 //!
-//! Page cache, read-ahead, inodes, directories and io_uring are the kernel's: only the disk itself is a model. `simulate` is
-//! the same model without a machine, `probe` compares the two. Knows nothing of servers and HTTP.
+//! Page cache, read-ahead, inodes, directories and io_uring are the kernel's: only the disk itself is a
+//! model. `simulate` is the same model without a machine, `probe` compares the two. Knows nothing of servers
+//! and HTTP.
 
 mod cgroup;
 mod check;
@@ -45,13 +46,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use volume::Volume;
 
-/// By how many milliseconds an answer of the disk may be late in a run that counts.
+/// How many milliseconds a reply of the disk may be late in a run that counts.
 pub const LATE_MS_LIMIT: f64 = 0.5;
 
 /// Programs that make a volume.
 const PROGRAMS: [&str; 5] = ["losetup", "mkfs.ext4", "mount", "umount", "blockdev"];
 
-/// Why there can be no modelled disk on this machine.
+/// Why a modelled disk is not possible on this machine.
 pub fn available() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         return Err("the modelled disk needs root".to_owned());
@@ -71,25 +72,25 @@ fn installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
-/// What is wrong with the disk.
+/// A fault of the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing.
     None,
-    /// Reading a file's data at or after an offset fails with EIO. What the page cache has is still there, and so are the
-    /// pieces between two blocks with a mark.
+    /// Reads of a file's data at or after an offset fail with EIO. What is in the page cache can still be
+    /// read, and so can the pieces between two blocks with a mark.
     Errors {
         /// URL path below the root.
         path: String,
-        /// Before this offset all is well; rounded up to [`plan::MARK_EVERY`].
+        /// Data before this offset can be read; rounded up to [`plan::MARK_EVERY`].
         from: u64,
     },
-    /// Nothing is answered until the fault is another one.
+    /// No read is answered until the fault changes.
     Hang,
 }
 
-/// A disk that is mounted. Goes away, with all that was made for it, when it is dropped. For those who are killed, its
-/// own process does that.
+/// A mounted disk. Dropping it takes it down with everything that was made for it. If this process is killed,
+/// the disk's own process does that.
 #[derive(Debug)]
 pub struct Disk {
     plan: Plan,
@@ -98,8 +99,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes the disk, fills it, mounts it, and lets it take its time from then on. The published one takes half a minute.
-    /// `ErrorKind::Interrupted` if someone wants us to stop meanwhile.
+    /// Makes the disk, fills it, mounts it, and makes it slow from then on. The published disk takes half a
+    /// minute. The error is `ErrorKind::Interrupted` if a signal asked to stop meanwhile.
     pub fn build(plan: &Plan) -> io::Result<Self> {
         let volume = Volume::build(plan)?;
         let disk = Self {
@@ -112,7 +113,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// What is on it.
+    /// Its plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -122,7 +123,8 @@ impl Disk {
         &self.root
     }
 
-    /// Unmounts, flushes, mounts. All servers must have been stopped, else it fails (EBUSY) and nothing has changed.
+    /// Unmounts, flushes, mounts. All servers must have been stopped; otherwise it fails (EBUSY) and nothing
+    /// changes.
     pub fn make_cold(&mut self) -> io::Result<()> {
         self.tell(&Order::Model(Pace::Quick))?;
         let volume = self.volume();
@@ -132,7 +134,7 @@ impl Disk {
         mounted
     }
 
-    /// Reads all metadata, quickly; data stay as cold as they are.
+    /// Reads all metadata, quickly; data stays as cold as it is.
     pub fn warm_metadata(&self) -> io::Result<()> {
         self.tell(&Order::Model(Pace::Quick))?;
         let look = |file: Expected| {
@@ -144,7 +146,7 @@ impl Disk {
         warm
     }
 
-    /// Has the kernel know the hot files, their data included.
+    /// Makes the kernel cache the hot files, including their data.
     pub fn warm_hot_files(&self) -> io::Result<()> {
         self.tell(&Order::Model(Pace::Quick))?;
         let paths = (0..self.plan.hot_files).map(|n| self.path_of(&self.plan.hot(n)));
@@ -153,12 +155,12 @@ impl Disk {
         warm
     }
 
-    /// Where a URL path's file is.
+    /// The file of a URL path.
     pub fn path_of(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// Reads a file as a server does that has no better idea, a buffer at a time; fails if it is not what was written.
+    /// Reads a file with plain reads of a buffer each. Fails if the content is not what was written.
     pub fn read(&self, file: &Expected, buffer: &mut [u8]) -> io::Result<()> {
         let mut opened = File::open(self.path_of(&file.path))?;
         let mut offset = 0;
@@ -177,7 +179,7 @@ impl Disk {
         }
     }
 
-    /// All counters. Their maxima start anew.
+    /// All counters. Resets their maxima.
     pub fn counters(&self) -> io::Result<Counters> {
         let Answer::Counters(spindles) = self.tell(&Order::Counters)? else {
             return Err(unexpected());
@@ -191,7 +193,7 @@ impl Disk {
         })
     }
 
-    /// What it keeps, and where.
+    /// What it stores, by spindle.
     pub fn contents(&self) -> io::Result<Contents> {
         match self.tell(&Order::Contents)? {
             Answer::Contents(contents) => Ok(contents),
@@ -199,7 +201,8 @@ impl Disk {
         }
     }
 
-    /// Breaks or mends the disk, from the next operation on. `ErrorKind::NotFound` if a file that is to fail is not there.
+    /// Breaks or repairs the disk, from the next operation on. `ErrorKind::NotFound` if a file that is to
+    /// fail does not exist.
     pub fn set_fault(&self, fault: &Fault) -> io::Result<()> {
         self.tell(&Order::Mend)?;
         let order = match fault {

@@ -1,60 +1,61 @@
-//! A spindle: how long its operations take, and in which order it takes them.
+//! A spindle: how long its operations take, and in which order it serves them.
 //!
-//! Has no clock and reads nothing: operations come in with the time of their arrival, and go out with the time at which
-//! they end. All times are nanoseconds from whatever start the caller likes. `spindle` drives it in real time, `simulate`
-//! as fast as it can.
+//! It has no clock and reads nothing: operations come in with the time of their arrival, and go out with the
+//! time at which they end. All times are nanoseconds from a start that the caller chooses. `spindle` drives
+//! it in real time, `simulate` as fast as possible.
 //!
-//! An operation takes a seek of 1 + 8·√(distance/capacity) ms, a rotation of up to 8.33 ms (7,200 turns a minute), and its
-//! length at 60 MB/s. One that begins where the one before ended needs neither seek nor rotation. The next one
-//! is the nearest of the 32 that have waited longest, unless one has waited for more than two seconds.
+//! An operation takes a seek of 1 + 8·√(distance/capacity) ms, a rotation of up to 8.33 ms (7,200 turns a
+//! minute), and the transfer of its length at 60 MB/s. One that begins where the previous one ended needs
+//! neither seek nor rotation. The next operation is the nearest of the 32 that have waited longest, unless
+//! one has waited for more than two seconds.
 
 use std::collections::VecDeque;
 
-/// Any seek, in milliseconds: speeding up, settling.
+/// The shortest seek, in milliseconds: acceleration and settling.
 const SEEK_MS_MIN: f64 = 1.0;
-/// What a seek over the whole disk takes on top, in milliseconds.
+/// What a seek over the whole disk takes in addition, in milliseconds.
 const SEEK_MS_RANGE: f64 = 8.0;
-/// A whole turn, in milliseconds.
+/// One turn, in milliseconds.
 const ROTATION_MS: f64 = 8.33;
-/// What passes below the head.
+/// The transfer rate.
 pub const BYTES_PER_SECOND: f64 = 60e6;
-/// How many of those that wait the spindle chooses from.
+/// The spindle chooses among this many operations that have waited longest.
 const WINDOW: usize = 32;
-/// Who has waited for longer is next, in nanoseconds.
+/// An operation that has waited longer, in nanoseconds, is next.
 const AGE_NS_MAX: u64 = 2_000_000_000;
 
-/// A read that a spindle is asked for.
+/// A requested read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation<T> {
-    /// Where it begins, in bytes from the spindle's start.
+    /// Its start, in bytes from the spindle's start.
     pub at: u64,
     /// Its length.
     pub bytes: u64,
-    /// When it came.
+    /// When it arrived.
     pub arrived: u64,
-    /// Whose it is.
+    /// The caller's identification.
     pub tag: T,
 }
 
-/// A read whose time is known.
+/// A read with its times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served<T> {
-    /// What was asked for.
+    /// The read.
     pub operation: Operation<T>,
     /// When it begins.
     pub start: u64,
     /// When it ends.
     pub end: u64,
-    /// Whether it went on where the one before ended.
+    /// Whether it began where the previous one ended.
     pub sequential: bool,
 }
 
-/// A spindle and its queue. The queue's limit is the caller's: the kernel has at most 128 requests of a loop device
-/// under way.
+/// A spindle and its queue. The caller limits the queue: the kernel has at most 128 requests of a loop device
+/// in progress.
 #[derive(Debug)]
 pub struct Spindle<T> {
     capacity: u64,
-    /// Where the last operation ended, in bytes.
+    /// The position at which the last operation ended, in bytes.
     head: u64,
     /// When it ended.
     free_at: u64,
@@ -64,7 +65,7 @@ pub struct Spindle<T> {
 }
 
 impl<T> Spindle<T> {
-    /// An idle one of so many bytes, with a rotation of its own.
+    /// An idle spindle of this capacity. `seed` determines its rotation.
     pub fn new(capacity: u64, seed: u64) -> Self {
         Self {
             capacity: capacity.max(1),
@@ -75,23 +76,24 @@ impl<T> Spindle<T> {
         }
     }
 
-    /// Puts an operation into the queue. None may have arrived later before.
+    /// Puts an operation into the queue. Operations must be pushed in the order of their arrival.
     pub fn push(&mut self, operation: Operation<T>) {
         self.waiting.push_back(operation);
     }
 
-    /// Begins nothing before `time`.
+    /// Lets no operation begin before `time`.
     pub fn busy_until(&mut self, time: u64) {
         self.free_at = self.free_at.max(time);
     }
 
-    /// How many wait.
+    /// The number of queued operations.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Takes the next operation and says when it ends. All that has arrived by its start must have been pushed: what comes
-    /// later is not looked at, even if it is in the queue already because the caller is late.
+    /// Takes the next operation and tells when it ends. Everything that has arrived by its start must have
+    /// been pushed. Operations that arrived later are ignored, even if they are in the queue already because
+    /// the caller is late.
     pub fn next(&mut self) -> Option<Served<T>> {
         let start = self.free_at.max(self.waiting.front()?.arrived);
         let operation = self.waiting.remove(self.choose(start))?;
@@ -113,7 +115,7 @@ impl<T> Spindle<T> {
         })
     }
 
-    /// Which one is next, if the head is free at `start`.
+    /// The operation that is next if the head is free at `start`.
     fn choose(&self, start: u64) -> usize {
         let oldest = self.waiting.front().map_or(0, |oldest| oldest.arrived);
         if start.saturating_sub(oldest) > AGE_NS_MAX {
@@ -131,12 +133,12 @@ impl<T> Spindle<T> {
     }
 }
 
-/// Numbers that look random, the same for the same seed (SplitMix64).
+/// Pseudo-random numbers, the same for the same seed (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// One of its own for each seed.
+    /// A generator whose sequence depends on the seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -150,12 +152,12 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    /// From 0 to 1, without 1.
+    /// A number from 0 to 1, exclusive.
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// From 0 to `end`, without `end`; 0 if that is 0.
+    /// A number from 0 to `end`, exclusive; 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         // The high half of the product: no value is more frequent than another by more than end / 2^64.
         ((u128::from(self.bits()) * u128::from(end)) >> 64) as u64
@@ -217,7 +219,7 @@ mod tests {
         spindle.push(read(560_000, first.end + 5 * MS, "second"));
         let second = spindle.next().expect("it waits");
         assert!(second.sequential && !first.sequential);
-        // Not before it arrived.
+        // It does not begin before it has arrived.
         assert_eq!(second.start, first.end + 5 * MS);
         assert_eq!(second.end, second.start + MS);
     }
@@ -228,7 +230,7 @@ mod tests {
         spindle.push(read(1_000_000, 0, "a"));
         let first = spindle.next().expect("it waits");
         spindle.push(read(900_000_000, 1, "far"));
-        // Nearer, but not there yet when the head is free.
+        // Nearer, but it has not arrived when the head is free.
         spindle.push(read(1_060_000, first.end + 1, "near"));
         let second = spindle.next().expect("it waits");
         assert_eq!((second.operation.tag, second.start), ("far", first.end));
@@ -242,11 +244,11 @@ mod tests {
         for n in 0..WINDOW as u64 {
             spindle.push(read(CAPACITY - n * 1000, 0, "far"));
         }
-        // The nearest of all, but the 33rd.
+        // The nearest of all, but the 33rd in the queue.
         spindle.push(read(1000, 0, "near"));
         let served = spindle.next().expect("it waits");
         assert_eq!(served.operation.at, CAPACITY - 31_000);
-        // Now it is in the window, but the others are nearer.
+        // Now it is within the window, but the others are nearer.
         let served = spindle.next().expect("it waits");
         assert_eq!(served.operation.tag, "far");
         assert_eq!(spindle.waiting(), 31);

@@ -1,13 +1,13 @@
-//! What is on a disk: how many files of what length, how they are called, what is in them.
+//! The files on a disk: their number, lengths, names and contents.
 //!
-//! A file names itself: at its start and at each [`MARK_EVERY`] bytes there is a line with its path
-//! and the offset of the line; all else is zeros. So a client can tell any piece of any file from all others, and the
-//! disk keeps next to nothing of it. Knows nothing of disks.
+//! A file names itself: at its start and at every [`MARK_EVERY`] bytes there is a line with its path and the
+//! offset of the line; everything else is zeros. So a client can tell any piece of any file from all others,
+//! and the disk has to store next to nothing. Knows nothing of disks.
 
 use std::fmt::Write as _;
 
-/// Distance between the lines in which a file names itself. A multiple of every page size, and less than
-/// the shortest read-ahead that matters.
+/// The distance between the lines in which a file names itself. It is a multiple of every page size, and less
+/// than the shortest relevant read-ahead.
 pub const MARK_EVERY: u64 = 32 * 1024;
 /// Small files in a directory.
 const SMALL_PER_DIRECTORY: u32 = 100;
@@ -17,7 +17,7 @@ const LARGE_PER_DIRECTORY: u32 = 3;
 /// What is on a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Files that a benchmark fetches once, each by a seek.
+    /// Files that a benchmark fetches once, each with a seek.
     pub small_files: u32,
     /// The length of each.
     pub small_bytes: u64,
@@ -25,11 +25,11 @@ pub struct Plan {
     pub large_files: u32,
     /// The length of each.
     pub large_bytes: u64,
-    /// Files that are always asked for.
+    /// Files that are requested repeatedly.
     pub hot_files: u32,
     /// The length of each.
     pub hot_bytes: u64,
-    /// Of the rotation.
+    /// The seed of the rotation.
     pub seed: u64,
 }
 
@@ -47,7 +47,7 @@ impl Plan {
         }
     }
 
-    /// One for tests of what runs on it: 60 MB.
+    /// A disk for tests: 60 MB.
     pub fn tiny() -> Self {
         Self {
             small_files: 400,
@@ -98,7 +98,7 @@ impl Plan {
     }
 }
 
-/// A file as it is on the disk, and as a client must get it.
+/// A file on the disk, and what a client must receive for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected {
     /// URL path below the root.
@@ -115,8 +115,8 @@ impl Expected {
             .map(|offset| (offset, self.mark(offset)))
     }
 
-    /// Whether a piece of the body is right: it lies within the file, and what it has of the file's marks is there.
-    /// The zeros between are not looked at: the client has more to do.
+    /// Whether a piece of the body is correct: it lies within the file, and contains the file's marks. The
+    /// zeros in between are not checked, because the client has other work.
     pub fn matches(&self, offset: u64, piece: &[u8]) -> bool {
         let end = offset + piece.len() as u64;
         let first = offset / MARK_EVERY * MARK_EVERY;
@@ -124,7 +124,7 @@ impl Expected {
         end <= self.bytes && marks.all(|mark| self.has_mark(mark, offset, piece))
     }
 
-    /// Whether as much of the mark at `mark` as the piece at `offset` has is right.
+    /// Whether the piece at `offset` agrees with the mark at `mark`, as far as it contains that.
     fn has_mark(&self, mark: u64, offset: u64, piece: &[u8]) -> bool {
         let line = self.mark(mark);
         let skipped = offset.saturating_sub(mark).min(line.len() as u64) as usize;
@@ -135,7 +135,7 @@ impl Expected {
         wanted.get(..common) == found.get(..common)
     }
 
-    /// The line at `offset`, no longer than the file.
+    /// The line at `offset`, cut at the end of the file.
     fn mark(&self, offset: u64) -> String {
         let mut line = self.path.clone();
         // Writing to a string cannot fail.

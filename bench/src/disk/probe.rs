@@ -1,6 +1,6 @@
 //! `petrel-bench disk`: what the disk can do, by the model alone or read by threads without a server.
 //!
-//! If threads do not get what the model promises, no server can be judged by it.
+//! If threads do not reach what the model promises, the disk is no measure for servers.
 
 use super::model::Random;
 use super::volume::Impossible;
@@ -11,18 +11,19 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// What of it, for a deep queue, threads should at least get.
+/// The share of the model's figure that threads should reach with a deep queue.
 const GOAL: f64 = 0.97;
-/// Queues are filled before counting starts.
+/// How long the queues fill before counting starts.
 const WARM_UP: Duration = Duration::from_secs(1);
-/// How much a thread reads at once: small files whole, and large ones in pieces that the kernel does not cut.
+/// How much a thread reads at once: small files whole, and large ones in pieces that the kernel does not
+/// split.
 const PIECE: usize = 1 << 20;
-/// Memory for servers.
+/// The servers' memory.
 const SERVER_MEMORY: u64 = 1 << 30;
-/// How many clients fetch large files at once.
+/// How many clients fetch large files at the same time.
 const LARGE_DEPTH: u32 = 16;
 
-/// Prints what was asked for.
+/// Runs and prints what the options ask for.
 pub fn run(options: &DiskOptions) -> Result<(), String> {
     if options.simulate {
         simulated(options);
@@ -112,7 +113,7 @@ fn plan(options: &DiskOptions) -> Plan {
     }
 }
 
-/// Fetches small files and says what the model would have made of it.
+/// Fetches small files, and compares with the model's figure.
 fn compare(
     name: &str,
     disk: &Disk,
@@ -163,8 +164,8 @@ fn tell(usage: &Usage) {
     );
 }
 
-/// Reads files, each once and in a random order, by so many threads; how many after the queues have filled, and what the disk says of that
-/// time.
+/// Reads files, each once and in a random order, with `depth` threads. Returns how many after the queues have
+/// filled, and the disk's counters for that time.
 fn fetch(disk: &Disk, paths: &[String], depth: u32, length: Duration) -> io::Result<(u64, Usage)> {
     let order = shuffled(paths.len(), disk.plan().seed);
     let (next, done, stop) = (
@@ -197,7 +198,7 @@ fn fetch(disk: &Disk, paths: &[String], depth: u32, length: Duration) -> io::Res
     })
 }
 
-/// What happens in a while, after the beginning.
+/// Counts for `length`, after the queues have filled.
 fn measure(disk: &Disk, done: &AtomicU64, length: Duration) -> io::Result<(u64, Usage)> {
     pause(WARM_UP)?;
     let (before, counters) = (done.load(Ordering::Relaxed), disk.counters()?);

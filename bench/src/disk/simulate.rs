@@ -1,32 +1,32 @@
-//! The theoretical limit: closed loops of clients on the model, without a machine in between.
+//! The theoretical limit: closed loops of clients on the model, without a machine.
 //!
-//! Files are where `volume` puts them: directories are even over ext4's block groups, each group begins with its inodes and
-//! directories, and has the data of their files after them. Knows only [`super::model`].
+//! Files are where `volume` puts them: directories are spread evenly over ext4's block groups; each group
+//! begins with its inodes and directories, followed by the data of their files. Uses only [`super::model`].
 
 use super::counters::SPINDLES;
 use super::model::{BYTES_PER_SECOND, Operation, Random, Spindle};
 use super::volume::GROUP;
 
-/// What all spindles together read at most, if they never seek.
+/// What all spindles together can read without any seek.
 pub const SEQUENTIAL_MB_PER_SECOND: f64 = BYTES_PER_SECOND * SPINDLES as f64 / 1e6;
 
-/// What the clients ask for.
+/// The load of the clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// How many clients there are. Each has one operation under way.
+    /// How many clients there are. Each has one operation in progress.
     pub depth: u32,
-    /// Operations a fetch. One is for data, the others for metadata: with 2.5, every second fetch has one and every other
-    /// has two of those.
+    /// Operations per fetch. One is for data, the others for metadata: with 2.5, every second fetch has one
+    /// and every other has two for metadata.
     pub operations: f64,
     /// Bytes of the operation for data.
     pub bytes: u64,
-    /// How many such operations, each of which goes on where the one before ended, a fetch has.
+    /// How many such operations a fetch has. Each begins where the previous one ended.
     pub pieces: u32,
 }
 
-/// The theoretical limit for files of one read, in fetches a second: `depth` clients ask for the next file as soon as they have one;
-/// `operations` reads a file, the last of them of `bytes`, the others of a block of metadata. Reads that go on where the one before
-/// ended are next to free: do not count them.
+/// The theoretical limit for files of one read, in fetches per second. `depth` clients request the next file
+/// as soon as they have one. A file takes `operations` reads, the last of them of `bytes`, the others of a
+/// block of metadata. Reads that begin where the previous one ended are nearly free: do not count them.
 pub fn fetches(depth: u32, operations: f64, bytes: u64, seed: u64) -> f64 {
     let load = Load {
         depth,
@@ -37,22 +37,22 @@ pub fn fetches(depth: u32, operations: f64, bytes: u64, seed: u64) -> f64 {
     run(load, seed)
 }
 
-/// Fetches a second that the disk can do at most.
+/// The most fetches per second that the disk can do.
 pub fn run(load: Load, seed: u64) -> f64 {
     Simulation::new(load, seed).run()
 }
 
 /// Length of a read of metadata.
 const BLOCK: u64 = 4096;
-/// Block groups of a spindle, as the published disk has them.
+/// Block groups per spindle, as on the published disk.
 const GROUPS: u64 = 55;
-/// At the start of each group: bitmaps, inodes and directories. The same.
+/// The start of each group: bitmaps, inodes and directories, as on the published disk.
 const METADATA: u64 = 75 * BLOCK;
 /// Bytes of a spindle.
 const CAPACITY: u64 = GROUPS * GROUP;
-/// Fetches of a simulation: enough for the third digit.
+/// Fetches in a simulation: enough for three digits.
 const FETCHES: u64 = 20_000;
-/// Fetches before counting starts, for each client.
+/// Fetches per client before counting starts.
 const WARM_UP: u64 = 20;
 
 struct Simulation {
@@ -64,12 +64,12 @@ struct Simulation {
     random: Random,
 }
 
-/// A client within its fetch.
+/// A client during a fetch.
 #[derive(Clone, Copy, Default)]
 struct Client {
     metadata_left: u32,
     pieces_left: u32,
-    /// Where the next piece lies.
+    /// The spindle of the next piece.
     spindle: usize,
     at: u64,
 }
@@ -110,7 +110,7 @@ impl Simulation {
         (done - warm_up) as f64 * 1e9 / now.saturating_sub(started).max(1) as f64
     }
 
-    /// Whether the client's fetch is complete; if it is, the next one begins.
+    /// Whether the client's fetch is complete. If so, the next one begins.
     fn fetched(&mut self, client: u32) -> bool {
         let bytes = self.load.bytes;
         let client = &mut self.clients[client as usize];
@@ -144,7 +144,7 @@ impl Simulation {
         self.go_on(client.spindle);
     }
 
-    /// A file somewhere.
+    /// A fetch of a random file.
     fn fetch(&mut self) -> Client {
         let metadata = (self.load.operations - 1.0).max(0.0);
         let one_more = self.random.unit() < metadata.fract();
@@ -158,7 +158,7 @@ impl Simulation {
         }
     }
 
-    /// Gives an idle spindle something to do.
+    /// Starts the next operation of an idle spindle.
     fn go_on(&mut self, spindle: usize) {
         if self.working[spindle].is_none() {
             let next = self.spindles[spindle].next();
@@ -177,7 +177,8 @@ mod tests {
 
     #[test]
     fn one_client_waits_for_every_part_of_its_read() {
-        // Half of the reads are on the other spindle, where the head is somewhere else, too: the mean seek is 1 + 8 * 8/15 ms.
+        // Half of the reads are on the other spindle, whose head is at another position: the mean seek is 1 +
+        // 8 * 8/15 ms.
         let ms = 1.0 + 8.0 * 8.0 / 15.0 + 8.33 / 2.0 + 100_000.0 / 60e3;
         let rate = fetches(1, 1.0, 100_000, 1);
         assert!(about(rate, 1000.0 / ms), "{rate}");

@@ -1,8 +1,8 @@
 //! A spindle in real time: a thread and a queue.
 //!
-//! The thread asks [`super::model`] what is next and when that ends, sleeps until then, and answers. The model's time
-//! goes on by itself: an answer that is late delays no other. Knows of requests only that they have a place, a length and
-//! a [`Reply`].
+//! The thread asks [`super::model`] which operation is next and when it ends, sleeps until then, and replies.
+//! The model's time is independent of the thread: a late reply delays no other. Of requests it knows only the
+//! position, the length and a [`Reply`].
 
 use super::control::Pace;
 use super::counters::{LENGTHS, Spindle as Counters};
@@ -11,15 +11,15 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::num::NonZeroU64;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Whoever wants bytes of the disk.
+/// A request that waits for bytes of the disk.
 pub trait Reply: Send {
-    /// Gets what is needed ready, so that [`Self::send`] is quick.
+    /// Prepares the reply, so that [`Self::send`] is fast.
     fn prepare(&mut self);
-    /// Answers.
+    /// Sends the reply.
     fn send(self);
 }
 
-/// A queue and what its thread knows.
+/// A queue and the state of its thread.
 #[derive(Debug)]
 pub struct Spindle<R> {
     state: Mutex<State<R>>,
@@ -31,16 +31,16 @@ struct State<R> {
     model: model::Spindle<R>,
     counters: Counters,
     pace: Pace,
-    /// Nothing is taken from the queue.
+    /// No operation is taken from the queue.
     hangs: bool,
-    /// The thread is at an operation.
+    /// The thread is serving an operation.
     works: bool,
-    /// The thread is to end.
+    /// The thread shall end.
     ended: bool,
 }
 
 impl<R: Reply> Spindle<R> {
-    /// One of so many bytes, without its thread.
+    /// A spindle of this capacity, without its thread.
     pub fn new(capacity: u64, seed: u64) -> Self {
         let state = State {
             model: model::Spindle::new(capacity, seed),
@@ -56,7 +56,7 @@ impl<R: Reply> Spindle<R> {
         }
     }
 
-    /// Asks for `bytes` at `at`; answered at once if the disk is quick.
+    /// Requests `bytes` at `at`. If the disk is quick, the reply is sent at once.
     pub fn ask(&self, at: u64, bytes: u64, mut reply: R) {
         let mut state = self.lock();
         if state.pace == Pace::Quick && !state.hangs {
@@ -67,7 +67,7 @@ impl<R: Reply> Spindle<R> {
         state.model.push(Operation {
             at,
             bytes,
-            // Below the lock, so that the queue is in the order of arrival.
+            // Under the lock, so that the queue is in the order of arrival.
             arrived: now_ns(),
             tag: reply,
         });
@@ -77,14 +77,15 @@ impl<R: Reply> Spindle<R> {
         self.changed.notify_one();
     }
 
-    /// What the thread does, until [`Self::end`].
+    /// The thread's loop, until [`Self::end`].
     pub fn work(&self) {
-        // The kernel adds 50 µs to a sleep so that it can put wake-ups together. Where it cannot be told, we are a little late.
+        // By default the kernel adds up to 50 µs to a sleep, to combine wake-ups. If this fails, replies are
+        // a little late.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         while let Some(mut served) = self.next() {
             served.operation.tag.prepare();
             sleep_until(served.end);
-            // Before the answer: who has it may look at the counters.
+            // Before the reply, because its receiver may look at the counters.
             self.count(&served);
             served.operation.tag.send();
             let late_ns = now_ns().saturating_sub(served.end);
@@ -109,7 +110,7 @@ impl<R: Reply> Spindle<R> {
         counters.waited_ns += served.end.saturating_sub(arrived);
     }
 
-    /// The counters; their maxima start anew.
+    /// The counters. Resets their maxima.
     pub fn counters(&self) -> Counters {
         let mut state = self.lock();
         let counters = state.counters.clone();
@@ -118,12 +119,12 @@ impl<R: Reply> Spindle<R> {
         counters
     }
 
-    /// How quick it is from the next operation on.
+    /// Sets how fast it is from the next operation on.
     pub fn set_pace(&self, pace: Pace) {
         self.lock().pace = pace;
     }
 
-    /// Stops taking operations from the queue, or starts again: then they begin now, as if the disk had been busy.
+    /// Stops taking operations from the queue, or resumes: then they begin now, as if the disk had been busy.
     pub fn set_hang(&self, hangs: bool) {
         let mut state = self.lock();
         if state.hangs && !hangs {
@@ -134,7 +135,7 @@ impl<R: Reply> Spindle<R> {
         self.changed.notify_one();
     }
 
-    /// Lets the thread end. What waits is never answered by us; closing the device fails it.
+    /// Lets the thread end. Queued operations get no reply; closing the device makes them fail.
     pub fn end(&self) {
         self.lock().ended = true;
         self.changed.notify_one();
@@ -158,7 +159,7 @@ impl<R: Reply> Spindle<R> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<R>> {
-        // Nothing in here leaves the state half done when it panics.
+        // A panic cannot leave this state half changed, so a poisoned lock is still usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -190,7 +191,7 @@ mod tests {
     use std::sync::mpsc::{Sender, channel};
     use std::time::Duration;
 
-    /// Long enough for any machine, and never waited for when all is well.
+    /// Long enough for any machine; a test that passes never waits this long.
     const DEADLINE: Duration = Duration::from_secs(60);
 
     struct Told(u32, Sender<u32>);
@@ -207,7 +208,7 @@ mod tests {
         let spindle = Spindle::new(1_000_000, 1);
         std::thread::scope(|scope| {
             scope.spawn(|| spindle.work());
-            // Else a test that fails would wait for the thread.
+            // Otherwise a failed test would wait for the thread.
             let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&spindle)));
             spindle.end();
             if let Err(panic) = ended {
@@ -247,7 +248,7 @@ mod tests {
             spindle.ask(4096, 100_000, Told(2, sender));
             assert_eq!(receiver.recv_timeout(DEADLINE), Ok(2));
             let counters = spindle.counters();
-            // The head is at the start in the beginning.
+            // Initially the head is at the start.
             assert_eq!((counters.sequential, counters.bytes), (2, 104_096));
             assert_eq!(counters.by_length, [1, 0, 1, 0, 0]);
             assert!(counters.waited_ns >= counters.busy_ns && counters.busy_ns > 1_600_000);

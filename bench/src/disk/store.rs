@@ -1,13 +1,13 @@
-//! The bytes of the disk, without those that are zero.
+//! The bytes of the disk, without zeros.
 //!
-//! A block holds only what comes before its last zeros: a file that names itself costs the length of its name. Knows
-//! nothing of files, time or FUSE.
+//! A block stores only what precedes its trailing zeros, so a file that names itself takes no more than its
+//! marks. Knows nothing of files, time or FUSE.
 
 use super::plan::Expected;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// The block of the store. Also that of the file system and the loop device, so that no block is written in parts.
+/// The block size of the store, the file system and the loop device, so that no block is written in parts.
 pub const BLOCK: usize = 4096;
 
 /// All blocks that are not zero, by their number.
@@ -31,7 +31,7 @@ impl Store {
         }
     }
 
-    /// Takes `data` for what is at `offset`.
+    /// Stores `data` at `offset`.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         for part in parts(offset, data.len()) {
             let piece = data.get(part.buffer..part.buffer + part.within.len());
@@ -49,12 +49,12 @@ impl Store {
         }
     }
 
-    /// Makes everything in a range zero.
+    /// Makes a range zero.
     pub fn discard(&mut self, offset: u64, length: u64) {
         let end = offset.saturating_add(length);
         let whole = offset.div_ceil(BLOCK as u64)..end / BLOCK as u64;
         self.blocks.retain(|block, _| !whole.contains(block));
-        // What is left are two parts of blocks at most.
+        // What is left are at most two partial blocks.
         let zeros = [0; BLOCK];
         for part in [
             offset..(whole.start * BLOCK as u64).min(end),
@@ -67,7 +67,7 @@ impl Store {
         }
     }
 
-    /// Numbers of the blocks in which a file names itself at or after an offset.
+    /// The blocks in which a file names itself at or after an offset.
     pub fn blocks_of(&self, file: &Expected, from: u64) -> Vec<u64> {
         let lines: std::collections::HashSet<_> = file
             .marks()
@@ -84,7 +84,7 @@ impl Store {
         self.blocks.keys().copied()
     }
 
-    /// Bytes that are kept.
+    /// How many bytes are stored.
     pub fn stored(&self) -> u64 {
         self.blocks.values().map(|block| block.len() as u64).sum()
     }
@@ -99,11 +99,11 @@ impl Store {
     }
 }
 
-/// A part of a range of bytes that lies in one block.
+/// The part of a range that lies in one block.
 struct Part {
     block: u64,
     within: Range<usize>,
-    /// Where it begins in the caller's buffer.
+    /// Its start in the caller's buffer.
     buffer: usize,
 }
 
@@ -126,7 +126,8 @@ fn parts(offset: u64, length: usize) -> impl Iterator<Item = Part> {
 fn without_last_zeros(block: &[u8]) -> &[u8] {
     const CHUNK: usize = 256;
     let mut rest = block;
-    // Comparing slices is many times as fast as looking at bytes, and nearly all that is ever written is zero.
+    // Comparing slices is many times faster than comparing bytes, and nearly everything that is written is
+    // zero.
     while let Some((before, last)) = rest.split_last_chunk::<CHUNK>()
         && last == &[0; CHUNK]
     {

@@ -1,7 +1,7 @@
-//! From a file of zeros to a mounted ext4 that holds a plan: process, loop device, file system, files.
+//! Makes a mounted ext4 with the files of a plan: process, loop device, file system, files.
 //!
-//! All of it is done by the programs that an administrator would use; what they print on errors is passed on. Knows nothing
-//! of time and counters.
+//! All of it is done by the programs that an administrator would use; their error output is passed on. Knows
+//! nothing of time and counters.
 
 use super::control::{self, Answer, Order};
 use super::counters::SPINDLES;
@@ -20,31 +20,33 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How directories of disks begin.
+/// The beginning of the directory names of disks.
 pub const PREFIX: &str = "petrel-bench-disk-";
-/// In such a directory: whoever has locked this owns it.
+/// In such a directory: the lock file of its owner.
 pub const LOCK: &str = "lock";
-/// In such a directory: where the file below the loop device is.
+/// In such a directory: the mount point of the file below the loop device.
 pub const FUSE_POINT: &str = "fuse";
-/// In such a directory: where the volume is mounted.
+/// In such a directory: the mount point of the volume.
 pub const ROOT: &str = "root";
-/// In a block device's directory: the file below it.
+/// In a block device's directory: the path of the file below it.
 pub const BACKING: &str = "loop/backing_file";
 
-/// One of ext4's block groups, with the block below.
+/// The length of ext4's block groups with the block size below.
 pub const GROUP: u64 = 128 * 1024 * 1024;
-/// What a volume is rounded up to: as many groups for each spindle.
+/// A volume is rounded up to a multiple of this: the same number of groups for each spindle.
 const GROUPS: u64 = SPINDLES as u64 * GROUP;
 /// ext4's block, and the loop device's sector.
 const BLOCK: u64 = 4096;
-/// The kernel's usual read-ahead. A loop device has twenty times as much, as it takes its file for a RAID.
+/// The kernel's usual read-ahead. A loop device has twenty times as much, because the kernel takes its file
+/// for a RAID.
 const READ_AHEAD_KIB: &str = "128";
 /// How long the disk's process may take to clean up before it is killed.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Threads that fill the volume.
 const FILLERS: usize = 4;
 
-/// Why this machine has no volumes: no right to mount, no loop device, no direct I/O, no ext4, a read-only `/sys`.
+/// Why this machine has no volumes: no right to mount, no loop device, no direct I/O, no ext4, a read-only
+/// `/sys`.
 #[derive(Debug)]
 pub struct Impossible(io::Error);
 
@@ -59,20 +61,20 @@ impl std::error::Error for Impossible {}
 /// A volume and what is below it, mounted or not.
 #[derive(Debug)]
 pub struct Volume {
-    /// Goes before the directory.
+    /// Dropped before the directory.
     process: Process,
     device: PathBuf,
     directory: PathBuf,
-    /// Locked.
+    /// The lock on the directory.
     _lock: File,
 }
 
 impl Volume {
-    /// Starts the process, makes the file system, fills it. It is not mounted then.
+    /// Starts the process, makes the file system, fills it, and leaves it unmounted.
     pub fn build(plan: &Plan) -> io::Result<Self> {
         leftovers::clear();
         let (directory, lock) = directory()?;
-        // From here on everything that exists is taken down if something fails.
+        // From here on, everything that exists is taken down if a step fails.
         let process = Process::start(&directory, bytes(plan), plan.seed).map_err(impossible)?;
         let file = directory.join(FUSE_POINT).join(super::file::NAME);
         let device = attach(&file).map_err(impossible)?;
@@ -94,12 +96,12 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn root(&self) -> PathBuf {
         self.directory.join(ROOT)
     }
 
-    /// Mounts it as it is measured: nothing is written, and no inode is read that nobody asked for.
+    /// Mounts it for measuring: nothing is written, and no inode is read unless it is needed.
     pub fn mount_cold(&self) -> io::Result<()> {
         run(Command::new("blockdev")
             .arg("--flushbufs")
@@ -108,17 +110,17 @@ impl Volume {
         self.mount("ro,noatime,inode_readahead_blks=1")
     }
 
-    /// Unmounts it; fails as long as a file is open.
+    /// Unmounts it. Fails while a file is open.
     pub fn unmount(&self) -> io::Result<()> {
         run(Command::new("umount").arg(self.root()))
     }
 
-    /// Tells the disk's process something.
+    /// Sends an order to the disk's process.
     pub fn tell(&mut self, order: &Order) -> io::Result<Answer> {
         self.process.tell(order)
     }
 
-    /// What the kernel says of the loop device.
+    /// The kernel's counters of the loop device.
     pub fn statistics(&self) -> io::Result<String> {
         fs::read_to_string(self.block().join("stat"))
     }
@@ -129,8 +131,10 @@ impl Volume {
         run(mount.arg(&self.device).arg(self.root()))
     }
 
-    /// Makes ext4 put files into the block group of their directory, or the next one with room. It would put those above 64 KiB one
-    /// after the other from the start of the disk, and take groups that suit them better: a disk in use looks different. Older kernels lack a setting or two; that moves files, and nothing else.
+    /// Makes ext4 put files into the block group of their directory, or the next one with room. By default it
+    /// puts those above 64 KiB one after another from the start of the disk, and chooses groups in its own
+    /// ways: a disk in use looks different. Older kernels lack a setting or two, which only changes where
+    /// files are.
     fn spread_files(&self) {
         let device = self.device.file_name().unwrap_or_default();
         let ext4 = Path::new("/sys/fs/ext4").join(device);
@@ -156,20 +160,20 @@ impl Volume {
 /// Length of a volume for a plan, in bytes.
 fn bytes(plan: &Plan) -> u64 {
     let blocks: u64 = plan.files().map(|file| file.bytes.div_ceil(BLOCK)).sum();
-    // Inodes, directories, bitmaps, and room, so that all groups can have the same share.
+    // Inodes, directories, bitmaps, and spare room, so that all groups can have the same share.
     let needed = blocks * BLOCK * 11 / 10 + inodes(plan) * 512;
     needed.div_ceil(GROUPS).max(1) * GROUPS
 }
 
-/// Inodes for a plan: as few as will do, so that they lie densely.
+/// The number of inodes for a plan: as few as possible, so that they lie densely.
 fn inodes(plan: &Plan) -> u64 {
     let files = plan.files().count() as u64;
     files * 11 / 10 + 64
 }
 
-/// A directory that we own.
+/// Makes a directory and locks it.
 fn directory() -> io::Result<(PathBuf, File)> {
-    // The servers' users must get through.
+    // The servers' users must be able to enter it.
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     let directory: TempDir = tempfile::Builder::new()
         .prefix(PREFIX)
@@ -179,15 +183,15 @@ fn directory() -> io::Result<(PathBuf, File)> {
     lock.try_lock()?;
     fs::create_dir(directory.path().join(FUSE_POINT))?;
     fs::create_dir(directory.path().join(ROOT))?;
-    // Removed by `leftovers`, which does not walk into what is mounted there.
+    // `leftovers` removes it, which does not descend into what is mounted there.
     Ok((directory.keep(), lock))
 }
 
-/// The process that has the file.
+/// The process that provides the file.
 #[derive(Debug)]
 struct Process {
     child: Child,
-    /// Taken to make the process end.
+    /// Dropped to make the process end.
     orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     directory: PathBuf,
@@ -199,7 +203,7 @@ impl Process {
         let mut command = at_once(std::env::current_exe()?);
         command.arg("disk-file").arg(directory);
         command.args([bytes.to_string(), seed.to_string()]);
-        // Control-C is for the benchmark; it ends the disk when nobody needs it any more.
+        // Control-C reaches only the benchmark, which ends the disk when it is no longer needed.
         command.process_group(0);
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = spawned.inspect_err(|_| leftovers::take_down(directory))?;
@@ -240,12 +244,13 @@ impl Drop for Process {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // What it could not do while its file was in use.
+        // Does what the process could not do while its file was in use.
         leftovers::take_down(&self.directory);
     }
 }
 
-/// A program that runs before all others when it has something to do: a disk does not wait for its computer. It never has much.
+/// A program that the scheduler runs before all others when it has work: a real disk does not wait for the
+/// processor either. It never has much work.
 fn at_once(program: PathBuf) -> Command {
     let allowed = run(Command::new("chrt").args(["--fifo", "10", "true"])).is_ok();
     let mut command = Command::new(if allowed { Path::new("chrt") } else { &program });
@@ -255,7 +260,7 @@ fn at_once(program: PathBuf) -> Command {
     command
 }
 
-/// Puts a loop device over a file, past the page cache.
+/// Attaches a loop device to a file, bypassing the page cache.
 fn attach(file: &Path) -> io::Result<PathBuf> {
     let mut command = Command::new("losetup");
     command.args(["--find", "--show", "--direct-io=on", "--sector-size=4096"]);
@@ -265,12 +270,13 @@ fn attach(file: &Path) -> io::Result<PathBuf> {
     if fs::read_to_string(block.join("loop/dio"))?.trim_end() != "1" {
         return Err(io::Error::other("the loop device has no direct I/O"));
     }
-    // The order is the spindles' affair.
+    // The spindles determine the order.
     fs::write(block.join("queue/scheduler"), "none")?;
     Ok(device)
 }
 
-/// An error of something that this machine may not have, or not allow: whoever wants a disk learns that there can be none.
+/// Marks an error as a missing feature or permission of this machine, so that callers know that it can have
+/// no disk.
 fn impossible(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::Interrupted {
         return error;
@@ -278,13 +284,13 @@ fn impossible(error: io::Error) -> io::Error {
     io::Error::other(Impossible(error))
 }
 
-/// As the kernel says when it was asked to mount one.
+/// What the kernel answers when it is asked to mount ext4.
 fn has_ext4() -> bool {
     let known = fs::read_to_string("/proc/filesystems");
     known.is_ok_and(|known| known.lines().any(|line| line.trim() == "ext4"))
 }
 
-/// Waits until udev, where there is one, has looked what is on the new device. Its reads would be counted.
+/// Waits until udev, if there is one, has probed the new device. Its reads would be counted.
 fn settle() {
     let _ = run(Command::new("udevadm").args(["settle", "--timeout=10"]));
 }
@@ -298,7 +304,7 @@ fn make_file_system(device: &Path, plan: &Plan) -> io::Result<()> {
     run(command.arg(device))
 }
 
-/// Writes all files, in full: what is only reserved would be read without the disk.
+/// Writes all files in full: space that is only reserved would be read without the disk.
 fn fill(root: &Path, plan: &Plan) -> io::Result<()> {
     let mut directories: BTreeMap<PathBuf, Vec<Expected>> = BTreeMap::new();
     for file in plan.files() {
@@ -306,7 +312,7 @@ fn fill(root: &Path, plan: &Plan) -> io::Result<()> {
         let parent = path.parent().unwrap_or(root).to_owned();
         directories.entry(parent).or_default().push(file);
     }
-    // All of them first: each new one goes to the group with the fewest.
+    // All directories first: ext4 puts each new one into the group with the fewest.
     directories.keys().try_for_each(fs::create_dir)?;
     let directories: Vec<_> = directories.into_values().collect();
     let next = AtomicUsize::new(0);

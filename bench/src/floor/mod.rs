@@ -1,10 +1,10 @@
-//! The floor: what the kernel alone charges for a reply of a given size.
+//! The floor server: the cost of a reply of a given size in the kernel alone.
 //!
-//! Two threads (one, where there is only one core to run on), each with its own `SO_REUSEPORT`
-//! listener and epoll, all edge-triggered. A request
-//! is one `recv` that nobody looks at, the reply one `send` of bytes made beforehand; a large body
-//! goes by `sendfile` after its head. A server that does anything for its client costs more than
-//! this. It is not a web server: it answers whatever it is asked, once per receive.
+//! It has two threads (one, if there is only one core), each with its own `SO_REUSEPORT` listener and
+//! edge-triggered epoll. A request is one `recv` whose data is ignored; the reply is one `send` of bytes that
+//! were prepared; a large body is sent by `sendfile` after its head. A server that does any work for its
+//! client costs more than this. It is not a web server: it sends the same reply after each receive, whatever
+//! the request.
 //!
 //! As a gateway it is a [`relay`].
 
@@ -36,7 +36,7 @@ pub fn serve(options: &FloorOptions) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts the threads; returns once all of them listen.
+/// Starts the threads. Returns once all of them listen.
 pub fn spawn(options: &FloorOptions) -> io::Result<Vec<JoinHandle<io::Result<()>>>> {
     let canned = Arc::new(Canned::new(options)?);
     let threads = listeners(options.port)?.into_iter().map(|listener| {
@@ -46,16 +46,16 @@ pub fn spawn(options: &FloorOptions) -> io::Result<Vec<JoinHandle<io::Result<()>
     Ok(threads.collect())
 }
 
-/// One for each thread.
+/// One listener per thread.
 fn listeners(port: u16) -> io::Result<Vec<OwnedFd>> {
     let threads = std::thread::available_parallelism()?.get().min(THREADS_MAX);
     let listeners = (0..threads).map(|_| listen(port));
     Ok(listeners.collect::<rustix::io::Result<_>>()?)
 }
 
-/// The reply, the same to everybody.
+/// The reply to every request.
 struct Canned {
-    /// The head, with the body behind it when that is small.
+    /// The head, followed by the body if that is small.
     bytes: Vec<u8>,
     /// A large body and its length.
     file: Option<(File, u64)>,
@@ -87,7 +87,7 @@ impl Canned {
     }
 }
 
-/// A head as long as a file server's usually is: type, validators, length, date and name.
+/// A head as long as a typical one of a file server: type, validators, length, date and name.
 fn head(status: u16, body_bytes: u64) -> Vec<u8> {
     let mut head = format!(
         "HTTP/1.1 {status} Canned\r\nContent-Type: text/html\r\nContent-Length: {body_bytes}\r\n"
@@ -100,19 +100,19 @@ fn head(status: u16, body_bytes: u64) -> Vec<u8> {
     head.into_bytes()
 }
 
-/// One thread's world.
+/// The state of one thread.
 struct Worker<'a> {
     canned: &'a Canned,
     listener: OwnedFd,
     epoll: OwnedFd,
     connections: HashMap<u64, Connection>,
-    /// Key of the connection that comes next; never used twice.
+    /// The key of the next connection; keys are never reused.
     key_next: u64,
 }
 
 struct Connection {
     socket: OwnedFd,
-    /// How far the reply under way has been sent; its length when there is none.
+    /// How much of the current reply was sent; its length if there is none.
     sent: u64,
 }
 
@@ -156,8 +156,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Takes all connections that wait. Registered once, for both directions: with edges the one
-    /// that is not awaited costs nothing.
+    /// Accepts all waiting connections. Each is registered once, for both directions: with edge triggering
+    /// the direction that is not awaited costs nothing.
     fn accept(&mut self) -> rustix::io::Result<()> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         loop {
@@ -191,7 +191,7 @@ impl<'a> Worker<'a> {
 }
 
 impl Connection {
-    /// Goes on with the reply under way, or answers a request.
+    /// Continues the current reply, or answers a request.
     fn drive(&mut self, canned: &Canned, flags: epoll::EventFlags) -> rustix::io::Result<()> {
         if self.sent == canned.length() {
             if !flags.contains(epoll::EventFlags::IN) {
@@ -242,23 +242,23 @@ fn listen(port: u16) -> rustix::io::Result<OwnedFd> {
     let socket = net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_reuseport(&socket, true)?;
-    // Inherited by accepted sockets.
+    // Accepted sockets inherit it.
     sockopt::set_tcp_nodelay(&socket, true)?;
     net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))?;
     net::listen(&socket, 4096)?;
     Ok(socket)
 }
 
-/// As many as the peers have workers, but not more than there are cores to run on: two threads on
-/// one core interrupt each other's batches, which makes a new connection dearer by a third.
+/// As many as the other servers have workers, but no more than there are cores: two threads on one core
+/// interrupt each other's batches, which makes a new connection more expensive by a third.
 const THREADS_MAX: usize = 2;
-/// A body up to this length is sent from memory with its head.
+/// A body up to this length is sent from memory, together with its head.
 const SEND_BYTES_MAX: u64 = 64 << 10;
-/// Taken by one sendfile. While one is under way acknowledgements queue up behind the socket's
-/// lock: with 1 MiB a body of 10 MiB costs a quarter more.
+/// The most bytes of one sendfile. During the call acknowledgements queue up behind the socket's lock: with 1
+/// MiB a body of 10 MiB costs a quarter more.
 const SENDFILE_BYTES_MAX: u64 = 256 << 10;
 const EVENTS_MAX: usize = 512;
-/// The listener's key among the connections'.
+/// The listener's key among those of the connections.
 const LISTENER: u64 = 0;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! The floor of a gateway: what the kernel alone charges for two receives and two sends.
+//! The floor of a gateway: the cost of two receives and two sends in the kernel alone.
 //!
-//! Each client connection has a backend connection of its own, kept as long as it. What comes from
-//! the client is received, and a request made beforehand is sent on; what comes from the backend is
-//! received until it is as long as its first reply was, and a reply made beforehand is sent on.
-//! Both sockets are registered once, edge-triggered, and nothing is looked at.
+//! Each client connection has its own backend connection, which stays open as long. It receives the client's
+//! request and sends a prepared request to the backend. It receives from the backend until the reply is as
+//! long as the first one was, and sends a prepared reply to the client. Both sockets are registered once,
+//! edge-triggered, and no data is looked at.
 
 use super::{Canned, EVENTS_MAX, LISTENER, listeners};
 use crate::backend::Address;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Starts the threads; returns once all of them listen.
+/// Starts the threads. Returns once all of them listen.
 pub fn spawn(
     options: &FloorOptions,
     request: &Path,
@@ -43,16 +43,16 @@ pub fn spawn(
     Ok(threads.collect())
 }
 
-/// What is sent on, whatever comes.
+/// The prepared request and reply.
 struct Exchange {
     backend: Address,
     request: Vec<u8>,
     reply: Vec<u8>,
-    /// When a backend's reply is whole.
+    /// The length of a backend's complete reply.
     backend_reply_bytes: usize,
 }
 
-/// Asks once and waits for silence.
+/// Sends one request and reads until the backend is silent. Returns the reply's length.
 fn first_reply_length(backend: &Address, request: &[u8]) -> io::Result<usize> {
     let mut stream = backend.connect()?;
     stream.set_read_timeout(SILENCE)?;
@@ -68,13 +68,13 @@ fn first_reply_length(backend: &Address, request: &[u8]) -> io::Result<usize> {
     }
 }
 
-/// One thread's world.
+/// The state of one thread.
 struct Relay<'a> {
     exchange: &'a Exchange,
     listener: OwnedFd,
     epoll: OwnedFd,
     pairs: HashMap<u64, Pair>,
-    /// Key of the pair that comes next; never used twice.
+    /// The key of the next pair; keys are never reused.
     key_next: u64,
 }
 
@@ -82,7 +82,7 @@ struct Relay<'a> {
 struct Pair {
     client: OwnedFd,
     backend: OwnedFd,
-    /// How much of the backend's reply has come.
+    /// How much of the backend's reply was received.
     came: usize,
 }
 
@@ -163,7 +163,8 @@ impl<'a> Relay<'a> {
 }
 
 impl Pair {
-    /// A request of the client, however long, is one receive.
+    /// Takes the client's request, which counts as one receive whatever its length, and sends the prepared
+    /// one.
     fn forward(&self, exchange: &Exchange) -> rustix::io::Result<()> {
         receive(&self.client)?;
         send(&self.backend, &exchange.request)
@@ -186,7 +187,7 @@ fn receive(socket: &OwnedFd) -> rustix::io::Result<usize> {
     }
 }
 
-/// Requests and replies are small: they fit, or something is wrong.
+/// Requests and replies are small: if they do not fit into the socket's buffer, something is wrong.
 fn send(socket: &OwnedFd, bytes: &[u8]) -> rustix::io::Result<()> {
     match net::send(socket, bytes, SendFlags::NOSIGNAL)? {
         sent if sent == bytes.len() => Ok(()),
@@ -194,9 +195,9 @@ fn send(socket: &OwnedFd, bytes: &[u8]) -> rustix::io::Result<()> {
     }
 }
 
-/// A backend that has sent nothing for so long has finished its reply.
+/// When a backend has sent nothing for this long, its reply is complete.
 const SILENCE: Duration = Duration::from_millis(100);
-/// What tells the two sockets of a pair apart: the highest bit of their keys.
+/// Distinguishes the two sockets of a pair: the highest bit of their keys.
 const BACKEND: u64 = 1 << 63;
 const CLIENT: u64 = 0;
 
@@ -209,7 +210,7 @@ mod tests {
     use crate::workload::WORKLOADS;
     use std::os::unix::net::UnixStream;
 
-    /// Client, relay and responder in threads of this process.
+    /// Client, relay and responder run in threads of this process.
     #[test]
     fn each_client_has_one_backend_connection_for_all_of_its_requests() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,17 +1,18 @@
-//! One request after the other, by somebody who takes whatever comes.
+//! Sends one request after another, and accepts any response.
 //!
-//! Slower than [`Client`](super::Client), but any status is an answer, and each has its own times.
+//! It is slower than [`Client`](super::Client), but any status counts as a response, and each response has
+//! its own times.
 
 use super::reply::{Expected, Reply, head_length, status};
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant, SystemTime};
 
-/// A client with at most one connection, which it keeps while the server does.
+/// A client with at most one connection, which it keeps open while the server does.
 pub struct Browser {
     port: u16,
     stream: Option<TcpStream>,
-    /// An answer that pauses for so long never comes.
+    /// A response that pauses for this long is given up.
     patience: Duration,
     buffer: Vec<u8>,
 }
@@ -23,13 +24,13 @@ pub struct Answer {
     pub status: u16,
     /// When the request was sent.
     pub began: SystemTime,
-    /// How long it took, with connecting.
+    /// How long it took, including the connect.
     pub took: Duration,
 }
 
 impl Browser {
-    /// Of the server on a port of 127.0.0.1; connects when there is something to ask.
-    /// An answer that pauses for longer than `patience` never comes.
+    /// A client of the server on a port of 127.0.0.1. It connects when it sends its first request. A response
+    /// that pauses for longer than `patience` is given up.
     pub fn new(port: u16, patience: Duration) -> Self {
         Self {
             port,
@@ -39,8 +40,8 @@ impl Browser {
         }
     }
 
-    /// Asks for a path and awaits the whole answer. A kept connection that the server has closed is
-    /// made anew.
+    /// Requests a path and reads the whole response. If the server has closed the persistent connection,
+    /// opens a new one.
     pub fn get(&mut self, path: &str) -> io::Result<Answer> {
         let kept = self.stream.is_some();
         match self.exchange(path) {
@@ -75,7 +76,7 @@ impl Browser {
         })
     }
 
-    /// Reads to the end of the answer.
+    /// Reads the whole response.
     fn answer(&mut self, stream: &mut TcpStream) -> io::Result<u16> {
         let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
         let mut came = Vec::new();

@@ -1,8 +1,8 @@
-//! Chunked bodies: RFC 9112, section 7.1, read without keeping any of it.
+//! Chunked bodies (RFC 9112, section 7.1), decoded without storing any of them.
 
 use super::reply::Wrong;
 
-/// A chunked body as far as it has come.
+/// A chunked body, as far as it has arrived.
 #[derive(Debug, Default)]
 pub struct Chunks {
     place: Place,
@@ -13,15 +13,15 @@ pub struct Chunks {
 /// What comes next.
 #[derive(Debug)]
 enum Place {
-    /// Digits of a chunk's size; what they say so far.
+    /// The digits of a chunk's size, and the value so far.
     Size(u64),
     /// The rest of the line with the size.
     Extension(u64),
-    /// So many bytes of content.
+    /// This many bytes of content.
     Content(u64),
-    /// The end of the line behind content.
+    /// The line end after content.
     ContentEnd,
-    /// A line of the trailer that is so long already.
+    /// A line of the trailer section, with its length so far.
     Trailer(usize),
 }
 
@@ -32,7 +32,7 @@ impl Default for Place {
 }
 
 impl Chunks {
-    /// Takes the next bytes, hands on the content in them; says whether the body is whole.
+    /// Takes the next bytes and passes on their content. Returns whether the body is complete.
     pub fn take(
         &mut self,
         mut bytes: &[u8],

@@ -1,8 +1,8 @@
-//! One client connection: send a request, read until its reply is whole.
+//! One client connection: sends a request, and reads until its reply is complete.
 //!
-//! Sockets stay blocking, because a blocking `connect` over loopback returns at once with the
-//! connection made; sends and receives carry `MSG_DONTWAIT` instead. The epoll registration is
-//! edge-triggered and made once.
+//! Sockets stay in blocking mode, because a blocking `connect` over loopback returns at once with the
+//! connection established; sends and receives use `MSG_DONTWAIT` instead. The connection is registered with
+//! epoll once, edge-triggered.
 
 use super::Error;
 use super::reply::{Expected, Reply};
@@ -19,24 +19,24 @@ pub const ENDED: epoll::EventFlags = epoll::EventFlags::RDHUP
     .union(epoll::EventFlags::HUP)
     .union(epoll::EventFlags::ERR);
 
-/// A connection with at most one request under way.
+/// A connection with at most one open request.
 pub struct Connection {
     socket: OwnedFd,
     reply: Reply,
-    /// Whole replies so far.
+    /// Complete replies so far.
     answered: u64,
-    /// When the request under way was due to be sent.
+    /// When the open request was due to be sent.
     pub sent_at: Instant,
 }
 
-/// What a receive came to.
+/// The result of a receive.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The reply is not whole yet.
+    /// The reply is incomplete.
     More,
-    /// The reply is whole.
+    /// The reply is complete.
     Done,
-    /// The server closed a kept connection instead of answering: the request may be sent again.
+    /// The server closed a persistent connection instead of replying: the request may be sent again.
     Closed,
 }
 
@@ -56,8 +56,8 @@ impl Connection {
         })
     }
 
-    /// Sends a request whose latency counts from `due`. A server that has just closed a kept
-    /// connection shows at the next receive.
+    /// Sends a request whose latency counts from `due`. If the server has just closed a persistent
+    /// connection, the next receive notices it.
     pub fn send(&mut self, request: &[u8], due: Instant) -> Result<(), Error> {
         self.sent_at = due;
         match net::send(
@@ -72,9 +72,9 @@ impl Connection {
         }
     }
 
-    /// Takes what has arrived. Stops at the end of the reply or when the socket is drained: a
-    /// receive that came back short drained it, and whatever comes next is a new edge, unless the
-    /// server's side has `ended`.
+    /// Takes what has arrived. Stops at the end of the reply or when the socket is drained: a receive that
+    /// returned less than the buffer holds has drained it, and later data is a new edge, unless the server's
+    /// side has `ended`.
     pub fn receive(
         &mut self,
         expected: &Expected,
@@ -111,8 +111,8 @@ impl Connection {
         }
     }
 
-    /// Servers may close kept connections between requests (after a number of them, say). They may
-    /// not stop within a reply, nor before the first.
+    /// Servers may close persistent connections between requests (after a number of them, say), but not
+    /// within a reply, and not before the first one.
     fn closed(&self) -> Result<Progress, Error> {
         if self.answered > 0 && self.reply.nothing_came() {
             Ok(Progress::Closed)
@@ -142,7 +142,7 @@ fn connect(source: SocketAddrV4, address: SocketAddrV4) -> rustix::io::Result<Ow
     let socket = net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(CONNECT_TIMEOUT))?;
     sockopt::set_tcp_nodelay(&socket, true)?;
-    // The port is chosen by connect, so that one is free again for another source address.
+    // connect chooses the port, so a port that is in use with one source address is still free with another.
     nix::sys::socket::setsockopt(&socket, IpBindAddressNoPort, &true)
         .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
     net::bind(&socket, &source)?;
@@ -150,5 +150,5 @@ fn connect(source: SocketAddrV4, address: SocketAddrV4) -> rustix::io::Result<Ow
     Ok(socket)
 }
 
-/// A listen queue that is full drops the connection attempt; this bounds the wait.
+/// A full listen queue drops the attempt to connect; this limits the wait.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

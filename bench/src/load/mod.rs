@@ -1,12 +1,12 @@
 //! The load generator: a closed loop over N connections in one thread.
 //!
-//! It exists so that the client costs little, and the same, whatever server it talks to: requests
-//! are built beforehand, sockets are registered once and edge-triggered, a reply's head is searched
-//! for two things only, and bodies are dropped by the kernel (`MSG_TRUNC`) instead of copied, as a
-//! client on another machine would not compete for our memory either. It speaks just enough
-//! HTTP/1.1 for that: replies have a `Content-Length` or come in chunks, nothing is pipelined.
+//! It is written so that the client costs little, and the same with every server. Requests are prepared.
+//! Sockets are registered once and edge-triggered. A reply's head is searched for two things only. The kernel
+//! drops bodies (`MSG_TRUNC`) instead of copying them, just as a client on another machine would not compete
+//! for this machine's memory. It speaks just enough HTTP/1.1 for that: replies have a `Content-Length` or are
+//! chunked, nothing is pipelined.
 //!
-//! Any reply that is not what the workload expects ends the run with an error.
+//! Any reply that differs from what the workload expects ends the run with an error.
 
 mod browser;
 mod chunks;
@@ -32,7 +32,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-/// What to send, where, and what has to come back.
+/// What to send, where, and what the reply must be.
 pub struct Target {
     address: SocketAddrV4,
     requests: Vec<Vec<u8>>,
@@ -40,7 +40,7 @@ pub struct Target {
     reuse: Reuse,
 }
 
-/// N connections to one server, all idle between two calls of [`Client::run`].
+/// N connections to one server, all of them idle between two calls of [`Client::run`].
 pub struct Client<'a> {
     target: &'a Target,
     epoll: OwnedFd,
@@ -51,7 +51,7 @@ pub struct Client<'a> {
     buffer: Vec<u8>,
 }
 
-/// When a run stops sending. Requests under way are always awaited.
+/// When a run stops sending. It always waits for replies to open requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Until {
     /// Not before this,
@@ -62,15 +62,15 @@ pub struct Until {
     pub time_max: Duration,
 }
 
-/// What a run saw.
+/// What a run measured.
 pub struct Outcome {
-    /// Replies, all of them as expected.
+    /// The number of replies, all of them as expected.
     pub requests: u64,
     /// From the first request to the last reply.
     pub elapsed: Duration,
-    /// Latencies in nanoseconds; with a new connection each, connecting is part of it.
+    /// Latencies in nanoseconds. If each request has a new connection, connecting is included.
     pub latency: Histogram<u64>,
-    /// Kept connections that the server closed and the client opened again.
+    /// Persistent connections that the server closed and the client reopened.
     pub reconnects: u64,
 }
 
@@ -81,23 +81,23 @@ pub enum Error {
     Reply(reply::Wrong),
     /// The server refused a stream or the connection.
     Refused(Refused),
-    /// TLS went wrong.
+    /// A TLS error.
     Tls(rustls::Error),
-    /// The server gives no tickets.
+    /// The server issues no tickets.
     NoTickets,
     /// A handshake was of the other kind.
     Handshake(Option<rustls::HandshakeKind>),
     /// A system call failed.
     System(&'static str, Errno),
-    /// The server closed a connection before it had answered anything on it.
+    /// The server closed a connection before it had replied to anything on it.
     Closed,
-    /// Nothing at all came for [`PATIENCE`].
+    /// Nothing at all arrived for [`PATIENCE`].
     Stalled,
-    /// We were asked to stop.
+    /// A signal asked this program to stop.
     Interrupted,
 }
 
-/// What a server refuses by HTTP/2, and its reason's number.
+/// A refusal by HTTP/2, with its error code.
 #[derive(Clone, Copy, Debug)]
 pub enum Refused {
     /// A stream.
@@ -144,7 +144,7 @@ impl<'a> Client<'a> {
         Ok(client)
     }
 
-    /// Keeps one request under way on every connection until `until` says stop.
+    /// Keeps one request open on every connection until `until` says stop.
     pub fn run(&mut self, until: Until) -> Result<Outcome, Error> {
         let mut run = Run::new(until);
         for index in 0..self.connections.len() {
@@ -163,8 +163,8 @@ impl<'a> Client<'a> {
         Ok(run.outcome())
     }
 
-    /// Reads what has come on a connection; on a whole reply, sends the next request. `ended`: the
-    /// server has closed its side, and no other event will say so.
+    /// Reads what has arrived on a connection, and after a complete reply sends the next request. `ended`:
+    /// the server has closed its side, and no further event will report that.
     fn drive(&mut self, index: usize, ended: bool, run: &mut Run) -> Result<(), Error> {
         let expected = &self.target.expected;
         match self.connections[index].receive(expected, &mut self.buffer, ended)? {
@@ -196,8 +196,8 @@ impl<'a> Client<'a> {
         self.connections[index].send(request, now)
     }
 
-    /// Each connection comes from another address in 127.0.0.0/8: the side that closes first keeps
-    /// the address and port for a minute, and 28,000 ports last for one second of new connections.
+    /// Each connection has another source address in 127.0.0.0/8: the side that closes first keeps the
+    /// address and port for a minute, and 28,000 ports last for one second of new connections.
     fn open(&mut self, index: usize) -> Result<Connection, Error> {
         self.source = self.source % 250 + 1;
         let source = SocketAddrV4::new(Ipv4Addr::new(127, 0, 1, self.source), 0);
@@ -232,7 +232,7 @@ fn wait(epoll: &OwnedFd, events: &mut Vec<epoll::Event>) -> Result<(), Error> {
 struct Run {
     until: Until,
     started: Instant,
-    /// The clock, read once a reply.
+    /// The clock, read once per reply.
     now: Instant,
     requests: u64,
     under_way: usize,
@@ -256,7 +256,7 @@ impl Run {
         }
     }
 
-    /// Begins a request beyond those that follow a reply, unless there have been enough.
+    /// Begins a request that no reply precedes, unless there have been enough.
     fn begin(&mut self) -> bool {
         let more = self
             .until
@@ -265,12 +265,12 @@ impl Run {
         more
     }
 
-    /// No further requests, whatever was asked for.
+    /// Sends no further requests, whatever was asked for.
     fn stop(&mut self) {
         self.until.time_max = Duration::ZERO;
     }
 
-    /// Counts a reply; says whether another request follows.
+    /// Counts a reply. Returns whether another request follows.
     fn answered(&mut self, sent_at: Instant) -> bool {
         self.now = Instant::now();
         self.requests += 1;
@@ -303,7 +303,7 @@ impl Until {
     }
 }
 
-/// Which request comes next: random, but the same sequence for every server and run.
+/// Which request is next: random, but in the same sequence for every server and run.
 struct Order {
     state: u64,
     choices: u64,
@@ -321,7 +321,7 @@ impl Order {
         if self.choices == 1 {
             return 0;
         }
-        // xorshift64: quick, and its period is far longer than any run.
+        // xorshift64: fast, and its period is far longer than any run.
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;
@@ -366,13 +366,13 @@ impl From<reply::Wrong> for Error {
     }
 }
 
-/// Without any reply for so long a run is given up.
+/// A run without any reply for this long is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Higher latencies count as this.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
-/// Taken from the kernel in one wait.
+/// Events that one wait takes from the kernel.
 const EVENTS_MAX: usize = 512;
-/// Taken from a socket in one receive.
+/// Bytes that one receive takes from a socket.
 const BUFFER_BYTES: usize = 1 << 20;
 
 #[cfg(test)]
@@ -389,7 +389,7 @@ mod tests {
             .unwrap()
     }
 
-    /// The floor server on a free port, in threads of this process, answering for `name`.
+    /// The floor server on a free port, in threads of this process, serving the workload `name`.
     fn floor_for(name: &str) -> (u16, tempfile::TempDir) {
         let root = tempfile::tempdir().unwrap();
         let workload = workload(name);
@@ -450,8 +450,8 @@ mod tests {
         );
     }
 
-    /// Servers close a kept connection after a number of requests, together with the last reply
-    /// or some time later.
+    /// Servers close a persistent connection after a number of requests, together with the last reply or some
+    /// time later.
     #[test]
     fn connections_that_the_server_closes_are_opened_again() {
         let port = server_that_closes_after(3);

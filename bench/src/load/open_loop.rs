@@ -1,8 +1,8 @@
-//! The open loop: requests are due at fixed times, whether earlier ones have been answered or not.
+//! The open loop: requests are due at fixed times, whether earlier ones were answered or not.
 //!
-//! A latency counts from when the request was due, so that a server that stops for a while is
-//! charged for everybody who would have come meanwhile. A request for which no connection is free
-//! waits for one; that counts too.
+//! A latency counts from when the request was due, so a server that pauses is charged for all requests that
+//! would have arrived meanwhile. A request for which no connection is free waits for one, and that counts,
+//! too.
 
 use super::connection::{self, Progress};
 use super::{Client, EVENTS_MAX, Error, LATENCY_NS_MAX, PATIENCE};
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use std::time::{Duration, Instant};
 
 impl Client<'_> {
-    /// Asks `rate` times a second for `length`; returns the latencies in nanoseconds.
+    /// Sends `rate` requests per second for `length`. Returns the latencies in nanoseconds.
     pub fn run_open(&mut self, rate: u32, length: Duration) -> Result<Histogram<u64>, Error> {
         let mut run = OpenRun::new(rate, length, self.connections.len());
         let mut events = Vec::with_capacity(EVENTS_MAX);
@@ -55,7 +55,7 @@ impl Client<'_> {
         }
     }
 
-    /// Waits for events, but not beyond `due`. The last millisecond is spent looking, as the kernel's
+    /// Waits for events, but not beyond `due`. It spends the last millisecond polling, because the kernel's
     /// timers are coarser than what is measured.
     fn wait_until(
         &self,
@@ -85,10 +85,10 @@ impl Client<'_> {
 struct OpenRun {
     started: Instant,
     interval: Duration,
-    /// Requests that are due in all.
+    /// How many requests are due in all.
     requests: u64,
     sent: u64,
-    /// Connections without a request under way.
+    /// Connections without an open request.
     idle: Vec<usize>,
     connections: usize,
     answered_at: Instant,
@@ -118,7 +118,7 @@ impl OpenRun {
         (self.sent < self.requests).then(|| self.started + since)
     }
 
-    /// A connection for the next request and when that was due, if it is.
+    /// A connection for the next request, and when that was due, if it is due.
     fn next(&mut self, now: Instant) -> Option<(usize, Instant)> {
         let due = self.due().filter(|due| *due <= now)?;
         let index = self.idle.pop()?;
@@ -134,7 +134,7 @@ impl OpenRun {
         self.idle.push(index);
     }
 
-    /// A server that answers nobody any more.
+    /// Fails if the server has stopped answering.
     fn watch(&self, now: Instant) -> Result<(), Error> {
         let somebody_waits = self.idle.len() < self.connections;
         if somebody_waits && now.saturating_duration_since(self.answered_at) > PATIENCE {

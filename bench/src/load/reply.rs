@@ -1,6 +1,6 @@
-//! Bytes of a reply to "whole" or "wrong", with as little looking as possible.
+//! Decides whether a reply is complete or wrong, looking at as little of it as possible.
 //!
-//! Knows nothing of sockets. Only what decides is read from the head: status and the body's length.
+//! Knows nothing of sockets. It reads only what it needs of the head: status and the body's length.
 
 use super::chunks::Chunks;
 use memchr::memmem;
@@ -11,22 +11,22 @@ use std::fmt;
 pub struct Expected {
     /// The status code.
     pub status: u16,
-    /// The body's length; `None`: any, but the reply must tell it.
+    /// The body's length; `None` for any, but the reply must announce it.
     pub body_bytes: Option<u64>,
 }
 
-/// A reply as far as it has come.
+/// A reply, as far as it has arrived.
 #[derive(Debug)]
 pub enum Reply {
-    /// Its head is not complete; what has come of it is kept.
+    /// Its head is incomplete; the part that has arrived.
     Head(Vec<u8>),
-    /// So many bytes of the body are still to come.
+    /// This many bytes of the body are still to come.
     Body(u64),
-    /// The body comes in chunks.
+    /// The body is chunked.
     Chunked(Chunks),
 }
 
-/// How a body's end is told.
+/// How the end of a body is announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// By its length.
@@ -38,11 +38,11 @@ pub enum Framing {
 /// What is wrong with a reply.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// The head does not begin like one, or does not end within [`HEAD_BYTES_MAX`].
+    /// The head does not begin as it should, or does not end within [`HEAD_BYTES_MAX`].
     Malformed,
     /// Another status than expected.
     Status(u16, u16),
-    /// The head does not tell the body's length.
+    /// The head does not announce the body's length.
     NoLength,
     /// Another length than expected.
     Length(u64, u64),
@@ -57,7 +57,7 @@ impl Default for Reply {
 }
 
 impl Reply {
-    /// Takes the next bytes; says whether the reply is whole.
+    /// Takes the next bytes. Returns whether the reply is complete.
     pub fn take(&mut self, bytes: &[u8], expected: &Expected) -> Result<bool, Wrong> {
         match self {
             Self::Body(_) => self.skip(bytes.len() as u64),
@@ -84,7 +84,7 @@ impl Reply {
         }
     }
 
-    /// Takes `count` bytes of the body unseen; says whether the reply is whole.
+    /// Takes `count` bytes of the body without looking at them. Returns whether the reply is complete.
     pub fn skip(&mut self, count: u64) -> Result<bool, Wrong> {
         match self {
             Self::Body(left) if *left >= count => {
@@ -95,12 +95,12 @@ impl Reply {
         }
     }
 
-    /// Whether all that comes next is body, and none of it has to be seen.
+    /// Whether everything that follows is body that need not be looked at.
     pub fn only_body_is_missing(&self) -> bool {
         matches!(self, Self::Body(_))
     }
 
-    /// Whether not one byte has come.
+    /// Whether no byte has arrived.
     pub fn nothing_came(&self) -> bool {
         matches!(self, Self::Head(came) if came.is_empty())
     }
@@ -135,7 +135,7 @@ impl Reply {
 }
 
 impl Expected {
-    /// How the body that follows `head` ends, when all that it tells is as expected.
+    /// How the body that follows `head` ends, if the head is as expected.
     pub fn check(&self, head: &[u8]) -> Result<Framing, Wrong> {
         let status = status(head).ok_or(Wrong::Malformed)?;
         if status != self.status {
@@ -149,7 +149,7 @@ impl Expected {
         Ok(Framing::Length(length))
     }
 
-    /// True, if a body may have that length.
+    /// Returns true if a body may have this length.
     fn is_length(&self, length: u64) -> Result<bool, Wrong> {
         match self.body_bytes {
             Some(expected) if expected != length => Err(Wrong::Length(length, expected)),
@@ -158,7 +158,7 @@ impl Expected {
     }
 }
 
-/// Length of the head at the start of `bytes` with the empty line that ends it, if it is there.
+/// The length of the head at the start of `bytes`, including the empty line, if it is complete.
 pub fn head_length(bytes: &[u8]) -> Option<usize> {
     memmem::find(bytes, b"\r\n\r\n").map(|at| at + 4)
 }
@@ -169,7 +169,7 @@ pub fn status(head: &[u8]) -> Option<u16> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// What the head says of the body's length.
+/// The body's length according to the head.
 fn content_length(head: &[u8]) -> Option<u64> {
     std::str::from_utf8(header(head, b"content-length:")?)
         .ok()?
@@ -182,7 +182,7 @@ fn is_chunked(head: &[u8]) -> bool {
         .is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"))
 }
 
-/// The value of the first field with that name, which ends in a colon.
+/// The value of the first field with this name, which ends in a colon.
 fn header<'a>(head: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     head.split(|byte| *byte == b'\n').find_map(|line| {
         let (before, value) = line.split_at_checked(name.len())?;
@@ -204,7 +204,7 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// A longer head is none.
+/// A longer head is an error.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
 #[cfg(test)]

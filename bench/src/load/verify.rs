@@ -1,4 +1,4 @@
-//! Before anything is timed: does the server really send these bytes?
+//! Before anything is timed, checks that the server really sends the expected bytes.
 
 use super::chunks::Chunks;
 use super::reply::{Expected, Framing, Wrong, head_length};
@@ -11,8 +11,8 @@ use std::io;
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
-/// Asks for the workload's paths (of many, some) and compares whole bodies. Returns the length of
-/// the replies' heads.
+/// Requests the workload's paths (or some of them, if there are many) and compares whole bodies. Returns the
+/// length of the replies' heads.
 pub fn verify(workload: &Workload, bodies: Bodies, port: u16) -> Result<usize, String> {
     let connect = || {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
@@ -50,7 +50,7 @@ pub fn verify(workload: &Workload, bodies: Bodies, port: u16) -> Result<usize, S
     Ok(head_bytes)
 }
 
-/// The same over TLS or by HTTP/2: one path, whose body is known.
+/// The same over TLS or by HTTP/2: one path with a known body.
 pub fn verify_session(workload: &Workload, target: &SessionTarget) -> Result<usize, String> {
     let path = &workload.paths()[0];
     let expected = Expected {
@@ -65,7 +65,7 @@ pub fn verify_session(workload: &Workload, target: &SessionTarget) -> Result<usi
     Ok(head_bytes)
 }
 
-/// Head and body of a reply whose head is as expected.
+/// Head and body of a reply. Fails if the head is not as expected.
 fn fetch(
     path: &str,
     host: &str,
@@ -91,7 +91,7 @@ fn fetch(
     Ok((came, body))
 }
 
-/// The first of `fields` (`Name: value`) that a head does not have.
+/// The first of `fields` (`Name: value`) that a head lacks.
 fn missing_field(head: &[u8], fields: &[&'static str]) -> Option<&'static str> {
     let head = String::from_utf8_lossy(head);
     let has = |field: &str| head.lines().any(|line| line.eq_ignore_ascii_case(field));
@@ -129,7 +129,7 @@ fn read_some(stream: &mut dyn Stream, came: &mut Vec<u8>) -> io::Result<()> {
 }
 
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Of the paths of a large tree so many are looked at.
+/// The most paths of a large tree that are checked.
 const PATHS_MAX: usize = 16;
 
 #[cfg(test)]

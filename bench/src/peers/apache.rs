@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-/// As its manual tunes it: no per-directory files, no status of anything, few modules.
+/// Tuned as its manual advises: no per-directory files, no status, few modules.
 pub const PEER: Peer = Peer {
     name: "apache",
     program: Program::Packaged {
@@ -49,12 +49,12 @@ fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
     });
     let perl = perl.transpose()?;
     if site.upstream.is_some_and(|upstream| upstream.cached) {
-        // Apache serves as the user called nobody.
+        // Apache runs as the user nobody, which must be able to write there.
         std::fs::set_permissions(site.memory, Permissions::from_mode(0o777))?;
     }
     let login = site.login()?;
     if let Some((_, users)) = &login {
-        // Apache serves as the user called nobody.
+        // Apache runs as the user nobody, which must be able to read these.
         for (path, mode) in [(users.as_path(), 0o644), (site.directory, 0o755)] {
             std::fs::set_permissions(path, Permissions::from_mode(mode))?;
         }
@@ -68,8 +68,8 @@ fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
     Ok(command)
 }
 
-/// It refuses to serve as root; `nobody` can read the document root. With mod_perl it runs as it
-/// always has: a process a connection, each with its interpreter.
+/// Apache refuses to serve as root; `nobody` can read the document root. With mod_perl it uses one process
+/// per connection, each with its own interpreter.
 fn configuration(site: &Site<'_>, perl: Option<&str>) -> String {
     let Site {
         root,
@@ -133,7 +133,7 @@ DocumentRoot {root}
     )
 }
 
-/// What it remembers is in a shared segment.
+/// It caches log-ins in a shared segment.
 fn guard(login: Login, users: &Path, memory: &Path) -> String {
     let (users, memory) = (users.display(), memory.display());
     let (cache, provider) = match login {
@@ -169,8 +169,8 @@ LoadModule authz_user_module {MODULES}/mod_authz_user.so
     )
 }
 
-/// Two processes of 64 threads: with fewer threads than connections it hands more of them over. Twice
-/// as many where more than a hundred clients wait for a disk, a thread each.
+/// Two processes of 64 threads: with fewer threads than connections Apache passes more connections between
+/// them. Twice as many if more than a hundred clients wait for a disk, since each needs a thread.
 fn event(clients: u16) -> String {
     let each = if clients > 100 { 128 } else { 64 };
     let threads = each * WORKERS;
@@ -188,8 +188,8 @@ AsyncRequestWorkerFactor 64
     )
 }
 
-/// The module is loaded and compiled before the processes are forked. The script's URL is no file's,
-/// and Apache is kept from looking for one.
+/// The module is loaded and compiled before the processes are forked. The script's URL is not a file, and
+/// Apache is told not to look for one.
 fn mod_perl(script: &InServer, package: &str, file: &Path) -> String {
     let (place, file) = (script.only_path().unwrap_or("/"), file.display());
     format!(
@@ -205,7 +205,7 @@ PerlMapToStorageHandler Apache2::Const::OK
     )
 }
 
-/// Backend connections are kept when told so, by each process as many as it has threads.
+/// Backend connections are persistent if configured so; each process keeps as many as it has threads.
 fn gateway(upstream: Upstream<'_>, site: &Site<'_>) -> String {
     let Upstream {
         route,
@@ -248,9 +248,9 @@ ProxyFCGIBackendType GENERIC
     )
 }
 
-/// Whichever of its two stores is quicker: a shared segment for small answers (100 B: 15 µs instead of
-/// 20), files in memory for larger ones (100 KiB: 22 instead of 30). Both together cost
-/// more than either, and the segment takes no answer that does not tell its length, as PHP's.
+/// The faster one of its two stores: a shared segment for small responses (100 B: 15 µs instead of 20), files
+/// in memory for larger ones (100 KiB: 22 instead of 30). Both together cost more than either, and the
+/// segment stores no response without a length, such as PHP's.
 fn cache(memory: &Path, route: Route, bytes: Option<u64>) -> String {
     let memory = memory.display();
     let store = match (route, bytes) {
@@ -269,7 +269,7 @@ CacheEnable disk /"
     format!("LoadModule cache_module {MODULES}/mod_cache.so\n{store}\nCacheQuickHandler on\n")
 }
 
-/// Larger answers are files.
+/// Larger responses are stored in files.
 const SEGMENT_BYTES_MAX: u64 = 2048;
 /// More processes than there are client connections.
 const PREFORK: &str = "LoadModule mpm_prefork_module /usr/lib/apache2/modules/mod_mpm_prefork.so
@@ -279,5 +279,5 @@ MaxRequestWorkers 96
 MinSpareServers 1
 MaxSpareServers 96
 ";
-/// Where Debian keeps them.
+/// Debian's directory of modules.
 const MODULES: &str = "/usr/lib/apache2/modules";

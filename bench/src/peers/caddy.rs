@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-/// As its manual tunes it. Its workers are what Go runs goroutines on.
+/// Tuned as its manual advises. Its workers are the threads on which Go runs goroutines.
 pub const PEER: Peer = Peer {
     name: "caddy",
     program: Program::Packaged {
@@ -59,7 +59,7 @@ http://127.0.0.1:{port} {{
     )
 }
 
-/// It keeps connections of HTTP, as many as there are clients; those of FastCGI it cannot.
+/// It keeps as many HTTP connections open as there are clients; it cannot keep those of FastCGI.
 fn gateway(upstream: Upstream<'_>) -> String {
     let Upstream { route, address, .. } = upstream;
     let to = match address {

@@ -1,4 +1,4 @@
-//! The floor server: this program, started by itself.
+//! The floor server: this program, started a second time.
 
 use super::{Bodies, Choice, Peer, Program, Site, Upstream};
 use crate::backend::{Address, Route, fastcgi_request};
@@ -7,7 +7,8 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-/// Pretends to serve files, to run scripts and to keep pages: it sends one reply of the right size to whatever it is asked.
+/// Acts as if it served files, ran scripts and cached pages: it sends one reply of the right size to every
+/// request.
 pub const PEER: Peer = Peer {
     name: "floor",
     program: Program::Ourselves,
@@ -38,7 +39,7 @@ fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
     match site.upstream {
         Some(upstream) if !upstream.cached => relay(&mut command, site, upstream)?,
         _ => {
-            // Where replies differ, any body of the right length does.
+            // Where replies differ, any body of the right length will do.
             if let Some(body) = site.workload.body(path) {
                 command.arg("--file").arg(site.write("body", &body)?);
             }

@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-/// As its manual tunes it. It keeps connections without limit and files open by itself.
+/// Tuned as its manual advises. By default it keeps connections without limit, and files open.
 pub const PEER: Peer = Peer {
     name: "h2o",
     program: Program::Packaged {
@@ -74,13 +74,13 @@ listen:
     )
 }
 
-/// HTTP/2 needs no word: by ALPN, and in the clear to clients that begin with it.
+/// HTTP/2 is on by default: by ALPN, and without TLS for clients that begin with it.
 fn encryption(pem: &Path) -> String {
     let pem = pem.display();
     format!("  ssl:\n    certificate-file: {pem}\n    key-file: {pem}\nhttp2-idle-timeout: 3600\n")
 }
 
-/// Backend connections are kept when told how long.
+/// Backend connections are persistent if a timeout is configured.
 fn gateway(root: &str, upstream: Upstream<'_>) -> String {
     let Upstream { route, address, .. } = upstream;
     let fastcgi = |indent: &str| {

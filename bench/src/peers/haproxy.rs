@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-/// As its manual tunes it. It keeps backend connections by itself.
+/// Tuned as its manual advises. Its backend connections are persistent by default.
 pub const PEER: Peer = Peer {
     name: "haproxy",
     program: Program::Packaged {
@@ -34,7 +34,7 @@ fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
     Ok(command)
 }
 
-/// `http-reuse always`: a backend connection serves whichever client comes next, as elsewhere.
+/// `http-reuse always`: a backend connection serves any client's next request, as with other servers.
 fn configuration(site: &Site<'_>) -> String {
     let Site { root, port, .. } = site;
     let server = site.upstream.map(server).unwrap_or_default();
@@ -75,7 +75,7 @@ const USE_CACHE: &str = "    http-request cache-use pages
     http-response cache-store pages
 ";
 
-/// It purges idle connections every few seconds unless told not to.
+/// By default it closes idle connections every few seconds.
 fn server(upstream: Upstream<'_>) -> String {
     let Upstream { route, address, .. } = upstream;
     let address = match address {

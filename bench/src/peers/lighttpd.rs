@@ -9,7 +9,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-/// As its manual tunes it.
+/// Tuned as its manual advises.
 pub const PEER: Peer = Peer {
     name: "lighttpd",
     program: Program::Packaged {
@@ -40,7 +40,7 @@ pub const PEER: Peer = Peer {
 };
 
 fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
-    // What it finds out with inotify it need not stat again.
+    // With inotify it need not stat files again.
     let text = configuration(site, "")? + "server.stat-cache-engine = \"inotify\"\n";
     let file = site.configure("lighttpd.conf", &text)?;
     let mut command = Command::new(program);
@@ -49,8 +49,8 @@ fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
     Ok(command)
 }
 
-/// What lighttpd and Petrel read alike; `options`: of the backend, beside its address. 65535 is the largest number of requests a connection can
-/// have; the client then opens it again.
+/// What lighttpd and Petrel both understand. `options` are those of the backend, beside its address. 65535 is
+/// the most requests that a connection can carry; the client then reopens it.
 pub fn configuration(site: &Site<'_>, options: &str) -> io::Result<String> {
     let Site {
         root,
@@ -104,7 +104,7 @@ mimetype.assign = ( \".html\" => \"text/html\", \".jpg\" => \"image/jpeg\" )
     ))
 }
 
-/// TLS with everything as it is by default, HTTP/2 with it.
+/// TLS with all defaults, which include HTTP/2.
 fn encryption(pem: &Path) -> String {
     format!(
         "ssl.engine = \"enable\"\nssl.pemfile = \"{}\"\n",
@@ -112,7 +112,7 @@ fn encryption(pem: &Path) -> String {
     )
 }
 
-/// Petrel and lighttpd remember what they have hashed when told so.
+/// Petrel and lighttpd remember hashed passwords if configured so.
 fn guard(login: Login, users: &Path) -> String {
     let cache = match login {
         Login::Remembered => "auth.cache = ( \"max-age\" => 600 )\n",
@@ -127,7 +127,7 @@ auth.require = ( \"/\" => ( \"method\" => \"basic\", \"realm\" => \"R\", \"requi
     )
 }
 
-/// A script runs once it is known which file a URL would be, or before anything is.
+/// A script runs either when the URL has been mapped to a file, or before anything else.
 fn magnet(site: &Site<'_>, script: &InServer) -> io::Result<String> {
     let file = site.write_script(script, "lua", script.lighty)?;
     let file = file.display();
@@ -139,7 +139,7 @@ fn magnet(site: &Site<'_>, script: &InServer) -> io::Result<String> {
     })
 }
 
-/// As the article has it: the program waits for the look-up and names the file to be sent.
+/// As in the article: the program waits for the lookup and names the file to send.
 fn stat_accelerator(urls: &str, address: &Address, root: &str) -> String {
     let host = host(address);
     format!(
@@ -155,7 +155,8 @@ fn host(address: &Address) -> String {
     }
 }
 
-/// The modules and their directives. Petrel keeps backend connections unasked; lighttpd never does.
+/// The modules and their directives. Petrel's backend connections are persistent by default; lighttpd never
+/// keeps them.
 fn gateway(upstream: Upstream<'_>, options: &str) -> (String, String) {
     let Upstream { route, address, .. } = upstream;
     let host = host(address) + options;

@@ -1,9 +1,9 @@
 //! The servers under comparison: one file each, and one table.
 //!
-//! A peer says how it is installed, configured for a [`Site`] and started in the foreground.
-//! [`process`] starts and ends it and finds all of its processes. The configurations aim at the
-//! same thing: two workers, kept connections without limit, no access log, whatever caches the
-//! server has switched on. Every value that is not self-evident has its reason beside it.
+//! A peer defines how it is installed, configured for a [`Site`] and started in the foreground. [`process`]
+//! starts and ends it and finds all of its processes. All configurations aim at the same: two workers,
+//! persistent connections without limit, no access log, and the server's caches switched on. Every value that
+//! is not self-evident has its reason beside it.
 
 mod apache;
 mod caddy;
@@ -24,7 +24,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// All servers, in the order of tables and plots. Adding one is a file and a line here.
+/// All servers, in the order of tables and plots. To add one, add a file and a line here.
 pub static PEERS: &[Peer] = &[
     petrel::PEER,
     nginx::PEER,
@@ -58,7 +58,7 @@ pub struct Peer {
 
 /// Where a program comes from.
 pub enum Program {
-    /// Installed on the machine; the Debian package of that name has it.
+    /// Installed on the machine, from the Debian package of that name.
     Packaged {
         program: &'static str,
         package: &'static str,
@@ -69,63 +69,63 @@ pub enum Program {
     Ourselves,
 }
 
-/// Whether a server runs unasked.
+/// Whether a server runs if no servers are named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// Always, if it is there.
+    /// Always, if it is installed.
     Default,
-    /// Only if it is named: a variant of another.
+    /// Only if it is named, because it is a variant of another.
     OnRequest,
 }
 
-/// What a server sends when it is asked for different files.
+/// What a server sends for requests for different files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bodies {
-    /// What was asked for.
+    /// The requested file.
     AsAsked,
-    /// The workload's first file, whatever was asked for.
+    /// The workload's first file, whatever the request.
     FirstOnly,
 }
 
-/// What a server is to serve, and where.
+/// What a server shall serve, and where.
 pub struct Site<'a> {
     /// The document root.
     pub root: &'a Path,
-    /// Certificate and key in one file, where clients speak TLS.
+    /// Certificate and key in one file, if clients use TLS.
     pub pem: Option<&'a Path>,
     /// A directory for the server's own files: configuration, pid file, error log.
     pub directory: &'a Path,
     /// Port on 127.0.0.1.
     pub port: u16,
-    /// The workload to come. Only for the floor, which knows nothing but one reply.
+    /// The workload. Only the floor server needs it, because it has only one reply.
     pub workload: &'a Workload,
-    /// A directory in memory, for what the server keeps.
+    /// A directory in memory, for the server's caches.
     pub memory: &'a Path,
-    /// What requests are handed on to.
+    /// The backend for requests.
     pub upstream: Option<Upstream<'a>>,
-    /// What stands behind it for scripts, whether it hands requests on to that or not.
+    /// The backend that scripts use, whether the server also sends requests there or not.
     pub store: Option<&'a Address>,
-    /// How it is to read files.
+    /// How the server shall read files.
     pub reading: FileReading<'a>,
 }
 
-/// How a server is to read files, as far as it is not to decide that itself. What a server has no
-/// setting for is not asked of it.
+/// How a server shall read files, as far as it does not decide that itself. Settings that a server does not
+/// have are ignored.
 #[derive(Clone, Copy, Debug)]
 pub struct FileReading<'a> {
-    /// Clients that wait for files at the same time; a server with a thread for each needs so many.
+    /// Clients that wait for files at the same time; a server with a thread for each needs this many.
     pub clients: u16,
     /// The network backend (Petrel).
     pub backend: Option<&'a str>,
     /// How much of a file is read at a time, in KiB (Petrel, nginx).
     pub chunk_kib: Option<u32>,
-    /// Beginning of the URLs of files that a FastCGI program looks up first, and where that listens
+    /// The prefix of URLs whose files a FastCGI program looks up first, and the address of that program
     /// (Petrel, lighttpd).
     pub stat_accelerator: Option<(&'a str, &'a Address)>,
 }
 
 impl Default for FileReading<'_> {
-    /// As servers do it by themselves.
+    /// The servers' defaults.
     fn default() -> Self {
         Self {
             clients: 64,
@@ -139,19 +139,19 @@ impl Default for FileReading<'_> {
 /// A backend of a gateway.
 #[derive(Clone, Copy, Debug)]
 pub struct Upstream<'a> {
-    /// What it speaks, and which requests are its.
+    /// Its protocol, and which requests it gets.
     pub route: Route,
     /// Where it listens.
     pub address: &'a Address,
-    /// Whether connections to it are kept.
+    /// Whether connections to it are persistent.
     pub keep: Reuse,
-    /// Whether it may name files below [`TEMPORARY`] to be sent and removed.
+    /// Whether it may name files below [`TEMPORARY`] for the server to send and remove.
     pub sends_files: bool,
-    /// Whether the server is to keep the answers that may be kept.
+    /// Whether the server shall cache cacheable responses.
     pub cached: bool,
 }
 
-/// A server that is going to be run.
+/// A server that will be run.
 pub struct Chosen {
     /// The table's entry.
     pub peer: &'static Peer,
@@ -160,12 +160,12 @@ pub struct Chosen {
 }
 
 impl Site<'_> {
-    /// Whether clients speak HTTP/2.
+    /// Whether clients use HTTP/2.
     fn is_http2(&self) -> bool {
         matches!(self.workload.protocol.http, Http::Two { .. })
     }
 
-    /// The script that the server itself is to run.
+    /// The script that the server itself shall run.
     fn script(&self) -> Option<&'static InServer> {
         match self.workload.urls {
             Urls::InServer(script) => Some(script),
@@ -173,8 +173,8 @@ impl Site<'_> {
         }
     }
 
-    /// Writes a text of that script, and its module beside it; apart from what is written while the
-    /// server runs, as some servers watch the directories of scripts.
+    /// Writes a text of that script, and its module beside it. They are separate from files that are written
+    /// while the server runs, because some servers watch the directories of scripts.
     fn write_script(&self, script: &InServer, suffix: &str, text: &str) -> io::Result<PathBuf> {
         let port = match self.store {
             Some(Address::Tcp(port)) => Some(*port),
@@ -192,13 +192,13 @@ impl Site<'_> {
         )
     }
 
-    /// Where Lua looks for modules.
+    /// The path on which Lua looks for modules.
     fn lua_path(&self) -> String {
         format!("{}/{SCRIPTS}/?.lua;;", self.directory.display())
     }
 
-    /// Writes a configuration file and returns its path.
-    /// What the server may do about log-ins, and the file with the user, if it is to ask for passwords.
+    /// How the server may treat log-ins, and the file with the user, which is written here; `None` if the
+    /// workload has no passwords.
     fn login(&self) -> io::Result<Option<(Login, PathBuf)>> {
         let login = passwords::login(self.workload);
         let file = login.map(|_| self.write("users", passwords::USERS.as_bytes()));
@@ -216,8 +216,8 @@ impl Site<'_> {
     }
 }
 
-/// The servers that are named, or all that can do any of `services`; of those the ones whose
-/// program is there. Says which are not. The only error is that none is left.
+/// The named servers, or all that can provide any of `services`; of those, the installed ones. Prints which
+/// are missing. The only error is that none is left.
 pub fn choose(
     names: &[String],
     petrel: Option<&Path>,
@@ -237,14 +237,14 @@ pub fn choose(
     }
 }
 
-/// The servers that are named, or all; of those the ones that can do any of `services`.
+/// The named servers, or all; of those, the ones that can provide any of `services`.
 pub fn able(names: &[String], services: &[Service]) -> Result<Vec<&'static Peer>, String> {
     let mut peers = named(names)?;
     peers.retain(|peer| services.iter().any(|service| peer.serves.contains(service)));
     Ok(peers)
 }
 
-/// The table's entries for `names`, or all that run unasked.
+/// The entries for `names`, or all that run by default.
 fn named(names: &[String]) -> Result<Vec<&'static Peer>, String> {
     if names.is_empty() {
         return Ok(PEERS
@@ -261,7 +261,7 @@ fn named(names: &[String]) -> Result<Vec<&'static Peer>, String> {
     names.iter().map(find).collect()
 }
 
-/// A port on 127.0.0.1 that nobody listens on.
+/// A free port on 127.0.0.1.
 pub fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
         .local_addr()?
@@ -285,8 +285,8 @@ impl Program {
     }
 }
 
-/// The path of a program, also of those in the administrator's directories, and of one whose name
-/// has a version behind it (`php-fpm8.2`).
+/// The path of a program, including programs in administrators' directories, and those whose name ends in a
+/// version (`php-fpm8.2`).
 pub fn in_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let administrators = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
@@ -312,10 +312,10 @@ fn beside_us(program: &str) -> io::Result<PathBuf> {
     Ok(std::env::current_exe()?.with_file_name(program))
 }
 
-/// Where scripts put files that the server is to send and remove: in memory.
+/// Where scripts put files for the server to send and remove: in memory.
 pub const TEMPORARY: &str = "/dev/shm";
 
-/// A server that can do all that any server can.
+/// The services of a server that can do everything.
 const ALL_SERVICES: &[Service] = &[
     Service::Files,
     Service::Gateway(Route::FastCgi),
@@ -323,7 +323,7 @@ const ALL_SERVICES: &[Service] = &[
     Service::Gateway(Route::Php),
     Service::LargeAnswers,
 ];
-/// Where scripts are, in a server's own directory.
+/// The directory of scripts, in a server's own directory.
 const SCRIPTS: &str = "scripts";
 
 /// Workers of every server: processes or threads that accept.

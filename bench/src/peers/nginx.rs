@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-/// As its manual tunes it.
+/// Tuned as its manual advises.
 pub const PEER: Peer = Peer {
     name: "nginx",
     program: Program::Packaged {
@@ -42,7 +42,7 @@ pub const PEER: Peer = Peer {
     prepare: |program, site| prepare(program, site, SENDFILE),
 };
 
-/// Reads files into memory: better for the smallest, worse for large ones.
+/// Reads files into memory: faster for the smallest, slower for large ones.
 pub const WITHOUT_SENDFILE: Peer = Peer {
     name: "nginx-nosendfile",
     choice: Choice::OnRequest,
@@ -50,8 +50,8 @@ pub const WITHOUT_SENDFILE: Peer = Peer {
     ..PEER
 };
 
-/// Leaves what may wait for a disk to its pool of 32 threads: sendfile(2), or reading where a chunk's
-/// length is told.
+/// Leaves work that may wait for a disk to its pool of 32 threads: sendfile(2), or reads if a chunk size is
+/// set.
 pub const WITH_THREADS: Peer = Peer {
     name: "nginx-aio",
     choice: Choice::OnRequest,
@@ -65,7 +65,7 @@ pub const WITH_THREADS: Peer = Peer {
     ..PEER
 };
 
-/// `sending`: the directives of how files are sent.
+/// `sending`: the directives about sending files.
 fn prepare(program: &Path, site: &Site<'_>, sending: &str) -> io::Result<Command> {
     let script = site.script().map(|script| script_location(site, script));
     let rules = rewriting::rules(site.workload, |pattern, target| {
@@ -90,9 +90,9 @@ fn prepare(program: &Path, site: &Site<'_>, sending: &str) -> io::Result<Command
     Ok(command)
 }
 
-/// `tcp_nopush off`: corking costs two calls and gains nothing where head and body are small.
-/// `reuseport`: a queue for each worker, or one of them gets most of the connections.
-/// `open_file_cache_errors on`: its negative cache, for the 404s.
+/// `tcp_nopush off`: corking costs two calls and gains nothing if head and body are small. `reuseport`: one
+/// queue per worker; without it one worker gets most of the connections. `open_file_cache_errors on`: its
+/// negative cache, for the 404s.
 fn configuration(site: &Site<'_>, sending: &str, script: &str, rules: &str) -> String {
     let Site {
         root,
@@ -155,7 +155,7 @@ http {{
     )
 }
 
-/// `ssl_protocols`: Debian's nginx 1.22 leaves out TLS 1.3 unless told. Its workers share the keys of tickets.
+/// `ssl_protocols`: Debian's nginx 1.22 disables TLS 1.3 by default. Its workers share the keys of tickets.
 fn encryption(site: &Site<'_>) -> (String, String) {
     let http2 = if site.is_http2() { " http2" } else { "" };
     match site.pem {
@@ -173,7 +173,7 @@ fn encryption(site: &Site<'_>) -> (String, String) {
     }
 }
 
-/// Lua with LuaJIT. Compiled scripts are kept by default; it is written out all the same.
+/// Lua with LuaJIT. The code cache is on by default; it is written out nevertheless.
 fn script_location(site: &Site<'_>, script: &InServer) -> io::Result<String> {
     let file = site.write_script(script, "nginx.lua", script.nginx)?;
     let place = match script.only_path() {
@@ -186,8 +186,8 @@ fn script_location(site: &Site<'_>, script: &InServer) -> io::Result<String> {
     ))
 }
 
-/// What has to be told: backend connections are kept, by each worker as many as there are clients.
-/// The parameters are Debian's.
+/// What must be configured: persistent backend connections, in each worker as many as there are clients. The
+/// parameters are Debian's.
 fn gateway(upstream: Upstream<'_>, memory: &Path) -> (String, String) {
     let Upstream {
         route,
@@ -233,7 +233,7 @@ fn gateway(upstream: Upstream<'_>, memory: &Path) -> (String, String) {
     (path + &group, location)
 }
 
-/// Where a cache is, and that it is used. The files of it are in memory, and kept open like others.
+/// The directory of the cache, and its use. Its files are in memory, and are kept open like others.
 fn cache(protocol: &str, memory: &Path) -> (String, String) {
     let memory = memory.display();
     (
@@ -246,7 +246,7 @@ fn cache(protocol: &str, memory: &Path) -> (String, String) {
 }
 
 const SENDFILE: &str = "sendfile on;";
-/// Where Debian keeps them.
+/// Debian's directory of modules.
 const LUA: &str = "load_module /usr/lib/nginx/modules/ndk_http_module.so;
 load_module /usr/lib/nginx/modules/ngx_http_lua_module.so;
 ";

@@ -1,4 +1,4 @@
-//! Petrel, on lighttpd's configuration.
+//! Petrel, with lighttpd's configuration.
 
 use super::{Bodies, Choice, Peer, Program, Site, TEMPORARY, lighttpd};
 use crate::backend::Route;
@@ -50,7 +50,7 @@ fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
     Ok(command)
 }
 
-/// What only Petrel has.
+/// Settings that only Petrel has.
 fn further(site: &Site<'_>) -> &'static str {
     if site.is_http2() && site.pem.is_none() {
         "server.h2c = \"enable\"\n"
@@ -64,7 +64,7 @@ fn further(site: &Site<'_>) -> &'static str {
     }
 }
 
-/// How files are read, where it is not to decide that itself.
+/// How files are read, if Petrel shall not decide that itself.
 fn reading(site: &Site<'_>) -> String {
     let reading = site.reading;
     let mut text = String::new();
@@ -77,7 +77,7 @@ fn reading(site: &Site<'_>) -> String {
     text
 }
 
-/// Connections are kept unless told otherwise.
+/// Backend connections are persistent by default.
 fn options(site: &Site<'_>) -> String {
     let mut options = String::new();
     let Some(upstream) = site.upstream else {

@@ -1,4 +1,4 @@
-//! A running server: start, find all of its processes, stop.
+//! A running server: starts it, finds all of its processes, stops it.
 
 use super::{Chosen, Site};
 use crate::backend::Address;
@@ -9,12 +9,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A server that listens. Ends, with all of its processes, when dropped.
+/// A listening server. Dropping it ends all of its processes.
 pub struct Running {
     child: Child,
 }
 
-/// A process, told apart from a later one with the same number.
+/// A process, distinguishable from a later one with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Process {
     /// Its number.
@@ -33,8 +33,8 @@ impl Running {
         Self::launch(&mut command, &log, &Address::Tcp(site.port))
     }
 
-    /// Starts a program, whose standard input is already told, and waits until it accepts
-    /// connections. On failure: its last words.
+    /// Starts a program, whose standard input is already set, and waits until it accepts connections. The
+    /// error contains its last output.
     pub fn launch(command: &mut Command, log: &Path, address: &Address) -> Result<Self, String> {
         let child = spawn(command, log).map_err(|error| format!("cannot be started: {error}"))?;
         let mut running = Self { child };
@@ -49,8 +49,8 @@ impl Running {
         Ok(running)
     }
 
-    /// All processes of the server: the one we started and its descendants, also those that it left
-    /// behind when it ended.
+    /// All processes of the server: the one that was started and its descendants, including those that
+    /// outlive it.
     pub fn processes(&self) -> Vec<Process> {
         family(self.child.id() as i32, &all_processes())
     }
@@ -72,8 +72,8 @@ impl Running {
         ))
     }
 
-    /// SIGTERM to the process we started, and time to pass it on; SIGTERM to those it left
-    /// behind; then SIGKILL to what is left.
+    /// SIGTERM to the started process, with time to pass it on; then SIGTERM to its descendants; then SIGKILL
+    /// to what is left.
     fn stop(&mut self) {
         let processes = self.processes();
         signal(self.child.id() as i32, rustix::process::Signal::TERM);
@@ -112,37 +112,37 @@ impl Process {
         Stat::of(self.pid).is_some_and(|stat| stat.started == self.started && stat.state != 'Z')
     }
 
-    /// One that need not exist.
+    /// For tests: a process that need not exist.
     #[cfg(test)]
     pub fn for_test(pid: i32) -> Self {
         Self { pid, started: 0 }
     }
 }
 
-/// What we read of `/proc/PID/stat`.
+/// What is read from `/proc/PID/stat`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Stat {
     /// `R`, `S`, `Z` and so on.
     pub state: char,
-    /// Its parent's number.
+    /// Its parent's process id.
     pub parent: i32,
     /// The number of its process group.
     pub group: i32,
-    /// Time in user mode, in clock ticks, all threads, also those that ended.
+    /// User time in clock ticks, of all threads, including ended ones.
     pub user_ticks: u64,
-    /// The same in the kernel.
+    /// System time, the same.
     pub system_ticks: u64,
     /// When it started, in clock ticks after boot.
     pub started: u64,
 }
 
 impl Stat {
-    /// Of a process; `None` when it is gone.
+    /// The state of a process; `None` if it is gone.
     pub fn of(pid: i32) -> Option<Self> {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// proc_pid_stat(5): fields are counted from 1, the second is the name in parentheses and may
+    /// Parses proc_pid_stat(5): fields are counted from 1; the second is the name in parentheses, which may
     /// contain anything.
     fn parse(text: &str) -> Option<Self> {
         let after_name = &text[text.rfind(')')? + 1..];
@@ -159,7 +159,7 @@ impl Stat {
     }
 }
 
-/// In a process group of its own: lighttpd passes signals on to its whole group.
+/// In a process group of its own, because lighttpd forwards signals to its whole group.
 fn spawn(command: &mut Command, log: &Path) -> io::Result<Child> {
     use std::os::unix::process::CommandExt as _;
     let log = File::create(log)?;
@@ -182,7 +182,7 @@ fn all_processes() -> HashMap<i32, Stat> {
         .collect()
 }
 
-/// The process that leads a group, the rest of the group, and descendants of all of them.
+/// The process that leads a group, the rest of the group, and the descendants of all of them.
 fn family(root: i32, all: &HashMap<i32, Stat>) -> Vec<Process> {
     let mut found: Vec<Process> = Vec::new();
     let in_group = all.iter().filter(|(_, stat)| stat.group == root);
@@ -210,8 +210,8 @@ fn family(root: i32, all: &HashMap<i32, Stat>) -> Vec<Process> {
 /// Caddy and Apache take a second on a busy machine.
 const START_TIME_MAX: Duration = Duration::from_secs(10);
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
-/// A server that still has processes after this long waits for their connections to end, or has
-/// forgotten them.
+/// A server that still has processes after this time waits for their connections to end, or has forgotten
+/// them.
 const PASS_ON_TIME: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

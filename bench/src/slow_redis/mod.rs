@@ -1,9 +1,9 @@
 //! Static files while a thousand requests wait for a Redis that takes ten seconds.
 //!
-//! An open loop asks for a file at a fixed rate, first alone, then beside the requests that wait; a
-//! server that waits in its workers answers late, or not at all. Both runs are made in turn,
-//! several times, on one server. That all of them wait is known from the Redis, which has their
-//! commands, and from the clients, none of which has been answered when the run ends.
+//! An open loop requests a file at a fixed rate, first alone, then beside the waiting requests; a server
+//! whose workers block while they wait answers late, or not at all. Both runs are made in turn, several
+//! times, on one server. That all the requests wait is known from the Redis, which has received their
+//! commands, and from the clients, none of which has a response when the run ends.
 
 mod waiting;
 
@@ -54,19 +54,19 @@ pub fn run(options: &SlowRedisOptions) -> Result<(), String> {
     told(written, &out)
 }
 
-/// What became of one server.
+/// The result of one server.
 #[derive(Debug, Serialize)]
 struct Found {
     server: &'static str,
     rounds: Result<Vec<Round>, String>,
 }
 
-/// A run alone and a run beside those that wait.
+/// A run alone and a run beside the waiting requests.
 #[derive(Debug, Serialize)]
 struct Round {
     alone: Latencies,
     beside: Latencies,
-    /// What those that waited got in the end.
+    /// The responses that the waiting requests got in the end.
     waited: Answers,
 }
 
@@ -128,7 +128,7 @@ fn rounds(
     Ok(rounds)
 }
 
-/// Starts those that wait, and returns when the Redis has all of their commands.
+/// Starts the waiting requests, and returns when the Redis has received all of their commands.
 fn all_wait(count: u16, port: u16, redis: &Backend) -> Result<Waiting, String> {
     let requests = || redis.counts().map_or(0, |counts| counts.requests);
     let before = requests();
@@ -207,8 +207,8 @@ fn text(options: &SlowRedisOptions, found: &[Found]) -> String {
     )
 }
 
-/// What may become of the 99th percentile.
+/// How much the 99th percentile may grow.
 const RATIO_MAX: f64 = 1.2;
 const WARM_UP: Duration = Duration::from_millis(500);
-/// For what takes a moment.
+/// The time limit for short steps.
 const PATIENCE: Duration = Duration::from_secs(4);

@@ -1,21 +1,21 @@
-//! Many clients that have asked and wait, all in this thread.
+//! Many clients that have sent a request and wait, all in this thread.
 
 use crate::load::status;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Clients with a request under way each.
+/// Clients with one open request each.
 pub struct Waiting {
     streams: Vec<TcpStream>,
 }
 
-/// What became of them.
+/// The responses of the clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Answers {
-    /// With status 200.
+    /// Responses with status 200.
     pub good: usize,
-    /// With another, or none.
+    /// Other responses, and missing ones.
     pub bad: usize,
 }
 
@@ -36,7 +36,7 @@ impl Waiting {
         Ok(Self { streams })
     }
 
-    /// How many have been answered, or turned away, so far.
+    /// How many have received a response, or were disconnected, so far.
     pub fn answered(&self) -> usize {
         let waits = |stream: &&TcpStream| {
             let peeked = stream.peek(&mut [0]);
@@ -45,7 +45,7 @@ impl Waiting {
         self.streams.len() - self.streams.iter().filter(waits).count()
     }
 
-    /// Awaits all answers, but no longer than `patience` in all.
+    /// Waits for all responses, but no longer than `patience` in all.
     pub fn finish(self, patience: Duration) -> Answers {
         let give_up = Instant::now() + patience;
         let mut answers = Answers::default();
@@ -60,7 +60,7 @@ impl Waiting {
     }
 }
 
-/// The status of what comes; the rest of it is not looked at.
+/// The status of a response, whose rest is ignored.
 fn answer(mut stream: TcpStream, patience: Duration) -> io::Result<Option<u16>> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(patience))?;
@@ -69,5 +69,5 @@ fn answer(mut stream: TcpStream, patience: Duration) -> io::Result<Option<u16>> 
     Ok(status(&buffer[..got]))
 }
 
-/// A timeout of zero would be none.
+/// A timeout of zero would mean no timeout.
 const LEAST: Duration = Duration::from_millis(1);

@@ -1,8 +1,8 @@
-//! A php-fpm with two children, behind two servers of a kind, with many clients.
+//! A php-fpm with two children, behind two servers of the same kind, with many clients.
 //!
-//! Kept connections pin its children, two servers know nothing of each other, and each child ends
-//! after 50 requests: whoever keeps connections carelessly lets the others starve, or answers 502.
-//! Then a fast client beside 64 that send and 64 that read slowly.
+//! Persistent connections occupy its children, the two servers know nothing of each other, and each child
+//! ends after 50 requests. A server that keeps connections carelessly makes the other's requests wait for
+//! ever, or answers 502. After that, a fast client beside 64 that send and 64 that read slowly.
 
 mod slow;
 
@@ -58,21 +58,21 @@ pub fn run(options: &StarvationOptions) -> Result<(), String> {
     told(written, &out)
 }
 
-/// What became of one server.
+/// The result of one server.
 #[derive(Debug, Serialize)]
 struct Found {
     server: &'static str,
     starvation: Result<Counts, String>,
     /// A fast client alone.
     alone: Result<Counts, String>,
-    /// The same beside slow ones.
+    /// The same beside slow clients.
     beside_slow: Result<Counts, String>,
 }
 
-/// What a number of clients saw.
+/// What a number of clients measured.
 #[derive(Debug, Default, Serialize)]
 struct Counts {
-    /// Answers by status; 0: none for [`PATIENCE`], or the connection broke.
+    /// Responses by status; 0: none within [`PATIENCE`], or the connection broke.
     statuses: BTreeMap<u16, u64>,
     /// Latencies, ms.
     median_ms: f64,
@@ -80,7 +80,7 @@ struct Counts {
     p99_ms: f64,
     /// The longest.
     slowest_ms: f64,
-    /// Backend connections made for a request, by system calls; `None`: not counted.
+    /// Backend connections opened per request, by system calls; `None` if not counted.
     connects: Option<f64>,
 }
 
@@ -107,7 +107,7 @@ impl Test<'_> {
         }
     }
 
-    /// Two servers, half of the clients each.
+    /// Two servers, with half of the clients each.
     fn starvation(&self) -> Result<Counts, String> {
         let directory = self.place.directory()?;
         let backend = self.php(directory.path())?;
@@ -136,7 +136,7 @@ impl Test<'_> {
         Ok(counts)
     }
 
-    /// One server, one client that asks now and then, and 64 slow ones of each way.
+    /// One server, one client that sends a request now and then, and 64 slow ones of each kind.
     fn fast_client(&self, beside: &[Way]) -> Result<Counts, String> {
         let directory = self.place.directory()?;
         let backend = self.php(directory.path())?;
@@ -161,10 +161,10 @@ impl Test<'_> {
     }
 }
 
-/// Status (0: none) and latency of one request.
+/// Status (0 for none) and latency of one request.
 type Seen = (u16, Duration);
 
-/// One client: asks again and again, and takes whatever comes.
+/// One client: sends requests again and again, and accepts any response.
 fn ask(port: u16, path: &str, length: Duration, pause: Duration) -> Vec<Seen> {
     let (started, mut browser) = (Instant::now(), Browser::new(port, PATIENCE));
     let mut seen = Vec::new();
@@ -174,7 +174,7 @@ fn ask(port: u16, path: &str, length: Duration, pause: Duration) -> Vec<Seen> {
             Ok(answer) => seen.push((answer.status, answer.took)),
             Err(_) => {
                 seen.push((0, asked.elapsed()));
-                // A server that is gone is not to be asked a million times.
+                // Without a pause, a server that is gone would get a million attempts.
                 std::thread::sleep(PAUSE);
             }
         }
@@ -259,11 +259,11 @@ fn text(found: &[Found]) -> String {
 const CHILDREN: u32 = 2;
 const REQUESTS_PER_CHILD: u32 = 50;
 const CLIENTS: usize = 64;
-/// A client waits so long for an answer.
+/// How long a client waits for a response.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Of the fast client between two requests.
+/// The pause of the fast client between two requests.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Time for the slow ones to get going.
+/// Time for the slow clients to start.
 const HEAD_START: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

@@ -13,11 +13,11 @@ use std::time::Duration;
 pub enum Way {
     /// It sends a large request body.
     Upload,
-    /// It reads a large answer.
+    /// It reads a large response.
     Download,
 }
 
-/// Slow clients at work.
+/// Running slow clients.
 pub struct Slow {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<io::Result<()>>,
@@ -43,7 +43,7 @@ impl Slow {
         Ok(Self { stop, thread })
     }
 
-    /// Ends them.
+    /// Stops them.
     pub fn stop(self) -> Result<(), String> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.join() {
@@ -73,7 +73,7 @@ impl Client {
         Ok(Self { way, stream })
     }
 
-    /// A KiB more. Whoever is done or turned away begins again.
+    /// Transfers another KiB. A client that has finished or was disconnected starts again.
     fn step(&mut self, port: u16) -> io::Result<()> {
         let done = match self.way {
             Way::Upload => self.stream.write(&[b'x'; STEP_BYTES]),

@@ -1,6 +1,6 @@
-//! The document root every server gets: a few single files and a tree of small ones.
+//! The document root of every server: a few single files and a tree of small ones.
 //!
-//! Contents follow from the name, so that a reply can be checked without reading the disk.
+//! Contents are computed from the name, so that a reply can be checked without reading the disk.
 
 use super::{Urls, Workload};
 use std::path::Path;
@@ -15,7 +15,7 @@ pub struct File {
     pub bytes: u64,
 }
 
-/// A tiny answer.
+/// A tiny file.
 pub static SMALL: File = File {
     name: "100.html",
     bytes: 100,
@@ -48,7 +48,7 @@ pub struct Script {
     pub name: &'static str,
     /// Its text.
     pub text: &'static str,
-    /// What comes of it.
+    /// Its output.
     pub prints: fn() -> Vec<u8>,
 }
 
@@ -58,29 +58,29 @@ pub static PRINT_123: Script = Script {
     text: "<?php print \"123\"; ?>",
     prints: || b"123".to_vec(),
 };
-/// A page as applications make them, in several writes of PHP's.
+/// A page as applications make them, in several writes of PHP.
 pub static PRINT_40K: Script = Script {
     name: "40k.php",
     text: "<?php for ($n = 0; $n < 40; $n++) print str_repeat('0123456789abcdef', 64); ?>",
     prints: || b"0123456789abcdef".repeat(64 * 40),
 };
-/// The same for caches.
+/// The smallest script, with a reply that caches may store.
 pub static CACHED_123: Script = Script {
     name: "cached.php",
     text: "<?php header('Cache-Control: public, max-age=3600'); print \"123\"; ?>",
     prints: || b"123".to_vec(),
 };
-/// The same in Lua, by FastCGI.
+/// The smallest script, in Lua by FastCGI.
 pub static LUA_123: Script = Script {
     name: "123.lua",
     text: "print(\"Content-Type: text/html\\r\\n\\r\\n123\")\n",
     prints: || b"123".to_vec(),
 };
-/// Where the page that mod_cml puts together is, below the document root.
+/// The directory, below the document root, of the page that mod_cml assembles.
 pub const CML_DIRECTORY: &str = "cml";
-/// What it consists of.
+/// The content of that page.
 pub const CML_PRINTS: &str = "123";
-/// The end of a script: all has been sent, the worker is free but for this.
+/// The end of a script: everything was sent, and the worker is free after this.
 macro_rules! tell_time {
     () => {
         "$times = getenv('PETREL_BENCH_TIMES');
@@ -93,7 +93,7 @@ if ($times !== false) {
     };
 }
 
-/// A large answer through PHP's output.
+/// A large response through PHP's output.
 pub static INLINE: Script = Script {
     name: "inline.php",
     text: concat!(
@@ -107,7 +107,7 @@ for ($n = 0; $n < $blocks; $n++) print $block;
     ),
     prints: large_answer,
 };
-/// The same through a file in memory, which the server is to send and to remove.
+/// The same through a file in memory, which the server shall send and remove.
 pub static SEND_TEMPFILE: Script = Script {
     name: "send-tempfile.php",
     text: concat!(
@@ -126,7 +126,7 @@ header(\"X-LIGHTTPD-send-tempfile: $name\");
     prints: large_answer,
 };
 
-/// The smallest script that takes its time.
+/// The smallest script that takes some time.
 pub static SLEEP_5_MS: Script = Script {
     name: "sleep.php",
     text: "<?php usleep(5000); print \"123\"; ?>",
@@ -144,10 +144,10 @@ fn large_answer() -> Vec<u8> {
 
 /// Number of files in the tree.
 pub const TREE_FILES: u64 = 10_000;
-/// Length of each of them.
+/// The length of each of them.
 pub const TREE_FILE_BYTES: u64 = 4 << 10;
 
-/// Makes below `root` what the workloads need.
+/// Makes the files that the workloads need, below `root`.
 pub fn make(root: &Path, workloads: &[&Workload]) -> io::Result<()> {
     for workload in workloads {
         match workload.urls {
@@ -183,7 +183,7 @@ pub fn tree_path(n: u64) -> String {
     format!("tree/{:02}/page-{n:04}.html", n % 100)
 }
 
-/// `bytes` printable bytes that are different for every name.
+/// `bytes` printable bytes, different for every name.
 pub fn content(name: &str, bytes: u64) -> Vec<u8> {
     // Lehmer's generator with a full period, seeded by the name (FNV-1a).
     let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

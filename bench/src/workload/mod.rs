@@ -1,7 +1,7 @@
-//! What is asked of every server, and what must come back: one table.
+//! What is requested of every server, and what the response must be: one table.
 //!
-//! A workload names the [`Service`] it needs; a peer names those it offers, and is left out of the
-//! workloads it cannot serve. Knows nothing of servers or sockets. Files are in [`files`], scripts that
+//! A workload names the [`Service`] it needs; a peer names those it provides, and is left out of the
+//! workloads that it cannot serve. Knows nothing of servers or sockets. Files are in [`files`], scripts that
 //! run in servers in [`scripts`], rules in [`rewriting`], users in [`passwords`].
 
 pub mod files;
@@ -21,9 +21,9 @@ use std::time::Duration;
 pub enum Suite {
     /// Files from the document root.
     Static,
-    /// Requests handed on to backends.
+    /// Requests passed on to backends.
     Gateway,
-    /// 512 KiB made by PHP, sent by it or by the server.
+    /// 512 KiB made by PHP, sent by PHP or by the server.
     Tempfile,
     /// The tables of the article "Reducing Requests-Setup-Costs".
     Article,
@@ -31,7 +31,7 @@ pub enum Suite {
     Lua,
     /// Lua and PHP by FastCGI.
     FcgiMagnet,
-    /// Answers from the server's cache.
+    /// Responses from the server's cache.
     Cache,
     /// Static files while other requests wait.
     SlowRedis,
@@ -48,23 +48,23 @@ pub enum Suite {
 pub enum Service {
     /// Serve files below a document root.
     Files,
-    /// Hand requests on to a backend.
+    /// Pass requests on to a backend.
     Gateway(Route),
-    /// Hand on answers of PHP that do not fit a socket's buffer.
+    /// Pass on responses of PHP that do not fit into a socket's buffer.
     LargeAnswers,
     /// Send a temporary file that a backend names, and remove it.
     SendTempfile,
-    /// Hand requests on to PHP over a new connection each.
+    /// Pass requests on to PHP, over a new connection each.
     Reconnect,
-    /// Hand requests on by FastCGI over kept connections.
+    /// Pass requests on by FastCGI, over persistent connections.
     KeepFastCgi,
-    /// Run a script that makes the answer.
+    /// Run a script that makes the response.
     Scripts,
     /// Run a script that waits for a Redis.
     WaitingScripts,
-    /// Keep a backend's answers and answer with them.
+    /// Cache a backend's responses and answer with them.
     PageCache(Route),
-    /// Put an answer together from files, as a script of mod_cml says.
+    /// Assemble a response from files, as a script of mod_cml says.
     Cml,
     /// Serve files over TLS 1.3 with HTTP/1.1.
     Tls,
@@ -72,9 +72,9 @@ pub enum Service {
     PostQuantumTls,
     /// Serve files over TLS 1.3 with HTTP/2.
     Http2,
-    /// Serve files by HTTP/2 in the clear, to a client that begins with it.
+    /// Serve files by HTTP/2 without TLS, to a client that begins with it.
     ClearHttp2,
-    /// Hand requests on that come by HTTP/2 over TLS.
+    /// Pass on requests that arrive by HTTP/2 over TLS.
     Http2Gateway(Route),
     /// Rewrite URLs by regular expressions.
     Rewriting,
@@ -85,7 +85,7 @@ pub enum Service {
 /// How the client talks to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protocol {
-    /// TLS below HTTP.
+    /// TLS below HTTP, if any.
     pub tls: Option<Tls>,
     /// The version of HTTP.
     pub http: Http,
@@ -94,18 +94,18 @@ pub struct Protocol {
 /// How the client's TLS connections begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// The one key exchange that the client offers.
+    /// The only key exchange that the client offers.
     pub key_exchange: KeyExchange,
-    /// What every handshake must be.
+    /// The kind that every handshake must be.
     pub handshake: Handshake,
 }
 
 /// A key exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyExchange {
-    /// What every server of today can do.
+    /// The one that every current server has.
     X25519,
-    /// The same with ML-KEM-768 beside it.
+    /// The same combined with ML-KEM-768.
     X25519MlKem768,
 }
 
@@ -121,18 +121,18 @@ pub enum Handshake {
 /// A version of HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Http {
-    /// HTTP/1.1: a connection has one request under way.
+    /// HTTP/1.1: a connection has one open request.
     One,
-    /// HTTP/2: a connection has so many, or as many as the server allows.
+    /// HTTP/2: a connection has this many open requests, or as many as the server allows.
     Two { streams: u16 },
 }
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aim {
-    /// What a request costs.
+    /// The cost of a request.
     Requests,
-    /// Besides that, the memory of a connection that waits for its next request.
+    /// In addition, the memory of an idle connection.
     IdleConnections,
 }
 
@@ -147,27 +147,27 @@ pub struct Workload {
     pub suite: Suite,
     /// What a server must be able to do.
     pub needs: Service,
-    /// What has to stand behind it.
+    /// The backend it needs.
     pub backend: Option<Kind>,
-    /// Whether the server's connections to that are kept, if it can.
+    /// Whether the server's connections to the backend are persistent, if the server can do that.
     pub backend_reuse: Reuse,
-    /// What is asked for.
+    /// What is requested.
     pub urls: Urls,
     /// The status every reply must have.
     pub status: u16,
-    /// Whether connections are kept.
+    /// Whether client connections are persistent.
     pub reuse: Reuse,
-    /// What has to happen before caches count as warm.
+    /// How long to warm up caches.
     pub warm_up: WarmUp,
     /// How the client talks to the server.
     pub protocol: Protocol,
-    /// Numbers of client connections when none are asked for; none: the suite's.
+    /// Numbers of client connections if none are given; empty: the suite's.
     pub connections: &'static [u16],
     /// What is measured.
     pub aim: Aim,
 }
 
-/// Which URLs are asked for.
+/// Which URLs are requested.
 #[derive(Clone, Copy, Debug)]
 pub enum Urls {
     /// Always this file.
@@ -176,34 +176,34 @@ pub enum Urls {
     Tree,
     /// A path that does not exist.
     Missing,
-    /// A path of so many bytes below a prefix that is the backend's; no such file exists.
+    /// A path of this many bytes below a prefix that belongs to the backend; no such file exists.
     Virtual(&'static str, usize),
     /// A script in the document root.
     Script(&'static Script),
-    /// A path that is the backend's, and what it prints there.
+    /// A path that belongs to the backend, and what the backend prints for it.
     Printing(&'static str, &'static str),
-    /// A path that is the backend's, and the length of what it sends.
+    /// A path that belongs to the backend, and the length of its response.
     Sized(&'static str, u64),
     /// A script that runs in the server.
     InServer(&'static InServer),
-    /// The directory of a page that mod_cml puts together.
+    /// The directory of the page that mod_cml assembles.
     Cml,
-    /// A file behind so many rules, each for the pages of one section ([`rewriting`]).
+    /// A file behind this many rules, each for the pages of one section ([`rewriting`]).
     Rewritten(&'static File, u32, Match),
-    /// A file that only a user may have ([`passwords`]).
+    /// A file that requires a password ([`passwords`]).
     Guarded(&'static File, Login),
 }
 
-/// Whether a rule matches what is asked for.
+/// Whether a rule matches the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Match {
-    /// The last of them does, and leads to the file.
+    /// The last rule matches, and leads to the file.
     Hit,
-    /// None does: the file itself is asked for.
+    /// None matches: the file itself is requested.
     Miss,
 }
 
-/// What becomes of a connection after a reply.
+/// What happens to a connection after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
     /// It carries the next request.
@@ -249,7 +249,7 @@ impl Protocol {
 }
 
 impl Workload {
-    /// Numbers of client connections when none are asked for.
+    /// Numbers of client connections if none are given.
     pub fn usual_connections(&self) -> &'static [u16] {
         match self.connections {
             [] => self.suite.connections(),
@@ -257,7 +257,7 @@ impl Workload {
         }
     }
 
-    /// The paths asked for, without a host.
+    /// The requested paths, without a host.
     pub fn paths(&self) -> Vec<String> {
         match self.urls {
             Urls::File(file) | Urls::Guarded(file, _) => vec![format!("/{}", file.name)],
@@ -275,7 +275,7 @@ impl Workload {
         }
     }
 
-    /// Header fields of every request besides the usual ones.
+    /// Header fields of every request in addition to the usual ones.
     pub fn request_fields(&self) -> &'static str {
         match self.urls {
             Urls::InServer(script) => script.request_fields,
@@ -292,7 +292,7 @@ impl Workload {
         }
     }
 
-    /// Length of the body every reply must have; `None`: up to the server (error pages).
+    /// Length of the body of every reply; `None` if the server may choose (error pages).
     pub fn body_bytes(&self) -> Option<u64> {
         match self.urls {
             Urls::File(file) | Urls::Rewritten(file, ..) | Urls::Guarded(file, _) => {
@@ -312,7 +312,7 @@ impl Workload {
         }
     }
 
-    /// The bytes the reply to `path` must carry, made anew; `None`: up to the server.
+    /// The body that the reply to `path` must have; `None` if the server may choose.
     pub fn body(&self, path: &str) -> Option<Vec<u8>> {
         let bytes = self.body_bytes()?;
         Some(match self.urls {
@@ -328,7 +328,7 @@ impl Workload {
 }
 
 impl Suite {
-    /// Where its results go below the directory for all.
+    /// The directory of its results, below the one for all.
     pub fn directory(self) -> &'static str {
         match self {
             Self::Static => "",
@@ -345,7 +345,7 @@ impl Suite {
         }
     }
 
-    /// Numbers of client connections when none are asked for.
+    /// Numbers of client connections if none are given.
     pub fn connections(self) -> &'static [u16] {
         match self {
             Self::Static | Self::Gateway | Self::Lua | Self::FcgiMagnet | Self::Cache => &[64, 1],
@@ -357,7 +357,7 @@ impl Suite {
         }
     }
 
-    /// Servers to run when none are named; none: all that can do any of it.
+    /// Servers to run if none are named; empty: all that can do any of it.
     pub fn servers(self) -> &'static [&'static str] {
         match self {
             Self::FcgiMagnet => &["petrel", "nginx", "lighttpd"],
@@ -367,7 +367,7 @@ impl Suite {
         }
     }
 
-    /// What it measures with besides our own client.
+    /// The tools it uses in addition to this program's own client.
     pub fn tools(self) -> &'static [Package] {
         match self {
             Self::Article => &[
@@ -394,7 +394,7 @@ impl Suite {
     }
 }
 
-/// Looks like a page of an application that has its own idea of paths.
+/// A path that looks like a page of an application with its own routing.
 fn virtual_path(prefix: &str, bytes: usize) -> String {
     let mut path = prefix.to_owned();
     while path.len() < bytes {
@@ -414,7 +414,7 @@ pub static WORKLOADS: &[Workload] = &[
         name: "tree",
         title: "10,000 × 4 KiB at random",
         urls: Urls::Tree,
-        // Each of two workers has to meet (nearly) every file once: 100,000 draws leave out 0.7 %.
+        // Each of two workers must serve (nearly) every file once: 100,000 draws leave out 0.7 %.
         warm_up: WarmUp {
             requests: 10 * TREE_FILES,
             time_max: Duration::from_secs(8),
@@ -499,7 +499,7 @@ pub static WORKLOADS: &[Workload] = &[
     of_language("perl", "Perl FCGI", Kind::Perl),
     of_language("python", "Python flup", Kind::Python),
     Workload {
-        // Its library closes each connection after one request, whatever it is asked.
+        // Its library closes each connection after one request, even if asked to keep it open.
         backend_reuse: Reuse::Close,
         ..of_language("ruby", "Ruby fcgi", Kind::Ruby)
     },
@@ -694,7 +694,7 @@ const fn of_article(name: &'static str, title: &'static str, kind: Kind) -> Work
     }
 }
 
-/// By servers that keep the connections and by those that do not.
+/// For servers with persistent backend connections and for those without.
 const fn of_language(name: &'static str, title: &'static str, kind: Kind) -> Workload {
     let of_article = of_article(name, title, kind);
     Workload {
@@ -753,7 +753,7 @@ const fn over_http2(
     }
 }
 
-/// A new connection for each request, so that a request costs what a handshake does and little more.
+/// A new connection for each request, so that a request costs little more than a handshake.
 const fn handshakes(name: &'static str, title: &'static str, tls: Tls) -> Workload {
     Workload {
         reuse: Reuse::Close,
@@ -824,9 +824,9 @@ const HTTP2_OVER_TLS: Protocol = Protocol {
     tls: Some(X25519),
     http: Http::Two { streams: STREAMS },
 };
-/// Requests under way on an HTTP/2 connection.
+/// Open requests on an HTTP/2 connection.
 const STREAMS: u16 = 16;
-/// So many that what a server needs without any connection does not count.
+/// So many that the server's memory without any connection does not matter.
 const IDLE: &[u16] = &[2000];
 
 /// The script that waits.
@@ -851,17 +851,17 @@ pub static BESIDE_REPLIES: Workload = Workload {
     needs: Service::Gateway(Route::Http),
     ..BESIDE_WAITING
 };
-/// Connections that ask for those.
+/// Connections that request those.
 const FAST_CONNECTIONS: u16 = 64;
 
-/// What a small php-fpm is asked for by many: a script of 5 ms.
+/// What many clients request of a small php-fpm: a script of 5 ms.
 pub static SLEEP: Workload = Workload {
     urls: Urls::Script(&files::SLEEP_5_MS),
     needs: Service::Gateway(Route::Php),
     ..of_article("sleep", "5 ms in PHP", Kind::PhpFpm)
 };
 
-/// PHP as the article had it: with a cache of compiled scripts.
+/// PHP as in the article: with a cache of compiled scripts.
 const CGI: Cgi = Cgi {
     opcache: true,
     shebang: true,

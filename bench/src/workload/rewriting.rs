@@ -1,13 +1,14 @@
-//! Rules as a site has that moved its sections one by one: each begins with a path of its own, and goes on with a group.
+//! Rules as on a site that moved its sections one by one: each begins with its own path, followed by a group.
 
 use super::{Urls, Workload};
 
-/// A page of the section that rule `number` is about.
+/// A page of the section to which rule `number` applies.
 pub fn page(number: u32) -> String {
     format!("{}2007/reducing-request-setup-costs", section(number))
 }
 
-/// The rules of `workload`, each made by `write` of its regular expression and of the URL it leads to, in which `$1` is the page.
+/// The rules of `workload`. `write` formats each from its regular expression and its target URL, in which
+/// `$1` is the page.
 pub fn rules(workload: &Workload, write: impl Fn(&str, &str) -> String) -> String {
     let Urls::Rewritten(file, count, _) = workload.urls else {
         return String::new();

@@ -1,8 +1,8 @@
-//! Scripts that run in the server itself: the same answer, written for each server's own interface.
+//! Scripts that run in the server itself: the same response, written for each server's own interface.
 //!
-//! Their texts are files below `scripts/`. Two of them make the same page: [`PAGE`] as it is done where
-//! speed matters, with everything that can be prepared in a module that is loaded once, and
-//! [`FLAT`] as most scripts for lighttpd are published, where each run makes what it needs.
+//! Their texts are files below `scripts/`. Two of them make the same page. [`PAGE`] is written for speed:
+//! everything that can be prepared is in a module that is loaded once. [`FLAT`] is written like most
+//! published scripts for lighttpd, where each run makes what it needs.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 pub struct InServer {
     /// Name of its files.
     pub name: &'static str,
-    /// For lighttpd and Petrel, whose interface is one.
+    /// For lighttpd and Petrel, which have the same interface.
     pub lighty: &'static str,
     /// For nginx with LuaJIT.
     pub nginx: &'static str,
@@ -19,24 +19,24 @@ pub struct InServer {
     pub perl: Option<(&'static str, &'static str)>,
     /// A Lua module that it requires: name and text.
     pub module: Option<(&'static str, &'static str)>,
-    /// Which requests are its.
+    /// Which requests run it.
     pub extent: Extent,
-    /// The paths that are asked for.
+    /// The requested paths.
     pub paths: &'static [&'static str],
-    /// What each request has besides the usual fields.
+    /// Header fields of each request in addition to the usual ones.
     pub request_fields: &'static str,
-    /// Header fields that each answer must have.
+    /// Header fields that each response must have.
     pub reply_fields: &'static [&'static str],
-    /// What comes of a path. Equally long for all.
+    /// The response for a path. All have the same length.
     pub prints: fn(&str) -> String,
 }
 
-/// Which requests are a script's.
+/// Which requests run a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Its one path, once the server knows which file that would be.
+    /// Those for its only path, when the server has mapped it to a file.
     OnePath,
-    /// All, before the server has a look at them.
+    /// All, before the server looks at them.
     Everything,
 }
 
@@ -54,8 +54,8 @@ pub static PRINT: InServer = InServer {
     prints: |_| "123".to_owned(),
 };
 
-/// What a small site does for a page: ten routes, a cookie read and set, three header fields, and a
-/// template of 2 KiB with ten values.
+/// What a small site does for a page: ten routes, a cookie read and set, three header fields, and a template
+/// of 2 KiB with ten values.
 pub static PAGE: InServer = InServer {
     name: "page",
     lighty: include_str!("scripts/page.lighty.lua"),
@@ -76,8 +76,8 @@ pub static PAGE: InServer = InServer {
     prints: page,
 };
 
-/// The same in one file: template and tables are part of the script, and every run searches the
-/// template for what is to be replaced. In Perl there is no such way: it compiles once.
+/// The same in one file: template and tables are part of the script, and every run searches the template for
+/// placeholders. There is no Perl version, because mod_perl always compiles once.
 pub static FLAT: InServer = InServer {
     name: "flat",
     lighty: include_str!("scripts/flat.lighty.lua"),
@@ -106,7 +106,7 @@ pub static ASK_REDIS: InServer = InServer {
 };
 
 impl InServer {
-    /// One of its texts with the template in its place, and the port of the Redis.
+    /// Completes one of its texts with the template and the port of the Redis.
     pub fn complete(&self, text: &str, redis_port: Option<u16>) -> String {
         let port = redis_port.map_or_else(String::new, |port| port.to_string());
         let template = TEMPLATE.trim_end();
@@ -114,7 +114,7 @@ impl InServer {
             .replace("@REDIS_PORT@", &port)
     }
 
-    /// The path that is its, if it is one.
+    /// Its only path, if it has just one.
     pub fn only_path(&self) -> Option<&'static str> {
         match self.extent {
             Extent::OnePath => self.paths.first().copied(),
@@ -123,7 +123,7 @@ impl InServer {
     }
 }
 
-/// The page's template, filled once more.
+/// The expected page: the template, filled in again here.
 fn page(path: &str) -> String {
     let name = path.trim_start_matches('/');
     let title = TITLES.iter().find(|(route, _)| *route == name);

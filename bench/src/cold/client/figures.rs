@@ -1,43 +1,42 @@
-//! What clients saw: counts and times, with exact extremes beside the quantiles.
+//! What clients measured: counts and times, with exact extremes beside the quantiles.
 //!
-//! Knows nothing of sockets. Times come in as durations and go out in milliseconds, as the tables
-//! have them.
+//! Knows nothing of sockets. Times come in as durations and go out in milliseconds, as the tables show them.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
-/// What one group of clients saw while it was counted.
+/// What one group of clients measured while it was counted.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Answers that were complete and right.
+    /// Responses that were complete and correct.
     pub fetches: u64,
-    /// Bytes of bodies, also of answers that were not complete when counting ended.
+    /// Bytes of bodies, including those of responses that were incomplete when counting ended.
     pub bytes: u64,
-    /// From the first packet until a connection stood; kept connections have none.
+    /// From the first packet until the connection was established; persistent connections have no such time.
     pub connect: Times,
-    /// From the request until the answer's first byte.
+    /// From the request to the first byte of the response.
     pub first: Times,
-    /// From the request until the first byte of its body: a head may be sent before anything is known of
+    /// From the request to the first byte of the body: a server may send a head before it knows anything of
     /// the file's content.
     pub body: Times,
-    /// From when the request was due until the answer's last byte, connecting included.
+    /// From the time when the request was due to the last byte of the response, including the connect.
     pub latency: Times,
-    /// The same, for each of the first [`SECONDS_TOLD`] in which they were due.
+    /// The same, separately for each of the first [`SECONDS_TOLD`] in which requests were due.
     pub latency_by_second: Vec<Times>,
-    /// How late the client itself was in sending what was due; what waited for a free connection is the
-    /// server's affair.
+    /// How late the client itself was in sending a request that was due. Waiting for a free connection is not
+    /// included, since that is caused by the server.
     pub late: Times,
-    /// Kept connections that the server closed and the client opened again.
+    /// Persistent connections that the server closed and the client reopened.
     pub reconnects: u64,
-    /// Requests that were never answered, or not as they should be.
+    /// Requests without a response or with an incorrect one.
     pub lost: u64,
     /// What happened to the first of those.
     pub lost_because: Option<String>,
 }
 
-/// A number of times.
+/// A set of times.
 #[derive(Debug)]
 pub struct Times {
     histogram: Histogram<u64>,
@@ -46,10 +45,10 @@ pub struct Times {
     max: Duration,
 }
 
-/// Of a number of times what tables show, in milliseconds.
+/// The statistics of a set of times that tables show, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Milliseconds {
-    /// How many there were.
+    /// The number of times.
     pub count: u64,
     /// Their mean.
     pub mean: f64,
@@ -76,7 +75,7 @@ impl Default for Times {
 }
 
 impl Times {
-    /// Adds one.
+    /// Adds a time.
     pub fn add(&mut self, time: Duration) {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.histogram.saturating_record(nanoseconds);
@@ -85,13 +84,13 @@ impl Times {
         self.max = self.max.max(time);
     }
 
-    /// Somebody has been waiting for so long already, and still is: the longest time is at least
-    /// that, whatever will become of it.
+    /// Notes that a client has already been waiting for this long and still waits: the longest time is at
+    /// least this, however the wait ends.
     pub fn at_least(&mut self, time: Duration) {
         self.max = self.max.max(time);
     }
 
-    /// What tables show.
+    /// The statistics for tables.
     pub fn milliseconds(&self) -> Milliseconds {
         let count = self.histogram.len();
         let quantile = |share| self.histogram.value_at_quantile(share) as f64 / 1e6;
@@ -99,7 +98,7 @@ impl Times {
         Milliseconds {
             count,
             mean: ms(self.sum) / count.max(1) as f64,
-            // A quantile is rounded up to its bucket's end, beyond the longest.
+            // A quantile is rounded up to the end of its bucket, which may be beyond the longest time.
             median: quantile(0.5).min(ms(self.max)),
             p99: quantile(0.99).min(ms(self.max)),
             max: ms(self.max),
@@ -109,7 +108,7 @@ impl Times {
 }
 
 impl Seen {
-    /// Adds the time of a fetch that is complete and was due so long after counting began.
+    /// Adds the time of a complete fetch that was due this long after counting began.
     pub fn add_latency(&mut self, due_after: Duration, took: Duration) {
         self.latency.add(took);
         let second = usize::try_from(due_after.as_secs()).unwrap_or(usize::MAX);
@@ -123,7 +122,7 @@ impl Seen {
     }
 }
 
-/// As http_load prints them.
+/// Formats them as http_load does.
 impl fmt::Display for Milliseconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [mean, max, min] = [self.mean, self.max, self.min].map(six_digits);
@@ -131,12 +130,12 @@ impl fmt::Display for Milliseconds {
     }
 }
 
-/// As C's `%g`: six significant digits, powers of ten where there are more before the point.
+/// Formats as C's `%g` does: six significant digits, with an exponent if the integer part has more.
 pub fn six_digits(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return "0".to_owned();
     }
-    // Rounding may carry: 999999.7 has seven digits.
+    // Rounding may carry: 999999.7 gets seven digits.
     let rounded: f64 = format!("{value:.5e}").parse().unwrap_or(value);
     let power = rounded.abs().log10().floor() as i32;
     if (-4..6).contains(&power) {
@@ -160,9 +159,9 @@ fn without_zeros(text: &str) -> &str {
     }
 }
 
-/// Seconds whose latencies are told each by itself.
+/// How many of the first seconds have separate latencies.
 const SECONDS_TOLD: usize = 5;
-/// Longer times count as this in quantiles.
+/// Longer times count as this one in quantiles.
 const NANOSECONDS_MAX: u64 = 600_000_000_000;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! One client: at most one fetch under way, on a connection that is kept or not.
+//! One client: at most one open fetch, on a persistent connection or a new one each time.
 //!
-//! Sockets do not block, registered once and edge-triggered. Every piece of a body is compared with
-//! what the file says of itself. Knows nothing of other clients, nor when the next fetch is due.
+//! Sockets are non-blocking, registered once and edge-triggered. Every piece of a body is compared with the
+//! file's expected content. Knows nothing of other clients, nor when the next fetch is due.
 
 use super::figures::Seen;
 use super::{Ask, Error};
@@ -15,17 +15,17 @@ use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, Socket
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Instant;
 
-/// Where clients connect to, and what tells them that something happened.
+/// The server's address, and the epoll descriptor for connections to it.
 pub struct Door {
     /// The server.
     pub address: SocketAddrV4,
-    /// Connections are registered here.
+    /// The epoll descriptor in which connections are registered.
     pub epoll: OwnedFd,
 }
 
 /// A client.
 pub struct Flow {
-    /// Its number: what epoll tells.
+    /// Its number, which epoll returns.
     index: u64,
     source: Ipv4Addr,
     reuse: Reuse,
@@ -33,12 +33,12 @@ pub struct Flow {
     fetch: Option<Fetch>,
 }
 
-/// What came of an event.
+/// The result of handling an event.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The answer is not complete yet, or none is awaited.
+    /// The response is incomplete, or none is expected.
     More,
-    /// The answer was complete and right; the client is idle.
+    /// The response was complete and correct; the client is idle.
     Done,
 }
 
@@ -46,32 +46,32 @@ struct Connection {
     socket: OwnedFd,
     /// Whether the handshake is over.
     stands: bool,
-    /// Complete answers so far.
+    /// Complete responses so far.
     answered: u64,
 }
 
 struct Fetch {
     ask: Ask,
-    /// When it should have begun.
+    /// When the fetch should have begun.
     due: Instant,
     /// When connecting began.
     began: Instant,
     /// When the request was sent.
     sent: Option<Instant>,
-    /// Whether anything of the answer has come.
+    /// Whether any byte of the response has arrived.
     answered: bool,
     stage: Stage,
 }
 
 enum Stage {
-    /// What came of the head.
+    /// The part of the head that has arrived.
     Head(Vec<u8>),
-    /// Bytes of the body that came.
+    /// How many bytes of the body have arrived.
     Body(u64),
 }
 
 impl Flow {
-    /// A client that has done nothing yet.
+    /// A client without a connection.
     pub fn new(index: u64, source: Ipv4Addr, reuse: Reuse) -> Self {
         Self {
             index,
@@ -87,18 +87,18 @@ impl Flow {
         self.fetch.is_none()
     }
 
-    /// When the fetch under way was due.
+    /// When the current fetch was due.
     pub fn due(&self) -> Option<Instant> {
         self.fetch.as_ref().map(|fetch| fetch.due)
     }
 
-    /// Since when the client has been waiting for the first byte of a body, if it is.
+    /// Since when the client has been waiting for the first byte of a body, if it is waiting.
     pub fn waiting_since(&self) -> Option<Instant> {
         let fetch = self.fetch.as_ref()?;
         if fetch.has_body() { None } else { fetch.sent }
     }
 
-    /// Whether anything of the answer has come.
+    /// Whether any byte of the response has arrived.
     pub fn is_answered(&self) -> bool {
         self.fetch.as_ref().is_some_and(|fetch| fetch.answered)
     }
@@ -117,13 +117,14 @@ impl Flow {
         self.send_or_connect(door)
     }
 
-    /// Gives a fetch up, with its connection.
+    /// Gives up the current fetch and closes its connection.
     pub fn abandon(&mut self) {
         self.fetch = None;
         self.connection = None;
     }
 
-    /// Something happened on the connection. `seen`: where to count it, if it counts, and since when that is done.
+    /// Handles an event on the connection. `seen`: where to count the fetch, if it counts, and since when
+    /// fetches are counted.
     pub fn work(
         &mut self,
         door: &Door,
@@ -164,7 +165,7 @@ impl Flow {
         match net::send(&connection.socket, &request, flags) {
             Ok(sent) if sent == request.len() => Ok(()),
             Ok(_) => Err(Error::System("send", Errno::AGAIN)),
-            // A server that has just closed a kept connection shows at the next receive.
+            // If the server has just closed a persistent connection, the next receive notices it.
             Err(Errno::PIPE | Errno::CONNRESET) if connection.answered > 0 => Ok(()),
             Err(errno) => Err(Error::System("send", errno)),
         }
@@ -218,8 +219,8 @@ impl Flow {
         }
     }
 
-    /// The server closed its side. Between two requests, or instead of the first byte of an answer on a
-    /// kept connection, it may.
+    /// Handles that the server has closed its side. It may do so between two requests, or instead of the
+    /// first byte of a response on a persistent connection.
     fn closed(&mut self, door: &Door, seen: &mut Option<&mut Seen>) -> Result<Progress, Error> {
         let was_used = self.connection.take().is_some_and(|one| one.answered > 0);
         let Some(fetch) = &self.fetch else {
@@ -251,12 +252,12 @@ impl Fetch {
         }
     }
 
-    /// Takes what came; how many bytes of that were the body's, and whether the body is complete.
+    /// Takes received bytes. Returns how many of them belong to the body, and whether the body is complete.
     fn take(&mut self, bytes: &[u8]) -> Result<(u64, bool), Error> {
         let Stage::Head(came) = &mut self.stage else {
             return self.take_body(bytes);
         };
-        // A head comes in one piece, but for a server that writes it in several.
+        // A head usually arrives in one piece; some servers write it in several.
         let more = came.len();
         came.extend_from_slice(bytes);
         let Some(end) = head_length(came) else {
@@ -319,13 +320,13 @@ impl Connection {
     }
 }
 
-/// Begins to connect, without waiting: a listen queue that is full is the server's affair, and its
-/// time is measured.
+/// Begins to connect without waiting: if the listen queue is full, the server causes that wait, and it is
+/// measured.
 fn connect(source: Ipv4Addr, address: SocketAddrV4) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
-    // The port is chosen by connect, so that one is free again for another source address.
+    // connect chooses the port, so a port that is in use with one source address is still free with another.
     nix::sys::socket::setsockopt(&socket, IpBindAddressNoPort, &true)
         .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
     net::bind(&socket, &SocketAddrV4::new(source, 0))?;
@@ -335,7 +336,7 @@ fn connect(source: Ipv4Addr, address: SocketAddrV4) -> rustix::io::Result<OwnedF
     }
 }
 
-/// Whether the handshake is over; an error when it failed.
+/// Whether the handshake is over; an error if it failed.
 fn handshake(socket: &OwnedFd) -> Result<bool, Error> {
     let failed = |errno| Error::System("connect", errno);
     sockopt::socket_error(socket)
@@ -344,5 +345,5 @@ fn handshake(socket: &OwnedFd) -> Result<bool, Error> {
     Ok(net::getpeername(socket).is_ok())
 }
 
-/// A longer head is none.
+/// A longer head is an error.
 const HEAD_BYTES_MAX: usize = 16 << 10;

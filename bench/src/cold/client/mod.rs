@@ -1,14 +1,14 @@
-//! The load program: groups of clients in one thread, that ask for what was not asked for before,
-//! or at fixed times.
+//! The load generator for cold files: groups of clients in one thread, which request files that were not
+//! requested before, or request at fixed times.
 //!
-//! A closed loop begins the next fetch when one is complete, as http_load does. An open loop begins
-//! them when they are due, and latencies count from then, so that a server that stops for a while is
-//! charged for everybody who would have come meanwhile. Disk and server need the cores, so this thread
-//! sleeps in epoll until there is something to do; a timer descriptor wakes it for what is due.
+//! A closed loop begins the next fetch when the last one is complete, as http_load does. An open loop begins
+//! fetches when they are due, and latencies count from then. So a server that pauses is charged for all
+//! requests that would have arrived meanwhile. Disk and server need the cores, so this thread sleeps in epoll
+//! until there is something to do; a timer descriptor wakes it when a fetch is due.
 //!
-//! It runs in stretches ([`Client::run`]) and is counted in one of them ([`Client::count`] to
-//! [`Client::stop_counting`]), so that neither the beginning nor the end of the load is in the figures.
-//! Any wrong answer ends it with an error; an open loop counts requests that got none as lost.
+//! It runs in stretches ([`Client::run`]) and is counted in a part of them ([`Client::count`] to
+//! [`Client::stop_counting`]), so that the figures include neither the beginning nor the end of the load. Any
+//! incorrect response ends it with an error; an open loop counts requests without a response as lost.
 
 mod figures;
 mod flow;
@@ -32,45 +32,45 @@ use std::time::{Duration, Instant};
 /// One thing to fetch.
 #[derive(Clone, Debug)]
 pub struct Ask {
-    /// The file, which says what it contains.
+    /// The file, with its expected content.
     pub file: disk::Expected,
     /// Offset and length of a range; without it the whole file.
     pub range: Option<(u64, u64)>,
 }
 
-/// Clients that do the same.
+/// Clients with the same behaviour.
 pub struct Group<'a> {
-    /// How many they are.
+    /// The number of clients.
     pub clients: u16,
-    /// When they ask.
+    /// When they send requests.
     pub pace: Pace,
-    /// Whether connections are kept.
+    /// Whether connections are persistent.
     pub reuse: Reuse,
-    /// Where they come from.
+    /// Their source addresses.
     pub sources: Sources,
-    /// What to fetch next; `None`: there is nothing left.
+    /// Returns what to fetch next; `None` if nothing is left.
     pub next: Box<dyn FnMut() -> Option<Ask> + 'a>,
 }
 
-/// When clients ask.
+/// When clients send requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// As soon as the answer before is complete.
+    /// As soon as the previous response is complete.
     Closed,
-    /// So many times a second, all clients of the group together.
+    /// This many times per second, all clients of the group together.
     Open(u32),
 }
 
-/// The addresses of clients.
+/// The source addresses of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sources {
-    /// Each has one of its own (up to 250, then they are shared).
+    /// Each client has its own (up to 250, then they are shared).
     Own,
-    /// All have this one.
+    /// All clients have this one.
     Shared(Ipv4Addr),
 }
 
-/// Why [`Client::run`] came back.
+/// Why [`Client::run`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// The time is over.
@@ -84,17 +84,17 @@ pub enum Ended {
 pub enum Error {
     /// An answer was not the expected one.
     Reply(String, Wrong),
-    /// An answer with another file's content.
+    /// A response contains another file's content.
     Content(String),
-    /// A connection was closed before, or within, an answer.
+    /// The server closed a connection before or within a response.
     Closed(String),
-    /// Bytes for which nobody asked.
+    /// Bytes arrived that no request asked for.
     Unasked,
     /// A system call failed.
     System(&'static str, Errno),
-    /// Not one byte came for [`PATIENCE`].
+    /// Not one byte arrived for [`PATIENCE`].
     Stalled,
-    /// We were asked to stop.
+    /// A signal asked this program to stop.
     Interrupted,
 }
 
@@ -102,22 +102,22 @@ pub enum Error {
 pub struct Client<'a> {
     door: Door,
     crowds: Vec<Crowd<'a>>,
-    /// Of each client its group and its place there, as epoll numbers them.
+    /// For each client its group and its index there, by the number that epoll returns.
     places: Vec<(usize, usize)>,
     counting: Counting,
-    /// When something last came.
+    /// When bytes last arrived.
     heard_at: Instant,
     buffer: Vec<u8>,
 }
 
-/// Which fetches count.
+/// Which fetches are counted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counting {
     from: Option<Instant>,
     to: Option<Instant>,
 }
 
-/// A group at work.
+/// A running group.
 struct Crowd<'a> {
     group: Group<'a>,
     flows: Vec<Flow>,
@@ -126,18 +126,18 @@ struct Crowd<'a> {
     out_of_files: bool,
 }
 
-/// Of an open loop: what is due when.
+/// The schedule of an open loop.
 struct Schedule {
     timer: OwnedFd,
     started: Instant,
     interval: Duration,
     begun: u64,
-    /// No more than so many are due.
+    /// The number of fetches that are due in all.
     end: u64,
 }
 
 impl<'a> Client<'a> {
-    /// Clients of a server on a port of 127.0.0.1; they begin with the first [`Self::run`].
+    /// Clients of a server on a port of 127.0.0.1. They begin with the first [`Self::run`].
     pub fn new(port: u16, groups: Vec<Group<'a>>) -> Result<Self, Error> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|errno| Error::System("epoll_create", errno))?;
@@ -174,8 +174,8 @@ impl<'a> Client<'a> {
         })
     }
 
-    /// Asks and takes answers for `length`, or until a closed loop has nothing left to ask for.
-    /// Fetches under way go on in the next stretch.
+    /// Sends requests and reads responses for `length`, or until a closed loop has nothing left to fetch.
+    /// Open fetches continue in the next stretch.
     pub fn run(&mut self, length: Duration) -> Result<Ended, Error> {
         let end = Instant::now() + length;
         let mut events = Vec::with_capacity(EVENTS_MAX);
@@ -192,7 +192,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Counts from here on.
+    /// Starts counting.
     pub fn count(&mut self) {
         for crowd in &mut self.crowds {
             crowd.seen = Seen::default();
@@ -203,8 +203,8 @@ impl<'a> Client<'a> {
         };
     }
 
-    /// Counts no more, but what an open loop was to begin until now. Whoever still waits for a first
-    /// byte counts with the time waited.
+    /// Stops counting, except for fetches of open loops that were due until now. A client that still waits
+    /// for a first byte counts with the time it has waited.
     pub fn stop_counting(&mut self) {
         let now = Instant::now();
         self.counting.to = Some(now);
@@ -226,8 +226,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Awaits the answers of open loops, while closed ones go on. What has not come after `patience` is
-    /// lost.
+    /// Waits for the responses of open loops, while closed ones continue. A response that has not arrived
+    /// after `patience` is lost.
     pub fn drain(&mut self, patience: Duration) -> Result<(), Error> {
         let end = Instant::now() + patience;
         let mut events = Vec::with_capacity(EVENTS_MAX);
@@ -246,7 +246,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// What each group saw, in their order.
+    /// What each group measured, in order.
     pub fn seen(self) -> Vec<Seen> {
         self.crowds.into_iter().map(|crowd| crowd.seen).collect()
     }
@@ -262,7 +262,7 @@ impl<'a> Client<'a> {
         let left = end.saturating_duration_since(Instant::now()).min(LOOK_UP);
         let timeout = Timespec {
             tv_sec: 0,
-            // Rounded up by epoll to milliseconds, or a rest below one would be no wait at all.
+            // epoll rounds up to milliseconds; without that, less than a millisecond would be no wait at all.
             tv_nsec: left.subsec_nanos().into(),
         };
         let room = rustix::buffer::spare_capacity(events);
@@ -319,7 +319,7 @@ impl Crowd<'_> {
         Ok(())
     }
 
-    /// Begins a fetch with an idle client, if one is due; says since when.
+    /// Begins a fetch with an idle client, if one is due. Returns when it was due.
     fn begin_next(
         &mut self,
         place: usize,
@@ -371,7 +371,7 @@ impl Crowd<'_> {
         }
     }
 
-    /// In an open loop an answer that does not come is lost. Wrong content is an error anywhere.
+    /// In an open loop a missing response is lost. Wrong content is always an error.
     fn or_lost(
         &mut self,
         place: usize,
@@ -395,7 +395,7 @@ impl Crowd<'_> {
         Ok(())
     }
 
-    /// Whether answers are to be awaited after the counting.
+    /// Whether responses are still awaited after counting has stopped.
     fn is_awaited(&self) -> bool {
         self.unanswered() > 0
     }
@@ -424,7 +424,7 @@ impl Schedule {
             it_interval: every,
             it_value: every,
         };
-        // Before the timer's own beginning, so that something is due each time it wakes us.
+        // Before the timer starts, so that something is due each time the timer wakes this thread.
         let started = Instant::now();
         rustix::time::timerfd_settime(&timer, TimerfdTimerFlags::empty(), &times)
             .map_err(failed)?;
@@ -445,8 +445,8 @@ impl Schedule {
         })
     }
 
-    /// Lets the timer wake us again: the kernel sets a periodic one anew only when it is read. What is due
-    /// is known by the clock, so the count does not matter.
+    /// Reads the timer, without which the kernel does not rearm a periodic one. The clock tells what is due,
+    /// so the count is ignored.
     fn rewind(&self) {
         let _ = rustix::io::read(&self.timer, &mut [0; 8]);
     }
@@ -458,7 +458,7 @@ impl Schedule {
         u64::try_from(due).unwrap_or(u64::MAX)
     }
 
-    /// The next fetch, if it is due: when it was.
+    /// Takes the next fetch, if it is due. Returns when it was due.
     fn take(&mut self, now: Instant) -> Option<Instant> {
         if self.begun >= self.due_until(now).min(self.end) {
             return None;
@@ -475,15 +475,15 @@ impl Counting {
         self.from.is_some() && self.to.is_none()
     }
 
-    /// Whether what is due then counts.
+    /// Whether a fetch that is due at this time counts.
     fn has(self, due: Instant) -> bool {
         self.from.is_some_and(|from| due >= from) && self.to.is_none_or(|to| due < to)
     }
 }
 
 impl Sources {
-    /// The address of the client with that number. The side that closes first keeps address and port
-    /// for a minute, so that many new connections need many of them.
+    /// The source address of the client with this number. The side that closes first keeps address and port
+    /// for a minute, so many new connections need many of them.
     fn of(self, index: usize) -> Ipv4Addr {
         match self {
             Self::Own => Ipv4Addr::new(127, 0, 1, u8::try_from(index % 250).unwrap_or(0) + 1),
@@ -518,7 +518,7 @@ impl Ask {
         if self.range.is_some() { 206 } else { 200 }
     }
 
-    /// Where in the file the body begins.
+    /// The offset of the body in the file.
     fn offset(&self) -> u64 {
         self.range.map_or(0, |(first, _)| first)
     }
@@ -543,13 +543,13 @@ impl fmt::Display for Error {
     }
 }
 
-/// Without any byte for so long a run is given up.
+/// A run without a single byte for this long is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// So often somebody looks whether to stop.
+/// How often to check for a request to stop.
 const LOOK_UP: Duration = Duration::from_millis(200);
-/// Taken from the kernel in one wait.
+/// Events that one wait takes from the kernel.
 const EVENTS_MAX: usize = 512;
-/// Taken from a socket in one receive.
+/// Bytes that one receive takes from a socket.
 const BUFFER_BYTES: usize = 256 << 10;
-/// What epoll tells of a timer, in a client's number's place.
+/// What epoll returns for the timer, instead of a client's number.
 const TIMER: u64 = u64::MAX;

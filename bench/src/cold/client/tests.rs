@@ -2,10 +2,10 @@ use super::*;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
-/// What a pretended server answers to the path of a request.
+/// Returns a pretend server's response for a request's path.
 type Answer = fn(&str) -> Vec<u8>;
 
-/// A server that answers each request on a connection of a thread of its own, and keeps connections.
+/// A server with one thread per connection, which answers each request and keeps connections open.
 fn serve(answer: Answer) -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -34,7 +34,7 @@ fn head_ends(bytes: &[u8]) -> bool {
     bytes.ends_with(b"\r\n\r\n")
 }
 
-/// 100 kB that name themselves.
+/// A body of 100 kB with the marks of its file.
 fn names_itself(path: &str) -> Vec<u8> {
     let file = disk::Expected {
         path: path.to_owned(),
@@ -59,7 +59,7 @@ fn ask(n: u32) -> Ask {
     }
 }
 
-/// So many files, each once.
+/// A group that fetches this many files, each once.
 fn group(files: u32, pace: Pace, reuse: Reuse) -> Group<'static> {
     let mut left = 0..files;
     Group {
@@ -71,12 +71,12 @@ fn group(files: u32, pace: Pace, reuse: Reuse) -> Group<'static> {
     }
 }
 
-/// Until there is nothing left or a generous time is over.
+/// Runs until nothing is left or a generous time is over.
 fn run(answer: Answer, group: Group<'static>) -> Result<(Ended, Seen), Error> {
     let mut client = Client::new(serve(answer), vec![group])?;
     client.count();
     let ended = client.run(Duration::from_secs(60))?;
-    // The last ones are still under way when the files are out.
+    // When the files are out, the last fetches are still open.
     client.run(Duration::ZERO)?;
     client.stop_counting();
     Ok((ended, client.seen().remove(0)))
@@ -144,7 +144,7 @@ fn an_open_loop_begins_what_is_due_and_awaits_it() {
     client.drain(Duration::from_secs(60)).unwrap();
     let seen = client.seen().remove(0);
     assert_eq!(seen.lost, 0);
-    // 200 were due, or more if the machine is slow.
+    // 200 fetches were due, or more if the machine is slow.
     assert!(seen.fetches >= 195, "{}", seen.fetches);
 }
 

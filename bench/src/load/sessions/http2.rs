@@ -1,7 +1,8 @@
-//! Enough of HTTP/2 for a load: bytes that came to replies, requests to bytes.
+//! Enough HTTP/2 for a load: decodes replies and encodes requests.
 //!
-//! Knows nothing of sockets. Header blocks are made beforehand; of a reply's block only the status is read, which
-//! every server puts first, as one byte of the static table. Windows are so large that no server ever waits for one.
+//! Knows nothing of sockets. Header blocks are prepared. Of a reply's block only the status is read, which
+//! every server puts first, as one byte of the static table. Windows are so large that no server ever waits
+//! for one.
 
 use super::super::reply::{Expected, Wrong};
 use super::super::{Error, Refused};
@@ -12,22 +13,22 @@ pub struct Session {
     frames: Frames,
     streams: Vec<Stream>,
     streams_max: usize,
-    /// What the workload wants at most.
+    /// The most streams that the workload uses.
     streams_wanted: usize,
     next_stream: u32,
-    /// Bytes of DATA for which the connection's window has not been opened again.
+    /// Bytes of DATA for which the connection's window was not opened again.
     consumed: u32,
-    /// The server takes no more streams, or there are no more numbers.
+    /// The server accepts no more streams, or there are no more stream ids.
     is_ending: bool,
-    /// What is to be sent.
+    /// Bytes to send.
     output: Vec<u8>,
-    /// Where the bodies of replies go, if they are wanted.
+    /// The bodies of replies, if they are wanted.
     bodies: Option<Vec<u8>>,
     /// Length of the last header block.
     pub head_bytes: usize,
 }
 
-/// A request under way.
+/// An open request.
 struct Stream {
     id: u32,
     due: Instant,
@@ -39,16 +40,17 @@ struct Stream {
 pub struct Request {
     /// On a new connection.
     first: Vec<u8>,
-    /// Once the server knows the fields that do not change.
+    /// When the server's table has the fields that do not change.
     next: Vec<u8>,
 }
 
 impl Request {
-    /// A GET without a body. Fields that do not change go to the server's table, as browsers and h2load do it.
+    /// A GET without a body. Fields that do not change are added to the server's table, as browsers and
+    /// h2load do.
     pub fn new(scheme: &str, authority: &str, path: &str) -> Self {
         let scheme = if scheme == "https" { 0x87 } else { 0x86 };
         let mut next = vec![0x82, scheme];
-        // :path, not to be remembered.
+        // :path, without indexing.
         next.push(0x04);
         string(&mut next, path);
         let mut first = next.clone();
@@ -57,14 +59,14 @@ impl Request {
             first.push(name);
             string(&mut first, value);
         }
-        // The last one stands first in the table.
+        // The last field added is the first in the table.
         next.extend([0xc0, 0xbf, 0xbe]);
         Self { first, next }
     }
 }
 
 impl Session {
-    /// A new connection for so many requests at a time; what it begins with waits to be sent.
+    /// A new connection for this many concurrent requests. Its first bytes wait to be sent.
     pub fn new(streams: u16) -> Self {
         let mut output = PREFACE.to_vec();
         let settings = [
@@ -77,7 +79,7 @@ impl Session {
         Self {
             frames: Frames::default(),
             streams: Vec::new(),
-            // Until the server says how many it takes.
+            // Until the server announces its limit.
             streams_max: 1,
             streams_wanted: streams.into(),
             next_stream: 1,
@@ -89,7 +91,7 @@ impl Session {
         }
     }
 
-    /// The same for one request at a time, whose body is wanted.
+    /// The same for one request at a time, with its body.
     pub fn with_one_stream() -> Self {
         Self {
             bodies: Some(Vec::new()),
@@ -132,7 +134,7 @@ impl Session {
         self.is_ending |= self.next_stream > STREAM_MAX;
     }
 
-    /// Takes what has come; adds to `replies` when each request was due whose reply is whole.
+    /// Takes what has arrived. For each complete reply, adds to `replies` when its request was due.
     pub fn take(
         &mut self,
         mut bytes: &[u8],
@@ -148,22 +150,22 @@ impl Session {
         Ok(())
     }
 
-    /// What is to be sent, which is then forgotten.
+    /// Takes the bytes to send.
     pub fn take_output(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.output)
     }
 
-    /// Whether the server takes no more streams and none is under way that it has taken.
+    /// Whether the server accepts no more streams and has finished all that it accepted.
     pub fn has_ended(&self) -> bool {
         self.is_ending && self.streams.is_empty()
     }
 
-    /// When the requests were due that have no reply yet.
+    /// When the requests without a reply were due.
     pub fn unanswered(&self) -> impl Iterator<Item = Instant> {
         self.streams.iter().map(|stream| stream.due)
     }
 
-    /// Whether the server has said that it will close the connection.
+    /// Whether the server has announced that it will close the connection.
     pub fn is_ending(&self) -> bool {
         self.is_ending
     }
@@ -185,7 +187,7 @@ impl Session {
                 let block = block_of(flags, payload)?;
                 self.head_bytes = block.len();
                 let found = self.stream(stream)?;
-                // A second block is a trailer.
+                // A second block is a trailer section.
                 if !found.has_head {
                     check_status(block, expected)?;
                     found.has_head = true;
@@ -212,7 +214,8 @@ impl Session {
         }
     }
 
-    /// A piece of a frame's body; the last one may be empty. Padding, which no server sends, would count as body.
+    /// A piece of a DATA frame; the last one may be empty. Padding would count as body, but no server sends
+    /// any.
     fn body(
         &mut self,
         Header {
@@ -241,7 +244,7 @@ impl Session {
         Ok(())
     }
 
-    /// With the frame's flag, the stream is whole.
+    /// If the frame has the flag END_STREAM, the stream is complete.
     fn ended(
         &mut self,
         flags: u8,
@@ -285,7 +288,7 @@ impl Session {
     }
 }
 
-/// A frame's first nine bytes.
+/// The first nine bytes of a frame.
 #[derive(Clone, Copy)]
 struct Header {
     kind: u8,
@@ -295,10 +298,11 @@ struct Header {
     left: usize,
 }
 
-/// Cuts what comes into frames. Bodies are handed on as they come, everything else when it is whole.
+/// Splits what arrives into frames. Bodies are passed on as they arrive, all other frames when they are
+/// complete.
 #[derive(Default)]
 struct Frames {
-    /// The first bytes of the frame under way, or its payload.
+    /// The first bytes of the current frame, or its payload.
     gathered: Vec<u8>,
     header: Option<Header>,
 }
@@ -366,12 +370,12 @@ fn block_of(flags: u8, payload: &[u8]) -> Result<&[u8], Error> {
         .ok_or(Error::Reply(Wrong::Malformed))
 }
 
-/// The status stands first, behind changes of the table's size.
+/// The status comes first, after changes of the table's size.
 fn check_status(block: &[u8], expected: &Expected) -> Result<(), Error> {
     let mut rest = block;
     while let [size @ 0x20..=0x3f, after @ ..] = rest {
         rest = after;
-        // A number that does not fit goes on while the highest bit is set.
+        // A number that does not fit continues while the highest bit is set.
         let mut goes_on = *size == 0x3f;
         while let (true, [byte, after @ ..]) = (goes_on, rest) {
             goes_on = byte & 0x80 != 0;
@@ -389,7 +393,7 @@ fn check_status(block: &[u8], expected: &Expected) -> Result<(), Error> {
     }
 }
 
-/// A string of HPACK, not coded.
+/// A string of HPACK without Huffman coding.
 fn string(block: &mut Vec<u8>, text: &str) {
     let mut length = text.len();
     if length < 0x7f {
@@ -427,7 +431,7 @@ fn code(payload: &[u8], at: usize) -> u32 {
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const HEADER_BYTES: usize = 9;
 
-// RFC 9113, 6.
+// RFC 9113, section 6.
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
@@ -451,7 +455,7 @@ const WINDOW_AT_FIRST: u32 = 65_535;
 const WINDOW: u32 = 0x7fff_ffff;
 const STREAM_MAX: u32 = 0x7fff_ffff;
 
-/// Those that the static table of HPACK has, from its eighth entry on.
+/// The statuses in HPACK's static table, from its eighth entry on.
 const STATUSES: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
 
 #[cfg(test)]

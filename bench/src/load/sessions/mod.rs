@@ -1,8 +1,9 @@
 //! The same closed loop for connections that need more than a request and a reply: TLS, HTTP/2, or both.
 //!
-//! In-house, because it is to be the same load as the plain one: connections live through warming up, measuring and
-//! counting, so that no handshake is counted that is not meant to be; every reply's status and length are checked; a
-//! latency is taken for each. `wire` has the bytes, `http2` the frames, `trust` what TLS offers and believes.
+//! It is written here rather than taken from elsewhere, because it must be the same load as the plain one.
+//! Connections stay open through warming up, measuring and counting, so that only intended handshakes count.
+//! Every reply's status and length are checked, and each has a latency. `wire` has the bytes, `http2` the
+//! frames, `trust` what TLS offers and verifies.
 
 mod http2;
 #[cfg(test)]
@@ -26,12 +27,12 @@ use std::time::{Duration, Instant};
 use trust::Tickets;
 use wire::{Side, Wire};
 
-/// What to send, where and how, and what has to come back.
+/// What to send, where and how, and what the reply must be.
 pub struct Target {
     address: SocketAddrV4,
     config: Option<Arc<ClientConfig>>,
     tickets: Arc<Tickets>,
-    /// What every handshake must be.
+    /// The kind that every handshake must be.
     handshake: Option<Handshake>,
     requests: Requests,
     expected: Expected,
@@ -45,7 +46,7 @@ enum Requests {
     Two(Request, u16),
 }
 
-/// N connections to one server, all idle between two calls of [`Client::run`].
+/// N connections to one server, all of them idle between two calls of [`Client::run`].
 pub struct Client<'a> {
     target: &'a Target,
     epoll: OwnedFd,
@@ -53,18 +54,18 @@ pub struct Client<'a> {
     /// Next source address for a connection; see [`super::Client::open`].
     source: u8,
     buffer: Vec<u8>,
-    /// When requests were due whose replies have just come.
+    /// When the requests were due whose replies have just arrived.
     replies: Vec<Instant>,
-    /// Whether handshakes have to be of the kind that is wanted.
+    /// Whether handshakes must be of the wanted kind.
     is_strict: bool,
-    /// How many tickets are collected.
+    /// How many tickets to collect.
     tickets_wanted: usize,
 }
 
 struct Connection {
     wire: Wire,
     http: Protocol,
-    /// Whole replies so far.
+    /// Complete replies so far.
     answered: u64,
 }
 
@@ -109,7 +110,7 @@ impl Target {
         })
     }
 
-    /// The length of a reply's head, and its body. `http1` talks HTTP/1.1 on a stream.
+    /// The length of a reply's head, and its body. `http1` speaks HTTP/1.1 on a stream.
     pub fn fetch(
         &self,
         http1: impl FnOnce(&mut dyn Stream) -> std::io::Result<(Vec<u8>, Vec<u8>)>,
@@ -126,14 +127,14 @@ impl Target {
     }
 }
 
-/// What HTTP/1.1 is spoken on.
+/// A stream that can carry HTTP/1.1.
 pub trait Stream: Read + Write {}
 
 impl<T: Read + Write> Stream for T {}
 
 impl<'a> Client<'a> {
-    /// Opens `connections` connections. Where waiting ones are measured, each gets a reply before the next is opened,
-    /// as connections of many clients are never all busy at once.
+    /// Opens `connections` connections. If idle ones are measured, each gets a reply before the next is
+    /// opened, because the connections of many clients are never all busy at once.
     pub fn connect(target: &'a Target, connections: u16) -> Result<Self, Error> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|errno| Error::System("epoll_create", errno))?;
@@ -157,7 +158,7 @@ impl<'a> Client<'a> {
         Ok(client)
     }
 
-    /// Makes what follows worth measuring: collects tickets, where they are wanted.
+    /// Does what must precede the measurement: collects tickets, if they are wanted.
     pub fn prepare(&mut self) -> Result<(), Error> {
         if self.resumes() {
             self.is_strict = false;
@@ -177,8 +178,8 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Keeps as many requests under way on every connection as it takes until `until` says stop, or until there are no
-    /// more tickets.
+    /// Keeps as many requests open on every connection as it carries, until `until` says stop, or until there
+    /// are no more tickets.
     pub fn run(&mut self, until: Until) -> Result<Outcome, Error> {
         self.run_from(0, until)
     }
@@ -194,7 +195,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// The same on the connections from the `first` on.
+    /// The same on the connections from number `first` on.
     fn run_from(&mut self, first: usize, until: Until) -> Result<Outcome, Error> {
         let mut run = Run::new(until);
         for index in first..self.connections.len() {
@@ -212,7 +213,7 @@ impl<'a> Client<'a> {
         Ok(run.outcome())
     }
 
-    /// The length of a reply's header block, and its body, by HTTP/2 on a connection of its own.
+    /// The length of a reply's header block, and its body, by HTTP/2 on a new connection.
     fn fetch(target: &'a Target) -> Result<(usize, Vec<u8>), Error> {
         let mut client = Self::connect(target, 0)?;
         let mut connection = client.open(0)?;
@@ -225,8 +226,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Reads what has come on a connection and sends what follows. `ended`: the server has closed its side, and no other
-    /// event will say so.
+    /// Reads what has arrived on a connection and sends what follows. `ended`: the server has closed its
+    /// side, and no further event will report that.
     fn drive(&mut self, index: usize, ended: bool, run: &mut Run) -> Result<(), Error> {
         let connection = &mut self.connections[index];
         let (target, replies) = (self.target, &mut self.replies);
@@ -254,8 +255,9 @@ impl<'a> Client<'a> {
         self.fill(index, run)
     }
 
-    /// Opens a connection anew, and repeats what the old one owes a reply to. Servers may close kept connections between
-    /// requests (after a number of them, say), and HTTP/2 connections once they have said so.
+    /// Reopens a connection, and repeats the requests that the old one has not answered. Servers may close
+    /// persistent connections between requests (after a number of them, say), and HTTP/2 connections after
+    /// they have announced it.
     fn replace(&mut self, index: usize, run: &mut Run) -> Result<(), Error> {
         let new = self.open(index)?;
         let old = std::mem::replace(&mut self.connections[index], new);
@@ -270,7 +272,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Begins as many requests as a connection takes and the run wants.
+    /// Begins as many requests as a connection carries and the run wants.
     fn fill(&mut self, index: usize, run: &mut Run) -> Result<(), Error> {
         let connection = &mut self.connections[index];
         while connection.has_room() && run.begin() {
@@ -326,7 +328,7 @@ impl Connection {
         }
     }
 
-    /// Begins a request; of HTTP/1.1 it is sent with the next flush.
+    /// Begins a request. With HTTP/1.1 the next flush sends it.
     fn begin(&mut self, target: &Target, now: Instant) {
         match (&mut self.http, &target.requests) {
             (Protocol::Two(session), Requests::Two(request, _)) => session.request(request, now),
@@ -350,7 +352,7 @@ impl Connection {
             (Protocol::One { .. }, Requests::Two(..)) => Ok(()),
         };
         match sent {
-            // A server that has just closed a kept connection shows at the next receive.
+            // If the server has just closed a persistent connection, the next receive notices it.
             Err(Error::Closed) if self.answered > 0 => Ok(()),
             other => other,
         }
@@ -360,7 +362,7 @@ impl Connection {
         matches!(&self.http, Protocol::Two(session) if session.has_ended())
     }
 
-    /// Whether the server may close the connection: between requests, or once it has said that it will.
+    /// Whether the server may close the connection: between requests, or after it has announced it.
     fn may_be_closed(&self) -> bool {
         self.answered > 0
             && match &self.http {
@@ -369,7 +371,7 @@ impl Connection {
             }
     }
 
-    /// When the requests were due that have no reply yet.
+    /// When the requests without a reply were due.
     fn unanswered(&self) -> Vec<Instant> {
         match &self.http {
             Protocol::One { due, .. } => due.iter().copied().collect(),
@@ -388,14 +390,14 @@ impl Connection {
     }
 }
 
-/// Tickets for a run.
+/// The number of tickets for a run.
 const TICKETS: usize = 6000;
-/// Between two looks at how many there are.
+/// How many replies pass between two checks of the number of tickets.
 const SOME_REPLIES: Until = Until {
     requests: 100,
     ..ONE_REPLY
 };
-/// Enough for a look at a connection.
+/// Enough to use a connection once.
 const ONE_REPLY: Until = Until {
     time: Duration::ZERO,
     requests: 1,

@@ -1,4 +1,4 @@
-//! The client against a server of rustls in threads of this process.
+//! The client with a rustls server in threads of this process.
 
 use super::*;
 use crate::workload::{WORKLOADS, Workload};
@@ -12,7 +12,7 @@ fn workload(name: &str) -> &'static Workload {
     found.expect("it is in the table")
 }
 
-/// Answers every request with `status` and a body of 100 bytes.
+/// A server that answers every request with `status` and a body of 100 bytes.
 fn server(status: &'static str, tickets: usize) -> (u16, Certificate) {
     let directory = tempfile::tempdir().unwrap();
     let certificate = Certificate::new(directory.path()).unwrap();

@@ -1,8 +1,8 @@
-//! How the client does TLS: what it offers, whom it believes, and where it keeps tickets.
+//! The client's TLS: what it offers, which certificate it trusts, and where it keeps tickets.
 //!
-//! It offers one cipher suite and one key exchange, so that all servers do the same work. It believes the one
-//! certificate that was made for the comparison and checks no signature: that would take the client as long as making
-//! it takes the server.
+//! It offers one cipher suite and one key exchange, so that all servers do the same work. It trusts the one
+//! certificate that was made for the comparison, and checks no signature: that would take the client as long
+//! as signing takes the server.
 
 use crate::certificate::HOST;
 use crate::workload::{Handshake, Http, KeyExchange, Tls};
@@ -18,7 +18,7 @@ use rustls::{
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a workload's connections have in common.
+/// The TLS configuration of a workload's connections.
 pub fn config(
     tls: Tls,
     http: Http,
@@ -52,7 +52,7 @@ pub fn server_name() -> ServerName<'static> {
     ServerName::try_from(HOST).expect("a host's name")
 }
 
-/// Takes one certificate and no other.
+/// Trusts one certificate and no other.
 #[derive(Debug)]
 struct OneCertificate(Vec<u8>);
 
@@ -95,22 +95,22 @@ impl ServerCertVerifier for OneCertificate {
     }
 }
 
-/// Tickets of the one server, each for one connection. Some servers give none to a client that resumes, so that many
-/// have to be collected with full handshakes before resumed ones are measured.
+/// The server's tickets, each for one connection. Some servers issue none to a client that resumes, so many
+/// must be collected with full handshakes before resumed ones are measured.
 #[derive(Debug, Default)]
 pub struct Tickets {
     values: Mutex<Vec<Tls13ClientSessionValue>>,
-    /// Connections take none.
+    /// New connections use no ticket.
     is_collecting: AtomicBool,
 }
 
 impl Tickets {
-    /// Whether new connections take no ticket.
+    /// Sets whether new connections use no ticket.
     pub fn collect(&self, is_collecting: bool) {
         self.is_collecting.store(is_collecting, Ordering::Relaxed);
     }
 
-    /// How many there are.
+    /// The number of tickets.
     pub fn count(&self) -> usize {
         self.values().len()
     }

@@ -1,6 +1,6 @@
-//! A socket, and TLS on it where a workload wants that.
+//! A socket, with TLS if the workload wants that.
 //!
-//! Sends what it is given and hands on what has come. Knows nothing of HTTP.
+//! Sends and receives bytes. Knows nothing of HTTP.
 
 use super::super::Error;
 use rustix::io::Errno;
@@ -17,7 +17,7 @@ pub struct Wire {
     tls: Option<Box<ClientConnection>>,
 }
 
-/// Whether a server may send more.
+/// Whether the server may send more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// It may.
@@ -27,7 +27,7 @@ pub enum Side {
 }
 
 impl Wire {
-    /// Takes a connected socket. The handshake begins with the first bytes that are sent, which wait for its end.
+    /// Takes a connected socket. The handshake begins when the first bytes are sent, which wait for its end.
     pub fn new(socket: TcpStream, config: Option<&Arc<ClientConfig>>) -> Result<Self, Error> {
         let begin = |config: &Arc<ClientConfig>| {
             ClientConnection::new(config.clone(), super::trust::server_name()).map(Box::new)
@@ -38,8 +38,8 @@ impl Wire {
         })
     }
 
-    /// Sends `bytes`, as one record and one write where they fit. Requests are so small that they always fit into the
-    /// socket's buffer.
+    /// Sends `bytes`, as one record and one write if they fit. Requests are so small that they always fit
+    /// into the socket's buffer.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let written = match &mut self.tls {
             None => self.socket.write_all(bytes),
@@ -49,7 +49,8 @@ impl Wire {
         self.flush()
     }
 
-    /// Hands on what has come, until the socket is drained. `ended`: the server's side has, and no other event says so.
+    /// Passes on what has arrived, until the socket is drained. `ended`: the server has closed its side, and
+    /// no further event reports that.
     pub fn receive(
         &mut self,
         buffer: &mut [u8],
@@ -71,12 +72,12 @@ impl Wire {
         }
     }
 
-    /// How the handshake went, when it is over.
+    /// The kind of the handshake, when it is over.
     pub fn handshake(&self) -> Option<HandshakeKind> {
         self.tls.as_ref()?.handshake_kind()
     }
 
-    /// Says goodbye, as browsers do. The server may have closed already.
+    /// Sends close_notify, as browsers do. The server may have closed already.
     pub fn close(mut self) {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
@@ -100,7 +101,7 @@ impl Wire {
                 side = Side::Closed;
             }
             let mut reader = tls.reader();
-            // An error says that there is no more yet.
+            // An error means that there is no more data yet.
             while let Ok(plain @ [_, ..]) = reader.fill_buf() {
                 let length = plain.len();
                 sink(plain)?;
