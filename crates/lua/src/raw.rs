@@ -55,9 +55,9 @@ impl Coroutine {
     pub(crate) fn push(&mut self, arguments: impl IntoLuaMulti) -> mlua::Result<c_int> {
         let target = self.state();
         let mut count = 0;
-        // SAFETY: both states are alive, and of one machine, as `new` has made the coroutine with `lua`; mlua has
-        // put the arguments, and nothing else, on the stack it calls with, and made room on it. The room on the
-        // target is checked.
+        // SAFETY: both states are alive and belong to the same machine, as `new` has made the coroutine with
+        // `lua`. mlua has put the arguments, and nothing else, on the stack it calls with, and made room on
+        // it. The room on the target is checked.
         unsafe {
             self.lua.exec_raw::<()>(arguments, |state| {
                 count = ffi::lua_gettop(state);

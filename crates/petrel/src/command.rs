@@ -43,7 +43,8 @@ fn socket_of(command: &str, server: &RunningServer) -> Result<PathBuf, String> {
         Ok(loaded) => loaded,
         Err(errors) => {
             load::print_errors(&errors);
-            // Only a reload needs the whole file to be right. The other commands need the socket's path alone.
+            // Only a reload needs the whole file to be right. The other commands need the socket's path
+            // alone.
             let path = match command.starts_with("reload") {
                 true => None,
                 false => socket_despite_mistakes(&file),

@@ -135,7 +135,8 @@ impl Watchdog {
     /// Called on the watchdog's thread: sleeps until a script starts.
     fn sleep_until_one_starts(&self) {
         self.sleeps.store(true, Ordering::SeqCst);
-        // A script that started since the last look did not see `sleeps` set, and so did not wake this thread.
+        // A script that started since the last look did not see `sleeps` set, and so did not wake this
+        // thread.
         if lock(&self.watched)
             .iter()
             .all(|watched| !has_started(watched))

@@ -218,7 +218,8 @@ fn content_length(
 ) -> Result<BodyFraming, HeadError> {
     let field = &head.fields[position as usize];
     let length = match head.value(field) {
-        // lighttpd treats an empty field as a missing one: 411 for POST, no error for GET. Here GET gets 411, too.
+        // lighttpd treats an empty field as a missing one: 411 for POST, no error for GET. Here GET gets 411,
+        // too.
         b"" => return Err(HeadError::ContentLengthEmpty),
         value => decimal(value).ok_or(HeadError::ContentLengthInvalid)?,
     };
