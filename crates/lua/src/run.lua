@@ -1,9 +1,9 @@
--- Runs scripts in coroutines that are used again: one call makes the environment and runs the script.
+-- Runs scripts in coroutines that are reused: one call makes the environment and runs the script.
 local yield, setfenv, pcall, error, type = coroutine.yield, setfenv, pcall, error, type
 local native_xpcall, native_traceback, running = xpcall, debug.traceback, coroutine.running
 local DONE, WAIT = ...
 
--- A coroutine for a script: resumed without anything, it runs the script in an environment of its own.
+-- A coroutine for a script: resumed without arguments, it runs the script in an environment of its own.
 local function of_script(run, environment)
    return function()
       while true do
@@ -32,7 +32,7 @@ local function settled(ok, ...)
    error((...), 2)
 end
 
--- A function that waits: `start` begins what is waited for, the driver resumes with how it went.
+-- A function that waits: `start` begins the wait, and the driver resumes with the result.
 local function waiting(start)
    return function(...)
       start(...)
@@ -40,9 +40,9 @@ local function waiting(start)
    end
 end
 
--- A message handler runs where hooks do not: this one runs it after the stack is unwound, where an endless
--- loop can be stopped. debug.traceback shows the stack of the error as long as it runs, to its coroutine: it may
--- wait, and others have theirs.
+-- A message handler runs where hooks do not reach: this one is run after the stack is unwound, where an endless
+-- loop can be stopped. debug.traceback shows the stack of the error meanwhile, to its coroutine only, because it may
+-- wait and other coroutines have stacks of their own.
 local unwound = setmetatable({}, { __mode = "k" })
 
 local function capture(message)

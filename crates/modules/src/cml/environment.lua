@@ -1,9 +1,9 @@
--- The globals of CML scripts: what is theirs alone in a table of its own, the rest seen through it.
+-- The globals of CML scripts: their own functions in a table, through which everything else is visible.
 local globals, native = ...
 local setmetatable, rawset, next, select = setmetatable, rawset, next, select
 local tostring, error, concat = tostring, error, table.concat
 
--- Tables about the request, filled when they are first looked at.
+-- Tables about the request, filled when they are first used.
 local function lazy(fill)
    local function filled(t)
       fill(t)

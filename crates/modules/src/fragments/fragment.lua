@@ -1,4 +1,4 @@
--- petrel.fragment(key, ttl, make): what is kept under the key, or what make() returns, for ttl seconds.
+-- petrel.fragment(key, ttl, make): the fragment stored under the key, or what make() returns, for ttl seconds.
 local native = ...
 local fresh, take, finish, fail = native.fresh, native.take, native.finish, native.fail
 local type, pcall, error, tostring = type, pcall, error, tostring

@@ -1,7 +1,7 @@
--- What scripts of mod_magnet find: the table `lighty`, and globals of their own for each run.
+-- The globals of mod_magnet's scripts: the table `lighty`, and other globals of their own for each run.
 --
 -- Tables here are made once for a Lua state. They hold nothing of a request: what is read or written
--- goes to functions of the host, which have the request that the script runs for.
+-- goes to functions of the host, which know the request that the script runs for.
 
 local host, globals = ...
 local setmetatable, getmetatable, rawget, unpack = setmetatable, getmetatable, rawget, unpack
@@ -20,7 +20,7 @@ local function read_only()
   error("lua table is read-only", 2)
 end
 
--- Names and values in a flat list, for `pairs`.
+-- Names and values from a flat list, for `pairs`.
 local function iterate(list)
   local index = -1
   return function()
@@ -30,13 +30,13 @@ local function iterate(list)
   end
 end
 
--- A table that nobody can write to.
+-- A table that no script can write to.
 local function fixed(members)
   local function all() return next, members, nil end
   return host.guard(setmetatable({}, { __index = members, __newindex = read_only, __pairs = all, __metatable = false }))
 end
 
--- Fields and variables: any name, read, written and walked through by functions of the host.
+-- Fields and variables: any name; functions of the host read, write and list them.
 local function named(where, get, set, list)
   return host.guard(setmetatable({}, {
     __metatable = false,
@@ -53,7 +53,7 @@ local function named(where, get, set, list)
   }))
 end
 
--- Attributes: a fixed set of names, which the host knows by number.
+-- Attributes: a fixed set of names, each with a number for the host.
 local function numbered(where, names, get, set)
   local number_of = {}
   for number, name in next, names do number_of[name] = number end
@@ -80,7 +80,7 @@ local function numbered(where, names, get, set)
   }))
 end
 
--- Like it, but a name that there is not is an error.
+-- As above, but an unknown name is an error.
 local function items(names, get, set)
   local number_of = {}
   for number, name in next, names do number_of[name] = number end
@@ -108,8 +108,8 @@ local function items(names, get, set)
   }))
 end
 
--- Texts and numbers of a short list in one piece: the host takes one text faster than many. Other lists stay
--- what they are.
+-- Texts and numbers of a short list as one string: the host takes one text faster than many. Other lists stay
+-- as they are.
 local function joined(content)
   local bytes = 0
   for index = 1, 64 do
@@ -122,7 +122,7 @@ local function joined(content)
   return content
 end
 
--- A body. `get`, `len` and the like are values, `add` and `set` functions, which also work with a colon.
+-- A body. `get`, `len` and the like are values, `add` and `set` are functions, which can also be called with a colon.
 local function body(where, values, functions)
   local calls = {}
   for name, change in next, functions do
@@ -188,14 +188,14 @@ local r = fixed {
 local format = { [4096] = "is_fifo", [8192] = "is_char", [16384] = "is_dir", [24576] = "is_block",
   [32768] = "is_file", [40960] = "is_link", [49152] = "is_socket" }
 
--- Under which a stat object has its path. Nobody else has this key.
+-- The key of a stat object's path. Scripts do not have this key.
 local path_key = {}
 
 local function time(object, seconds, nanoseconds)
   return function() return object[seconds], object[nanoseconds] end
 end
 
--- What is asked for rarely is found out when it is asked for.
+-- Values that are rarely used are looked up when a script reads them.
 local later = {
   st_mtim = function(s) return time(s, "st_mtime", "mtime_nsec") end,
   st_atim = function(s) return time(s, "st_atime", "atime_nsec") end,
@@ -337,7 +337,7 @@ local function lighty_of_script()
   end
 end
 
--- What modules find as `lighty`: they are loaded once for all scripts.
+-- What modules get as `lighty`: they are loaded once for all scripts.
 local lighty_of_modules = host.guard(setmetatable({}, {
   __metatable = false,
   __index = function(_, name)
@@ -359,20 +359,20 @@ local function log(...)
   host.print(concat(words, "\t"))
 end
 
--- All globals in one table, for the sake of one look-up less.
+-- All globals in one table, which saves a look-up.
 local found = {}
 for name, value in next, globals do found[name] = value end
 found.print = log
 
 local globals_meta = { __index = found, __metatable = false }
 
--- Names and values of the run that is finished, in turn. What the list holds beyond them is of earlier runs
--- and is not looked at.
+-- Names and values of the run that has ended, alternating. Anything beyond them in the list is from earlier runs
+-- and is ignored.
 local fields = {}
 local fields_max = 64
 
--- What a run comes to: what its script has returned, what it has left in `lighty.content`, and then
--- `lighty.header`: names and values in turn, or the table if any of them is no text, or they are many.
+-- The results of a run: what its script has returned, what it has left in `lighty.content`, and then
+-- `lighty.header`: names and values alternating, or the table if one of them is no text, or if there are many.
 local function finish(lighty, value)
   local content, header = rawget(lighty, "content"), rawget(lighty, "header")
   if type(content) == "table" then
@@ -397,7 +397,7 @@ end
 -- The globals of a new run, and how it is finished.
 local none
 local function environment()
-  -- Room for the two names that scripts set; they are not there yet.
+  -- Room for the two names that scripts set, which are not there yet.
   local lighty = setmetatable({ content = none, header = none }, lighty_meta)
   local env = setmetatable({ _G = false, lighty = false }, globals_meta)
   env._G = env

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_holds_whatever_threads_write() {
+    fn the_limit_holds_while_threads_write() {
         let dict = Dict::new(2 << 20);
         std::thread::scope(|scope| {
             for thread in 0..4u32 {

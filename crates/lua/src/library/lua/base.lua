@@ -1,5 +1,5 @@
--- Basic functions: chunks in text form only, environments of the script only, raw access and the
--- collector within limits.
+-- Basic functions: code is loaded as text only, environments are the script's own, raw access and the
+-- collector are limited.
 
 local host = ...
 local globals = host.globals
@@ -15,17 +15,17 @@ local unpack, print = globals.unpack, globals.print
 local is_protected = host.is_protected
 local source_bytes_max = host.limits.source_bytes_max
 
--- Files belong to the site: they may be longer than what a script makes up.
+-- Files belong to the site: they may be longer than a text that a script makes.
 local file_bytes_max = 16 * 2 ^ 20
 
--- The ones that look at nothing, for the other files here.
+-- Versions without any checks, for the other files here.
 host.getfenv, host.setfenv = getfenv, setfenv
 
 -- Environments -------------------------------------------------------------------------------------
 
 local environment_meta = { __index = globals, __metatable = false }
 
--- A fresh set of global variables: reading goes through to the libraries, writing stays here.
+-- A fresh set of global variables: reading falls through to the libraries, writing stays in it.
 local function environment()
   local env = setmetatable({}, environment_meta)
   env._G = env
@@ -34,8 +34,8 @@ end
 host.environment = environment
 host.environment_meta = environment_meta
 
--- Environments of modules, which all runs share: only the module itself may exchange them, while it loads. Later
--- it cannot be told from a script, whose tail call leaves no level of its own on the stack.
+-- Environments of modules, which all runs share: only the module itself may replace them, while it loads. Later
+-- it cannot be distinguished from a script, whose tail call leaves no level of its own on the stack.
 local shared = setmetatable({}, { __mode = "k" })
 local loading = setmetatable({}, { __mode = "k" })
 host.shared_environments, host.loading_environments = shared, loading
@@ -44,8 +44,8 @@ local function is_private(env)
   return env == globals
 end
 
--- The environment of the nearest function of a script: our own functions, and those of C, live in
--- `globals` and are passed over.
+-- The environment of the nearest function of a script: this library's functions, and those of C, live in
+-- `globals` and are skipped.
 local function script_environment()
   local level = 1
   while true do
@@ -116,7 +116,7 @@ local function compile(source, name, mode, env)
   return chunk
 end
 
--- The pieces that a reader function hands out. The reader may wait, as it is called from Lua.
+-- The pieces that a reader function returns. The reader may wait, because it is called from Lua.
 local function read_pieces(reader)
   local pieces, count, bytes = {}, 0, 0
   while true do
@@ -133,7 +133,7 @@ local function read_pieces(reader)
   return concat(pieces)
 end
 
--- The compiler goes along all jumps of an expression or a block with each one more.
+-- For each further jump the compiler walks along all jumps of an expression or a block.
 local function compile_made(source, name, mode, env)
   if #source > jumps_max and count_jumps(source) > jumps_max then
     return nil, "chunk with more than " .. jumps_max .. " and, or, elseif, break and goto"
@@ -169,8 +169,8 @@ function globals.loadstring(chunk, name)
   return loaded, message
 end
 
--- What a file holds, and a little more than is allowed at most. Read in pieces: a buffer for all that it might
--- hold would stay with the state.
+-- The contents of a file, at most a little more than is allowed. Read in pieces: a buffer for the largest allowed
+-- file would stay with the state.
 local function read_all(file)
   local pieces, count, bytes = {}, 0, 0
   while bytes <= file_bytes_max do
@@ -183,7 +183,7 @@ local function read_all(file)
   return concat(pieces)
 end
 
--- The text of a file of Lua; a first line for the shell becomes an empty one.
+-- The text of a Lua file; a first line for the shell becomes an empty line.
 local function read_file(path)
   local file, message = host.open_file(path, "rb")
   if file == nil then return nil, "cannot open " .. message end
@@ -233,7 +233,7 @@ function globals.rawget(t, key)
   return rawget(t, key)
 end
 
--- `ipairs` of Lua 5.3: elements that a metatable supplies count.
+-- `ipairs` of Lua 5.3: elements from a metatable are included.
 local function next_element(t, index)
   index = index + 1
   local value = t[index]
@@ -248,11 +248,11 @@ function globals.ipairs(...)
   return next_element, t, 0
 end
 
--- Kibibytes of one step of the collector.
+-- Kibibytes that one step of the collector covers.
 local collector_step = 256
 
--- The collector belongs to all runs of the state: a script may ask and trigger, not steer.
--- A whole collection goes in steps, between which a budget is looked at.
+-- All runs of the state share the collector: a script may query and trigger it, but not configure it.
+-- A whole collection is made in steps; between two steps the budget is checked.
 function globals.collectgarbage(what, size)
   if what == nil or what == "collect" then
     repeat until collectgarbage("step", collector_step)
@@ -271,20 +271,20 @@ function globals.collectgarbage(what, size)
   error("bad argument #1 to 'collectgarbage' (invalid option '" .. tostring(what) .. "')", 2)
 end
 
--- What a script's __tostring does, it does in Lua and not below a C function, where each level takes of the C
--- stack.
+-- A script's __tostring is called from Lua and not below a C function, because each level of C calls uses some of
+-- the C stack.
 function globals.print(...)
   local words, count = { ... }, select("#", ...)
   for index = 1, count do words[index] = tostring(words[index]) end
   print(unpack(words, 1, count))
 end
 
--- A finaliser runs where no hook reaches, in whatever run is executing; only `newproxy` can set one.
+-- A finaliser runs where no hook reaches, in the run that executes then; only `newproxy` can set one.
 host.newproxy = globals.newproxy
 globals.newproxy = nil
 globals.gcinfo = nil
 
--- Warnings of Lua 5.4 go where the host sends them; "@on" and "@off" last as long as the run.
+-- Warnings of Lua 5.4 go to the host; "@on" and "@off" last as long as the run.
 function globals.warn(...)
   local text = ...
   if select("#", ...) == 1 and (text == "@on" or text == "@off") then

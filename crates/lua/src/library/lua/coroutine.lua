@@ -1,7 +1,7 @@
 -- Coroutines of a script, inside a run that is a coroutine itself.
 --
--- A function that waits yields the sentinel `host.wait`, which is meant for whoever drives the run:
--- when it comes out of a coroutine of the script, it is passed on outwards, and what comes back is
+-- A function that waits yields the sentinel `host.wait`, which is meant for the driver of the run:
+-- when it comes out of a coroutine of the script, it is passed on outwards, and the driver's values are
 -- passed in. So a script may wait anywhere.
 
 local host = ...
@@ -16,12 +16,12 @@ local wait = host.wait
 -- Threads that are not listed are runs, which only their drivers may resume.
 local state = setmetatable({}, { __mode = "k" })
 
--- Each resume inside another takes some of the C stack, whose end is the end of the process: Lua's own limit
--- of such calls. thread -> how deep it runs; a run is not listed.
+-- Each resume inside another uses some of the C stack, whose overflow would end the process: Lua's own limit
+-- for such calls. thread -> its depth; a run is not listed.
 local nested_max = 200
 local depth = setmetatable({}, { __mode = "k" })
 
--- Notes that the running coroutine resumes `thread`; false if that is one too many.
+-- Notes that the running coroutine resumes `thread`; false if the depth would exceed the limit.
 local function enter(thread)
   local level = (depth[running()] or 0) + 1
   if depth[thread] ~= level then depth[thread] = level end

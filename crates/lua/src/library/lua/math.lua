@@ -27,7 +27,7 @@ function math.tointeger(value)
   return nil
 end
 
--- Compares as unsigned integers: a negative number counts as larger than all others.
+-- Compares as unsigned integers: a negative number is larger than all others.
 function math.ult(a, b)
   if type(a) ~= "number" or type(b) ~= "number" then
     error("bad argument to 'ult' (number expected)", 2)
@@ -45,7 +45,7 @@ end
 
 -- One generator serves all runs, and starts differently in every state. A script that asks for a
 -- sequence of its own with `randomseed` gets a generator of its own (xorshift, 32 bits at a time), so
--- that nobody makes the numbers of others predictable.
+-- that no script can make the numbers of others predictable.
 randomseed(random_seed())
 
 local bit = globals.bit

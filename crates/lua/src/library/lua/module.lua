@@ -1,6 +1,6 @@
 -- `require`, `module` and `package`: modules in Lua, loaded once per state.
 --
--- A module runs with globals of its own. What it leaves there, and what it adds to libraries while it
+-- A module runs with globals of its own. What it sets there, and what it adds to libraries while it
 -- loads, is handed to each run that requires it, so that modules of the older style (functions
 -- defined as globals) work without touching runs that did not ask for them.
 
@@ -17,16 +17,16 @@ local environment, environment_meta, shared = host.environment, host.environment
 local loading_environments = host.loading_environments
 local script_environment, compile_file = host.script_environment, host.compile_file
 
--- Modules of files: `package.path` -> name -> { value =, exports =, overlay = }. The same name may be another
--- file for another site. `package.loaded` shows the values of those of the run's path.
+-- Modules from files: `package.path` -> name -> { value =, exports =, overlay = }. The same name may be another
+-- file for another site. `package.loaded` shows the values of the modules on the run's path.
 local homes, homes_count, homes_max = {}, 0, 256
 local loaded, preload = {}, {}
 
 -- While a module loads, its run waits for files and other runs go on. `host.loads()` is of one run:
 --   threads: name -> the coroutine that loads it.
---   own: name -> a module that other runs do not see yet. Either `module` has made its table and it still
---     loads (`is_partial`), or it is complete and may hold the table of such a one.
---   partial_count: how many of `own` still load.
+--   own: name -> a module that other runs do not see yet. Either `module` has made its table and it is still
+--     loading (`is_partial`), or it is complete and may contain the table of such a module.
+--   partial_count: how many of `own` are still loading.
 
 -- The modules of the path of the run that executes.
 local function home()
@@ -34,7 +34,7 @@ local function home()
   if type(path) ~= "string" then return {} end
   local modules = homes[path]
   if modules == nil then
-    -- Paths that scripts make up, of what clients send perhaps.
+    -- Paths that scripts make, perhaps from what clients send.
     if homes_count == homes_max then homes, homes_count = {}, 0 end
     modules, homes_count = {}, homes_count + 1
     homes[path] = modules
@@ -61,7 +61,7 @@ package.loaded, package.preload = nil, nil
 package.loadlib, package.loaders, package.searchers = nil, nil, nil
 package.cpath = ""
 
--- What LuaJIT has ready for `require`, by the option that lets it through.
+-- Libraries of LuaJIT for `require`, with the option that allows each.
 local ready = {
   ffi = { "ffi", "string.buffer" },
   jit = { "jit", "jit.opt", "jit.util", "jit.profile" },
@@ -85,7 +85,7 @@ function host.seal_modules(proxies)
   return loaded.package
 end
 
--- Where `name` is found among the templates of `path`, or nil and what was tried.
+-- The file of `name` among the templates of `path`, or nil and the files that were tried.
 local function search(name, path)
   local tried, count = {}, 0
   local file_name = gsub(name, "%.", "/")
@@ -127,7 +127,7 @@ local function exports_of(env)
   return exports
 end
 
--- Shows other runs the modules that are complete. Where another run was faster, its module stays.
+-- Makes complete modules visible to other runs. If another run was faster, its module stays.
 local function publish(loads)
   for name, module in next, loads.own do
     module.home[name] = module.home[name] or module
@@ -135,8 +135,8 @@ local function publish(loads)
   loads.own = {}
 end
 
--- Runs a module once, apart from what the run has changed (but for where modules are found), and notes
--- what it leaves behind. An `is_private` one is for this run alone.
+-- Runs a module once, without the run's changes (except for where modules are found), and notes
+-- what it leaves behind. If it is `is_private` it is for this run only.
 local function run_module(modules, name, chunk, env, is_private)
   local loads = host.loads_for_writing()
   local before = begin_apart(host.package, package.loaded, package.preload)
@@ -153,7 +153,7 @@ local function run_module(modules, name, chunk, env, is_private)
     loads.own[name], loads.partial_count = nil, loads.partial_count - 1
   end
   if not ok then
-    -- What was complete before may hold the table of the one that failed.
+    -- Modules that were complete before may contain the table of the one that failed.
     for other, module in next, loads.own do
       if not module.is_partial then loads.own[other] = nil end
     end
@@ -220,7 +220,7 @@ function globals.require(name)
   if found == nil then
     error("module '" .. name .. "' not found:\n\tno field package.preload['" .. name .. "']" .. tried, 2)
   end
-  -- Forgotten by this run (`package.loaded[name] = nil`): it gets a copy of its own.
+  -- The run has dropped it (`package.loaded[name] = nil`): it gets a copy of its own.
   local is_private = module ~= nil
   local made = load_file(modules, name, found, is_private)
   if is_private then package.loaded[name] = made.value end
@@ -238,7 +238,7 @@ function globals.module(name, ...)
   local loads = host.loads()
   local is_loading = loads and loads.threads[name] ~= nil
   local own = is_loading and loads.own[name]
-  -- One that loads does not take the table of the same module that another run has loaded.
+  -- A module that is loading does not use the table of the same module that another run has loaded.
   local table = own and own.value
   if is_loading then table = table or rawget(loaded, name) else table = loaded[name] end
   if type(table) ~= "table" or host.is_protected[table] then table = {} end
@@ -257,7 +257,7 @@ function globals.module(name, ...)
   setfenv(2, table)
 end
 
--- Lets a module of that style see the libraries.
+-- Lets a module of that style use the libraries.
 function package.seeall(table)
   if type(table) ~= "table" or host.is_protected[table] then error("'seeall' needs a table", 2) end
   setmetatable(table, environment_meta)

@@ -1,4 +1,4 @@
--- Library tables that a script may extend for itself and for nobody else.
+-- Library tables that a script may extend for its own run only.
 --
 -- All runs of a state share one set of libraries. A script never gets the real table but an empty
 -- proxy in front of it: reading goes through to the real table, which the JIT compiler resolves, and
@@ -102,7 +102,7 @@ local function enumerate(proxy)
   return next, all, nil
 end
 
--- The proxy of `real`, which nobody but the host may touch from now on.
+-- The proxy of `real`, which only the host may use directly from now on.
 function host.protect(real)
   if records[real] then return real end
   local meta = { __index = real, __newindex = assign, __pairs = enumerate, __metatable = false }
@@ -111,19 +111,19 @@ function host.protect(real)
   return proxy
 end
 
--- Whether raw access to `value` must not happen.
+-- Whether raw access to `value` is forbidden.
 host.is_protected = records
 
--- Takes raw access to `shared` away, whose metatable decides about the rest.
+-- Blocks raw access to `shared`, whose metatable decides about other access.
 function host.guard(shared)
   records[shared] = records[shared] or { meta = {}, real = shared, hidden = {} }
   return shared
 end
 
--- Metamethods of strings that would reach beyond the run, or undo the protection.
+-- Metamethods of strings that would affect other runs, or undo the protection.
 local fixed = { __gc = true, __mode = true, __metatable = true }
 
--- What `getmetatable("")` answers: `__index` is the library, changes last as long as the run.
+-- What `getmetatable("")` returns: `__index` is the library, changes last as long as the run.
 function host.protect_strings(library)
   string_record = records[library]
   local meta = { __metatable = false }
@@ -146,7 +146,7 @@ function host.protect_strings(library)
   records[proxy] = { meta = meta, real = {}, hidden = {} }
 end
 
--- Puts `overlay` in place and answers the one that was there.
+-- Puts `overlay` in place and returns the previous one.
 function host.switch(overlay)
   local previous = current
   install_operators(nil)
@@ -161,7 +161,7 @@ function host.switch(overlay)
   return previous
 end
 
--- What the run is loading, for `module.lua`. It stays in sight while a module loads.
+-- What the run is loading, for `module.lua`. It stays visible while a module loads.
 local loads = { real = {}, meta = {} }
 
 -- Nil if the run has loaded nothing.
@@ -175,8 +175,8 @@ function host.loads_for_writing()
   return overlay[loads]
 end
 
--- From here on, changes go into an overlay apart, and what the run has changed is out of sight, except in
--- the libraries whose proxies are given. Answers what `end_apart` needs.
+-- From here on, changes go into a separate overlay, and the run's own changes are invisible, except in
+-- the libraries whose proxies are given. Returns what `end_apart` needs.
 function host.begin_apart(...)
   local shown
   for index = 1, select("#", ...) do
@@ -193,7 +193,7 @@ function host.begin_apart(...)
   return host.switch(shown)
 end
 
--- Back to what was there before. Answers the overlay apart, or nil if there is nothing in it.
+-- Restores the state before. Returns the separate overlay, or nil if it is empty.
 function host.end_apart(before)
   local overlay = host.switch(before)
   if overlay and before then
@@ -221,7 +221,7 @@ function host.adopt(overlay)
   end
 end
 
--- A value that lasts as long as the run: what `io.output` chose, for example.
+-- A value that lasts as long as the run, for example the file that `io.output` has set.
 local slots = { real = {}, meta = {}, hidden = setmetatable({}, { __mode = "k" }) }
 function host.slot(key)
   local front = current and current[slots]

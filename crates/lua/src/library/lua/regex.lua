@@ -1,5 +1,5 @@
--- Regular expressions: what calls back into the script, so that it may wait there, and errors that name
--- its line. `rust` answers true and results, or false and words.
+-- Regular expressions: functions that call back into the script, so that it may wait there, and errors with
+-- its line. `rust` returns true and results, or false and a message.
 
 local rust = ...
 local error, type, select, tostring, tonumber = error, type, select, tostring, tonumber
@@ -38,7 +38,7 @@ function regex.split(s, re, flags, count)
   return results(split(s, re, flags, count))
 end
 
--- Where the next search begins, and whether an empty match there would be the last one again.
+-- Where the next search begins, and whether an empty match there would repeat the last one.
 local function following(position, not_empty, first, last)
   local after = last + 1
   if after > position then return after, last < first end

@@ -1,4 +1,4 @@
--- The last step: takes away what is not offered and puts proxies in front of what is.
+-- The last step: removes what is not allowed, and puts proxies in front of the rest.
 
 local host = ...
 local globals = host.globals
@@ -7,7 +7,7 @@ local next, type, tonumber = globals.next, globals.type, globals.tonumber
 local debug = globals.debug
 local fallback_traceback = host.rust.traceback
 
--- What is harmless in `debug`: words about the stack, no functions, no locals, no registry.
+-- The harmless part of `debug`: texts about the stack, no functions, no locals, no registry.
 local function harmless()
   local shown = {}
   shown.traceback = debug and debug.traceback or fallback_traceback
@@ -40,7 +40,7 @@ host.protect_strings(proxies.string)
 host.package = host.seal_modules(proxies)
 globals.package = host.package
 
--- A script's `_G` is its own environment; the real table is nobody's.
+-- A script's `_G` is its own environment; the real table is never given to a script.
 globals._G = nil
 
 return {

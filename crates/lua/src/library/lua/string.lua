@@ -1,7 +1,7 @@
 -- Strings: LuaJIT's own functions where their worst case is small, our matcher with a limit where it
 -- is not.
 --
--- `longest[p]` is the length of the longest subject on which the native matcher surely needs few
+-- `longest[p]` is the length of the longest subject on which the native matcher certainly needs few
 -- steps for the pattern `p`; Rust computes it once. Native calls are made as tail calls, so that an
 -- error names the line of the script.
 
@@ -24,7 +24,7 @@ local known = 0
 -- How many captures a pattern has, if it is in `longest`.
 local captures_of = {}
 
--- Fills `longest[p]`, and forgets everything when scripts make up ever new patterns.
+-- Fills `longest[p]`, and forgets everything if scripts keep making new patterns.
 local function learn(p)
   if type(p) == "number" then p = tostring(p) end
   if type(p) ~= "string" then return 1 / 0 end
@@ -46,7 +46,7 @@ local function results(ok, ...)
   return ...
 end
 
--- Where to begin, for Rust.
+-- The start position, for Rust.
 local function place(init, name)
   if init == nil or type(init) == "number" then return init end
   return tonumber(init) or error("bad argument #3 to '" .. name .. "' (number expected, got " .. type(init) .. ")", 3)
@@ -72,7 +72,7 @@ function string.find(s, p, init, plain)
   return find(s, p, init)
 end
 
--- One step of an iteration in Rust: whether it worked, where to go on, captures.
+-- One step of an iteration in Rust: whether it worked, where to continue, captures.
 local function matched(state, ok, position, ...)
   if not ok then
     state.position = nil
@@ -82,7 +82,7 @@ local function matched(state, ok, position, ...)
   return ...
 end
 
--- `^` is a byte like others here: what is known about the pattern with an anchor does not hold.
+-- `^` is an ordinary byte here, so what is known about the pattern with an anchor does not apply.
 function string.gmatch(s, p)
   if type(s) == "string" and (#s > (longest[p] or learn(p)) or type(p) == "string" and byte(p) == 94) then
     local state = { position = 1 }
@@ -94,7 +94,7 @@ function string.gmatch(s, p)
   return gmatch(s, p)
 end
 
--- `gsub` whose replacement calls into the script: all of it in Lua, so that the script may wait there.
+-- `gsub` whose replacement calls the script: all of it in Lua, so that the script may wait there.
 
 local function count_captures(p)
   local count = rust.capture_count(p)
@@ -194,7 +194,7 @@ local function replaced(ok, ...)
   return ...
 end
 
--- A text as the replacement, part by part.
+-- A text as the replacement, in several parts.
 local function gsub_long(s, p, value, count_max)
   local text, count, onwards = replaced(rust_gsub(s, p, value, count_max, 0))
   if onwards == nil then return text, count end
@@ -214,7 +214,7 @@ local function count_of(limit)
   return tonumber(limit) or error("bad argument #4 to 'gsub' (number expected, got " .. type(limit) .. ")", 3)
 end
 
--- Longest result that a text can make: every byte and the end may match, every `%n` repeats part of it.
+-- The longest possible result: every byte and the end may match, every `%n` repeats part of it.
 local function replaced_bytes_max(s, value)
   return (2 * #s + 1) * #value + #s
 end
@@ -249,8 +249,8 @@ function string.rep(s, count, separator)
   return rep(s, count, separator)
 end
 
--- A __tostring that `format` in C calls could not wait, and each one inside another takes of the C stack, whose
--- end is the end of the process.
+-- A __tostring that C's `format` calls could not wait, and each one inside another uses some of the C stack, whose
+-- overflow would end the process.
 local format = string.format
 
 local function is_object(value)

@@ -1,5 +1,5 @@
--- Files and the operating system: what reaches beyond the run is not offered, or lasts as long as
--- the run. Files are read and written by threads while the script waits.
+-- Files and the operating system: functions that affect more than the run are not offered, or last as long
+-- as the run. Disk threads read and write files while the script waits.
 
 local host = ...
 local globals = host.globals
@@ -14,8 +14,8 @@ local native_type = io.type
 
 -- Files --------------------------------------------------------------------------------------------
 
--- A script has a proxy; the file itself is a handle of Rust. `files.run(operation, handle, ...)` may make the
--- script wait until a thread has done it, and answers `true, value` or `nil, message, code`.
+-- A script gets a proxy; the file itself is a handle of Rust. `files.run(operation, handle, ...)` may make the
+-- script wait until a thread has finished, and returns `true, value` or `nil, message, code`.
 local file_bytes_max = host.limits.file_bytes_max
 local handles = setmetatable({}, { __mode = "k" })
 local methods = {}
@@ -49,7 +49,7 @@ local function type_of(file)
 end
 io.type = type_of
 
--- Pipes of programs are LuaJIT's own files, where they are allowed: the worker waits for those.
+-- Pipes of programs are LuaJIT's own files, if they are allowed: they block the worker.
 local native_meta = getmetatable(io.stdout)
 local native_methods = {}
 for name, method in globals.next, native_meta do
@@ -204,7 +204,7 @@ for _, name in globals.ipairs({ "stdin", "stdout", "stderr" }) do
 end
 local stdin, stdout = io.stdin, io.stdout
 
--- The files that `io.read` and `io.write` use are a choice of the run.
+-- The files that `io.read` and `io.write` use are set for the run.
 local function chosen(key, standard)
   return host.slot(key) or standard
 end
@@ -284,7 +284,7 @@ function os.tmpname()
   return name
 end
 
--- A long format is tried again and again with more room, all in C.
+-- For a long format C tries again and again with a larger buffer.
 local date = os.date
 local format_bytes_max = 4096
 
@@ -295,7 +295,7 @@ function os.date(format, ...)
   return date(format, ...)
 end
 
--- The locale belongs to the process: a script may ask for it.
+-- The locale belongs to the process: a script may only query it.
 function os.setlocale(locale)
   if locale == nil or locale == "" or locale == "C" or locale == "POSIX" then return "C" end
   return nil

@@ -1,4 +1,4 @@
--- Tables: long work is done in Lua, where a budget reaches it, and a comparison may wait.
+-- Tables: long work is done in Lua, where the budget is checked, and a comparison may wait.
 
 local host = ...
 local globals = host.globals
@@ -12,10 +12,10 @@ local preload = globals.package.preload
 table.pack = table.pack or function(...) return { n = select("#", ...), ... } end
 table.unpack = unpack
 
--- LuaJIT keeps these two as modules; both are harmless.
+-- LuaJIT has these two as modules; both are harmless.
 local new, clear = preload["table.new"]("table.new"), preload["table.clear"]("table.clear")
 
--- Room is memory at once, so there is no more of it than of text: 8 bytes an element, up to 48 a key.
+-- Preallocated room takes memory at once, so it is limited like texts: 8 bytes an element, up to 48 a key.
 function table.new(elements, keys)
   local array, hash = tonumber(elements), tonumber(keys)
   if array and hash and not (array * 8 + hash * 48 <= string_bytes_max) then
@@ -29,7 +29,7 @@ function table.clear(t)
   return clear(t)
 end
 
--- Goes from one library to all runs if it is let through: see overlay.lua. A position below 1, which numbers
+-- If it were not checked, it would affect all runs: see overlay.lua. A position below 1, which numbers
 -- without one of 32 bits become, would be two thousand million steps in C.
 function table.insert(t, ...)
   if is_protected[t] then error("'insert' cannot change a library", 2) end
@@ -42,7 +42,7 @@ function table.insert(t, ...)
   return insert(t, ...)
 end
 
--- Native concatenation stays this short, so that a budget is looked at between two of them.
+-- A native concatenation is this short, so that the budget is checked between two of them.
 local run_max = 16384
 
 local function concat_long(t, separator, first, last)
@@ -83,8 +83,8 @@ function table.concat(t, separator, first, last)
   return concat(t, separator, first, last)
 end
 
--- Sorting: a merge from the bottom up. It makes the same number of steps however a comparison lies,
--- keeps equal elements in order, and leaves the table alone until everything is compared.
+-- Sorting: a bottom-up merge sort. It makes the same number of steps with every comparison function,
+-- keeps equal elements in order, and does not change the table until everything is compared.
 
 local short = 8
 
@@ -157,7 +157,7 @@ function table.sort(t, less)
   for index = 1, count do t[index] = copy[index] end
 end
 
--- Lua 5.3: honours metamethods, and goes backwards where the ranges overlap.
+-- Lua 5.3: uses metamethods, and goes backwards if the ranges overlap.
 function table.move(from, first, last, to, into)
   if type(from) ~= "table" or (into ~= nil and type(into) ~= "table") then
     error("bad argument to 'move' (table expected)", 2)

@@ -1,4 +1,4 @@
--- Lua 5.3's functions for UTF-8 (RFC 3629); `lax` lets through what 5.4 lets through: up to 2^31.
+-- Lua 5.3's functions for UTF-8 (RFC 3629); `lax` accepts what 5.4 accepts: up to 2^31.
 
 local host = ...
 local globals = host.globals

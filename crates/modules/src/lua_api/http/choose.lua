@@ -1,4 +1,4 @@
--- petrel.http(url or table): a path is asked of this server, a URL of another.
+-- petrel.http(url or table): a path is requested from this server, a URL from another one.
 local here, elsewhere = ...
 local byte, type = string.byte, type
 

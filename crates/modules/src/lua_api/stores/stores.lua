@@ -1,10 +1,10 @@
 -- petrel.redis and petrel.memcached: objects whose methods wait for a store.
 --
--- What cannot be done is nil and a message; the script goes on.
+-- A failure is nil and a message; the script goes on.
 local connect_redis, redis_command, redis_pipeline, connect_memcached, memcached = ...
 local select, setmetatable, upper, type, error = select, setmetatable, string.upper, type, error
 
--- Methods of Redis are its commands, whatever they are called; each is made once, up to more than there are.
+-- Each method of Redis is the command of that name. It is made once; their number is limited.
 local commands, left = {}, 1000
 local redis = { __metatable = false }
 
@@ -12,7 +12,7 @@ function commands.command(self, ...)
    return redis_command(self[1], ...)
 end
 
--- r:pipeline { { "set", "a", 1 }, { "get", "a" } }: a list with an answer to each.
+-- r:pipeline { { "set", "a", 1 }, { "get", "a" } }: a list with the reply to each.
 function commands.pipeline(self, list)
    return redis_pipeline(self[1], list)
 end
