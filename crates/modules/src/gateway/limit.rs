@@ -26,10 +26,15 @@ use super::limits;
 /// Counts the connections of one backend.
 #[derive(Debug)]
 pub struct ConnectionLimit {
+    /// The configured limit; [`UNKNOWN`] without one.
     told: u32,
+    /// Whether a smaller limit may be learned.
     learns: bool,
+    /// Connections that are open or being opened.
     open: AtomicU32,
+    /// Connections that have answered, so that a process serves each.
     proven: AtomicU32,
+    /// The learned limit; [`UNKNOWN`] while there is none.
     learned: AtomicU32,
     /// The most connections that were proven at the same time lately, and since when there were not more.
     peak: AtomicU32,

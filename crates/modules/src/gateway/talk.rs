@@ -390,6 +390,7 @@ impl Talk {
             (0, false) => return None,
             (seconds, _) => u32::try_from(seconds).unwrap_or(u32::MAX),
         };
+        // One second more: the last progress may have been at the end of its second.
         Some((
             self.progress_s.saturating_add(seconds).saturating_add(1),
             failure,
