@@ -40,6 +40,7 @@ pub(super) fn accept(
     conversation: &dyn Conversation,
 ) -> ReplyVerdict {
     let head = conversation.head();
+    // Any other reply of an authorizer is the answer.
     if host.mode == Mode::Authorizer && head.status() == Status::OK {
         authorize(exchange, head);
         return ReplyVerdict::Discard(Outcome::Next);

@@ -428,6 +428,7 @@ impl Backend {
                 self.patience_ms(),
                 connection.is_tenure_over(now_ms),
             )
+            // Requests wait at a learned limit, so the process has to serve another connection now and then.
             || (limit.is_learned()
                 && self.shared.waiting.load(Ordering::Relaxed) > 0
                 && limit.is_reached()

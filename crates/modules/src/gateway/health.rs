@@ -312,6 +312,7 @@ impl Health {
     fn end_probe(&self, now_ms: u64) -> bool {
         let (before, after) = self.change(|state| match state {
             HealthState::Probing { .. } => HealthState::Up,
+            // No request probes it yet, but one that was sent before has got through.
             HealthState::Down { until_ms, .. } if until_ms <= now_ms => HealthState::Up,
             other => other,
         });
@@ -324,6 +325,7 @@ impl Health {
 
     fn begin_slow_start(&self, now_ms: u64) {
         if self.slow_start_ms > 0 {
+            // 0 would say that there is no slow start.
             self.recovered_at_ms.store(now_ms.max(1), Ordering::Relaxed);
         }
     }

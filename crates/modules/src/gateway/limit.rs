@@ -95,11 +95,13 @@ impl ConnectionLimit {
             return true;
         }
         let due_ms = self.probe_at_ms.load(Ordering::Relaxed);
+        // A newcomer that waits already is such a test.
         if now_ms < due_ms || self.newcomers.load(Ordering::Relaxed) > 0 {
             return false;
         }
         let pause_ms = self.probe_pause_ms.load(Ordering::Relaxed);
         let next_ms = now_ms + pause_ms;
+        // Of several workers that get here at the same time one makes the test.
         let is_mine = self
             .probe_at_ms
             .compare_exchange(due_ms, next_ms, Ordering::Relaxed, Ordering::Relaxed)
@@ -147,6 +149,7 @@ impl ConnectionLimit {
             self.peak_at_ms.store(now_ms, Ordering::Relaxed);
         }
         let learned = self.learned.load(Ordering::Relaxed);
+        // The limit was too low: there are more processes now, or a slow script was taken for a missing one.
         if learned != UNKNOWN && proven > learned {
             self.learned.fetch_max(proven, Ordering::Relaxed);
             self.probe_pause_ms

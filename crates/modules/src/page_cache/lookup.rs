@@ -292,6 +292,7 @@ impl Gate {
         is_plain
             && question.waits < limits::WAITS_MAX
             && !self.options.lock_timeout.is_zero()
+            // Each request needs a validation of its own: waiting would only send them one after the other.
             && !old.is_some_and(|old| old.page.times.needs_validation_always())
             && !question
                 .cache

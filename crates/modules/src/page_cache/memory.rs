@@ -144,6 +144,7 @@ impl<T: MemoryContent> Memory<T> {
     pub fn insert(&self, entry: &Arc<T>) -> Option<usize> {
         let size = entry.size();
         if size > self.bytes_max {
+            // The older answer must not be sent any more.
             self.remove_variants(entry.key(), |other| entry.replaces(other));
             entry.end();
             return None;
@@ -156,6 +157,7 @@ impl<T: MemoryContent> Memory<T> {
         let same = variants
             .iter()
             .position(|stored| entry.replaces(&stored.entry));
+        // Variants are in the order of arrival, so the first one is the oldest.
         let surplus = (variants.len() >= limits::VARIANTS_MAX).then_some(0);
         let old = same.or(surplus).map(|at| variants.remove(at));
         variants.push(StoredEntry {
@@ -168,6 +170,7 @@ impl<T: MemoryContent> Memory<T> {
             part.queue.remove(old.number);
             self.account_end(&old.entry);
         }
+        // `make_room` locks this part again.
         drop(part);
         Some(self.make_room(hash, entry))
     }
