@@ -1,4 +1,4 @@
--- What all pages have in common, prepared once: the routes, and the template cut at its values.
+-- What all pages have in common, prepared once: the routes, and the template split at its values.
 local harbour = {}
 
 harbour.routes = {
@@ -18,7 +18,7 @@ function harbour.escape(text)
   return (text:gsub("[&<>\"']", entities))
 end
 
--- Pieces of text at the odd places; at the even ones, the value of the name in `names`.
+-- Pieces of text at odd indices; at even ones, the value of the name in `names`.
 local pieces, names = {}, {}
 for text, name in ([==[@TEMPLATE@]==] .. "{{}}"):gmatch("(.-){{(%w*)}}") do
   pieces[#pieces + 1] = text

@@ -1,7 +1,7 @@
--- What scripts of `petrel fcgi-magnet` find besides the libraries.
+-- What scripts of `petrel fcgi-magnet` have in addition to the libraries.
 --
--- Functions are in the globals of the state, so that modules see them, too. The tables about the request
--- are made when a script first asks for one, in its own environment.
+-- The functions are in the globals of the state, so that modules see them, too. The tables about the request
+-- are made in the script's own environment when the script first asks for one.
 local globals, rust, protect = ...
 local select, type, tostring, error = select, type, tostring, error
 local rawset, rawget, setmetatable, pairs = rawset, rawget, setmetatable, pairs
@@ -18,7 +18,7 @@ local function put(text)
    end
 end
 
--- Writes its arguments into the answer, one behind the other, with nothing added.
+-- Appends its arguments to the response, with nothing in between.
 local function print(...)
    local count = select("#", ...)
    if count == 1 then
@@ -30,7 +30,7 @@ local function print(...)
 end
 globals.print, globals.write = print, print
 
--- `io.write` is for the answer as well, not for the standard output of the program.
+-- `io.write` writes to the response as well, not to the standard output of the program.
 local io = {}
 for name, value in pairs(globals.io) do
    io[name] = value
@@ -41,7 +41,7 @@ function io.write(...)
 end
 globals.io = protect(io)
 
--- Sends what there is by now; the head cannot be changed any more.
+-- Sends what was printed so far. After that the head cannot be changed any more.
 function globals.flush()
    rust.flush()
    if may_wait() then
@@ -72,7 +72,7 @@ function globals.status(number)
    end
 end
 
--- A line for the log of the web server.
+-- Writes a line to the log of the web server.
 function globals.log(...)
    local line = ""
    for index = 1, select("#", ...) do
@@ -81,7 +81,7 @@ function globals.log(...)
    rust.log(line)
 end
 
--- The body of the request; nil and why, if it is too long.
+-- The body of the request; nil and a reason if it is too long.
 function globals.read_body()
    local body, reason = rust.body()
    if body == nil and reason == nil then
@@ -93,7 +93,7 @@ function globals.read_body()
    return body
 end
 
--- `request["content-type"]` is `request["Content-Type"]`.
+-- `request["content-type"]` is the same as `request["Content-Type"]`.
 local function canonical(name)
    name = gsub(lower(name), "^%l", upper)
    return (gsub(name, "%-%l", upper))
@@ -144,7 +144,7 @@ function meta.__index(environment, name)
    return value
 end
 
--- The empty environment of a script.
+-- Makes the empty environment of a script.
 return function()
    local environment = setmetatable({}, meta)
    environment._G = environment

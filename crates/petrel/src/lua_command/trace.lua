@@ -1,5 +1,5 @@
--- Runs a script and writes down what it does with `lighty` and `petrel`. This runs in the place of the
--- script, in the server's own mod_magnet; the two paths are put in front.
+-- Runs a script and records what it does with `lighty` and `petrel`. The server's mod_magnet runs this file
+-- in place of the script; the two paths are inserted at its beginning.
 local out = assert(io.open(trace_path, "ab"))
 out:setvbuf("no")
 
@@ -112,7 +112,7 @@ local function called(path, call)
    end
 end
 
--- What a script gets in the place of `value`, which stands at `path`.
+-- The proxy that a script gets for `value`, which is at `path`.
 local function watched(value, path)
    local kind = type(value)
    if kind == "function" then
@@ -164,7 +164,7 @@ if chunk == nil then
    error(reason, 0)
 end
 
--- What was garbage before is not the script's.
+-- Garbage from before does not count as the script's memory.
 collectgarbage("collect")
 local clock, memory = os.clock(), collectgarbage("count")
 

@@ -1,5 +1,5 @@
--- Basic functions: code is loaded as text only, environments are the script's own, raw access and the
--- collector are limited.
+-- Basic functions. Chunks are accepted in text form only, a script can change only its own environments, and
+-- raw access and the collector are limited.
 
 local host = ...
 local globals = host.globals
@@ -15,17 +15,17 @@ local unpack, print = globals.unpack, globals.print
 local is_protected = host.is_protected
 local source_bytes_max = host.limits.source_bytes_max
 
--- Files belong to the site: they may be longer than a text that a script makes.
+-- Files belong to the site, so they may be longer than texts that a script generates.
 local file_bytes_max = 16 * 2 ^ 20
 
--- Versions without any checks, for the other files here.
+-- The unprotected functions, for the other files here.
 host.getfenv, host.setfenv = getfenv, setfenv
 
 -- Environments -------------------------------------------------------------------------------------
 
 local environment_meta = { __index = globals, __metatable = false }
 
--- A fresh set of global variables: reading falls through to the libraries, writing stays in it.
+-- A fresh set of global variables: reads fall back to the libraries, writes stay in the table.
 local function environment()
   local env = setmetatable({}, environment_meta)
   env._G = env
@@ -34,8 +34,9 @@ end
 host.environment = environment
 host.environment_meta = environment_meta
 
--- Environments of modules, which all runs share: only the module itself may replace them, while it loads. Later
--- it cannot be distinguished from a script, whose tail call leaves no level of its own on the stack.
+-- The environments of modules, which all runs share. Only the module itself may replace them, while it loads.
+-- Afterwards it cannot be distinguished from a script, whose tail call leaves no level of its own on the
+-- stack.
 local shared = setmetatable({}, { __mode = "k" })
 local loading = setmetatable({}, { __mode = "k" })
 host.shared_environments, host.loading_environments = shared, loading
@@ -44,8 +45,8 @@ local function is_private(env)
   return env == globals
 end
 
--- The environment of the nearest function of a script: this library's functions, and those of C, live in
--- `globals` and are skipped.
+-- The environment of the nearest function of a script. Petrel's own functions and those of C have the
+-- environment `globals` and are skipped.
 local function script_environment()
   local level = 1
   while true do
@@ -133,7 +134,7 @@ local function read_pieces(reader)
   return concat(pieces)
 end
 
--- For each further jump the compiler walks along all jumps of an expression or a block.
+-- Each further jump of an expression or a block makes the compiler walk along all the earlier ones.
 local function compile_made(source, name, mode, env)
   if #source > jumps_max and count_jumps(source) > jumps_max then
     return nil, "chunk with more than " .. jumps_max .. " and, or, elseif, break and goto"
@@ -169,8 +170,8 @@ function globals.loadstring(chunk, name)
   return loaded, message
 end
 
--- The contents of a file, at most a little more than is allowed. Read in pieces: a buffer for the largest allowed
--- file would stay with the state.
+-- The content of a file, up to a little more than the limit. It is read in pieces: a buffer of the largest
+-- size would stay with the state.
 local function read_all(file)
   local pieces, count, bytes = {}, 0, 0
   while bytes <= file_bytes_max do
@@ -183,7 +184,7 @@ local function read_all(file)
   return concat(pieces)
 end
 
--- The text of a Lua file; a first line for the shell becomes an empty line.
+-- The text of a Lua file. A first line for the shell becomes an empty one.
 local function read_file(path)
   local file, message = host.open_file(path, "rb")
   if file == nil then return nil, "cannot open " .. message end
@@ -197,7 +198,7 @@ local function read_file(path)
   return source
 end
 
--- Compiles the file at `path`; `nil, message` when it cannot be read or compiled.
+-- Compiles the file at `path`. Returns `nil, message` if it cannot be read or compiled.
 function host.compile_file(path, mode, env)
   local source, message = read_file(path)
   if source == nil then return nil, message end
@@ -233,7 +234,7 @@ function globals.rawget(t, key)
   return rawget(t, key)
 end
 
--- `ipairs` of Lua 5.3: elements from a metatable are included.
+-- `ipairs` of Lua 5.3, which includes elements that a metatable supplies.
 local function next_element(t, index)
   index = index + 1
   local value = t[index]
@@ -248,11 +249,12 @@ function globals.ipairs(...)
   return next_element, t, 0
 end
 
--- Kibibytes that one step of the collector covers.
+-- Kibibytes of one step of the collector.
 local collector_step = 256
 
--- All runs of the state share the collector: a script may query and trigger it, but not configure it.
--- A whole collection is made in steps; between two steps the budget is checked.
+-- The collector serves all runs of the state: a script may query it and trigger a collection, but not tune
+-- it.
+-- A full collection is done in steps, between which the budget is checked.
 function globals.collectgarbage(what, size)
   if what == nil or what == "collect" then
     repeat until collectgarbage("step", collector_step)
@@ -271,20 +273,20 @@ function globals.collectgarbage(what, size)
   error("bad argument #1 to 'collectgarbage' (invalid option '" .. tostring(what) .. "')", 2)
 end
 
--- A script's __tostring is called from Lua and not below a C function, because each level of C calls uses some of
--- the C stack.
+-- A script's __tostring is called from Lua and not from a C function, where each level would use some of the
+-- C stack.
 function globals.print(...)
   local words, count = { ... }, select("#", ...)
   for index = 1, count do words[index] = tostring(words[index]) end
   print(unpack(words, 1, count))
 end
 
--- A finaliser runs where no hook reaches, in the run that executes then; only `newproxy` can set one.
+-- A finaliser runs where no hook can stop it, during any run. Only `newproxy` can set one.
 host.newproxy = globals.newproxy
 globals.newproxy = nil
 globals.gcinfo = nil
 
--- Warnings of Lua 5.4 go to the host; "@on" and "@off" last as long as the run.
+-- Warnings of Lua 5.4 go where the host sends them. "@on" and "@off" last as long as the run.
 function globals.warn(...)
   local text = ...
   if select("#", ...) == 1 and (text == "@on" or text == "@off") then

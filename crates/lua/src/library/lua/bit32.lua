@@ -1,4 +1,4 @@
--- Lua 5.2's `bit32`: unsigned results, on top of LuaJIT's `bit`, whose results are signed.
+-- Lua 5.2's `bit32` with unsigned results, implemented by LuaJIT's `bit`, whose results are signed.
 
 local host = ...
 local globals = host.globals

@@ -1,8 +1,8 @@
--- Coroutines of a script, inside a run that is a coroutine itself.
+-- Coroutines of a script, inside a run that is itself a coroutine.
 --
--- A function that waits yields the sentinel `host.wait`, which is meant for the driver of the run:
--- when it comes out of a coroutine of the script, it is passed on outwards, and the driver's values are
--- passed in. So a script may wait anywhere.
+-- A function that waits yields the sentinel `host.wait` to the driver of the run. When the sentinel comes out
+-- of a coroutine of the script, `resume` passes it on outwards, and passes the driver's answer back in. So a
+-- script may wait anywhere.
 
 local host = ...
 local globals = host.globals
@@ -12,16 +12,16 @@ local running = coroutine.running
 local type, error, setmetatable = globals.type, globals.error, globals.setmetatable
 local wait = host.wait
 
--- thread -> true, or why it may not be resumed: "waiting" inside another resume, or "closed".
--- Threads that are not listed are runs, which only their drivers may resume.
+-- thread -> true, or why it may not be resumed: "waiting" inside another resume, or "closed". Threads that
+-- are not listed are runs, which only their drivers may resume.
 local state = setmetatable({}, { __mode = "k" })
 
--- Each resume inside another uses some of the C stack, whose overflow would end the process: Lua's own limit
--- for such calls. thread -> its depth; a run is not listed.
+-- The depth limit of nested resumes, as in Lua. Each one uses some of the C stack, whose overflow would end
+-- the process. thread -> its depth; a run is not listed.
 local nested_max = 200
 local depth = setmetatable({}, { __mode = "k" })
 
--- Notes that the running coroutine resumes `thread`; false if the depth would exceed the limit.
+-- Notes that the running coroutine resumes `thread`. Returns false if the nesting is too deep.
 local function enter(thread)
   local level = (depth[running()] or 0) + 1
   if depth[thread] ~= level then depth[thread] = level end
@@ -78,7 +78,7 @@ function coroutine.status(thread)
   return status(thread)
 end
 
--- Lua 5.4: a closed coroutine is never resumed again. There are no variables to be closed.
+-- As in Lua 5.4, a closed coroutine is never resumed again. There are no to-be-closed variables.
 function coroutine.close(thread)
   local now = state[thread] == "closed" and "dead" or status(thread)
   if now ~= "suspended" and now ~= "dead" then

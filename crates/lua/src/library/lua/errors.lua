@@ -1,4 +1,4 @@
--- Errors of functions written in Rust: plain strings with the line of the script, as those of Lua are.
+-- Errors of functions written in Rust become plain strings with the script's line, like those of Lua.
 
 local host = ...
 local globals = host.globals

@@ -1,5 +1,5 @@
--- Numbers: what later versions of Lua added. All numbers are doubles, so an "integer" is a number
--- without a fraction whose neighbours are exact too: up to 2^53 either way.
+-- Functions on numbers that later Lua versions added. All numbers are doubles, so an "integer" is a number
+-- without a fraction whose neighbours are exact, too: up to 2^53 in both directions.
 
 local host = ...
 local globals = host.globals
@@ -27,7 +27,7 @@ function math.tointeger(value)
   return nil
 end
 
--- Compares as unsigned integers: a negative number is larger than all others.
+-- Compares as unsigned integers: a negative number counts as larger than all others.
 function math.ult(a, b)
   if type(a) ~= "number" or type(b) ~= "number" then
     error("bad argument to 'ult' (number expected)", 2)
@@ -43,9 +43,9 @@ function math.fmod(a, b)
   return fmod(a, b)
 end
 
--- One generator serves all runs, and starts differently in every state. A script that asks for a
--- sequence of its own with `randomseed` gets a generator of its own (xorshift, 32 bits at a time), so
--- that no script can make the numbers of others predictable.
+-- One generator serves all runs, and starts differently in every state. A script that calls `randomseed` gets
+-- a generator of its own (xorshift, 32 bits at a time), so that no script makes another one's numbers
+-- predictable.
 randomseed(random_seed())
 
 local bit = globals.bit

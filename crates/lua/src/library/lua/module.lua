@@ -1,8 +1,8 @@
 -- `require`, `module` and `package`: modules in Lua, loaded once per state.
 --
--- A module runs with globals of its own. What it sets there, and what it adds to libraries while it
--- loads, is handed to each run that requires it, so that modules of the older style (functions
--- defined as globals) work without touching runs that did not ask for them.
+-- A module runs with globals of its own. The globals that it sets, and what it adds to libraries while it
+-- loads, are given to each run that requires it. So modules of the older style (functions defined as globals)
+-- work without affecting runs that did not require them.
 
 local host = ...
 local globals = host.globals
@@ -17,24 +17,26 @@ local environment, environment_meta, shared = host.environment, host.environment
 local loading_environments = host.loading_environments
 local script_environment, compile_file = host.script_environment, host.compile_file
 
--- Modules from files: `package.path` -> name -> { value =, exports =, overlay = }. The same name may be another
--- file for another site. `package.loaded` shows the values of the modules on the run's path.
+-- Modules from files: `package.path` -> name -> { value =, exports =, overlay = }. The same name may be
+-- another file for another site. `package.loaded` shows the values for the run's path.
 local homes, homes_count, homes_max = {}, 0, 256
 local loaded, preload = {}, {}
 
--- While a module loads, its run waits for files and other runs go on. `host.loads()` is of one run:
+-- While a module loads, its run may wait for files and other runs continue. `host.loads()` belongs to one
+-- run:
+--
 --   threads: name -> the coroutine that loads it.
---   own: name -> a module that other runs do not see yet. Either `module` has made its table and it is still
---     loading (`is_partial`), or it is complete and may contain the table of such a module.
---   partial_count: how many of `own` are still loading.
+--   own: name -> a module that other runs do not see yet. Either `module` has made its table and it still
+--     loads (`is_partial`), or it is complete and may refer to the table of such a module.
+--   partial_count: how many of `own` still load.
 
--- The modules of the path of the run that executes.
+-- The modules for the path of the current run.
 local function home()
   local path = host.package.path
   if type(path) ~= "string" then return {} end
   local modules = homes[path]
   if modules == nil then
-    -- Paths that scripts make, perhaps from what clients send.
+    -- Scripts could generate endless paths, perhaps from what clients send.
     if homes_count == homes_max then homes, homes_count = {}, 0 end
     modules, homes_count = {}, homes_count + 1
     homes[path] = modules
@@ -42,7 +44,7 @@ local function home()
   return modules
 end
 
--- The module as the executing run sees it.
+-- The module as the current run sees it.
 local function module_of(name)
   local loads = host.loads()
   return loads and loads.own[name] or home()[name]
@@ -61,7 +63,7 @@ package.loaded, package.preload = nil, nil
 package.loadlib, package.loaders, package.searchers = nil, nil, nil
 package.cpath = ""
 
--- Libraries of LuaJIT for `require`, with the option that allows each.
+-- LuaJIT's own modules for `require`, by the option that allows them.
 local ready = {
   ffi = { "ffi", "string.buffer" },
   jit = { "jit", "jit.opt", "jit.util", "jit.profile" },
@@ -85,7 +87,7 @@ function host.seal_modules(proxies)
   return loaded.package
 end
 
--- The file of `name` among the templates of `path`, or nil and the files that were tried.
+-- Where `name` is found through the templates of `path`, or nil and the tried names.
 local function search(name, path)
   local tried, count = {}, 0
   local file_name = gsub(name, "%.", "/")
@@ -135,8 +137,8 @@ local function publish(loads)
   loads.own = {}
 end
 
--- Runs a module once, without the run's changes (except for where modules are found), and notes
--- what it leaves behind. If it is `is_private` it is for this run only.
+-- Runs a module once, without the run's changes (except to where modules are found), and stores what it has
+-- set. An `is_private` module is for this run alone.
 local function run_module(modules, name, chunk, env, is_private)
   local loads = host.loads_for_writing()
   local before = begin_apart(host.package, package.loaded, package.preload)
@@ -153,7 +155,7 @@ local function run_module(modules, name, chunk, env, is_private)
     loads.own[name], loads.partial_count = nil, loads.partial_count - 1
   end
   if not ok then
-    -- Modules that were complete before may contain the table of the one that failed.
+    -- Modules that were complete before may refer to the table of the one that failed.
     for other, module in next, loads.own do
       if not module.is_partial then loads.own[other] = nil end
     end
@@ -220,7 +222,7 @@ function globals.require(name)
   if found == nil then
     error("module '" .. name .. "' not found:\n\tno field package.preload['" .. name .. "']" .. tried, 2)
   end
-  -- The run has dropped it (`package.loaded[name] = nil`): it gets a copy of its own.
+  -- This run has forgotten the module (`package.loaded[name] = nil`), so it gets a copy of its own.
   local is_private = module ~= nil
   local made = load_file(modules, name, found, is_private)
   if is_private then package.loaded[name] = made.value end
@@ -238,7 +240,7 @@ function globals.module(name, ...)
   local loads = host.loads()
   local is_loading = loads and loads.threads[name] ~= nil
   local own = is_loading and loads.own[name]
-  -- A module that is loading does not use the table of the same module that another run has loaded.
+  -- A module that loads does not take the table of the same module that another run has loaded.
   local table = own and own.value
   if is_loading then table = table or rawget(loaded, name) else table = loaded[name] end
   if type(table) ~= "table" or host.is_protected[table] then table = {} end
@@ -257,7 +259,7 @@ function globals.module(name, ...)
   setfenv(2, table)
 end
 
--- Lets a module of that style use the libraries.
+-- `package.seeall`: lets a module of that style see the libraries.
 function package.seeall(table)
   if type(table) ~= "table" or host.is_protected[table] then error("'seeall' needs a table", 2) end
   setmetatable(table, environment_meta)

@@ -1,10 +1,9 @@
--- Library tables that a script may extend for its own run only.
+-- Library tables that a script can extend, for its own run only.
 --
--- All runs of a state share one set of libraries. A script never gets the real table but an empty
--- proxy in front of it: reading goes through to the real table, which the JIT compiler resolves, and
--- writing makes a `front` table that belongs to the run. The fronts of one run are its overlay.
--- `switch` takes the overlay of one run away and puts that of another in place; runs that change
--- nothing have none and cost nothing.
+-- All runs of a state share one set of libraries. A script never gets the real table, but an empty proxy for
+-- it. Reads go through to the real table, which the JIT compiler resolves. A write makes a `front` table that
+-- belongs to the run. The fronts of one run are its overlay. `switch` removes the overlay of one run and puts
+-- that of another in place; runs that change nothing have none and cost nothing.
 
 local host = ...
 local globals = host.globals
@@ -12,13 +11,13 @@ local getmetatable, setmetatable, next, rawset = globals.getmetatable, globals.s
 local type, error, select, sub = globals.type, globals.error, globals.select, globals.string.sub
 local overlay_made = host.rust.overlay_made
 
--- The overlay of the run that is executing: record of a library -> its front.
+-- The overlay of the current run: record of a library -> its front.
 local current = nil
 
--- proxy -> record. A key here is a table that no raw access of a script may reach.
+-- proxy -> record. A key here is a table that a script must not reach by raw access.
 local records = {}
 
--- The metatable of strings is a library too: `getmetatable("")` hands out a proxy of it.
+-- The metatable of strings is a library, too: `getmetatable("")` returns a proxy of it.
 local strings = getmetatable("")
 
 local string_record
@@ -43,7 +42,7 @@ local function install_operators(front)
   end
 end
 
--- A front shows the real library behind it, except for the names that the run has removed.
+-- A front falls back to the real library, except for the names that the run has removed.
 local function new_front(record)
   local hidden, real = {}, record.real
   local front = setmetatable({}, { __index = real })
@@ -102,7 +101,7 @@ local function enumerate(proxy)
   return next, all, nil
 end
 
--- The proxy of `real`, which only the host may use directly from now on.
+-- The proxy of `real`, which only the host may access from now on.
 function host.protect(real)
   if records[real] then return real end
   local meta = { __index = real, __newindex = assign, __pairs = enumerate, __metatable = false }
@@ -114,7 +113,7 @@ end
 -- Whether raw access to `value` is forbidden.
 host.is_protected = records
 
--- Blocks raw access to `shared`, whose metatable decides about other access.
+-- Forbids raw access to `shared`, whose metatable decides about all other access.
 function host.guard(shared)
   records[shared] = records[shared] or { meta = {}, real = shared, hidden = {} }
   return shared
@@ -123,7 +122,7 @@ end
 -- Metamethods of strings that would affect other runs, or undo the protection.
 local fixed = { __gc = true, __mode = true, __metatable = true }
 
--- What `getmetatable("")` returns: `__index` is the library, changes last as long as the run.
+-- The result of `getmetatable("")`: `__index` is the library, and changes last as long as the run.
 function host.protect_strings(library)
   string_record = records[library]
   local meta = { __metatable = false }
@@ -175,8 +174,8 @@ function host.loads_for_writing()
   return overlay[loads]
 end
 
--- From here on, changes go into a separate overlay, and the run's own changes are invisible, except in
--- the libraries whose proxies are given. Returns what `end_apart` needs.
+-- From here on, changes go into a separate overlay, and the run's changes are hidden, except in the libraries
+-- whose proxies are given. Returns what `end_apart` needs.
 function host.begin_apart(...)
   local shown
   for index = 1, select("#", ...) do
@@ -193,7 +192,7 @@ function host.begin_apart(...)
   return host.switch(shown)
 end
 
--- Restores the state before. Returns the separate overlay, or nil if it is empty.
+-- Restores what was there before. Returns the separate overlay, or nil if it is empty.
 function host.end_apart(before)
   local overlay = host.switch(before)
   if overlay and before then
@@ -205,7 +204,7 @@ function host.end_apart(before)
   return nil
 end
 
--- Adds everything that `overlay` holds to the overlay of the executing run.
+-- Adds everything in `overlay` to the overlay of the current run.
 function host.adopt(overlay)
   for record, front in next, overlay do
     if record == operators then
@@ -221,7 +220,7 @@ function host.adopt(overlay)
   end
 end
 
--- A value that lasts as long as the run, for example the file that `io.output` has set.
+-- A value that lasts as long as the run, such as the file that `io.output` selected.
 local slots = { real = {}, meta = {}, hidden = setmetatable({}, { __mode = "k" }) }
 function host.slot(key)
   local front = current and current[slots]

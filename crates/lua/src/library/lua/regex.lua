@@ -1,5 +1,5 @@
--- Regular expressions: functions that call back into the script, so that it may wait there, and errors with
--- its line. `rust` returns true and results, or false and a message.
+-- Regular expressions: the parts that call back into the script, so that it may wait there, and errors that
+-- name its line. `rust` returns true and results, or false and a message.
 
 local rust = ...
 local error, type, select, tostring, tonumber = error, type, select, tostring, tonumber
@@ -59,7 +59,7 @@ function regex.gmatch(s, re, flags)
     end
     position, not_empty = following(position, not_empty, first, last)
     if select("#", ...) == 0 then return sub(s, first, last) end
-    -- A first group that took no part must not end the loop.
+    -- If the first group took no part, the loop must not end.
     if ... == nil then return false, select(2, ...) end
     return ...
   end

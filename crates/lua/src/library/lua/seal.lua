@@ -1,4 +1,4 @@
--- The last step: removes what is not allowed, and puts proxies in front of the rest.
+-- The last step: removes what is not allowed, and puts proxies in front of everything else.
 
 local host = ...
 local globals = host.globals
@@ -7,7 +7,7 @@ local next, type, tonumber = globals.next, globals.type, globals.tonumber
 local debug = globals.debug
 local fallback_traceback = host.rust.traceback
 
--- The harmless part of `debug`: texts about the stack, no functions, no locals, no registry.
+-- The harmless part of `debug`: texts about the stack, but no functions, no locals, no registry.
 local function harmless()
   local shown = {}
   shown.traceback = debug and debug.traceback or fallback_traceback
@@ -40,7 +40,7 @@ host.protect_strings(proxies.string)
 host.package = host.seal_modules(proxies)
 globals.package = host.package
 
--- A script's `_G` is its own environment; the real table is never given to a script.
+-- A script's `_G` is its own environment; no script gets the real table.
 globals._G = nil
 
 return {

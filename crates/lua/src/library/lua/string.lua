@@ -1,9 +1,8 @@
--- Strings: LuaJIT's own functions where their worst case is small, our matcher with a limit where it
--- is not.
+-- Strings: LuaJIT's own functions where their worst case is fast, else Petrel's matcher with a limit.
 --
--- `longest[p]` is the length of the longest subject on which the native matcher certainly needs few
--- steps for the pattern `p`; Rust computes it once. Native calls are made as tail calls, so that an
--- error names the line of the script.
+-- `longest[p]` is the length of the longest subject for which LuaJIT's matcher certainly needs few steps with
+-- the pattern `p`; Rust computes it once. LuaJIT's functions are called as tail calls, so that an error names
+-- the line of the script.
 
 local host = ...
 local globals = host.globals
@@ -21,10 +20,10 @@ local rust_find, rust_match, rust_gmatch, rust_gsub, rust_find_plain =
 local longest = {}
 local known = 0
 
--- How many captures a pattern has, if it is in `longest`.
+-- The number of captures of a pattern, if it is in `longest`.
 local captures_of = {}
 
--- Fills `longest[p]`, and forgets everything if scripts keep making new patterns.
+-- Fills `longest[p]`. If scripts generate too many patterns, it forgets all of them.
 local function learn(p)
   if type(p) == "number" then p = tostring(p) end
   if type(p) ~= "string" then return 1 / 0 end
@@ -46,7 +45,7 @@ local function results(ok, ...)
   return ...
 end
 
--- The start position, for Rust.
+-- The position to begin at, for Rust.
 local function place(init, name)
   if init == nil or type(init) == "number" then return init end
   return tonumber(init) or error("bad argument #3 to '" .. name .. "' (number expected, got " .. type(init) .. ")", 3)
@@ -72,7 +71,7 @@ function string.find(s, p, init, plain)
   return find(s, p, init)
 end
 
--- One step of an iteration in Rust: whether it worked, where to continue, captures.
+-- One step of an iteration in Rust: whether it succeeded, where to continue, captures.
 local function matched(state, ok, position, ...)
   if not ok then
     state.position = nil
@@ -82,7 +81,7 @@ local function matched(state, ok, position, ...)
   return ...
 end
 
--- `^` is an ordinary byte here, so what is known about the pattern with an anchor does not apply.
+-- `^` is an ordinary byte here, so what is known about the anchored pattern does not apply.
 function string.gmatch(s, p)
   if type(s) == "string" and (#s > (longest[p] or learn(p)) or type(p) == "string" and byte(p) == 94) then
     local state = { position = 1 }
@@ -94,7 +93,7 @@ function string.gmatch(s, p)
   return gmatch(s, p)
 end
 
--- `gsub` whose replacement calls the script: all of it in Lua, so that the script may wait there.
+-- `gsub` with a replacement that calls the script: entirely in Lua, so that the script may wait there.
 
 local function count_captures(p)
   local count = rust.capture_count(p)
@@ -123,7 +122,7 @@ local function too_long(level)
   error("string.gsub: the result is longer than " .. string_bytes_max .. " bytes", level)
 end
 
--- More captures than `gsub_few` has variables for.
+-- For more captures than `gsub_few` has variables.
 local function gsub_many(search, s, p, call, count_max, anchored)
   local parts, used, count, position, copied, bytes = {}, 0, 0, 1, 1, 0
   local function one(first, last, ...)
@@ -194,7 +193,7 @@ local function replaced(ok, ...)
   return ...
 end
 
--- A text as the replacement, in several parts.
+-- A string as the replacement, part by part.
 local function gsub_long(s, p, value, count_max)
   local text, count, onwards = replaced(rust_gsub(s, p, value, count_max, 0))
   if onwards == nil then return text, count end
@@ -214,7 +213,7 @@ local function count_of(limit)
   return tonumber(limit) or error("bad argument #4 to 'gsub' (number expected, got " .. type(limit) .. ")", 3)
 end
 
--- The longest possible result: every byte and the end may match, every `%n` repeats part of it.
+-- The longest possible result with a string: every byte and the end may match, and every `%n` repeats a part.
 local function replaced_bytes_max(s, value)
   return (2 * #s + 1) * #value + #s
 end
@@ -249,8 +248,8 @@ function string.rep(s, count, separator)
   return rep(s, count, separator)
 end
 
--- A __tostring that C's `format` calls could not wait, and each one inside another uses some of the C stack, whose
--- overflow would end the process.
+-- A __tostring that C's `format` calls could not wait, and each nested one would use some of the C stack,
+-- whose overflow would end the process.
 local format = string.format
 
 local function is_object(value)
@@ -276,7 +275,7 @@ function string.format(text, ...)
   return format(text, ...)
 end
 
--- Lua 5.3: binary data. Errors come back as messages.
+-- Lua 5.3's functions for binary data. Errors are returned as messages.
 local function packed(ok, ...)
   if not ok then error((...), 2) end
   return ...

@@ -1,5 +1,5 @@
--- Files and the operating system: functions that affect more than the run are not offered, or last as long
--- as the run. Disk threads read and write files while the script waits.
+-- Files and the operating system. What would affect other runs is not offered, or lasts only as long as the
+-- run. Threads read and write files while the script waits.
 
 local host = ...
 local globals = host.globals
@@ -14,8 +14,8 @@ local native_type = io.type
 
 -- Files --------------------------------------------------------------------------------------------
 
--- A script gets a proxy; the file itself is a handle of Rust. `files.run(operation, handle, ...)` may make the
--- script wait until a thread has finished, and returns `true, value` or `nil, message, code`.
+-- A script gets a proxy; the file itself is a handle of Rust. `files.run(operation, handle, ...)` may make
+-- the script wait until a thread has performed it, and returns `true, value` or `nil, message, code`.
 local file_bytes_max = host.limits.file_bytes_max
 local handles = setmetatable({}, { __mode = "k" })
 local methods = {}
@@ -49,7 +49,7 @@ local function type_of(file)
 end
 io.type = type_of
 
--- Pipes of programs are LuaJIT's own files, if they are allowed: they block the worker.
+-- Pipes of programs are LuaJIT's own files, if they are allowed: the worker blocks while it reads them.
 local native_meta = getmetatable(io.stdout)
 local native_methods = {}
 for name, method in globals.next, native_meta do
@@ -157,7 +157,7 @@ end
 
 function methods.close(file)
   local handle = handle_of(file, "close")
-  -- All runs share them.
+  -- All runs share the standard streams.
   if files.is_standard(handle) then return nil, "cannot close standard file" end
   if files.close(handle) then return true end
   local done, message, code = files.run("close", handle)
@@ -204,7 +204,7 @@ for _, name in globals.ipairs({ "stdin", "stdout", "stderr" }) do
 end
 local stdin, stdout = io.stdin, io.stdout
 
--- The files that `io.read` and `io.write` use are set for the run.
+-- Each run has its own files for `io.read` and `io.write`.
 local function chosen(key, standard)
   return host.slot(key) or standard
 end
@@ -284,7 +284,7 @@ function os.tmpname()
   return name
 end
 
--- For a long format C tries again and again with a larger buffer.
+-- C tries a long format again and again with more memory.
 local date = os.date
 local format_bytes_max = 4096
 

@@ -1,4 +1,4 @@
--- Tables: long work is done in Lua, where the budget is checked, and a comparison may wait.
+-- Tables: long work is done in Lua, where a budget can stop it, and a comparison may wait.
 
 local host = ...
 local globals = host.globals
@@ -12,10 +12,10 @@ local preload = globals.package.preload
 table.pack = table.pack or function(...) return { n = select("#", ...), ... } end
 table.unpack = unpack
 
--- LuaJIT has these two as modules; both are harmless.
+-- LuaJIT provides these two as modules; both are harmless.
 local new, clear = preload["table.new"]("table.new"), preload["table.clear"]("table.clear")
 
--- Preallocated room takes memory at once, so it is limited like texts: 8 bytes an element, up to 48 a key.
+-- A table's room is allocated at once, so its limit is that of texts: 8 bytes per element, up to 48 per key.
 function table.new(elements, keys)
   local array, hash = tonumber(elements), tonumber(keys)
   if array and hash and not (array * 8 + hash * 48 <= string_bytes_max) then
@@ -29,8 +29,8 @@ function table.clear(t)
   return clear(t)
 end
 
--- If it were not checked, it would affect all runs: see overlay.lua. A position below 1, which numbers
--- without one of 32 bits become, would be two thousand million steps in C.
+-- An insert into a library's real table would affect all runs: see overlay.lua. A position below 1, which
+-- numbers become that do not fit into 32 bits, would take two thousand million steps in C.
 function table.insert(t, ...)
   if is_protected[t] then error("'insert' cannot change a library", 2) end
   if select("#", ...) == 2 then
@@ -42,7 +42,7 @@ function table.insert(t, ...)
   return insert(t, ...)
 end
 
--- A native concatenation is this short, so that the budget is checked between two of them.
+-- The longest piece for LuaJIT's own concatenation, so that the budget is checked between two of them.
 local run_max = 16384
 
 local function concat_long(t, separator, first, last)
@@ -83,8 +83,8 @@ function table.concat(t, separator, first, last)
   return concat(t, separator, first, last)
 end
 
--- Sorting: a bottom-up merge sort. It makes the same number of steps with every comparison function,
--- keeps equal elements in order, and does not change the table until everything is compared.
+-- Sorting: a bottom-up merge sort. It takes the same number of steps even if a comparison is inconsistent,
+-- keeps equal elements in order, and changes the table only when all comparisons are done.
 
 local short = 8
 
@@ -157,7 +157,7 @@ function table.sort(t, less)
   for index = 1, count do t[index] = copy[index] end
 end
 
--- Lua 5.3: uses metamethods, and goes backwards if the ranges overlap.
+-- As in Lua 5.3, honours metamethods, and copies backwards if the ranges overlap.
 function table.move(from, first, last, to, into)
   if type(from) ~= "table" or (into ~= nil and type(into) ~= "table") then
     error("bad argument to 'move' (table expected)", 2)

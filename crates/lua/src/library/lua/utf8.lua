@@ -1,4 +1,4 @@
--- Lua 5.3's functions for UTF-8 (RFC 3629); `lax` accepts what 5.4 accepts: up to 2^31.
+-- Lua 5.3's functions for UTF-8 (RFC 3629). `lax` accepts what Lua 5.4 accepts: up to 2^31.
 
 local host = ...
 local globals = host.globals
@@ -10,7 +10,7 @@ globals.utf8 = utf8
 
 local smallest = { 0, 0x80, 0x800, 0x10000, 0x200000, 0x4000000 }
 
--- The code point that begins at `index` and where the next one begins; nil for what is not UTF-8.
+-- The code point that begins at `index` and where the next one begins; nil if it is not UTF-8.
 local function decode(s, index, lax)
   local first = byte(s, index)
   if first == nil then return nil end
