@@ -267,6 +267,7 @@ impl Machine {
         if self.lua.used_memory() <= self.overfull_bytes() {
             return false;
         }
+        // If collecting fails, the memory is still in use, which the next line finds.
         let _ = self.collect();
         self.lua.used_memory() > self.overfull_bytes()
     }

@@ -122,6 +122,7 @@ fn give_up(
     if process.core_files {
         nix::sys::prctl::set_dumpable(true)?;
     }
+    // If the keeper died before prctl, the kernel will send no signal.
     match std::os::unix::process::parent_id() == keeper {
         true => Ok(servers),
         false => Err(io::ErrorKind::UnexpectedEof.into()),

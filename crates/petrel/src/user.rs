@@ -115,6 +115,7 @@ impl Identity {
     /// # Errors
     /// Those of the kernel, or the old identity could be regained. The process must not continue then.
     pub(crate) fn assume(&self) -> io::Result<()> {
+        // The groups come first: after setuid the process may not change them any more.
         if let Some(group) = self.group {
             setgroups(&self.supplementary)?;
             setgid(group)?;

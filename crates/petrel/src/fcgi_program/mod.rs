@@ -230,6 +230,7 @@ fn start<P: FcgiProgram>(
             });
         threads.push(thread.map_err(|error| format!("a thread: {error}"))?);
     }
+    // With this sender the loop below would wait for a worker that ends without a report.
     drop(ready);
     let failed = readiness.iter().take(threads.len()).find_map(Result::err);
     match failed {

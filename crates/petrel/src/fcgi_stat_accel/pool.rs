@@ -204,6 +204,8 @@ impl blocking::Job for Queued {
         // Fails only if it was set before, and only this line sets it.
         let _ = self.progress.begun.set(Instant::now());
         let found = (self.look)(&self.target);
+        // Before the result is sent: a request that has it must find the look over, for which this reference
+        // counts.
         drop(self.progress);
         // The receivers may be gone.
         let _ = self.found.send(found);

@@ -29,6 +29,7 @@ pub(crate) struct Launch {
 pub(crate) fn detach() -> io::Result<Detached> {
     let (reader, pipe) = io::pipe()?;
     if let Forked::Parent(_) = fork()? {
+        // As long as this process holds the pipe's writing end, `wait` sees no end of it.
         drop(pipe);
         return Ok(Detached::Launcher(wait(reader)));
     }

@@ -328,6 +328,7 @@ impl Keeper {
             .map(|(descriptor, flags)| PollFd::new(descriptor, *flags))
             .collect();
         let limit = self.next_deadline().map(|at| {
+            // A millisecond more, so that the deadline has passed when poll returns.
             let time = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
             Timespec {
                 tv_sec: time.as_secs() as i64,

@@ -39,6 +39,7 @@ impl Keeper {
         }
         self.reloads += 1;
         self.reload_cuts = cuts;
+        // With Type=notify-reload systemd waits for READY=1 after this.
         let _ = NotifyState::monotonic_usec_now()
             .and_then(|now| sd_notify::notify(&[NotifyState::Reloading, now]));
         self.trial = TrialState::Wanted;

@@ -140,6 +140,7 @@ impl SpawnedProgram<'_> {
         };
         nix::sys::prctl::set_pdeathsig(signal)
             .map_err(|error| StartError::new("following the parent", &error.into()))?;
+        // If the parent died before prctl, the kernel will send no signal.
         match std::os::unix::process::parent_id() == parent {
             true => Ok(()),
             false => std::process::exit(NOT_STARTED),

@@ -159,6 +159,7 @@ impl SocketName {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&directory, bound, flags, Mode::empty())?;
         let stat = fstat(&file)?;
+        // Another user could have put a hard link to some other socket there, whose owner and mode must stay.
         if FileType::from_raw_mode(stat.st_mode) != FileType::Socket || stat.st_nlink != 1 {
             return Err(io::Error::other(
                 "another program has put a file in its place",

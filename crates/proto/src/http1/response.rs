@@ -315,6 +315,7 @@ impl ResponseDecoder {
     /// pieces, each byte is searched for its end once, and a parse is tried only when the end was found or
     /// the input has doubled.
     fn read_head(&mut self, input: &[u8]) -> Result<Option<Head>, ResponseError> {
+        // The empty line may begin in bytes that were searched before.
         let unsearched = self.searched.saturating_sub(2).min(input.len());
         let is_worth_it = self.attempted == 0
             || input.len() / 2 >= self.attempted

@@ -98,6 +98,7 @@ impl BackendProcess {
         };
         self.ended();
         if self.has_ended && !group::has_others(self.id()) {
+            // Reaped only now: until here the kernel could not reuse the id of the process and its group.
             let _ = waitpid(Some(self.pid), WaitOptions::NOHANG);
             return true;
         }
