@@ -10,6 +10,7 @@ mod fuzz;
 mod limit;
 mod packages;
 mod picture;
+mod site;
 mod steps;
 mod test;
 mod tidy;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
     let outcome = match chore {
         Some("test") => test::run(&workspace, &arguments),
         Some("docs") => docs::run(&workspace, &arguments),
+        Some("site") => site::run(&workspace, &arguments),
         Some("tidy") => tidy::check(&workspace),
         Some("fuzz") => fuzz::run(&workspace, &arguments),
         // `test` starts itself again for each step, so that a step that hangs can be ended.
@@ -60,6 +62,8 @@ cargo xtask test [--quick] [--only STEP]... [--minutes N]
     --minutes take so long and no longer: steps that have no time left count as failed
 cargo xtask docs
     Regenerate docs/: the directive reference, the man page, the shell completions and the picture.
+cargo xtask site
+    Build the documentation as a site with search, into target/site.
 cargo xtask fuzz [TARGET]... [--seconds N]
     Fuzz these targets, or all of them, for N seconds each (60).
 
