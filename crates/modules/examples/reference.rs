@@ -116,20 +116,21 @@ fn effect(effect: Effect) -> String {
 const INTRODUCTION: &str = "\
 # Directives
 
-Made from the tables in the code by `cargo xtask docs`: change it there.
+Every directive that Petrel knows. (`cargo xtask docs` makes this page from the tables in the code.)
 
 **Type**: a bool is \"enable\" or \"disable\" (also \"true\", \"false\" or a number), a short 0 to
 65535, an int 0 to 4294967295, a list ( \"a\", \"b\" ), a map ( \"key\" => value ).
 
-**Scope**: *server* directives stand outside all conditions, *listener* ones also in
-`$SERVER[\"socket\"]`, all others in any condition. Where several conditions are true, the last one
-in the text counts.
+**Scope**: *server* directives must be outside of all conditions. *listener* directives may also be in
+`$SERVER[\"socket\"]`, those with *any* in every condition. Where several conditions are true, the last
+one in the file counts.
 
-**Effect**: what *works* does what it says. What is *accepted* needs nothing done, for the reason
-given. What has no effect *yet* is told at start-up. *503* marks what protects something and is not
-built: when it is set, the requests it is about are answered 503 instead of being let through. So are those that `url.access-deny` and
-the like protect while their module is not in `server.modules`. While the module of `fastcgi.server`, `cgi.assign` and the
-like is not there, 503 takes the place of files under the prefixes and suffixes that they name.
+**Effect**: *works*: the directive does what it says. *accepted*: there is nothing to do, for the reason
+given. *not yet*: the directive has no effect, and the start says so. *503*: the directive protects
+something, and Petrel cannot do that yet; where it is set, the requests that it is about get 503 instead of
+being let through. The same happens to requests that `url.access-deny` and the like protect while their
+module is not in `server.modules`, and to files that `fastcgi.server`, `cgi.assign` and the like name while
+theirs is not.
 ";
 
 const STRICTNESS: &str = "
@@ -141,10 +142,10 @@ Keys of `server.http-parseopts`, each \"enable\" or \"disable\":
 |---|---|---|
 | `header-strict` | enable | header lines must end in CR LF, and their characters are checked |
 | `host-strict` | enable | Host must be a well-formed name or address; implies `host-normalize` |
-| `host-normalize` | disable | the port of Host is checked, and what need not be there is dropped |
+| `host-normalize` | disable | the port of Host is checked, and a superfluous one is dropped |
 | `method-get-body` | disable | GET and HEAD may have a body |
-| `url-normalize` | enable | URLs are normalised at all; when disabled, the keys below rest |
-| `url-normalize-unreserved` | enable | decodes `%XX` of unreserved characters, encodes what must be |
+| `url-normalize` | enable | URLs are normalised; when disabled, the keys below have no effect |
+| `url-normalize-unreserved` | enable | decodes `%XX` of unreserved characters, and encodes characters that must be encoded |
 | `url-normalize-required` | disable | decodes every `%XX` that need not be encoded |
 | `url-ctrls-reject` | enable | control characters are refused |
 | `url-path-backslash-trans` | disable | `\\` in the path becomes `/` |
@@ -155,8 +156,8 @@ Keys of `server.http-parseopts`, each \"enable\" or \"disable\":
 | `url-query-20-plus` | disable | `%20` in the query becomes `+` |
 | `url-invalid-utf8-reject` | enable | bytes that are not UTF-8 are refused |
 
-What is decoded or resolved cannot be refused as well: asking for both is an error. Asking only for the
-refusal switches the other off.
+A key that decodes or resolves and the one that refuses the same exclude each other: setting both is an
+error, and setting only the second switches the first off.
 
 ### Feature flags
 
@@ -167,14 +168,14 @@ Keys of `server.feature-flags` that change something:
 | `http10.range` | disable | Range is honoured in HTTP/1.0 requests |
 | `server.absolute-dir-redirect` | disable | the redirect to a directory names scheme and host |
 | `server.graceful-shutdown-timeout` | 8 for a stop, 86400 for a reload | seconds that a graceful stop and a reload leave to requests; 0 is no limit |
-| `server.http-pathinfo` | enable | a URL may go on behind the name of a file |
+| `server.http-pathinfo` | enable | a URL may go on after the name of a file (path-info) |
 | `server.errorlog-high-precision` | disable | the error log shows nanoseconds |
 ";
 
 const BACKENDS: &str = "
 ## Options of a backend
 
-What stands in the inner parentheses of `fastcgi.server`, `scgi.server`, `proxy.server` and `ajp13.server`:
+These are for the inner parentheses of `fastcgi.server`, `scgi.server`, `proxy.server` and `ajp13.server`:
 `( \".php\" => (( \"socket\" => \"/run/php.sock\", \"read-timeout\" => 60 )) )`. `proxy-core.*` has directives
 for some of them, and the defaults for the others.
 
@@ -185,8 +186,8 @@ for some of them, and the defaults for the others.
 const NOT_BUILT: &str = "
 # Modules that are not built
 
-Their directives are known, so that a configuration that has them is understood. The effect says what
-comes of each.
+Petrel knows their directives, so that it can read a configuration that has them. The effect says what
+happens to each.
 ";
 
 #[cfg(test)]

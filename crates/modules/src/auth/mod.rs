@@ -56,13 +56,14 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
         "auth.backend", String, Request, "unset", Effect::Works,
             "Where users are looked up: plain, htpasswd, htdigest or ldap. With pam, gssapi, sasl, dbi or mysql, which are not built, what auth.require guards is answered 503.";
         "auth.extern-authn", Bool, Request, "disable", Effect::Works,
-            "Lets in without a password who has a REMOTE_USER that fits: the name in a verified client certificate, say.";
+            "Lets a request without a password pass if its REMOTE_USER fits auth.require, for \
+             example the name in a verified client certificate.";
         "auth.cache", Map, Request, "off", Effect::Works,
             "How long a good log-in is remembered: max-age in seconds, 600 if it is left out. Passwords are not kept; a changed entry of the file counts at once.";
         "auth.lockout", Map, Request, "()", Effect::Works,
             "Answers 429 to log-ins after too many wrong passwords: failures (10) of one user from one address, user-failures (0, which is no limit) of one user from all addresses, address-failures (100) of all users from one address, within (600) seconds, lock out for (300) seconds. The numbers in brackets count for keys that are left out; 0 failures is no limit. Log-ins in auth.cache go on from their address. Unset, no client is locked out. Petrel's own.";
         "auth.debug", Short, Request, "0", Effect::Works,
-            "Other than 0: log who was let in, too.";
+            "Other than 0: also logs successful log-ins.";
         "auth.backend.plain.userfile", String, Request, "unset", Effect::Works,
             "A file with lines user:password.";
         "auth.backend.plain.groupfile", String, Request, "unset", Effect::Works,

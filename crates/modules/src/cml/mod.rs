@@ -35,7 +35,7 @@ use run::Role;
 /// mod_cml.
 pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_cml",
-    doc: "Decides by a Lua script between a page that is kept in files and the application.",
+    doc: "Runs a Lua script that chooses between a page made of files and the application.",
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "cml.extension", String, Request, "unset", Effect::Works,

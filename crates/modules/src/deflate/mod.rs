@@ -50,9 +50,12 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
 
 static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
     "deflate.mimetypes", List, Request, "()", Works,
-        "Content types to compress; each entry is the beginning of one. Types that are compressed in themselves (images other than SVG and bitmaps, audio, video, archives, WOFF) never are.";
+        "Content types to compress; each entry is the beginning of one. Types that are compressed \
+         already (images other than SVG and bitmaps, audio, video, archives, WOFF) are never \
+         compressed again.";
     "deflate.allowed-encodings", List, Request, "( \"br\", \"zstd\", \"gzip\", \"deflate\" )", Works,
-        "Codings to use; the first one counts among those a client likes equally. bzip2 is not built in.";
+        "Codings to use. Among those that a client prefers equally, the first one in this list \
+         counts. bzip2 is not built in.";
     "deflate.max-compress-size", Int, Request, "131072", Works,
         "Kilobytes above which an answer of known length is not compressed; 0 is no limit.";
     "deflate.min-compress-size", Short, Request, "256", Works,
@@ -88,7 +91,8 @@ static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
     "deflate.window-size", Short, Request, "15", Works,
         "Window of gzip and deflate in bits, 9 to 15 (lighttpd 1.5); gzip.windowBits in deflate.params counts first.";
     "deflate.sync-flush", Bool, Request, "disable", Works,
-        "Send on what is compressed after every piece of the answer (lighttpd 1.5). Without it that is done when the answer's maker pauses.";
+        "Send on what is compressed after every piece of the answer (lighttpd 1.5). Without it \
+         Petrel does so when the backend pauses.";
     "deflate.debug", Bool, Request, "disable", Works,
         "Log for every answer why it was or was not compressed (lighttpd 1.5).";
 };

@@ -39,9 +39,12 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "extforward.forwarder", StringMap, Request, "()", Effect::Works,
-            "The proxies whose word counts: addresses and ranges (10.0.0.0/8) with the value \"trust\". \"all\" trusts everybody, \"\" unix sockets.";
+            "The trusted proxies: addresses and ranges (10.0.0.0/8) with the value \"trust\". \
+             \"all\" trusts every client, \"\" unix sockets.";
         "extforward.headers", List, Request, "( \"X-Forwarded-For\", \"Forwarded-For\" )", Effect::Works,
-            "The fields that are looked at, in this order; the first that a request has counts. Forwarded (RFC 7239) must be named, as a proxy that does not know it passes on the client's.";
+            "The header fields that name the client; the first one that a request has counts. \
+             Forwarded (RFC 7239) is not among the defaults, as a proxy that does not know it \
+             passes on what the client wrote.";
         "extforward.params", Map, Request, "()", Effect::Works,
             "The parameters of Forwarded that count besides for and proto: host and remote_user.";
         "extforward.hap-PROXY", Bool, Socket, "disable", Effect::Works,

@@ -108,13 +108,13 @@ const PROXY_CORE_LISTED: ModuleSpec = module(
         "proxy-core.debug", Short, Request, "0", Works,
             "Traces the gateway.";
         "proxy-core.max-pool-size", Short, Request, "0", Works,
-            "Connections to one backend. 0 finds out by itself how many it can work on.";
+            "Connections to one backend. 0: Petrel measures how many it can work on.";
         "proxy-core.max-keep-alive-requests", Short, Request, "0", Works,
             "Requests on one backend connection. 0 is no limit.";
         "proxy-core.max-backlog-size", Short, Request, "4", Works,
             "Times a request is tried again, where that is safe, before it is answered with an error.";
         "proxy-core.disable-time", Short, Request, "1", Works,
-            "Seconds a backend that refused is left alone.";
+            "Seconds without requests for a backend that refused a connection.";
         "proxy-core.split-hostnames", Bool, Request, "enable", Works,
             "Every address of a host name is a backend of its own.";
         "proxy-core.allow-x-sendfile", Bool, Request, "disable", Works,

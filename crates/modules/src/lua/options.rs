@@ -17,7 +17,9 @@ pub(super) static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
     "lua.dictionaries", Map, Server, "()", Works,
         "Sizes in KiB of the dictionaries that scripts share through petrel.dict(NAME), by name. One without a size has 1024. Petrel's own.";
     "lua.allow", List, Server, "()", Works,
-        "Parts of Lua that scripts are offered only if they are named here, because they can break or block the server: \"ffi\", \"jit\", \"debug\", \"os.exit\", \"io.popen\" or \"os.execute\", which are one. Petrel's own.";
+        "Parts of Lua that scripts may use only if they are named here, because they can break or \
+         block the server: \"ffi\", \"jit\", \"debug\", \"os.exit\", \"io.popen\" or \
+         \"os.execute\", which are one. Petrel's own.";
 };
 
 /// How Lua states are made.

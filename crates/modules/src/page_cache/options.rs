@@ -18,7 +18,8 @@ use super::second_tier::{TierStore, is_prefix};
 /// The table of directives.
 pub(crate) static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
     "page-cache.enable", Bool, Request, "disable", Works,
-        "Keep answers of backends and scripts, and answer from what is kept (RFC 9111). Petrel's own, as all of page-cache.*.";
+        "Store answers of backends and scripts, and answer from the store (RFC 9111). Petrel's \
+         own, as all of page-cache.*.";
     "page-cache.key", List, Request, "( \"scheme\", \"host\", \"path\", \"query\" )", Works,
         "What tells one stored page from another: \"scheme\", \"host\", \"path\", \"query\", and values such as \"cookie:lang\", \"header:X-Device\" or \"env:COUNTRY\". Vary of the answers counts in any case.";
     "page-cache.query-ignore", List, Request, "()", Works,
@@ -38,17 +39,22 @@ pub(crate) static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
     "page-cache.store-set-cookie", Bool, Request, "disable", Works,
         "Store also answers that set cookies. The cookies are not stored: only the client that caused the fetch gets them.";
     "page-cache.store-authorized", Bool, Request, "disable", Works,
-        "Store also answers to requests with Authorization that do not allow it by public, s-maxage or must-revalidate, and send them to everybody.";
+        "Store also answers to requests with Authorization that do not allow it by public, \
+         s-maxage or must-revalidate, and \
+         send them to all clients.";
     "page-cache.bypass-cookies", List, Request, "()", Works,
         "Names of cookies, such as \"PHPSESSID\" or \"wordpress_logged_in_*\": a request with one of them goes to the backend, and its answer is not stored.";
     "page-cache.bypass-headers", List, Request, "( \"Forwarded\", \"Forwarded-Host\", \"Front-End-Https\", \"X-Envoy-Original-Path\", \"X-Forwarded-*\", \"X-Host\", \"X-HTTP-Host-Override\", \"X-HTTP-Method\", \"X-HTTP-Method-Override\", \"X-Method-Override\", \"X-Original-*\", \"X-Replaced-Path\", \"X-Rewrite-URL\", \"X-Script-Name\", \"X-URL-Scheme\" )", Works,
         "Request fields that may change an answer without being in its key: a request with one of them from a client that is no trusted proxy goes to the backend, and its answer is not stored. A star at the end stands for all names that begin so, except X-Forwarded-For, which counts where it is named itself. Letter case does not matter, and \".\" and \"_\" count as \"-\". Fields named in page-cache.key do not count.";
     "page-cache.honour-client-no-cache", Bool, Request, "disable", Works,
-        "Let Cache-Control (no-cache, max-age, min-fresh) and Pragma of clients demand a fresh answer. Whoever may do that may also load the backends.";
+        "Let Cache-Control (no-cache, max-age, min-fresh) and Pragma of clients demand a fresh \
+         answer. A \
+         client that may do this can also load the backends.";
     "page-cache.max-object-size", Int, Request, "1024", Works,
         "Kilobytes of the largest body that is stored.";
     "page-cache.lock-timeout", Int, Request, "5000", Works,
-        "Milliseconds to wait for an answer that is being fetched for somebody else already; then the request goes to the backend itself. 0 never waits.";
+        "Milliseconds that a request waits while another one fetches the same answer; then it \
+         goes to the backend itself. 0 never waits.";
     "page-cache.purge", List, Request, "()", Works,
         "Addresses and networks, such as \"127.0.0.1\" or \"10.0.0.0/8\", that may remove stored answers by the method PURGE; \"unix\" stands for clients on unix sockets.";
     "page-cache.tags-header", String, Request, "unset", Works,
@@ -58,7 +64,8 @@ pub(crate) static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
     "page-cache.fragments-size", Int, Server, "16", Works,
         "Megabytes of memory for fragments of pages, which scripts share.";
     "page-cache.disk-path", String, Server, "unset", Works,
-        "Directory in which answers are kept as well, also over a restart. It belongs to the cache alone, and is made if it is not there.";
+        "Directory in which answers are stored as well, so that they survive a restart. It is for \
+         the cache alone, and Petrel makes it if it is missing.";
     "page-cache.disk-size", Int, Server, "1024", Works,
         "Megabytes that the files below page-cache.disk-path take at most.";
     "page-cache.second-tier", String, Server, "unset", Works,

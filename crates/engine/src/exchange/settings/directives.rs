@@ -40,11 +40,13 @@ macro_rules! directives {
 pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     // Directives of the process.
     "server.modules", List, Server, "()", Works,
-        "The modules to use. Hooks of one phase run in this order.";
+        "The modules to use. Where two of them act at the same point of a request, the first one \
+         in this list acts first.";
     "server.compat-module-load", Bool, Server, "enable", Works,
         "Adds mod_indexfile, mod_dirlisting and mod_staticfile when they are not listed.";
     "server.systemd-socket-activation", Bool, Server, "disable", Works,
-        "Takes over the listening sockets that LISTEN_FDS and LISTEN_PID name instead of opening them.";
+        "Uses the listening sockets that systemd passes (LISTEN_FDS, LISTEN_PID) instead of \
+         opening its own.";
     "server.port", Short, Server, "80", Works,
         "The port of the main listener, and of every address that names none. 0 stands for the default.";
     "server.bind", String, Server, "all interfaces", Works,
@@ -52,9 +54,10 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "server.chroot", String, Server, "unset", Works,
         "The directory the server process is locked into before it serves. Backend programs (bin-path) and their sockets are inside as well.";
     "server.username", String, Server, "unset", Works,
-        "The user to run as when started as root. Must not be root itself. Unset, root goes on serving as root, and a warning says so.";
+        "The user that the server process runs as when root starts Petrel. Must not be root. If \
+         unset, it runs as root, and a warning says so.";
     "server.groupname", String, Server, "unset", Works,
-        "The group to run as when started as root. Must not be root's.";
+        "The group that the server process runs as when root starts Petrel. Must not be root's.";
     "server.errorlog-use-syslog", Bool, Server, "disable", Works,
         "Sends the error log to syslog.";
     "server.syslog-facility", String, Server, "daemon", Works,
@@ -68,13 +71,17 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "server.control-socket", String, Server, "beside server.pid-file", Works,
         "The unix socket by which petrel reload, stop, reopen and status reach the server; mode 0600. Unset: the path of server.pid-file with .control in the place of .pid, or without a pid file petrel-HASH.control, after the path of the configuration, in /run for root and in /run/user/UID for others. Petrel's own.";
     "server.drain-timeout", Int, Server, "86400", Works,
-        "Seconds for which a server process that a reload has replaced may go on with the requests and tunnels it has; then they are cut. 0 is no limit. Unset, server.graceful-shutdown-timeout of server.feature-flags counts if that is set. As worker_shutdown_timeout of nginx, for reloads. Petrel's own.";
+        "Seconds that a reload leaves to the requests and tunnels of the old server process; then \
+         they are cut. 0 is no limit. If unset, server.graceful-shutdown-timeout of \
+         server.feature-flags counts, if that is set. nginx calls it worker_shutdown_timeout. \
+         Petrel's own.";
     "server.drain-generations", Short, Server, "4", Works,
-        "Server processes replaced by reloads that may go on at the same time. One more reload cuts the requests of the oldest. 0 is no limit. Petrel's own.";
+        "Old server processes, replaced by reloads, that may finish their requests at the same \
+         time. One more reload cuts the requests of the oldest. 0 is no limit. Petrel's own.";
     "server.max-worker", Short, Server, "0", Works,
         "Workers, which are threads of one process. 0 is one for each core.";
     "server.max-fds", Int, Server, "the hard limit, at most 65536", Works,
-        "The limit on open files to ask for. Above the hard limit only root gets it.";
+        "The limit on open files (RLIMIT_NOFILE). Only root can raise it above the hard limit.";
     "server.max-connections", Int, Server, "a third of server.max-fds", Works,
         "Connections at a time. At the limit listeners pause, so that the next connection waits in the kernel's queue.";
     "server.max-request-field-size", Int, Server, "8192", Works,
@@ -104,7 +111,9 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "server.feature-flags", Map, Server, "()", Works,
         "Switches for behaviour that is not a directive of its own.";
     "server.max-stat-threads", Short, Server, "64", Works,
-        "Threads of the process that look up files the kernel does not have in memory: each job opens a file and asks for its state. As many other threads read how such files begin. One file system gets at most 64 of them at a time. lighttpd 1.5 had 4.";
+        "Threads that open files which the kernel does not have in memory. As many more threads \
+         read the beginning of such files. At most 64 of each work for one file system at a time. \
+         lighttpd 1.5 had 4.";
     "server.max-read-threads", Short, Server, "16", Works,
         "Threads of the process that read, or send, contents of open files that are not in the page cache. lighttpd 1.5 had 8 and recommended twice the number of disks.";
     "server.max-write-threads", Short, Server, "8", Works,
@@ -136,7 +145,9 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "server.network-backend", String, Request, "auto", Works,
         "How contents of files leave: auto (what is in memory at once, all else read by threads), write, writev, linux-sendfile (these three wait for the disk), gthread-aio (threads read), gthread-sendfile (threads call sendfile), posix-aio (the C library reads), linux-aio-sendfile (kernel AIO reads past the page cache), io_uring. The last three read by threads where the kernel or the file system does not let them. See docs/cold-files.md.";
     "server.max-file-wait", Short, Request, "60", Works,
-        "Seconds a request waits for the file system to say what is at a path: a network file system that is away, a disk that does not answer. Then it is answered 504, and the path is logged. Petrel's own.";
+        "Seconds that a request waits for a file system, such as a network file system that is \
+         away or a disk that does not answer. Then it gets 504, and the path is logged. Petrel's \
+         own.";
     "server.document-root", String, Request, "required", Works,
         "The directory that URL paths start from.";
     "server.name", String, Request, "the request's Host", Works,
@@ -154,19 +165,29 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "server.max-write-idle", Int, Request, "360", Works,
         "Seconds without progress while a response is sent. 0 is the shortest time, not no limit.";
     "server.min-read-rate", Int, Request, "250", Works,
-        "A client that sends its request body at fewer bytes a second gets 408. The server waits 30 seconds for each client in all (server.max-read-idle if that is shorter); only the time counts in which bytes are due from the client. Each second's worth of bytes adds a second, up to server.max-read-idle: a client that was fast may pause for that long. Tunnels are exempt; a request head has server.max-read-idle in all. 0 asks for nothing. Petrel's own.";
+        "Bytes a second that a client must send of a request body; a slower one gets 408. It may \
+         be slow for 30 seconds in all (server.max-read-idle if that is shorter), and time counts \
+         only while the server waits for the client. Each second's worth of bytes earns another \
+         second, up to server.max-read-idle, so a client that was fast may pause. Tunnels are \
+         exempt; a request head has server.max-read-idle in all. 0 is no limit. Petrel's own.";
     "server.min-write-rate", Int, Request, "250", Works,
-        "The same for the answer, with server.max-write-idle: the server disconnects a client that takes its answer more slowly. Time counts only while bytes wait that the client does not take: not while the server waits for a bandwidth limit, a backend or a disk. Tunnels are exempt. 0 asks for nothing. Petrel's own.";
+        "Bytes a second that a client must take of an answer; the server disconnects a slower \
+         one. Otherwise as server.min-read-rate, with server.max-write-idle. Time counts only \
+         while bytes wait for the client, not while the server waits for a bandwidth limit, a \
+         backend or a disk. Tunnels are exempt. 0 is no limit. Petrel's own.";
     "server.max-connection-idle", Int, Request, "360", NotYet("set server.max-keep-alive-idle, server.max-read-idle and server.max-write-idle instead"),
         "Seconds a connection may be idle in any state (lighttpd 1.5).";
     "server.errorfile-prefix", String, Request, "unset", Works,
         "Error pages: the page for 404 is this text followed by 404.html.";
     "server.error-handler", String, Request, "unset", Works,
-        "The URL path that answers in place of any error from 400 up, asked by GET. The error's status stays, unless an application answers and server.error-intercept is off.";
+        "A URL path of this server whose answer (to a GET) replaces any error from 400 up. The \
+         status stays that of the error, unless an application answers and server.error-intercept \
+         is off.";
     "server.error-handler-404", String, Request, "unset", Works,
-        "The URL path that answers in place of 404 and 403, with the method and body of the request. The status becomes 200 unless the handler sets one.";
+        "A URL path of this server whose answer replaces 404 and 403. It gets the method and body \
+         of the request. The status becomes 200 unless the handler sets one.";
     "server.error-intercept", Bool, Request, "disable", Works,
-        "Applies error pages and error handlers also to the errors of gateways.";
+        "Applies error pages and error handlers also to errors that backends answer with.";
     "server.force-lowercase-filenames", Bool, Request, "disable", Works,
         "Turns physical paths into lower case before they are looked up.";
     "server.follow-symlink", Bool, Request, "enable", Works,
@@ -174,13 +195,17 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "server.protocol-http11", Bool, Request, "enable", Works,
         "When off, requests are answered as HTTP/1.0.";
     "server.h2c", Bool, Socket, "disable", Works,
-        "Lets clients speak HTTP/2 in the clear: those that begin with it, and those whose request asks for the change by Upgrade: h2c. Unset, server.h2c of server.feature-flags counts. When off, the answers stay HTTP/1.1, and a connection that begins with HTTP/2 gets 505. Petrel's own.";
+        "Allows HTTP/2 without TLS, for clients that begin with it and for requests with Upgrade: \
+         h2c. If unset, server.h2c of server.feature-flags counts. When off, the answers stay \
+         HTTP/1.1, and a connection that begins with HTTP/2 gets 505. Petrel's own.";
     "server.range-requests", Bool, Request, "enable", Works,
         "Answers requests for parts of a file.";
     "server.stream-request-body", Short, Request, "0", Works,
-        "Whether gateways get a request body while it arrives: 0 when it is complete, 1 at once, 2 at once with small buffers.";
+        "When backends get a request body: 0 when it is complete, 1 as it arrives, 2 as it \
+         arrives, with the client at most 64 KiB ahead.";
     "server.stream-response-body", Short, Request, "0", Works,
-        "Whether a gateway's response goes out while it arrives: 0 when it is complete, 1 at once, 2 at once with small buffers.";
+        "When a backend's answer goes to the client: 0 when it is complete, 1 as it arrives, 2 as \
+         it arrives, with the backend at most 64 KiB ahead.";
     "server.kbytes-per-second", Int, Request, "0", Works,
         "KiB a second for all connections of the scope together. 0 is no limit.";
     "connection.kbytes-per-second", Int, Request, "0", Works,
@@ -224,7 +249,9 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "debug.log-state-handling", Bool, Request, "disable", Works,
         "Logs what state connections pass through.";
     "debug.log-timing", Bool, Request, "disable", Works,
-        "Logs one line with the time of every stage of each request, in microseconds (lighttpd 1.5).";
+        "Logs one line for each request with the time of every stage, as NAME=MICROSECONDS. \
+         lighttpd 1.5 wrote another format: one line for each asynchronous write, with three times \
+         in milliseconds.";
 
     // Old names. lighttpd 1.5 refuses to start with them.
     "server.host", Any, Server, "gone", Removed("server.bind"),

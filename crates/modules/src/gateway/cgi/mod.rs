@@ -50,7 +50,7 @@ pub static MODULE: ModuleSpec = ModuleSpec {
         "cgi.execute-x-only", Bool, Request, "disable", Works,
             "Runs only files with an execute bit. Others are 403, but for those that only an empty key fits: they are sent as files.";
         "cgi.x-sendfile", Bool, Request, "disable", Works,
-            "Lets programs name a file to send by X-Sendfile and its relatives.";
+            "Lets programs name a file to send by X-Sendfile and the like.";
         "cgi.x-sendfile-docroot", List, Request, "()", Works,
             "Directories such files may be in; without any it is the document root.";
         "cgi.local-redir", Bool, Request, "disable", Works,

@@ -93,11 +93,13 @@ pub static HOST_OPTIONS: &[HostOption] = options! {
     "check-local", Switch, "enable",
         "Passes only requests for files that exist. proxy.server and ajp13.server never ask.";
     "mode", Text, "responder",
-        "What a FastCGI application is: a responder, or an authorizer that says who may go on.";
+        "What a FastCGI application does: a \"responder\" answers requests, an \"authorizer\" \
+         says which requests may go on.";
     "docroot", Text, "unset",
         "The document root as the backend sees it.";
     "disable-time", Number, "1",
-        "Seconds for which a backend that failed is left alone, the first time; doubled up to 32 times.";
+        "Seconds without requests for a backend that failed; twice as long each further time, up \
+         to 32 times as long.";
     "connect-timeout", Number, "8",
         "Seconds to connect; then another backend, or 504. 0 is no limit.";
     "write-timeout", Number, "0",
@@ -125,13 +127,14 @@ pub static HOST_OPTIONS: &[HostOption] = options! {
     "split-hostnames", Switch, "disable",
         "Makes every address of a host name a backend of its own; otherwise one after the other is tried. The targets of SRV records always are.";
     "weight", Number, "1",
-        "Its share of the requests, 1 to 100.";
+        "The backend's share of the requests, 1 to 100.";
     "max-connections", Number, "0",
-        "Connections of all workers together. 0 finds out by itself how many a FastCGI application can work on; others have no limit then.";
+        "Connections of all workers together. 0: Petrel measures how many a FastCGI application \
+         can work on; others have no limit then.";
     "max-keep-alive-requests", Number, "0",
         "Requests on one connection. 0 is no limit.";
     "max-keep-alive-idle", Number, "2, or 4 for HTTP",
-        "Seconds that a connection without work is kept. 0 keeps none.";
+        "Seconds that an idle connection stays open. 0 closes each after its request.";
     "backlog-size", Number, "1024",
         "Requests that wait for a connection; more are answered 503.";
     "backlog-timeout", Number, "30",
@@ -149,13 +152,14 @@ pub static HOST_OPTIONS: &[HostOption] = options! {
     "tls-key", Text, "that in tls-cert",
         "Absolute path of a pem file with its key.";
     "tls-verify", Switch, "enable",
-        "With \"disable\" the backend may have any certificate: TLS keeps out those who only listen.";
+        "With \"disable\" the backend may have any certificate: TLS then protects against \
+         eavesdroppers only.";
     "health-check-path", Text, "unset",
         "URL path to ask for regularly. Backends that do not speak HTTP are asked whether they accept a connection.";
     "health-check-interval", Number, "5",
         "Seconds between two such questions.";
     "slow-start", Number, "0",
-        "Seconds over which a backend that is back gets its full share.";
+        "Seconds until a backend that has come back gets its full share.";
     "tempfile-dirs", List, "/dev/shm and server.upload-dirs",
         "Directories that X-LIGHTTPD-send-tempfile may name files in.";
     "user", Text, "that of the server",
