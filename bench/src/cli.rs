@@ -143,7 +143,10 @@ pub struct StarvationOptions {
     pub servers: Vec<String>,
     /// Length of each of the measured runs
     #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = seconds)]
-    pub seconds: f64,
+    seconds: f64,
+    /// Short runs: to see that everything works, not to quote
+    #[arg(long, conflicts_with = "seconds")]
+    quick: bool,
     /// Where report.txt and results.json go, in a directory `starvation`
     #[arg(long, value_name = "DIR", default_value = "bench/results")]
     pub out: PathBuf,
@@ -156,6 +159,13 @@ pub struct StarvationOptions {
     /// Which cores client and server run on
     #[arg(long, value_enum, default_value_t = Placement::Apart)]
     pub placement: Placement,
+}
+
+impl StarvationOptions {
+    /// How long a measured run lasts.
+    pub fn run_length(&self) -> Duration {
+        Duration::from_secs_f64(if self.quick { 2.0 } else { self.seconds })
+    }
 }
 
 /// How clients that do not read are measured.
@@ -177,7 +187,10 @@ pub struct StalledOptions {
     pub clients: u16,
     /// How often the whole round of servers is repeated
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub repeats: u32,
+    repeats: u32,
+    /// One repeat: to see that everything works, not to quote
+    #[arg(long, conflicts_with = "repeats")]
+    quick: bool,
     /// Where report.txt and results.json go, in a directory `stalled`
     #[arg(long, value_name = "DIR", default_value = "bench/results")]
     pub out: PathBuf,
@@ -190,6 +203,13 @@ pub struct StalledOptions {
     /// Which cores client and server run on
     #[arg(long, value_enum, default_value_t = Placement::Apart)]
     pub placement: Placement,
+}
+
+impl StalledOptions {
+    /// How many rounds to run.
+    pub fn rounds(&self) -> u32 {
+        if self.quick { 1 } else { self.repeats }
+    }
 }
 
 /// How static files beside waiting requests are measured.
@@ -263,18 +283,31 @@ pub struct DiskOptions {
     /// Length of each of the measured runs
     #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = seconds)]
     seconds: f64,
+    /// Short runs on a small disk: to see that everything works, not to quote
+    #[arg(long, conflicts_with_all = ["seconds", "simulate"])]
+    quick: bool,
     /// Files of 100 kB on the disk, instead of all
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub small_files: Option<u32>,
+    small_files: Option<u32>,
     /// Files of 10 MB on the disk, instead of all
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub large_files: Option<u32>,
+    large_files: Option<u32>,
 }
 
 impl DiskOptions {
     /// The length of a run.
     pub fn run_length(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds)
+        Duration::from_secs_f64(if self.quick { 2.0 } else { self.seconds })
+    }
+
+    /// Files of 100 kB on the disk; `None` is all.
+    pub fn small_files(&self) -> Option<u32> {
+        self.small_files.or(self.quick.then_some(10_000))
+    }
+
+    /// Files of 10 MB on the disk; `None` is all.
+    pub fn large_files(&self) -> Option<u32> {
+        self.large_files.or(self.quick.then_some(100))
     }
 }
 

@@ -36,8 +36,10 @@ mod syscalls;
 mod workload;
 
 use std::process::ExitCode;
+use std::time::Instant;
 
 fn main() -> ExitCode {
+    let begin = Instant::now();
     let done = match cli::parse() {
         cli::Command::Static(options) => compare(&options, workload::Suite::Static),
         cli::Command::Gateway(options) => compare(&options, workload::Suite::Gateway),
@@ -61,7 +63,11 @@ fn main() -> ExitCode {
         cli::Command::Floor(options) => floor::serve(&options).map_err(|error| error.to_string()),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            // bench/README.md says how long each comparison takes.
+            eprintln!("Took {:.1} minutes", begin.elapsed().as_secs_f64() / 60.0);
+            ExitCode::SUCCESS
+        }
         Err(message) => {
             eprintln!("petrel-bench: {message}");
             ExitCode::FAILURE

@@ -55,8 +55,8 @@ pub fn run(options: &StalledOptions) -> Result<(), String> {
     };
     let named = |server: &Chosen| (server.peer.name, Vec::new());
     let mut found: Vec<(&str, Vec<Seen>)> = servers.iter().map(named).collect();
-    for round in 0..options.repeats {
-        eprintln!("round {} of {}", round + 1, options.repeats);
+    for round in 0..options.rounds() {
+        eprintln!("round {} of {}", round + 1, options.rounds());
         for (server, (name, runs)) in servers.iter().zip(&mut found) {
             let seen = measure(&place, server, &large, options.clients);
             runs.push(seen.map_err(|error| format!("{name}: {error}"))?);

@@ -5,7 +5,7 @@
 use super::php::{PROCESSES, installed};
 use crate::install::Package;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Perl's FCGI, identified by its package, because the program perl is always there.
 pub const PERL: Package = ("perl", "libfcgi-perl");
@@ -28,6 +28,7 @@ while ($request->Accept() >= 0) {{
 }}
 "
     );
+    has_library(PERL, &["-MFCGI", "-e", "1"])?;
     script(PERL, directory, "123.pl", &text)
 }
 
@@ -67,6 +68,7 @@ FCGI.each do |request|
 end
 "
     );
+    has_library(RUBY, &["-rfcgi", "-e", "1"])?;
     script(RUBY, directory, "123.rb", &text)
 }
 
@@ -94,10 +96,38 @@ fn flup_directory() -> PathBuf {
     cache.join("petrel-bench/flup")
 }
 
+/// Whether the language has the library, which a program of one line loads. Without it the script would end at once, and
+/// servers would answer 503.
+fn has_library((program, package): Package, load_it: &[&str]) -> Result<(), String> {
+    let mut command = Command::new(installed((program, package))?);
+    let output = command.args(load_it).stdin(Stdio::null()).output();
+    match output {
+        Ok(output) if output.status.success() => Ok(()),
+        _ => Err(format!(
+            "the FastCGI library of {program} is not installed (Debian package {package})"
+        )),
+    }
+}
+
 fn script(program: Package, directory: &Path, name: &str, text: &str) -> Result<Command, String> {
     let path = directory.join(name);
     std::fs::write(&path, text).map_err(|error| error.to_string())?;
     let mut command = Command::new(installed(program)?);
     command.arg(path);
     Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_missing_is_named_by_its_package() {
+        let perl = ("perl", "libfcgi-perl");
+        assert_eq!(has_library(perl, &["-Mstrict", "-e", "1"]), Ok(()));
+        assert_eq!(
+            has_library(perl, &["-MNo::Such::Library", "-e", "1"]),
+            Err("the FastCGI library of perl is not installed (Debian package libfcgi-perl)".to_owned())
+        );
+    }
 }

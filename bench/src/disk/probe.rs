@@ -107,8 +107,8 @@ fn probe(options: &DiskOptions) -> io::Result<()> {
 fn plan(options: &DiskOptions) -> Plan {
     let published = Plan::published();
     Plan {
-        small_files: options.small_files.unwrap_or(published.small_files),
-        large_files: options.large_files.unwrap_or(published.large_files),
+        small_files: options.small_files().unwrap_or(published.small_files),
+        large_files: options.large_files().unwrap_or(published.large_files),
         ..published
     }
 }

@@ -37,7 +37,7 @@ pub fn run(options: &StarvationOptions) -> Result<(), String> {
     let place = Place::new(options.placement, options.petrel.as_deref())
         .map_err(|error| format!("cannot prepare: {error}"))?;
     files::make_scripts(&place.root).map_err(|error| format!("cannot make files: {error}"))?;
-    let length = Duration::from_secs_f64(options.seconds);
+    let length = options.run_length();
     let mut found = Vec::new();
     for server in &servers {
         let test = Test {
