@@ -1,6 +1,9 @@
 //! mod_limit: no key gets more than its share of a backend.
 
+use std::fs;
 use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
 
 use petrel_tests::{Client, Server, eventually};
 
@@ -83,6 +86,34 @@ fn a_client_that_has_gone_has_its_share_until_the_backend_is_done() {
     go_on.store(true, Ordering::SeqCst);
     assert_eq!(other.response().status, 200);
     assert!(eventually(|| ask(&server, 6).response().status == 200));
+}
+
+/// A refused request never reaches the backend, so it cannot find out whether the backend is back.
+#[test]
+fn a_refusal_leaves_the_probe_of_a_backend_that_was_down_to_the_next_request() {
+    let (backend, go_on) = held();
+    // A share of one.
+    let server = in_front_of_with(
+        &backend,
+        "\"max-connections\" => 2, \"disable-time\" => 1, ",
+    )
+    .config(RULES)
+    .start();
+    let mut under_way = ask(&server, 4);
+    backend.expect_requests(1);
+    let name = backend.name();
+    let socket = name.strip_prefix("unix:").expect("a unix socket");
+    let elsewhere = format!("{socket}.elsewhere");
+    fs::rename(socket, &elsewhere).expect("the socket is there");
+    let unreachable = ask(&server, 8).response().status;
+    assert!(unreachable >= 500, "{unreachable}");
+    fs::rename(&elsewhere, socket).expect("the socket is there");
+    thread::sleep(Duration::from_millis(1100));
+    assert_eq!(ask(&server, 5).response().status, 429);
+    let mut probe = ask(&server, 8);
+    go_on.store(true, Ordering::SeqCst);
+    assert_eq!(probe.response().status, 200);
+    assert_eq!(under_way.response().status, 200);
 }
 
 #[test]

@@ -147,6 +147,18 @@ impl Health {
         before == HealthState::Up || before != after || self.usability(now_ms) == Usability::Probe
     }
 
+    /// The request that [`Health::admit`] let through at `now_ms` is not sent after all. If it was the probe, the next
+    /// request is.
+    pub(crate) fn return_probe(&self, now_ms: u64) {
+        self.change(|state| match state {
+            HealthState::Probing { failures, .. } => HealthState::Down {
+                until_ms: now_ms,
+                failures,
+            },
+            other => other,
+        });
+    }
+
     /// A new connection was made. True if that brought the backend back.
     #[inline]
     pub fn connected(&self, now_ms: u64) -> bool {
@@ -499,6 +511,20 @@ mod tests {
         assert!(health.admit(SECOND));
         assert!(!health.admit(2 * SECOND - 1));
         assert!(health.admit(2 * SECOND));
+    }
+
+    #[test]
+    fn a_probe_that_was_not_sent_is_followed_by_another_at_once() {
+        let health = health();
+        health.failed(0, BackendFault::Unreachable);
+        assert!(health.admit(SECOND));
+        health.return_probe(SECOND);
+        assert!(health.admit(SECOND), "the turn of the first is free again");
+        assert!(!health.admit(SECOND));
+        assert_eq!(seconds(&health, SECOND), Some(2), "failures still add up");
+        health.check_answered(SECOND);
+        health.return_probe(SECOND);
+        assert_eq!(health.usability(SECOND), Usability::Ready);
     }
 
     #[test]

@@ -280,7 +280,10 @@ impl GatewayRequest {
         let shares = match take_share(exchange, &pool.shares, pool.limit.known(), name) {
             Ok(shares) => shares,
             // The request is refused and not queued: others in the queue would have to wait behind it.
-            Err(refused) => return Transition::End(refused),
+            Err(refused) => {
+                pool.health.return_probe(exchange.worker.clock().now_ms());
+                return Transition::End(refused);
+            }
         };
         let chosen = ChosenBackend {
             in_flight: InFlight::new(&backend, shares),
