@@ -586,10 +586,8 @@ impl Exchange {
     /// Writes a line about this exchange to its error log. The line names the client without its port, so
     /// that the log can count identical lines that one client causes on many connections.
     pub fn log_error(&self, stage: &str, cause: std::fmt::Arguments<'_>) {
-        self.with_details(|details| {
-            let log = &self.settings.core.error_log;
-            log.error(format_args!("({stage}) {cause}{details}"));
-        });
+        let log = &self.settings.core.error_log;
+        log.error(format_args!("({stage}) {cause}{}", self.details()));
     }
 
     /// Like [`Exchange::log_error`], for an error that very many requests may have. Each second the log
@@ -606,22 +604,19 @@ impl Exchange {
         cause: std::fmt::Arguments<'_>,
         particulars: std::fmt::Arguments<'_>,
     ) {
-        self.with_details(|details| {
-            let log = &self.settings.core.error_log;
-            let details = format_args!("{particulars}{details}");
-            log.common_error(format_args!("({stage}) {cause}"), details);
-        });
+        let log = &self.settings.core.error_log;
+        let details = format_args!("{particulars}{}", self.details());
+        log.common_error(format_args!("({stage}) {cause}"), details);
     }
 
-    /// Calls `tell` with the end of a log line that names the request.
-    fn with_details(&self, tell: impl FnOnce(std::fmt::Arguments<'_>)) {
-        let client = self.connection.peer.without_port();
-        let host = String::from_utf8_lossy(self.request.head.host());
-        tell(format_args!(
-            " client={client} host={} request=\"{}\"",
-            host.escape_debug(),
-            self.request.shown(),
-        ));
+    /// The end of a log line, which says what request it is about. It is only built when it is written.
+    fn details(&self) -> impl std::fmt::Display + '_ {
+        std::fmt::from_fn(|f| {
+            let client = self.connection.peer.without_port();
+            let host = String::from_utf8_lossy(self.request.head.host());
+            let (host, request) = (host.escape_debug(), self.request.shown());
+            write!(f, " client={client} host={host} request=\"{request}\"")
+        })
     }
 }
 

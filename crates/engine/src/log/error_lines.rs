@@ -1,7 +1,7 @@
 //! Lines of error logs: with the time in front, with control characters escaped so that a message cannot
 //! forge a line, and with the same message at most once a second.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Arguments, Write as _};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::local_time::TimeFormat;
@@ -55,24 +55,27 @@ impl Default for ErrorLines {
 
 impl ErrorLines {
     /// Passes to `write` the counts of repeated messages of earlier seconds and then `message` with its
-    /// details. If the message was written in this second already, only counts it.
+    /// details. If the message was written in this second already, only counts it and does not build its text:
+    /// under a flood of requests that fail, building it would be most of their cost.
     pub(super) fn message(
         &mut self,
-        message: &str,
-        details: &str,
+        message: Arguments<'_>,
+        details: Arguments<'_>,
         precision: TimePrecision,
         now: SystemTime,
         write: &mut dyn FnMut(&[u8]),
     ) {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         self.begin_second(now, precision, write);
-        if let Some(seen) = self.seen.iter_mut().find(|seen| seen.message == message) {
+        let mut seen = self.seen.iter_mut();
+        if let Some(seen) = seen.find(|seen| is_text_of(message, &seen.message)) {
             seen.repeated += 1;
             return;
         }
+        let message = message.to_string();
         if self.seen.len() < ERROR_REPEATS_MAX {
             self.seen.push(Seen {
-                message: message.to_owned(),
+                message: message.clone(),
                 repeated: 0,
             });
         }
@@ -139,6 +142,22 @@ impl ErrorLines {
     }
 }
 
+/// Whether `message` would be written as `text`. Stops at the first byte that differs.
+fn is_text_of(message: Arguments<'_>, text: &str) -> bool {
+    /// The rest of the text, which has not been compared yet.
+    struct Remaining<'t>(&'t str);
+
+    impl fmt::Write for Remaining<'_> {
+        fn write_str(&mut self, piece: &str) -> fmt::Result {
+            self.0 = self.0.strip_prefix(piece).ok_or(fmt::Error)?;
+            Ok(())
+        }
+    }
+
+    let mut remaining = Remaining(text);
+    remaining.write_fmt(message).is_ok() && remaining.0.is_empty()
+}
+
 /// Appends `message` with control characters as `\xHH`, byte by byte. Drops a line end at the end.
 fn escape_controls(line: &mut String, message: &str) {
     let mut bytes = [0; 4];
@@ -162,9 +181,15 @@ mod tests {
         let mut errors = ErrorLines::default();
         for (millis, message) in messages {
             let now = UNIX_EPOCH + Duration::from_millis(1_795_295_290_000 + millis);
-            errors.message(message, "", precision, now, &mut |line| {
-                written.push(String::from_utf8_lossy(line).into_owned());
-            });
+            errors.message(
+                format_args!("{message}"),
+                format_args!(""),
+                precision,
+                now,
+                &mut |line| {
+                    written.push(String::from_utf8_lossy(line).into_owned());
+                },
+            );
         }
         written
     }
@@ -192,7 +217,8 @@ mod tests {
         let mut errors = ErrorLines::default();
         for (millis, details) in [(0, " of a"), (1, " of b"), (2, " of c"), (1000, " of d")] {
             let now = UNIX_EPOCH + Duration::from_millis(millis);
-            errors.message("bad", details, TimePrecision::None, now, &mut |line| {
+            let (message, details) = (format_args!("bad"), format_args!("{details}"));
+            errors.message(message, details, TimePrecision::None, now, &mut |line| {
                 written.push(String::from_utf8_lossy(line).into_owned());
             });
         }
@@ -202,6 +228,31 @@ mod tests {
             "bad of d\n",
         ];
         assert_eq!(written, expected);
+    }
+
+    #[test]
+    fn text_that_is_not_written_is_not_built() {
+        let mut errors = ErrorLines::default();
+        let built = std::cell::Cell::new(0);
+        let details = std::fmt::from_fn(|f| {
+            built.set(built.get() + 1);
+            f.write_str(" of x")
+        });
+        let mut written = Vec::new();
+        for code in [1, 2, 1, 11, 1, 2] {
+            let (message, details) = (format_args!("bad {code}"), format_args!("{details}"));
+            errors.message(
+                message,
+                details,
+                TimePrecision::None,
+                UNIX_EPOCH,
+                &mut |line| {
+                    written.push(String::from_utf8_lossy(line).into_owned());
+                },
+            );
+        }
+        assert_eq!(written, ["bad 1 of x\n", "bad 2 of x\n", "bad 11 of x\n"]);
+        assert_eq!(built.get(), 3);
     }
 
     #[test]
@@ -242,7 +293,10 @@ mod tests {
         let mut count = 0;
         for millis in [0, 1, 2] {
             let now = UNIX_EPOCH + Duration::from_millis(millis);
-            errors.message("a", "", TimePrecision::None, now, &mut |_| count += 1);
+            let (message, details) = (format_args!("a"), format_args!(""));
+            errors.message(message, details, TimePrecision::None, now, &mut |_| {
+                count += 1
+            });
         }
         assert!(errors.holds_back());
         let mut told = Vec::new();

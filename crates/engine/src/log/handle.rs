@@ -53,10 +53,9 @@ impl LogHandle {
         details: std::fmt::Arguments<'_>,
     ) {
         let Some(log) = &self.log else { return };
-        let (message, details) = (message.to_string(), details.to_string());
         log.with_error_lines(|errors, precision| {
             let now = SystemTime::now();
-            errors.message(&message, &details, precision, now, &mut |line| {
+            errors.message(message, details, precision, now, &mut |line| {
                 log.push(line, self.level);
             });
         });

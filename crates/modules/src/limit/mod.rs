@@ -258,7 +258,7 @@ fn refuse_too_many(exchange: &mut Exchange, state: &LimitState) -> Outcome {
 
 fn tell(exchange: &Exchange, stage: &str, rule: &LimitRule, cause: std::fmt::Arguments<'_>) {
     let status = rule.status.0;
-    let key = rule.key.shown(exchange);
+    let key = std::fmt::from_fn(|f| f.write_str(&rule.key.shown(exchange)));
     exchange.log_common_error_of(
         stage,
         format_args!("answered {status}: {cause}"),
