@@ -75,8 +75,8 @@ pub(crate) fn finish(exchange: &mut Exchange) {
     if is_intercepted(exchange) {
         forget_words(exchange);
     }
-    if wants_page(exchange) && !error_file(exchange) {
-        builtin_page(exchange);
+    if wants_page(exchange) {
+        put_page(exchange);
     }
     add_challenges(exchange);
 }
@@ -136,9 +136,14 @@ impl Exchange {
     /// error handlers can no longer run.
     pub fn replace_by_error(&mut self, status: Status) {
         self.response.answer(status);
-        if !error_file(self) {
-            builtin_page(self);
-        }
+        put_page(self);
+    }
+}
+
+/// Makes the error file of the response's status, or the built-in page, its body.
+pub(crate) fn put_page(exchange: &mut Exchange) {
+    if !error_file(exchange) {
+        builtin_page(exchange);
     }
 }
 

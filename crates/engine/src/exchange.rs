@@ -517,10 +517,15 @@ impl Exchange {
             .or(self.connection.listener.local_address)
     }
 
-    /// Whether an error handler answers this exchange. Its response stands for an error, so conditions and
-    /// ranges of the request do not apply to it.
+    /// Whether an error handler answers this exchange. Its response stands for an error.
     pub fn handles_error(&self) -> bool {
         self.progress.error.is_some()
+    }
+
+    /// Whether the answer keeps the status of an error whatever its handler says (`server.error-handler`), so
+    /// that conditions and ranges of the request do not apply to it.
+    pub fn keeps_error_status(&self) -> bool {
+        self.progress.error.is_some_and(|error| error.keeps_status)
     }
 
     /// Whether the server made this request itself, as a [`Subrequest`](crate::subrequest::Subrequest), for a

@@ -17,6 +17,7 @@ use crate::exchange::{Exchange, HandledError};
 use crate::limits;
 use crate::map;
 use crate::module::{Outcome, Phase};
+use crate::ranges;
 use crate::trace;
 
 /// The result of the phase loop.
@@ -180,7 +181,11 @@ fn end_of(phase: Phase, exchange: &mut Exchange) -> Outcome {
             exchange.response.take_carried();
             Outcome::Next
         }
-        Phase::Transform | Phase::Log => Outcome::Next,
+        Phase::Transform => {
+            ranges::cut(exchange);
+            Outcome::Next
+        }
+        Phase::Log => Outcome::Next,
     }
 }
 

@@ -28,8 +28,12 @@ pub enum RangeOutcome {
 }
 
 /// Parses a Range field for a representation of `size` bytes. Ranges that overlap or are closer than
-/// [`GAP_MIN`] bytes are merged. Allocates only for more than one range.
+/// [`GAP_MIN`] bytes are merged. For an empty representation the field is ignored, as in lighttpd and Apache
+/// httpd. Allocates only for more than one range.
 pub fn parse(header: &[u8], size: u64, limits: RangeLimits) -> RangeOutcome {
+    if size == 0 {
+        return RangeOutcome::Ignore;
+    }
     let Some(set) = ranges_of_bytes_unit(header.trim_ascii()) else {
         return RangeOutcome::Ignore;
     };
@@ -284,7 +288,7 @@ mod tests {
         ] {
             assert_eq!(parsed(header), Unsatisfiable, "{header}");
         }
-        assert_eq!(parse(b"bytes=0-", 0, LIMITS), Unsatisfiable);
+        assert_eq!(parse(b"bytes=0-", 0, LIMITS), Ignore);
         assert_eq!(parse(b"bytes=-5", 0, LIMITS), Ignore);
     }
 

@@ -106,11 +106,6 @@ const KNOWN: &[Known] = &[
         kinds: &[["*", "*(Range: *", r#"Content-Range ["bytes */*"] for []"#]],
     },
     Known {
-        why: "Ranges are of files. What programs and listings write is sent whole, and so is what stands for an error.",
-        is_as_later: false,
-        kinds: &[["*", "GET *(Range: bytes=2-5)*", "status 200 for 206"]],
-    },
-    Known {
         why: "mod_setenv's fields are on all answers. lighttpd leaves them out of those that a module listed before it has made.",
         is_as_later: false,
         kinds: &[
@@ -151,14 +146,6 @@ const KNOWN: &[Known] = &[
             "*/files/*",
             r#"Content-Type ["text/html;charset=utf-8"] for ["text/html"]"#,
         ]],
-    },
-    Known {
-        why: "The client's conditions are about the page that it asked for, not about the one that stands for an error.",
-        is_as_later: false,
-        kinds: &[
-            ["2*_error_*", "GET *(If-*", "status 200 for 304"],
-            ["2*_error_*", "POST *(If-*", "status 200 for 412"],
-        ],
     },
     Known {
         why: "A program that stands for an error gets no path-info of the URL that failed.",
@@ -288,11 +275,6 @@ const KNOWN: &[Known] = &[
             "*(Range: bytes=0-18446744073709551616)*",
             "status 206 for 416",
         ]],
-    },
-    Known {
-        why: "RFC 9110 14.1.2: nothing of an empty file is in a range.",
-        is_as_later: false,
-        kinds: &[["*", "*/empty.tx*(Range: *", "status 416 for 200"]],
     },
     Known {
         why: "server.follow-symlink: what is behind a link is not told.",

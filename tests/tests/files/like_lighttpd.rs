@@ -203,6 +203,18 @@ fn error_handlers() {
             };
             both.get(target, body);
             both.request("HEAD", target, &[], body);
+            // What these are about is the file that answers, if its status counts.
+            for field in [
+                ("Range", "bytes=1-2"),
+                ("Range", "bytes=9999-"),
+                ("If-Modified-Since", "Fri, 01 Jan 2100 00:00:00 GMT"),
+            ] {
+                let body = match field.1 {
+                    "bytes=9999-" => Difference::Page,
+                    _ => body,
+                };
+                both.request("GET", target, &[field], body);
+            }
         }
         both.expect_no_difference();
     }

@@ -101,3 +101,77 @@ fn a_script_without_its_execute_bit_is_neither_run_nor_sent() {
     assert_eq!(response.status, 403);
     assert!(!response.text().contains("source"));
 }
+
+#[test]
+fn a_reply_that_is_complete_is_sent_in_ranges() {
+    let server = Server::build()
+        .file(
+            "www/digits.sh",
+            "printf 'ETag: \"a\"\\nX-Own: x\\n%s\\n\\n0123456789' \"$QUERY_STRING\"",
+        )
+        .file(
+            "www/big.sh",
+            "printf 'Content-Type: text/plain\\n\\n'; seq -w 1 600000",
+        )
+        .config("server.modules += ( \"mod_cgi\", \"mod_setenv\" )")
+        .config("cgi.assign = ( \".sh\" => \"/bin/sh\" )")
+        .config("setenv.add-response-header = ( \"X-Site\" => \"s\" )")
+        .config("$HTTP[\"querystring\"] == \"X-How:streamed\" { server.stream-response-body = 1 }")
+        .config(
+            "$HTTP[\"querystring\"] == \"X-How:without\" { server.range-requests = \"disable\" }",
+        )
+        .start();
+    let mut client = server.client();
+    let digits = "/digits.sh?Content-Type:text/x";
+    let part = client.request("GET", digits, &[("Range", "bytes=2-5")]);
+    assert_eq!((part.status, part.text().as_str()), (206, "2345"), "{part}");
+    assert_eq!(part.field("Content-Range"), Some("bytes 2-5/10"));
+    assert_eq!(
+        (part.field("X-Own"), part.field("X-Site")),
+        (Some("x"), Some("s"))
+    );
+    let parts = client.request(
+        "GET",
+        "/big.sh",
+        &[("Range", "bytes=0-2,3500000-3500006,-3")],
+    );
+    assert_eq!(parts.status, 206);
+    let text = parts.text();
+    for expected in [
+        "Content-Type: text/plain\r\nContent-Range: bytes 0-2/4200000\r\n\r\n000\r\n",
+        "Content-Range: bytes 3500000-3500006/4200000\r\n\r\n500001\n\r\n",
+        "Content-Range: bytes 4199997-4199999/4200000\r\n\r\n00\n\r\n",
+    ] {
+        assert!(text.contains(expected), "{expected:?} in {text:?}");
+    }
+    let beyond = client.request("GET", digits, &[("Range", "bytes=10-")]);
+    assert_eq!(beyond.status, 416, "{beyond}");
+    assert_eq!(beyond.field("Content-Range"), Some("bytes */10"));
+    assert_eq!(
+        (beyond.field("ETag"), beyond.field("X-Site")),
+        (None, Some("s"))
+    );
+    assert!(
+        beyond.text().contains("416 Range Not Satisfiable"),
+        "{beyond}"
+    );
+    let range = ("Range", "bytes=2-5");
+    for (method, target, fields) in [
+        ("GET", digits, vec![range, ("If-Range", "\"b\"")]),
+        ("GET", "/digits.sh?X-How:streamed", vec![range]),
+        ("GET", "/digits.sh?X-How:without", vec![range]),
+        ("GET", "/digits.sh?Content-Encoding:br", vec![range]),
+        ("GET", "/digits.sh?Accept-Ranges:none", vec![range]),
+        ("GET", "/digits.sh?Status:201", vec![range]),
+        ("POST", digits, vec![range, ("Content-Length", "0")]),
+    ] {
+        let mut client = server.client();
+        let whole = client.request(method, target, &fields);
+        assert!(
+            whole.text() == "0123456789" && whole.status < 206,
+            "{method} {target} {fields:?}: {whole}"
+        );
+    }
+    let same = client.request("GET", digits, &[range, ("If-Range", "\"a\"")]);
+    assert_eq!(same.status, 206);
+}

@@ -12,10 +12,11 @@ use petrel_engine::body::{Body, Piece};
 use petrel_engine::module::Outcome;
 use petrel_engine::proto::date;
 use petrel_engine::proto::status::Status;
+use petrel_engine::ranges::Asked;
 use petrel_engine::settings::CoreSettings;
 
 use super::parts::FoundPart;
-use crate::static_file::{self, Asked};
+use crate::static_file;
 
 /// Answers with `parts`, subject to the conditions of the request.
 pub(super) fn answer(exchange: &mut Exchange, parts: &[FoundPart], content_type: &[u8]) -> Outcome {

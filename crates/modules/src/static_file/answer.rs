@@ -1,6 +1,5 @@
 //! Answers with a file whose fields are set: applies the request's preconditions and ranges.
 
-use std::ops::Range;
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
@@ -10,8 +9,9 @@ use petrel_engine::proto::conditional::{Preconditions, Verdict, evaluate};
 use petrel_engine::proto::date;
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
+use petrel_engine::ranges::{self, Asked};
 
-use super::{content_type, etag, last_modified, own_type, ranges};
+use super::{content_type, etag, last_modified, own_type};
 
 /// Makes `file` the body of an answer whose status and fields a backend has made. The backend's Content-Type,
 /// ETag and Last-Modified stay, and the request's conditions are compared with them. Missing fields are those
@@ -20,14 +20,14 @@ use super::{content_type, etag, last_modified, own_type, ranges};
 pub(crate) fn for_backend(exchange: &mut Exchange, file: Rc<FileEntry>, path: &[u8]) {
     let settings = Rc::clone(&exchange.settings);
     let core = &settings.core;
-    let handles_error = exchange.handles_error();
+    let keeps_error_status = exchange.keeps_error_status();
     let response = &mut exchange.response;
     response.is_final = true;
     if response.get("Content-Type").is_none() {
         let own = own_type::at_once(&file, core);
         response.set("Content-Type", &content_type(own, path, core));
     }
-    if response.status != Status::OK || handles_error {
+    if response.status != Status::OK || keeps_error_status {
         return whole(exchange, file);
     }
     if response.get("ETag").is_none()
@@ -66,18 +66,6 @@ pub(crate) fn as_asked(exchange: &mut Exchange, whole: Piece, modified_s: Option
         Asked::Range(range) => Body::Piece(ranges::part(&whole, &range)),
         Asked::Ranges(ranges) => ranges::multiple(exchange, &whole, &ranges),
     };
-}
-
-/// What the request asks for of a complete answer.
-pub(crate) enum Asked {
-    /// All of it.
-    Whole,
-    /// This range. Status and Content-Range of the response are set.
-    Range(Range<u64>),
-    /// Several ranges. The response is not set yet.
-    Ranges(Vec<Range<u64>>),
-    /// Nothing: the response has the status that says why.
-    Nothing,
 }
 
 /// Applies the conditions and the Range field of the request to an answer of `length` bytes. They are

@@ -7,7 +7,6 @@
 mod answer;
 mod own_type;
 mod precompressed;
-mod ranges;
 
 use std::rc::Rc;
 
@@ -22,9 +21,7 @@ use petrel_engine::proto::method::Method;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::{CoreSettings, mime};
 
-pub(crate) use answer::{
-    Asked, as_asked as answer_as_asked, ask, for_backend as answer_for_backend,
-};
+pub(crate) use answer::{as_asked as answer_as_asked, ask, for_backend as answer_for_backend};
 use own_type::Asking;
 use precompressed::Precompressed;
 
@@ -156,7 +153,7 @@ impl FileFields {
         exchange.response.take_handed_on();
         exchange.response.take_carried();
         let modified_s = file.stat().modified_s;
-        match exchange.handles_error() {
+        match exchange.keeps_error_status() {
             true => answer::whole(exchange, file),
             false => answer::as_asked(exchange, answer::piece_of(file), Some(modified_s)),
         }
