@@ -65,13 +65,24 @@ impl Tree {
 
     /// Copies a file, or the content of a directory, to `to`. Links are replaced by their targets.
     pub fn copy(&self, from: impl AsRef<Path>, to: &str) -> &Tree {
+        self.copy_by("--dereference", from.as_ref(), to)
+    }
+
+    /// The same, with symbolic links as they are.
+    pub fn copy_with_links(&self, from: impl AsRef<Path>, to: &str) -> &Tree {
+        self.copy_by("--no-dereference", from.as_ref(), to)
+    }
+
+    fn copy_by(&self, links: &str, from: &Path, to: &str) -> &Tree {
+        let to = self.path(to);
+        fs::create_dir_all(to.parent().expect("it is below the root")).expect("directories");
         let copied = Command::new("cp")
-            .args(["--recursive", "--dereference", "--no-target-directory"])
-            .arg(from.as_ref())
-            .arg(self.path(to))
+            .args(["--recursive", links, "--no-target-directory"])
+            .arg(from)
+            .arg(to)
             .status();
         let is_done = copied.is_ok_and(|status| status.success());
-        assert!(is_done, "cp {}", from.as_ref().display());
+        assert!(is_done, "cp {}", from.display());
         self
     }
 

@@ -110,6 +110,16 @@ const NEEDS: &[Need] = &[
         "/usr/share/dokuwiki/doku.php",
         Tests("with DokuWiki"),
     ),
+    need(
+        "git",
+        "/usr/lib/git-core/git-instaweb",
+        Tests("with gitweb"),
+    ),
+    need(
+        "libcgi-pm-perl",
+        "/usr/share/perl5/CGI.pm",
+        Tests("with gitweb"),
+    ),
     need("nginx-light", "nginx", Tests("behind nginx")),
     need(
         "spawn-fcgi",
@@ -129,6 +139,9 @@ const UNPACKED: &[&str] = &[
     "javascript-common",
     "media-types",
     "dokuwiki",
+    "phpsysinfo",
+    // phpSysInfo's styles link to it.
+    "libjs-bootstrap4",
 ];
 
 /// Where the unpacked packages are, below cargo's target directory. `petrel_tests::package` says the same.

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use petrel_tests::{Browser, Server, Tree, package, skip};
+use petrel_tests::{Browser, Builder, Server, Tree, package, skip};
 
-use crate::component::can_run;
+use crate::component::{Component, can_run};
 use crate::php::{fpm, start_fpm};
 
 /// The installed program with the package's configuration and data, as a tree that belongs to the test.
@@ -41,42 +41,109 @@ $HTTP["url"] =~ "^/(bin|data|inc|conf)" {
 }
 "#;
 
-#[test]
-fn dokuwiki_in_a_browser() {
-    let test = "dokuwiki_in_a_browser";
+/// DokuWiki's documentation of `userewrite = 1`, as rules of mod_rewrite: pages have URLs of their names.
+const CLEAN_URLS: &str = r#"
+server.modules += ( "mod_rewrite" )
+url.rewrite-once = (
+  "^/(lib|doku\.php|feed\.php|install\.php)" => "$0",
+  "^/_media/([^?]*)(?:\?(.*))?$" => "/lib/exe/fetch.php?media=$1&$2",
+  "^/_detail/([^?]*)(?:\?(.*))?$" => "/lib/exe/detail.php?media=$1&$2",
+  "^/_export/([^/]+)/([^?]*)(?:\?(.*))?$" => "/doku.php?do=export_$1&id=$2&$3",
+  "^/([^?]*)(?:\?(.*))?$" => "/doku.php?id=$1&$2",
+)
+"#;
+
+/// PHP with the wiki, unless something for the test is missing: it says what, then.
+fn start_wiki(test: &str) -> Option<Component> {
     if !can_run(test, &["/usr/share/dokuwiki/doku.php"]) {
-        return;
+        return None;
     }
-    if fpm().is_none() {
-        return skip(test, "php-fpm is not installed");
-    }
-    if let Some(why) = Browser::hindrance() {
-        return skip(test, &why);
-    }
-    let package = match package("dokuwiki") {
-        Ok(package) => package,
-        Err(why) => return skip(test, &why),
+    let package = package("dokuwiki");
+    let hindrance = match &package {
+        Err(why) => Some(why.clone()),
+        Ok(_) if fpm().is_none() => Some("php-fpm is not installed".to_owned()),
+        Ok(_) => Browser::hindrance(),
     };
-    let fpm = start_fpm(installation(&package));
+    match (hindrance, package) {
+        (None, Ok(package)) => Some(start_fpm(installation(&package))),
+        (why, _) => {
+            skip(test, &why.unwrap_or_default());
+            None
+        }
+    }
+}
+
+fn server(fpm: &Component) -> Builder {
     let www = fpm.path("www");
-    let server = Server::build()
+    Server::build()
         .config(&format!("server.document-root = \"{www}\""))
         .config(CONFIGURATION)
         .config(&format!(
             "fastcgi.server = ( \".php\" => (( \"socket\" => \"{}\" )) )",
             fpm.path("fpm.sock")
         ))
-        .start();
+}
+
+/// Scripts, styles and pictures loaded; none of its own failed.
+fn expect_no_complaints(browser: &Browser) {
+    let mut complaints = browser.complaints();
+    complaints.retain(|entry| !entry.starts_with("\"DEBUG\""));
+    assert!(complaints.is_empty(), "{complaints:#?}");
+}
+
+#[test]
+fn dokuwiki_in_a_browser() {
+    let Some(fpm) = start_wiki("dokuwiki_in_a_browser") else {
+        return;
+    };
+    let server = server(&fpm).start();
     assert_eq!(server.get("/conf/local.php").status, 403);
     let browser = Browser::start();
     log_in(&browser, &server);
     upload(&browser, &server);
     edit(&browser, &server);
     search(&browser, &server);
-    // Scripts, styles and pictures have loaded, and none of its own requests failed.
-    let mut complaints = browser.complaints();
-    complaints.retain(|entry| !entry.starts_with("\"DEBUG\""));
-    assert!(complaints.is_empty(), "{complaints:#?}");
+    expect_no_complaints(&browser);
+}
+
+#[test]
+fn dokuwiki_with_clean_urls_in_a_browser() {
+    let Some(fpm) = start_wiki("dokuwiki_with_clean_urls_in_a_browser") else {
+        return;
+    };
+    let local = fpm.tree.text("conf/local.php");
+    let local = format!("{local}$conf['userewrite'] = 1;\n$conf['useslash'] = 1;\n");
+    fpm.tree.write("conf/local.php", local);
+    let server = server(&fpm).config(CLEAN_URLS).start();
+    // mod_access judges the URL that the client has asked for, and no rule leads there.
+    assert_eq!(server.get("/conf/local.php").status, 403);
+    let browser = Browser::start();
+    log_in(&browser, &server);
+    upload(&browser, &server);
+    browser.open(&server.url("/birds/petrel?do=edit"));
+    let text = "====== Storm petrel ======\\nIt walks on water. {{birds:feather.png}} [[start]]";
+    browser.type_into("#wiki__text", text);
+    browser.click("#edbtn__save");
+    assert!(
+        browser.is_true("document.body.innerText.includes('It walks on water.')"),
+        "{}",
+        browser.evaluate("document.body.innerText")
+    );
+    browser.open(&server.url("/birds/petrel"));
+    assert!(browser.is_true(
+        "Array.from(document.images).some(i => i.src.includes('/_media/birds/feather.png') && i.naturalWidth == 1)"
+    ));
+    // The link that the wiki has made is one of these URLs, and its page is there.
+    browser.click("#dokuwiki__content a.wikilink2");
+    assert!(
+        browser.is_true("location.pathname == '/start' && document.body.innerText.includes('does not exist yet')"),
+        "{} {}",
+        browser.evaluate("location.href"),
+        browser.evaluate("document.body.innerText")
+    );
+    let text = server.get("/_export/raw/birds/petrel").text();
+    assert!(text.starts_with("====== Storm petrel ======"), "{text}");
+    expect_no_complaints(&browser);
 }
 
 fn log_in(browser: &Browser, server: &Server) {

@@ -6,9 +6,11 @@
 mod cgi;
 mod component;
 mod dokuwiki;
+mod gitweb;
 mod node;
 mod perl_and_ruby;
 mod php;
+mod phpsysinfo;
 mod python;
 mod tls;
 mod tomcat;
