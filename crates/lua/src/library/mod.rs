@@ -4,16 +4,13 @@
 //! [`open`] prepares a fresh LuaJIT state. Three things differ from a plain one:
 //!
 //! * *Nothing leaks.* All runs of a state share one set of libraries, which scripts cannot reach: they see
-//!   proxies, and
-//! what a script writes there (`function string.starts(s, p)`) lasts as long as its run. The driver of the
-//! runs uses [`Overlays`] to switch from one run to another. `load` accepts text only, and a script cannot
-//! reach another run's environment.
+//!   proxies, and what a script writes there (`function string.starts(s, p)`) lasts as long as its run. The
+//!   driver of the runs uses [`Overlays`] to switch from one run to another. `load` accepts text only, and a
+//!   script cannot reach another run's environment.
 //! * *No call works for long.* A budget stops a loop by a hook, which C code never reaches. So what may take
-//!   long
-//! in C is limited ([`Limits`]) or written in Lua.
+//!   long in C is limited ([`Limits`]) or written in Lua.
 //! * *Scripts may wait anywhere*, also in comparisons of `table.sort`, replacements of `string.gsub`, and
-//!   coroutines of
-//! their own: see `lua/coroutine.lua`.
+//!   coroutines of their own: see `lua/coroutine.lua`.
 //!
 //! The codecs ([`json`], [`base64`], [`hash`], [`regex`], [`random`], [`dict`]) are tables that the server
 //! places where it wants them, through [`protect`]. They raise errors as Lua does: [`plain_errors`].
