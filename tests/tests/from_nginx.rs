@@ -113,7 +113,7 @@ fn compare(heading: &str, section: &str, targets: &[&str]) {
 fn ask(address: &Address, target: &str, log_in: Option<&str>) -> (u16, String, String) {
     let mut client = Client::connect(address);
     let mut fields = vec![("Host", "example.com"), ("Connection", "close")];
-    let basic = log_in.map(|log_in| format!("Basic {}", base64(log_in)));
+    let basic = log_in.map(|log_in| format!("Basic {}", base64(log_in.as_bytes())));
     if let Some(basic) = &basic {
         fields.push(("Authorization", basic));
     }

@@ -282,9 +282,7 @@ fn systemd_accepts_the_units() {
     let finished = run(&mut verify, PATIENCE);
     // It complains of other units of the machine as well, and then fails.
     let complaints = finished.errors.lines();
-    let complaints: Vec<&str> = complaints
-        .filter(|line| line.contains("petrel"))
-        .collect();
+    let complaints: Vec<&str> = complaints.filter(|line| line.contains("petrel")).collect();
     assert_eq!(complaints, Vec::<&str>::new());
 }
 

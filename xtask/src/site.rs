@@ -88,9 +88,7 @@ fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
 
 /// docs/SUMMARY.md with its links as they are from the root.
 fn summary_from_root(summary: &str) -> String {
-    summary
-        .replace("](", "](docs/")
-        .replace("](docs/../", "](")
+    summary.replace("](", "](docs/").replace("](docs/../", "](")
 }
 
 #[cfg(test)]

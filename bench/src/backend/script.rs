@@ -127,7 +127,10 @@ mod tests {
         assert_eq!(has_library(perl, &["-Mstrict", "-e", "1"]), Ok(()));
         assert_eq!(
             has_library(perl, &["-MNo::Such::Library", "-e", "1"]),
-            Err("the FastCGI library of perl is not installed (Debian package libfcgi-perl)".to_owned())
+            Err(
+                "the FastCGI library of perl is not installed (Debian package libfcgi-perl)"
+                    .to_owned()
+            )
         );
     }
 }
