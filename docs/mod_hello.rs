@@ -6,7 +6,7 @@ use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase}
 use petrel_engine::proto::status::Status;
 
 /// mod_hello.
-pub static MODULE: ModuleSpec = ModuleSpec {
+pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_hello",
     doc: "Answers one URL with a greeting.",
     loaded: Loaded::Listed,
