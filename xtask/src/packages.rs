@@ -80,6 +80,11 @@ const NEEDS: &[Need] = &[
     need("chromium-driver", "chromedriver", Tests("in a browser")),
     need("php-fpm", "php-fpm8.2", Tests("with PHP")),
     need("php-cgi", "php-cgi", Tests("with PHP that Petrel starts")),
+    need(
+        "php-mbstring",
+        "/var/lib/dpkg/info/php-mbstring.list",
+        Tests("with phpSysInfo"),
+    ),
     need("uwsgi", "uwsgi", Tests("with uWSGI")),
     need("uwsgi-plugin-python3", "uwsgi_python3", Tests("with uWSGI")),
     need("gunicorn", "/usr/bin/gunicorn", Tests("with gunicorn")),
