@@ -212,15 +212,41 @@ impl<'t> Lexer<'t> {
             content.to_mut().push(char::from(quote));
             from = end + 1;
         }
-        let line_end = rest.find('\n').unwrap_or(rest.len());
+        let (opened, from) = self.string_without_end(self.at);
+        let line = self.text.get(from..).unwrap_or("");
+        let line_end = line.find('\n').unwrap_or(line.len());
         let error = Diagnostic::error(
             "this string is never closed",
-            self.span(self.at, self.at + 1 + line_end),
+            self.span(from, from + line_end),
         )
-        .with_label(format!("opened by this {}", char::from(quote)))
+        .with_label(format!("opened by this {}", line.get(..1).unwrap_or("")))
         .with_hint("a backslash before the closing quote escapes it: \"C:\\\" does not end there");
+        self.tokens.truncate(opened);
+        self.errors
+            .retain(|error| error.span.is_none_or(|span| span.range().start < from));
         self.errors.push(error);
         false
+    }
+
+    /// Which string lacks its closing quote: the index of its token and its offset. `last` is the offset of the
+    /// quote that has no partner.
+    ///
+    /// Behind a missing quote, strings and the text between them are swapped. So the first string that spans
+    /// lines and ends like the beginning of a value (`server.name = `) is the one to blame.
+    fn string_without_end(&self, last: usize) -> (usize, usize) {
+        let is_swapped = |token: &Token<'_>| match &token.kind {
+            TokenKind::String(text) => {
+                text.contains('\n')
+                    && text
+                        .trim_end()
+                        .ends_with(['=', '(', ',', '[', '+', '~', '^', '>'])
+            }
+            _ => false,
+        };
+        match self.tokens.iter().position(is_swapped) {
+            Some(index) => (index, self.tokens[index].span.range().start),
+            None => (self.tokens.len(), last),
+        }
     }
 
     /// Bytes that were not UTF-8 were replaced when the file was read. In a comment that is no error.
@@ -276,7 +302,7 @@ impl<'t> Lexer<'t> {
         );
         let error = match what.as_str() {
             ";" => error.with_hint("statements end with their line, not with \";\""),
-            _ => error.with_hint("text stands in quotes, a comment begins with \"#\""),
+            _ => error.with_hint("text needs quotes, a comment begins with \"#\""),
         };
         self.errors.push(error);
         self.at += len;

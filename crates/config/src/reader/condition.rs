@@ -34,11 +34,11 @@ impl Reader<'_> {
         while let Some(branch) = next_branch(cursor) {
             if let Some(span) = otherwise {
                 let error = Diagnostic::error(
-                    "this branch comes behind a plain else and can never be reached",
+                    "this branch comes after a plain else and is never reached",
                     cursor.last_span(),
                 );
                 self.note(error.with_hint(format!(
-                    "the plain else stands at {}",
+                    "the plain else is at {}",
                     self.sources.location(span)
                 )));
             }
@@ -158,7 +158,7 @@ impl Reader<'_> {
             match nearest(field, fields.iter().copied()).first() {
                 Some(known) => error.with_hint(format!("did you mean ${object}[\"{known}\"]?")),
                 None if fields.is_empty() => {
-                    error.with_hint("the name of a request header stands in the brackets")
+                    error.with_hint("write the name of a request header in the brackets")
                 }
                 None => error.with_hint(format!("there are: {}", fields.join(", "))),
             }

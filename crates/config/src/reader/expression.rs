@@ -157,13 +157,13 @@ impl Reader<'_> {
     }
 
     fn unset(&mut self, name: &str, span: Span, scope: BlockId) -> Read<Value> {
-        let message = format!("{} has no value here", shortened(name));
+        let message = format!("{} is not defined above", shortened(name));
         let near = self.nearest_visible(scope, name);
         let hint = match near.first() {
             Some(known) => format!("did you mean {known}?"),
             None => match name.strip_prefix("var.") {
-                Some(word) => format!("text stands in quotes: \"{}\"", shortened(word)),
-                None => "a directive has a value only behind the line that sets it".to_owned(),
+                Some(word) => format!("text needs quotes: \"{}\"", shortened(word)),
+                None => "a directive can be used only after the line that sets it".to_owned(),
             },
         };
         self.fail(
@@ -229,7 +229,7 @@ impl Reader<'_> {
             .expect("only an element with a key can be refused");
         let error = Diagnostic::error(
             format!(
-                "the key \"{}\" stands twice in this array",
+                "the key \"{}\" is twice in this array",
                 shortened(&key.text)
             ),
             key.span,
@@ -331,7 +331,7 @@ impl Reader<'_> {
                 shortened(&key.text)
             );
             self.note(
-                Diagnostic::warning(message, key.span).with_hint(format!("it stands at {place}")),
+                Diagnostic::warning(message, key.span).with_hint(format!("it is at {place}")),
             );
             return Ok(());
         }

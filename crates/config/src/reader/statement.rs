@@ -54,7 +54,7 @@ impl Reader<'_> {
                 cursor.step();
                 let error = Diagnostic::error("this branch belongs to no condition", token.span);
                 self.fail(error.with_hint(
-                    "only comments may stand between the \"}\" of a condition and its \"else\"",
+                    "only comments may come between the \"}\" of a condition and its \"else\"",
                 ))
             }
             TokenKind::Word(name) => self.assignment(cursor, scope, name),
@@ -73,7 +73,7 @@ impl Reader<'_> {
     fn ignored_commas(&mut self, cursor: &mut Cursor<'_>) {
         while let Some(comma) = cursor.take(&TokenKind::Comma) {
             let warning = Diagnostic::warning("this comma has no effect", comma.span);
-            self.note(warning.with_hint("commas stand between the elements of an array"));
+            self.note(warning.with_hint("commas belong between the elements of an array"));
         }
     }
 
@@ -150,7 +150,7 @@ impl Reader<'_> {
                         "a condition is written $HTTP[\"…\"] == \"…\" { }".to_owned()
                     }
                     (TokenKind::Arrow, _) => {
-                        "\"=>\" stands between key and value inside an array".to_owned()
+                        "\"=>\" belongs between key and value in an array".to_owned()
                     }
                     (_, Some(keyword)) => format!("did you mean {keyword}?"),
                     _ => "a directive is set by \"=\", \":=\" or \"+=\"".to_owned(),

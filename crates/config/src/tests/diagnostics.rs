@@ -139,15 +139,15 @@ fn setting_twice_says_where_it_was_set_before() {
 fn an_unset_variable_gets_the_nearest_name_or_the_advice_to_quote() {
     says(
         "var.docroot = \"/\"\nt.a = docrot + \"/x\"",
-        "t.conf:2:7: error: var.docrot has no value here (did you mean var.docroot?)",
+        "t.conf:2:7: error: var.docrot is not defined above (did you mean var.docroot?)",
     );
     says(
         "server.follow-symlink = enable",
-        "t.conf:1:25: error: var.enable has no value here (text stands in quotes: \"enable\")",
+        "t.conf:1:25: error: var.enable is not defined above (text needs quotes: \"enable\")",
     );
     says(
         "t.a = server.nme",
-        "t.conf:1:7: error: server.nme has no value here (a directive has a value only behind the line that sets it)",
+        "t.conf:1:7: error: server.nme is not defined above (a directive can be used only after the line that sets it)",
     );
     says(
         "t.a = env.NOSUCH",
@@ -163,7 +163,7 @@ fn an_unset_variable_gets_the_nearest_name_or_the_advice_to_quote() {
 fn a_name_that_could_not_be_read_is_one_error_however_often_it_is_used() {
     says(
         "var.a = nosuch\nt.a = a\nt.b = a + 1\nvar.a += 5",
-        "t.conf:1:9: error: var.nosuch has no value here (text stands in quotes: \"nosuch\")",
+        "t.conf:1:9: error: var.nosuch is not defined above (text needs quotes: \"nosuch\")",
     );
 }
 
@@ -191,7 +191,7 @@ fn values_that_do_not_join_are_pointed_at() {
 fn a_key_that_comes_twice_is_an_error() {
     says(
         "t.a = ( \"x\" => 1, \"x\" => 2 )",
-        "t.conf:1:19: error: the key \"x\" stands twice in this array (remove one of the two)",
+        "t.conf:1:19: error: the key \"x\" is twice in this array (remove one of the two)",
     );
     says(
         "t.a = ( \"x\" => 1 )\nt.a += ( \"x\" => 2 )",
@@ -207,7 +207,7 @@ fn syntax_errors_say_what_was_expected() {
     );
     says(
         "t.a => 5",
-        "t.conf:1:5: error: expected \"=\" behind t.a, found \"=>\" (\"=>\" stands between key and value inside an array)",
+        "t.conf:1:5: error: expected \"=\" behind t.a, found \"=>\" (\"=>\" belongs between key and value in an array)",
     );
     says(
         "t.a == 5",
@@ -244,6 +244,14 @@ fn what_is_never_closed_is_shown_where_it_opens() {
     says(
         "t.b = 1\nt.a = \"x\nt.c = 5",
         "t.conf:2:7: error: this string is never closed (a backslash before the closing quote escapes it: \"C:\\\" does not end there)",
+    );
+    says(
+        "t.a = \"x\nt.b = \"y\"\nt.c = ( \"z\" )",
+        "t.conf:1:7: error: this string is never closed (a backslash before the closing quote escapes it: \"C:\\\" does not end there)",
+    );
+    says(
+        "t.a = \"x\ny\"\nt.b = \"z",
+        "t.conf:3:7: error: this string is never closed (a backslash before the closing quote escapes it: \"C:\\\" does not end there)",
     );
     says(
         "t.a = ( \"x\",\n \"y\"\nt.b = 5",
@@ -334,11 +342,11 @@ fn conditions_that_do_not_exist_get_the_nearest_ones() {
 fn branches_without_a_condition_before_them_are_errors() {
     says(
         "$HTTP[\"host\"] == \"a\" { }\nt.a = 1\nelse { t.b = 2 }",
-        "t.conf:3:1: error: this branch belongs to no condition (only comments may stand between the \"}\" of a condition and its \"else\")",
+        "t.conf:3:1: error: this branch belongs to no condition (only comments may come between the \"}\" of a condition and its \"else\")",
     );
     says(
         "$HTTP[\"host\"] == \"a\" { }\nelse { }\nelse $HTTP[\"host\"] == \"b\" { }",
-        "t.conf:3:1: error: this branch comes behind a plain else and can never be reached (the plain else stands at t.conf:2:1)",
+        "t.conf:3:1: error: this branch comes after a plain else and is never reached (the plain else is at t.conf:2:1)",
     );
     says(
         "global { $HTTP[\"host\"] == \"a\" { } }",

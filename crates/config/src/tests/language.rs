@@ -121,7 +121,8 @@ fn a_directive_s_value_can_be_used_behind_it() {
         "n.log"
     );
     assert!(
-        refused("t.a = server.name\nserver.name = \"n\"").contains("server.name has no value here")
+        refused("t.a = server.name\nserver.name = \"n\"")
+            .contains("server.name is not defined above")
     );
 }
 
@@ -316,7 +317,7 @@ fn a_condition_in_an_else_is_a_block_of_its_own() {
 fn variables_of_a_condition_end_with_it() {
     assert!(
         refused("$HTTP[\"host\"] == \"a\" { var.x = 1 }\nt.a = x")
-            .contains("var.x has no value here")
+            .contains("var.x is not defined above")
     );
     read("var.x = 1\n$HTTP[\"host\"] == \"a\" { var.x = 2\nt.a = x }");
 }
