@@ -57,7 +57,7 @@ fn rotations_without_a_signal_lose_no_line() {
         }));
         assert!(eventually(|| all_write(&server, "logs/access.log")));
     }
-    server.expect_log("access.log anew");
+    server.expect_log("access.log: its name leads to another file now");
     let text = || {
         let old = (0..ROUNDS).map(|round| tree.text(&format!("logs/access.log.{round}")));
         old.collect::<String>() + &tree.text("logs/access.log")

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Instant, SystemTime};
 
+use rustix::io::Errno;
+
 use super::error_lines::{ErrorLines, Repeats, TimePrecision};
 use super::outlet::{FileOwner, Outlet, Sink, Written};
 use super::queue::{LineQueue, Pushed};
@@ -206,7 +208,7 @@ impl Log {
                 rest.later = true;
                 if let Some(error) = error {
                     self.signals.tell(format!(
-                        "writing to the log {} failed: {error}",
+                        "writing to the log {} failed: {error}; its lines wait in memory until it works",
                         self.target
                     ));
                 }
@@ -216,11 +218,21 @@ impl Log {
 
     /// A message about lines that were dropped since the last call.
     pub(super) fn news_of_losses(&self) -> Option<String> {
+        // Asked for each time, so that an old error is not named for later losses.
+        let trouble = lock(&self.sink).take_trouble();
         let dropped = self.dropped();
         let news = dropped - self.told_dropped.swap(dropped, Ordering::Relaxed);
+        let reason = match (trouble, &self.target) {
+            (Some(Errno::NOSPC), _) => "disk full".to_owned(),
+            (Some(Errno::PIPE), LogTarget::Pipe(_)) => "its command does not run".to_owned(),
+            (Some(error), _) => error.to_string(),
+            (None, LogTarget::Pipe(_)) => "its command reads too slowly".to_owned(),
+            (None, LogTarget::Syslog) => "the syslog daemon is slow or does not run".to_owned(),
+            (None, LogTarget::File(_) | LogTarget::Stderr) => "writing takes too long".to_owned(),
+        };
         (news > 0).then(|| {
             format!(
-                "{news} lines of the log {} were dropped: it takes them too slowly",
+                "{news} lines of the log {} were dropped: {reason}",
                 self.target
             )
         })

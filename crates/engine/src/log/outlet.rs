@@ -44,6 +44,8 @@ pub(super) struct Sink {
     retry_at: Option<Instant>,
     /// How many writes have failed.
     pub(super) errors: u64,
+    /// The last error, until [`Sink::take_trouble`] finds that all bytes were written.
+    trouble: Option<Errno>,
 }
 
 /// The result of writing.
@@ -81,10 +83,15 @@ impl Outlet {
             LogTarget::Syslog => Ok(Outlet::Syslog(SyslogOutlet::new(Path::new(SYSLOG_PATH)))),
         };
         opened.map_err(|error| {
-            io::Error::new(
-                error.kind(),
-                format!("opening the log {target} failed: {error}"),
-            )
+            let kind = error.kind();
+            let reason = match target {
+                LogTarget::File(path) if kind == io::ErrorKind::NotFound => {
+                    missing_directory(path, root)
+                }
+                _ => None,
+            };
+            let reason = reason.unwrap_or_else(|| error.to_string());
+            io::Error::new(kind, format!("the log {target} cannot be opened: {reason}"))
         })
     }
 
@@ -109,6 +116,16 @@ impl Outlet {
             Outlet::Syslog(_) | Outlet::Closed => None,
         }
     }
+}
+
+/// Why a new file cannot be created at `path`, if its directory is missing.
+fn missing_directory(path: &Path, root: Option<&Path>) -> Option<String> {
+    let directory = path.parent()?;
+    let seen = match root {
+        Some(root) => root.join(directory.strip_prefix("/").unwrap_or(directory)),
+        None => directory.to_owned(),
+    };
+    (!seen.exists()).then(|| format!("directory {} is missing", seen.display()))
 }
 
 /// Who owns the log files that this process creates. With both `None`, the process itself does.
@@ -198,6 +215,7 @@ impl Sink {
             is_blocked: false,
             retry_at: None,
             errors: 0,
+            trouble: None,
         }
     }
 
@@ -241,6 +259,7 @@ impl Sink {
 
     fn failed(&mut self, error: Errno) -> Written {
         self.errors += 1;
+        self.trouble = Some(error);
         match &mut self.outlet {
             Outlet::Pipe(pipe) if error == Errno::PIPE => {
                 pipe.broke();
@@ -269,6 +288,14 @@ impl Sink {
     fn rewind(&mut self) {
         let out = &self.bytes[..self.written];
         self.written = memchr::memrchr(b'\n', out).map_or(0, |line_end| line_end + 1);
+    }
+
+    /// Why lines had to wait lately: the last error. Forgets it once all bytes were written.
+    pub(super) fn take_trouble(&mut self) -> Option<Errno> {
+        match self.is_empty() {
+            true => self.trouble.take(),
+            false => self.trouble,
+        }
     }
 
     /// Whether all bytes were written.
@@ -300,6 +327,8 @@ mod tests {
         );
         assert_eq!(sink.errors, 1);
         assert!(!sink.is_empty());
+        assert_eq!(sink.take_trouble(), Some(Errno::NOSPC));
+        assert_eq!(sink.take_trouble(), Some(Errno::NOSPC), "it is still there");
     }
 
     #[test]
@@ -332,6 +361,9 @@ mod tests {
             .err()
             .expect("no such directory");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
-        assert!(error.to_string().contains("/nowhere/at/all.log"), "{error}");
+        assert_eq!(
+            error.to_string(),
+            "the log /nowhere/at/all.log cannot be opened: directory /nowhere/at is missing"
+        );
     }
 }

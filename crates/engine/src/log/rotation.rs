@@ -156,7 +156,7 @@ impl Rotations {
         }
         if let Name::Another(file) = name {
             index.map(|index| self.lost.swap_remove(index));
-            return take(logs, log, file, "its name led to another file");
+            return take(logs, log, file, "its name leads to another file now");
         }
         let index = index.unwrap_or_else(|| {
             self.lost.push(Lost {
@@ -178,7 +178,7 @@ impl Rotations {
         match made {
             Ok(file) => {
                 self.lost.swap_remove(index);
-                let why = "there was no file of its name any more";
+                let why = "its file was renamed or removed";
                 take(logs, log, file, why)
             }
             Err(error) => {
@@ -297,10 +297,10 @@ fn name_of(log: &Log) -> Name {
 fn checked(file: OwnedFd) -> io::Result<OwnedFd> {
     let found = fstat(&file)?;
     if !is_regular(&found) {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     if found.st_nlink > 1 && geteuid().is_root() {
-        return Err(io::Error::other("the file has other names"));
+        return Err(io::Error::other("the file has a second name (hard link)"));
     }
     Ok(file)
 }
@@ -316,10 +316,10 @@ fn take(logs: &LogRegistry, log: &Log, file: OwnedFd, why: &str) -> Option<Owned
     match copy {
         Ok(_) => {
             log.replace(Outlet::File(file));
-            logs.error(format_args!("opened the log {} anew: {why}", log.target));
+            logs.error(format_args!("reopened the log {}: {why}", log.target));
         }
         Err(ref error) => logs.error(format_args!(
-            "the log {} was not opened anew: {error}",
+            "the log {} was not reopened: {error}",
             log.target
         )),
     }

@@ -169,7 +169,7 @@ fn a_file_that_cannot_be_reopened_goes_on() {
     assert!(
         directory
             .read("errors")
-            .contains("sub/a failed: No such file")
+            .contains(&format!("directory {} is missing", sub.display()))
     );
 }
 
@@ -177,7 +177,7 @@ fn a_file_that_cannot_be_reopened_goes_on() {
 fn a_full_queue_drops_counts_and_tells() {
     let directory = Directory::new("full");
     let (reader, writer) = std::io::pipe().expect("a pipe");
-    let target = LogTarget::Pipe("nobody reads".into());
+    let target = LogTarget::Pipe("does not read".into());
     let registry = started(&directory.target("errors"));
     registry.set_error_log(directory.target("errors"));
     registry.adopt(vec![(target.clone(), OwnedFd::from(writer))]);
@@ -192,12 +192,12 @@ fn a_full_queue_drops_counts_and_tells() {
     for _ in 0..lines {
         log.write(&line);
     }
-    assert!(begun.elapsed() < LIMIT, "nobody waits");
+    assert!(begun.elapsed() < LIMIT, "logging does not wait");
     let dropped = log.dropped();
     assert!(dropped > 0 && registry.dropped() == dropped);
     let text = directory.read_until("errors", |text| text.contains("were dropped"));
     assert!(
-        text.contains("lines of the log |nobody reads were dropped"),
+        text.contains("lines of the log |does not read were dropped: its command reads too slowly"),
         "{text}"
     );
     // Once the reader reads, everything arrives that was not dropped.
@@ -385,6 +385,25 @@ fn a_full_disk_neither_blocks_nor_ends_the_others() {
     assert!(
         !registry.flush(Duration::from_millis(50)),
         "not everything is written"
+    );
+    registry.shut_down(Duration::from_millis(100));
+}
+
+#[test]
+fn lines_dropped_while_the_disk_is_full_say_so() {
+    let directory = Directory::new("full-disk");
+    let full = LogTarget::parse("/dev/full");
+    let registry = LogRegistry::open([full.clone(), directory.target("a")]).expect("opens");
+    registry.set_error_log(directory.target("a"));
+    registry.start().expect("a thread");
+    let line = [vec![b'x'; 1023], vec![b'\n']].concat();
+    for _ in 0..2 * LOG_QUEUE_BYTES_MAX / 1024 {
+        registry.get(&full).write(&line);
+    }
+    let text = directory.read_until("a", |text| text.contains("were dropped"));
+    assert!(
+        text.contains("lines of the log /dev/full were dropped: disk full"),
+        "{text}"
     );
     registry.shut_down(Duration::from_millis(100));
 }

@@ -89,7 +89,7 @@ fn a_new_file_of_the_name_gets_the_next_lines() {
     a.write("three\n");
     assert_eq!(a.directory.read("logs/a.1"), "one\ntwo\n");
     assert_eq!(a.directory.read("logs/a"), "three\n");
-    assert_eq!(a.told("logs/a anew"), 1);
+    assert_eq!(a.told("reopened the log"), 1);
     assert_eq!(a.look_after(LONG), 0, "it is the same file from now on");
 }
 
@@ -126,7 +126,7 @@ fn after_five_seconds_the_file_is_made_here() {
     assert_eq!(a.look_after(LONG), 1);
     a.write("one\n");
     assert_eq!(a.directory.read("logs/a"), "one\n");
-    assert_eq!(a.told("no file of its name any more"), 1);
+    assert_eq!(a.told("its file was renamed or removed"), 1);
     // The name of a removed file leads to no file, either.
     fs::remove_file(a.path("logs/a")).expect("it is there");
     assert_eq!(a.look_after(Duration::ZERO), 0);
@@ -230,7 +230,10 @@ fn what_is_opened_instead_of_made_is_checked() {
     fs::hard_link(&path, directory.0.join("b")).expect("a second name");
     assert_eq!(open(&path).is_err(), geteuid().is_root());
     let refused = open(Path::new("/dev/null")).expect_err("it is a device");
-    assert!(refused.to_string().contains("no regular file"), "{refused}");
+    assert!(
+        refused.to_string().contains("not a regular file"),
+        "{refused}"
+    );
 }
 
 #[test]
