@@ -248,8 +248,8 @@ impl<T> Future for RunningJob<T> {
 impl fmt::Display for NotDone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            NotDone::QueueFull => "too much work waits for the disk",
-            NotDone::Lost => "the work could not be done by another thread",
+            NotDone::QueueFull => "too many jobs wait for the disk",
+            NotDone::Lost => "no disk thread could do the work",
         })
     }
 }
@@ -805,7 +805,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "local")]
-    async fn jobs_nobody_waits_for_are_left_out() {
+    async fn jobs_without_a_waiting_caller_are_left_out() {
         let pool = pool(1, 10, 10_000);
         let (open, gate) = gate();
         let first = pool.run(NOWHERE, gate);
@@ -823,7 +823,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "local")]
-    async fn jobs_nobody_waits_for_make_room_before_their_turn() {
+    async fn jobs_without_a_waiting_caller_make_room_before_their_turn() {
         let pool = pool(1, 3, 10_000);
         let (open, gate) = gate();
         let first = pool.run(NOWHERE, gate);
@@ -876,7 +876,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "local")]
-    async fn a_file_system_that_hangs_holds_nobody_up() {
+    async fn a_file_system_that_hangs_does_not_delay_others() {
         let pool = pool(2, 100, 10_000);
         let hanging = Origin {
             device: 7,
@@ -1019,7 +1019,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "local")]
-    async fn what_has_to_be_done_is_done_though_nobody_waits_and_many_jobs_do() {
+    async fn a_job_that_must_run_runs_without_a_waiting_caller_and_behind_a_full_queue() {
         let pool = pool(1, 1, 10_000);
         let (open, gate) = gate();
         let first = pool.run(NOWHERE, gate);

@@ -88,7 +88,7 @@ impl Handshake {
         let are_many = self.worker.handshakes.get() > limits::TLS_HANDSHAKES_AT_EASE;
         if are_many {
             self.worker.logs().error(format_args!(
-                "(handshake) more than {} clients of a worker have begun TLS and not come to its end: newcomers have {} s",
+                "(handshake) a worker has more than {} unfinished TLS handshakes: new ones get {} s",
                 limits::TLS_HANDSHAKES_AT_EASE,
                 limits::TLS_HURRIED_HANDSHAKE_S
             ));

@@ -135,7 +135,7 @@ async fn elsewhere<T: Send + 'static>(
     let limit = Duration::from_secs(limits::SPOOL_JOB_S_MAX);
     tokio::time::timeout(limit, done).await.unwrap_or_else(|_| {
         let seconds = limits::SPOOL_JOB_S_MAX;
-        let message = format!("the disk has not done it in {seconds} seconds");
+        let message = format!("the disk has not answered for {seconds} seconds");
         Err(io::Error::new(io::ErrorKind::TimedOut, message))
     })
 }

@@ -20,10 +20,7 @@ pub(super) fn read(config: &Config, values: &Values<'_>, warnings: &mut Vec<Diag
     if bytes > most
         && let Some(span) = values.span(NAME)
     {
-        let message = format!(
-            "{NAME} is {} KiB at most, which it is taken to be",
-            most / 1024
-        );
+        let message = format!("{NAME} is at most {} KiB, and that is used", most / 1024);
         warnings.push(Diagnostic::warning(message, span));
     }
     bytes.min(most)
