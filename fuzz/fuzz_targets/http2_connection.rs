@@ -1,5 +1,5 @@
 //! The server's side of an HTTP/2 connection, with a client that sends anything, in any pieces, and an owner
-//! that does whatever the interface allows.
+//! that does anything that the interface allows.
 //!
 //! The input is a list of operations: each is a byte, followed by its operands.
 #![no_main]

@@ -12,8 +12,8 @@ fuzz_target!(|input: &[u8]| {
     fields(input);
 });
 
-/// A header is decoded the same whatever follows it, the decoder does not wait beyond the longest header, and
-/// a decoded header can be encoded again.
+/// A header is decoded the same regardless of what follows it, the decoder does not wait beyond the longest
+/// header, and a decoded header can be encoded again.
 fn header(input: &[u8]) {
     match decode(input) {
         Ok(DecodedHeader::NeedMore) => assert!(input.len() < HEADER_BYTES_MAX),

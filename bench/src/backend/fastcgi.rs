@@ -1,7 +1,7 @@
 //! FastCGI, as little of it as a responder and a fixed request need.
 //!
 //! Of a request only the record headers are read: type, id and length. The responder answers when the
-//! request's FCGI_STDIN ends, whatever the request asks for.
+//! request's FCGI_STDIN ends, regardless of what it asks for.
 
 use super::responder::{Answers, Malformed, Taken};
 

@@ -255,7 +255,7 @@ fn median(cell: &Cell, of: fn(&Figures) -> f64) -> String {
     value.map_or_else(nothing, number)
 }
 
-/// A figure with two decimals, whatever its size.
+/// A figure with two decimals.
 fn ratio(cell: &Cell, of: fn(&Figures) -> f64) -> String {
     let value = cell.median(of).filter(|value| value.is_finite());
     value.map_or_else(nothing, |value| format!("{value:.2}"))

@@ -3,8 +3,8 @@
 //! It has two threads (one, if there is only one core), each with its own `SO_REUSEPORT` listener and
 //! edge-triggered epoll. A request is one `recv` whose data is ignored; the reply is one `send` of bytes that
 //! were prepared; a large body is sent by `sendfile` after its head. A server that does any work for its
-//! client costs more than this. It is not a web server: it sends the same reply after each receive, whatever
-//! the request.
+//! client costs more than this. It is not a web server: it sends the same reply after each receive,
+//! regardless of the request.
 //!
 //! As a gateway it is a [`relay`].
 

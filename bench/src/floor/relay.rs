@@ -163,8 +163,8 @@ impl<'a> Relay<'a> {
 }
 
 impl Pair {
-    /// Takes the client's request, which counts as one receive whatever its length, and sends the prepared
-    /// one.
+    /// Takes the client's request, which counts as one receive regardless of its length, and sends the
+    /// prepared one.
     fn forward(&self, exchange: &Exchange) -> rustix::io::Result<()> {
         receive(&self.client)?;
         send(&self.backend, &exchange.request)

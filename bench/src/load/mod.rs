@@ -265,7 +265,7 @@ impl Run {
         more
     }
 
-    /// Sends no further requests, whatever was asked for.
+    /// Sends no further requests, even if more were asked for.
     fn stop(&mut self) {
         self.until.time_max = Duration::ZERO;
     }

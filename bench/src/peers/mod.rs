@@ -83,7 +83,7 @@ pub enum Choice {
 pub enum Bodies {
     /// The requested file.
     AsAsked,
-    /// The workload's first file, whatever the request.
+    /// The workload's first file, for every request.
     FirstOnly,
 }
 

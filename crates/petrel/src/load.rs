@@ -164,8 +164,8 @@ pub(crate) fn load(origin: &Origin) -> Result<Loaded, Diagnostics> {
     }
 }
 
-/// What `-p` prints for a configuration with invalid settings. lighttpd prints whatever it could parse,
-/// before it checks the values of directives.
+/// What `-p` prints for a configuration with invalid settings. lighttpd prints everything that it could
+/// parse, before it checks the values of directives.
 pub(crate) fn printable(origin: &Origin) -> Option<Config> {
     let Origin::File(path) = origin else {
         return None;

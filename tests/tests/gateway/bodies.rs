@@ -268,8 +268,7 @@ fn curl_and_memory(server: &Server, arguments: &[&str]) -> (String, u64) {
     (text, most.saturating_sub(before))
 }
 
-/// The memory that a transfer of any size may take: two chunks of up to 6 MiB, and whatever else the server
-/// does.
+/// The memory that a transfer of any size may take: two chunks of up to 6 MiB, and other work of the server.
 const FLAT: u64 = 24 << 20;
 
 #[test]

@@ -31,7 +31,7 @@ pub(crate) enum SocketPlace {
     },
 }
 
-/// A listening socket. Dropping one of our own also removes its name.
+/// A listening socket. Dropping an `Own` socket also removes its name.
 pub(crate) enum ListeningSocket {
     Own(ProgramSocket),
     Inherited(OwnedFd),

@@ -167,6 +167,6 @@ impl Drop for StatRequest {
     }
 }
 
-/// The methods that a file can answer. The web server sends the file whatever the method is, so this program
+/// The methods that a file can answer. The web server sends the file for every method, so this program
 /// must not name one for a DELETE, say.
 const METHODS: [&[u8]; 3] = [b"GET", b"HEAD", b"POST"];

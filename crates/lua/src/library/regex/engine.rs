@@ -110,7 +110,7 @@ impl Engine {
         // SAFETY: the context is alive. The callout gets `data` whenever a match with this context is
         // under way, which is inside `Engine::run` only, and `Engine` owns the meter.
         unsafe { pcre2_set_callout_8(watched.as_ptr(), Some(count_step), data.cast_mut().cast()) };
-        // SAFETY: plain numbers and no memory functions of ours.
+        // SAFETY: plain numbers and no custom memory functions.
         let stack = unsafe {
             pcre2::pcre2_jit_stack_create_8(STACK_BYTES.0, STACK_BYTES.1, ptr::null_mut())
         };
