@@ -37,10 +37,10 @@ pub fn opener(lua: &Lua, dicts: Arc<Dicts>) -> Result<Function> {
 ///
 /// * `get(key)`: the value, or `nil`.
 /// * `set(key, value [, seconds])`: `true`; `nil` as the value removes the key. `add` writes only if the key
-///   does not exist,
-/// `replace` only if it exists; otherwise they return `false`. `nil, "too large"` if the value can never fit.
+///   does not exist, `replace` only if it exists; otherwise they return `false`. `nil, "too large"` if the
+///   value can never fit.
 /// * `incr(key [, by [, first [, seconds]]])`: the sum, where `by` is 1 by default. A missing key starts with
-/// `first`; without `first`: `nil, "not found"`. `nil, "not a number"` for other values.
+///   `first`; without `first`: `nil, "not found"`. `nil, "not a number"` for other values.
 /// * `delete(key)`: whether the key existed. `flush()` removes everything.
 /// * `keys([count])`: up to `count` keys, or 1024 by default.
 /// * `ttl(key)`: the remaining seconds, `math.huge` if it does not expire, `nil` if it does not exist.

@@ -10,9 +10,8 @@
 //! * `captures(…)`: a table with the match at 0, the groups from 1 on, and named groups at their names.
 //! * `gmatch(s, re [, flags])`: an iterator over the results of `match`.
 //! * `gsub(s, re, replacement [, flags [, count]])`: the new text and the number of matches. In a string `$0`
-//!   is the match,
-//! `$1` or `${1}` a group, `${name}` a named one, `$$` a dollar. A function is called with the groups, a
-//! table is indexed with the first one; `false` and `nil` keep the match.
+//!   is the match, `$1` or `${1}` a group, `${name}` a named one, `$$` a dollar. A function is called with
+//!   the groups, a table is indexed with the first one; `false` and `nil` keep the match.
 //! * `split(s, re [, flags [, count]])`: an array of the parts between matches; empty matches split between
 //!   bytes.
 //!
