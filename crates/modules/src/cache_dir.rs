@@ -70,7 +70,6 @@ impl CacheDir {
     /// [`WRITTEN_BYTES_MAX`] bytes of other files. Errors are passed to `failed`.
     ///
     /// # Panics
-    /// # Panics
     /// Outside a tokio runtime with tasks that stay on their thread.
     pub(crate) fn keep(
         self: &Arc<CacheDir>,

@@ -12,22 +12,18 @@
 //! |---|---|
 //! | `directives`, [`options`] | the tables of directives; text to typed options |
 //! | [`route`], `hook` | which URLs a gateway takes, and in which phase it takes them |
-//! | `upstream`, [`resolve`], [`balance`] | the backends of a route, their addresses, which of them gets a
-//! request |
-//! | [`health`], [`active_check`] | whether a backend works: as requests find out, and as health checks find
-//! out |
-//! | `backend`, `pool`, `limit` | one backend: its connections, the requests that wait for one, the
-//! connection limit |
+//! | `upstream`, [`resolve`], [`balance`] | the backends of a route, their addresses, the choice of one |
+//! | [`health`], [`active_check`] | whether a backend works, by its requests and by health checks |
+//! | `backend`, `pool`, `limit` | one backend: its connections, the requests that wait, the limit |
 //! | `connection`, `stream` | one connection and its socket, with TLS or without |
 //! | [`trust`] | certificates and keys for TLS, read at the start |
 //! | `request` | one request until the head of its reply: choose a backend, queue, connect, send, wait |
-//! | `relay`, `talk` | the conversation with the backend, from the first byte of the request to the last of the reply |
+//! | `relay`, `talk` | the conversation with the backend, from the first byte to the last |
 //! | `failure`, `replay` | what can go wrong, and when a request is sent again |
 //! | [`protocol`], [`environment`], [`header_map`] | what backends are sent, and how their replies are read |
 //! | `answer`, [`offload`], `reroute` | how a reply becomes the answer to the client |
 //! | [`upgrade`] | which tunnels a client may open |
-//! | [`limits`], [`counters`], `debug`, [`overload`] | bounds; what the status page, the log and the keeper
-//! are told |
+//! | [`limits`], [`counters`], `debug`, [`overload`] | bounds; what status page, log and keeper are told |
 //!
 //! # The way of a request
 //!

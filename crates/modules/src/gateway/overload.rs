@@ -37,7 +37,7 @@ struct Overload {
     listener: OnceLock<Listener>,
 }
 
-/// The same, fetched once for each worker, because what all workers share is behind a lock.
+/// The [`Overload`] object, fetched once for each worker, because what all workers share is behind a lock.
 struct WorkersView(Arc<Overload>);
 
 impl WorkersView {

@@ -6,8 +6,8 @@
 //! distinguish requests for one page before Vary is known.
 //!
 //! The path is that of the request line, because applications see it as REQUEST_URI, even if a rewrite rule
-//! has changed the target. In that case the new target is in the key as well; so are path and file if a script
-//! has changed only those.
+//! has changed the target. In that case the new target is in the key as well; so are path and file if a
+//! script has changed only those.
 
 use petrel_engine::Exchange;
 use petrel_engine::exchange::Scheme;

@@ -9,8 +9,7 @@
 //! |---|---|
 //! | [`redis`](Redis), [`memcached`](Memcached), [`ldap`](Ldap) | the functions that callers use |
 //! | [`tier`] | the operations that Redis and memcached have in common, for caches |
-//! | [`RemoteServer`], [`Link`] | a server and the connections to it; also used for HTTP requests of scripts
-//! |
+//! | [`RemoteServer`], [`Link`] | a server and its connections; also used for scripts' HTTP requests |
 //! | `pool`, `link` | which operation gets a connection; one exchange on it |
 //! | `circuit` | whether operations should try a server |
 //! | `address`, `error`, [`limits`], [`counters`] | |
