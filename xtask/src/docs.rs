@@ -1,4 +1,4 @@
-//! `cargo xtask docs`: generates documents from the code, so that they agree with it.
+//! `cargo xtask docs`: writes the parts of docs/ that can be generated from the code, so that they agree with it.
 //!
 //! The directive reference comes from the tables of the modules, the man page and the completions from the
 //! definitions of the command line, and the picture in ARCHITECTURE.md from the text of a graph.
@@ -12,7 +12,7 @@ use crate::workspace::{self, Workspace, output_of};
 
 /// A generated file.
 struct Document {
-    /// Where it stands, from the root.
+    /// Its path from the root.
     path: &'static str,
     /// Where its text comes from.
     source: Source,
@@ -95,7 +95,7 @@ pub fn run(workspace: &Workspace, arguments: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// Compares them all with what would be written.
+/// Compares each file with the text that [`run`] would write.
 ///
 /// # Errors
 /// When one is out of date, or the code does not build.
@@ -122,7 +122,8 @@ fn generate(workspace: &Workspace) -> Result<Vec<(&'static Document, Vec<u8>)>, 
         Source::Petrel(arguments) => output_of(Command::new(&petrel).args(arguments)),
         Source::Graph(path) => picture::draw(&workspace.root, path),
         Source::Example(name) => {
-            // Of the whole workspace: the unit tests have built nearly all of it just so.
+            // With `--workspace` cargo enables the same features as for the unit tests, so that nearly all is built
+            // already.
             let arguments = ["build", "--workspace", "--example", name];
             workspace::run(&mut workspace.cargo(&arguments))?;
             output_of(&mut Command::new(

@@ -1,8 +1,8 @@
 //! `cargo xtask fuzz`: builds the fuzz targets on stable Rust and runs them.
 //!
-//! libFuzzer steers by coverage. The pass that instruments the code is part of stable rustc and only
-//! has no option of its own, so plain cargo with these flags does what cargo-fuzz does on nightly,
-//! but for the address sanitizer, which code without `unsafe` has little use for.
+//! libFuzzer needs coverage counters in the code. Stable rustc contains the LLVM pass that adds them, but has no option
+//! for it; these flags switch it on, so that plain cargo does what cargo-fuzz does on nightly. Only the address
+//! sanitizer is missing, and code without `unsafe` has little use for that.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -50,10 +50,10 @@ const STEP_SECONDS: u32 = 20;
 /// How long each target runs by default when asked for, in seconds.
 const DEFAULT_SECONDS: u32 = 60;
 
-/// How long a target may take over what is known, in seconds, with its start and its end.
+/// How long a target may take to replay its seeds, in seconds, start and end included.
 const KNOWN_SECONDS_MAX: u64 = 120;
 
-/// No input may take longer, in seconds, or more memory, in MiB.
+/// An input that takes longer than this (seconds) or more memory (MiB) counts as a failure.
 const INPUT_SECONDS_MAX: u32 = 10;
 const MEMORY_MIB_MAX: u32 = 2048;
 
@@ -101,14 +101,14 @@ pub fn step(workspace: &Workspace, effort: Effort) -> Result<(), String> {
 /// How long a target runs.
 #[derive(Clone, Copy)]
 enum Duration {
-    /// Once over what is known.
+    /// Replay the seeds once.
     SeedsOnly,
-    /// New input is made for that many seconds.
+    /// Replay the seeds, then try new input for this many seconds.
     Seconds(u32),
 }
 
 impl Duration {
-    /// How long the program may take: the seconds are counted from when it has tried what is known.
+    /// How long the target program may take. Its own seconds begin when it has replayed the seeds.
     fn limit(self) -> time::Duration {
         let seconds = match self {
             Duration::SeedsOnly => 0,
@@ -141,7 +141,7 @@ impl Fuzzer {
         })
     }
 
-    /// As many at a time as there are cores. One that finds something stops no other.
+    /// Runs as many targets at a time as there are cores. A target that finds something does not stop the others.
     fn run_all(&self, targets: &[&'static str], duration: Duration) -> Result<(), String> {
         let next = AtomicUsize::new(0);
         let worker = || {
@@ -202,8 +202,8 @@ impl Fuzzer {
     }
 }
 
-/// The name of the machine that this runs on. Naming it to cargo keeps the coverage flags from build
-/// scripts and procedural macros.
+/// The target triple of this machine. When cargo is given `--target`, it does not use the coverage flags for build
+/// scripts and procedural macros, even if the target is this machine.
 fn host() -> Result<String, String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let version = output_of(Command::new(Path::new(&rustc)).arg("-vV"))?;
@@ -213,8 +213,7 @@ fn host() -> Result<String, String> {
         .ok_or_else(|| "rustc -vV names no host".to_owned())
 }
 
-/// Edge coverage in counters, comparisons that the fuzzer may look at, and the `cfg` that
-/// libfuzzer-sys goes by.
+/// Edge coverage in counters, operands of comparisons shown to the fuzzer, and the `cfg` that libfuzzer-sys expects.
 const COVERAGE_FLAGS: &[&str] = &[
     "--cfg=fuzzing",
     "-Cpasses=sancov-module",

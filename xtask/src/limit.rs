@@ -1,12 +1,10 @@
-//! Runs commands with a time limit.
+//! Commands with a time limit.
 //!
-//! When its time is up, a command is ended together with everything that it has started, even if it is far
-//! removed by now: every process that has inherited a mark in its environment, and all its descendants. This
-//! includes daemons and programs with process groups of their own. They get SIGTERM first, so that those with
-//! mounts can unmount them, and SIGKILL soon after.
+//! A command that exceeds its limit is ended together with every process that it has started, daemons and process
+//! groups of their own included: all of them have inherited a mark in their environment, or descend from a process that
+//! has. Each process gets SIGTERM first, so that it can unmount what it has mounted, and SIGKILL soon after.
 //!
-//! `xtask limited SECONDS PROGRAM [ARGUMENT]...` does the same as a program: cargo runs each test program
-//! through it.
+//! `xtask limited SECONDS PROGRAM [ARGUMENT]...` is the same as a command line: cargo runs each test program by it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +16,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Which of a command's outputs is read; the other one is the terminal's.
+/// Which output of a command is read. The other one goes to the terminal.
 #[derive(Clone, Copy, Debug)]
 pub enum Reads {
     /// Standard output.
@@ -27,20 +25,20 @@ pub enum Reads {
     Errors,
 }
 
-/// The beginning of a line that says that something was ended. The summary repeats such lines.
+/// The beginning of a line that says that a command was ended. The summary repeats such lines.
 pub const ENDED: &str = "ENDED ";
 
-/// How long processes may take to end after SIGTERM.
+/// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How long the end of the output is waited for when the command has ended: something that it left behind may
-/// hold it open for ever.
+/// How long to wait for the end of the output after the command has ended. A process that it left behind may hold
+/// the output open for ever.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// How often to check whether the command has ended.
+/// Time between two looks whether the command has ended.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Runs a command, which messages call `name`, for `limit` at most. Each line that it prints goes to `each`.
+/// Runs a command for `limit` at most. Messages call it `name`; each line that it prints goes to `each`.
 ///
 /// # Errors
 /// When it cannot be started, does not succeed, or was ended.
@@ -69,7 +67,7 @@ pub fn run(
     while let Ok(line) = lines.recv_timeout(left()) {
         each(&line);
     }
-    // Reaped, unless even being killed has not ended it.
+    // Reap it, unless it has survived even SIGKILL.
     let _ = child.try_wait();
     match ended_by_itself {
         Some(status) if status.success() => Ok(()),
@@ -81,8 +79,7 @@ pub fn run(
     }
 }
 
-/// `xtask limited SECONDS PROGRAM [ARGUMENT]...`: says which tests of the program had not ended, if it must be
-/// ended.
+/// `xtask limited SECONDS PROGRAM [ARGUMENT]...`. When it has to end the program, it names the tests that were running.
 ///
 /// # Errors
 /// As [`run`], or when the command line is wrong.
@@ -112,7 +109,7 @@ pub fn wrap(arguments: &[&str]) -> Result<(), String> {
     outcome
 }
 
-/// Keeps the names of tests that run for long and have not ended, by what Rust's test programs print.
+/// The names of tests that run for long and have not ended, read from what Rust's test programs print.
 fn note(line: &str, under_way: &mut BTreeSet<String>) {
     let Some(line) = line.strip_prefix("test ") else {
         return;
@@ -124,7 +121,7 @@ fn note(line: &str, under_way: &mut BTreeSet<String>) {
     }
 }
 
-/// Passes lines on until the command ends, or until it has taken `limit`: `None`.
+/// Passes lines on until the command ends. `None`: it has taken longer than `limit`.
 fn watch(
     child: &mut Child,
     lines: &Receiver<String>,
@@ -147,7 +144,7 @@ fn watch(
     }
 }
 
-/// The lines of the output that is a pipe, read by a thread: reading cannot be given up.
+/// The lines of a piped output. A thread reads them, because a blocking read cannot be given up.
 fn lines_of(child: &mut Child) -> Receiver<String> {
     let output = child.stdout.take().map(|pipe| Box::new(pipe) as Output);
     let errors = child.stderr.take().map(|pipe| Box::new(pipe) as Output);
@@ -169,7 +166,7 @@ fn lines_of(child: &mut Child) -> Receiver<String> {
 
 type Output = Box<dyn Read + Send>;
 
-/// What the processes that a command starts are known by: a variable of their environment that no other has.
+/// The mark of the processes that a command starts: an environment variable with a value that is used once.
 struct Mark {
     variable: String,
 }
@@ -183,14 +180,14 @@ impl Mark {
         }
     }
 
-    /// Ends them all: asks, and kills those that are still there after `grace`.
+    /// Sends SIGTERM to all marked processes, and SIGKILL to those that are still there after `grace`.
     fn end(&self, grace: Duration) {
         signal("TERM", &self.processes());
         let deadline = Instant::now() + grace;
         while !self.processes().is_empty() && Instant::now() < deadline {
             thread::sleep(TICK);
         }
-        // More than once: what is under way may start something meanwhile.
+        // More than once: a process may start another one between the listing and the kill.
         for _ in 0..10 {
             let left = self.processes();
             if left.is_empty() {
@@ -201,7 +198,7 @@ impl Mark {
         }
     }
 
-    /// Those that have the mark, and all that descend from them. Not ourselves, and not the dead.
+    /// Processes that have the mark, and their descendants, without this process and without zombies.
     fn processes(&self) -> BTreeSet<u32> {
         let all: Vec<Process> = processes();
         let marked = all.iter().filter(|process| process.has(&self.variable));
@@ -220,17 +217,17 @@ impl Mark {
     }
 }
 
-/// A process of this system.
+/// A process, as /proc shows it.
 struct Process {
     pid: u32,
     parent: u32,
 }
 
 impl Process {
-    /// `None` if the process has ended, even if its parent has not reaped it yet.
+    /// `None` if it has ended, zombies included.
     fn of(pid: u32) -> Option<Process> {
         let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-        // Its name is in parentheses, and may hold more of them.
+        // The name stands in parentheses and may contain parentheses.
         let behind_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
         let text = std::str::from_utf8(stat.get(behind_name..)?).ok()?;
         let mut fields = text.split_ascii_whitespace();
@@ -252,7 +249,8 @@ fn processes() -> Vec<Process> {
     pids.filter_map(Process::of).collect()
 }
 
-/// By the shell, which every system has; those that have ended meanwhile do not matter.
+/// Sends a signal by the shell's `kill`, because std has no call for it. Processes that have ended meanwhile do not
+/// matter.
 fn signal(signal: &str, pids: &BTreeSet<u32>) {
     let mut command = Command::new("sh");
     command.args(["-c", "kill -s \"$0\" \"$@\"", signal]);
@@ -300,7 +298,7 @@ mod tests {
 
     #[test]
     fn what_takes_too_long_is_ended_with_all_that_it_has_started() {
-        // A child; a process in a session of its own, whose parent has gone; and a process without the mark.
+        // A child; a process in a session of its own, whose parent has ended; and one without the mark.
         let lengths = [1, 2, 3].map(|number| number * 10_000_000 + std::process::id());
         let [child, orphan, bare] = lengths;
         let script = format!(

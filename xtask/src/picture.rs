@@ -1,4 +1,4 @@
-//! Pictures made from the text of a graph, and a look whether the paths that texts name are there.
+//! Draws pictures from the text of a graph, and checks that the paths in its labels exist.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn paths(text: &str) -> impl Iterator<Item = &str> {
         .filter(|word| word.contains("/src/"))
 }
 
-/// Those of `paths` that are not in `directory`.
+/// The paths that do not exist in `directory`.
 fn missing<'a>(directory: &Path, paths: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     paths
         .filter(|path| !directory.join(path).exists())

@@ -1,4 +1,4 @@
-//! The table of what `cargo xtask test` does, in order: what fails fastest comes first.
+//! The steps of `cargo xtask test`, in order: the steps that fail fastest come first.
 //!
 //! All steps share one target directory. Formatting and tidying need no build; lints and documentation share
 //! cargo's check metadata; unit tests and scenarios the dev profile; scenarios and docs one petrel
@@ -15,19 +15,19 @@ pub struct Step {
     pub name: &'static str,
     /// What it does, in a line.
     pub what: &'static str,
-    /// How long it may take: several times what it takes where two cores build everything from scratch. All
-    /// limits together may exceed that of a run, which has a limit of its own.
+    /// Its time limit, several times what it takes on two cores that build everything anew. The limits add up to more
+    /// than the time of a whole run, which `--minutes` limits.
     pub minutes: u64,
     /// Does it.
     pub run: fn(&Workspace, Effort) -> Result<(), String>,
 }
 
-/// How much time may go into a step that could go on for ever.
+/// How thorough a step is that could go on for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// What is known already is tried again.
+    /// Only replay known input.
     Quick,
-    /// New input is looked for as well.
+    /// Look for new input as well.
     Full,
 }
 
@@ -96,7 +96,7 @@ fn lint(workspace: &Workspace, _: Effort) -> Result<(), String> {
     run(&mut workspace.cargo(&arguments))
 }
 
-/// Private items are documented as well: these crates have no other users, and the authors read everything.
+/// With private items: these crates have no other users, and contributors read all of it.
 fn api_docs(workspace: &Workspace, _: Effort) -> Result<(), String> {
     let arguments = [
         "doc",
@@ -121,7 +121,7 @@ fn scenarios(workspace: &Workspace, _: Effort) -> Result<(), String> {
         .env("PETREL", petrel))
 }
 
-/// Tests, of which one that fails stops no other, and each program gets its time and no more.
+/// `cargo test`. A test program that fails does not stop the others, and each one has a time limit.
 fn tests(workspace: &Workspace) -> Command {
     let runner = format!(
         "target.'cfg(all())'.runner = ['{}', 'limited', '{PROGRAM_SECONDS}']",
@@ -130,12 +130,12 @@ fn tests(workspace: &Workspace) -> Command {
     workspace.cargo(&["test", "--no-fail-fast", "--config", &runner])
 }
 
-/// A name for this program that leads to it also when it has been built anew meanwhile.
+/// A path of this program that stays right when cargo builds it anew while it runs.
 pub fn this_program() -> String {
     format!("/proc/{}/exe", std::process::id())
 }
 
-/// How long a test program may take, in seconds: some times what the longest does on two cores.
+/// The time limit of a test program, in seconds: several times what the longest takes on two cores.
 const PROGRAM_SECONDS: u32 = 900;
 
 /// The package of whole-server tests.

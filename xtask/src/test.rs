@@ -1,7 +1,7 @@
 //! `cargo xtask test`: installs what is needed, runs the steps, sums up.
 //!
-//! Each step runs in a process of its own, `xtask step NAME`, so that one that hangs can be ended, with
-//! everything that it has started, and the others go on.
+//! Each step runs in a process of its own, `xtask step NAME`. So a step that hangs can be ended with all processes that it
+//! has started, and the next steps still run.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use crate::packages;
 use crate::steps::{self, Effort, STEPS, Step};
 use crate::workspace::Workspace;
 
-/// Runs the steps that are asked for, all of them in any case; one that fails stops no other.
+/// Runs the chosen steps. A step that fails does not stop the next ones.
 ///
 /// # Errors
-/// When the command line is wrong, a package that all tests need is missing, or a step failed.
+/// When the command line is wrong, a package is missing without which nothing builds, or a step failed.
 pub fn run(workspace: &Workspace, arguments: &[&str]) -> Result<(), String> {
     let options = Options::parse(arguments)?;
     let begin = Instant::now();
@@ -56,16 +56,16 @@ pub fn run_step(workspace: &Workspace, arguments: &[&str]) -> Result<(), String>
     outcome
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Debug, Default)]
 struct Outcome {
-    /// Lines for the summary: the result lines of tests, what was skipped, and what was ended.
+    /// Lines for the summary: result lines of tests, skipped tests, and commands that were ended.
     results: Vec<String>,
     /// Why it failed, if it did.
     failure: Option<String>,
 }
 
-/// Runs a step in a process of its own, for the time that it may take, and that is `left` for all.
+/// Runs a step in a process of its own, for its own time limit or for the time that is `left` for all steps.
 fn run_limited(
     workspace: &Workspace,
     step: &Step,
@@ -101,14 +101,14 @@ fn run_limited(
 }
 
 fn belongs_into_summary(line: &str) -> bool {
-    // Test programs without tests, and documentation without examples, say nothing of interest.
+    // Test programs without a test and documentation without an example say nothing worth repeating.
     let is_result = line.starts_with("test result: ") && !line.contains(NOTHING);
     is_result || line.contains("SKIPPED ") || line.starts_with(ENDED)
 }
 
 const NOTHING: &str = "ok. 0 passed; 0 failed; 0 ignored";
 
-/// What the line begins with by which a step tells why it failed.
+/// The beginning of the line by which a step's process tells why it failed.
 const FAILED: &str = "FAILED: ";
 
 const QUICK: &str = "--quick";
@@ -160,7 +160,7 @@ fn named(name: &str) -> Result<&'static Step, String> {
     })
 }
 
-/// Prints the time and the fate of each step, then the result lines of the tests, then the count.
+/// Prints the time and the result of each step, then the result lines of the tests, then the count.
 fn sum_up(done: &[(&Step, Outcome, Duration)]) -> Result<(), String> {
     for (step, outcome, took) in done {
         let fate = outcome.failure.as_deref().unwrap_or("ok");

@@ -1,5 +1,5 @@
-//! Programs for tests that no Debian package has: built by Go or fetched by pip, at fixed versions, and kept below the
-//! target directory.
+//! Programs that tests use and that no Debian package contains. Go builds them or pip fetches them, at fixed versions,
+//! into the target directory.
 
 use std::fs;
 use std::path::Path;
@@ -9,23 +9,23 @@ use std::time::{Duration, Instant};
 use crate::limit::{self, Reads};
 use crate::workspace::Workspace;
 
-/// A program, which gets a folder of its name.
+/// A program. It is kept in a folder of its name.
 struct Tool {
     name: &'static str,
-    /// Tests of this kind skip, and say so, when it cannot be had.
+    /// Which tests are skipped, with a message, when the program cannot be had.
     tests: &'static str,
     maker: Maker,
 }
 
-/// What makes a program.
+/// How a program is made.
 enum Maker {
-    /// Go, of a package and the modules that it needs: old modules name no versions of others, and the newest ones want
-    /// a newer Go than Debian's.
+    /// Go builds this package, with these versions of the modules that it needs: old modules do not name the versions
+    /// they need, and the newest ones want a newer Go than Debian's.
     Go {
         package: &'static str,
         modules: &'static [&'static str],
     },
-    /// pip, with all that the package depends on.
+    /// pip installs this package and its dependencies.
     Pip(&'static str),
 }
 
@@ -50,10 +50,10 @@ const TOOLS: &[Tool] = &[
     },
 ];
 
-/// Where they are, below cargo's target directory. `petrel_tests::tool` says the same.
+/// The folder below cargo's target directory that holds the programs. `petrel_tests::tool` has the same name.
 const TOOLS_IN: &str = "tools";
 
-/// Makes those that are missing. Returns a line for each one that cannot be had, for the summary.
+/// Makes the programs that are missing. Returns a line for the summary for each one that cannot be had.
 pub fn provide(workspace: &Workspace) -> Vec<String> {
     let folder = workspace.target.join(TOOLS_IN);
     let deadline = Instant::now() + TIME_MAX;
@@ -64,11 +64,11 @@ pub fn provide(workspace: &Workspace) -> Vec<String> {
 }
 
 impl Tool {
-    /// A folder of its name is complete.
+    /// Makes the program in a folder that is renamed when it is complete.
     fn make(&self, folder: &Path, deadline: Instant) -> Result<(), String> {
         println!("=== making: {}", self.name);
         let new = folder.join(format!("{}.new", self.name));
-        // What an earlier run left half done would get mixed in.
+        // An earlier run that was ended half-way may have left files there.
         let _ = fs::remove_dir_all(&new);
         let made = fs::create_dir_all(&new)
             .map_err(|error| format!("{}: {error}", new.display()))
@@ -125,5 +125,5 @@ impl Tool {
     }
 }
 
-/// For all of them together; with a slow network.
+/// Time for all programs together, with a slow network.
 const TIME_MAX: Duration = Duration::from_secs(3 * 60);

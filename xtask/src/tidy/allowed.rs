@@ -14,7 +14,7 @@ pub struct Global {
     pub path: &'static str,
     /// Its name.
     pub name: &'static str,
-    /// Why it is neither in the worker nor in the shared struct.
+    /// Why it is kept neither in the worker nor in `Shared`.
     #[expect(dead_code, reason = "it is for readers")]
     pub reason: &'static str,
 }
@@ -22,7 +22,7 @@ pub struct Global {
 /// Circles of imports. There are none.
 pub const CIRCLES: &[Circle] = &[];
 
-/// Globals that have to be.
+/// Globals that cannot be avoided.
 pub const GLOBALS: &[Global] = &[
     Global {
         path: "crates/engine/src/blocking/mod.rs",
@@ -171,5 +171,5 @@ pub const GLOBALS: &[Global] = &[
     },
 ];
 
-/// By crate: names of several types.
+/// Names that several types of one crate may have, by crate.
 pub const NAMES: &[(&str, &[&str])] = &[];

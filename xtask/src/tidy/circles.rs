@@ -23,7 +23,7 @@ pub struct Import {
     pub at: String,
 }
 
-/// Rooms each of which imports from all others, if by way of them.
+/// Rooms that all import from each other, directly or through other rooms of the circle.
 #[derive(Debug)]
 pub struct Circle {
     /// The rooms, by name.
@@ -39,7 +39,7 @@ pub fn circles(source: &CrateSource) -> Vec<Circle> {
     for import in &imports {
         reaches.entry(&import.from).or_default().insert(&import.to);
     }
-    // Crates have a few dozen rooms: all pairs that reach each other are found by adding until nothing is new.
+    // Crates have a few dozen rooms, so a simple fixed point is fast enough: add pairs until none is new.
     loop {
         let before: usize = reaches.values().map(BTreeSet::len).sum();
         for room in reaches.keys().copied().collect::<Vec<_>>() {
@@ -106,10 +106,10 @@ fn imports(source: &CrateSource) -> Vec<Import> {
     imports.into_iter().map(import).collect()
 }
 
-/// What paths of a crate can begin with.
+/// The names that a path inside a crate can begin with.
 struct CrateNames {
     rooms: BTreeSet<String>,
-    /// Names that the root takes from rooms, and from which.
+    /// Names that the root re-exports, and the room of each.
     exports: BTreeMap<String, String>,
 }
 
@@ -130,7 +130,7 @@ impl CrateNames {
                     rest = &rest[1..];
                 }
             }
-            // Without one of these a path begins with a crate, or with something that is in the module already.
+            // Any other path begins with another crate, or with a name that the module has imported already.
             first if !module.is_empty() || !self.rooms.contains(first) => return None,
             _ => {}
         }
@@ -170,7 +170,7 @@ impl References<'_> {
         }
     }
 
-    /// The insides of a macro call are no syntax tree yet: what begins with `crate::` is a path all the same.
+    /// The arguments of a macro are tokens and no syntax tree. Tokens that begin with `crate::` are read as a path.
     fn add_from_tokens(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         for (at, token) in tokens.iter().enumerate() {
@@ -188,7 +188,7 @@ impl References<'_> {
 
 impl<'ast> Visit<'ast> for References<'_> {
     fn visit_item_use(&mut self, item: &'ast ItemUse) {
-        // What the root takes from its rooms for others is nothing that it needs itself.
+        // A re-export in the root is for other rooms or crates; the root itself does not depend on it.
         let is_export = !matches!(item.vis, Visibility::Inherited);
         if !(self.module.is_empty() && is_export) {
             for (path, _) in used_paths(&item.tree) {
@@ -202,7 +202,7 @@ impl<'ast> Visit<'ast> for References<'_> {
             let parts = path.segments.iter().map(|part| &part.ident);
             let line = path.segments[0].ident.span().start().line;
             let parts: Vec<String> = parts.map(ToString::to_string).collect();
-            // A name alone is in the module, by an import that was counted.
+            // A single name is in the module by an import, which was counted already.
             if parts.len() > 1 {
                 self.add(&parts, line);
             }

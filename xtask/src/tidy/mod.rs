@@ -1,8 +1,8 @@
-//! What the compiler does not check of the shape of `crates/`, as a step of the tests: no circles of imports between the rooms of a crate, no
-//! globals, no two types of one name. Clocks are clippy's business (`crates/clippy.toml`), items that could be private rustc's
-//! (`unreachable_pub`).
+//! A step of the tests that checks the shape of `crates/` where the compiler does not: no circles of imports between the
+//! rooms of a crate, no globals, no two types of one name. Clippy checks the use of clocks (`crates/clippy.toml`), and
+//! rustc finds items that could be private (`unreachable_pub`).
 //!
-//! [`allowed`] has what is allowed all the same, each with its reason. What is listed there and is not found is an error, too.
+//! [`allowed`] lists the exceptions, each with its reason. An exception that is not needed is an error, too.
 
 mod allowed;
 mod circles;

@@ -1,4 +1,4 @@
-//! Types of one name in one crate: a reader who knows the one takes the other for it.
+//! Types of one name in one crate: a reader who knows one of them mistakes the other for it.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The production code of a crate, as rustc would find it: from `lib.rs` or `main.rs` along its `mod` lines. Modules and items that
-//! only tests see are left out.
+//! The production code of a crate, found as rustc finds it: from `lib.rs` or `main.rs` along its `mod` lines. Modules and
+//! items for tests are left out.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ pub struct SourceFile {
     pub path: String,
     /// The module that it is; empty for the root of the crate.
     pub module: Vec<String>,
-    /// What it contains, without items that only tests see.
+    /// Its items, without those that are for tests.
     pub items: Vec<Item>,
 }
 
@@ -85,7 +85,7 @@ impl CrateSource {
     }
 }
 
-/// Those of `items` that are part of the server, their own items without what only tests see.
+/// The items that are part of the server, in which nested items for tests are left out.
 fn production(items: Vec<Item>) -> Vec<Item> {
     let mut items = items;
     items.retain(|item| !is_for_tests(attributes(item)));
@@ -133,7 +133,7 @@ fn is_for_tests(attributes: &[Attribute]) -> bool {
         .any(|condition| !is_on(&condition))
 }
 
-/// Whether a condition holds in the server. What is not about tests may hold.
+/// Whether a `cfg` condition may hold in the server: every condition that is not about tests may.
 fn is_on(condition: &Meta) -> bool {
     let inner = |list: &syn::MetaList| -> Vec<Meta> {
         let parser = syn::punctuated::Punctuated::<Meta, syn::Token![,]>::parse_terminated;
