@@ -1,4 +1,5 @@
-//! `cargo xtask docs`: writes the parts of docs/ that can be generated from the code, so that they agree with it.
+//! `cargo xtask docs`: writes the parts of docs/ that can be generated from the code, so that they agree with
+//! it.
 //!
 //! The directive reference comes from the tables of the modules, the man page and the completions from the
 //! definitions of the command line, and the picture in ARCHITECTURE.md from the text of a graph.
@@ -122,8 +123,8 @@ fn generate(workspace: &Workspace) -> Result<Vec<(&'static Document, Vec<u8>)>, 
         Source::Petrel(arguments) => output_of(Command::new(&petrel).args(arguments)),
         Source::Graph(path) => picture::draw(&workspace.root, path),
         Source::Example(name) => {
-            // With `--workspace` cargo enables the same features as for the unit tests, so that nearly all is built
-            // already.
+            // With `--workspace` cargo enables the same features as for the unit tests, so that nearly all is
+            // built already.
             let arguments = ["build", "--workspace", "--example", name];
             workspace::run(&mut workspace.cargo(&arguments))?;
             output_of(&mut Command::new(

@@ -1,8 +1,8 @@
 //! `cargo xtask fuzz`: builds the fuzz targets on stable Rust and runs them.
 //!
-//! libFuzzer needs coverage counters in the code. Stable rustc contains the LLVM pass that adds them, but has no option
-//! for it; these flags switch it on, so that plain cargo does what cargo-fuzz does on nightly. Only the address
-//! sanitizer is missing, and code without `unsafe` has little use for that.
+//! libFuzzer needs coverage counters in the code. Stable rustc contains the LLVM pass that adds them, but has
+//! no option for it; these flags switch it on, so that plain cargo does what cargo-fuzz does on nightly. Only
+//! the address sanitizer is missing, and code without `unsafe` has little use for that.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -141,7 +141,8 @@ impl Fuzzer {
         })
     }
 
-    /// Runs as many targets at a time as there are cores. A target that finds something does not stop the others.
+    /// Runs as many targets at a time as there are cores. A target that finds something does not stop the
+    /// others.
     fn run_all(&self, targets: &[&'static str], duration: Duration) -> Result<(), String> {
         let next = AtomicUsize::new(0);
         let worker = || {
@@ -202,8 +203,8 @@ impl Fuzzer {
     }
 }
 
-/// The target triple of this machine. When cargo is given `--target`, it does not use the coverage flags for build
-/// scripts and procedural macros, even if the target is this machine.
+/// The target triple of this machine. When cargo is given `--target`, it does not use the coverage flags for
+/// build scripts and procedural macros, even if the target is this machine.
 fn host() -> Result<String, String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let version = output_of(Command::new(Path::new(&rustc)).arg("-vV"))?;
@@ -213,7 +214,8 @@ fn host() -> Result<String, String> {
         .ok_or_else(|| "rustc -vV names no host".to_owned())
 }
 
-/// Edge coverage in counters, operands of comparisons shown to the fuzzer, and the `cfg` that libfuzzer-sys expects.
+/// Edge coverage in counters, operands of comparisons shown to the fuzzer, and the `cfg` that libfuzzer-sys
+/// expects.
 const COVERAGE_FLAGS: &[&str] = &[
     "--cfg=fuzzing",
     "-Cpasses=sancov-module",

@@ -1,10 +1,12 @@
 //! Commands with a time limit.
 //!
-//! A command that exceeds its limit is ended together with every process that it has started, daemons and process
-//! groups of their own included: all of them have inherited a mark in their environment, or descend from a process that
-//! has. Each process gets SIGTERM first, so that it can unmount what it has mounted, and SIGKILL soon after.
+//! A command that exceeds its limit is ended together with every process that it has started, daemons and
+//! process groups of their own included: all of them have inherited a mark in their environment, or descend
+//! from a process that has. Each process gets SIGTERM first, so that it can unmount what it has mounted, and
+//! SIGKILL soon after.
 //!
-//! `xtask limited SECONDS PROGRAM [ARGUMENT]...` is the same as a command line: cargo runs each test program by it.
+//! `xtask limited SECONDS PROGRAM [ARGUMENT]...` is the same as a command line: cargo runs each test program
+//! by it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -31,8 +33,8 @@ pub const ENDED: &str = "ENDED ";
 /// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How long to wait for the end of the output after the command has ended. A process that it left behind may hold
-/// the output open for ever.
+/// How long to wait for the end of the output after the command has ended. A process that it left behind may
+/// hold the output open for ever.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// Time between two looks whether the command has ended.
@@ -79,7 +81,8 @@ pub fn run(
     }
 }
 
-/// `xtask limited SECONDS PROGRAM [ARGUMENT]...`. When it has to end the program, it names the tests that were running.
+/// `xtask limited SECONDS PROGRAM [ARGUMENT]...`. When it has to end the program, it names the tests that
+/// were running.
 ///
 /// # Errors
 /// As [`run`], or when the command line is wrong.
@@ -249,8 +252,8 @@ fn processes() -> Vec<Process> {
     pids.filter_map(Process::of).collect()
 }
 
-/// Sends a signal by the shell's `kill`, because std has no call for it. Processes that have ended meanwhile do not
-/// matter.
+/// Sends a signal by the shell's `kill`, because std has no call for it. Processes that have ended meanwhile
+/// do not matter.
 fn signal(signal: &str, pids: &BTreeSet<u32>) {
     let mut command = Command::new("sh");
     command.args(["-c", "kill -s \"$0\" \"$@\"", signal]);

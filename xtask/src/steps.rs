@@ -15,8 +15,8 @@ pub struct Step {
     pub name: &'static str,
     /// What it does, in a line.
     pub what: &'static str,
-    /// Its time limit, several times what it takes on two cores that build everything anew. The limits add up to more
-    /// than the time of a whole run, which `--minutes` limits.
+    /// Its time limit, several times what it takes on two cores that build everything anew. The limits add up
+    /// to more than the time of a whole run, which `--minutes` limits.
     pub minutes: u64,
     /// Does it.
     pub run: fn(&Workspace, Effort) -> Result<(), String>,

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: installs what is needed, runs the steps, sums up.
 //!
-//! Each step runs in a process of its own, `xtask step NAME`. So a step that hangs can be ended with all processes that it
-//! has started, and the next steps still run.
+//! Each step runs in a process of its own, `xtask step NAME`. So a step that hangs can be ended with all
+//! processes that it has started, and the next steps still run.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Programs that tests use and that no Debian package contains. Go builds them or pip fetches them, at fixed versions,
-//! into the target directory.
+//! Programs that tests use and that no Debian package contains. Go builds them or pip fetches them, at fixed
+//! versions, into the target directory.
 
 use std::fs;
 use std::path::Path;
@@ -19,8 +19,8 @@ struct Tool {
 
 /// How a program is made.
 enum Maker {
-    /// Go builds this package, with these versions of the modules that it needs: old modules do not name the versions
-    /// they need, and the newest ones want a newer Go than Debian's.
+    /// Go builds this package, with these versions of the modules that it needs: old modules do not name the
+    /// versions they need, and the newest ones want a newer Go than Debian's.
     Go {
         package: &'static str,
         modules: &'static [&'static str],

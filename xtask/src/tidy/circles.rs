@@ -1,5 +1,6 @@
-//! Circles of imports. A *room* is a file or folder directly below `src/`; what is in `lib.rs` or `main.rs` itself is the room
-//! [`ROOT`]. Rooms that import each other are one thing in several places: none of them can be read, tested or changed alone.
+//! Circles of imports. A *room* is a file or folder directly below `src/`; what is in `lib.rs` or `main.rs`
+//! itself is the room [`ROOT`]. Rooms that import each other are one thing in several places: none of them
+//! can be read, tested or changed alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -170,7 +171,8 @@ impl References<'_> {
         }
     }
 
-    /// The arguments of a macro are tokens and no syntax tree. Tokens that begin with `crate::` are read as a path.
+    /// The arguments of a macro are tokens and no syntax tree. Tokens that begin with `crate::` are read as a
+    /// path.
     fn add_from_tokens(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         for (at, token) in tokens.iter().enumerate() {

@@ -73,8 +73,8 @@ impl<'ast> Visit<'ast> for GlobalFinder {
     }
 }
 
-/// Whether a static of this type never changes. A type that is not in [`CONSTANT_TYPES`] is assumed to change, because its
-/// name does not tell.
+/// Whether a static of this type never changes. A type that is not in [`CONSTANT_TYPES`] is assumed to
+/// change, because its name does not tell.
 fn is_constant(of: &Type) -> bool {
     match of {
         Type::Reference(reference) => reference.mutability.is_none(),

@@ -1,6 +1,6 @@
-//! A step of the tests that checks the shape of `crates/` where the compiler does not: no circles of imports between the
-//! rooms of a crate, no globals, no two types of one name. Clippy checks the use of clocks (`crates/clippy.toml`), and
-//! rustc finds items that could be private (`unreachable_pub`).
+//! A step of the tests that checks the shape of `crates/` where the compiler does not: no circles of imports
+//! between the rooms of a crate, no globals, no two types of one name. Clippy checks the use of clocks
+//! (`crates/clippy.toml`), and rustc finds items that could be private (`unreachable_pub`).
 //!
 //! [`allowed`] lists the exceptions, each with its reason. An exception that is not needed is an error, too.
 

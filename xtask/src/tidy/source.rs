@@ -1,5 +1,5 @@
-//! The production code of a crate, found as rustc finds it: from `lib.rs` or `main.rs` along its `mod` lines. Modules and
-//! items for tests are left out.
+//! The production code of a crate, found as rustc finds it: from `lib.rs` or `main.rs` along its `mod` lines.
+//! Modules and items for tests are left out.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,8 @@ pub struct SourceFile {
 }
 
 impl CrateSource {
-    /// Reads the crate in `crates/NAME`. `read` gives the text of a file, by its path from the root of the work tree.
+    /// Reads the crate in `crates/NAME`. `read` gives the text of a file, by its path from the root of the
+    /// work tree.
     ///
     /// # Errors
     /// When a file is missing or is not Rust.
