@@ -1,7 +1,7 @@
-//! The programs and files that tests use and a machine may lack, and the Debian packages they are in.
+//! Programs and files that tests use and that a machine may lack, with the Debian packages that contain them.
 //!
-//! Programs are installed. Of packages whose *files* the tests are about, the tests get an unpacked copy: what lies below
-//! /etc may be changed by an administrator or by another package.
+//! Programs are installed. Where tests are about the *files* of a package, they get an unpacked copy of it,
+//! because an administrator or another package may have changed the installed files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,17 +16,17 @@ use crate::workspace::{Workspace, output_of};
 struct Need {
     /// The package it comes in.
     package: &'static str,
-    /// How to see that it is there: the name of a program, or an absolute path.
+    /// A program name or an absolute path that exists if the package is installed.
     sign: &'static str,
     /// What for.
     purpose: Purpose,
 }
 
-/// What a package is for.
+/// The use of a package.
 enum Purpose {
     /// Nothing builds without it.
     Build,
-    /// Tests of this kind skip, and say so, when it cannot be had.
+    /// Which tests are skipped, with a message, when the package cannot be had.
     Tests(&'static str),
 }
 
@@ -104,7 +104,7 @@ const NEEDS: &[Need] = &[
         Tests("with Ruby's fcgi"),
     ),
     need("nodejs", "node", Tests("with Node")),
-    // Without tomcat10, which brings a service and systemd with it.
+    // Not tomcat10, which would install a service and systemd.
     need(
         "tomcat10-common",
         "/usr/share/tomcat10/bin/bootstrap.jar",
@@ -149,10 +149,12 @@ const UNPACKED: &[&str] = &[
     "libjs-bootstrap4",
 ];
 
-/// Where the unpacked packages are, below cargo's target directory. `petrel_tests::package` says the same.
+/// The folder below cargo's target directory that holds the unpacked packages. `petrel_tests::package` has
+/// the same name.
 const UNPACKED_IN: &str = "packages";
 
-/// Packages that those of [`NEEDS`] stand for, as patterns: their versions are the ones that matter.
+/// Patterns of packages that packages of [`NEEDS`] depend on and that contain the real programs. Their
+/// versions are printed as well.
 const STOOD_FOR: &[&str] = &["php[0-9]*-fpm", "php[0-9]*-cgi", "openjdk-*-jre-headless"];
 
 const fn need(package: &'static str, sign: &'static str, purpose: Purpose) -> Need {
@@ -163,11 +165,12 @@ const fn need(package: &'static str, sign: &'static str, purpose: Purpose) -> Ne
     }
 }
 
-/// Installs and unpacks what is missing, and prints which versions are there. Returns a line for each package that
-/// cannot be had, for the summary; the tests that need it skip.
+/// Installs and unpacks missing packages, and prints the versions of all. Returns a line for the summary for
+/// each package that cannot be had; tests that need it are skipped.
 ///
 /// # Errors
-/// When something is missing and this is not root, or what the build needs cannot be had.
+/// When a package is missing and this process is not root, or when a package that the build needs cannot be
+/// had.
 pub fn provide(workspace: &Workspace) -> Result<Vec<String>, String> {
     let deadline = Instant::now() + Duration::from_secs(INSTALL_MINUTES * 60);
     let mut unavailable = provide_installed(deadline)?;
@@ -204,7 +207,7 @@ fn provide_installed(deadline: Instant) -> Result<Vec<String>, String> {
     Ok(still.iter().map(|need| need.lament()).collect())
 }
 
-/// Downloads and unpacks what is not in `folder` yet. Needs no root.
+/// Downloads and unpacks the packages that are not in `folder` yet. Does not need root.
 fn provide_unpacked(folder: &Path, deadline: Instant) -> Vec<String> {
     let is_missing = |package: &&&str| !folder.join(package).exists();
     let missing: Vec<&str> = UNPACKED.iter().filter(is_missing).copied().collect();
@@ -215,7 +218,7 @@ fn provide_unpacked(folder: &Path, deadline: Instant) -> Vec<String> {
         format!("package {package} cannot be unpacked ({why}): tests of its files are skipped")
     };
     println!("=== unpacking: {}", missing.join(" "));
-    // A machine without lists of packages, or with old ones, has to get them first.
+    // Without package lists, or with old ones, apt-get has to fetch them first.
     let mut downloaded = download(&missing, folder, deadline);
     if downloaded.is_err() && is_root() {
         downloaded = apt_get(&["update", "-q"], folder, deadline)
@@ -240,7 +243,8 @@ fn download(packages: &[&str], folder: &Path, deadline: Instant) -> Result<(), S
     apt_get(&[&["download", "-q"], packages].concat(), folder, deadline)
 }
 
-/// Unpacks `PACKAGE_VERSION_ARCHITECTURE.deb` of `folder` into `PACKAGE` there. A folder of that name is complete.
+/// Unpacks `PACKAGE_VERSION_ARCHITECTURE.deb` in `folder` to `PACKAGE`. That folder gets its name when it is
+/// complete.
 fn unpack(package: &str, folder: &Path) -> Result<(), String> {
     let archive = archive_of(package, folder).ok_or("no archive came")?;
     let (fresh, place) = (folder.join(format!("{package}.new")), folder.join(package));
@@ -254,7 +258,7 @@ fn unpack(package: &str, folder: &Path) -> Result<(), String> {
     fs::rename(&fresh, &place).map_err(|error| format!("{}: {error}", place.display()))
 }
 
-/// The newest archive of a package in `folder`. Its name tells the version.
+/// The newest archive of a package in `folder`. Its name contains the version.
 fn archive_of(package: &str, folder: &Path) -> Option<PathBuf> {
     let files = fs::read_dir(folder)
         .ok()?
@@ -268,7 +272,7 @@ fn archive_of(package: &str, folder: &Path) -> Option<PathBuf> {
     files.filter(is_its).max_by_key(modified)
 }
 
-/// What a run uses: packages that are installed and archives that were unpacked, with their versions.
+/// The installed packages and unpacked archives that a run uses, with their versions.
 fn versions(workspace: &Workspace) -> Vec<String> {
     let packages = NEEDS.iter().map(|need| need.package);
     let mut query = Command::new("dpkg-query");
@@ -277,7 +281,7 @@ fn versions(workspace: &Workspace) -> Vec<String> {
         .args(packages)
         .args(STOOD_FOR)
         .stderr(Stdio::null());
-    // It fails if one package is unknown, and still tells of the others.
+    // dpkg-query fails if one package is unknown, and still prints the others.
     let output = query.output().map(|output| output.stdout);
     let output = String::from_utf8_lossy(&output.unwrap_or_default()).into_owned();
     let installed = output
@@ -319,10 +323,11 @@ impl Need {
     }
 }
 
-/// How long installing may take, all in all: a gigabyte on a fresh machine, with a slow network.
+/// Time limit for all installing: a gigabyte on a fresh machine with a slow network.
 const INSTALL_MINUTES: u64 = 20;
 
-/// All at once, and one by one if that fails: one that cannot be had must not keep out the others.
+/// Installs all packages at once, and one by one if that fails, so that one bad package does not keep out the
+/// others.
 fn install(missing: &[&Need], deadline: Instant) {
     let apt_get = |arguments: &[&str]| apt_get(arguments, Path::new("/"), deadline);
     let report = |outcome: Result<(), String>| {
@@ -342,7 +347,7 @@ fn install(missing: &[&Need], deadline: Instant) {
 
 const INSTALL: &[&str] = &["install", "-q", "-y", "--no-install-recommends"];
 
-/// Runs apt-get in `directory`. RUNLEVEL=1 keeps packages from starting the servers they bring.
+/// Runs apt-get in `directory`. RUNLEVEL=1 keeps packages from starting their services.
 fn apt_get(arguments: &[&str], directory: &Path, deadline: Instant) -> Result<(), String> {
     let mut command = Command::new("apt-get");
     command
