@@ -1,10 +1,12 @@
-//! The chores of this repository: run the tests, check the shape of the code, regenerate the docs, fuzz.
+//! The chores of this repository: run the tests, check the shape of the code, regenerate the docs, make
+//! the Debian package, fuzz.
 //!
 //! `cargo xtask CHORE`, from anywhere in the work tree. One file a chore; [`steps`] is the table of
 //! what `cargo xtask test` does. Uses no crate of the server, so that it starts soon, and builds even
 //! when the server does not.
 #![forbid(unsafe_code)]
 
+mod deb;
 mod docs;
 mod fuzz;
 mod limit;
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         Some("test") => test::run(&workspace, &arguments),
         Some("docs") => docs::run(&workspace, &arguments),
         Some("site") => site::run(&workspace, &arguments),
+        Some("package") => deb::run(&workspace, &arguments),
         Some("tidy") => tidy::check(&workspace),
         Some("fuzz") => fuzz::run(&workspace, &arguments),
         // `test` starts itself again for each step, so that a step that hangs can be ended.
@@ -64,6 +67,11 @@ cargo xtask docs
     Regenerate docs/: the directive reference, the man page, the shell completions and the picture.
 cargo xtask site
     Build the documentation as a site with search, into target/site.
+cargo xtask package [--binary FILE] [--version VERSION] [--out DIR] [--uncompressed]
+    Make a Debian package in target/debian, with the program of the dist profile. It needs dpkg-dev and binutils.
+    --binary       package this program and build none
+    --version      the version of the package; that of the program unless told
+    --uncompressed make it in no time, for tests
 cargo xtask fuzz [TARGET]... [--seconds N]
     Fuzz these targets, or all of them, for N seconds each (60).
 

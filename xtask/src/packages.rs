@@ -69,6 +69,8 @@ const NEEDS: &[Need] = &[
     need("mount", "losetup", Tests("of the modelled disk")),
     need("util-linux", "blockdev", Tests("of the modelled disk")),
     need("systemd", "systemd-analyze", Tests("of the systemd unit")),
+    need("logrotate", "logrotate", Tests("of the Debian package")),
+    need("dpkg-dev", "dpkg-shlibdeps", Tests("of the Debian package")),
     need("python3", "python3", Tests("of forbidden system calls")),
     need("iproute2", "ip", Tests("in a network of their own")),
     need(

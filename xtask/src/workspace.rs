@@ -46,6 +46,16 @@ impl Workspace {
         run(&mut self.cargo(&arguments))?;
         Ok(self.target.join("quick/petrel"))
     }
+
+    /// The petrel program for packages: the fastest one.
+    ///
+    /// # Errors
+    /// When it does not build.
+    pub fn petrel_of_package(&self) -> Result<PathBuf, String> {
+        let arguments = ["build", "--package", "petrel", "--profile", "dist"];
+        run(&mut self.cargo(&arguments))?;
+        Ok(self.target.join("dist/petrel"))
+    }
 }
 
 /// Runs a command that talks to the terminal itself.
