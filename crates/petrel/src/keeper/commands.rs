@@ -183,7 +183,13 @@ impl Keeper {
         for process in &self.processes {
             answer = answer.out(&line_of(process, now));
         }
-        answer
+        match self.program.newer() {
+            Some(path) => answer.err(&format!(
+                "{} is newer than the program that runs: a restart starts it, a reload does not",
+                path.display()
+            )),
+            None => answer,
+        }
     }
 
     /// When the next command must be replied to at the latest.

@@ -20,6 +20,7 @@ pub(crate) mod daemon;
 mod generation;
 mod pid_file;
 mod process;
+mod program;
 mod reload;
 mod signals;
 pub(crate) mod tls_reader;
@@ -54,6 +55,7 @@ use daemon::Launch;
 use generation::Generation;
 use pid_file::PidFile;
 use process::{ServerProcess, ServerStage, StartedServer, describe};
+use program::Program;
 use signals::{Received, Signals};
 use tls_reader::{StartedTlsReader, TlsReader, TlsReading};
 use trial::Trial;
@@ -115,6 +117,7 @@ struct Keeper {
     /// Commands that wait for their reply.
     waiting: Vec<Waiting>,
     started: Instant,
+    program: Program,
     /// How many configurations were opened.
     generations: u64,
     processes: Vec<ServerProcess>,
@@ -201,6 +204,7 @@ impl Keeper {
             commands: Commands::default(),
             waiting: Vec::new(),
             started: Instant::now(),
+            program: Program::running(),
             generations: 1,
             processes: Vec::new(),
             backends,
