@@ -116,6 +116,7 @@ impl Builder {
 
     /// As [`Builder::check`], through `command`, another program that runs Petrel.
     pub fn check_as(self, mut command: Command, arguments: &[&str]) -> crate::Finished {
+        self.tree.directory("www");
         write_configuration(&self.tree, free_port(), &self.config, Program::Petrel);
         command
             .args(arguments)

@@ -4,6 +4,7 @@
 //! [`ListenerSet::listen`] is a second step, so that no connection reaches a socket that no worker will
 //! serve. The engine accepts the connections.
 
+mod holder;
 mod open;
 
 use std::cell::Cell;
@@ -18,7 +19,8 @@ use engine::server::BoundListener;
 use engine::settings::ProcessSettings;
 use engine::settings::process::ListenerSettings;
 
-pub(crate) use open::probe;
+pub(crate) use holder::holder_of;
+pub(crate) use open::{is_in_use, probe};
 
 /// All listeners of one configuration.
 #[derive(Clone, Default)]
@@ -109,6 +111,29 @@ impl ListenerSet {
         let unclaimed: Vec<_> = unclaimed.cloned().collect();
         set.listeners.extend(unclaimed);
         Ok(set)
+    }
+
+    /// What to say when the service manager's sockets stand in for the main address and none of them has its port: a
+    /// change of `server.port` alone has no effect then.
+    pub(crate) fn differs(&self, process: &ProcessSettings) -> Option<String> {
+        let main = process
+            .listeners
+            .iter()
+            .find(|listener| listener.is_default)?;
+        let port = match &main.address {
+            ListenAddress::Ip(address) => address.port(),
+            ListenAddress::Name { port, .. } => *port,
+            ListenAddress::Unix(_) => return None,
+        };
+        let first = self.listeners.first()?;
+        if self.listeners.iter().any(|listener| listener.port == port) {
+            return None;
+        }
+        Some(format!(
+            "the server listens on {} and not on {}, because the service manager has passed that socket: change \
+             ListenStream= in its socket unit",
+            first.address, main.address
+        ))
     }
 
     /// The sockets that systemd, or another service manager with its protocol, passed to this process.

@@ -7,7 +7,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use config::{Config, Diagnostic, Diagnostics, LoadOptions, Schema, Severity, Style};
+use config::{Config, Diagnostic, Diagnostics, Entry, LoadOptions, Schema, Severity, Style};
 use engine::log::LogTarget;
 use engine::module::ModuleSpec;
 use engine::settings::{ProcessSettings, SettingsTable, loaded_modules};
@@ -83,15 +83,33 @@ impl Loaded {
         target_of(&self.config.global().entry("server.breakagelog")?.value)
     }
 
+    /// The directives that name logs.
+    fn log_entries(&self) -> impl Iterator<Item = &Entry> {
+        let access_log = modules::access_log::MODULE.name;
+        let logs_accesses = self.modules.iter().any(|module| module.name == access_log);
+        let entries = self.config.blocks.iter().flat_map(|block| &block.entries);
+        entries.filter(move |entry| match entry.name.as_str() {
+            "server.errorlog" | "server.breakagelog" => true,
+            "accesslog.filename" => logs_accesses,
+            _ => false,
+        })
+    }
+
+    /// Every log that is a file, with the directive that names it.
+    pub(crate) fn log_files(&self) -> Vec<(&Entry, PathBuf)> {
+        let mut files = Vec::new();
+        for entry in self.log_entries() {
+            if let Some(LogTarget::File(path)) = target_of(&entry.value) {
+                files.push((entry, path));
+            }
+        }
+        files
+    }
+
     /// Every log that the configuration names, each once.
     pub(crate) fn log_targets(&self) -> Vec<LogTarget> {
         let mut targets = vec![self.process.error_log.clone()];
-        let access_log = modules::access_log::MODULE.name;
-        let logs_accesses = self.modules.iter().any(|module| module.name == access_log);
-        let mut names = vec!["server.errorlog", "server.breakagelog"];
-        names.extend(logs_accesses.then_some("accesslog.filename"));
-        let entries = self.config.blocks.iter().flat_map(|block| &block.entries);
-        for entry in entries.filter(|entry| names.contains(&entry.name.as_str())) {
+        for entry in self.log_entries() {
             targets.extend(target_of(&entry.value));
         }
         let mut entries = self.config.blocks.iter().flat_map(|block| &block.entries);

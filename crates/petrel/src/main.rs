@@ -122,7 +122,7 @@ fn with_file(arguments: &Arguments, file: &Path) -> u8 {
         Ok(file) => file,
         Err(error) => return fail(&format!("{}: {error}", file.display())),
     };
-    let origin = Origin::File(file);
+    let origin = Origin::File(file.clone());
     let loaded = match load::load(&origin) {
         Ok(loaded) => loaded,
         Err(errors) => {
@@ -141,7 +141,7 @@ fn with_file(arguments: &Arguments, file: &Path) -> u8 {
     match arguments.test {
         0 => {}
         1 => return print(b"Syntax OK\n"),
-        _ => return preflight(&loaded),
+        _ => return preflight(&loaded, &file),
     }
     summary::print(&loaded);
     let inherited = match inherited_sockets(&loaded) {
@@ -184,11 +184,11 @@ fn inherited_sockets(loaded: &Loaded) -> io::Result<ListenerSet> {
     }
 }
 
-fn preflight(loaded: &Loaded) -> u8 {
+fn preflight(loaded: &Loaded, file: &Path) -> u8 {
     if let Some(warning) = user::warning(&loaded.process) {
         terminal::complain(format_args!("petrel: warning: {warning}"));
     }
-    for warning in check::names(loaded) {
+    for warning in check::warnings(loaded, file) {
         load::print_diagnostic(&warning, loaded);
     }
     let checked = check::preflight(loaded);

@@ -5,6 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use crate::check::DENY_DOT_FILES;
 use crate::load::Origin;
 
 /// What to serve.
@@ -47,8 +48,8 @@ impl Site {
         text += "dir-listing.encoding = \"utf-8\"\n";
         text += "dir-listing.hide-dotfiles = \"enable\"\n";
         let _ = writeln!(text, "dir-listing.activate = \"{}\"", switch(self.listing));
-        // Denies dot files such as those of version control and .env; /.well-known/ is public by design.
-        text += "$HTTP[\"url\"] =~ \"/\\.(?!well-known(/|$))\" { url.access-deny = ( \"\" ) }\n";
+        text += DENY_DOT_FILES;
+        text.push('\n');
         Ok(Origin::Text {
             name: "petrel serve",
             text,

@@ -60,6 +60,7 @@ impl Generation {
         let identity = Identity::find(&loaded.process).map_err(|message| fails(message, None))?;
         let mut warnings = limits::apply(&loaded.process);
         warnings.extend(user::warning(&loaded.process).map(str::to_owned));
+        warnings.extend(inherited.differs(&loaded.process));
         let tls = TlsFiles::open(&loaded, tls_before).map_err(|list| loaded.diagnostics(list))?;
         let (tls, diagnostics) = tls.map_or((None, Vec::new()), |(tls, told)| (Some(tls), told));
         let listeners = ListenerSet::open(&loaded.process, before, inherited)

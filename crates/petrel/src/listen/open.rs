@@ -58,6 +58,16 @@ pub(crate) fn probe(wanted: &ListenerSettings) -> Result<(), ListenError> {
     }
 }
 
+/// Whether a server listens at the address.
+pub(crate) fn is_in_use(wanted: &ListenerSettings) -> bool {
+    match &wanted.address {
+        ListenAddress::Unix(path) => UnixStream::connect(path).is_ok(),
+        _ => resolve(wanted)
+            .and_then(|address| bind_alone(address, wanted))
+            .is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse),
+    }
+}
+
 /// Takes a listening socket that another process has opened.
 pub(super) fn adopt(descriptor: OwnedFd) -> io::Result<OpenListener> {
     let socket = SockRef::from(&descriptor);

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 
 use crate::harness::{Server, Site, fetch, free_port, full, header, petrel, run};
 use rustix::process::Signal;
@@ -189,6 +190,149 @@ fn a_port_in_use_does_not_fail_the_preflight_of_a_running_server() {
             .code(),
         Some(0)
     );
+}
+
+#[test]
+fn the_preflight_tells_what_a_start_does_not_need() {
+    let site = Site::new();
+    fs::write(site.path("root/.env"), "secret").expect("written");
+    let _other = TcpListener::bind(("127.0.0.1", site.port)).expect("a port");
+    let file = site.configure(
+        "server.modules = ( \"mod_fastcgi\" )\n\
+         fastcgi.server = ( \".php\" => (( \"socket\" => \"/nonexistent/php.sock\" )) )\n\
+         $HTTP[\"host\"] == \"a\" { server.document-root = \"/nonexistent/www\" }",
+    );
+    let output = run(&["-tt", "-f", file.to_str().expect("a plain path")]);
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    let holder = format!(
+        "(process {}) listens on 127.0.0.1:{}",
+        std::process::id(),
+        site.port
+    );
+    for words in [
+        "directory /nonexistent/www is missing",
+        "the socket /nonexistent/php.sock of this backend is not there",
+        "clients can get .env, as from lighttpd",
+        holder.as_str(),
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    let dots = "$HTTP[\"url\"] =~ \"/\\.(?!well-known(/|$))\" { url.access-deny = ( \"\" ) }";
+    let file = site.configure(&format!("server.modules = ( \"mod_access\" )\n{dots}"));
+    let output = run(&["-tt", "-f", file.to_str().expect("a plain path")]);
+    assert!(
+        !text(&output.stderr).contains(".env"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn the_preflight_tries_logs_as_the_user_who_writes_them() {
+    let site = Site::new();
+    fs::create_dir(site.path("logs")).expect("a directory");
+    for (log, words) in [
+        ("logs", "is a directory"),
+        ("root/hello.txt/log", "is no directory"),
+        ("none/log", "directory "),
+    ] {
+        let path = site.path(log);
+        let file = site.configure(&format!("server.breakagelog = \"{}\"", path.display()));
+        let output = run(&["-tt", "-f", file.to_str().expect("a plain path")]);
+        assert_eq!(output.status.code(), Some(255), "{log}");
+        let told = text(&output.stderr);
+        assert!(
+            told.contains("server.breakagelog: ") && told.contains(words),
+            "{told}"
+        );
+    }
+    if !crate::harness::is_root() {
+        return;
+    }
+    fs::set_permissions(site.path("."), fs::Permissions::from_mode(0o755)).expect("ours");
+    let file = site.configure(&format!(
+        "server.breakagelog = \"{}/x\"",
+        site.path("logs").display()
+    ));
+    assert_eq!(
+        run(&["-tt", "-f", file.to_str().expect("plain")])
+            .status
+            .code(),
+        Some(0)
+    );
+    let mut other = petrel();
+    other.args(["-tt", "-f"]).arg(&file);
+    std::os::unix::process::CommandExt::uid(&mut other, 65_534);
+    let output = other.output().expect("the program starts");
+    assert_eq!(output.status.code(), Some(255));
+    assert!(
+        text(&output.stderr).contains("Permission denied"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn status_says_when_another_program_is_on_the_disk() {
+    let site = Site::new();
+    let program = site.path("petrel");
+    fs::copy(petrel().get_program(), &program).expect("copied");
+    let file = site.configure(&format!(
+        "server.pid-file = \"{}\"",
+        site.path("pid").display()
+    ));
+    let server = Server::spawn(
+        std::process::Command::new(&program)
+            .args(["-D", "-f"])
+            .arg(&file),
+    );
+    server.wait_for("a first answer", || fetch(site.port, "/hello.txt").is_ok());
+    let status = || run(&["status", "-f", file.to_str().expect("a plain path")]);
+    assert_eq!(text(&status().stderr), "");
+    fs::copy(&program, site.path("petrel.new")).expect("copied");
+    fs::rename(site.path("petrel.new"), &program).expect("replaced");
+    let told = text(&status().stderr);
+    assert!(
+        told.contains(&format!("{} is newer", program.display())),
+        "{told}"
+    );
+}
+
+#[test]
+fn the_sample_of_the_welcome_page_starts_as_it_is() {
+    let site = Site::new();
+    let sample = include_str!("../../src/site/files/sample.conf.txt");
+    assert!(sample.contains("\nserver.port          = 8000\n"));
+    // Another test may have the port.
+    let sample = sample.replace("= 8000", &format!("= {}", site.port));
+    fs::write(site.path("sample.conf"), sample).expect("written");
+    let mut check = petrel();
+    check
+        .args(["-tt", "-f", "../sample.conf"])
+        .current_dir(site.path("root"));
+    let output = check.output().expect("the program starts");
+    // Root is warned that the server would stay root.
+    let told = text(&output.stderr);
+    let told: Vec<&str> = told
+        .lines()
+        .filter(|line| !line.contains("runs as root"))
+        .collect();
+    assert_eq!((output.status.code(), told), (Some(0), Vec::new()));
+    let server = Server::spawn(
+        petrel()
+            .args(["-D", "-f", "../sample.conf"])
+            .current_dir(site.path("root")),
+    );
+    server.wait_for("an answer", || fetch(site.port, "/hello.txt").is_ok());
+}
+
+#[test]
+fn the_version_has_two_names() {
+    let short = run(&["-v"]);
+    let long = run(&["--version"]);
+    assert!(text(&short.stdout).starts_with("petrel/"));
+    assert_eq!((long.status.code(), long.stdout), (Some(0), short.stdout));
 }
 
 #[test]

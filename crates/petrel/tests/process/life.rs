@@ -222,10 +222,17 @@ fn sockets_of_the_service_manager_are_used() {
         .args(["-c", script])
         .arg(petrel().get_program())
         .arg(file)
-        .stdin(as_stdin(passed));
+        .stdin(as_stdin(passed))
+        .stderr(fs::File::create(site.path("stderr")).expect("a file"));
     let mut child = command.spawn().expect("a shell");
     let pid = child.id().cast_signed();
     wait_until("an answer", &mut || fetch(port, "/hello.txt").is_ok());
+    let told = fs::read_to_string(site.path("stderr")).expect("written");
+    let words = format!(
+        "listens on 127.0.0.1:{port} and not on 127.0.0.1:{}",
+        site.port
+    );
+    assert!(told.contains(&words), "{told}");
     assert!(
         Client::connect(site.port).is_err(),
         "it stands in for the main address"
