@@ -95,7 +95,7 @@ _petrel() {
 
     case "${cmd}" in
         petrel)
-            opts="-f -m -i -1 -p -t -D -v -V -h --help serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help"
+            opts="-f -m -i -1 -p -t -D -v -V -h --version --help serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

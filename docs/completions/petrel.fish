@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_petrel_global_optspecs
-    string join \n f= m= i= 1 p t D v V h/help
+    string join \n f= m= i= 1 p t D v/version V h/help
 end
 
 function __fish_petrel_needs_command
@@ -31,39 +31,39 @@ complete -c petrel -n "__fish_petrel_needs_command" -s 1 -d 'Serve one request o
 complete -c petrel -n "__fish_petrel_needs_command" -s p -d 'Print the effective configuration and exit'
 complete -c petrel -n "__fish_petrel_needs_command" -s t -d 'Check the configuration and exit; twice: also check what start-up would need'
 complete -c petrel -n "__fish_petrel_needs_command" -s D -d 'Stay in the foreground'
-complete -c petrel -n "__fish_petrel_needs_command" -s v -d 'Print the version and exit'
-complete -c petrel -n "__fish_petrel_needs_command" -s V -d 'Print the version and the features and exit'
+complete -c petrel -n "__fish_petrel_needs_command" -s v -l version -d 'Print the version and exit'
+complete -c petrel -n "__fish_petrel_needs_command" -s V -d 'Print the version and the built-in features, and exit'
 complete -c petrel -n "__fish_petrel_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "serve" -d 'Serve a directory, without a configuration file'
-complete -c petrel -n "__fish_petrel_needs_command" -f -a "reload" -d 'Reload the configuration of a running server, and wait until it serves that'
+complete -c petrel -n "__fish_petrel_needs_command" -f -a "reload" -d 'Have a running server read its configuration again, and wait until it serves the new one'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "stop" -d 'Stop a running server, and wait until it has ended'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "reopen" -d 'Have a running server open its logs again, after they were rotated'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "status" -d 'Show the server processes of a running server, with their open connections and requests'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "spawn" -d 'Start FastCGI programs, with the options of spawn-fcgi'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "fcgi-magnet" -d 'Run Lua scripts as a FastCGI program'
-complete -c petrel -n "__fish_petrel_needs_command" -f -a "fcgi-stat-accel" -d 'Wait for the disk in place of a web server, as a FastCGI program'
-complete -c petrel -n "__fish_petrel_needs_command" -f -a "lua" -d 'Run a script of mod_magnet on a made-up request, and tell what it does'
+complete -c petrel -n "__fish_petrel_needs_command" -f -a "fcgi-stat-accel" -d 'Read files from disk ahead of a web server, as a FastCGI program'
+complete -c petrel -n "__fish_petrel_needs_command" -f -a "lua" -d 'Run a script of mod_magnet on a made-up request, and show what it does'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "man" -d 'Print the manual page'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c petrel -n "__fish_petrel_using_subcommand serve" -l port -d 'The TCP port; with --tls 8443 unless told' -r
 complete -c petrel -n "__fish_petrel_using_subcommand serve" -l bind -d 'The address to listen on; 0.0.0.0 or :: for all' -r
-complete -c petrel -n "__fish_petrel_using_subcommand serve" -l tls -d 'Serve by HTTPS, with a certificate of an authority that is made for this user'
+complete -c petrel -n "__fish_petrel_using_subcommand serve" -l tls -d 'Serve by HTTPS, with a certificate from an authority that Petrel makes for this user'
 complete -c petrel -n "__fish_petrel_using_subcommand serve" -l listing -d 'Show listings of directories that have no index file'
 complete -c petrel -n "__fish_petrel_using_subcommand serve" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c petrel -n "__fish_petrel_using_subcommand reload" -s f -d 'The configuration file that the server was started with' -r -F
-complete -c petrel -n "__fish_petrel_using_subcommand reload" -l socket -d 'Its control socket, where the configuration cannot be read: see server.control-socket' -r -F
-complete -c petrel -n "__fish_petrel_using_subcommand reload" -l now -d 'End the requests of older configurations at once, as soon as the new one serves'
+complete -c petrel -n "__fish_petrel_using_subcommand reload" -l socket -d 'The control socket of the server, if the configuration cannot be read: see server.control-socket' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand reload" -l now -d 'Cut requests of older configurations as soon as the new one is served'
 complete -c petrel -n "__fish_petrel_using_subcommand reload" -s h -l help -d 'Print help'
 complete -c petrel -n "__fish_petrel_using_subcommand stop" -s f -d 'The configuration file that the server was started with' -r -F
-complete -c petrel -n "__fish_petrel_using_subcommand stop" -l socket -d 'Its control socket, where the configuration cannot be read: see server.control-socket' -r -F
-complete -c petrel -n "__fish_petrel_using_subcommand stop" -l now -d 'Do not wait for requests: cut them'
+complete -c petrel -n "__fish_petrel_using_subcommand stop" -l socket -d 'The control socket of the server, if the configuration cannot be read: see server.control-socket' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand stop" -l now -d 'Cut requests in progress at once'
 complete -c petrel -n "__fish_petrel_using_subcommand stop" -s h -l help -d 'Print help'
 complete -c petrel -n "__fish_petrel_using_subcommand reopen" -s f -d 'The configuration file that the server was started with' -r -F
-complete -c petrel -n "__fish_petrel_using_subcommand reopen" -l socket -d 'Its control socket, where the configuration cannot be read: see server.control-socket' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand reopen" -l socket -d 'The control socket of the server, if the configuration cannot be read: see server.control-socket' -r -F
 complete -c petrel -n "__fish_petrel_using_subcommand reopen" -s h -l help -d 'Print help'
 complete -c petrel -n "__fish_petrel_using_subcommand status" -s f -d 'The configuration file that the server was started with' -r -F
-complete -c petrel -n "__fish_petrel_using_subcommand status" -l socket -d 'Its control socket, where the configuration cannot be read: see server.control-socket' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand status" -l socket -d 'The control socket of the server, if the configuration cannot be read: see server.control-socket' -r -F
 complete -c petrel -n "__fish_petrel_using_subcommand status" -s h -l help -d 'Print help'
 complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s f -d 'Command line of the FastCGI application, for /bin/sh; ignored when APP is given' -r
 complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s d -d 'Change to this directory before starting the application' -r -F
@@ -87,29 +87,29 @@ complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s S -d 'Make the u
 complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s h -l help -d 'Print help'
 complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l socket -d 'Listen on this unix socket' -r -F
 complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l mode -d 'Mode of the unix socket, octal; what the umask leaves of 0777 unless told' -r
-complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l listen -d 'Listen on this TCP address. Whoever can connect can run any script: see --root' -r
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l listen -d 'Listen on this TCP address. Every client that can connect can run any script: see --root' -r
 complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l workers -d 'Threads that run scripts' -r
-complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l root -d 'Run scripts below this directory only, wherever links lead' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l root -d 'Run only scripts below this directory, after symbolic links are resolved' -r -F
 complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l max-run-time -d 'Processor time, in milliseconds, that a script may take between two waits' -r
 complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l max-run-memory -d 'Memory, in MiB, that a script may take between two waits' -r
 complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l max-request-time -d 'Seconds that a request may take, waiting included' -r
 complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l max-body -d 'The longest body of a request, in MiB' -r
-complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l allow -d 'What scripts may use although it can break the program; a list with commas' -r -f -a "ffi\t'`ffi` and `string.buffer`'
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -l allow -d 'Libraries that scripts may use although these can break the program; a list with commas' -r -f -a "ffi\t'`ffi` and `string.buffer`'
 jit\t'`jit`'
 debug\t'All of `debug`'
 os.exit\t'`os.exit`'
 io.popen\t'`io.popen` and `os.execute`'"
 complete -c petrel -n "__fish_petrel_using_subcommand fcgi-magnet" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c petrel -n "__fish_petrel_using_subcommand fcgi-stat-accel" -l port -d 'Listen on this TCP port. Whoever can connect learns which files there are: see --document-root' -r
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-stat-accel" -l port -d 'Listen on this TCP port. Every client that can connect learns which files exist: see --document-root' -r
 complete -c petrel -n "__fish_petrel_using_subcommand fcgi-stat-accel" -l address -d 'The address to listen on, with --port' -r
 complete -c petrel -n "__fish_petrel_using_subcommand fcgi-stat-accel" -l socket -d 'Listen on this unix socket' -r -F
 complete -c petrel -n "__fish_petrel_using_subcommand fcgi-stat-accel" -l mode -d 'Mode of the unix socket, octal; what the umask leaves of 0777 unless told' -r
 complete -c petrel -n "__fish_petrel_using_subcommand fcgi-stat-accel" -l threads -d 'Threads that wait for disks' -r
-complete -c petrel -n "__fish_petrel_using_subcommand fcgi-stat-accel" -l read-ahead -d 'How much of a file is read, in bytes' -r
-complete -c petrel -n "__fish_petrel_using_subcommand fcgi-stat-accel" -l document-root -d 'Name files below this directory only, wherever links lead; may be given again. Unless told, below the DOCUMENT_ROOT of the request' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-stat-accel" -l read-ahead -d 'Bytes at the beginning of a file that are read' -r
+complete -c petrel -n "__fish_petrel_using_subcommand fcgi-stat-accel" -l document-root -d 'Name only files below this directory, after symbolic links are resolved; may be given again. Unless told, below the DOCUMENT_ROOT of the request' -r -F
 complete -c petrel -n "__fish_petrel_using_subcommand fcgi-stat-accel" -l timeout -d 'Seconds that a request may take' -r
 complete -c petrel -n "__fish_petrel_using_subcommand fcgi-stat-accel" -s h -l help -d 'Print help'
-complete -c petrel -n "__fish_petrel_using_subcommand lua" -l url -d 'What is asked for: a path, with a query' -r
+complete -c petrel -n "__fish_petrel_using_subcommand lua" -l url -d 'The URL of the request: a path, with a query' -r
 complete -c petrel -n "__fish_petrel_using_subcommand lua" -l method -d 'The request method' -r
 complete -c petrel -n "__fish_petrel_using_subcommand lua" -l header -d 'A field of the request, such as \'Accept: text/html\'; may be given again' -r
 complete -c petrel -n "__fish_petrel_using_subcommand lua" -l body -d 'A file with the body of the request' -r -F
@@ -121,14 +121,14 @@ complete -c petrel -n "__fish_petrel_using_subcommand lua" -s h -l help -d 'Prin
 complete -c petrel -n "__fish_petrel_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c petrel -n "__fish_petrel_using_subcommand man" -s h -l help -d 'Print help'
 complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "serve" -d 'Serve a directory, without a configuration file'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "reload" -d 'Reload the configuration of a running server, and wait until it serves that'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "reload" -d 'Have a running server read its configuration again, and wait until it serves the new one'
 complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "stop" -d 'Stop a running server, and wait until it has ended'
 complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "reopen" -d 'Have a running server open its logs again, after they were rotated'
 complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "status" -d 'Show the server processes of a running server, with their open connections and requests'
 complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "spawn" -d 'Start FastCGI programs, with the options of spawn-fcgi'
 complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "fcgi-magnet" -d 'Run Lua scripts as a FastCGI program'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "fcgi-stat-accel" -d 'Wait for the disk in place of a web server, as a FastCGI program'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "lua" -d 'Run a script of mod_magnet on a made-up request, and tell what it does'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "fcgi-stat-accel" -d 'Read files from disk ahead of a web server, as a FastCGI program'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "lua" -d 'Run a script of mod_magnet on a made-up request, and show what it does'
 complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "man" -d 'Print the manual page'
 complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

@@ -1,6 +1,8 @@
 //! The command line: one definition, from which help, man page and completions are made.
 //!
-//! The short options are lighttpd's, with its exit codes; `serve` and the others are ours.
+//! The short options and their exit codes are lighttpd's; the commands (`serve` and so on) are Petrel's own.
+
+mod manual;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -8,7 +10,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
-/// What was asked for.
+/// The command line.
 #[derive(Debug, Parser)]
 #[command(
     name = "petrel",
@@ -16,8 +18,8 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
     long_about = "A web server that takes lighttpd's configuration as it is.\n\n\
         Without any argument it serves a small bundled site on http://127.0.0.1:8080/.",
     after_help = "Signals to the process that was started: TERM stops at once, INT stops gracefully, HUP \
-        reopens the logs, USR1 reloads the configuration and lets requests that are under way finish. \
-        The commands stop, reopen and reload do the same and wait for it.",
+        reopens the logs, USR1 reloads the configuration and lets requests in progress finish. \
+        The commands stop, reopen and reload do the same and wait until it is done.",
     disable_version_flag = true,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true
@@ -45,9 +47,9 @@ pub(crate) struct Arguments {
     #[arg(short = 'D')]
     pub(crate) foreground: bool,
     /// Print the version and exit
-    #[arg(short = 'v')]
+    #[arg(short = 'v', long = "version")]
     pub(crate) version: bool,
-    /// Print the version and the features and exit
+    /// Print the version and the built-in features, and exit
     #[arg(short = 'V')]
     pub(crate) features: bool,
     /// What to do instead of serving a configuration file.
@@ -60,14 +62,14 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Serve a directory, without a configuration file
     Serve(Serve),
-    /// Reload the configuration of a running server, and wait until it serves that
+    /// Have a running server read its configuration again, and wait until it serves the new one
     #[command(
-        after_help = "What is under way goes on under the old configuration: see server.drain-timeout. \
-        The exit code is 0 when the new configuration is served. Otherwise the old one stays, and what is wrong \
-        is shown."
+        after_help = "Requests in progress end under the old configuration: see server.drain-timeout. \
+        The exit code is 0 when the new configuration is served. Otherwise the old one stays in use, and the command \
+        shows what is wrong with the new one."
     )]
     Reload {
-        /// End the requests of older configurations at once, as soon as the new one serves
+        /// Cut requests of older configurations as soon as the new one is served
         #[arg(long)]
         now: bool,
         /// The server.
@@ -76,10 +78,10 @@ pub(crate) enum Command {
     },
     /// Stop a running server, and wait until it has ended
     #[command(
-        after_help = "Requests have 8 seconds to finish, or what server.graceful-shutdown-timeout says."
+        after_help = "Requests in progress have 8 seconds to finish, or as long as server.graceful-shutdown-timeout says."
     )]
     Stop {
-        /// Do not wait for requests: cut them
+        /// Cut requests in progress at once
         #[arg(long)]
         now: bool,
         /// The server.
@@ -95,8 +97,9 @@ pub(crate) enum Command {
     /// Show the server processes of a running server, with their open connections and requests
     #[command(
         after_help = "One line for the keeper, which is the process that was started, and one for each \
-        server process: the configuration it serves, counted since the start, its process id, whether it serves \
-        or finishes what it had before a reload, its age, when its requests are cut, and what is open."
+        server process: the number of its configuration (1 is that of the start), its process id, whether it serves or \
+        finishes requests from before a reload, its age, when its requests are cut, and its open connections and \
+        requests. After an upgrade it also says that the program on disk is newer than the one that runs."
     )]
     Status {
         /// The server.
@@ -107,9 +110,9 @@ pub(crate) enum Command {
     Spawn(Box<Spawn>),
     /// Run Lua scripts as a FastCGI program
     FcgiMagnet(Box<FcgiMagnet>),
-    /// Wait for the disk in place of a web server, as a FastCGI program
+    /// Read files from disk ahead of a web server, as a FastCGI program
     FcgiStatAccel(Box<FcgiStatAccel>),
-    /// Run a script of mod_magnet on a made-up request, and tell what it does
+    /// Run a script of mod_magnet on a made-up request, and show what it does
     Lua(Box<Lua>),
     /// Print a completion script for a shell
     Completions {
@@ -130,7 +133,7 @@ pub(crate) struct RunningServer {
     /// The configuration file that the server was started with
     #[arg(short = 'f', value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Its control socket, where the configuration cannot be read: see server.control-socket
+    /// The control socket of the server, if the configuration cannot be read: see server.control-socket
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 }
@@ -148,7 +151,7 @@ pub(crate) struct Serve {
     /// The address to listen on; 0.0.0.0 or :: for all
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
     pub(crate) bind: IpAddr,
-    /// Serve by HTTPS, with a certificate of an authority that is made for this user
+    /// Serve by HTTPS, with a certificate from an authority that Petrel makes for this user
     #[arg(long)]
     pub(crate) tls: bool,
     /// Show listings of directories that have no index file
@@ -160,9 +163,8 @@ pub(crate) struct Serve {
 #[derive(Debug, clap::Args)]
 #[command(
     disable_version_flag = true,
-    after_help = "Only root has an effect on -c, -S, -u, -g, -U and -G. Nobody looks after the \
-        programs that are started; those of the configuration (bin-path) are started again when \
-        they end."
+    after_help = "-c, -S, -u, -g, -U and -G have an effect only for root. A program that ends is not \
+        started again; programs of the configuration (bin-path) are."
 )]
 pub(crate) struct Spawn {
     /// Command line of the FastCGI application, for /bin/sh; ignored when APP is given
@@ -241,14 +243,14 @@ pub(crate) struct FcgiMagnet {
     #[arg(long, value_name = "MODE", value_parser = octal_mode, requires = "socket",
         conflicts_with = "listen")]
     pub(crate) mode: Option<u32>,
-    /// Listen on this TCP address. Whoever can connect can run any script: see --root
+    /// Listen on this TCP address. Every client that can connect can run any script: see --root
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Option<SocketAddr>,
     /// Threads that run scripts
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,
-    /// Run scripts below this directory only, wherever links lead
+    /// Run only scripts below this directory, after symbolic links are resolved
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
     /// Processor time, in milliseconds, that a script may take between two waits
@@ -267,7 +269,7 @@ pub(crate) struct FcgiMagnet {
     #[arg(long = "max-body", value_name = "MIB", default_value_t = 8,
         value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) max_body_mib: u32,
-    /// What scripts may use although it can break the program; a list with commas
+    /// Libraries that scripts may use although these can break the program; a list with commas
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) allow: Vec<Allowed>,
 }
@@ -292,7 +294,7 @@ pub(crate) enum Allowed {
 /// Options of `petrel fcgi-stat-accel`.
 #[derive(Debug, clap::Args)]
 #[command(
-    long_about = "Wait for the disk in place of a web server, as a FastCGI program.\n\n\
+    long_about = "Read files from disk ahead of a web server, as a FastCGI program.\n\n\
         It opens the file that SCRIPT_FILENAME names, reads its beginning and answers with its name in \
         X-LIGHTTPD-send-file and X-Sendfile. The web server, to which it has to be allowed (x-sendfile), then \
         finds the file in memory.\n\n\
@@ -300,7 +302,7 @@ pub(crate) enum Allowed {
         (bin-path) start it, or on one of its own."
 )]
 pub(crate) struct FcgiStatAccel {
-    /// Listen on this TCP port. Whoever can connect learns which files there are: see --document-root
+    /// Listen on this TCP port. Every client that can connect learns which files exist: see --document-root
     #[arg(long, value_name = "PORT", conflicts_with = "socket",
         value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
@@ -323,11 +325,11 @@ pub(crate) struct FcgiStatAccel {
     #[arg(long, value_name = "N", default_value_t = 20,
         value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) threads: u16,
-    /// How much of a file is read, in bytes
+    /// Bytes at the beginning of a file that are read
     #[arg(long, value_name = "BYTES", default_value_t = 131_072,
         value_parser = clap::value_parser!(u64).range(..=67_108_864))]
     pub(crate) read_ahead: u64,
-    /// Name files below this directory only, wherever links lead; may be given again. Unless told, below
+    /// Name only files below this directory, after symbolic links are resolved; may be given again. Unless told, below
     /// the DOCUMENT_ROOT of the request
     #[arg(long, value_name = "DIR")]
     pub(crate) document_root: Vec<PathBuf>,
@@ -343,7 +345,7 @@ pub(crate) struct Lua {
     /// The script
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// What is asked for: a path, with a query
+    /// The URL of the request: a path, with a query
     #[arg(long, value_name = "URL", default_value = "/")]
     pub(crate) url: String,
     /// The request method
@@ -387,7 +389,8 @@ pub(crate) struct SpawnFcgi {
     pub(crate) spawn: Spawn,
 }
 
-/// What to do with the authority of `petrel serve --tls`. It is told with the right paths and its name when it is made.
+/// How to trust the authority of `petrel serve --tls`, for the help. When Petrel makes the authority, it prints
+/// the same with the real paths and name.
 const HOW_TO_TRUST: &str = "The first start with --tls makes a certificate authority and keeps it in \
 $XDG_DATA_HOME/petrel, or else ~/.local/share/petrel, with its key readable by the user alone. Each start has it \
 sign a certificate for localhost, 127.0.0.1, ::1, the name of the machine and the addresses that are listened on, \
@@ -411,7 +414,7 @@ fn octal_mode(text: &str) -> Result<u32, String> {
 }
 
 impl Arguments {
-    /// Whether nothing at all was asked for.
+    /// Whether the command line is empty.
     pub(crate) fn is_empty(&self) -> bool {
         let asked = self.one_request
             || self.print
@@ -443,11 +446,7 @@ pub(crate) fn manual_page(command: Option<&str>) -> Option<Vec<u8>> {
         None => program,
         Some(name) => program.find_subcommand(name)?.clone(),
     };
-    let mut page = Vec::new();
-    clap_mangen::Man::new(about)
-        .render(&mut page)
-        .expect("writing to memory does not fail");
-    Some(page)
+    Some(manual::page(about))
 }
 
 #[cfg(test)]
@@ -482,6 +481,50 @@ mod tests {
             assert!(page.contains(&format!("\\-{short}")), "-{short}");
         }
         assert!(manual_page(Some("fly")).is_none());
+    }
+
+    #[test]
+    fn every_manual_page_is_complete() {
+        let mut program = Arguments::command();
+        program.build();
+        let commands = program.get_subcommands().map(|command| command.get_name());
+        for command in commands.map(Some).chain([None]) {
+            let page = manual_page(command).expect("it is a command");
+            let page = String::from_utf8(page).expect("text");
+            let title = page.lines().find(|line| line.starts_with(".TH"));
+            assert!(title.is_some_and(|title| title.contains(env!("CARGO_PKG_VERSION"))));
+            for section in ["NAME", "SYNOPSIS", "EXIT STATUS"] {
+                let heading = format!(".SH \"{section}\"\n");
+                let plain = format!(".SH {section}\n");
+                assert!(
+                    page.contains(&heading) || page.contains(&plain),
+                    "{command:?}: {section}"
+                );
+            }
+            let synopsis = page.split(".SH ").find(|text| text.starts_with("SYNOPSIS"));
+            let synopsis = synopsis.expect("it is there");
+            assert!(
+                !synopsis.contains(" \\fR]"),
+                "a value has no name: {synopsis}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_synopsis_names_values() {
+        let page = String::from_utf8(manual_page(None).expect("ours")).expect("text");
+        assert!(page.contains("[\\fB\\-f\\fR \\fIFILE\\fR]"), "{page}");
+        assert!(
+            page.contains("[\\fB\\-v\\fR|\\fB\\-\\-version\\fR]"),
+            "{page}"
+        );
+        assert!(page.contains("\n.SH \"FILES\"\n"), "{page}");
+        let page = manual_page(Some("reload")).expect("a command");
+        let page = String::from_utf8(page).expect("text");
+        assert!(
+            page.contains("{\\fB\\-f\\fR \\fIFILE\\fR | \\fB\\-\\-socket\\fR \\fIPATH\\fR}"),
+            "{page}"
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use engine::network_backend::NetworkBackend;
 use lua::budget::proof;
 
 /// The version line of `-v`.
@@ -21,12 +22,19 @@ pub(crate) fn features() -> String {
             let _ = writeln!(text, "\t{} {name}", if *has { '+' } else { '-' });
         }
     }
+    text.push_str("\nNetwork backends (server.network-backend):\n\n");
+    for backend in NetworkBackend::ALL {
+        let _ = writeln!(text, "\t+ {}", backend.name());
+    }
     // Asks LuaJIT itself, since no other part of the program knows how LuaJIT was built.
     let (has, note) = match proof::compiled_loops_stop() {
         true => ('+', ""),
         false => ('-', " (LuaJIT without LUAJIT_ENABLE_CHECKHOOK)"),
     };
-    let _ = write!(text, "\nLua:\n\n\t{has} JIT compiler{note}\n");
+    let _ = write!(
+        text,
+        "\nLua:\n\n\t+ LuaJIT 2.1 (Lua 5.1)\n\t{has} JIT compiler{note}\n"
+    );
     text
 }
 
@@ -77,7 +85,7 @@ const SECTIONS: [Section; 3] = [
             (false, "PgSQL support"),
             (false, "DBI support"),
             (false, "Kerberos support"),
-            (false, "LDAP support"),
+            (true, "LDAP support"),
             (false, "PAM support"),
             (false, "FAM support"),
             (true, "LUA support"),
@@ -98,6 +106,14 @@ mod tests {
         assert!(text.contains("\n\t+ JIT compiler\n"));
         assert!(text.contains("\n\t+ PCRE support\n"));
         assert!(text.contains("\n\t- MySQL support\n"));
+        for more in [
+            "LDAP support",
+            "LuaJIT 2.1 (Lua 5.1)",
+            "io_uring",
+            "gthread-aio",
+        ] {
+            assert!(text.contains(&format!("\n\t+ {more}\n")), "{more}: {text}");
+        }
         assert!(text.starts_with(&version()));
     }
 }

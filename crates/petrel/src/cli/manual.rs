@@ -1,0 +1,192 @@
+//! Manual pages: what clap_mangen makes of the command line, with a synopsis that names the values of options, and
+//! with the sections that say how a command ends and which files it uses.
+
+use clap::{Arg, ArgAction, Command};
+
+/// The page of `command`, in roff.
+pub(super) fn page(command: Command) -> Vec<u8> {
+    let name = command.get_name().to_owned();
+    let synopsis = synopsis(&command);
+    let has_commands = command.has_subcommands();
+    let mut page = Vec::new();
+    let man = clap_mangen::Man::new(command)
+        .source(format!("petrel {}", env!("CARGO_PKG_VERSION")))
+        .manual("Petrel");
+    man.render_title(&mut page)
+        .and_then(|()| man.render_name_section(&mut page))
+        .and_then(|()| {
+            page.extend(format!(".SH SYNOPSIS\n{synopsis}\n").into_bytes());
+            man.render_description_section(&mut page)
+        })
+        .and_then(|()| man.render_options_section(&mut page))
+        .and_then(|()| match has_commands {
+            true => man.render_subcommands_section(&mut page),
+            false => Ok(()),
+        })
+        .and_then(|()| man.render_extra_section(&mut page))
+        .expect("writing to memory does not fail");
+    page.extend(section("EXIT STATUS", exit_status(&name)).into_bytes());
+    page.extend(section("FILES", files(&name)).into_bytes());
+    page
+}
+
+/// A section of paragraphs, each with a tag in bold; nothing without paragraphs.
+fn section(heading: &str, paragraphs: &[(&str, &str)]) -> String {
+    if paragraphs.is_empty() {
+        return String::new();
+    }
+    let mut text = format!(".SH \"{heading}\"\n");
+    for (tag, words) in paragraphs {
+        text += &format!(".TP\n\\fB{}\\fR\n{}\n", escaped(tag), escaped(words));
+    }
+    text
+}
+
+/// A line of text in roff. None of ours begins with a dot or an apostrophe.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('-', "\\-")
+}
+
+fn exit_status(command: &str) -> &'static [(&'static str, &'static str)] {
+    match command {
+        "reload" | "stop" | "reopen" | "status" => &[
+            ("0", "The server has done it."),
+            (
+                "255",
+                "It has not, and standard error says why; or no server was reached.",
+            ),
+        ],
+        "spawn" => &[
+            ("0", "The programs were started."),
+            (
+                "255",
+                "They were not. With -n the status is that of the program.",
+            ),
+        ],
+        "lua" => &[
+            ("0", "The script ran to its end."),
+            ("1", "The script failed or was stopped."),
+            (
+                "255",
+                "The command line is wrong, or a file cannot be read.",
+            ),
+        ],
+        "man" | "completions" | "help" => &[
+            ("0", "The text was printed."),
+            ("255", "It was not: there is no such command or shell."),
+        ],
+        _ => &[
+            (
+                "0",
+                "The server was told to stop and did, or the configuration that was checked is right.",
+            ),
+            (
+                "255",
+                "The command line or the configuration is wrong, or something that it needs cannot be had; standard error says what.",
+            ),
+        ],
+    }
+}
+
+fn files(command: &str) -> &'static [(&'static str, &'static str)] {
+    match command {
+        "serve" => &[(
+            "$XDG_DATA_HOME/petrel, else ~/.local/share/petrel",
+            "The certificate authority that --tls makes.",
+        )],
+        // They use only files that the command line names.
+        "spawn" | "lua" | "fcgi-magnet" | "fcgi-stat-accel" | "man" | "completions" | "help" => &[],
+        _ => &[
+            (
+                "/etc/petrel/petrel.conf, /etc/petrel/conf.d/*.conf",
+                "The configuration of the service, where the Debian package is installed.",
+            ),
+            (
+                "/run/petrel.pid, /run/petrel.control",
+                "Its process id, and the socket for the commands reload, stop, reopen and status: server.pid-file and server.control-socket.",
+            ),
+            (
+                "/var/log/petrel/",
+                "Its logs: server.errorlog and accesslog.filename.",
+            ),
+        ],
+    }
+}
+
+/// How the command is written, with the values of its options. clap_mangen leaves those out.
+fn synopsis(command: &Command) -> String {
+    let name = command.get_bin_name().unwrap_or(command.get_name());
+    let mut words = vec![format!("\\fB{}\\fR", escaped(name))];
+    let of_group: Vec<&Arg> = command
+        .get_groups()
+        .filter(|group| group.is_required_set())
+        .flat_map(|group| group.get_args())
+        .filter_map(|id| {
+            command
+                .get_arguments()
+                .find(|argument| argument.get_id() == id)
+        })
+        .collect();
+    let is_of_group = |argument: &Arg| {
+        of_group
+            .iter()
+            .any(|known| known.get_id() == argument.get_id())
+    };
+    let shown = || {
+        command
+            .get_arguments()
+            .filter(|argument| !argument.is_hide_set())
+    };
+    for option in shown().filter(|argument| !argument.is_positional() && !is_of_group(argument)) {
+        let repeats = matches!(option.get_action(), ArgAction::Count | ArgAction::Append);
+        words.push(format!(
+            "[{}]{}",
+            with_value(option),
+            if repeats { "..." } else { "" }
+        ));
+    }
+    if !of_group.is_empty() {
+        let choices: Vec<String> = of_group.iter().map(|option| with_value(option)).collect();
+        words.push(format!("{{{}}}", choices.join(" | ")));
+    }
+    for argument in shown().filter(|argument| argument.is_positional()) {
+        let value = value_of(argument);
+        let many = argument
+            .get_num_args()
+            .is_some_and(|count| count.max_values() > 1);
+        let value = value + if many { "..." } else { "" };
+        words.push(match argument.is_required_set() {
+            true => value,
+            false => format!("[{value}]"),
+        });
+    }
+    let mut text = words.join(" ");
+    if command.has_subcommands() {
+        text += &format!("\n.br\n\\fB{}\\fR \\fICOMMAND\\fR ...", escaped(name));
+    }
+    text
+}
+
+/// `-f FILE`, `-v|--version`.
+fn with_value(option: &Arg) -> String {
+    let short = option
+        .get_short()
+        .map(|short| format!("\\fB\\-{short}\\fR"));
+    let long = option
+        .get_long()
+        .map(|long| format!("\\fB\\-\\-{}\\fR", escaped(long)));
+    let names: Vec<String> = short.into_iter().chain(long).collect();
+    let names = names.join("|");
+    match option.get_action().takes_values() {
+        true => format!("{names} {}", value_of(option)),
+        false => names,
+    }
+}
+
+fn value_of(argument: &Arg) -> String {
+    let names = argument.get_value_names().unwrap_or_default();
+    let name = names
+        .first()
+        .map_or(argument.get_id().as_str(), |name| name.as_str());
+    format!("\\fI{}\\fR", escaped(name))
+}
