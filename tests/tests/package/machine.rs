@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
@@ -14,20 +14,20 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// The machine. Its processes end with the value.
 pub struct Machine {
-    tree: Tree,
+    _tree: Tree,
     holder: Child,
     /// The first process of the machine, as this one numbers it.
     first: u32,
 }
 
 impl Machine {
-    /// Starts it; `Err` says why this machine cannot have one.
-    pub fn start() -> Result<Machine, String> {
+    /// Starts it, with the directory `share` as /share; `Err` says why there can be none.
+    pub fn start(share: &Path) -> Result<Machine, String> {
         if !rustix::process::geteuid().is_root() {
             return Err("needs root".to_owned());
         }
         let tree = Tree::new();
-        tree.directory("machine").directory("share");
+        tree.directory("machine");
         let mut holder = Command::new("unshare")
             .args([
                 "--mount",
@@ -40,7 +40,7 @@ impl Machine {
                 MAKE,
             ])
             .arg(tree.path("machine"))
-            .arg(tree.path("share"))
+            .arg(share)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -60,15 +60,10 @@ impl Machine {
         }
         let first = ProcessTree::of(holder.id()).pids[1];
         Ok(Machine {
-            tree,
+            _tree: tree,
             holder,
             first,
         })
-    }
-
-    /// A directory of the test that is /share there.
-    pub fn share(&self) -> PathBuf {
-        self.tree.path("share")
     }
 
     /// A shell there with this script.
