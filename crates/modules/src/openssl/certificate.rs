@@ -1,7 +1,8 @@
-//! The certificates that the server shows, with their keys.
+//! The server's certificates and their keys.
 //!
-//! A file of certificates and a file of keys make up a [`CertificateSet`]: for each key the certificate it belongs to,
-//! with those above it in their order. Two keys, RSA and ECDSA, are two certificates for the same names.
+//! A PEM file with certificates and one with keys make up a [`CertificateSet`]: for each key the certificate
+//! that it belongs to, followed by its issuers in order. With an RSA and an ECDSA key the set has two
+//! certificates for the same names.
 
 use std::sync::Arc;
 
@@ -22,25 +23,25 @@ pub(super) struct CertificateSet {
 /// A certificate of the server.
 #[derive(Debug)]
 pub(super) struct Certificate {
-    /// Itself, and those above it as the file has them.
+    /// The certificate, and its issuers as far as the file has them.
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: Arc<dyn SigningKey>,
     pub(super) facts: LeafFacts,
 }
 
-/// What matters in a certificate of the server besides its names.
+/// What Petrel reads from a server certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LeafFacts {
     /// In seconds since 1970.
     pub(super) not_before_s: i64,
     pub(super) not_after_s: i64,
-    /// As it stands in the certificate.
+    /// The bytes of the serial number, as the certificate has them.
     pub(super) serial: Vec<u8>,
-    /// Clients refuse it without a response about its state (RFC 7633).
+    /// The certificate is must-staple: clients refuse it without an OCSP response (RFC 7633).
     pub(super) must_staple: bool,
 }
 
-/// Why certificates and keys make up no set, and what to do about it.
+/// Why certificates and keys cannot be used, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SetError {
     pub(super) message: String,
@@ -50,7 +51,7 @@ pub(super) struct SetError {
 }
 
 impl CertificateSet {
-    /// The certificates in `certificates` with the keys in `keys`: texts of PEM files, which may be the same.
+    /// Parses two PEM files, which may be the same: `certificates` and `keys`.
     ///
     /// # Errors
     /// A file cannot be used, or a key belongs to no certificate.
@@ -104,8 +105,8 @@ impl Certificate {
         })
     }
 
-    /// It as rustls shows it. Without certificates above it, those among `authorities` are shown, as OpenSSL does with
-    /// those of ssl.ca-file. `staple` is what the authority says of its state.
+    /// The certificate in rustls's terms. If the file has no issuers, those found in `authorities` are sent
+    /// along, as OpenSSL does with ssl.ca-file. `staple` is the OCSP response to send along.
     pub(super) fn shown(
         &self,
         authorities: &[CertificateDer<'static>],
@@ -140,8 +141,9 @@ impl LeafFacts {
     }
 }
 
-/// `leaf`, those above it one after the other as far as `all` has them but for the authority that has signed itself, and
-/// behind them further ones that clients may need: those that were signed by another authority for the same names.
+/// The chain to send: `leaf`, then its issuers in order as far as `all` has them, without self-signed
+/// authorities. Behind these come cross-signed certificates, which have the same subject and another issuer:
+/// some clients need them.
 fn chain(
     leaf: &CertificateDer<'static>,
     all: &[CertificateDer<'static>],
@@ -183,7 +185,7 @@ fn chain(
     chain
 }
 
-/// Who signed what.
+/// Subject and issuer of a certificate.
 #[derive(Clone, Copy)]
 struct Names<'a> {
     certificate: &'a CertificateDer<'static>,
@@ -221,7 +223,7 @@ fn cannot_be_read(why: Option<String>) -> SetError {
     }
 }
 
-/// RFC 7633: what the server that shows this certificate does.
+/// The extension of RFC 7633, which lists TLS features that the server must use with this certificate.
 const TLS_FEATURE: &str = "1.3.6.1.5.5.7.1.24";
-/// A list with the number of status_request.
+/// The value of that extension for must-staple: a list with the number of status_request.
 const STATUS_REQUEST_FEATURE: [u8; 5] = [0x30, 3, 2, 1, 5];

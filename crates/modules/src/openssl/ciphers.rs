@@ -1,4 +1,4 @@
-//! Lists of ciphers in OpenSSL's language, over the suites that rustls has.
+//! Reads lists of ciphers in OpenSSL's language, and chooses among the cipher suites that rustls has.
 
 use petrel_engine::rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
 use petrel_engine::rustls::{CipherSuite, SupportedCipherSuite};
@@ -8,11 +8,11 @@ use petrel_engine::rustls::{CipherSuite, SupportedCipherSuite};
 pub(super) struct ChosenCiphers {
     /// In the order of the list.
     pub(super) suites: Vec<CipherSuite>,
-    /// Wanted, and not to be had.
+    /// Names in the list that rustls has no suite for.
     pub(super) unknown: Vec<String>,
 }
 
-/// What `CipherString` and `ssl.cipher-list` choose of the suites of TLS 1.2.
+/// The TLS 1.2 suites that a list in `CipherString` or `ssl.cipher-list` chooses.
 pub(super) fn tls12(list: &str) -> ChosenCiphers {
     let mut chosen = ChosenCiphers::default();
     let mut removed: Vec<CipherSuite> = Vec::new();
@@ -28,7 +28,7 @@ pub(super) fn tls12(list: &str) -> ChosenCiphers {
             }
             continue;
         }
-        // "DEFAULT@SECLEVEL=1": there is no level below what rustls has.
+        // As in "DEFAULT@SECLEVEL=1". Security levels do not matter: rustls has no weak suites.
         let word = word.split_once('@').map_or(word, |(word, _)| word);
         let (sign, name) = match word.split_at_checked(1) {
             Some((sign @ ("!" | "-" | "+"), name)) => (sign, name),
@@ -61,7 +61,7 @@ pub(super) fn tls12(list: &str) -> ChosenCiphers {
     chosen
 }
 
-/// What `Ciphersuites` chooses of the suites of TLS 1.3.
+/// The TLS 1.3 suites that a list in `Ciphersuites` chooses.
 pub(super) fn tls13(list: &str) -> ChosenCiphers {
     let mut chosen = ChosenCiphers::default();
     for name in list.split([':', ',', ' ']).filter(|name| !name.is_empty()) {
@@ -107,18 +107,18 @@ fn tls13_suite(name: &str) -> Option<CipherSuite> {
     found.map(|(_, suite)| *suite)
 }
 
-/// A suite of TLS 1.2, by what OpenSSL's names say of it.
+/// A TLS 1.2 suite, with the names and words that OpenSSL knows it by.
 struct Tls12Suite {
     suite: CipherSuite,
     name: &'static str,
     standard_name: &'static str,
     bits: u16,
-    /// The words that stand for it, beside those for all.
+    /// Words of a list that match this suite, beside [`WORDS_OF_ALL`].
     words: &'static [&'static str],
 }
 
 impl Tls12Suite {
-    /// Whether `name` stands for it: its own name, or words with `+` between them that are all true of it.
+    /// Whether `name` matches the suite: it is the suite's own name, or words joined by `+` that all match.
     fn is_named(&self, name: &str) -> bool {
         let is_own = |own: &str| own.eq_ignore_ascii_case(name);
         is_own(self.name)
@@ -134,7 +134,7 @@ fn bits_of(suite: CipherSuite) -> u16 {
     known.map_or(0, |known| known.bits)
 }
 
-/// What is true of every suite of TLS 1.2 that rustls has.
+/// Words of a list that match every TLS 1.2 suite that rustls has.
 const WORDS_OF_ALL: [&str; 11] = [
     "ALL", "DEFAULT", "HIGH", "ECDHE", "EECDH", "kECDHE", "kEECDH", "ECDH", "AEAD", "TLSv1.2",
     "TLSv1_2",
@@ -155,7 +155,7 @@ const TLS13: [(&str, CipherSuite); 3] = [
     ),
 ];
 
-/// In OpenSSL's order, which counts where a word stands for several.
+/// In OpenSSL's order, which is the order of the result when one word matches several suites.
 const TLS12: [Tls12Suite; 6] = [
     Tls12Suite {
         suite: CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,

@@ -1,8 +1,8 @@
-//! The certificates of clients: `ssl.verifyclient.*`.
+//! Verifies client certificates, as `ssl.verifyclient.*` says.
 //!
-//! A [`ClientRule`] says whether a certificate is good. rustls asks it in the handshake, and where a bad certificate does
-//! not end the connection (`ssl.verifyclient.enforce`) the variables of a request ask again, because then a certificate
-//! that was shown need not be good.
+//! A [`ClientRule`] decides whether a certificate is good. rustls asks it in the handshake. With
+//! `ssl.verifyclient.enforce = "disable"` a bad certificate does not end the handshake; there the request
+//! asks again, for the value of SSL_CLIENT_VERIFY.
 
 use std::cell::Cell;
 use std::fmt;
@@ -22,22 +22,24 @@ use webpki::{
     RevocationOptionsBuilder, UnknownStatusPolicy, VerifiedPath,
 };
 
-/// Whose certificates are good, and what becomes of a client without one.
+/// Which client certificates are good, and whether clients without one are refused.
 pub(super) struct ClientRule {
     pub(super) anchors: Vec<TrustAnchor<'static>>,
     pub(super) revoked: Arc<Vec<CertRevocationList<'static>>>,
-    /// How many certificates may be above the client's, the trusted one included.
+    /// How many issuers may be above the client's certificate, the trusted one included.
     pub(super) depth: u32,
-    /// Whose signature the client's certificate must have, if not any of `anchors`' and of those below them.
+    /// The only names that may have issued the client's certificate; `None` allows every issuer that leads to
+    /// `anchors`.
     pub(super) issuers: Option<Vec<DistinguishedName>>,
-    /// The names of authorities that clients are told.
+    /// The names of authorities that the server sends with its request for a certificate.
     pub(super) hints: Vec<DistinguishedName>,
     /// Clients without a good certificate are refused.
     pub(super) enforce: bool,
 }
 
 impl ClientRule {
-    /// Whether `certificates`, the client's and those above it, are good at `now`.
+    /// Checks the client's certificate, the first of `certificates`, at the time `now`. The others are its
+    /// issuers.
     ///
     /// # Errors
     /// Why not.
@@ -93,7 +95,7 @@ impl ClientRule {
     }
 }
 
-/// What is in a name in DER: webpki shows names without their first tag.
+/// The contents of a name in DER, without its tag and length: webpki has names in this form.
 fn inside(name: &[u8]) -> &[u8] {
     use x509_parser::asn1_rs::{Any, FromDer};
     Any::from_der(name).map_or(&[], |(_, name)| name.data)
@@ -132,7 +134,7 @@ impl ClientCertVerifier for ClientRule {
         }
     }
 
-    // The client has the key, whatever its certificate is worth.
+    // The client must prove that it has the key even if the server will not require a good certificate.
     fn verify_tls12_signature(
         &self,
         message: &[u8],
@@ -163,13 +165,13 @@ fn algorithms() -> WebPkiSupportedAlgorithms {
 /// Why a client's certificate is not good.
 #[derive(Clone, Debug)]
 pub(super) struct ClientFault {
-    /// As OpenSSL says it, behind `FAILED:` in SSL_CLIENT_VERIFY.
+    /// OpenSSL's words for the fault, which follow `FAILED:` in SSL_CLIENT_VERIFY.
     pub(super) words: &'static str,
     error: CertificateError,
 }
 
 impl ClientFault {
-    /// What webpki has no error for.
+    /// A fault that webpki has no error for.
     fn refused(words: &'static str) -> ClientFault {
         let error = CertificateError::ApplicationVerificationFailure;
         ClientFault { words, error }

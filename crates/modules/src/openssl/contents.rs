@@ -1,4 +1,4 @@
-//! What is made of the files that `ssl.*` names.
+//! Parses the files that `ssl.*` names.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::staple::Staple;
 use super::tickets::TicketSecret;
 use crate::pem::{self, PemError};
 
-/// What one [`FileKey`] stands for.
+/// The parsed contents of one [`FileKey`].
 #[derive(Debug)]
 pub(super) enum FileContent {
     Certificates(CertificateSet),
@@ -27,7 +27,7 @@ pub(super) enum FileContent {
     Challenges(Challenges),
 }
 
-/// Authorities that sign certificates of clients, and may stand in the server's chain.
+/// Authorities that issue client certificates. The server's own chain may take its issuers from them, too.
 pub(super) struct Authorities {
     pub(super) certificates: Vec<CertificateDer<'static>>,
     pub(super) anchors: Vec<TrustAnchor<'static>>,
@@ -40,15 +40,15 @@ impl std::fmt::Debug for Authorities {
     }
 }
 
-/// Certificates for challenges of ACME, by the names that they prove.
+/// Certificates for ACME challenges, by the name that each one proves.
 pub(super) type Challenges = HashMap<String, Arc<CertifiedKey>>;
 
 impl FileContent {
-    /// Makes what `key` stands for out of `files`: for certificates their file, and the key's if that is another; for
-    /// challenges name, certificate and key of each.
+    /// Parses `files` as `key` says. For certificates these are the file with the certificates and, if it is
+    /// another one, the file with the key; for challenges the name, certificate and key of each.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// What is wrong with the files.
     pub(super) fn parse(key: &FileKey, files: &[Vec<u8>]) -> Result<FileContent, SetError> {
         let first = files.first().map(Vec::as_slice).unwrap_or_default();
         let other = |message: String| SetError {
@@ -114,7 +114,8 @@ impl Authorities {
     }
 }
 
-/// Those that can be used. A tool that proves names writes them one by one, and may be at it.
+/// The challenges that can be used. Others are left out: the ACME tool writes the files one by one, and may
+/// not have finished.
 fn challenges(files: &[Vec<u8>]) -> Challenges {
     let named = files.chunks_exact(3).filter_map(|files| {
         let [name, certificate, key] = files else {

@@ -1,4 +1,4 @@
-//! Reads the files of TLS, in the keeper, which may.
+//! Reads the files that `ssl.*` names. Runs in the keeper, which still has the rights to read keys.
 
 use std::io;
 
@@ -15,12 +15,12 @@ use super::tickets::TicketSecret;
 use super::watch::TlsWatch;
 use crate::regular_file;
 
-/// A store with everything in it, and what there is to warn of.
+/// A store whose files are all read, and warnings about them.
 #[derive(Debug)]
 pub struct LoadedStore {
     /// The store.
     pub store: TlsStore,
-    /// What the files looked like before they were read.
+    /// The time stamps of the files, taken before they were read.
     pub watch: TlsWatch,
     /// Certificates that have expired, and the like.
     pub warnings: Vec<Diagnostic>,
@@ -29,7 +29,7 @@ pub struct LoadedStore {
 /// Reads every file that `ssl.*` in `config` names. `None`: no listener speaks TLS.
 ///
 /// # Errors
-/// Every file that cannot be used.
+/// One diagnostic for each file that cannot be used.
 pub fn load(config: &Config, now_s: u64) -> Result<Option<LoadedStore>, Vec<Diagnostic>> {
     if !options::is_used(config) {
         return Ok(None);
@@ -38,7 +38,8 @@ pub fn load(config: &Config, now_s: u64) -> Result<Option<LoadedStore>, Vec<Diag
     let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now_s));
     let keys = named.iter().map(|named| named.key.clone()).collect();
     let store = TlsStore::new(keys, now);
-    // Before they are read: what changes meanwhile is seen by the next look.
+    // The time stamps are taken before the files are read, so that the next look sees a file that changes in
+    // between.
     let staples = named.iter().map(|named| named.staples.clone()).collect();
     let watch = TlsWatch::new(&store, staples);
     let (mut errors, mut warnings) = (Vec::new(), Vec::new());
@@ -69,7 +70,9 @@ pub fn load(config: &Config, now_s: u64) -> Result<Option<LoadedStore>, Vec<Diag
     }
 }
 
-/// Makes the tickets of `store` with the secret that it has, or with that of `before`, or with a new one.
+/// Gives `store` the secrets that its tickets are made with: those of `before` (the store that a reload
+/// replaces), and a new one if they are too old or there are none. A store with `ssl.stek-file` has its
+/// secret from that file.
 ///
 /// # Errors
 /// There are no random numbers.
@@ -87,7 +90,7 @@ pub fn begin_tickets(store: &TlsStore, before: Option<&TlsStore>) -> io::Result<
     turn_secrets(store)
 }
 
-/// Makes a new secret for tickets if that of `store` has served its time.
+/// Adds a new ticket secret when the newest one of `store` is [`limits::TICKET_SECRET_S`] old.
 ///
 /// # Errors
 /// There are no random numbers.
@@ -103,11 +106,12 @@ pub(super) fn turn_secrets(store: &TlsStore) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether each certificate of `set` that clients refuse without a response about its state has one in every file of
-/// `staples`. These are read now: a certificate and its response may change together.
+/// Checks that every must-staple certificate of `set` has a valid OCSP response in each file of `staples`.
+/// The files are read now and not taken from the store, because a certificate and its response may change
+/// together.
 ///
 /// # Errors
-/// What is missing.
+/// Which response is missing, and why.
 pub(super) fn are_stapled(
     set: &CertificateSet,
     staples: &[Option<FileKey>],
@@ -145,18 +149,19 @@ pub(super) fn are_stapled(
     Ok(())
 }
 
-/// A file as the configuration names it.
+/// A file that a directive names.
 struct NamedFile {
     key: FileKey,
-    /// Where.
+    /// The place of the directive's value.
     span: Span,
-    /// Where the file with the key is named, if that is another.
+    /// The place of `ssl.privkey`, if the key is in a file of its own.
     key_span: Option<Span>,
-    /// The directive.
+    /// The name of the directive.
     name: String,
-    /// The server cannot start without.
+    /// The server does not start without this file.
     is_needed: bool,
-    /// The files with a response about the state of the certificate: one for each block that names the certificate.
+    /// For a certificate: the `ssl.stapling-file` of each block that names it, or `None` where the block has
+    /// none.
     staples: Vec<Option<FileKey>>,
 }
 
@@ -194,7 +199,8 @@ fn named_files(config: &Config) -> Vec<NamedFile> {
     files
 }
 
-/// Whether `key` names what another program makes, perhaps later, and it is not there yet.
+/// Whether `key` names a file or directory that another program creates, perhaps after the start, and that is
+/// not there yet.
 fn may_come(key: &FileKey) -> bool {
     let is_another_s = matches!(key.kind, FileKind::TicketSecret | FileKind::Challenges);
     let is_missing = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
@@ -202,7 +208,8 @@ fn may_come(key: &FileKey) -> bool {
 }
 
 impl NamedFile {
-    /// What there is to say about a content that can be used.
+    /// Warnings about a file that can be used. A must-staple certificate without its response goes to
+    /// `errors`.
     fn look_at(
         &self,
         content: &FileContent,
@@ -262,10 +269,10 @@ impl NamedFile {
     }
 }
 
-/// Reads the files of `key`, in the form that [`FileContent::parse`] takes.
+/// Reads the files of `key`, in the order that [`FileContent::parse`] expects.
 ///
 /// # Errors
-/// One cannot be read.
+/// A file cannot be read.
 pub(super) fn read(key: &FileKey) -> Result<Vec<Vec<u8>>, SetError> {
     if key.kind == FileKind::Challenges {
         return read_challenges(&key.path);
@@ -277,7 +284,7 @@ pub(super) fn read(key: &FileKey) -> Result<Vec<Vec<u8>>, SetError> {
     Ok(files)
 }
 
-/// Name, certificate and key of each challenge.
+/// Reads the challenges in a directory: three entries for each, the name, the certificate and the key.
 fn read_challenges(directory: &str) -> Result<Vec<Vec<u8>>, SetError> {
     let entries = std::fs::read_dir(directory).map_err(|error| cannot_be_read(&error, false))?;
     let mut files = Vec::new();
@@ -294,7 +301,8 @@ fn read_challenges(directory: &str) -> Result<Vec<Vec<u8>>, SetError> {
         }
         let path = |end: &str| format!("{directory}/{name}{end}");
         let certificate = read_file(&path(".crt.pem"), false);
-        // One that is being written, or removed.
+        // If one of the two cannot be read, the ACME tool is just writing or removing them. The next look
+        // sees the rest.
         if let (Ok(certificate), Ok(key)) = (certificate, read_file(&path(".key.pem"), true)) {
             files.extend([name.to_ascii_lowercase().into_bytes(), certificate, key]);
         }

@@ -1,4 +1,5 @@
-//! mod_openssl: TLS for clients, as `ssl.*` configures it. lighttpd's other TLS modules are names for the same.
+//! mod_openssl: TLS with clients, configured by `ssl.*`. The names of lighttpd's other TLS modules load this
+//! module too.
 //!
 //! | files | what they are about |
 //! |---|---|
@@ -8,7 +9,8 @@
 //! | [`store`], [`tickets`] | the workers, which make configurations of rustls of it |
 //! | [`variables`], [`subject`] | what backends, scripts and logs are told of a connection |
 //!
-//! The engine finds the settings for a connection; this module gives them their `TlsHost`.
+//! The engine finds the settings of a connection. This module puts a `TlsHost` into them, from which the
+//! engine gets the rustls configuration for the host that the client asks for.
 
 mod certificate;
 mod ciphers;
@@ -129,7 +131,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
         return Ok(());
     }
     let Some(store) = configure.handed::<TlsStore>() else {
-        // Refused is better than in the clear.
+        // A start without the files would mean a listener in the clear, so the start is refused.
         return Err(configure
             .values
             .error("ssl.engine", "the files of ssl.* were not read"));
@@ -158,11 +160,12 @@ fn no_certificate(values: &Values<'_>) -> Diagnostic {
         .with_hint("name the file with the certificate and its key, here or outside all conditions")
 }
 
-/// Handed in place of a [`TlsStore`]: listeners speak in the clear. For programs that ask themselves.
+/// Handed to [`MODULE`] in place of a [`TlsStore`] by programs that send requests to themselves: their
+/// listeners speak in the clear, also with `ssl.engine`.
 #[derive(Debug)]
 pub struct InTheClear;
 
-/// What gives clients of these options their configuration.
+/// A function that returns the rustls configuration for a ClientHello to a host with these options.
 fn chooser(store: Arc<TlsStore>, options: Rc<HostOptions>) -> Box<ChooseForHost> {
     Box::new(move |hello| {
         if let Some(key) = &options.challenges
@@ -180,7 +183,8 @@ fn chooser(store: Arc<TlsStore>, options: Rc<HostOptions>) -> Box<ChooseForHost>
     })
 }
 
-/// What verifies the certificates of a client again, where they have to be good.
+/// A function that verifies a client's certificates once more. The engine calls it for hosts that require a
+/// good certificate, because a resumed session skips rustls's own check.
 fn refuser(store: &Arc<TlsStore>, options: &Rc<HostOptions>) -> Box<RefuseClient> {
     let (store, options) = (Arc::clone(store), Rc::clone(options));
     Box::new(move |certificates| {
@@ -197,18 +201,18 @@ fn refuser(store: &Arc<TlsStore>, options: &Rc<HostOptions>) -> Box<RefuseClient
     })
 }
 
-/// Whether `entry` refuses the start where this module does not take part.
+/// Whether `entry` refuses the start when this module is not loaded.
 pub(crate) fn refuses_unloaded(entry: &Entry) -> bool {
     options::switches_on(entry)
 }
 
-/// What cannot have the effect that it says, and would leave unprotected what is to be protected. `is_loaded`: this
-/// module takes part.
+/// Directives that cannot do what they say, so that something the operator wanted protected would not be.
+/// They refuse the start. `is_loaded`: this module is loaded.
 pub(crate) fn refusals(config: &Config, is_loaded: bool) -> Vec<Diagnostic> {
     placement::errors(config, is_loaded)
 }
 
-/// What it means for clients that `$SERVER["socket"]` stands in other conditions.
+/// The hint that says which clients are refused when `$SERVER["socket"]` is nested in other conditions.
 const NESTED: &str = "clients that ask for no name, or one that they do not match, are refused unless ssl.pemfile is set \
     outside them; to serve these, put $SERVER[\"socket\"] outside and the other conditions inside";
 
@@ -217,7 +221,7 @@ fn effect_of(name: &str) -> Option<Effect> {
     spec.map(|spec| spec.effect)
 }
 
-/// What has another effect than it says.
+/// Directives whose effect differs from what they say.
 pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
     let mut warnings = offer::warnings(config);
     if !options::is_used(config) {
@@ -309,7 +313,7 @@ mod tests {
         let opens = |ticket: &[u8]| store.tickets(b"").decrypt(ticket).is_some();
         let first = ticket();
         let pass_until = |now_s: u64| {
-            // Once a second, as the processes do; the seconds in between are of no interest.
+            // The real processes call this once a second. The test skips the seconds in between.
             store.set_time(now_s);
             load::turn_secrets(&store).expect("random numbers");
         };
@@ -318,7 +322,7 @@ mod tests {
         let version = store.version();
         pass_until(begin_s + turn_s);
         assert_eq!(store.secrets().len(), 2);
-        // Configurations of rustls are made anew.
+        // A new version makes workers rebuild their rustls configurations.
         assert_ne!(store.version(), version);
         let second = ticket();
         assert_ne!(first[..16], second[..16]);
@@ -328,7 +332,7 @@ mod tests {
         pass_until(begin_s + 2 * turn_s);
         assert!(!opens(&first) && opens(&second));
         assert_eq!(store.secrets().len(), 2);
-        // Another configuration goes on with them.
+        // The store of a reloaded configuration takes over the secrets of the one before.
         let after = TlsStore::new(
             Vec::new(),
             UnixTime::since_unix_epoch(Duration::from_secs(store.now_s())),

@@ -1,8 +1,9 @@
-//! What clients are offered on a listener: versions, suites, groups, and in whose order.
+//! What the server offers in handshakes: TLS versions, cipher suites, key exchange groups, and whether the
+//! server's or the client's order counts.
 //!
-//! From `ssl.cipher-list`, `ssl.openssl.ssl-conf-cmd` and the older switches. What rustls does not have is told where it
-//! stands. A value of which nothing is left refuses the start; so does one that asks for what would protect, and cannot
-//! be had.
+//! Read from `ssl.cipher-list`, `ssl.openssl.ssl-conf-cmd` and the older directives. A warning with file and
+//! line names what rustls does not have. The start is refused when nothing of a value is left, and when a
+//! value asks for a protection that rustls cannot give.
 
 use petrel_engine::config::{Config, Diagnostic, Element, Entry, Span};
 use petrel_engine::rustls::crypto::aws_lc_rs::{self, ALL_KX_GROUPS, DEFAULT_KX_GROUPS};
@@ -13,21 +14,21 @@ use petrel_engine::settings::Values;
 
 use super::ciphers::{self, ChosenCiphers};
 
-/// What clients are offered.
+/// The offer of one host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Offer {
     tls12: bool,
     tls13: bool,
     suites: Vec<u16>,
     groups: Vec<u16>,
-    /// The server's order of suites counts, and not the client's.
+    /// The server's order of cipher suites counts, not the client's.
     pub(super) by_server: bool,
-    /// Sessions may be resumed by tickets.
+    /// Clients get tickets to resume their sessions with.
     pub(super) tickets: bool,
 }
 
 impl Offer {
-    /// What `values` say.
+    /// The offer that `values` describe.
     ///
     /// # Errors
     /// See [`read`].
@@ -35,12 +36,12 @@ impl Offer {
         read(&|name| values.entry(name)).map(|(offer, _)| offer)
     }
 
-    /// Whether TLS 1.3 is spoken.
+    /// Whether TLS 1.3 is offered.
     pub(super) fn has_tls13(&self) -> bool {
         self.tls13
     }
 
-    /// The versions, for rustls.
+    /// The versions, in rustls's terms.
     pub(super) fn versions(&self) -> Vec<&'static SupportedProtocolVersion> {
         let versions = [(self.tls13, &TLS13), (self.tls12, &TLS12)];
         versions
@@ -50,7 +51,7 @@ impl Offer {
             .collect()
     }
 
-    /// The cryptography, for rustls.
+    /// The cipher suites and groups, in rustls's terms.
     pub(super) fn provider(&self) -> CryptoProvider {
         let suites = self.suites.iter().map(|suite| CipherSuite::from(*suite));
         let groups = self
@@ -65,12 +66,12 @@ impl Offer {
     }
 }
 
-/// Everything in `config` about what is offered that has no or another effect than it says.
+/// Warnings about values in `config` that have no effect, or another one than they say.
 pub(super) fn warnings(config: &Config) -> Vec<Diagnostic> {
     let mut warnings = Vec::new();
     for block in &config.blocks {
         let find = |name: &str| block.entries.iter().find(|entry| entry.name == name);
-        // What is wrong is told where the settings are built.
+        // Errors are reported when the settings are built.
         if let Ok((_, told)) = read(&find) {
             warnings.extend(told);
         }
@@ -78,10 +79,10 @@ pub(super) fn warnings(config: &Config) -> Vec<Diagnostic> {
     warnings
 }
 
-/// Reads what the entries that `find` finds say. Answers also what there is to warn of.
+/// Reads the entries that `find` returns. Returns the offer, and warnings.
 ///
 /// # Errors
-/// Nothing usable is left, or what was asked for protects and cannot be had.
+/// Nothing usable is left of a value, or a value asks for a protection that rustls does not have.
 fn read<'c>(
     find: &dyn Fn(&str) -> Option<&'c Entry>,
 ) -> Result<(Offer, Vec<Diagnostic>), Diagnostic> {
@@ -108,16 +109,16 @@ fn read<'c>(
     reader.finish()
 }
 
-/// What was read so far.
+/// The offer while its entries are read.
 #[derive(Debug)]
 struct OfferReader {
     by_server: bool,
     tickets: bool,
-    /// SSLv3, TLS 1.0, 1.1, 1.2, 1.3: what `Protocol` leaves of them.
+    /// Which of SSLv3, TLS 1.0, 1.1, 1.2 and 1.3 `Protocol` leaves.
     protocols: [bool; 5],
     least: usize,
     most: usize,
-    /// Where the versions are said, for the case that none is left.
+    /// The place where the versions are set, for the error when none is left.
     versions_span: Option<Span>,
     tls12_suites: Vec<CipherSuite>,
     tls12_span: Option<Span>,
@@ -158,7 +159,8 @@ impl OfferReader {
         self.command(&name.to_ascii_lowercase(), name, text, element.span)
     }
 
-    /// One command: `key` is its name in lower case, `name` as it stands at `span`.
+    /// Reads one command of `ssl.openssl.ssl-conf-cmd`: `key` is its name in lower case, `name` as the file
+    /// has it at `span`.
     fn command(&mut self, key: &str, name: &str, text: &str, span: Span) -> Result<(), Diagnostic> {
         match key {
             "minprotocol" => {
@@ -228,7 +230,7 @@ impl OfferReader {
             if word.eq_ignore_ascii_case("ALL") {
                 self.protocols = [is_on; 5];
             } else if word.eq_ignore_ascii_case("SSLv2") {
-                // It has been gone from OpenSSL for long, too.
+                // OpenSSL removed it long ago as well.
             } else if let Some(version) = version(name, word, span)? {
                 self.protocols[version] = is_on;
                 if is_on && version < TLS_1_2 {
@@ -359,7 +361,7 @@ impl OfferReader {
     }
 }
 
-/// The number of a version by OpenSSL's name for it; `None` for "None".
+/// The index of a version in [`VERSIONS`], by OpenSSL's name; `None` for "None".
 fn version(name: &str, text: &str, span: Span) -> Result<Option<usize>, Diagnostic> {
     if text.eq_ignore_ascii_case("None") {
         return Ok(None);
@@ -373,7 +375,7 @@ fn version(name: &str, text: &str, span: Span) -> Result<Option<usize>, Diagnost
     })
 }
 
-/// What Fedora and Red Hat write in place of a list of ciphers.
+/// The value that Fedora and Red Hat write in place of a list of ciphers.
 const SYSTEM_PROFILE: &str = "PROFILE=SYSTEM";
 
 fn nothing_left(name: &str, span: Span) -> Diagnostic {
@@ -393,15 +395,15 @@ fn group_named(name: &str) -> Option<NamedGroup> {
     group_of(found.1).map(|group| group.name())
 }
 
-/// What an option of OpenSSL is here.
+/// What an option of OpenSSL means here.
 enum OptionKind {
-    /// Whose order of suites counts.
+    /// Sets whether the server's or the client's order of cipher suites counts.
     Order,
-    /// Whether there are tickets.
+    /// Sets whether clients get tickets.
     Tickets,
-    /// It is always so.
+    /// Fixed at this value. Asking for the other one is an error or a warning.
     Is(bool),
-    /// It is about what is not spoken.
+    /// About a version or cipher suite that is never spoken, so that it has no effect.
     NoMatter,
 }
 
@@ -428,7 +430,7 @@ const OPTIONS: [(&str, OptionKind); 20] = [
     ("encryptthenmac", OptionKind::NoMatter),
 ];
 
-/// Commands that are known, and why nothing comes of them.
+/// Commands of OpenSSL that have no effect here, each with the reason.
 const NO_EFFECT: [(&str, &str); 12] = [
     (
         "signaturealgorithms",
@@ -465,7 +467,7 @@ const NO_EFFECT: [(&str, &str); 12] = [
     ("recordpadding", "records are not padded"),
 ];
 
-/// In the order of their numbers.
+/// Names of the versions, oldest first.
 const VERSIONS: [&[&str]; 5] = [
     &["SSLv3"],
     &["TLSv1", "TLSv1.0"],

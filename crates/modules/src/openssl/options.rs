@@ -1,4 +1,4 @@
-//! What one set of settings says of TLS: which files, which rule for clients, what is offered.
+//! The TLS options of one host: files, rule for client certificates, and offer.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,16 +8,16 @@ use petrel_engine::settings::{Values, offers_http2};
 
 use super::offer::Offer;
 
-/// A file, or files, of which one thing is made.
+/// A file, a certificate file with its key file, or a directory of challenges.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FileKey {
     pub(super) kind: FileKind,
     pub(super) path: String,
-    /// Of certificates: the file with the key, if that is another.
+    /// For certificates: the file with the key, unless it is the same file.
     pub(super) key_path: Option<String>,
 }
 
-/// What is made of it.
+/// What the file has in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum FileKind {
     Certificates,
@@ -26,12 +26,12 @@ pub(super) enum FileKind {
     AuthorityNames,
     RevocationLists,
     TicketSecret,
-    /// Of all that is in a directory.
+    /// Certificates for ACME challenges, all in one directory.
     Challenges,
 }
 
 impl FileKey {
-    /// What the directive `name` means by `path`, if it names a file.
+    /// The file that the directive `name` means by `path`; `None` if it is not a directive that names a file.
     pub(super) fn new(name: &str, path: &str) -> Option<FileKey> {
         let kind = match name {
             "ssl.stapling-file" => FileKind::Staple,
@@ -60,19 +60,20 @@ impl fmt::Display for FileKey {
     }
 }
 
-/// What hosts are told apart by: hosts with equal options share one configuration of rustls.
+/// Hosts with equal options share one rustls configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HostOptions {
-    /// `None`: clients that ask for this host are refused. Of a listener whose block is nested some hosts have one.
+    /// `None`: clients that ask for this host are refused. Possible on a listener whose `$SERVER["socket"]`
+    /// is nested in other conditions.
     pub(super) certificates: Option<FileKey>,
     pub(super) staple: Option<FileKey>,
     pub(super) authorities: Option<FileKey>,
     pub(super) clients: Option<ClientOptions>,
     pub(super) challenges: Option<FileKey>,
     pub(super) offer: Offer,
-    /// The protocols for ALPN, the preferred one first.
+    /// The ALPN protocols, the preferred one first.
     pub(super) protocols: Vec<&'static [u8]>,
-    /// Where TLS is switched on: tickets are good on the listeners of one place alone.
+    /// The conditions around `ssl.engine`. Tickets are accepted only by listeners with the same conditions.
     pub(super) listener: String,
 }
 
@@ -86,7 +87,7 @@ pub(super) struct ClientOptions {
 }
 
 impl HostOptions {
-    /// What `values` say; `None`: TLS is off.
+    /// Reads the options from `values`; `None` if TLS is off.
     ///
     /// # Errors
     /// A value is wrong.
@@ -119,24 +120,25 @@ impl HostOptions {
         }))
     }
 
-    /// Whether clients need a good certificate.
+    /// Whether clients without a good certificate are refused.
     pub(super) fn enforces(&self) -> bool {
         self.clients.as_ref().is_some_and(|clients| clients.enforce)
     }
 
-    /// Equal for hosts with the same rule for clients; 0 for those that ask for no certificate.
+    /// A number that is equal for hosts with the same rule for client certificates; 0 for hosts that ask for
+    /// none.
     pub(super) fn client_rule_id(&self) -> u64 {
         let Some(clients) = &self.clients else {
             return 0;
         };
-        // Without random numbers of its own: every worker has to get the same.
+        // DefaultHasher::new has no random seed, so every worker gets the same number.
         let mut hasher = DefaultHasher::new();
         (clients, &self.authorities).hash(&mut hasher);
         hasher.finish().max(1)
     }
 }
 
-/// The files of the server's certificate. As in lighttpd all of them stand in the block that has ssl.pemfile.
+/// The files of a server certificate. As in lighttpd they count only in the block that sets ssl.pemfile.
 pub(super) struct ServerFiles<'c> {
     pub(super) certificates: &'c Entry,
     pub(super) key: Option<&'c Entry>,
@@ -144,7 +146,7 @@ pub(super) struct ServerFiles<'c> {
 }
 
 impl<'c> ServerFiles<'c> {
-    /// Those of `block`, if it sets ssl.pemfile, which is `name`.
+    /// The files of `block`, if it sets `name`, which is ssl.pemfile.
     pub(super) fn of(block: &'c Block, name: &str) -> Option<ServerFiles<'c>> {
         let find = |name: &str| {
             let mut entries = block.entries.iter();
@@ -157,7 +159,7 @@ impl<'c> ServerFiles<'c> {
         })
     }
 
-    /// Certificates and key.
+    /// The files with certificates and key.
     pub(super) fn key(&self) -> FileKey {
         let path = text(self.certificates).unwrap_or_default();
         let key = self.key.and_then(text).filter(|key| *key != path);
@@ -168,7 +170,7 @@ impl<'c> ServerFiles<'c> {
         }
     }
 
-    /// The file with the response about its state.
+    /// The file with the OCSP response.
     pub(super) fn staple(&self) -> Option<FileKey> {
         FileKey::new("ssl.stapling-file", text(self.staple?)?)
     }
@@ -185,12 +187,12 @@ pub(super) fn switches_on(entry: &Entry) -> bool {
     entry.name == "ssl.engine" && entry.value.as_bool() == Some(true)
 }
 
-/// A text that is not empty.
+/// The text of an entry, unless it is empty.
 pub(super) fn text(entry: &Entry) -> Option<&str> {
     entry.value.as_str().filter(|text| !text.is_empty())
 }
 
-/// What clients may ask for by ALPN, the best first.
+/// The ALPN protocols that the server accepts, the preferred one first.
 fn protocols(values: &Values<'_>) -> Vec<&'static [u8]> {
     match offers_http2(values) {
         true => vec![b"h2", b"http/1.1"],
@@ -198,7 +200,7 @@ fn protocols(values: &Values<'_>) -> Vec<&'static [u8]> {
     }
 }
 
-/// The condition around what switches TLS on.
+/// The conditions around the `ssl.engine` that counts, as text.
 fn listener(values: &Values<'_>) -> String {
     let mut block = values.block_of("ssl.engine").unwrap_or(BlockId::GLOBAL);
     let mut conditions = String::new();

@@ -1,12 +1,14 @@
-//! Where directives of TLS may stand: the handshake knows the connection and the host that the client asks for, and
-//! nothing of the request. What stands elsewhere would leave a listener in the clear, or protect nothing.
+//! In which conditions `ssl.*` may stand. In the handshake the server knows the connection and the host that
+//! the client asks for, but nothing of the request. A directive inside a condition on the request would leave
+//! a listener in the clear, or protect nothing.
 
 use petrel_engine::config::{Block, Config, Diagnostic, Entry, Subject};
 use petrel_engine::settings::nested_tls::{is_known_before_tls, is_nested_listener};
 
 use super::options::{self, ServerFiles};
 
-/// Every directive in `config` whose condition is not known when it is needed. `is_loaded`: some module speaks TLS.
+/// An error for every directive in `config` whose condition is not known when the directive is needed.
+/// `is_loaded`: a TLS module is loaded.
 pub(super) fn errors(config: &Config, is_loaded: bool) -> Vec<Diagnostic> {
     if !options::is_used(config) {
         return Vec::new();
@@ -36,8 +38,8 @@ pub(super) fn errors(config: &Config, is_loaded: bool) -> Vec<Diagnostic> {
     errors
 }
 
-/// Whether `block` is that of a listener inside other conditions, and clients for which these are not true may have a
-/// certificate all the same, to be served on that listener.
+/// Whether `block` is a `$SERVER["socket"]` inside other conditions, and a certificate outside these
+/// conditions lets the listener also serve clients that do not match them.
 fn others_are_let_in(config: &Config, block: &Block) -> bool {
     let is_inside = |inner: &Block| {
         let mut around = std::iter::successors(Some(inner), |inner| config.block(inner.parent?));
@@ -80,8 +82,8 @@ fn passed_by(entry: &Entry) -> Diagnostic {
         .with_hint("put $SERVER[\"socket\"] outside all conditions, and the conditions inside")
 }
 
-/// What certificates are shown and asked for by. `ssl.verifyclient.username` and `ssl.verifyclient.exportcert` are looked
-/// at with each request.
+/// Directives that the handshake needs. `ssl.verifyclient.username` and `ssl.verifyclient.exportcert` are not
+/// among them: they are applied to each request.
 const OF_THE_HANDSHAKE: [&str; 13] = [
     "ssl.pemfile",
     "ssl.privkey",
@@ -127,7 +129,7 @@ mod tests {
             format!("{socket} {{ $HTTP[\"host\"] == \"a\" {{ ssl.engine = \"enable\" }} }}"),
             "$HTTP[\"host\"] == \"a\" { $SERVER[\"socket\"] =~ \":443\" { ssl.engine = \"enable\" } }".to_owned(),
             "$HTTP[\"host\"] == \"a\" { } else { ssl.engine = \"enable\" }".to_owned(),
-            // It is "http" until TLS has begun.
+            // The scheme is "http" until TLS has begun.
             "$HTTP[\"scheme\"] == \"https\" { ssl.engine = \"enable\" }".to_owned(),
         ] {
             let errors = refused(&text);

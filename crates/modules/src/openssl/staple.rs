@@ -1,6 +1,8 @@
-//! What an authority says of a certificate's state: an OCSP response that is sent along (RFC 6960, RFC 6066 section 8).
+//! OCSP responses: what an authority says about a certificate's revocation, sent along in the handshake (RFC
+//! 6960, RFC 6066 section 8).
 //!
-//! Its signature is the client's to verify. Read here is which certificate it is about and until when it holds.
+//! The client verifies the signature. Petrel reads only which certificates a response is about and until when
+//! it is valid.
 
 use x509_parser::asn1_rs::{Any, FromDer, GeneralizedTime};
 use x509_parser::pem::parse_x509_pem;
@@ -11,7 +13,7 @@ pub(super) struct Staple {
     /// In DER.
     pub(super) response: Vec<u8>,
     serials: Vec<Vec<u8>>,
-    /// When the authority will have said something newer, in seconds since 1970.
+    /// The earliest nextUpdate in seconds since 1970: from then on the response is not valid.
     next_update_s: Option<u64>,
 }
 
@@ -19,7 +21,7 @@ impl Staple {
     /// A response in DER, or the same in PEM.
     ///
     /// # Errors
-    /// It is none, or says that the authority has not answered.
+    /// The file is no OCSP response, or one that says that the authority could not answer.
     pub(super) fn parse(file: &[u8]) -> Result<Staple, &'static str> {
         let response = match from_pem(file) {
             Some(response) => response,
@@ -35,23 +37,23 @@ impl Staple {
         })
     }
 
-    /// Whether it is about the certificate with this serial number.
+    /// Whether the response is about the certificate with this serial number.
     pub(super) fn is_about(&self, serial: &[u8]) -> bool {
         self.serials.iter().any(|known| known == serial)
     }
 
-    /// When it no longer holds, in seconds since 1970.
+    /// The time from which on the response is not valid, in seconds since 1970.
     pub(super) fn next_update_s(&self) -> Option<u64> {
         self.next_update_s
     }
 
-    /// Whether it still holds at `now_s`.
+    /// Whether the response is valid at `now_s`.
     pub(super) fn holds(&self, now_s: u64) -> bool {
         self.next_update_s.is_none_or(|until_s| now_s < until_s)
     }
 }
 
-/// The serial numbers that a response is about, and the first time at which it no longer holds.
+/// The serial numbers that a response is about, and its earliest nextUpdate.
 fn read(response: &[u8]) -> Option<(Vec<Vec<u8>>, Option<u64>)> {
     let mut response = Fields::inside(response, SEQUENCE)?;
     if response.next_is(ENUMERATED)? != [SUCCESSFUL] {
@@ -103,11 +105,11 @@ fn time_of(encoded: &[u8]) -> Option<u64> {
     u64::try_from(time.utc_datetime().ok()?.unix_timestamp()).ok()
 }
 
-/// Values in DER, one behind the other.
+/// A sequence of DER values.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// Those inside the value at the front of `encoded`.
+    /// The values inside the first value of `encoded`, if that has the tag `tag`.
     fn inside(encoded: &'a [u8], tag: u8) -> Option<Fields<'a>> {
         Fields(encoded).next_is(tag).map(Fields)
     }
@@ -118,7 +120,7 @@ impl<'a> Fields<'a> {
             .map(|(_, data)| data)
     }
 
-    /// The first byte of the next value, which is its tag, and what is in it.
+    /// The next value: its tag and its contents.
     fn next(&mut self) -> Option<(u8, &'a [u8])> {
         let tag = *self.0.first()?;
         let (rest, value) = Any::from_der(self.0).ok()?;
@@ -135,7 +137,7 @@ const SEQUENCE: u8 = 0x30;
 const CONTEXT_0: u8 = 0xa0;
 const CONTEXT_1: u8 = 0xa1;
 const CONTEXT_2: u8 = 0xa2;
-/// The state of a response that has an answer.
+/// The responseStatus "successful".
 const SUCCESSFUL: u8 = 0;
 
 #[cfg(test)]
@@ -201,7 +203,7 @@ mod tests {
             for byte in 0..=u8::MAX {
                 let mut changed = sound.clone();
                 changed[position] = byte;
-                // Whether it is still one does not matter.
+                // The result does not matter, only that parsing does not panic.
                 let _ = Staple::parse(&changed);
             }
         }

@@ -1,8 +1,10 @@
-//! What the files of TLS have come to, for all workers of a server process, and the configurations of rustls made of it.
+//! The parsed TLS files, shared by all workers of a server process, and the rustls configurations that are
+//! built from them.
 //!
-//! The keeper makes a [`TlsStore`] when it opens a configuration; each server process has its copy by the fork. When a
-//! file changes, the keeper hands its contents over ([`super::watch`]) and each copy takes them by
-//! [`TlsStore::install`]. A worker's hosts ask for their configuration again when [`TlsStore::version`] has changed.
+//! The keeper makes a [`TlsStore`] when it opens a configuration, and each server process inherits a copy by
+//! the fork. When a file changes, the keeper sends the new contents ([`super::watch`]) and each copy takes
+//! them ([`TlsStore::install`]). That raises [`TlsStore::version`], and the next handshake for a host builds
+//! a new configuration.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,12 +26,12 @@ use super::contents::FileContent;
 use super::options::{FileKey, HostOptions};
 use super::tickets::{TicketSecret, TicketSecrets};
 
-/// See the module's documentation.
+/// The files and the configurations; see the documentation of this module.
 pub struct TlsStore {
     keys: Vec<FileKey>,
-    /// By the numbers of `keys`.
+    /// Contents by the index of their key in `keys`, and ticket secrets.
     state: RwLock<StoreState>,
-    /// The configurations that were made, each with the version it was made at.
+    /// The configurations built so far, each with the version of the store that it was built from.
     configurations: RwLock<HashMap<HostOptions, (u64, TlsConfiguration)>>,
     version: AtomicU64,
     now_s: Arc<Now>,
@@ -40,18 +42,18 @@ struct StoreState {
     secrets: TicketSecrets,
 }
 
-/// A content, and what it was made of.
+/// Parsed contents, and a digest of the files they were parsed from.
 #[derive(Debug)]
 pub(super) struct Installed {
     pub(super) content: FileContent,
     digest: Digest,
 }
 
-/// What a client of a host is served with.
+/// The configuration for one host.
 #[derive(Clone)]
 pub(super) struct TlsConfiguration {
     pub(super) server: Arc<ServerConfig>,
-    /// Whose certificates are good, if clients are asked for one.
+    /// Which client certificates are good; `None` if clients are not asked for one.
     pub(super) rule: Option<Arc<ClientRule>>,
 }
 
@@ -62,7 +64,7 @@ impl fmt::Debug for TlsStore {
 }
 
 impl TlsStore {
-    /// One without contents, at `now`.
+    /// A store whose files are not read yet. `now` is the present time.
     pub(super) fn new(keys: Vec<FileKey>, now: UnixTime) -> TlsStore {
         let state = StoreState {
             files: keys.iter().map(|_| None).collect(),
@@ -77,17 +79,17 @@ impl TlsStore {
         }
     }
 
-    /// What files there are, in the order of their numbers.
+    /// The files, in the order of their numbers.
     pub(super) fn keys(&self) -> &[FileKey] {
         &self.keys
     }
 
-    /// What the files with this number contain, as far as it is known.
+    /// The contents of the files with this number, if they were read.
     pub(super) fn installed(&self, number: usize) -> Option<Arc<Installed>> {
         self.state().files.get(number).cloned().flatten()
     }
 
-    /// What the files with this number now contain counts for new handshakes.
+    /// Replaces the contents of the files with this number. New handshakes use them.
     pub(super) fn install(&self, number: usize, content: FileContent, files: &[Vec<u8>]) {
         let digest = digest(&SHA256, &files.concat());
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +103,7 @@ impl TlsStore {
         self.changed();
     }
 
-    /// Makes tickets with one more secret.
+    /// Adds a ticket secret.
     pub(super) fn add_secret(&self, secret: TicketSecret) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let is_new = state.secrets.add(secret);
@@ -111,18 +113,19 @@ impl TlsStore {
         }
     }
 
-    /// The secrets that tickets are made with, oldest first.
+    /// The ticket secrets, oldest first.
     pub(super) fn secrets(&self) -> Vec<TicketSecret> {
         self.state().secrets.all().cloned().collect()
     }
 
-    /// What makes and opens tickets for `domain` now.
+    /// The keys that make and open tickets for `domain` now.
     #[cfg(test)]
     pub(super) fn tickets(&self, domain: &[u8]) -> super::tickets::TicketKeys {
         self.state().secrets.keys(domain, self.now_s())
     }
 
-    /// Tells what time it is: seconds since 1970. About once a second.
+    /// Sets the present time in seconds since 1970. Called about once a second. When an OCSP response or a
+    /// ticket secret begins or ceases to be valid, the version of the store is raised.
     pub fn set_time(&self, now_s: u64) {
         let before_s = self.now_s.0.swap(now_s, Ordering::Relaxed);
         let state = self.state();
@@ -149,12 +152,12 @@ impl TlsStore {
         }
     }
 
-    /// Seconds since 1970.
+    /// The present time in seconds since 1970.
     pub(super) fn now_s(&self) -> u64 {
         self.now_s.0.load(Ordering::Relaxed)
     }
 
-    /// Changes with everything that configurations are made of.
+    /// A number that is raised by every change of the files, the secrets, or their validity.
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
@@ -163,10 +166,11 @@ impl TlsStore {
         self.version.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The configuration for hosts with these options, made of what the files contain now.
+    /// The configuration for hosts with these options, built from the present contents of the files.
     ///
     /// # Errors
-    /// The alert for clients: there is none that protects as it should.
+    /// The alert for the client, when a file that the host needs is missing. Serving without it would protect
+    /// less than the operator asked for.
     pub(super) fn configuration(
         &self,
         options: &HostOptions,
@@ -217,7 +221,8 @@ impl TlsStore {
         Some(Arc::new(config))
     }
 
-    /// A number that is the same for hosts whose certificates are from the same files; 0: there are none.
+    /// A number that hosts share when their certificates come from the same files; 0 if the host has no
+    /// certificates.
     pub(super) fn certificate_id(&self, options: &HostOptions) -> u64 {
         let number = self
             .keys
@@ -336,8 +341,9 @@ impl TlsStore {
         Some(rule)
     }
 
-    /// What sessions of these hosts are authenticated under: the listener, and for clients the authorities, what is
-    /// revoked, and how it is verified.
+    /// What the keys of tickets are derived from, beside the secret: the listener and, where clients are
+    /// asked for certificates, the authorities, the revocation lists, the depth and whether the rule is
+    /// enforced. A ticket from one of these domains does not open in another.
     fn ticket_domain(&self, state: &StoreState, options: &HostOptions) -> Option<Vec<u8>> {
         let mut domain = options.listener.clone().into_bytes();
         domain.push(0);
@@ -364,7 +370,7 @@ impl TlsStore {
     }
 }
 
-/// Chooses among the certificates of a host the one that the client can verify.
+/// Chooses the certificate of a host that the client can verify.
 #[derive(Debug)]
 struct CertificateChooser {
     certificates: Vec<Arc<CertifiedKey>>,
@@ -375,7 +381,7 @@ struct CertificateChooser {
 impl ResolvesServerCert for CertificateChooser {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let suites = hello.cipher_suites();
-        // One of TLS 1.3 goes with every key; those of TLS 1.2 name the kind of key.
+        // A TLS 1.3 cipher suite works with any kind of key. The names of TLS 1.2 suites include the kind.
         let is_tls13 = |suite: &CipherSuite| u16::from(*suite) >> 8 == 0x13;
         let any_key = self.has_tls13 && suites.iter().any(is_tls13);
         let fits = |certificate: &&Arc<CertifiedKey>| {
@@ -387,14 +393,14 @@ impl ResolvesServerCert for CertificateChooser {
                     .is_some()
         };
         let fitting = self.certificates.iter().filter(fits);
-        // A signature by RSA takes the server many times as long.
+        // ECDSA first: an RSA signature costs the server many times as much CPU.
         let found = fitting
             .min_by_key(|certificate| certificate.key.algorithm() == SignatureAlgorithm::RSA);
         found.or(self.certificates.first()).cloned()
     }
 }
 
-/// Whether a suite of TLS 1.2 is for keys of this kind.
+/// Whether a TLS 1.2 cipher suite is for keys of this kind.
 fn is_for(suite: CipherSuite, algorithm: SignatureAlgorithm) -> bool {
     let name = suite.as_str().unwrap_or_default();
     match algorithm {
@@ -403,7 +409,7 @@ fn is_for(suite: CipherSuite, algorithm: SignatureAlgorithm) -> bool {
     }
 }
 
-/// The time that was told last.
+/// The time last set by [`TlsStore::set_time`].
 #[derive(Debug)]
 struct Now(AtomicU64);
 
@@ -415,7 +421,8 @@ impl TimeProvider for Now {
     }
 }
 
-/// The protocol of ALPN by which an authority asks for the certificate that answers its challenge (RFC 8737).
+/// The ALPN protocol with which a certificate authority asks for the certificate that answers its challenge
+/// (RFC 8737).
 pub(super) const ACME_PROTOCOL: &[u8] = b"acme-tls/1";
-/// Tickets for each full handshake of TLS 1.3.
+/// Tickets that a client gets after a full TLS 1.3 handshake.
 const TICKETS: usize = 2;

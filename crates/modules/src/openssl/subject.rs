@@ -1,10 +1,10 @@
-//! Who a client's certificate is for, as variables have it.
+//! The SSL_CLIENT_S_* variables: the subject of a client certificate.
 
 use petrel_engine::rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
 
-/// Names and values of the variables about the subject of `certificate`: SSL_CLIENT_S_DN, one for each part of it, and
-/// SSL_CLIENT_M_SERIAL. Empty if it cannot be read.
+/// Names and values of the variables about `certificate`: SSL_CLIENT_S_DN, one variable for each part of the
+/// subject, and SSL_CLIENT_M_SERIAL. Empty if the certificate cannot be parsed.
 pub(super) fn variables(certificate: &CertificateDer<'_>) -> Vec<(String, Vec<u8>)> {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
         return Vec::new();
@@ -13,7 +13,7 @@ pub(super) fn variables(certificate: &CertificateDer<'_>) -> Vec<(String, Vec<u8
     let mut variables = vec![("SSL_CLIENT_S_DN".to_owned(), one_line(subject).into_bytes())];
     for part in subject.iter_attributes() {
         let value = part.as_slice();
-        // Such a value could pass for two lines where it is written.
+        // A value with a line end could pass for two lines in a log or a header.
         let is_plain = !value.iter().any(u8::is_ascii_control);
         if let Some(name) = short_name(&part.attr_type().to_id_string())
             && is_plain
@@ -26,7 +26,7 @@ pub(super) fn variables(certificate: &CertificateDer<'_>) -> Vec<(String, Vec<u8
         .iter()
         .map(|byte| format!("{byte:02X}"))
         .collect();
-    // The first byte of a positive number may be there for the sign alone.
+    // DER puts a zero byte in front of a positive number whose highest bit is set. OpenSSL does not print it.
     let serial = match serial.strip_prefix("00") {
         Some(rest) if !rest.is_empty() => rest.to_owned(),
         _ => serial,
@@ -35,7 +35,7 @@ pub(super) fn variables(certificate: &CertificateDer<'_>) -> Vec<(String, Vec<u8
     variables
 }
 
-/// As OpenSSL writes a name in one line: `C = DE, O = "Example, Inc.", CN = a`.
+/// A name in one line, as OpenSSL prints it: `C = DE, O = "Example, Inc.", CN = a`.
 fn one_line(name: &X509Name<'_>) -> String {
     let mut line = String::new();
     for set in name.iter_rdn() {
@@ -76,7 +76,7 @@ fn escaped(value: &[u8]) -> String {
     }
 }
 
-/// OpenSSL's name for a part of a subject.
+/// OpenSSL's short name for an attribute of a subject.
 fn short_name(oid: &str) -> Option<&'static str> {
     let found = SHORT_NAMES.iter().find(|(known, _)| *known == oid);
     found.map(|(_, name)| *name)

@@ -1,9 +1,10 @@
-//! Tickets, by which clients resume sessions.
+//! Session tickets, with which clients resume TLS sessions.
 //!
-//! The keeper has the [`TicketSecret`]s: it makes a new one every [`limits::TICKET_SECRET_S`] seconds, or reads those of
-//! `ssl.stek-file`, and hands them to all server processes. The key that encrypts a ticket is derived from the secret and
-//! from what the session was authenticated under. A ticket of one rule for clients is noise to any other rule, so that no
-//! client resumes its way around one (compare CVE-2025-23419).
+//! The keeper owns the [`TicketSecret`]s. It makes a new one every [`limits::TICKET_SECRET_S`] seconds, or
+//! reads them from `ssl.stek-file`, and sends them to all server processes. The key that encrypts a ticket is
+//! derived from the secret and from a domain: the listener and the rule for client certificates. A ticket
+//! made under one rule cannot be decrypted under another one, so that no client gets around a rule by
+//! resuming a session (compare CVE-2025-23419).
 
 use std::fmt;
 
@@ -13,15 +14,15 @@ use petrel_engine::rustls::server::ProducesTickets;
 
 use super::limits;
 
-/// What keys of tickets are derived from, and when.
+/// A secret from which ticket keys are derived, and the time in which it is used.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct TicketSecret {
-    /// Stands in front of the tickets made with it.
+    /// The name of the secret. Each ticket made with the secret begins with it.
     name: [u8; NAME_BYTES],
     bytes: [u8; SECRET_BYTES],
-    /// It makes tickets from then on; seconds since 1970.
+    /// From this time on it makes tickets; seconds since 1970.
     pub(super) active_s: u64,
-    /// Its tickets are worth nothing from then on.
+    /// From this time on its tickets are not accepted.
     pub(super) expires_s: u64,
 }
 
@@ -36,7 +37,7 @@ impl fmt::Debug for TicketSecret {
 }
 
 impl TicketSecret {
-    /// One out of random numbers, which makes tickets from `now_s` on; `None` when there are no random numbers.
+    /// A random secret that makes tickets from `now_s` on; `None` if the system has no random numbers.
     pub(super) fn random(now_s: u64) -> Option<TicketSecret> {
         let mut secret = TicketSecret {
             name: [0; NAME_BYTES],
@@ -49,8 +50,8 @@ impl TicketSecret {
         Some(secret)
     }
 
-    /// The one in a file of `ssl.stek-file`: version 0, two times, each a number of 4 bytes in the order of the machine;
-    /// a name of 16 bytes, and two keys of 32 bytes.
+    /// Parses a file of `ssl.stek-file`: version 0 and two times, each a number of 4 bytes in the machine's
+    /// byte order, then a name of 16 bytes and two keys of 32 bytes.
     ///
     /// # Errors
     /// The file has another form.
@@ -73,7 +74,7 @@ impl TicketSecret {
         read().ok_or(FORM)
     }
 
-    /// As a file of `ssl.stek-file` has it.
+    /// The bytes of a file for `ssl.stek-file`.
     pub(super) fn to_file(&self) -> Vec<u8> {
         let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX).to_ne_bytes();
         let mut file = [number(0), number(self.active_s), number(self.expires_s)].concat();
@@ -82,7 +83,7 @@ impl TicketSecret {
         file
     }
 
-    /// The key for tickets of sessions that were authenticated under `domain`.
+    /// The key for tickets of `domain`.
     fn key(&self, domain: &[u8]) -> Option<LessSafeKey> {
         let secret =
             hkdf::Salt::new(hkdf::HKDF_SHA256, b"petrel session tickets").extract(&self.bytes);
@@ -92,12 +93,12 @@ impl TicketSecret {
     }
 }
 
-/// The secrets of a process, newest first.
+/// The ticket secrets of a process, newest first.
 #[derive(Debug, Default)]
 pub(super) struct TicketSecrets(Vec<TicketSecret>);
 
 impl TicketSecrets {
-    /// Takes one more. The same again changes nothing. Answers whether it is new.
+    /// Adds a secret and returns true, unless it is already there.
     pub(super) fn add(&mut self, secret: TicketSecret) -> bool {
         let TicketSecrets(secrets) = self;
         if secrets.contains(&secret) {
@@ -108,17 +109,17 @@ impl TicketSecrets {
         true
     }
 
-    /// Drops those that are worth nothing at `now_s`.
+    /// Drops the secrets that have expired at `now_s`.
     pub(super) fn drop_expired(&mut self, now_s: u64) {
         self.0.retain(|secret| now_s < secret.expires_s);
     }
 
-    /// All of them, oldest first.
+    /// All secrets, oldest first.
     pub(super) fn all(&self) -> impl Iterator<Item = &TicketSecret> {
         self.0.iter().rev()
     }
 
-    /// What makes and opens tickets for `domain` at `now_s`.
+    /// The keys that make and open tickets for `domain` at `now_s`.
     pub(super) fn keys(&self, domain: &[u8], now_s: u64) -> TicketKeys {
         let TicketSecrets(secrets) = self;
         let usable = secrets.iter().filter(|secret| now_s < secret.expires_s);
@@ -135,7 +136,8 @@ impl TicketSecrets {
     }
 }
 
-/// The keys of one configuration of rustls. Its owner makes new ones when secrets change.
+/// The ticket keys of one rustls configuration. They do not change: when the secrets do, a new configuration
+/// is built.
 pub(super) struct TicketKeys(Vec<TicketKey>);
 
 struct TicketKey {
@@ -159,7 +161,7 @@ impl ProducesTickets for TicketKeys {
         limits::TICKET_SECRET_S as u32
     }
 
-    /// Name of the secret, nonce, and the state of the session, encrypted.
+    /// A ticket is the name of the secret, a nonce, and the encrypted session state.
     fn encrypt(&self, state: &[u8]) -> Option<Vec<u8>> {
         let key = self.0.iter().find(|key| key.is_active)?;
         let mut nonce = [0; NONCE_LEN];
@@ -245,7 +247,7 @@ mod tests {
         assert!(TicketSecret::from_file(&[file.clone(), vec![0]].concat()).is_err());
         file[0] = 1;
         assert!(TicketSecret::from_file(&file).is_err());
-        // Known before it makes tickets.
+        // A secret is known before it becomes active.
         let mut secrets = TicketSecrets::default();
         secrets.add(secret);
         assert!(!secrets.keys(b"", 499).enabled());

@@ -1,4 +1,5 @@
-//! The variables about TLS, for backends, scripts and logs: SSL_PROTOCOL, SSL_CIPHER, SSL_CLIENT_*, and REMOTE_USER.
+//! The hooks that set the TLS variables for backends, scripts and logs: SSL_PROTOCOL, SSL_CIPHER,
+//! SSL_CLIENT_*, and REMOTE_USER.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use super::options::HostOptions;
 use super::store::TlsStore;
 use super::subject;
 
-/// Sets the variables.
+/// The hook that sets them.
 pub(super) struct TlsVariables {
     store: Arc<TlsStore>,
     options: Rc<HostOptions>,
@@ -27,7 +28,7 @@ pub(super) struct TlsVariables {
 }
 
 impl TlsVariables {
-    /// `None`: there is nothing in the settings that reads variables.
+    /// The hook for these settings; `None` if nothing in them reads variables.
     pub(super) fn new(
         values: &Values<'_>,
         store: &Arc<TlsStore>,
@@ -70,13 +71,14 @@ impl TlsVariables {
         }
     }
 
-    /// Found out once a connection, but for requests that have become another host's.
+    /// The variables about the client. They are computed once a connection, and again for a request that a
+    /// proxy or a script has moved to a host with another rule.
     fn client(&self, tls: &TlsConnectionFacts) -> ClientVariables {
         let Some(certificate) = tls.client_certificates.first() else {
             return ClientVariables::without("NONE".to_owned());
         };
-        // Where the handshake refuses what is not good, what came through is. It was the handshake of another host if
-        // a proxy or a script has changed the host.
+        // If this host's rule was enforced in the handshake, the certificate is good. If a proxy or a script
+        // has changed the host, the handshake was made for another host.
         let is_verified =
             self.options.enforces() && tls.client_rule_id == self.options.client_rule_id();
         if !is_verified {
@@ -126,7 +128,8 @@ impl Hook for TlsVariables {
     }
 }
 
-/// Removes what the rule of the host says that the request was for before a proxy or a script has changed it.
+/// Removes the variables that the host of the original request has set, before a proxy or a script has
+/// changed the host.
 fn forget_client(environment: &mut Environment) {
     let has_user = environment.get("AUTH_TYPE") == Some(b"SSL_CLIENT_VERIFY");
     environment.retain(|name| match name {
@@ -135,8 +138,8 @@ fn forget_client(environment: &mut Environment) {
     });
 }
 
-/// Refuses requests that a proxy or a script has made into ones for this host, which serves no client without a good
-/// certificate: their connection was begun for a host with another rule.
+/// The hook of hosts that require a good client certificate. It refuses a request that a proxy or a script
+/// has moved to this host when the handshake was made under another rule.
 pub(super) struct ClientsOfOtherRules {
     pub(super) client_rule_id: u64,
 }
@@ -159,11 +162,11 @@ impl Hook for ClientsOfOtherRules {
     }
 }
 
-/// What is said about the client of a connection.
+/// The variables about the client of a connection.
 struct ClientVariables {
     verify: String,
     subject: Vec<(String, Vec<u8>)>,
-    /// One that is good.
+    /// The client's certificate, if it is good.
     certificate: Option<CertificateDer<'static>>,
 }
 
@@ -177,7 +180,7 @@ impl ClientVariables {
     }
 }
 
-/// Whether a backend, a script or a log of these settings may ask for variables.
+/// Whether these settings have a backend, a script or a log that may read the variables.
 fn are_read(values: &Values<'_>) -> bool {
     let is_set = |name: &&str| {
         values
@@ -198,7 +201,7 @@ fn pem(certificate: &CertificateDer<'_>) -> String {
     text + "-----END CERTIFICATE-----\n"
 }
 
-/// What passes variables on.
+/// Directives whose backends, scripts or logs read variables.
 const READERS: [&str; 17] = [
     "fastcgi.server",
     "fastcgi.map-extensions",

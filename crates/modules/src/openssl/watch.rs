@@ -1,8 +1,9 @@
-//! The look at the files of TLS while the server runs, and how what has changed is handed over: from the process that
-//! looks to the keeper, from there to the server process.
+//! Looks for changed TLS files while the server runs. The process that looks sends the new contents to the
+//! keeper, which passes them on to the server process.
 //!
-//! A change counts when a look finds the same as the look before it, so that certificate and key are not read between
-//! two writes. What cannot be used keeps what was there, and is told once.
+//! A changed file is read only when two looks in a row have found the same time stamps, so that certificate
+//! and key are not read between two writes. When the new contents cannot be used, the old ones stay in use
+//! and one line in the error log says so.
 
 use std::fs;
 use std::io;
@@ -16,7 +17,7 @@ use super::options::{FileKey, FileKind};
 use super::store::TlsStore;
 use super::tickets::TicketSecret;
 
-/// What the files of a store looked like when they were read.
+/// The files of a store, with the time stamps that they had when they were read.
 #[derive(Clone, Debug)]
 pub struct TlsWatch {
     files: Vec<Watched>,
@@ -24,30 +25,32 @@ pub struct TlsWatch {
 
 #[derive(Clone, Debug)]
 struct Watched {
-    /// As of the last reading.
+    /// Time stamps when the files were last read.
     read: Stamps,
-    /// As of the last look.
+    /// Time stamps at the last look.
     seen: Stamps,
-    /// Of a certificate: the files with its state, see [`load::are_stapled`].
+    /// For a certificate: the files with its OCSP response, see [`load::are_stapled`].
     staples: Vec<Option<FileKey>>,
-    /// What was told of a certificate that waits for its state.
+    /// The last log line about a certificate that waits for its OCSP response, so that it is not repeated
+    /// each second.
     told: Option<String>,
 }
 
-/// What a look has come to.
+/// The result of a look.
 #[derive(Debug, Default)]
 pub struct TlsChange {
-    /// What [`adopt`] takes; empty if nothing has changed.
+    /// The changed contents, for [`adopt`]; empty if nothing has changed.
     pub handed: Vec<u8>,
-    /// What there is to log.
+    /// Lines for the error log.
     pub lines: Vec<String>,
 }
 
-/// Of each file: device, number, length, time of the last change of contents and of anything.
+/// For each file: device and inode, length, mtime, ctime. `None`: the file is not there.
 type Stamps = Vec<Option<[i128; 4]>>;
 
 impl TlsWatch {
-    /// For a store whose files are about to be read. `staples`: for each the files with its state, if it is a certificate.
+    /// The watch of a store whose files are about to be read. `staples` has an entry for each file of the
+    /// store: where that is a certificate, the files with its OCSP response.
     pub(super) fn new(store: &TlsStore, staples: Vec<Vec<Option<FileKey>>>) -> TlsWatch {
         let watched = |(key, staples): (&FileKey, _)| {
             let stamps = stamps(key);
@@ -63,7 +66,7 @@ impl TlsWatch {
         }
     }
 
-    /// Looks which files have changed, and what becomes of `store`.
+    /// Finds the files that have changed, and puts their new contents into `store`.
     pub fn look(&mut self, store: &TlsStore, now_s: u64) -> TlsChange {
         store.set_time(now_s);
         let mut change = TlsChange::default();
@@ -81,7 +84,8 @@ impl TlsWatch {
                 _ => watched.is_stapled(key, now_s),
             };
             if let Err(why) = fits {
-                // Looked at again: certificate and response may come one after the other.
+                // The next look tries again: certificate and OCSP response may be written one after the
+                // other.
                 if watched.told.as_ref() != Some(&why) {
                     change.lines.push(format!(
                         "TLS: {key} has changed, what was read before goes on: {why}"
@@ -98,7 +102,7 @@ impl TlsWatch {
     }
 }
 
-/// Gives the tickets of `store` a new secret, if they are not made with one from a file and it is time for another.
+/// Gives `store` a new ticket secret when the old one is due, unless the secret comes from `ssl.stek-file`.
 pub fn turn_tickets(store: &TlsStore, now_s: u64) -> TlsChange {
     store.set_time(now_s);
     let mut change = TlsChange::default();
@@ -124,7 +128,7 @@ pub fn turn_tickets(store: &TlsStore, now_s: u64) -> TlsChange {
 }
 
 impl Watched {
-    /// Whether a certificate in the files of `key` has the response about its state that it must have.
+    /// Checks that a must-staple certificate in the files of `key` has its OCSP response.
     fn is_stapled(&self, key: &FileKey, now_s: u64) -> Result<(), String> {
         if self.staples.is_empty() {
             return Ok(());
@@ -132,13 +136,14 @@ impl Watched {
         let read = load::read(key).and_then(|files| FileContent::parse(key, &files));
         match read {
             Ok(FileContent::Certificates(set)) => load::are_stapled(&set, &self.staples, now_s),
-            // What cannot be used is told where it is taken.
+            // Contents that cannot be used are logged by `take`.
             _ => Ok(()),
         }
     }
 }
 
-/// Whether the response in the file of `key` does for the certificates that must have one; `holders` has the files of each.
+/// Checks that the OCSP response in the file of `key` is good for every must-staple certificate that uses it.
+/// `holders` has, for each file of the store, the response files that it uses.
 fn response_fits(
     store: &TlsStore,
     holders: &[Vec<Option<FileKey>>],
@@ -189,10 +194,10 @@ fn take(store: &TlsStore, number: usize, key: &FileKey, change: &mut TlsChange) 
     }
 }
 
-/// Takes what [`TlsWatch::look`] and [`turn_tickets`] have handed, in another process.
+/// Puts into `store` what [`TlsWatch::look`] and [`turn_tickets`] of another process have found.
 ///
 /// # Errors
-/// It is not what the keeper sends.
+/// The bytes do not have the form that the keeper sends.
 pub fn adopt(store: &TlsStore, mut handed: &[u8]) -> io::Result<()> {
     while !handed.is_empty() {
         let (number, files) = next(&mut handed).ok_or(io::ErrorKind::InvalidData)?;
@@ -251,7 +256,7 @@ fn stamps(key: &FileKey) -> Stamps {
     let key_path = key.key_path.as_deref();
     let mut stamps = vec![stamp(key.path.as_ref())];
     stamps.extend(key_path.map(|path| stamp(path.as_ref())));
-    // A file in a directory that is written again changes nothing of the directory.
+    // Rewriting a file in place does not change the time stamps of its directory, so the files count as well.
     if key.kind == FileKind::Challenges {
         let entries = fs::read_dir(&key.path).into_iter().flatten().flatten();
         let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
@@ -263,7 +268,7 @@ fn stamps(key: &FileKey) -> Stamps {
     stamps
 }
 
-/// In place of a number: a secret for tickets.
+/// Stands in place of a file's number: a new ticket secret follows.
 const SECRET: u32 = u32::MAX;
 
 #[cfg(test)]
