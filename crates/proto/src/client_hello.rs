@@ -1,25 +1,26 @@
-//! The first message of a TLS client: what it asks for, before there is a key or a configuration.
+//! Parses the ClientHello, the first message of a TLS client, before there is a key or a configuration.
 //!
-//! A server chooses certificate, versions and rules by what the ClientHello says, so it reads the message before its
-//! TLS library does. [`ClientHelloDecoder`] takes the bytes as they come, in any pieces and any records, and holds no
-//! more than one message. [`ClientHello::write_record`] gives the message on in one record, however many it came in:
-//! the transcript of a handshake is made of messages, not of records.
-//! After RFC 8446 sections 4.1.2 and 5.1, RFC 6066 section 3 and RFC 7301. Knows no cryptography. The lists of the
-//! message are shown as the client sent them, with values that no document defines (RFC 8701).
+//! The server chooses certificates, versions and rules by the ClientHello, so it reads the message before its
+//! TLS library does. [`ClientHelloDecoder`] takes the bytes in any pieces and any records, and holds one
+//! message at most. [`ClientHello::write_record`] writes the message as one record for the library, however
+//! many records it came in: the transcript of a handshake is made of messages, not of records. Follows RFC
+//! 8446 sections 4.1.2 and 5.1, RFC 6066 section 3 and RFC 7301. Knows no cryptography. Lists are returned as
+//! the client sent them, GREASE values (RFC 8701) included.
 
 use std::ops::Range;
 
 use crate::method::Method;
 use crate::reasons::reasons;
 
-/// The longest ClientHello that is read, its header included: what fits into one record. BoringSSL's limit. Browsers
-/// send 500 to 2,000 bytes; two tickets that hold a chain of client certificates each are the most that is known.
+/// Bytes of the longest ClientHello that is accepted, its header included: what fits into one record, as in
+/// BoringSSL. Browsers send 500 to 2,000 bytes. The longest known ones carry two tickets, each with a chain
+/// of client certificates.
 pub const MESSAGE_BYTES_MAX: usize = RECORD_BYTES_MAX;
 
-/// Records that one ClientHello may come in: a usual one with a byte in each.
+/// Records that one ClientHello may come in: enough for a usual one with one byte in each record.
 pub const RECORDS_MAX: u16 = 2048;
 
-/// The versions of TLS, as they are written in messages.
+/// The numbers of TLS versions in messages.
 pub mod version {
     /// TLS 1.2.
     pub const TLS12: u16 = 0x0303;
@@ -30,37 +31,37 @@ pub mod version {
 /// Reads the ClientHello at the beginning of a connection.
 #[derive(Debug, Default)]
 pub struct ClientHelloDecoder {
-    /// The header of the record at hand, as far as it has come.
+    /// The header of the present record, as far as it has come.
     header: [u8; RECORD_HEADER],
     header_bytes: usize,
-    /// Bytes of that record that have not come yet.
+    /// Bytes of the present record's payload that have not come.
     record_left: usize,
     records: u16,
-    /// The message with its header, without those of its records.
+    /// The message with its own header, without record headers.
     message: Vec<u8>,
 }
 
-/// How far a ClientHello has come.
+/// The result of [`ClientHelloDecoder::decode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecodedHello {
-    /// All of the input was taken, and more is needed.
+    /// All of the input is consumed, and more is needed.
     NeedMore,
     /// The message is complete.
     Complete {
         /// What the client asks for.
         hello: Box<ClientHello>,
-        /// Bytes of the last input that belong to it.
+        /// Bytes of the last input that belong to the message.
         consumed: usize,
     },
 }
 
-/// What a TLS client asks for.
+/// A complete ClientHello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientHello {
     message: Vec<u8>,
     legacy_version: u16,
     server_name: Option<Box<str>>,
-    // Where the lists are in the message. Empty where the client has sent none.
+    // The places of the lists in the message. A list that the client has not sent is empty.
     cipher_suites: Range<usize>,
     alpn: Range<usize>,
     versions: Range<usize>,
@@ -83,18 +84,19 @@ reasons! {
         NotClientHello "the first TLS message is no ClientHello",
         /// Longer than [`MESSAGE_BYTES_MAX`].
         TooLong "the ClientHello is too long",
-        /// Something follows the ClientHello in its record, before the server has said which keys there are.
+        /// Bytes follow the ClientHello in its record. The client cannot have anything to send before the
+        /// server has answered.
         BytesBehind "there are bytes behind the ClientHello in its TLS record",
         Malformed "the ClientHello is malformed",
         DuplicateExtension "the ClientHello has an extension twice",
         ServerName "the server name in the ClientHello is no DNS name",
-        /// In a form that only inet_aton(3) reads.
+        /// An address in a form that only inet_aton(3) reads.
         ServerAddress "the server name in the ClientHello is an IP address",
     }
 }
 
 impl HelloError {
-    /// The alert to close the connection with (RFC 8446 section 6); `None`: the client would not understand one.
+    /// The alert to close the connection with (RFC 8446 section 6); `None` for clients that do not speak TLS.
     pub const fn alert(self) -> Option<u8> {
         Some(match self {
             HelloError::PlainHttp | HelloError::NotTls => return None,
@@ -134,12 +136,12 @@ impl ClientHelloDecoder {
         Ok(DecodedHello::NeedMore)
     }
 
-    /// Whether anything has come.
+    /// Whether a byte has come.
     pub fn has_begun(&self) -> bool {
         self.header_bytes > 0 || self.records > 0
     }
 
-    /// Takes what there is of a record's header.
+    /// Takes bytes of a record's header from the front of `rest`.
     fn take_header(&mut self, rest: &mut &[u8]) -> Result<(), HelloError> {
         let header = self.header.get_mut(self.header_bytes..);
         self.header_bytes += move_bytes(rest, header.unwrap_or_default());
@@ -170,7 +172,7 @@ impl ClientHelloDecoder {
         Ok(())
     }
 
-    /// Takes what there is of a record's payload. Answers whether the message is complete.
+    /// Takes bytes of a record's payload from the front of `rest`. Returns whether the message is complete.
     fn take_payload(&mut self, rest: &mut &[u8]) -> Result<bool, HelloError> {
         let wanted = self.message_length()? - self.message.len();
         let count = wanted.min(self.record_left).min(rest.len());
@@ -185,7 +187,8 @@ impl ClientHelloDecoder {
         }
     }
 
-    /// How long the message is, its header included. As long as that has not come: one byte more than there is.
+    /// The length of the message, its header included. As long as that is not known: one byte more than has
+    /// come.
     fn message_length(&self) -> Result<usize, HelloError> {
         match *self.message.as_slice() {
             [] => Ok(1),
@@ -235,7 +238,7 @@ impl ClientHello {
     }
 
     fn parse_extensions(&mut self, mut extensions: HelloReader<'_>) -> Result<(), HelloError> {
-        // The TLS library refuses others that come twice.
+        // One for each extension that is read here. The TLS library refuses other extensions that come twice.
         let mut seen = [false; 6];
         while !extensions.is_empty() {
             let kind = extensions.u16()?;
@@ -271,7 +274,7 @@ impl ClientHello {
                     self.versions = body.list8()?.non_empty()?.of_u16()?;
                     body.finish()?;
                 }
-                // An empty one asks for a ticket.
+                // An empty extension only asks for a ticket.
                 _ => self.has_ticket |= !body.is_empty(),
             }
         }
@@ -280,20 +283,20 @@ impl ClientHello {
 
     /// Appends the message in one record.
     pub fn write_record(&self, out: &mut Vec<u8>) {
-        // It fits: see `MESSAGE_BYTES_MAX`.
+        // The length fits: see `MESSAGE_BYTES_MAX`.
         let length = u16::try_from(self.message.len()).unwrap_or(u16::MAX);
         let [high, low] = length.to_be_bytes();
         out.extend_from_slice(&[HANDSHAKE, VERSION_MAJOR, 1, high, low]);
         out.extend_from_slice(&self.message);
     }
 
-    /// The host the client wants, in lower case and without a dot at its end: a DNS name. `None` also if the client has
-    /// sent an IP address in its place.
+    /// The DNS name that the client asks for, in lower case and without a dot at its end. `None` also if the
+    /// client has sent an IP address instead.
     pub fn server_name(&self) -> Option<&str> {
         self.server_name.as_deref()
     }
 
-    /// The protocols that may follow, the client's favourite first.
+    /// The ALPN protocols that the client offers, its favourite first.
     pub fn alpn(&self) -> impl Iterator<Item = &[u8]> {
         let mut names = self.message.get(self.alpn.clone()).unwrap_or_default();
         std::iter::from_fn(move || {
@@ -304,28 +307,29 @@ impl ClientHello {
         })
     }
 
-    /// The versions of TLS it offers, its favourite first.
+    /// The TLS versions that the client offers, its favourite first.
     pub fn versions(&self) -> impl Iterator<Item = u16> {
         let alone = self.versions.is_empty().then_some(self.legacy_version);
         alone.into_iter().chain(self.u16_list(&self.versions))
     }
 
-    /// The signatures it can check, its favourite first. Those of RSA and of ECDSA certificates differ.
+    /// The signature schemes that the client can verify, its favourite first. RSA and ECDSA certificates have
+    /// different ones.
     pub fn signature_schemes(&self) -> impl Iterator<Item = u16> {
         self.u16_list(&self.signature_schemes)
     }
 
-    /// The ciphers it offers, its favourite first.
+    /// The cipher suites that the client offers, its favourite first.
     pub fn cipher_suites(&self) -> impl Iterator<Item = u16> {
         self.u16_list(&self.cipher_suites)
     }
 
-    /// Whether it names a session. Clients of TLS 1.3 do so for the sake of old middle boxes.
+    /// Whether the client sends a session ID. TLS 1.3 clients do so for the sake of old middle boxes.
     pub fn has_session_id(&self) -> bool {
         self.has_session_id
     }
 
-    /// Whether it brings a ticket of an earlier session.
+    /// Whether the client brings a ticket of an earlier session.
     pub fn has_ticket(&self) -> bool {
         self.has_ticket
     }
@@ -336,7 +340,7 @@ impl ClientHello {
     }
 }
 
-/// Refuses what is no TLS as soon as that shows in `begun`, the first bytes of a connection.
+/// Refuses a connection that is not TLS as soon as its first bytes, `begun`, show it.
 fn refuse_other_protocols(begun: &[u8]) -> Result<(), HelloError> {
     match *begun {
         [20..=23, ..] => Ok(()),
@@ -346,8 +350,8 @@ fn refuse_other_protocols(begun: &[u8]) -> Result<(), HelloError> {
     }
 }
 
-/// Whether a request of HTTP/1 may begin like that, also behind empty lines (RFC 9112 section 2.2), or the preface of
-/// HTTP/2 (RFC 9113 section 3.4).
+/// Whether `begun` may be the beginning of an HTTP/1 request, also behind empty lines (RFC 9112 section 2.2),
+/// or of the HTTP/2 preface (RFC 9113 section 3.4).
 fn is_http(begun: &[u8]) -> bool {
     let Some(first) = begun.iter().position(|byte| !matches!(byte, b'\r' | b'\n')) else {
         return false;
@@ -360,8 +364,9 @@ fn is_http(begun: &[u8]) -> bool {
     }) || begun == b"PRI *"
 }
 
-/// The name in the extension `body`. Other kinds of names than those of hosts do not exist; what follows one
-/// cannot be read. `None`: it is an IP address, which RFC 6066 forbids and some clients send; they mean no name.
+/// The host name in `body`, the extension. RFC 6066 defines no other kind of name, and says nothing of how to
+/// skip one. `None`: the client has sent an IP address, which RFC 6066 forbids; such clients are treated like
+/// those that send no name.
 fn server_name(mut body: HelloReader<'_>) -> Result<Option<Box<str>>, HelloError> {
     let mut names = body.list16()?.non_empty()?;
     body.finish()?;
@@ -380,7 +385,8 @@ fn dns_name(name: &[u8]) -> Result<Option<Box<str>>, HelloError> {
     }
     let text = text.strip_suffix('.').unwrap_or(text);
     let last = text.rsplit('.').next().unwrap_or_default();
-    // An address in one of the other forms that inet_aton(3) reads, but for hexadecimal ones.
+    // A name whose last part is a number may be an address in another form of inet_aton(3). Hexadecimal forms
+    // are not caught.
     if last.bytes().all(|byte| byte.is_ascii_digit()) && !last.is_empty() {
         return Err(HelloError::ServerAddress);
     }
@@ -390,7 +396,8 @@ fn dns_name(name: &[u8]) -> Result<Option<Box<str>>, HelloError> {
     }
 }
 
-/// Letters, digits, hyphens that are not at the ends, and underscores, which names have that are no host's.
+/// Whether `label` has only letters, digits, underscores, and hyphens that are not at its ends. Underscores
+/// are not allowed in host names, but are in use.
 fn is_label(label: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     (1..=LABEL_BYTES_MAX).contains(&label.len())
@@ -399,7 +406,7 @@ fn is_label(label: &str) -> bool {
         && !label.ends_with('-')
 }
 
-/// Moves what fits from the front of `from` into `to`. Answers how many bytes that is.
+/// Moves as many bytes as fit from the front of `from` into `to`, and returns how many.
 fn move_bytes(from: &mut &[u8], to: &mut [u8]) -> usize {
     let count = from.len().min(to.len());
     let (moved, rest) = from.split_at(count);
@@ -410,7 +417,7 @@ fn move_bytes(from: &mut &[u8], to: &mut [u8]) -> usize {
     count
 }
 
-/// A stretch of a message, read from its front.
+/// A part of a message that is read from its front.
 #[derive(Clone)]
 struct HelloReader<'a> {
     message: &'a [u8],
@@ -456,13 +463,13 @@ impl<'a> HelloReader<'a> {
         Ok(u16::from_be_bytes([self.u8()?, self.u8()?]))
     }
 
-    /// A list with its length in a byte.
+    /// A list whose length is in one byte in front of it.
     fn list8(&mut self) -> Result<HelloReader<'a>, HelloError> {
         let length = self.u8()?;
         self.take(length.into())
     }
 
-    /// A list with its length in two bytes.
+    /// A list whose length is in two bytes in front of it.
     fn list16(&mut self) -> Result<HelloReader<'a>, HelloError> {
         let length = self.u16()?;
         self.take(length.into())
@@ -475,7 +482,7 @@ impl<'a> HelloReader<'a> {
         }
     }
 
-    /// Where it is: a list of numbers of two bytes each.
+    /// The place of the rest in the message, which must be a list of two-byte numbers.
     fn of_u16(self) -> Result<Range<usize>, HelloError> {
         match self.range().len().is_multiple_of(2) {
             true => Ok(self.range()),
@@ -483,7 +490,7 @@ impl<'a> HelloReader<'a> {
         }
     }
 
-    /// Nothing may be left.
+    /// An error if anything is left.
     fn finish(&self) -> Result<(), HelloError> {
         match self.is_empty() {
             true => Ok(()),
@@ -492,15 +499,15 @@ impl<'a> HelloReader<'a> {
     }
 }
 
-/// Type, version, length.
+/// Bytes of a record's header: type, version, length.
 const RECORD_HEADER: usize = 5;
-/// The longest payload of a record that is not encrypted.
+/// Bytes of the longest payload of an unencrypted record.
 const RECORD_BYTES_MAX: usize = 16 * 1024;
 const HANDSHAKE: u8 = 22;
-/// Of all versions of TLS; 2 was the version of SSL before.
+/// The major version of SSL 3 and of every TLS version.
 const VERSION_MAJOR: u8 = 3;
 
-/// Type and length.
+/// Bytes of a message's header: type and length.
 const MESSAGE_HEADER: usize = 4;
 const CLIENT_HELLO: u8 = 1;
 const RANDOM: usize = 32;

@@ -1,9 +1,9 @@
-//! The client's side of a TLS connection: to a backend, or to a server that a script asks.
+//! The client's side of a TLS connection, to a backend or to a server that a script sends a request to.
 //!
-//! rustls's buffered connection, without IO: the owner hands in what the socket has brought ([`TlsClient::receive`],
-//! [`TlsClient::end_of_input`]), takes plaintext out ([`TlsClient::read`]), puts plaintext in ([`TlsClient::write`]) and
-//! sends [`TlsClient::unsent`]. The certificate of the server is verified at the time of the system's clock, which
-//! rustls reads by itself. The only file that names rustls's types of a client's connection.
+//! It does no IO. The owner passes in received bytes ([`TlsClient::receive`], [`TlsClient::end_of_input`]),
+//! takes plaintext out ([`TlsClient::read`]), puts plaintext in ([`TlsClient::write`]) and sends
+//! [`TlsClient::unsent`]. rustls reads the system's clock by itself to verify the server's certificate. Only
+//! this file names rustls's client connection types.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -20,52 +20,53 @@ use rustls::{
 
 use crate::limits;
 
-/// How servers are verified, and with which certificate they are told who asks.
+/// How servers are verified, and which client certificate they get.
 #[derive(Clone, Debug)]
 pub struct TlsTrust {
     config: ClientConfig,
 }
 
-/// A server to connect to by TLS. Its sessions are resumed by the next connections.
+/// A server to connect to. Later connections resume the sessions of earlier ones.
 #[derive(Clone)]
 pub struct TlsServer {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
 
-/// A name that a certificate can be for.
+/// A name that a certificate can be issued for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TlsName(ServerName<'static>);
 
-/// A certificate with those above it, and its key.
+/// A client certificate with its issuers, and its key.
 #[derive(Debug)]
 pub struct ClientIdentity {
     /// The client's own certificate first.
     pub certificates: Vec<CertificateDer<'static>>,
-    /// The key of the first one.
+    /// The key of the first certificate.
     pub key: PrivateKeyDer<'static>,
 }
 
-/// A connection.
+/// One connection.
 #[derive(Debug)]
 pub struct TlsClient {
     connection: ClientConnection,
-    /// Bytes from the socket that wait until plaintext has been taken.
+    /// Received bytes that wait until the owner has taken the plaintext before them.
     held: Vec<u8>,
-    /// What the socket is to take, from `unsent_from` on.
+    /// Records to be sent; the socket has taken the first `unsent_from` bytes.
     unsent: Vec<u8>,
     unsent_from: usize,
 }
 
-/// Why a connection is over. Shown, it is a sentence about the server, which is "it".
+/// Why a connection is over. Its text is a clause about the server, which it calls "it".
 #[derive(Debug)]
 pub struct TlsClientError(Error);
 
 impl TlsTrust {
-    /// Verifies servers by `roots`, not at all when there are none, and shows them `identity` if they ask for it.
+    /// Verifies servers by `roots`; `None`: does not verify them. Servers that ask for a certificate get
+    /// `identity`.
     ///
     /// # Errors
-    /// The identity cannot be used: a sentence about its key.
+    /// The identity cannot be used. The text is about its key.
     pub fn new(
         roots: Option<Arc<RootCertStore>>,
         identity: Option<ClientIdentity>,
@@ -102,7 +103,7 @@ impl TlsTrust {
         }
     }
 
-    /// The server `name`, which speaks `protocol` (ALPN).
+    /// The server `name`, which is asked for the ALPN protocol `protocol`.
     pub fn server(&self, name: &TlsName, protocol: Option<&[u8]>) -> TlsServer {
         let mut config = self.config.clone();
         config.alpn_protocols = protocol.map(<[u8]>::to_vec).into_iter().collect();
@@ -125,7 +126,7 @@ impl TlsName {
     /// Reads a host name or an address.
     ///
     /// # Errors
-    /// It is neither: a sentence.
+    /// The text is neither.
     pub fn parse(text: &str) -> Result<TlsName, String> {
         let parsed = ServerName::try_from(text.to_owned());
         let parsed =
@@ -144,7 +145,7 @@ impl fmt::Debug for TlsServer {
 }
 
 impl TlsServer {
-    /// Begins a connection. `prefix` goes in front of the first record, in the clear.
+    /// Begins a connection. `prefix` is sent in the clear before the first record.
     ///
     /// # Errors
     /// The system has no random numbers.
@@ -164,19 +165,20 @@ impl TlsServer {
 }
 
 impl TlsClient {
-    /// Whether client and server have yet to agree.
+    /// Whether the handshake is not done.
     pub fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()
     }
 
-    /// Takes what the socket has brought. What becomes plaintext is to be read before more is received. After an error
-    /// an alert may be unsent, and nothing else happens.
+    /// Takes received bytes. The owner reads the plaintext before it receives more. After an error only an
+    /// alert may be left to be sent.
     ///
     /// # Errors
     /// The connection is over.
     pub fn receive(&mut self, mut bytes: &[u8]) -> Result<(), TlsClientError> {
         while !bytes.is_empty() {
-            // From a slice, and with room for plaintext, which is seen to below.
+            // Reading from a slice cannot fail unless rustls's plaintext buffer is full, which the check
+            // below prevents.
             let Ok(count) = self.connection.read_tls(&mut bytes) else {
                 break;
             };
@@ -184,7 +186,7 @@ impl TlsClient {
             self.collect_records();
             let state = processed.map_err(TlsClientError)?;
             if count == 0 {
-                // Behind the end that the server has announced nothing counts.
+                // The server has sent close_notify. Bytes behind it do not count.
                 return Ok(());
             }
             if state.plaintext_bytes_to_read() >= limits::TLS_RECORD_BYTES_MAX {
@@ -195,17 +197,18 @@ impl TlsClient {
         Ok(())
     }
 
-    /// The socket will bring no more.
+    /// The socket has ended.
     pub fn end_of_input(&mut self) {
-        // From nothing: it cannot fail but for want of room, and then there is plaintext.
+        // Reading from nothing fails only while rustls's plaintext buffer is full. Then the owner has
+        // plaintext to read first.
         let _ = self.connection.read_tls(&mut io::empty());
     }
 
-    /// Takes plaintext into `buffer`. `None`: there is none before more is received. 0 is the end that the server has
-    /// announced.
+    /// Reads plaintext into `buffer`. `None`: there is none until more is received. 0: the server has sent
+    /// close_notify.
     ///
     /// # Errors
-    /// `UnexpectedEof`: the input has ended without that. `InvalidData`: the connection is over.
+    /// `UnexpectedEof`: the socket has ended without close_notify. `InvalidData`: the connection is over.
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             match self.connection.reader().read(buffer) {
@@ -220,28 +223,28 @@ impl TlsClient {
         }
     }
 
-    /// Encrypts as much of `plaintext` as is sent at a time, and answers how much that was.
+    /// Encrypts up to four records of `plaintext`, and returns how many bytes that were.
     pub fn write(&mut self, plaintext: &[u8]) -> usize {
         let end = plaintext.len().min(4 * limits::TLS_RECORD_BYTES_MAX);
         let plaintext = plaintext.get(..end).unwrap_or_default();
-        // Into memory: what does not fit is not taken, and that is all.
+        // The writer is a buffer in memory: it takes fewer bytes when it is full, and does not fail.
         let count = self.connection.writer().write(plaintext).unwrap_or(0);
         self.collect_records();
         count
     }
 
-    /// Tells the server that nothing more will be sent.
+    /// Sends close_notify.
     pub fn close(&mut self) {
         self.connection.send_close_notify();
         self.collect_records();
     }
 
-    /// What the socket is to take.
+    /// The bytes to be sent.
     pub fn unsent(&self) -> &[u8] {
         self.unsent.get(self.unsent_from..).unwrap_or_default()
     }
 
-    /// The socket has taken the first `count` bytes of it.
+    /// The socket has taken the first `count` bytes of [`TlsClient::unsent`].
     pub fn sent(&mut self, count: usize) {
         self.unsent_from += count;
         if self.unsent_from >= self.unsent.len() {
@@ -253,7 +256,7 @@ impl TlsClient {
 
     fn collect_records(&mut self) {
         while self.connection.wants_write() {
-            // Memory takes everything.
+            // Writing into a vector does not fail.
             if self.connection.write_tls(&mut self.unsent).is_err() {
                 return;
             }
@@ -314,7 +317,7 @@ impl From<TlsClientError> for io::Error {
     }
 }
 
-/// Takes every certificate, and checks only that the server has its key.
+/// Accepts every certificate, and checks only that the server has its key.
 #[derive(Debug)]
 struct Unverified(Arc<CryptoProvider>);
 

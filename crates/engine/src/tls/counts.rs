@@ -1,8 +1,8 @@
-//! What all workers have seen of TLS.
+//! Counters of TLS, of all workers together.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters since the server process has started.
+/// Counters since the start of the server process.
 #[derive(Debug, Default)]
 pub struct TlsCounts {
     full: AtomicU64,
@@ -12,7 +12,7 @@ pub struct TlsCounts {
 }
 
 impl TlsCounts {
-    /// Each with its name, as `status.statistics-url` shows them.
+    /// All counters with the names that `status.statistics-url` shows.
     pub fn all(&self) -> [(&'static str, u64); 4] {
         [
             ("tls.handshakes-full", &self.full),

@@ -1,28 +1,30 @@
-//! What is known of a session after its handshake.
+//! The results of a handshake.
 
 use rustls::pki_types::CertificateDer;
 use rustls::{CipherSuite, ProtocolVersion};
 
-/// What client and server have agreed on, and who the client is.
+/// What client and server have agreed on, and the client's certificates.
 #[derive(Clone, Copy, Debug)]
 pub struct TlsFacts<'a> {
     /// The version of TLS.
     pub version: TlsVersion,
-    /// The cipher by the name that OpenSSL has for it, as in `SSL_CIPHER`.
+    /// OpenSSL's name of the cipher suite, for `SSL_CIPHER`.
     pub cipher: &'static str,
-    /// Bits of its key.
+    /// Bits of the cipher's key.
     pub cipher_bits: u16,
-    /// The group of the key exchange by its IANA name. `None` for a resumed session of TLS 1.2, which has none.
+    /// The IANA name of the key exchange group. `None` for a resumed TLS 1.2 session, which has no key
+    /// exchange.
     pub group: Option<&'a str>,
-    /// The protocol that was agreed on.
+    /// The ALPN protocol, if client and server agreed on one.
     pub alpn: Option<&'a [u8]>,
-    /// The host the client asked for, in lower case.
+    /// The host that the client asked for (SNI), in lower case.
     pub server_name: Option<&'a str>,
-    /// The client's certificate and those above it, in DER. Empty: it has shown none. They were verified by the rules
-    /// of the configuration; those of a resumed session when it began, by the rules of the configuration that made the
-    /// ticket ([`ChooseConfig`](super::ChooseConfig)).
+    /// The client's certificate and its issuers, in DER; empty if the client has sent none. In a full
+    /// handshake the configuration's verifier has checked them. In a resumed one they are those of the
+    /// session that the ticket is from, checked when that session began
+    /// ([`ChooseConfig`](super::ChooseConfig)).
     pub client_certificates: &'a [CertificateDer<'static>],
-    /// The handshake was abbreviated by a ticket.
+    /// The client resumed a session with a ticket.
     pub is_resumed: bool,
 }
 
@@ -36,7 +38,7 @@ pub enum TlsVersion {
 }
 
 impl TlsVersion {
-    /// As in `SSL_PROTOCOL`.
+    /// The value of `SSL_PROTOCOL`.
     pub const fn as_str(self) -> &'static str {
         match self {
             TlsVersion::Tls12 => "TLSv1.2",
@@ -53,7 +55,7 @@ impl TlsVersion {
     }
 }
 
-/// The name that OpenSSL has for `suite`, and the bits of its key. Those that rustls has.
+/// OpenSSL's name for a cipher suite of rustls, and the bits of its key.
 pub(super) fn cipher(suite: CipherSuite) -> (&'static str, u16) {
     match suite {
         CipherSuite::TLS13_AES_128_GCM_SHA256 => ("TLS_AES_128_GCM_SHA256", 128),

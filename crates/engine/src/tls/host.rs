@@ -1,4 +1,4 @@
-//! What TLS is for the requests of one set of settings.
+//! The TLS part of the settings of one host.
 
 use std::any::Any;
 use std::cell::OnceCell;
@@ -12,20 +12,22 @@ use rustls::{AlertDescription, ServerConfig};
 
 use super::facts::{TlsFacts, TlsVersion};
 
-/// Certificates and rules for the clients of a host, made by the module that reads `ssl.*`.
+/// The certificates of a host and its rule for client certificates, made by the module that reads `ssl.*`.
 ///
-/// Settings without one are served in the clear. The one of a connection is chosen by its listener and the name that
-/// its ClientHello asks for.
+/// Settings without a `TlsHost` are served in the clear. For a connection the engine takes the settings of
+/// its listener and of the name in its ClientHello.
 pub struct TlsHost {
-    /// The configuration for a client that greets like this, or the alert to refuse it with. See
-    /// [`ChooseConfig`](super::ChooseConfig) for what a configuration must heed. Called on the worker's thread.
+    /// Returns the configuration for a ClientHello, or the alert to refuse the client with. Called on the
+    /// worker's thread. See [`ChooseConfig`](super::ChooseConfig) for what a configuration must not do.
     pub choose: Box<ChooseForHost>,
-    /// Equal for hosts that show the same certificates.
+    /// A number that is equal for hosts with the same certificates.
     pub certificate_id: u64,
-    /// Equal for hosts that ask their clients for certificates by the same rules; 0: they ask for none.
+    /// A number that is equal for hosts with the same rule for client certificates; 0 for hosts that ask for
+    /// none.
     pub client_rule_id: u64,
-    /// Where clients need a good certificate: why one with these is refused. Asked once more for a resumed session, whose
-    /// certificates were verified when it began, and may have expired or been revoked since. `None`: all are served.
+    /// For hosts that require a good client certificate: checks the client's certificates, and returns why
+    /// they are refused. The engine calls it for resumed sessions: their certificates were verified when the
+    /// session began, and may have expired or been revoked since. `None`: every client is served.
     pub refuse_client: Option<Box<RefuseClient>>,
 }
 
@@ -44,7 +46,7 @@ impl fmt::Debug for TlsHost {
     }
 }
 
-/// What is known of a connection's TLS for as long as it lasts, also while no session is at hand.
+/// The results of a connection's handshake, kept for as long as the connection lasts.
 #[derive(Clone, Debug)]
 pub struct TlsConnectionFacts {
     /// The version of TLS.
@@ -55,20 +57,20 @@ pub struct TlsConnectionFacts {
     pub cipher_bits: u16,
     /// The host the client asked for, in lower case.
     pub server_name: Option<Box<str>>,
-    /// The client's certificate and those above it, in DER; verified. Empty: it has shown none.
+    /// The client's certificate and its issuers, in DER; empty if the client has sent none.
     pub client_certificates: Box<[CertificateDer<'static>]>,
-    /// The session goes on with an earlier one.
+    /// The client resumed a session with a ticket.
     pub is_resumed: bool,
-    /// [`TlsHost::certificate_id`] of the host that the connection was begun for.
+    /// [`TlsHost::certificate_id`] of the host that the handshake was made for.
     pub certificate_id: u64,
-    /// [`TlsHost::client_rule_id`] of the same.
+    /// [`TlsHost::client_rule_id`] of the host that the handshake was made for.
     pub client_rule_id: u64,
-    /// What the module that made the host has found out about the client.
+    /// Data that the module which made the [`TlsHost`] keeps about the client.
     pub kept: OnceCell<Rc<dyn Any>>,
 }
 
 impl TlsConnectionFacts {
-    /// What is known once the handshake for `host` is done.
+    /// The facts of a connection whose handshake for `host` is done.
     pub(crate) fn new(facts: &TlsFacts<'_>, host: &TlsHost) -> TlsConnectionFacts {
         TlsConnectionFacts {
             version: facts.version,
@@ -83,11 +85,14 @@ impl TlsConnectionFacts {
         }
     }
 
-    /// Whether requests for `host` may come by this connection: those of another host with rules of its own for clients,
-    /// and those for a name whose certificates are others than the client was shown for the name it asked for, get 421
-    /// (RFC 9110 15.5.20). A client that asked for no name was shown what there is for all. One that asked for `name`, the
-    /// request's host without its port, would be shown the same again: conditions that end behind the name are true for
-    /// the handshake alone if the port is another than 443.
+    /// Whether a request for `host` may be answered on this connection; if not, it gets 421 (RFC 9110
+    /// 15.5.20). `name` is the request's host without its port.
+    ///
+    /// The rule for client certificates must be the same. So must the certificates, with two exceptions: a
+    /// client that sent no name in its handshake got the certificates for clients without a name, and a
+    /// client that asked for `name` would get the same certificates again. The latter matters for conditions
+    /// such as `$HTTP["host"] =~ "name$"`: the handshake sees the host without a port, and the request sees
+    /// it with its port unless that is 443.
     pub(crate) fn is_for(&self, host: &TlsHost, name: &[u8]) -> bool {
         let is_same_name = |asked: &str| asked.as_bytes().eq_ignore_ascii_case(name);
         self.client_rule_id == host.client_rule_id

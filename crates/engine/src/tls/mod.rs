@@ -1,9 +1,10 @@
-//! TLS under a connection: bytes of the socket to plaintext, and plaintext to records.
+//! TLS between a connection and its socket: turns received bytes into plaintext, and plaintext into records.
 //!
-//! A [`TlsSession`] is one connection. It does no IO, has no task and reads no clock: its owner reads from the socket,
-//! writes what [`Outgoing`] shows, and says what time it is. Only `session.rs` names rustls's types of a server's
-//! connection. A [`TlsClient`] is the other side: of a connection to a backend. Where the configurations come from is
-//! the business of the module that makes a [`TlsHost`] or a [`TlsTrust`]; HTTP is not known here.
+//! A [`TlsSession`] is the server's side of one connection. It does no IO, has no task and reads no clock:
+//! its owner reads from the socket, writes the bytes of [`Outgoing`] to it, and passes the present time. Only
+//! `session.rs` names rustls's server connection types. A [`TlsClient`] is the client's side, for connections
+//! to backends. This folder knows neither HTTP nor configuration files: the module that makes a [`TlsHost`]
+//! or a [`TlsTrust`] has the rustls configurations.
 
 mod client;
 mod counts;
@@ -20,10 +21,11 @@ pub use facts::{TlsFacts, TlsVersion};
 pub use host::{ChooseForHost, RefuseClient, TlsConnectionFacts, TlsHost};
 pub use session::{ChooseConfig, Outgoing, Received, TlsBuffers, TlsError, TlsSession};
 
-/// Lets the thread draw its first random number, which takes some 35 ms: aws-lc seeds the generator of each thread from the
-/// jitter of the processor. Otherwise the first client of the thread waits for it, and all others of the worker with it.
+/// Draws the thread's first random number, which takes some 35 ms: aws-lc seeds the generator of each thread
+/// from CPU jitter. Called before the worker accepts connections; otherwise its first TLS handshake would
+/// hold up all of its clients.
 pub(crate) fn prepare_thread() {
-    // If there are no random numbers, each handshake fails and says so.
+    // An error needs no report here: without random numbers each handshake fails with its own message.
     let _ = aws_lc_rs::default_provider().secure_random.fill(&mut [0]);
 }
 

@@ -1,22 +1,23 @@
 //! How much plaintext goes into one record.
 //!
-//! A client can use nothing of a record before it has all of it. On a connection whose window is still small the rest
-//! of a large record comes a round trip later, so first records are small. Each record costs the worker about as much
-//! as encrypting 1 KiB, so later ones are large.
+//! A client can decrypt a record only when it has all of it. While the congestion window of a connection is
+//! small, the rest of a large record arrives a round trip later, so the first records are small. A record
+//! costs the worker about as much as encrypting 1 KiB, so later records are large.
 
 use crate::limits;
 
-/// Decides it for one connection.
+/// The record sizes of one connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RecordSizes {
-    /// Bytes since the last pause, as far as they matter.
+    /// Bytes sent since the last pause.
     sent_bytes: u32,
-    /// The second in which records were last made, or waited.
+    /// The second in which records were last made, or still waited for the socket.
     last_s: u32,
 }
 
 impl RecordSizes {
-    /// Records are made again. As long as some wait for a slow client there is no pause, however long they do.
+    /// To be called before records are made. A time in which records wait for a slow client (`is_all_written`
+    /// is false) is no pause.
     pub(super) fn begin(&mut self, is_all_written: bool, now_s: u32) {
         if is_all_written && now_s.saturating_sub(self.last_s) >= limits::TLS_PAUSE_S {
             self.sent_bytes = 0;
@@ -46,7 +47,7 @@ mod tests {
 
     const NOW_S: u32 = 1000;
 
-    /// What the records of `bytes` take that are there at once.
+    /// The sizes of the records when `bytes` are there at once.
     fn sizes(policy: &mut RecordSizes, mut bytes: usize, now_s: u32) -> Vec<usize> {
         let mut sizes = Vec::new();
         policy.begin(true, now_s);

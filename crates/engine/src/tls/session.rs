@@ -1,13 +1,13 @@
-//! One TLS connection: rustls's connection without buffers of its own, and what it needs around it.
+//! The server's side of one TLS connection, around rustls's unbuffered connection.
 //!
-//! The only file that names the connection types of rustls. The order of calls: read from the socket into
-//! [`TlsSession::read_room`], then [`TlsSession::receive`]; write what [`TlsSession::outgoing`] shows, or
-//! [`TlsSession::encrypt`], which is that with more behind it. After an error the alert is outgoing, and nothing else
-//! happens.
+//! Only this file names rustls's server connection types. The owner reads from the socket into
+//! [`TlsSession::read_room`], then calls [`TlsSession::receive`]. It writes to the socket what
+//! [`TlsSession::outgoing`] returns, or [`TlsSession::encrypt`], which adds records with new plaintext. After
+//! an error only the alert is left to be written.
 //!
-//! A session that waits for its client holds no buffer: those of a worker's sessions are the worker's
-//! ([`TlsBuffers`]). What it keeps between two calls is the beginning of a record that has not come whole, and records
-//! that the socket has not taken.
+//! A session that waits for its client holds no buffer: all sessions of a worker share one [`TlsBuffers`].
+//! Between two calls a session keeps only the beginning of an incomplete record, and records that the socket
+//! has not taken.
 
 use std::fmt;
 use std::io::IoSlice;
@@ -28,88 +28,93 @@ use super::facts::{self, TlsFacts, TlsVersion};
 use super::record_sizes::RecordSizes;
 use crate::limits;
 
-/// Chooses the configuration of a client by what it asks for, or the alert to refuse it with.
+/// Returns the configuration for a ClientHello, or the alert to refuse the client with.
 ///
-/// A ticketer belongs to one policy for client certificates: when a ticket resumes a session, rustls neither asks for a
-/// certificate nor runs the verifier, and shows the certificates of the session that the ticket is from. With one
-/// ticketer for two policies a client takes its ticket from the one to the other (compare CVE-2025-23419). An owner
-/// that enforces certificates also refuses a session that has none ([`TlsFacts::client_certificates`]).
+/// Configurations with different rules for client certificates must not share a ticketer. When a client
+/// resumes a session, rustls neither asks for a certificate nor calls the verifier, and returns the
+/// certificates of the session that the ticket is from. With one ticketer for two rules a client could get a
+/// ticket under one rule and use it under the other (compare CVE-2025-23419). An owner that enforces
+/// certificates also refuses a session that has none ([`TlsFacts::client_certificates`]).
 ///
-/// The chooser sees the first ClientHello. After a HelloRetryRequest the client sends a second one, which rustls does
-/// not compare with the first: its protocols (ALPN) may be others. What was agreed on is in [`TlsFacts::alpn`], and is
-/// one of the configuration's.
+/// The chooser sees the first ClientHello. After a HelloRetryRequest the client sends a second one, which
+/// rustls does not compare with the first: it may list other ALPN protocols. [`TlsFacts::alpn`] has the one
+/// that was agreed on, which is always one of the configuration's.
 pub type ChooseConfig<'a> =
     dyn Fn(&ClientHello) -> Result<Arc<ServerConfig>, AlertDescription> + 'a;
 
 /// A TLS connection with a client.
 pub struct TlsSession {
     stage: Stage,
-    /// Bytes of the client that wait for more. What was decrypted of them already is so in place.
+    /// Received bytes that wait for the rest of a record or message. rustls decrypts in place, so a part of
+    /// them may be plaintext.
     held: Vec<u8>,
-    /// Where the last record in `held` begins, which has not come whole. rustls has seen those in front of it.
+    /// The place in `held` where the incomplete record begins. rustls has seen the records in front of it.
     held_from: usize,
-    /// Records that the socket has not taken, from `unsent_from` on.
+    /// Records to be written; the socket has taken the first `unsent_from` bytes.
     unsent: Vec<u8>,
     unsent_from: usize,
     sizes: RecordSizes,
     server_name: Option<Box<str>>,
-    /// The client has said that it sends nothing more.
+    /// The client has sent close_notify.
     is_ended: bool,
     has_said_end: bool,
 }
 
 enum Stage {
-    /// Waits for the ClientHello.
+    /// The ClientHello has not come whole.
     Hello(ClientHelloDecoder),
     Open(Box<UnbufferedServerConnection>),
-    /// An error has ended it. The owner has still to be told which, if plaintext came first.
+    /// An error has ended the session. It is kept here if the owner got plaintext first and has not been told
+    /// of the error.
     Over(Option<TlsError>),
 }
 
-/// What the sessions of a worker use one after the other.
+/// Buffers that the sessions of a worker use one after the other.
 pub struct TlsBuffers {
     incoming: Box<[u8]>,
     outgoing: Box<[u8]>,
-    /// Bytes of `outgoing` that are records to be written.
+    /// Bytes of records at the front of `outgoing`.
     filled: usize,
-    /// Where pieces are put together that become one record.
+    /// The place where several slices of plaintext are joined for one record.
     joined: Vec<u8>,
 }
 
-/// What the socket is to take next. The session keeps what it does not take, also when this is dropped.
+/// Bytes to be written to the socket. When this is dropped, the session keeps those that the socket has not
+/// taken.
 pub struct Outgoing<'a> {
     session: &'a mut TlsSession,
     buffers: &'a mut TlsBuffers,
     taken: usize,
 }
 
-/// What the client's bytes have come to.
+/// The result of [`TlsSession::receive`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// Bytes of plaintext.
     pub bytes: usize,
-    /// The client sends nothing more, and has said so. It may still read.
+    /// The client has sent close_notify. It may still read.
     pub is_end: bool,
-    /// An error has ended the session. If it came behind these bytes, the next [`TlsSession::receive`] answers which.
+    /// An error behind these bytes has ended the session. The next [`TlsSession::receive`] returns it.
     pub is_over: bool,
 }
 
 /// Why a session is over.
 #[derive(Debug)]
 pub enum TlsError {
-    /// The connection does not begin with a ClientHello that can be used.
+    /// The connection does not begin with a ClientHello, or with one that cannot be used.
     Hello(HelloError),
     /// The chooser has refused the client.
     Refused(AlertDescription),
-    /// The client has broken the rules, or there is nothing both can do.
+    /// The client has broken the protocol, or client and server have no version, cipher suite or group in
+    /// common.
     Protocol(rustls::Error),
-    /// The client's message is longer than [`limits::TLS_HELD_BYTES_MAX`].
+    /// A handshake message of the client is longer than [`limits::TLS_HELD_BYTES_MAX`].
     TooLong,
-    /// As many records were sent as the key may be used for.
+    /// The key has encrypted as many records as it may.
     KeyExhausted,
-    /// The owner of the session gave it too little room.
+    /// A buffer of the owner is too small.
     NoRoom,
-    /// The chosen configuration asks for early data, or for records of another length.
+    /// The chosen configuration asks for early data or a record length, which sessions do not support.
     Configuration,
 }
 
@@ -151,7 +156,7 @@ impl Default for TlsBuffers {
 }
 
 impl TlsBuffers {
-    /// The `count` bytes that were read last into [`TlsSession::read_room`], if they were not used.
+    /// The `count` bytes that the owner has just read into [`TlsSession::read_room`].
     pub fn received(&self, count: usize) -> &[u8] {
         self.incoming.get(..count).unwrap_or_default()
     }
@@ -173,13 +178,14 @@ impl Default for TlsSession {
     }
 }
 
-/// From the client.
+/// From the client to the server.
 impl TlsSession {
-    /// Where the next bytes of the socket belong.
+    /// The buffer into which the owner reads next from the socket.
     pub fn read_room<'b>(&self, buffers: &'b mut TlsBuffers) -> &'b mut [u8] {
         let incoming = &mut buffers.incoming;
         match &self.stage {
-            // The message is put in front of what is behind it, in one record, in however many it came.
+            // `receive_hello` puts the complete message, as one record, in front of the bytes that follow it:
+            // room for it is left.
             Stage::Hello(_) => {
                 let message = RECORD_HEADER + MESSAGE_BYTES_MAX;
                 incoming.get_mut(..incoming.len().saturating_sub(message))
@@ -189,13 +195,14 @@ impl TlsSession {
         .unwrap_or_default()
     }
 
-    /// Takes `count` bytes that were read into [`read_room`](Self::read_room), decrypts what is whole of them, and puts
-    /// the plaintext into `plain`, which has room for as many bytes as the worker's buffer. After
-    /// [`say_end`](Self::say_end) it drops what comes.
+    /// Takes `count` bytes that were read into [`read_room`](Self::read_room), decrypts the complete records,
+    /// and puts the plaintext into `plain`, which must be as large as the worker's receive buffer. After
+    /// [`say_end`](Self::say_end) received bytes are dropped.
     ///
     /// # Errors
-    /// Final: what is outgoing is to be written, and the connection to be closed. Where an established session has
-    /// decrypted something in front of what is broken, that is answered first, and the error by the next call.
+    /// Final: the owner writes what is outgoing and closes the connection. If an established session has
+    /// decrypted something in front of the broken record, this call returns the plaintext, and the next call
+    /// the error.
     pub fn receive(
         &mut self,
         count: usize,
@@ -212,7 +219,8 @@ impl TlsSession {
         };
         if let Err(error) = result {
             self.fail(&error);
-            // Without facts, which only an established session has, its owner can use no plaintext.
+            // The owner of a session that was not established has no facts about the client, so it cannot use
+            // the plaintext.
             if bytes == 0 || !was_established {
                 return Err(error);
             }
@@ -246,11 +254,11 @@ impl TlsSession {
             return Err(TlsError::Configuration);
         }
         self.server_name = hello.server_name().map(Into::into);
-        // In one record, in whatever it came.
+        // rustls gets the message as one record, however many records it came in.
         hello.write_record(&mut self.held);
         drop(hello);
         self.stage = Stage::Open(Box::new(UnbufferedServerConnection::new(config)?));
-        // What is behind it comes behind it again.
+        // The bytes that came behind the message are moved behind that record.
         let behind = self.held.len();
         let room = behind..behind + (count - consumed);
         if room.end > buffers.incoming.len() {
@@ -270,7 +278,8 @@ impl TlsSession {
         let Stage::Open(connection) = &mut self.stage else {
             return Ok(());
         };
-        // rustls would answer a broken record with an alert, and has no other to send after a close_notify.
+        // rustls must not see records any more: it would answer a broken one with an alert, which must not
+        // follow close_notify.
         if self.has_said_end {
             self.held = Vec::new();
             return Ok(());
@@ -308,22 +317,22 @@ impl TlsSession {
         Ok(())
     }
 
-    /// Whether the client was cut off: the socket has ended, and the client has not said that it would. What it says
-    /// after [`say_end`](Self::say_end) is not seen.
+    /// To be asked when the socket has ended: whether the client sent no close_notify, so that its data may
+    /// be incomplete. A close_notify that comes after [`say_end`](Self::say_end) is not seen.
     pub fn is_cut_off(&self) -> bool {
         !self.is_ended
     }
 }
 
-/// To the client.
+/// From the server to the client.
 impl TlsSession {
-    /// Encrypts as much of `slices`, one behind the other, as one write should take, a record after the other, behind what
-    /// is outgoing. Nothing, if what is outgoing has to be written first, or the handshake is not done. The last slice
-    /// is best the largest: of the others more is copied.
+    /// Encrypts `slices`, in this order, into records behind those that are outgoing, as much as one write
+    /// should take. Encrypts nothing if the outgoing records have to be written first, or if the handshake is
+    /// not done. The largest slice should be the last one: bytes of the others are copied more often.
     ///
-    /// No more than about `budget` bytes are outgoing then, which is what the session keeps if the socket takes none of
-    /// them. An owner whose last write was taken in part, or whose client has not yet read an answer, gives 16 KiB;
-    /// another as many as it likes. A budget below a small record is one.
+    /// About `budget` bytes are outgoing then at most: so much memory the session keeps if the socket takes
+    /// nothing. An owner whose last write was taken in part, or whose client has not yet read an answer,
+    /// passes 16 KiB; others may pass more. The smallest budget is one small record.
     ///
     /// # Errors
     /// Final, as for [`receive`](Self::receive).
@@ -352,7 +361,7 @@ impl TlsSession {
         Ok(outgoing)
     }
 
-    /// What is to be written to the socket, in one call.
+    /// The bytes to be written to the socket, in one call.
     pub fn outgoing<'a>(&'a mut self, buffers: &'a mut TlsBuffers) -> Outgoing<'a> {
         buffers.filled = 0;
         Outgoing {
@@ -377,8 +386,8 @@ impl TlsSession {
         while taken < all {
             let mut wanted = self.sizes.next(all - taken);
             if wanted == limits::TLS_RECORD_BYTES_MAX && taken < in_front {
-                // The odd bytes go first, with what is in front: the fewer of the last slice have to be put together
-                // with it.
+                // The first record takes the bytes that do not fill a whole record, together with the slices
+                // in front. So fewer bytes of the last slice have to be copied to join them.
                 let odd = (all - taken) % wanted;
                 if odd >= in_front - taken {
                     wanted = odd;
@@ -392,7 +401,7 @@ impl TlsSession {
             } = &mut *buffers;
             let room = outgoing.get_mut(*filled..budget).unwrap_or_default();
             let bytes = wanted.min(room.len().saturating_sub(RECORD_OVERHEAD_MAX));
-            // A large record that does not fit waits for the next write.
+            // A record that does not fit waits for the next write instead of being made smaller.
             if bytes < wanted && (*filled > 0 || bytes == 0) {
                 break;
             }
@@ -406,14 +415,15 @@ impl TlsSession {
         Ok(taken)
     }
 
-    /// `None`: there is no room.
+    /// Returns the length of the record; `None` if there is no room.
     fn encrypt_record(&mut self, plain: &[u8], room: &mut [u8]) -> Result<Option<usize>, TlsError> {
         let Stage::Open(connection) = &mut self.stage else {
             return Ok(None);
         };
         let (held, unsent) = (&mut self.held, &mut self.unsent);
         let encrypted = with_traffic(connection, held, unsent, |traffic, unsent| {
-            // A change of keys, which follows what is in front of `room`.
+            // If rustls has a KeyUpdate to send, it goes out before any record under the new key, so no
+            // record is made now.
             match unsent.is_empty() {
                 true => traffic.encrypt(plain, room).map(Some),
                 false => Ok(None),
@@ -426,9 +436,9 @@ impl TlsSession {
         }
     }
 
-    /// Says that nothing more will be sent (close_notify), behind what is outgoing. Nothing is said twice, nor before
-    /// the handshake is done. What the client sends from now on is dropped, so an owner that still reads from it, as a
-    /// tunnel does, says its end last.
+    /// Queues close_notify behind what is outgoing, once, and only after the handshake. Bytes that the client
+    /// sends from now on are dropped, so an owner that still reads from the client, as a tunnel does, calls
+    /// this last.
     pub fn say_end(&mut self) {
         let Stage::Open(connection) = &mut self.stage else {
             return;
@@ -439,7 +449,7 @@ impl TlsSession {
         self.has_said_end = true;
         let mut room = [0; ALERT_BYTES_MAX];
         let (held, unsent) = (&mut self.held, &mut self.unsent);
-        // An error leaves nothing to say.
+        // After an error there is no close_notify to send.
         let _ = with_traffic(connection, held, unsent, |traffic, unsent| {
             if let Ok(length) = traffic.queue_close_notify(&mut room) {
                 unsent.extend_from_slice(&room[..length]);
@@ -448,7 +458,7 @@ impl TlsSession {
         self.held = Vec::new();
     }
 
-    /// Keeps what stands in `buffers` behind the first `count` bytes, in front of what is unsent.
+    /// Moves the records in `buffers` behind the first `count` bytes to the front of `unsent`.
     fn keep_unwritten(&mut self, buffers: &mut TlsBuffers, count: usize) {
         let rest = buffers
             .outgoing
@@ -458,13 +468,15 @@ impl TlsSession {
         buffers.filled = 0;
     }
 
-    /// Moves what is unsent into `buffers`, so that records can follow it. False: it is too much for that.
+    /// Moves `unsent` into `buffers`, so that new records can follow in one write. Returns false if it is too
+    /// long for that.
     fn move_unsent(&mut self, buffers: &mut TlsBuffers) -> bool {
         let unsent = self.unsent.get(self.unsent_from..).unwrap_or_default();
         if unsent.is_empty() {
             return true;
         }
-        // Of a handshake, or a rest that is not worth another write.
+        // Short: the last flight of a handshake, or a rest that is not worth a write of its own. Longer rests
+        // are written first.
         if unsent.len() > limits::TLS_RECORD_BYTES_MAX {
             return false;
         }
@@ -478,12 +490,12 @@ impl TlsSession {
 }
 
 impl Outgoing<'_> {
-    /// Bytes of plaintext that were encrypted now.
+    /// Bytes of plaintext that [`TlsSession::encrypt`] has encrypted.
     pub fn taken(&self) -> usize {
         self.taken
     }
 
-    /// Records, to be written in one call.
+    /// The records, to be written in one call.
     pub fn bytes(&self) -> &[u8] {
         let unsent = self.session.unsent.get(self.session.unsent_from..);
         match self.buffers.filled {
@@ -492,14 +504,15 @@ impl Outgoing<'_> {
         }
     }
 
-    /// The socket has taken `count` of them.
+    /// The socket has taken the first `count` bytes.
     pub fn wrote(self, count: usize) {
         let session = &mut *self.session;
         if self.buffers.filled > 0 {
             return session.keep_unwritten(self.buffers, count);
         }
         session.unsent_from = (session.unsent_from + count).min(session.unsent.len());
-        // Memory goes back with each half, so that no byte is moved often.
+        // Memory is given back each time half of the bytes are sent, so that a byte is moved only a few
+        // times.
         if session.unsent_from >= session.unsent.len() - session.unsent_from {
             session.unsent.drain(..session.unsent_from);
             session.unsent.shrink_to_fit();
@@ -514,14 +527,14 @@ impl Drop for Outgoing<'_> {
     }
 }
 
-/// What it is at.
+/// The state of the session.
 impl TlsSession {
     /// Whether the handshake is done.
     pub fn is_established(&self) -> bool {
         matches!(&self.stage, Stage::Open(connection) if !connection.is_handshaking())
     }
 
-    /// Whether anything has come of the client's ClientHello.
+    /// Whether the client has sent a byte.
     pub fn has_begun(&self) -> bool {
         match &self.stage {
             Stage::Hello(decoder) => decoder.has_begun(),
@@ -529,7 +542,7 @@ impl TlsSession {
         }
     }
 
-    /// Whether the client has said that it sends nothing more.
+    /// Whether the client has sent close_notify.
     pub fn is_ended(&self) -> bool {
         self.is_ended
     }
@@ -544,7 +557,7 @@ impl TlsSession {
         self.unsent.len() - self.unsent_from
     }
 
-    /// What client and server have agreed on, when the handshake is done.
+    /// The results of the handshake, when it is done.
     pub fn facts(&self) -> Option<TlsFacts<'_>> {
         let Stage::Open(connection) = &self.stage else {
             return None;
@@ -566,8 +579,9 @@ impl TlsSession {
         })
     }
 
-    /// Ends the session for `error`; the alert is outgoing. There is none if keys are in use and rustls has refused
-    /// nothing itself: only rustls can encrypt one, and it encrypts none but its own. The connection just ends then.
+    /// Ends the session because of `error`, and queues the alert. When keys are in use only rustls can
+    /// encrypt an alert, and it does so only for errors that it has found itself. For other errors the
+    /// connection ends without an alert then.
     fn fail(&mut self, error: &TlsError) {
         let stage = mem::replace(&mut self.stage, Stage::Over(None));
         self.held = Vec::new();
@@ -589,10 +603,10 @@ impl TlsSession {
     }
 }
 
-/// Whether the server may have begun to encrypt what it sends.
+/// Whether the server may have begun to encrypt.
 fn has_keys(connection: &UnbufferedServerConnection) -> bool {
     match connection.protocol_version() {
-        // In a full handshake its last message is the first that is encrypted.
+        // In a full TLS 1.2 handshake the last message of the server is the first encrypted one.
         Some(ProtocolVersion::TLSv1_2) => {
             !connection.is_handshaking()
                 || connection.handshake_kind() == Some(HandshakeKind::Resumed)
@@ -601,7 +615,8 @@ fn has_keys(connection: &UnbufferedServerConnection) -> bool {
     }
 }
 
-/// The alert for what rustls has none for. An alert of the client is not answered with one.
+/// The alert for an error for which rustls has queued none. An alert of the client is not answered with an
+/// alert.
 fn clear_alert(error: &TlsError) -> Option<u8> {
     let alert = match error {
         TlsError::Protocol(rustls::Error::AlertReceived(_)) => return None,
@@ -612,16 +627,16 @@ fn clear_alert(error: &TlsError) -> Option<u8> {
     Some(u8::from(alert))
 }
 
-/// What is left of slices that stand for one stretch of bytes.
+/// The rest of a list of slices that make up one sequence of bytes.
 struct SlicesLeft<'s> {
     slices: &'s [IoSlice<'s>],
-    /// Bytes of the first that are taken.
+    /// Bytes of the first slice that are taken.
     used: usize,
 }
 
 impl<'s> SlicesLeft<'s> {
-    /// Takes `bytes`, which must be there, from the front: as they are if they are in one slice, or else put together in
-    /// `joined`.
+    /// Takes the first `bytes`, which must be there: without a copy if they are in one slice, otherwise
+    /// joined in `joined`.
     fn take<'t>(&mut self, bytes: usize, joined: &'t mut Vec<u8>) -> &'t [u8]
     where
         's: 't,
@@ -648,7 +663,7 @@ impl<'s> SlicesLeft<'s> {
     }
 }
 
-/// Where the results of [`drive`] go.
+/// The buffers that [`drive`] writes to.
 struct Output<'a> {
     unsent: &'a mut Vec<u8>,
     plain: &'a mut [u8],
@@ -668,7 +683,7 @@ impl Output<'_> {
     }
 }
 
-/// Appends a record that rustls has made to what is unsent.
+/// Appends a handshake record of rustls to `unsent`.
 fn push_record(
     mut record: EncodeTlsData<'_, ServerConnectionData>,
     unsent: &mut Vec<u8>,
@@ -685,8 +700,8 @@ fn push_record(
     }
 }
 
-/// Appends to `unsent` what rustls has to send by itself, as when keys change, and does `work` where it takes plaintext.
-/// `None`: it takes none.
+/// Appends to `unsent` the records that rustls has to send by itself, such as a KeyUpdate, then calls `work`
+/// if rustls takes plaintext. Returns `None` if it does not.
 fn with_traffic<R>(
     connection: &mut UnbufferedServerConnection,
     held: &mut [u8],
@@ -705,9 +720,9 @@ fn with_traffic<R>(
     }
 }
 
-/// Appends the alert of a connection that has failed. rustls must not see the client's bytes again: it panics when they
-/// are not those it has been shown before. It does not look at them as long as it has something to send. Answers
-/// whether an alert in the clear is among what was appended.
+/// Appends to `unsent` the alert of a connection that has failed. Returns whether an alert in the clear was
+/// appended. rustls gets no input here: it panics when the input is not the same as before, and does not look
+/// at it while it has something to send.
 fn take_alert(connection: &mut UnbufferedServerConnection, unsent: &mut Vec<u8>) -> bool {
     let mut has_alert = false;
     while connection.wants_write() {
@@ -726,15 +741,15 @@ fn take_alert(connection: &mut UnbufferedServerConnection, unsent: &mut Vec<u8>)
     has_alert
 }
 
-/// What [`drive`] has done.
+/// The result of [`drive`].
 #[derive(Default)]
 struct Driven {
-    /// Bytes from the front of the input that are of no more use.
+    /// Bytes at the front of the input that are done with.
     used: usize,
     is_ended: bool,
 }
 
-/// Goes on as far as `incoming` and the connection allow.
+/// Lets rustls process `incoming` until it needs more input or takes plaintext to send.
 fn drive(
     connection: &mut UnbufferedServerConnection,
     incoming: &mut [u8],
@@ -754,21 +769,21 @@ fn drive(
                 }
             }
             ConnectionState::EncodeTlsData(record) => push_record(record, output.unsent)?,
-            // They are kept until they are.
+            // rustls may go on: the records are in `unsent`, from where they will be transmitted.
             ConnectionState::TransmitTlsData(records) => records.done(),
             ConnectionState::PeerClosed => driven.is_ended = true,
-            // Early data is not offered.
+            // Other states are about early data, which is not offered.
             _ => return Ok(driven),
         }
     }
 }
 
-/// Whether `begun` and `more` bytes behind it are the beginning of one record and no whole one, as far as `begun` shows.
+/// Whether `begun` has the header of a record that is still incomplete with `more` further bytes.
 fn is_part_of_record(begun: &[u8], more: usize) -> bool {
     record_bytes(begun).is_some_and(|bytes| begun.len() + more < bytes)
 }
 
-/// Where the first record begins that is not whole in `incoming`. One begins at `from`.
+/// The position of the first incomplete record in `incoming`. A record begins at `from`.
 fn incomplete_record(incoming: &[u8], mut from: usize) -> usize {
     while let Some(rest) = incoming.get(from..)
         && let Some(bytes) = record_bytes(rest)
@@ -779,7 +794,8 @@ fn incomplete_record(incoming: &[u8], mut from: usize) -> usize {
     from
 }
 
-/// The length of the record that begins like that, its header included, if the header is there.
+/// The length of the record that begins with `begun`, its header included; `None` if the header is
+/// incomplete.
 fn record_bytes(begun: &[u8]) -> Option<usize> {
     match *begun {
         [_, _, _, high, low, ..] => {
@@ -792,8 +808,8 @@ fn record_bytes(begun: &[u8]) -> Option<usize> {
 const RECORD_HEADER: usize = 5;
 const ALERT: u8 = 21;
 const FATAL: u8 = 2;
-/// What a record is longer than its plaintext: header, nonce of TLS 1.2, type of TLS 1.3, tag. And a change of keys in
-/// front of it.
+/// Bytes that a record has beside its plaintext: header, nonce (TLS 1.2), content type (TLS 1.3) and tag, and
+/// room for a KeyUpdate in front of it.
 const RECORD_OVERHEAD_MAX: usize = 128;
-/// An encrypted close_notify, and a change of keys in front of it.
+/// Bytes of an encrypted close_notify, and of a KeyUpdate in front of it.
 const ALERT_BYTES_MAX: usize = 128;
