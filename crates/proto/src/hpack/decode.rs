@@ -9,14 +9,15 @@ use super::{FieldLine, HpackError, huffman, static_table};
 #[derive(Debug)]
 pub struct HpackDecoder {
     table: DynamicTable,
-    /// What our SETTINGS allow the table to take.
+    /// The largest table that our SETTINGS allow.
     table_bytes_max: u32,
-    /// What is known of the line at hand and is not in the block as it is.
+    /// The parts of the present field line that are not in the block as they are: decoded Huffman code, and
+    /// names copied from the table.
     text: Vec<u8>,
 }
 
 impl HpackDecoder {
-    /// A decoder at the beginning of a connection. `table_bytes_max` is our SETTINGS_HEADER_TABLE_SIZE, 4,096 if we do
+    /// A decoder for a new connection. `table_bytes_max` is our SETTINGS_HEADER_TABLE_SIZE, or 4,096 if we do
     /// not send it.
     pub fn new(table_bytes_max: u32) -> HpackDecoder {
         HpackDecoder {
@@ -26,17 +27,18 @@ impl HpackDecoder {
         }
     }
 
-    /// The peer has acknowledged this SETTINGS_HEADER_TABLE_SIZE of ours. If its table is larger, its next block has
-    /// to say that it makes it smaller.
+    /// The peer has acknowledged this SETTINGS_HEADER_TABLE_SIZE of ours. If its table is larger, its next
+    /// block must begin with a smaller size.
     pub fn set_table_bytes_max(&mut self, table_bytes_max: u32) {
         self.table_bytes_max = table_bytes_max;
     }
 
-    /// Decodes one whole header block. Calls `take` for each field line in order. All of a block has to be decoded, also
-    /// that of a request that is refused: the next block builds on it.
+    /// Decodes one whole header block, and calls `take` for each field line in order. The blocks of refused
+    /// requests must be decoded as well, because later blocks refer to their entries.
     ///
     /// # Errors
-    /// The block is not valid. The connection is over (COMPRESSION_ERROR); lines in front of the fault were taken.
+    /// The block is not valid, and the connection ends with COMPRESSION_ERROR. `take` was called for the
+    /// lines before the fault.
     pub fn decode(
         &mut self,
         block: &[u8],
@@ -91,31 +93,31 @@ impl HpackDecoder {
         Ok(())
     }
 
-    /// Gives back the memory that Huffman codes took, and what the table does not need: for a connection that has nothing to
-    /// do. The next blocks take it again.
+    /// Frees the buffer for Huffman codes, and the memory that the table's entries do not use. For idle
+    /// connections: the next blocks allocate it again.
     pub fn release_memory(&mut self) {
         self.text = Vec::new();
         self.table.release_memory();
     }
 
-    /// What is kept of that behind a block, for tests.
+    /// Bytes of that buffer that are kept after a block, for tests.
     #[cfg(test)]
     pub(crate) fn text_capacity(&self) -> usize {
         self.text.capacity()
     }
 
-    /// The table, for tests: from the newest entry to the oldest, and what they take.
+    /// The entries of the table from the newest to the oldest, and their size, for tests.
     #[cfg(test)]
     pub(super) fn table(&mut self) -> &mut DynamicTable {
         &mut self.table
     }
 
-    /// What a block says of the size of the table before its first field line.
+    /// Takes the changes of the table's size that may stand before the first field line of a block.
     fn table_size_updates(&mut self, rest: &mut Rest<'_>) -> Result<(), HpackError> {
         let mut updates = 0;
         while let Some(0x20..0x40) = rest.first() {
             let size = rest.integer(0x1f)?;
-            // The smallest size since the last block, and the one it has now (RFC 7541 4.2).
+            // At most two: the smallest size since the last block, and the present one (RFC 7541 4.2).
             updates += 1;
             if updates > 2 {
                 return Err(HpackError::TableSizeMisplaced);
@@ -143,8 +145,8 @@ impl HpackDecoder {
         }
     }
 
-    /// A field line whose value, and perhaps whose name, is spelled out. `mask` is of the bits of its first byte that
-    /// are the index of a name.
+    /// Decodes a literal: a field line whose value, and perhaps whose name, is spelled out. `mask` has the
+    /// bits of the first byte that are the index of the name.
     #[inline]
     fn literal<'b>(
         &mut self,
@@ -157,7 +159,8 @@ impl HpackDecoder {
             Some((name, _)) => Text::Given(name),
             None if index == 0 => rest.string(&mut self.text)?,
             None => {
-                // Copied, because it may have to leave the table for the entry that is made of it (RFC 7541 4.4).
+                // The name is copied: adding the new entry may evict the one that the name is borrowed from
+                // (RFC 7541 4.4).
                 let mut text = std::mem::take(&mut self.text);
                 let name = self
                     .entry(index)
@@ -174,7 +177,7 @@ impl HpackDecoder {
 
 /// A name or a value.
 enum Text<'b> {
-    /// In the block, or in the static table.
+    /// Borrowed from the block or the static table.
     Given(&'b [u8]),
     /// In the decoder's [`HpackDecoder::text`].
     Made(Range<usize>),
@@ -193,7 +196,7 @@ impl<'b> Text<'b> {
     }
 }
 
-/// What is left of a block.
+/// The rest of a block.
 pub(super) struct Rest<'b> {
     pub(super) bytes: &'b [u8],
 }
@@ -204,7 +207,7 @@ impl<'b> Rest<'b> {
         self.bytes.first().copied()
     }
 
-    /// A number that begins in the bits `mask` of the next byte (RFC 7541 5.1).
+    /// Decodes a number that begins in the bits `mask` of the next byte (RFC 7541 5.1).
     #[inline]
     pub(super) fn integer(&mut self, mask: u8) -> Result<u32, HpackError> {
         let (&first, bytes) = self.bytes.split_first().ok_or(HpackError::Truncated)?;
@@ -215,7 +218,7 @@ impl<'b> Rest<'b> {
         }
     }
 
-    /// The bytes behind the first one of a number that begins with `first`.
+    /// Decodes the further bytes of a number whose first byte had the value `first`.
     fn long_integer(&mut self, first: u8) -> Result<u32, HpackError> {
         let mut number = u64::from(first);
         for shift in [0, 7, 14, 21, 28] {
@@ -229,7 +232,7 @@ impl<'b> Rest<'b> {
         Err(HpackError::Integer)
     }
 
-    /// A string (RFC 7541 5.2). What is in Huffman code is appended to `made`.
+    /// Decodes a string (RFC 7541 5.2). If it is in Huffman code, its text is appended to `made`.
     #[inline]
     fn string(&mut self, made: &mut Vec<u8>) -> Result<Text<'b>, HpackError> {
         let is_huffman = self.first().is_some_and(|first| first & HUFFMAN != 0);
@@ -248,11 +251,11 @@ impl<'b> Rest<'b> {
     }
 }
 
-/// What is kept behind a block of the memory that Huffman codes took.
+/// Bytes of the buffer for Huffman codes that are kept after a block.
 const TEXT_BYTES_KEPT: usize = 4096;
 
-/// The bit of a literal's first byte that says it is never to be indexed.
+/// The bit of a literal's first byte that marks it as never indexed.
 const NEVER_INDEXED: u8 = 0x10;
 
-/// The bit of a string's first byte that says it is in Huffman code.
+/// The bit of a string's first byte that marks it as Huffman code.
 const HUFFMAN: u8 = 0x80;

@@ -4,28 +4,29 @@ use std::collections::VecDeque;
 
 use super::ENTRY_OVERHEAD_BYTES;
 
-/// Entries from the oldest to the newest, in two rings: their bytes, and where those are. Both grow with what is in them,
-/// up to the size of the table.
+/// The entries from the oldest to the newest, in two ring buffers: one for their bytes, one for the places of
+/// these bytes. Both grow with their contents, up to the size of the table.
 #[derive(Debug)]
 pub(super) struct DynamicTable {
-    /// Names and values, one behind the other, in a ring. It has no length, or a power of two.
+    /// The ring buffer with names and values. Its length is 0 or a power of two.
     bytes: Vec<u8>,
-    /// The position of the first byte of the ring, modulo 2^32; positions count all bytes that were ever added.
+    /// The position of the first byte of the ring buffer. Positions count all bytes that were ever added,
+    /// modulo 2^32.
     base: u32,
     /// The position behind the newest entry.
     end: u32,
-    /// The oldest is in front.
+    /// The oldest entry is in front.
     entries: VecDeque<Entry>,
-    /// What the entries take: at most `size_max`.
+    /// The size of all entries: at most `size_max`.
     size: u32,
     size_max: u32,
-    /// How often entries have come or gone.
+    /// How often an entry was added, or the largest size was set.
     changes: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// The position of its name. The value follows the name.
+    /// The position of the name. The value follows the name.
     start: u32,
     name_length: u32,
     value_length: u32,
@@ -51,25 +52,25 @@ impl DynamicTable {
         }
     }
 
-    /// How often entries have come or gone: as long as that is the same, so is the index of each.
+    /// A number that changes with the entries. While it stays the same, every entry keeps its index.
     #[inline]
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// What all entries may take.
+    /// The size that all entries together may have.
     pub(super) fn size_max(&self) -> u32 {
         self.size_max
     }
 
-    /// Changes what all entries may take; what is above it goes, the oldest first.
+    /// Changes that size, and evicts the oldest entries that no longer fit.
     pub(super) fn set_size_max(&mut self, size_max: u32) {
         self.changes += 1;
         self.size_max = size_max;
         self.evict(size_max);
     }
 
-    /// Gives back the memory that entries do not need.
+    /// Frees the memory that the entries do not use.
     pub(super) fn release_memory(&mut self) {
         if self.entries.is_empty() {
             self.bytes = Vec::new();
@@ -78,25 +79,25 @@ impl DynamicTable {
         self.entries.shrink_to_fit();
     }
 
-    /// Bytes of the ring.
+    /// Bytes of the ring buffer.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// What the entries take.
+    /// The size of all entries.
     #[cfg(test)]
     pub(super) fn size(&self) -> u32 {
         self.size
     }
 
-    /// The name and the value of an entry; that of index 0 is the newest.
+    /// Name and value of an entry. Index 0 is the newest one.
     #[inline]
     pub(super) fn entry(&mut self, index: usize) -> Option<(&[u8], &[u8])> {
         let newest = self.entries.len().checked_sub(1)?;
@@ -105,7 +106,8 @@ impl DynamicTable {
         let length = name_length + entry.value_length as usize;
         let mut start = self.place(position);
         if start + length > self.bytes.len() {
-            // The entry goes around the end of the ring. The ring is turned, and none does for a while.
+            // The entry wraps around the end of the ring buffer. The buffer is rotated so that it does not;
+            // the next entries will not wrap for a while either.
             self.turn(position);
             start = 0;
         }
@@ -113,7 +115,8 @@ impl DynamicTable {
         Some(text.split_at(name_length))
     }
 
-    /// Adds an entry; as many of the oldest go as have to. One that is larger than the table leaves it empty.
+    /// Adds an entry, and evicts the oldest ones to make room. An entry that is larger than the table empties
+    /// it (RFC 7541 4.4).
     #[inline]
     pub(super) fn add(&mut self, name: &[u8], value: &[u8], hash: u32) {
         self.changes += 1;
@@ -141,7 +144,7 @@ impl DynamicTable {
         self.entries.push_back(entry);
     }
 
-    /// The index of this field, which has this hash.
+    /// The index of the entry with this name and value, which have this hash.
     #[inline]
     pub(super) fn index_of_field(&mut self, name: &[u8], value: &[u8], hash: u32) -> Option<usize> {
         let is_hash = |entry: &Entry| entry.hash == hash;
@@ -151,13 +154,13 @@ impl DynamicTable {
         is_it.then_some(index)
     }
 
-    /// The index of the newest field of this name.
+    /// The index of the newest entry with this name.
     pub(super) fn index_of_name(&mut self, name: &[u8]) -> Option<usize> {
         (0..self.entries.len())
             .find(|&index| self.entry(index).is_some_and(|(known, _)| known == name))
     }
 
-    /// Takes out the oldest entries until the others take at most `size`.
+    /// Removes the oldest entries until the size of the others is at most `size`.
     #[inline]
     fn evict(&mut self, size: u32) {
         while self.size > size
@@ -167,7 +170,7 @@ impl DynamicTable {
         }
     }
 
-    /// Appends bytes, for which there is room.
+    /// Appends bytes to the ring buffer, which has room for them.
     #[inline]
     fn append(&mut self, text: &[u8]) {
         let start = self.place(self.end);
@@ -177,7 +180,7 @@ impl DynamicTable {
         self.end = self.end.wrapping_add(text.len() as u32);
     }
 
-    /// Makes the ring large enough for `length` bytes more.
+    /// Makes room in the ring buffer for `length` more bytes.
     #[inline]
     fn reserve(&mut self, length: usize) {
         let oldest = self.entries.front().map_or(self.end, |entry| entry.start);
@@ -190,7 +193,7 @@ impl DynamicTable {
         }
     }
 
-    /// Turns the ring so that this position is in its first place.
+    /// Rotates the ring buffer so that this position comes first.
     #[cold]
     fn turn(&mut self, position: u32) {
         let start = self.place(position);
@@ -198,12 +201,12 @@ impl DynamicTable {
         self.base = position;
     }
 
-    /// Where a position is in the ring.
+    /// The index of a position in the ring buffer.
     #[inline]
     fn place(&self, position: u32) -> usize {
         position.wrapping_sub(self.base) as usize & self.bytes.len().wrapping_sub(1)
     }
 }
 
-/// The first field lines of a browser fit.
+/// Bytes of the smallest ring buffer: the fields of a browser's first request fit.
 const RING_BYTES_MIN: usize = 512;

@@ -1,4 +1,4 @@
-//! Field lines to header blocks.
+//! Encodes field lines into header blocks.
 
 use super::dynamic_table::DynamicTable;
 use super::prepared::{PreparedForm, PreparedLines};
@@ -9,29 +9,31 @@ use crate::status::Status;
 
 /// Encodes the header blocks that go to a peer on one connection.
 ///
-/// For each block: [`begin`](HpackEncoder::begin), then [`status`](HpackEncoder::status) and
-/// [`field`](HpackEncoder::field). All that is encoded has to be sent, in this order.
+/// The caller begins each block with [`begin`](HpackEncoder::begin), then calls
+/// [`status`](HpackEncoder::status) and [`field`](HpackEncoder::field). All encoded blocks must be sent, in
+/// this order.
 #[derive(Debug)]
 pub struct HpackEncoder {
     table: DynamicTable,
-    /// What the next block has to say of the size of the table.
+    /// A change of the table's size that the next block must announce.
     announced: Option<SizeChange>,
     repeated: RepeatedParts,
-    /// Lines that were encoded before. The owner may lend those of other encoders.
+    /// Lines that were encoded before. Encoders can share them: the owner lends them to the one that is at
+    /// work.
     pub lines: PreparedLines,
 }
 
 /// How the size of the table has changed since the last block.
 #[derive(Clone, Copy, Debug)]
 struct SizeChange {
-    /// The smallest it has had: the peer has to forget as much as we did.
+    /// The smallest size since the last block: the peer must evict the same entries as this side.
     smallest: u32,
     /// The size before.
     before: u32,
 }
 
 impl HpackEncoder {
-    /// An encoder at the beginning of a connection, with a table of 4,096 bytes.
+    /// An encoder for a new connection, with a table of 4,096 bytes.
     pub fn new() -> HpackEncoder {
         HpackEncoder {
             table: DynamicTable::new(TABLE_BYTES),
@@ -41,8 +43,8 @@ impl HpackEncoder {
         }
     }
 
-    /// The peer allows a table of this size (SETTINGS_HEADER_TABLE_SIZE). Ours becomes smaller if it has to, but not larger
-    /// than 4,096 bytes; the next block says so.
+    /// The peer allows a table of this size (SETTINGS_HEADER_TABLE_SIZE). Ours is never larger than 4,096
+    /// bytes. The next block announces a change.
     pub fn set_table_bytes_max(&mut self, peer_bytes_max: u32) {
         let size = peer_bytes_max.min(TABLE_BYTES);
         let before = self.table.size_max();
@@ -56,13 +58,13 @@ impl HpackEncoder {
         }
     }
 
-    /// Gives back the memory that the next blocks can do without: for a connection that has nothing to do.
+    /// Frees memory that is not needed to encode correctly. For idle connections.
     pub fn release_memory(&mut self) {
         self.table.release_memory();
         self.repeated.release_memory();
     }
 
-    /// Begins a block: tells the peer if the size of the table has changed.
+    /// Begins a block, and announces a change of the table's size.
     #[inline]
     pub fn begin(&mut self, out: &mut Vec<u8>) {
         if let Some(change) = self.announced.take() {
@@ -87,7 +89,7 @@ impl HpackEncoder {
         }
     }
 
-    /// Appends a field. Its name is made lower-case.
+    /// Appends a field, with its name in lower case.
     pub fn field(&mut self, out: &mut Vec<u8>, name: &[u8], value: &[u8], indexing: Indexing) {
         with_lower(name, |name| {
             let known = static_table::index_of_name(name);
@@ -95,7 +97,8 @@ impl HpackEncoder {
         });
     }
 
-    /// Appends Content-Length. Huffman code would save a byte of most lengths, and costs more than all else here.
+    /// Appends Content-Length, without Huffman code: that would save one byte of most lengths and cost more
+    /// CPU than all the rest.
     pub fn content_length(&mut self, out: &mut Vec<u8>, length: u64) {
         let mut digits = itoa::Buffer::new();
         let value = digits.format(length).as_bytes();
@@ -104,8 +107,9 @@ impl HpackEncoder {
         out.extend_from_slice(value);
     }
 
-    /// The same as [`HpackEncoder::lines`] for a part of a head that may be the same as in the head before. Parts have
-    /// numbers from 0 on, and `is_dropped` always says the same.
+    /// The same as [`HpackEncoder::lines`], for a part of a head that is often equal to that of the last
+    /// head. Each part has a number from 0 on. `is_dropped` must be the same function in all calls for one
+    /// number.
     #[inline]
     pub fn part(
         &mut self,
@@ -120,13 +124,13 @@ impl HpackEncoder {
         }
         let start = out.len();
         self.lines(out, lines, is_dropped);
-        // A code that adds an entry is not to be repeated.
+        // A code that adds an entry to the table is not kept: repeating it would add the entry again.
         if self.table.changes() == changes {
             self.repeated.keep(part, lines, &out[start..], changes);
         }
     }
 
-    /// Appends lines of an answer as HTTP/1 has them, each `Name: value` and CR LF; see [`HpackEncoder::line`].
+    /// Appends lines in HTTP/1 form, each `Name: value` and CR LF; see [`HpackEncoder::line`].
     pub fn lines(
         &mut self,
         out: &mut Vec<u8>,
@@ -141,9 +145,8 @@ impl HpackEncoder {
         }
     }
 
-    /// Appends a line of an answer as HTTP/1 has it, `Name: value` without a line end, indexed as is best for its name: what
-    /// changes with each message is not, credentials are never. Nothing is appended if the name is one that `is_dropped`, or
-    /// there is none.
+    /// Appends a line in HTTP/1 form, `Name: value` without a line end, with the usual indexing of its name
+    /// ([`Indexing`]). Appends nothing if `is_dropped` says so of its name, or if the line has no name.
     #[inline]
     pub fn line(
         &mut self,
@@ -167,7 +170,7 @@ impl HpackEncoder {
         }
     }
 
-    /// The same of a line that is not prepared.
+    /// The same for a line that is not in [`HpackEncoder::lines`].
     #[cold]
     fn new_line(
         &mut self,
@@ -183,8 +186,7 @@ impl HpackEncoder {
         }
     }
 
-    /// Appends a field of a response, or of a request to a backend, indexed as is best for its name: what changes with
-    /// each message is not, credentials are never. Its name is made lower-case.
+    /// Appends a field with its name in lower case, and with the usual indexing of that name ([`Indexing`]).
     pub fn usual_field(&mut self, out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
         with_lower(name, |name| {
             let known = static_table::index_of_name(name);
@@ -204,7 +206,7 @@ impl HpackEncoder {
         &mut self.table
     }
 
-    /// Appends a field whose name is in lower-case, and has this first index in the static table.
+    /// Appends a field whose name is in lower case and has the first index `known` in the static table.
     #[inline]
     fn lower_field(
         &mut self,
@@ -230,7 +232,8 @@ impl HpackEncoder {
         HpackEncoder::by_table(&mut self.table, out, known, name, value, hash);
     }
 
-    /// Appends a field that the static table has not, which has this hash.
+    /// Appends a field that is not in the static table and has this hash, by an index of the dynamic table if
+    /// it is there.
     fn by_table(
         table: &mut DynamicTable,
         out: &mut Vec<u8>,
@@ -242,7 +245,7 @@ impl HpackEncoder {
         if let Some(index) = table.index_of_field(name, value, hash) {
             return write_integer(out, INDEXED, 0x7f, static_table::LENGTH + 1 + index);
         }
-        // An entry that takes most of the table would drive out all that repeats.
+        // A field that takes more than half of the table would evict the fields that repeat.
         let size = name.len() + value.len() + ENTRY_OVERHEAD_BYTES as usize;
         if size > table.size_max() as usize / 2 {
             return literal(out, 0, 0x0f, known, name, value);
@@ -262,15 +265,15 @@ impl Default for HpackEncoder {
     }
 }
 
-/// Appends a field as [`Indexing::NotIndexed`] has it: the same bytes on every connection, in every block. So they may be
-/// made once, kept, and copied into blocks.
+/// Appends a field as [`Indexing::NotIndexed`] does. The bytes are the same on every connection and in every
+/// block, so a caller may keep them and copy them into other blocks.
 pub fn write_literal(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     with_lower(name, |name| {
         literal(out, 0, 0x0f, static_table::index_of_name(name), name, value);
     });
 }
 
-/// Calls `function` with the name in lower-case.
+/// Calls `function` with the name in lower case.
 #[inline]
 fn with_lower(name: &[u8], function: impl FnOnce(&[u8])) {
     let mut room = [0; LOWER_BYTES];
@@ -284,7 +287,8 @@ fn with_lower(name: &[u8], function: impl FnOnce(&[u8])) {
     }
 }
 
-/// Appends a literal whose first byte has the bits `form`, and in `mask` the index of its name, if there is one.
+/// Appends a literal. Its first byte has the bits `form`, and in the bits `mask` the index of the name, if it
+/// has one.
 #[inline]
 pub(super) fn literal(
     out: &mut Vec<u8>,
@@ -308,7 +312,7 @@ pub(super) fn literal(
 fn write_string(out: &mut Vec<u8>, text: &[u8]) {
     let start = out.len();
     if text.len() < 0x7f {
-        // If the code is shorter, so is its length: one byte.
+        // Room for the length: if the code is shorter than the text, its length fits into one byte.
         out.push(0);
         huffman::encode(text, out);
         let length = out.len() - start - 1;
@@ -342,7 +346,7 @@ pub(super) fn write_integer(out: &mut Vec<u8>, form: u8, mask: u8, number: usize
     out.push(more as u8);
 }
 
-/// A number that two fields hardly share.
+/// A hash of a field.
 #[inline]
 pub(super) fn hash(known: Option<usize>, name: &[u8], value: &[u8]) -> u32 {
     let seed = match known {
@@ -353,7 +357,7 @@ pub(super) fn hash(known: Option<usize>, name: &[u8], value: &[u8]) -> u32 {
     (hash ^ hash >> 32) as u32
 }
 
-/// Takes `text` in, eight bytes a step. The last step may see some of them again.
+/// Hashes `text`, eight bytes a step. The last step may take some bytes a second time.
 #[inline]
 pub(super) fn mix(seed: u64, text: &[u8]) -> u64 {
     let step = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(FACTOR);
@@ -379,10 +383,10 @@ pub(super) fn mix(seed: u64, text: &[u8]) -> u64 {
 /// The first bit of an indexed field line.
 const INDEXED: u8 = 0x80;
 
-/// The bit of a string's first byte that says it is in Huffman code.
+/// The bit of a string's first byte that marks it as Huffman code.
 const HUFFMAN: u8 = 0x80;
 
-/// Names up to this length are made lower-case without an allocation. Real ones are shorter.
+/// Names up to this length are lower-cased on the stack. Real ones are shorter.
 const LOWER_BYTES: usize = 64;
 
 /// The golden ratio in 64 bits, odd.

@@ -1,11 +1,11 @@
 //! The Huffman code of HPACK (RFC 7541 5.2 and appendix B).
 //!
-//! The code is canonical: shorter codes come first, and those of one length are in the order of their symbols. So the
-//! lengths say all, and the compiler makes the tables from them.
+//! The code is canonical: shorter codes come first, and codes of one length are in the order of their
+//! symbols. So the lengths determine all codes, and the tables are computed from them at compile time.
 
 use super::HpackError;
 
-/// How many bytes `text` takes when it is encoded.
+/// The length of the code of `text` in bytes.
 #[inline]
 pub(super) fn encoded_length(text: &[u8]) -> usize {
     let bits = text
@@ -17,7 +17,7 @@ pub(super) fn encoded_length(text: &[u8]) -> usize {
 /// Appends the code of `text`.
 #[inline]
 pub(super) fn encode(text: &[u8], out: &mut Vec<u8>) {
-    // The lowest `waiting` bits, always fewer than 32, are still to be written.
+    // The lowest `waiting` bits of `bits`, fewer than 32, are not written yet.
     let (mut bits, mut waiting) = (0u64, 0u32);
     for &byte in text {
         let [code, length] = CODES[usize::from(byte)];
@@ -28,7 +28,7 @@ pub(super) fn encode(text: &[u8], out: &mut Vec<u8>) {
             out.extend_from_slice(&((bits >> waiting) as u32).to_be_bytes());
         }
     }
-    // The padding is the first bits of the code of the end: ones.
+    // The padding is the beginning of the code of EOS, which is all ones.
     let padded = (bits << (32 - waiting)) as u32 | u32::MAX >> waiting;
     out.extend_from_slice(&padded.to_be_bytes()[..waiting.div_ceil(8) as usize]);
 }
@@ -36,12 +36,12 @@ pub(super) fn encode(text: &[u8], out: &mut Vec<u8>) {
 /// Appends the text of a `code`.
 ///
 /// # Errors
-/// The code holds the symbol of the end, or its padding has eight bits or more, or others than that symbol begins with.
+/// The code has an EOS symbol, or its padding is longer than seven bits or not all ones.
 pub(super) fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
     let start = out.len();
     let mut length = start;
     let mut rest = code;
-    // The highest `loaded` bits come next; those below are zeros.
+    // The highest `loaded` bits of `bits` are not decoded yet. The bits below are zeros.
     let (mut bits, mut loaded) = (0u64, 0u32);
     out.resize(start + code.len() * 8 / CODE_BITS_MIN, 0);
     for slot in &mut out[start..] {
@@ -81,7 +81,7 @@ pub(super) fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
     Ok(())
 }
 
-/// Whether the highest `loaded` bits, with zeros below, may be behind the last symbol.
+/// Whether the highest `loaded` bits are valid padding. The bits below are zeros.
 #[inline]
 fn is_padding(bits: u64, loaded: u32) -> bool {
     loaded < 8 && bits == !(u64::MAX >> loaded)
@@ -103,15 +103,15 @@ fn long(bits: u64) -> Result<[u8; 2], HpackError> {
     }
 }
 
-/// The canonical code: what is needed to find a symbol by the length of its code.
+/// Tables of the canonical code, to find a symbol by the length of its code.
 struct Canon {
     /// All symbols in the order of their codes.
     symbols: [u16; SYMBOLS],
-    /// For each length, the place of its first symbol.
+    /// For each length of a code, the place of its first symbol in `symbols`.
     places: [usize; CODE_BITS_MAX as usize + 1],
-    /// For each length, its first code, moved up to 32 bits.
+    /// For each length, its first code, shifted left to 32 bits.
     firsts: [u64; CODE_BITS_MAX as usize + 1],
-    /// For each length, the first code of a longer one, moved up to 32 bits.
+    /// For each length, the code behind its last one, shifted left to 32 bits.
     ends: [u64; CODE_BITS_MAX as usize + 1],
 }
 
@@ -138,7 +138,7 @@ const fn canon() -> Canon {
         canon.ends[length] = code;
         length += 1;
     }
-    // Every sequence of bits is the beginning of a code: `long` always finds one.
+    // The code is complete: every sequence of bits begins with a code, so `long` always finds one.
     assert!(code == 1 << 32);
     canon
 }
@@ -177,22 +177,23 @@ const fn short() -> [[u8; 2]; 1 << SHORT_BITS] {
 
 static CANON: &Canon = &canon();
 
-/// The code of each symbol, in the lowest bits, and how many they are.
+/// For each symbol its code, in the lowest bits, and the number of its bits.
 static CODES: &[[u32; 2]; SYMBOLS] = &codes();
 
-/// The symbol that these bits begin with, and how many of them are its code; 0 if the code is longer.
+/// For each [`SHORT_BITS`] bits the symbol that they begin with, and the bits of its code; 0 bits if the code
+/// is longer.
 static SHORT: [[u8; 2]; 1 << SHORT_BITS] = short();
 
-/// With ten bits, every letter, digit and most signs of a field are found at once, in a table of 2 KiB.
+/// Ten bits cover all letters, all digits and most signs, with a table of 2 KiB.
 const SHORT_BITS: usize = 10;
 
 const CODE_BITS_MIN: usize = 5;
 const CODE_BITS_MAX: u32 = 30;
 
-/// The bytes, and the symbol of the end.
+/// The 256 bytes and EOS.
 const SYMBOLS: usize = 257;
 
-/// How many bits the code of each symbol has.
+/// The number of bits of each symbol's code.
 #[rustfmt::skip]
 static CODE_BITS: [u8; SYMBOLS] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,

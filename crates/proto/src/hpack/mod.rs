@@ -1,17 +1,17 @@
 //! HPACK, the header compression of HTTP/2 (RFC 7541): header blocks to field lines and back.
 //!
-//! One [`HpackDecoder`] reads all header blocks that a peer sends on a connection, in their order, and one
-//! [`HpackEncoder`] writes all that go to it: each keeps a dynamic table that its other side keeps as well. A block that
-//! one side leaves out, or reads in another order, ends the connection. What the fields mean, how many there may be and
-//! which names are sound is the business of the caller ([`crate::request_head`]).
+//! A connection has one [`HpackDecoder`] for the header blocks from the peer and one [`HpackEncoder`] for
+//! those to the peer. Each keeps a dynamic table of which the peer keeps a copy, so all blocks must be
+//! decoded, and in the order in which they were encoded. The caller decides what fields mean, how many there
+//! may be and which names are valid ([`crate::request_head`]).
 //!
 //! ```text
 //!   HEADERS and CONTINUATION ──> one block ──> HpackDecoder::decode ──> take(FieldLine) ...
 //!   status, field, field ... ──> HpackEncoder ──> one block
 //! ```
 //!
-//! Once its dynamic table has grown to its size, neither of them allocates. Field lines are borrowed: from the block,
-//! from a table, or from the room in which Huffman codes are undone.
+//! Neither allocates once its dynamic table has grown to its full size. Decoded field lines are borrowed from
+//! the block, from a table, or from the buffer into which Huffman codes are decoded.
 
 mod decode;
 mod dynamic_table;
@@ -27,43 +27,44 @@ pub use prepared::PreparedLines;
 
 use crate::reasons::reasons;
 
-/// One field line of a header block, as the decoder hands it out. Its bytes may be anything.
+/// One field line of a header block, as the decoder returns it. Its bytes are not checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldLine<'b> {
-    /// The name; that of a pseudo-field begins with a colon.
+    /// The name. The name of a pseudo-field begins with a colon.
     pub name: &'b [u8],
     /// The value.
     pub value: &'b [u8],
-    /// Whether the peer asks that it is never compressed on its way on (a literal that is never indexed).
+    /// Whether the peer has marked the field as never indexed, so that proxies do not compress it either.
     pub is_sensitive: bool,
 }
 
 impl FieldLine<'_> {
-    /// What the line counts towards SETTINGS_MAX_HEADER_LIST_SIZE, and towards the size of a dynamic table: its bytes,
-    /// and 32 (RFC 7541 4.1).
+    /// The size of the line, for SETTINGS_MAX_HEADER_LIST_SIZE and for the dynamic table: its bytes and 32
+    /// (RFC 7541 4.1).
     pub const fn list_bytes(&self) -> usize {
         self.name.len() + self.value.len() + ENTRY_OVERHEAD_BYTES as usize
     }
 }
 
-/// What becomes of a field in the tables of both sides.
+/// Whether a field enters the dynamic table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Indexing {
-    /// It goes into the dynamic table, unless it is there. The next time it takes a byte or two.
+    /// It enters the dynamic table unless it is there. The next time it takes a byte or two.
     Indexed,
-    /// It stays out of the dynamic table: it will hardly come again on this connection.
+    /// It stays out of the dynamic table, because it is not likely to come again on this connection.
     NotIndexed,
-    /// It stays out of every table, also of those of proxies on its way: it is a secret, which must not be guessed by
-    /// the length of a block (RFC 7541 7.1.3).
+    /// It stays out of every table, also of those of proxies behind: it is a secret, and an attacker could
+    /// guess it from the length of compressed blocks (RFC 7541 7.1.3).
     Never,
 }
 
 impl Indexing {
-    /// What is best for a field of this name, in lower-case, whose first index in the static table is `known`.
+    /// The usual choice for a field with this value, whose name has the first index `known` in the static
+    /// table.
     #[inline]
     fn usual(known: Option<usize>, value: &[u8]) -> Indexing {
         match known {
-            // A short one can be guessed, a long one hardly.
+            // A short value can be guessed by trying all values.
             Some(static_table::SET_COOKIE) if value.len() < GUESSED_BYTES_MAX => Indexing::Never,
             Some(index) => static_table::indexing(index),
             None => Indexing::Indexed,
@@ -72,8 +73,8 @@ impl Indexing {
 }
 
 reasons! {
-    /// Why a header block cannot be decoded. The tables of the two sides differ from then on, so the connection ends with
-    /// COMPRESSION_ERROR (RFC 9113 4.3).
+    /// Why a header block cannot be decoded. The tables of the two sides differ from then on, so the
+    /// connection ends with COMPRESSION_ERROR (RFC 9113 4.3).
     HpackError {
         Truncated "a header block ends inside a field line",
         Integer "a number in a header block is too large",
@@ -85,13 +86,13 @@ reasons! {
     }
 }
 
-/// What an entry of a dynamic table takes beside its bytes (RFC 7541 4.1).
+/// The size of an entry of a dynamic table beside its bytes (RFC 7541 4.1).
 const ENTRY_OVERHEAD_BYTES: u32 = 32;
 
-/// The size that the dynamic table of each side has at the beginning.
+/// The size of both dynamic tables at the beginning of a connection.
 const TABLE_BYTES: u32 = 4096;
 
-/// Values shorter than this are within the reach of guessing.
+/// Bytes of a value below which it can be guessed.
 const GUESSED_BYTES_MAX: usize = 20;
 
 #[cfg(test)]

@@ -1,23 +1,26 @@
-//! Lines of answers as HTTP/1 has them, each with what HPACK makes of it.
+//! A cache of header lines in HTTP/1 form, each with its HPACK encoding.
 //!
-//! Most lines come again: Server always, Date for a second, Content-Type, those of a file that many clients ask for. What
-//! depends on the line alone is found by its text here and not made anew: its name in lower case, what the static table
-//! has of it, its code. What depends on the connection is in the encoder.
+//! Most lines repeat: Server in every answer, Date for a second, Content-Type, the fields of a file that many
+//! clients ask for. The cache has what depends only on the text of a line: its name in lower case, its index
+//! in the static table, its code. The encoder of each connection adds what depends on that connection's
+//! dynamic table.
 
 use super::encode::{hash, literal, mix};
 use super::{Indexing, static_table};
 use crate::request_head::KnownField;
 
-/// Lines that were encoded before, those of all connections of a worker. A line that others displace is made anew.
+/// Lines that were encoded before, by any connection of a worker. A line that newer ones have displaced is
+/// encoded anew.
 #[derive(Debug, Default)]
 pub struct PreparedLines {
-    /// Each line has two places, the first of which is for the newer of two lines. There are none before the first line.
+    /// A two-way set-associative table. Of the two places of a set the first one has the newer line. Empty
+    /// before the first line.
     places: Vec<PreparedLine>,
-    /// Where codes are made.
+    /// A buffer in which codes are made.
     code: Vec<u8>,
 }
 
-/// One line, taken apart.
+/// One line, parsed and encoded.
 #[derive(Clone, Debug)]
 pub(super) struct PreparedLine {
     line: [u8; LINE_BYTES_MAX],
@@ -32,19 +35,21 @@ pub(super) struct PreparedLine {
     code_length: u8,
 }
 
-/// How a line goes out.
+/// How a line is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PreparedForm {
-    /// As its code: it has no place in the table of a connection.
+    /// By its code: such lines do not enter the dynamic table.
     Code,
-    /// The static table has all of it, at this index.
+    /// By its index in the static table.
     Static(usize),
-    /// By the table of the connection, where it has this hash. The index is that of its name in the static table.
+    /// By the dynamic table of the connection, where it has this hash. `name` is the index of its name in the
+    /// static table.
     Table { hash: u32, name: Option<usize> },
 }
 
 impl PreparedLines {
-    /// What there is of a line, which has no line end. `None`: it is too long, no field, or one client's alone.
+    /// Returns a line, which has no line end, and prepares it if it is new. `None`: the line is too long, is
+    /// no field, or has a secret or a cookie of one client.
     #[inline]
     pub(super) fn find(&mut self, line: &[u8]) -> Option<&PreparedLine> {
         if line.len() > LINE_BYTES_MAX {
@@ -59,7 +64,7 @@ impl PreparedLines {
         self.places.get(known.unwrap_or(place))
     }
 
-    /// Prepares a line, whose first place is `place`. Of the two lines that have these places the older one goes.
+    /// Prepares a line whose set begins at `place`. It displaces the older line of the set.
     #[cold]
     fn prepare(&mut self, line: &[u8], place: usize) -> Option<()> {
         let colon = memchr::memchr(b':', line)?;
@@ -152,7 +157,7 @@ fn first_place(line: &[u8]) -> usize {
     hash as usize % (PLACES / 2) * 2
 }
 
-/// Hot lines of a site: 24 KiB.
+/// Places of the table, of 24 KiB together: enough for the hot lines of a site.
 const PLACES: usize = 128;
 const LINE_BYTES_MAX: usize = 80;
 const NAME_BYTES_MAX: usize = 32;

@@ -1,23 +1,24 @@
-//! The parts of the last head on a connection, each with its code.
+//! The parts of the last head of a connection, each with its code.
 //!
-//! Most heads are like the one before: Date and Server are for a second, and often so are all other fields. Until an entry
-//! enters the dynamic table or leaves it, the same lines have the same code, which is copied then.
+//! Most heads are like the one before them: Date stays the same for a second, Server always, and often all
+//! other fields as well. As long as the dynamic table does not change, the same lines have the same code,
+//! which is copied.
 
-/// Parts of the last head, by their numbers.
+/// The parts by their numbers.
 #[derive(Debug, Default)]
 pub(super) struct RepeatedParts(Vec<RepeatedPart>);
 
-/// Lines, and behind them their code.
+/// The lines of a part, followed by their code.
 #[derive(Debug, Default)]
 struct RepeatedPart {
     bytes: Vec<u8>,
     lines_length: usize,
-    /// How often the dynamic table had changed when the code was made.
+    /// [`DynamicTable::changes`](super::dynamic_table::DynamicTable::changes) when the code was made.
     changes: u64,
 }
 
 impl RepeatedParts {
-    /// The code of `lines`, if they were this part of the last head, and the table is as it was.
+    /// The code of `lines`, if they are the same as this part of the last head and the table has not changed.
     #[inline]
     pub(super) fn code(&self, part: usize, lines: &[u8], changes: u64) -> Option<&[u8]> {
         let known = self.0.get(part).filter(|known| known.changes == changes)?;
@@ -25,7 +26,7 @@ impl RepeatedParts {
         (known_lines == lines).then_some(code)
     }
 
-    /// Keeps the code of `lines` as that of this part. Long lines are not kept.
+    /// Keeps `lines` and their code for the next head, unless they are too long.
     pub(super) fn keep(&mut self, part: usize, lines: &[u8], code: &[u8], changes: u64) {
         if lines.len() > LINES_BYTES_MAX || part >= PARTS_MAX {
             return;
@@ -41,7 +42,7 @@ impl RepeatedParts {
         known.changes = changes;
     }
 
-    /// Gives the memory back.
+    /// Frees the memory.
     pub(super) fn release_memory(&mut self) {
         self.0 = Vec::new();
     }
@@ -49,14 +50,14 @@ impl RepeatedParts {
 
 const PARTS_MAX: usize = 4;
 
-/// What a part takes at most on each connection; its code is hardly longer.
+/// Bytes of the lines of one part that are kept.
 const LINES_BYTES_MAX: usize = 512;
 
 #[cfg(test)]
 mod tests {
     use super::super::{HpackDecoder, HpackEncoder};
 
-    /// What comes out at the other side.
+    /// The lines that a peer decodes.
     fn decoded(decoder: &mut HpackDecoder, block: &[u8]) -> String {
         let mut lines = String::new();
         let mut take = |line: super::super::FieldLine<'_>| {
@@ -85,7 +86,7 @@ mod tests {
                 encoder.part(&mut block, part, lines.as_bytes(), |_| false);
             }
             if number == 120 {
-                // It says so in the next block, and drops all entries.
+                // The next block announces it. All entries are evicted.
                 encoder.set_table_bytes_max(0);
             }
             lengths.push(block.len());

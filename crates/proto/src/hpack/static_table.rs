@@ -1,18 +1,18 @@
-//! The static table (RFC 7541 appendix A), how a name is found in it, and what becomes of fields of that name.
+//! The static table (RFC 7541 appendix A), with the usual indexing of each name.
 
 use super::Indexing::{self, Indexed, Never, NotIndexed};
 
-/// How many entries the table has. The index of the dynamic table's newest entry is one above.
+/// The number of entries. The index of the dynamic table's newest entry is one above.
 pub(super) const LENGTH: usize = ENTRIES.len();
 
-/// The entry of that index, which begins with 1.
+/// The entry with this index. The first index is 1.
 #[inline]
 pub(super) fn entry(index: usize) -> Option<(&'static [u8], &'static [u8])> {
     let (name, value, _) = ENTRIES.get(index.wrapping_sub(1))?;
     Some((name.as_bytes(), value.as_bytes()))
 }
 
-/// What becomes of a field with the name of this entry.
+/// The usual indexing of fields with the name of this entry.
 #[inline]
 pub(super) fn indexing(index: usize) -> Indexing {
     ENTRIES
@@ -20,7 +20,7 @@ pub(super) fn indexing(index: usize) -> Indexing {
         .map_or(Indexing::Indexed, |(_, _, indexing)| *indexing)
 }
 
-/// The first index of this name, which is in lower-case.
+/// The first index of `name`, which is in lower case.
 #[inline]
 pub(super) fn index_of_name(name: &[u8]) -> Option<usize> {
     let index = usize::from(BY_NAME[slot(name)]);
@@ -39,7 +39,7 @@ pub(super) fn index_of_field(first: usize, value: &[u8]) -> Option<usize> {
     (first..=last).find(|&index| entry(index).is_some_and(|(_, known)| known == value))
 }
 
-/// Where [`BY_NAME`] has a name. The factors are chosen so that no two names share a place.
+/// The place of a name in [`BY_NAME`]: a hash whose factors are chosen so that no two names share a place.
 #[inline]
 const fn slot(name: &[u8]) -> usize {
     match name {
@@ -53,7 +53,7 @@ const fn by_name() -> [u8; SLOTS] {
     let mut index = ENTRIES.len();
     while index > 0 {
         let slot = &mut slots[slot(ENTRIES[index - 1].0.as_bytes())];
-        // Only an entry of the same name may stand there: its neighbour.
+        // Two entries share a place only if they have the same name, and then they are neighbours.
         assert!(
             *slot == 0
                 || *slot == index as u8 + 1 && ENTRIES[index].0.len() == ENTRIES[index - 1].0.len()
@@ -64,7 +64,7 @@ const fn by_name() -> [u8; SLOTS] {
     slots
 }
 
-/// The first index of the name that may stand there, or 0.
+/// For each place the first index of the name that belongs there, or 0.
 static BY_NAME: [u8; SLOTS] = by_name();
 
 const SLOTS: usize = 256;
@@ -78,8 +78,8 @@ const STATUS_LAST: usize = 14;
 pub(super) const CONTENT_LENGTH: usize = 28;
 pub(super) const SET_COOKIE: usize = 55;
 
-/// Names and values; the first one has index 1. What differs from one response to the next, or goes to one client, is
-/// not indexed, and what is secret never.
+/// Names and values, from index 1 on, with the usual indexing: fields that differ from one response to the
+/// next or are for one client are not indexed, and secrets never.
 const ENTRIES: [(&str, &str, Indexing); 61] = [
     (":authority", "", Indexed),
     (":method", "GET", Indexed),
