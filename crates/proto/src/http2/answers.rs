@@ -1,4 +1,5 @@
-//! What goes on a stream: heads, DATA by turns, trailers, resets; and what the owner is done with.
+//! The sending side of streams: heads, DATA in turns, trailers, resets. And the calls by which the owner says
+//! which bytes and streams it is done with.
 
 use super::connection::{Core, Http2Connection};
 use super::flow::WIDER_BYTES;
@@ -15,17 +16,17 @@ use crate::status::Status;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a stream that is gone takes nothing"]
 pub enum Written {
-    /// It was.
+    /// The frames were written.
     Yes,
-    /// Nothing was written: the connection has failed, the stream is reset or released, its answer is over, or, for DATA, there is no room for that
-    /// much.
+    /// Nothing was written: the connection has failed, the stream is reset or released, its answer has ended,
+    /// or, for DATA, the windows are too small.
     No,
 }
 
-/// Answers. All of them append to `out`, behind the frames about the connection that wait to be sent.
+/// Answers. Each of these first appends the waiting control frames to `out`, then its own.
 impl Http2Connection {
-    /// Appends an interim answer: `fields` are lines as [`crate::header_block::HeaderBlock::as_bytes`] has them. There is no
-    /// 101 in HTTP/2.
+    /// Appends an interim answer. `fields` are lines as in [`crate::header_block::HeaderBlock::as_bytes`].
+    /// HTTP/2 has no 101.
     pub fn write_interim(
         &mut self,
         stream: StreamKey,
@@ -49,9 +50,9 @@ impl Http2Connection {
         }
     }
 
-    /// Appends the head of an answer. `fields` are lines as [`crate::header_block::HeaderBlock::as_bytes`] has them, in as many
-    /// parts as the caller has; those about an HTTP/1 connection are left out, and Content-Length is if `length` is there,
-    /// which says it.
+    /// Appends the head of an answer. `fields` are lines as in
+    /// [`crate::header_block::HeaderBlock::as_bytes`], in any number of parts. Fields about an HTTP/1
+    /// connection are left out, and so is Content-Length where `length` has it.
     pub fn write_head(
         &mut self,
         stream: StreamKey,
@@ -104,7 +105,8 @@ impl Http2Connection {
         }
     }
 
-    /// How long the next DATA frame of a stream may be, by the windows and the frames that the client takes.
+    /// How long the next DATA frame of a stream may be: limited by both windows and the client's
+    /// SETTINGS_MAX_FRAME_SIZE.
     pub fn send_room(&self, stream: StreamKey) -> u32 {
         match self.core.streams.get(stream) {
             Some(known) if known.is_writable() && self.core.error.is_none() => known
@@ -116,8 +118,9 @@ impl Http2Connection {
         }
     }
 
-    /// Appends the header of a DATA frame behind the head of an answer. The caller appends, or sends, `length` bytes next: at
-    /// most [`Http2Connection::send_room`]. A frame without any may end the answer.
+    /// Appends the header of a DATA frame. The caller must send `length` bytes behind it, at most
+    /// [`Http2Connection::send_room`]. An empty frame can end the answer. The head must have been written
+    /// before.
     pub fn write_data_header(
         &mut self,
         stream: StreamKey,
@@ -143,7 +146,7 @@ impl Http2Connection {
         match after {
             _ if turn == Turn::NONE => {}
             AfterFrame::More => core.has_had_turn(turn),
-            // It gets no other one.
+            // The stream has ended, so it gets no other turn.
             AfterFrame::EndOfStream => core.turns.was_taken(turn),
         }
         core.end_if(stream, after);
@@ -151,10 +154,10 @@ impl Http2Connection {
     }
 }
 
-/// What encoders share.
+/// Encoded lines, which connections can share.
 impl Http2Connection {
-    /// Lines of answers that were encoded before. An owner of several connections lends those of all to the one that is at
-    /// work, and takes them back.
+    /// Lines of answers that were encoded before. An owner of several connections lends one cache to the
+    /// connection that is at work, and takes it back.
     pub fn lines(&mut self) -> &mut PreparedLines {
         &mut self.core.encoder.lines
     }
@@ -162,19 +165,19 @@ impl Http2Connection {
 
 /// Turns.
 impl Http2Connection {
-    /// The owner has something to send on a stream, beside its head: once that is written, the stream takes part in
-    /// [`Http2Connection::next_to_send`].
+    /// The owner has DATA to send on a stream. Once the head is written, [`Http2Connection::next_to_send`]
+    /// may return the stream.
     pub fn mark_ready(&mut self, stream: StreamKey) {
         self.set_ready(stream, true);
     }
 
-    /// The owner has nothing to send on a stream at the moment.
+    /// The owner has no DATA to send on a stream at the moment.
     pub fn mark_waiting(&mut self, stream: StreamKey) {
         self.set_ready(stream, false);
     }
 
-    /// The stream whose turn it is to send DATA: one that is ready, and has room in all windows. It stays the same until
-    /// [`Http2Connection::write_data_header`], or until it is not ready any more.
+    /// The stream whose turn it is to send DATA: it is ready, and both windows have room. Its turn lasts
+    /// until [`Http2Connection::write_data_header`], or until it is not ready any more.
     pub fn next_to_send(&self) -> Option<StreamKey> {
         if self.core.send_window.room() == 0 || self.core.error.is_some() {
             return None;
@@ -183,7 +186,7 @@ impl Http2Connection {
         Some(self.core.streams.key(turn.slot()))
     }
 
-    /// Whether a stream that is ready waits for the client to open a window.
+    /// Whether a stream that is ready must wait for the client to open a window.
     pub fn waits_for_window(&self, stream: StreamKey) -> bool {
         let known = self.core.streams.get(stream);
         known.is_some_and(|known| known.is_ready && known.is_writable())
@@ -195,7 +198,7 @@ impl Http2Connection {
         Some(self.core.streams.get(stream)?.priority)
     }
 
-    /// The owner knows better how urgent a stream is, from the answer's Priority field say.
+    /// Overrides the client's priority, for example by the Priority field of the answer.
     pub fn set_priority(&mut self, stream: StreamKey, priority: Priority) {
         if self.core.streams.get(stream).is_some() {
             self.core.set_priority(stream.slot() as u16, priority);
@@ -212,9 +215,10 @@ impl Http2Connection {
     }
 }
 
-/// What the owner is done with.
+/// Bytes and streams that the owner is done with.
 impl Http2Connection {
-    /// So many bytes that [`super::Http2Event::Data`] has told of are done with: the client may send others.
+    /// The owner is done with so many bytes of [`super::Http2Event::Data`]: the windows are opened for
+    /// others.
     pub fn consumed(&mut self, stream: StreamKey, bytes: u32) {
         let core = &mut self.core;
         let size = core.options.stream_window;
@@ -227,7 +231,7 @@ impl Http2Connection {
         if opened > 0 && !known.is_wide && core.spare_window >= WIDER_BYTES {
             core.spare_window -= WIDER_BYTES;
             known.is_wide = true;
-            // It is far below 2^31.
+            // The window stays far below 2^31.
             known.receive_window.shift(WIDER_BYTES as i32);
             opened += WIDER_BYTES;
         }
@@ -237,8 +241,8 @@ impl Http2Connection {
         core.give_back(bytes);
     }
 
-    /// The same of bytes that were of no use: the connection gets them back, and the stream does not, whose client has more to
-    /// send that is of no use.
+    /// The owner throws so many bytes away. Only the connection's window is opened for others: what else the
+    /// client would send on this stream would be thrown away as well.
     pub fn discarded(&mut self, stream: StreamKey, bytes: u32) {
         let core = &mut self.core;
         if let Some(known) = core.streams.get_mut(stream) {
@@ -248,7 +252,7 @@ impl Http2Connection {
         }
     }
 
-    /// Resets a stream, unless it is over. It has to be released all the same.
+    /// Resets a stream, unless both sides have ended it. The owner must release it all the same.
     pub fn reset(&mut self, stream: StreamKey, code: ErrorCode) {
         if let Some(known) = self.core.streams.get(stream)
             && known.is_alive()
@@ -257,8 +261,9 @@ impl Http2Connection {
         }
     }
 
-    /// The owner has no use for a stream any more, and nothing works for it. One whose answer is not complete is reset with
-    /// INTERNAL_ERROR; one whose request is not, with NO_ERROR: the client need not send the rest (RFC 9113 8.1).
+    /// The owner forgets a stream. If its answer is not complete, the stream is reset with INTERNAL_ERROR. If
+    /// only its request is not complete, the stream is reset with NO_ERROR, so that the client does not send
+    /// the rest (RFC 9113 8.1).
     pub fn release(&mut self, stream: StreamKey) {
         let core = &mut self.core;
         let Some(known) = core.streams.get(stream) else {
@@ -315,7 +320,7 @@ impl Core {
         }
         let is_dropped = |known: KnownField| match known {
             KnownField::ContentLength => section.length.is_some() || section.status.is_none(),
-            // It says what comes in the trailers, in every version.
+            // Trailer names the fields in the trailers. It is allowed in HTTP/2 as well.
             KnownField::Trailer => false,
             known => known.is_hop_by_hop(),
         };
@@ -329,7 +334,7 @@ impl Core {
         frame.finish(out, id, after, self.peer_frame_bytes_max);
     }
 
-    /// Moves on whose turn it is.
+    /// The stream has had its turn; an incremental one goes behind the others.
     fn has_had_turn(&mut self, turn: Turn) {
         self.turns.was_taken(turn);
         let slot = turn.slot();
@@ -341,7 +346,7 @@ impl Core {
         self.place(slot);
     }
 
-    /// The answer ends with what was written, if `after` says so.
+    /// Ends the answer if `after` says so.
     fn end_if(&mut self, stream: StreamKey, after: AfterFrame) {
         if after == AfterFrame::EndOfStream
             && let Some(known) = self.streams.get_mut(stream)

@@ -1,14 +1,15 @@
-//! The server's side of one HTTP/2 connection (RFC 9113): what comes, as events; what goes, as bytes.
+//! The server's side of one HTTP/2 connection (RFC 9113): turns received bytes into events, and answers into
+//! bytes.
 //!
-//! An [`Http2Connection`] knows no socket, clock or setting, and keeps no bytes of bodies. Its owner
+//! An [`Http2Connection`] knows no socket, clock or configuration, and keeps no bytes of bodies. Its owner
 //!
-//! 1. calls [`Http2Connection::step`] with what the client sends, and does what the events say;
-//! 2. writes answers: [`Http2Connection::write_head`], then, for [`Http2Connection::next_to_send`], frames of DATA, each as
-//!    a header followed by the owner's bytes;
-//! 3. says which bytes of request bodies it is done with ([`Http2Connection::consumed`]), and which streams
-//!    ([`Http2Connection::release`], once for each stream that it was told of, however that ended);
-//! 4. before it sends, and whenever it has nothing else to send, takes the frames about the connection
-//!    ([`Http2Connection::write_control`]); whatever writes an answer takes them along.
+//! 1. calls [`Http2Connection::step`] with received bytes, and does what the events say;
+//! 2. writes answers: [`Http2Connection::write_head`], then DATA frames for the stream of
+//!    [`Http2Connection::next_to_send`], each a header followed by bytes of the owner;
+//! 3. says which bytes of request bodies it is done with ([`Http2Connection::consumed`]), and releases every
+//!    stream of an event once, also after a reset ([`Http2Connection::release`]);
+//! 4. takes the control frames before it sends, and also when it has nothing else to send
+//!    ([`Http2Connection::write_control`]). Calls that write an answer take them along.
 //!
 //! ```text
 //!   bytes ──> step ──> Request, Refused ─────────────> an exchange, which answers
@@ -44,27 +45,28 @@ pub struct Http2Connection {
     pub(super) core: Core,
 }
 
-/// What the server tells the client at the beginning, and what it bears.
+/// The settings that the server sends, and its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Http2Options {
-    /// Bytes of a request body that the client may send before the owner has consumed any (SETTINGS_INITIAL_WINDOW_SIZE).
+    /// Bytes of a request body that the client may send before the owner has consumed any
+    /// (SETTINGS_INITIAL_WINDOW_SIZE).
     pub stream_window: u32,
-    /// The same for all streams together; at least 65,535. What it has beyond the windows of all streams is lent to streams whose
-    /// bodies are consumed, [`WIDER_BYTES`] to each.
+    /// The same for all streams together; at least 65,535. The part beyond the windows of all streams is lent
+    /// to streams whose bodies are being consumed, [`WIDER_BYTES`] to each.
     pub connection_window: u32,
-    /// Extended CONNECT is understood (RFC 8441).
+    /// Extended CONNECT is allowed (RFC 8441).
     pub takes_extended_connect: bool,
-    /// SETTINGS_MAX_HEADER_LIST_SIZE: advice for the client, which counts 32 bytes for each field.
+    /// SETTINGS_MAX_HEADER_LIST_SIZE, which is only advice for the client. Each field counts 32 bytes more.
     pub header_list_bytes: u32,
-    /// What is too much.
+    /// The limits.
     pub limits: Http2Limits,
 }
 
-/// A stream waits only for what takes its own body: the connection's window is as wide as those of all streams together, which
-/// are the limit. Were it narrower, a few uploads that wait for a backend would hold all of it, and no other could come, not even
-/// the one that the backend waits for. nginx does the same, with 128 windows of 64 KiB. A hostile client can have the server hold
-/// 8.2 MB for a connection: 100 windows of 64 KiB, and 192 KiB more for each of [`WIDER_STREAMS`]. A buffer that grows by doubling
-/// may have room for twice that.
+/// The connection's window is as wide as the windows of all allowed streams together. With a narrower one a
+/// few uploads that wait for their backends would use it up and block all others, even an upload that a
+/// backend waits for. nginx does the same, with 128 windows of 64 KiB. A hostile client can make the server
+/// hold 8.2 MB for one connection: 100 windows of 64 KiB, and 192 KiB more for each of [`WIDER_STREAMS`]. A
+/// buffer that grows by doubling may have room for twice that.
 impl Default for Http2Options {
     fn default() -> Http2Options {
         let limits = Http2Limits::default();
@@ -79,34 +81,34 @@ impl Default for Http2Options {
     }
 }
 
-/// What the owner lends for one step.
+/// Things that the owner lends for one step.
 #[derive(Debug)]
 pub struct Lent<'l> {
-    /// Where the head of a request is built. What it holds is lost, whether or not the step brings a request.
+    /// The place for the head of a request. Its contents are lost, also if the step brings no request.
     pub head: &'l mut RequestHead,
-    /// What is tolerated in it.
+    /// What is tolerated in a head.
     pub head_options: &'l HeadOptions,
-    /// Where the fields of trailers are put, in place of those that are there.
+    /// The place for the fields of trailers. Its contents are lost.
     pub trailers: &'l mut HeaderBlock,
-    /// Seconds of any clock that does not go back.
+    /// Seconds of a clock that never goes back.
     pub now_s: u32,
 }
 
-/// One step.
+/// The result of one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Http2Decoded {
-    /// Input bytes that are done with, those of the event included.
+    /// Input bytes that are consumed, those of the event included.
     pub consumed: usize,
-    /// What came out.
+    /// The event.
     pub event: Http2Event,
 }
 
-/// What one step found. Ranges are in the input of the step.
+/// An event of one step. Ranges are in the input of the step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Http2Event {
-    /// Nothing more can be said before more bytes come. All of the input is consumed.
+    /// More bytes are needed. All of the input is consumed.
     NeedMore,
-    /// A request begins: its head is in [`Lent::head`]. Extended CONNECT has the method CONNECT, and
+    /// A request begins. Its head is in [`Lent::head`]. Extended CONNECT has the method CONNECT and
     /// [`RequestHead::protocol`].
     Request {
         /// Its stream.
@@ -114,26 +116,26 @@ pub enum Http2Event {
         /// Whether a body follows.
         body: AfterFrame,
     },
-    /// A request whose head is refused, for a reason that has a status to answer with. [`Lent::head`] is as far as it was
-    /// read, for the log.
+    /// A request with a head that is to be refused with a status. [`Lent::head`] has the part that was read,
+    /// for the log.
     Refused {
         /// Its stream.
         stream: StreamKey,
         /// Why.
         error: HeadError,
-        /// Whether a body follows, which is of no interest.
+        /// Whether a body follows. The owner throws it away.
         body: AfterFrame,
     },
     /// Bytes of the body of a request.
     Data {
         /// The stream.
         stream: StreamKey,
-        /// The bytes; none if the body ends without any.
+        /// The bytes; an empty range if only the end of the body came.
         range: Range<usize>,
         /// Whether the body goes on.
         after: AfterFrame,
     },
-    /// The body of a request ends with trailers, which are in [`Lent::trailers`].
+    /// The body of a request ends with the trailers in [`Lent::trailers`].
     Trailers {
         /// The stream.
         stream: StreamKey,
@@ -145,25 +147,26 @@ pub enum Http2Event {
         /// Why.
         code: ErrorCode,
     },
-    /// The client has made a mistake that costs it a stream: RST_STREAM waits to be sent.
+    /// The client has made an error that ends a stream. RST_STREAM waits to be sent.
     StreamError {
         /// The identifier of the stream.
         id: u32,
-        /// The stream, if the owner was told of it. Nothing can be sent on it any more.
+        /// The stream, if an earlier event has told the owner of it. Nothing can be sent on it any more.
         stream: Option<StreamKey>,
-        /// The mistake.
+        /// The error.
         error: StreamError,
     },
     /// The client has answered [`Http2Connection::ping`].
     PingAnswered,
-    /// The client will close the connection, and begins no more requests. Those that it has begun go on.
+    /// The client will close the connection, and begins no more requests. Requests under way go on.
     GoAway {
         /// Why.
         code: ErrorCode,
     },
 }
 
-/// All but the frame decoder, which lends out the payload of a frame while that is dealt with.
+/// Everything but the frame decoder, from which the payload of a frame is borrowed while the frame is
+/// handled.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) options: Http2Options,
@@ -173,23 +176,24 @@ pub(super) struct Core {
     pub(super) turns: Turns,
     pub(super) reset_streams: ResetStreams,
     pub(super) counts: Counts,
-    /// Frames about the connection that wait to be sent.
+    /// Control frames that wait to be sent.
     pub(super) control: Vec<u8>,
-    /// The header block that CONTINUATION goes on with.
+    /// The header block that CONTINUATION frames continue.
     pub(super) block: Option<Box<OpenBlock>>,
-    /// What PRIORITY_UPDATE said of streams that have not begun, the latest last.
+    /// Priorities by PRIORITY_UPDATE of streams that have not begun, the latest last.
     pub(super) early_priorities: Vec<(u32, Priority)>,
     pub(super) send_window: SendWindow,
     pub(super) receive_window: ReceiveWindow,
-    /// What the connection's window has for streams beyond their own windows.
+    /// The part of the connection's window that can be lent to streams.
     pub(super) spare_window: u32,
-    /// The window in which the client begins streams: that of [`Http2Options`] once it has acknowledged our SETTINGS.
+    /// The window with which the client begins streams: that of [`Http2Options`] once the client has
+    /// acknowledged our SETTINGS.
     pub(super) stream_window: u32,
     pub(super) peer_stream_window: u32,
     pub(super) peer_frame_bytes_max: u32,
     /// The highest identifier of a stream that the client has begun.
     pub(super) highest_seen: u32,
-    /// The same of streams that were not refused.
+    /// The highest identifier of a stream that was not refused.
     pub(super) highest_taken: u32,
     pub(super) going_away: GoingAway,
     /// The client's first SETTINGS have come.
@@ -200,36 +204,38 @@ pub(super) struct Core {
     pub(super) awaits_ping: bool,
     /// The client has sent GOAWAY.
     pub(super) client_goes: bool,
-    /// Bytes that may still come on streams that are reset, because the client did not know.
+    /// Bytes that may still come on streams that this side has reset: the client sent them before it knew.
     pub(super) late_bytes: u64,
-    /// Bytes of data that the DATA frame that is coming has had.
+    /// Bytes of the present DATA frame that have come.
     pub(super) frame_bytes: u32,
     pub(super) error: Option<Http2Error>,
 }
 
-/// How far the end of the connection has come.
+/// Which GOAWAY was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GoingAway {
-    /// Not.
+    /// None.
     No,
-    /// The client was told to begin no more requests; those that it has begun meanwhile are taken.
+    /// The first one, which tells the client to begin no more requests. Requests that it begins before it
+    /// reads this are taken.
     Announced,
-    /// Streams above this one are not looked at.
+    /// The second one. Streams above this one are ignored.
     Behind(u32),
 }
 
-/// What a frame leads to: an event, or none.
+/// The result of a frame: an event, or none.
 pub(super) type Found = Result<Option<Http2Event>, Http2Error>;
 
 impl Http2Connection {
-    /// A connection at its beginning: our SETTINGS wait to be sent, and the client's preface is expected.
+    /// A new connection: our SETTINGS wait to be sent, and the client's preface is expected.
     pub fn new(options: Http2Options) -> Http2Connection {
         let Http2Limits { streams_max, .. } = options.limits;
         let stream_window = options.stream_window.min(WINDOW_BYTES_MAX);
         let connection_window = options
             .connection_window
             .clamp(WINDOW_AT_FIRST, WINDOW_BYTES_MAX);
-        // One part more: credit for up to half of it has not been given back.
+        // One window more than streams: credit of up to half the connection's window may not have been given
+        // back yet.
         let parts = u32::from(streams_max) + 1;
         let spare_window = connection_window.saturating_sub(parts.saturating_mul(stream_window));
         let mut control = Vec::new();
@@ -282,9 +288,9 @@ impl Http2Connection {
         }
     }
 
-    /// A connection that goes on behind an HTTP/1 request with `Upgrade: h2c`, which becomes stream 1 and has no body left to
-    /// come. `settings` is the payload of HTTP2-Settings. `None`: that is not sound. Both 101 and what this connection writes
-    /// go to the client; the preface follows from there.
+    /// A connection that begins with an HTTP/1 request with `Upgrade: h2c`. The request becomes stream 1; its
+    /// body has come whole. `settings` is the payload of HTTP2-Settings; `None` is returned if it is not
+    /// valid. The owner sends 101, then what this connection writes. The client sends its preface next.
     pub fn upgraded(
         options: Http2Options,
         settings: &[u8],
@@ -303,11 +309,11 @@ impl Http2Connection {
         Some((connection, stream))
     }
 
-    /// Takes the next step. `input` begins where the last step's `consumed` ended, and may end anywhere.
+    /// Takes the next step. `input` begins where the `consumed` of the last step ended, and may end anywhere.
     ///
     /// # Errors
-    /// The connection is over: [`Http2Connection::write_control`] has GOAWAY, and nothing else is to be sent behind it. An
-    /// error is final. Streams are released as ever.
+    /// The connection is over. [`Http2Connection::write_control`] has GOAWAY, behind which nothing may be
+    /// sent. All further calls return the error. Streams still must be released.
     pub fn step(&mut self, input: &[u8], lent: &mut Lent<'_>) -> Result<Http2Decoded, Http2Error> {
         if let Some(error) = self.core.error {
             return Err(error);
@@ -317,19 +323,20 @@ impl Http2Connection {
             .inspect_err(|&error| self.core.fail(error))
     }
 
-    /// Appends the frames about the connection that wait to be sent.
+    /// Appends the waiting control frames.
     pub fn write_control(&mut self, out: &mut Vec<u8>) {
         self.core.write_control(out);
     }
 
-    /// Whether there are any.
+    /// Whether control frames wait to be sent.
     pub fn has_control(&self) -> bool {
         !self.core.control.is_empty()
     }
 
-    /// The end of the connection, in two steps (RFC 9113 6.8). The first time, the client is told to begin no more requests;
-    /// those that it has begun meanwhile are taken. The second time, which should be a round trip later at least, the client
-    /// is told of the last stream that was taken, and can try again elsewhere what it began behind it.
+    /// Ends the connection in two steps (RFC 9113 6.8). The first call tells the client to begin no more
+    /// requests; requests that it begins before it reads this are taken. The second call, which should come
+    /// at least a round trip later, tells the client the last stream that was taken: the client can send
+    /// later requests again on another connection.
     pub fn go_away(&mut self) {
         let core = &mut self.core;
         let last = match core.going_away {
@@ -347,14 +354,16 @@ impl Http2Connection {
         write_go_away(&mut core.control, last, ErrorCode::NoError, b"");
     }
 
-    /// Asks the client for a sign of life, which [`Http2Event::PingAnswered`] tells of: what it had sent before has come then.
+    /// Sends PING. When [`Http2Event::PingAnswered`] comes, the client has read everything sent before the
+    /// PING, and everything that it sent before the answer has come.
     pub fn ping(&mut self) {
         if self.core.error.is_none() && !std::mem::replace(&mut self.core.awaits_ping, true) {
             write_ping(&mut self.core.control, PING_PAYLOAD);
         }
     }
 
-    /// Ends the connection for a reason that is the owner's to know, a wait that took too long say: GOAWAY waits to be sent.
+    /// Ends the connection for a reason that only the owner sees, such as a wait that took too long. GOAWAY
+    /// waits to be sent.
     pub fn give_up(&mut self, reason: ConnectionError) {
         if self.core.error.is_none() {
             self.core.fail(reason.into());
@@ -366,17 +375,18 @@ impl Http2Connection {
         self.core.is_acknowledged
     }
 
-    /// Whether a header block has begun and not ended: no other frame may stand in between, so all streams wait for it.
+    /// Whether a header block has begun and not ended. No other frames may stand inside it, so all streams
+    /// wait for its end.
     pub fn is_in_block(&self) -> bool {
         self.core.block.is_some() || self.frames.is_in_headers()
     }
 
-    /// How many streams are not released.
+    /// The number of streams that are not released.
     pub fn stream_count(&self) -> usize {
         self.core.streams.len()
     }
 
-    /// Gives back memory that the next requests would use again. For a connection that is idle for long.
+    /// Frees memory that the next requests would use again. For connections that have been idle for long.
     pub fn shrink(&mut self) {
         let core = &mut self.core;
         core.streams.shrink();
@@ -485,26 +495,26 @@ impl Http2Connection {
         }
     }
 
-    /// Takes what comes of the client's preface. Answers how many bytes of the input that were.
+    /// Takes bytes of the client's preface from `input`, and returns how many.
     fn take_preface(&mut self, input: &[u8]) -> Result<usize, Http2Error> {
         let expected = &PREFACE[usize::from(self.preface_length)..];
         let length = expected.len().min(input.len());
         if expected[..length] != input[..length] {
             return Err(ConnectionError::Preface.into());
         }
-        // Not more than the preface has.
+        // The preface has 24 bytes.
         self.preface_length += length as u8;
         Ok(length)
     }
 }
 
-/// What our PING frames carry.
+/// The payload of our PING frames.
 pub(super) const PING_PAYLOAD: [u8; 8] = *b"petrel\0\0";
 
-/// What our SETTINGS_HEADER_TABLE_SIZE would be if we sent one.
+/// The default of SETTINGS_HEADER_TABLE_SIZE, which the server does not change.
 const TABLE_BYTES_MAX: u32 = 4096;
 
-/// How many streams at a time have a wider window, unless the owner has other options.
+/// By default, the number of streams that can have a wider window at a time.
 const WIDER_STREAMS: u32 = 8;
 
 fn found(consumed: usize, event: Http2Event) -> Http2Decoded {
@@ -518,7 +528,7 @@ fn after(ends_stream: bool) -> AfterFrame {
     }
 }
 
-/// Whether the client may begin with this.
+/// Whether the client's first frame may be this one.
 fn is_first(event: &FrameEvent) -> bool {
     matches!(event, FrameEvent::NeedMore | FrameEvent::Settings { .. })
 }

@@ -1,4 +1,4 @@
-//! Frames about the connection, and about streams whatever they carry: what they change, and what answers them.
+//! Frames that carry no part of a message: SETTINGS, PING, GOAWAY, WINDOW_UPDATE, RST_STREAM, priorities.
 
 use super::connection::{Core, Found, Http2Event, PING_PAYLOAD};
 use super::error::{ConnectionError, Http2Error, StreamError};
@@ -45,13 +45,14 @@ impl Core {
         Ok(None)
     }
 
-    /// Settings of the client take effect.
+    /// Applies settings of the client.
     pub(super) fn apply(&mut self, settings: Settings<'_>) -> Result<(), ConnectionError> {
         let mut window = None;
         for setting in settings {
             match setting {
                 Setting::HeaderTableSize(bytes) => self.encoder.set_table_bytes_max(bytes),
-                // Only the last one counts, or one frame could move all windows a thousand times.
+                // Only the last value of a frame is applied. Otherwise one frame could make the server adjust
+                // all windows a thousand times.
                 Setting::InitialWindowSize(bytes) => window = Some(bytes),
                 Setting::MaxFrameSize(bytes) => self.peer_frame_bytes_max = bytes,
                 Setting::EnablePush(_)
@@ -67,7 +68,7 @@ impl Core {
         }
     }
 
-    /// The client has another SETTINGS_INITIAL_WINDOW_SIZE.
+    /// Adjusts the windows of all streams to a new SETTINGS_INITIAL_WINDOW_SIZE of the client.
     fn move_windows(&mut self, bytes: u32) -> Result<(), ConnectionError> {
         let by = i64::from(bytes) - i64::from(self.peer_stream_window);
         self.peer_stream_window = bytes;
@@ -84,7 +85,7 @@ impl Core {
         Ok(())
     }
 
-    /// From now on, the client keeps to our windows.
+    /// The client has acknowledged our SETTINGS: from now on it uses our initial window.
     pub(super) fn settings_acknowledged(&mut self) -> Found {
         if std::mem::replace(&mut self.is_acknowledged, true) {
             self.counts.idle_frame(&self.options.limits)?;
@@ -96,7 +97,7 @@ impl Core {
             if stream.id == 0 {
                 continue;
             }
-            // Windows are below 2^31.
+            // The difference of two windows fits: windows are below 2^31.
             stream.receive_window.shift(by as i32);
             let opened = stream.give_back(0, self.options.stream_window);
             write_window_update(&mut self.control, stream.id, opened);
@@ -104,7 +105,7 @@ impl Core {
         Ok(None)
     }
 
-    /// The client will close the connection.
+    /// The client has sent GOAWAY.
     pub(super) fn client_goes(&mut self, code: ErrorCode) -> Found {
         if std::mem::replace(&mut self.client_goes, true) {
             self.counts.idle_frame(&self.options.limits)?;
@@ -201,11 +202,12 @@ impl Core {
             None if id > self.highest_seen && error == FrameError::Increment => {
                 Err(ConnectionError::IdleStream.into())
             }
-            // It may not depend on itself (RFC 7540 5.3.1), and no RST_STREAM can tell it so.
+            // A stream must not depend on itself (RFC 7540 5.3.1). RST_STREAM is not allowed for a stream
+            // that has not begun, so the connection ends.
             None if id > self.highest_seen && error == FrameError::DependsOnItself => {
                 Err(FrameError::DependsOnItself.into())
             }
-            // RST_STREAM is not for streams that have not begun (RFC 9113 6.4).
+            // RST_STREAM is not allowed for a stream that has not begun (RFC 9113 6.4).
             None if id > self.highest_seen || id.is_multiple_of(2) => {
                 self.counts.idle_frame(&self.options.limits)?;
                 Ok(None)
@@ -218,16 +220,16 @@ impl Core {
         }
     }
 
-    /// The slot of a stream that a frame is of. `None`: there is nothing to do with the frame, because the stream is over.
+    /// The slot of the stream `id`. `None`: the stream is over, so that the frame has no effect.
     pub(super) fn known(&self, id: u32) -> Result<Option<u16>, ConnectionError> {
-        // Only clients begin streams.
+        // The server begins no streams, so even identifiers do not exist.
         if id > self.highest_seen || id.is_multiple_of(2) {
             return Err(ConnectionError::IdleStream);
         }
         Ok(self.streams.find(id))
     }
 
-    /// A mistake of the client costs it this stream.
+    /// Resets a stream because of an error of the client.
     pub(super) fn lose(&mut self, slot: u16, error: StreamError) -> Found {
         let stream = self.streams.at(slot);
         let id = stream.id;
@@ -240,12 +242,12 @@ impl Core {
         }))
     }
 
-    /// Sends RST_STREAM. Nothing comes or goes on the stream any more.
+    /// Queues RST_STREAM. Nothing is sent or taken on the stream any more.
     pub(super) fn reset(&mut self, slot: u16, code: ErrorCode) {
         let stream = self.streams.at_mut(slot);
         stream.reset = Some(ResetBy::Server);
         stream.remote = Remote::Ended;
-        // Nothing follows GOAWAY that tells of an error.
+        // No frame may follow a GOAWAY with an error.
         if self.error.is_none() {
             write_reset(&mut self.control, stream.id, code);
         }
@@ -271,7 +273,7 @@ impl Core {
         }
     }
 
-    /// Puts a stream in its place among those that can send, or takes it out.
+    /// Puts a stream into the queue of streams that can send, or takes it out.
     pub(super) fn place(&mut self, slot: u16) {
         let stream = self.streams.at_mut(slot);
         let can_send = stream.is_ready && stream.takes_data() && stream.send_window.room() > 0;
@@ -286,8 +288,8 @@ impl Core {
     }
 }
 
-/// How many streams that have not begun may have a priority already.
+/// Streams that have not begun whose priorities are remembered.
 const EARLY_PRIORITIES_MAX: usize = 16;
 
-/// What the buffer of control frames keeps when it is empty.
+/// Bytes of memory that the empty buffer for control frames keeps.
 const CONTROL_BYTES_KEPT: usize = 128;

@@ -1,4 +1,4 @@
-//! What ends a connection or a stream: whose fault it is, and what the client is told.
+//! Errors that end a connection or a stream, with their codes and texts.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub enum Http2Error {
     Frame(FrameError),
     /// A header block cannot be decoded.
     Block(HpackError),
-    /// Frames stand where they may not, or there are too many of them.
+    /// A frame is not allowed where it stands, or there are too many frames.
     Connection(ConnectionError),
 }
 
@@ -27,7 +27,7 @@ impl Http2Error {
         }
     }
 
-    /// What was wrong, for the log.
+    /// The error as a sentence, for the log.
     pub const fn sentence(self) -> &'static str {
         match self {
             Http2Error::Frame(error) => error.sentence(),
@@ -64,8 +64,8 @@ impl From<ConnectionError> for Http2Error {
 }
 
 reasons! {
-    /// Why a connection ends although each of its frames is sound. Those from `RapidReset` on are limits
-    /// ([`super::Http2Limits`]).
+    /// Why a connection ends although each of its frames is well-formed. The variants from `RapidReset` on
+    /// are exceeded limits ([`super::Http2Limits`]).
     ConnectionError {
         Preface "the client did not begin with the HTTP/2 connection preface",
         FirstFrame "the client's first HTTP/2 frame was not SETTINGS",
@@ -91,7 +91,7 @@ reasons! {
 }
 
 impl ConnectionError {
-    /// Those that are no broken frames, but too much or too late.
+    /// The variants that mean too much or too late.
     pub const LIMITS: &'static [ConnectionError] = ConnectionError::ALL
         .split_at(ConnectionError::SettingsTimeout as usize)
         .1;
@@ -125,7 +125,7 @@ impl ConnectionError {
 }
 
 reasons! {
-    /// Why a stream is reset by this side, while its connection goes on.
+    /// Why the server resets a stream, while the connection goes on.
     StreamError {
         TooMany "the client has as many HTTP/2 streams as it may have",
         Malformed "the fields of an HTTP/2 request are not well-formed",

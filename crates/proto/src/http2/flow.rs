@@ -1,20 +1,20 @@
-//! Flow-control windows (RFC 9113 5.2): what the client may still send, and what it still takes.
+//! Flow-control windows (RFC 9113 5.2), in both directions.
 
 use super::WINDOW_BYTES_MAX;
 
-/// The window that every stream and connection begins with.
+/// The initial window of every stream and connection.
 pub(super) const WINDOW_AT_FIRST: u32 = 65_535;
 
-/// What is added to the window of a stream whose body the owner consumes: 64 KiB for each round trip are too few for a client that
-/// is far away.
+/// The bytes by which the window of a stream is widened when the owner consumes its body. With 64 KiB each
+/// round trip, uploads of clients far away would be slow.
 pub const WIDER_BYTES: u32 = 192 << 10;
 
-/// What the client may still send.
+/// Bytes that the client may still send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReceiveWindow {
-    /// Below 0 after SETTINGS that make it smaller than what is on its way.
+    /// Below 0 when SETTINGS have made the window smaller than what the client has sent.
     left: i32,
-    /// Bytes that were taken, are done with, and have not been given back.
+    /// Consumed bytes for which WINDOW_UPDATE was not sent yet.
     credit: u32,
 }
 
@@ -26,7 +26,7 @@ impl ReceiveWindow {
         }
     }
 
-    /// Bytes have come. False: they are more than the window.
+    /// Bytes have come. Returns false if they exceed the window.
     pub(super) fn take(&mut self, bytes: u32) -> bool {
         let is_within = i64::from(bytes) <= i64::from(self.left);
         if is_within {
@@ -35,16 +35,17 @@ impl ReceiveWindow {
         is_within
     }
 
-    /// Bytes are done with, and are given back another time.
+    /// Bytes are consumed. A later call of `give_back` counts them.
     pub(super) fn owe(&mut self, bytes: u32) {
         self.credit += bytes;
     }
 
-    /// Bytes are done with. Answers by how much WINDOW_UPDATE opens the window, once that is worth a frame: half of the
-    /// window, which is `size` bytes wide.
+    /// Bytes are consumed. Returns the increment for WINDOW_UPDATE when it has become worth a frame, that is
+    /// half of the window, which is `size` bytes wide.
     pub(super) fn give_back(&mut self, bytes: u32, size: u32) -> Option<u32> {
         self.owe(bytes);
-        // The client may not have seen our SETTINGS yet, and wait for the end of the window it began with.
+        // The client may not have seen our SETTINGS yet. Then its window is the initial one, so half of that
+        // counts.
         if self.credit < size.min(WINDOW_AT_FIRST).div_ceil(2) {
             return None;
         }
@@ -53,7 +54,7 @@ impl ReceiveWindow {
         (credit > 0).then_some(credit)
     }
 
-    /// The client has taken SETTINGS with another size of the window.
+    /// The client has acknowledged SETTINGS with another initial window.
     pub(super) fn shift(&mut self, by: i32) {
         self.left = self.left.saturating_add(by);
     }
@@ -64,7 +65,7 @@ impl ReceiveWindow {
     }
 }
 
-/// What the client still takes.
+/// Bytes that the server may still send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SendWindow(i32);
 
@@ -73,18 +74,19 @@ impl SendWindow {
         SendWindow(signed(bytes))
     }
 
-    /// How many bytes may be sent.
+    /// The number of bytes that may be sent.
     pub(super) fn room(self) -> u32 {
         u32::try_from(self.0).unwrap_or(0)
     }
 
-    /// Bytes are sent, not more than [`SendWindow::room`].
+    /// Bytes are sent, at most [`SendWindow::room`].
     pub(super) fn take(&mut self, bytes: u32) {
         debug_assert!(bytes <= self.room(), "no more is sent than the window has");
         self.0 = self.0.saturating_sub(signed(bytes));
     }
 
-    /// WINDOW_UPDATE, or a change of SETTINGS_INITIAL_WINDOW_SIZE. False: the window would be too large.
+    /// Applies WINDOW_UPDATE, or a change of SETTINGS_INITIAL_WINDOW_SIZE. Returns false if the window would
+    /// become too large.
     pub(super) fn shift(&mut self, by: i64) -> bool {
         match i32::try_from(i64::from(self.0) + by) {
             Ok(window) => {
@@ -96,7 +98,7 @@ impl SendWindow {
     }
 }
 
-/// Windows and frames are never larger.
+/// Windows and frames are below 2^31.
 fn signed(bytes: u32) -> i32 {
     bytes.min(WINDOW_BYTES_MAX) as i32
 }

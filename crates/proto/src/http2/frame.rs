@@ -1,4 +1,4 @@
-//! The frames of HTTP/2, as a server gets them from a client (RFC 9113 section 6, RFC 8441, RFC 9218).
+//! The frames of HTTP/2 that a server receives from a client (RFC 9113 section 6, RFC 8441, RFC 9218).
 //!
 //! A frame is a header of nine bytes and up to 16 KiB of payload, or more if SETTINGS say so:
 //!
@@ -12,50 +12,52 @@ use std::ops::{Range, RangeInclusive};
 use super::{FRAME_BYTES_MAX, SETTING_BYTES, WINDOW_BYTES_MAX};
 use crate::reasons::reasons;
 
-/// One step of decoding.
+/// The result of one step of decoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameDecoded {
-    /// Input bytes that are done with, those of the event included.
+    /// Input bytes that are consumed, those of the event included.
     pub consumed: usize,
-    /// What came out.
+    /// The event.
     pub event: FrameEvent,
 }
 
-/// What one step of decoding found. Every event but [`NeedMore`](FrameEvent::NeedMore) and
-/// [`Data`](FrameEvent::Data) is one whole frame. Stream identifiers are not 0 unless said so; which of them exist is
-/// the caller's knowledge.
+/// An event of one step of decoding. Every event but [`NeedMore`](FrameEvent::NeedMore) and
+/// [`Data`](FrameEvent::Data) is one whole frame. Stream identifiers are not 0 unless the event says so. The
+/// caller knows which streams exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FrameEvent {
-    /// Nothing more can be said before more bytes come.
+    /// More bytes are needed.
     NeedMore,
-    /// A part of a DATA frame, or all of it. An empty frame is an event, too.
+    /// A DATA frame, or a part of one. An empty frame is an event, too.
     Data {
         /// The stream.
         stream: u32,
-        /// Data: this range of the input. Empty for an empty frame, or where the padding comes later than the data.
+        /// The data, as a range of the input. Empty for an empty frame, and when only padding came.
         range: Range<usize>,
-        /// Padding and its length byte that came since the last event. They count against the windows as `range` does.
+        /// Bytes of padding since the last event, the length byte included. They count against the windows as
+        /// `range` does.
         padding_consumed: u32,
         /// The frame ends here.
         is_frame_end: bool,
         /// The body ends here. Only at the end of a frame.
         ends_stream: bool,
     },
-    /// HEADERS. If the block does not end, its CONTINUATION frames are the next events, and no others.
+    /// HEADERS. If the block does not end, the next events are its CONTINUATION frames.
     Headers {
         /// The stream.
         stream: u32,
         /// The header block, or the first part of it.
         fragment: FramePayload,
-        /// No body, or nothing more of it, follows.
+        /// The message ends with this frame.
         ends_stream: bool,
         /// The block ends here.
         ends_headers: bool,
-        /// The priority in the manner of RFC 7540. It has no effect any more, but [`PriorityField::dependency`] that is
-        /// `stream` itself is a stream error (PROTOCOL_ERROR), told here because the block has to be decoded all the same.
+        /// A priority of RFC 7540. It has no effect any more, but a stream that depends on itself
+        /// ([`PriorityField::dependency`]) is a stream error (PROTOCOL_ERROR). That is for the caller to
+        /// find, because the block must be decoded all the same.
         priority: Option<PriorityField>,
     },
-    /// CONTINUATION of the block of the HEADERS before it, which was of the same stream.
+    /// CONTINUATION of the block of the HEADERS before it, on the same stream.
     Continuation {
         /// The stream.
         stream: u32,
@@ -64,11 +66,11 @@ pub enum FrameEvent {
         /// The block ends here.
         ends_headers: bool,
     },
-    /// PRIORITY, which has no effect any more. May be of any stream, also an idle one.
+    /// PRIORITY, which has no effect any more. Allowed for every stream, also an idle one.
     Priority {
         /// The stream.
         stream: u32,
-        /// What it says.
+        /// The priority.
         priority: PriorityField,
     },
     /// RST_STREAM.
@@ -78,24 +80,24 @@ pub enum FrameEvent {
         /// Why.
         code: ErrorCode,
     },
-    /// SETTINGS of the peer; every value is within its bounds. It has to be acknowledged.
+    /// SETTINGS of the peer. Every value is within its bounds. To be acknowledged.
     Settings {
-        /// [`Settings::new`] takes it apart. May be empty.
+        /// The settings, for [`Settings::new`]. May be empty.
         payload: FramePayload,
     },
-    /// The peer has taken our SETTINGS.
+    /// The peer has acknowledged our SETTINGS.
     SettingsAck,
-    /// PING, which has to be answered with the same eight bytes.
+    /// PING. To be acknowledged with the same eight bytes.
     Ping([u8; 8]),
-    /// The answer to a PING of ours.
+    /// The acknowledgement of a PING of ours.
     PingAck([u8; 8]),
     /// GOAWAY.
     GoAway {
-        /// The last stream of ours that the peer has looked at; 0 if none.
+        /// The last stream of ours that the peer has handled; 0 if none.
         last_stream: u32,
         /// Why.
         code: ErrorCode,
-        /// What the peer adds for a log: any bytes.
+        /// A text of the peer for the log: any bytes.
         debug: FramePayload,
     },
     /// WINDOW_UPDATE.
@@ -107,20 +109,20 @@ pub enum FrameEvent {
     },
     /// PRIORITY_UPDATE (RFC 9218 7.1).
     PriorityUpdate {
-        /// The stream that is meant.
+        /// The stream that gets the priority.
         stream: u32,
         /// A Priority field value: any bytes.
         value: FramePayload,
     },
-    /// A frame of a kind that is not known. Told at its header; the decoder skips its payload.
+    /// A frame of an unknown kind. The event comes with its header; the decoder skips its payload.
     Unknown {
         /// Its kind.
         kind: u8,
         /// Bytes of its payload.
         length: u32,
     },
-    /// A whole frame that is an error of its stream alone: RST_STREAM with [`FrameError::code`]. If the stream is idle, it
-    /// is one of the connection (PROTOCOL_ERROR), unless the frame was PRIORITY.
+    /// A frame that is a stream error: RST_STREAM with [`FrameError::code`]. If the stream is idle it is a
+    /// connection error (PROTOCOL_ERROR), unless the frame is PRIORITY.
     StreamError {
         /// The stream.
         stream: u32,
@@ -129,7 +131,8 @@ pub enum FrameEvent {
     },
 }
 
-/// Where a piece of a frame's payload is: [`super::FrameDecoder::payload`] has its bytes, until the next step.
+/// The place of a part of a frame's payload. [`super::FrameDecoder::payload`] returns its bytes, until the
+/// next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FramePayload {
     pub(super) place: PayloadPlace,
@@ -137,12 +140,12 @@ pub struct FramePayload {
 }
 
 impl FramePayload {
-    /// How many bytes it has.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
         self.range.len()
     }
 
-    /// Whether it has none.
+    /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
@@ -152,7 +155,7 @@ impl FramePayload {
 pub(super) enum PayloadPlace {
     /// In the input of the step.
     Input,
-    /// In the decoder's own buffer, because the frame came in several pieces.
+    /// In the decoder's buffer, because the frame came in several pieces.
     Collected,
 }
 
@@ -161,16 +164,16 @@ pub(super) enum PayloadPlace {
 pub struct PriorityField {
     /// The stream that this one depends on; 0 for none.
     pub dependency: u32,
-    /// Whether it is the only one that depends on that.
+    /// Whether the dependency is exclusive.
     pub is_exclusive: bool,
-    /// The weight, less one.
+    /// The weight minus one.
     pub weight: u8,
 }
 
 /// What follows a frame in its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterFrame {
-    /// More frames of the message.
+    /// More frames of the same message.
     More,
     /// Nothing: the message is complete (END_STREAM).
     EndOfStream,
@@ -183,17 +186,18 @@ pub enum Setting {
     HeaderTableSize(u32),
     /// Whether the server may push.
     EnablePush(bool),
-    /// How many streams the other side may have open.
+    /// How many streams the receiver of the setting may have open.
     MaxConcurrentStreams(u32),
-    /// The window of each new stream, in bytes; a change moves those of open ones. At most [`super::WINDOW_BYTES_MAX`].
+    /// The initial window of streams in bytes. A change adjusts the windows of open streams. At most
+    /// [`super::WINDOW_BYTES_MAX`].
     InitialWindowSize(u32),
     /// The longest payload of a frame: 16,384 to 16,777,215.
     MaxFrameSize(u32),
     /// The largest header list: the sum of [`crate::hpack::FieldLine::list_bytes`].
     MaxHeaderListSize(u32),
-    /// Whether extended CONNECT is understood.
+    /// Whether extended CONNECT is allowed.
     EnableConnectProtocol(bool),
-    /// Whether priorities in the manner of RFC 7540 have no meaning.
+    /// Whether priorities of RFC 7540 have no effect.
     NoRfc7540Priorities(bool),
 }
 
@@ -212,7 +216,7 @@ impl Setting {
         }
     }
 
-    /// The setting on the wire; `None` if it is not known.
+    /// Reads a setting; `None` if its number is not known.
     pub(super) fn read(bytes: &[u8; SETTING_BYTES]) -> Result<Option<Setting>, FrameError> {
         let [a, b, c, d, e, f] = *bytes;
         let value = u32::from_be_bytes([c, d, e, f]);
@@ -237,14 +241,14 @@ impl Setting {
     }
 }
 
-/// The settings in the payload of a SETTINGS frame, in their order. Those that are not known are left out.
+/// The settings in the payload of a SETTINGS frame, in their order, without unknown ones.
 #[derive(Clone, Debug)]
 pub struct Settings<'p> {
     rest: std::slice::Iter<'p, [u8; SETTING_BYTES]>,
 }
 
 impl<'p> Settings<'p> {
-    /// The settings in `payload`, which the decoder has handed out.
+    /// The settings in `payload`, which the decoder has returned.
     pub fn new(payload: &'p [u8]) -> Settings<'p> {
         Settings {
             rest: payload.as_chunks().0.iter(),
@@ -256,7 +260,7 @@ impl Iterator for Settings<'_> {
     type Item = Setting;
 
     fn next(&mut self) -> Option<Setting> {
-        // The decoder has refused what is an error.
+        // The decoder has already refused invalid values.
         self.rest
             .find_map(|bytes| Setting::read(bytes).ok().flatten())
     }
@@ -281,7 +285,7 @@ macro_rules! error_codes {
                 }
             }
 
-            /// The code of that number; one that is not known means [`ErrorCode::InternalError`].
+            /// The code with this number. An unknown number means [`ErrorCode::InternalError`].
             pub const fn from_number(number: u32) -> ErrorCode {
                 match number {
                     $($number => ErrorCode::$variant,)*
@@ -289,7 +293,7 @@ macro_rules! error_codes {
                 }
             }
 
-            /// The name that the RFC gives it, for the log.
+            /// The name in the RFC, for the log.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(ErrorCode::$variant => $name,)*
@@ -300,13 +304,13 @@ macro_rules! error_codes {
 }
 
 error_codes! {
-    /// Nothing is wrong.
+    /// No error.
     NoError 0 "NO_ERROR",
-    /// The other side does not keep to the protocol.
+    /// The peer has broken the protocol.
     ProtocolError 1 "PROTOCOL_ERROR",
     /// A fault of this side.
     InternalError 2 "INTERNAL_ERROR",
-    /// The other side sent more than a window allows.
+    /// The peer has sent more than a window allows.
     FlowControlError 3 "FLOW_CONTROL_ERROR",
     /// SETTINGS were not acknowledged in time.
     SettingsTimeout 4 "SETTINGS_TIMEOUT",
@@ -314,15 +318,15 @@ error_codes! {
     StreamClosed 5 "STREAM_CLOSED",
     /// A frame has a length that it cannot have.
     FrameSizeError 6 "FRAME_SIZE_ERROR",
-    /// The stream was refused before anything was done: it may be tried again.
+    /// The stream was refused before any work was done: the request may be sent again.
     RefusedStream 7 "REFUSED_STREAM",
-    /// The stream is of no use any more.
+    /// The stream is not needed any more.
     Cancel 8 "CANCEL",
     /// A header block cannot be decoded.
     CompressionError 9 "COMPRESSION_ERROR",
     /// The connection of a CONNECT was reset.
     ConnectError 10 "CONNECT_ERROR",
-    /// The other side makes too much work.
+    /// The peer causes too much work.
     EnhanceYourCalm 11 "ENHANCE_YOUR_CALM",
     /// The transport is not safe enough.
     InadequateSecurity 12 "INADEQUATE_SECURITY",
@@ -331,7 +335,8 @@ error_codes! {
 }
 
 reasons! {
-    /// Why a frame is refused. As `Err` of the decoder it ends the connection: GOAWAY with [`FrameError::code`].
+    /// Why a frame is refused. As the `Err` of the decoder it ends the connection: GOAWAY with
+    /// [`FrameError::code`].
     FrameError {
         TooLong "a frame is longer than SETTINGS_MAX_FRAME_SIZE",
         Length "a frame has a length that its kind does not allow",
@@ -369,5 +374,5 @@ impl FrameError {
     }
 }
 
-/// The payloads that a peer may declare to be its longest (RFC 9113 4.2).
+/// The values that SETTINGS_MAX_FRAME_SIZE can have (RFC 9113 4.2).
 const FRAME_BYTES: RangeInclusive<u32> = FRAME_BYTES_MAX..=0xff_ffff;

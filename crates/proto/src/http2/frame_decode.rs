@@ -1,13 +1,13 @@
-//! Bytes to frames.
+//! Decodes frames.
 
 use super::frame::{FrameDecoded, FrameError, FrameEvent, FramePayload, PayloadPlace};
 use super::frame_header::FrameHeader;
 use super::{FRAME_HEADER_BYTES, flag, kind};
 
-/// Takes apart what a client sends behind the connection preface.
+/// Decodes what a client sends behind the connection preface.
 ///
-/// DATA is handed out as it comes, in ranges of the input. Every other frame comes out whole: its payload is a range of the
-/// input, or, if it came in pieces, of a buffer that the decoder has only until the step after it.
+/// DATA is returned as it comes, as ranges of the input. Every other frame is returned whole. Its payload is
+/// a range of the input or, if it came in pieces, of a buffer that the decoder keeps until the next step.
 ///
 /// ```text
 ///            ┌──────────── frame taken ───────────┐
@@ -23,7 +23,7 @@ pub struct FrameDecoder {
     /// The beginning of a header that came in pieces.
     header: [u8; FRAME_HEADER_BYTES],
     header_length: usize,
-    /// The stream whose header block goes on in a CONTINUATION frame; 0 if there is none.
+    /// The stream whose header block a CONTINUATION frame must continue; 0 if there is none.
     block_of: u32,
     /// The beginning of the payload of a frame that came in pieces.
     collected: Vec<u8>,
@@ -32,31 +32,31 @@ pub struct FrameDecoder {
 
 #[derive(Clone, Debug)]
 enum FrameState {
-    /// A header comes next, or the rest of one.
+    /// The header of a frame comes next, or the rest of it.
     Header,
     /// The rest of a DATA frame comes next.
     Data(DataFrame),
-    /// The rest of a frame that is taken as a whole comes next.
+    /// The rest of a frame that is returned whole comes next.
     Collecting(FrameHeader),
-    /// So many bytes come next that mean nothing.
+    /// So many bytes are skipped.
     Skipping(usize),
 }
 
-/// What is left of a DATA frame.
+/// The rest of a DATA frame.
 #[derive(Clone, Debug)]
 struct DataFrame {
     stream: u32,
-    /// The byte that tells the length of the padding is still to come; it counts as data until then.
+    /// The byte with the length of the padding has not come. Until then it counts as data.
     awaits_padding_length: bool,
     data_left: usize,
     padding_left: usize,
-    /// Padding that came and that no event has told.
+    /// Bytes of padding that no event has reported yet.
     padding_untold: u32,
     ends_stream: bool,
 }
 
 impl FrameDecoder {
-    /// A decoder at the first frame. `frame_bytes_max` is our SETTINGS_MAX_FRAME_SIZE.
+    /// A decoder before the first frame. `frame_bytes_max` is our SETTINGS_MAX_FRAME_SIZE.
     pub const fn new(frame_bytes_max: u32) -> FrameDecoder {
         FrameDecoder {
             frame_bytes_max,
@@ -69,11 +69,12 @@ impl FrameDecoder {
         }
     }
 
-    /// Takes the next step. `input` begins where the last step's `consumed` ended, and may end anywhere. After
-    /// [`NeedMore`](super::FrameEvent::NeedMore) all of it is consumed: nothing has to be kept.
+    /// Takes the next step. `input` begins where the `consumed` of the last step ended, and may end anywhere.
+    /// With [`NeedMore`](super::FrameEvent::NeedMore) all of it is consumed: the caller need not keep any of
+    /// it.
     ///
     /// # Errors
-    /// The client does not keep to the protocol, and the connection is over. An error is final.
+    /// The client has broken the protocol, and the connection is over.
     pub fn decode(&mut self, input: &[u8]) -> Result<FrameDecoded, FrameError> {
         match self.refused {
             Some(error) => Err(error),
@@ -83,7 +84,7 @@ impl FrameDecoder {
         }
     }
 
-    /// The bytes of a piece that the last step handed out; `input` is the one of that step.
+    /// The bytes of a part of a payload that the last step returned. `input` is the input of that step.
     pub fn payload<'b>(&'b self, input: &'b [u8], piece: &FramePayload) -> &'b [u8] {
         let bytes = match piece.place {
             PayloadPlace::Input => input,
@@ -94,19 +95,19 @@ impl FrameDecoder {
         piece.unwrap_or_default()
     }
 
-    /// Whether the next byte begins a frame: the client left nothing unfinished.
+    /// Whether the next byte begins a frame.
     pub fn is_between_frames(&self) -> bool {
         matches!(self.state, FrameState::Header) && self.header_length == 0
     }
 
-    /// Whether the payload of a HEADERS or CONTINUATION frame is coming, or the next one.
+    /// Whether a header block is incomplete.
     pub(super) fn is_in_headers(&self) -> bool {
         let is_part = |kind: u8| matches!(kind, kind::HEADERS | kind::CONTINUATION);
         self.block_of != 0
             || matches!(&self.state, FrameState::Collecting(header) if is_part(header.kind))
     }
 
-    /// How much memory it keeps for frames that come in pieces.
+    /// Bytes of memory that are kept for frames that come in pieces.
     #[cfg(test)]
     pub(super) fn collected_capacity(&self) -> usize {
         self.collected.capacity()
@@ -173,7 +174,8 @@ impl FrameDecoder {
         }
     }
 
-    /// The header at the front of `rest` and behind what came of it before, and how many bytes of `rest` are part of it.
+    /// The header that the bytes kept before and those at the front of `rest` make up, and how many bytes of
+    /// `rest` belong to it.
     #[inline]
     fn take_header(&mut self, rest: &[u8]) -> Option<(FrameHeader, usize)> {
         if self.header_length == 0
@@ -192,7 +194,7 @@ impl FrameDecoder {
         Some((FrameHeader::read(&self.header), taken))
     }
 
-    /// What a header leads to: the next state and, for a frame whose payload means nothing, its event.
+    /// The state that follows a header and, for a frame whose payload is skipped, its event.
     #[inline]
     fn begin(&mut self, header: &FrameHeader) -> Result<Option<FrameEvent>, FrameError> {
         if header.length > self.frame_bytes_max as usize {
@@ -205,7 +207,7 @@ impl FrameDecoder {
             return Ok(None);
         }
         let event = match header.has_sound_length() {
-            // The only frame whose length is a matter of its stream (RFC 9113 6.3).
+            // PRIORITY is the only kind of frame for which a wrong length is a stream error (RFC 9113 6.3).
             false if header.kind == kind::PRIORITY => FrameEvent::StreamError {
                 stream: header.stream,
                 error: FrameError::Length,
@@ -224,8 +226,8 @@ impl FrameDecoder {
         Ok(Some(event))
     }
 
-    /// Between the frames of a header block nothing else may stand, not even frames of kinds that are not known
-    /// (RFC 9113 4.3, 5.5).
+    /// No other frame may stand between the frames of a header block, not even one of an unknown kind (RFC
+    /// 9113 4.3, 5.5).
     #[inline]
     fn check_sequence(&mut self, header: &FrameHeader) -> Result<(), FrameError> {
         match (header.kind, self.block_of) {
@@ -243,7 +245,7 @@ impl FrameDecoder {
         Ok(())
     }
 
-    /// The frame that was collected has been looked at.
+    /// The caller is done with the collected frame.
     #[inline]
     fn forget_collected(&mut self) {
         match self.collected.capacity() > COLLECTED_BYTES_KEPT {
@@ -270,8 +272,8 @@ impl DataFrame {
         })
     }
 
-    /// Takes what there is of the frame at the front of `rest`, which begins at `position` of the input. The event, unless
-    /// there is nothing to tell yet, and how many bytes were taken.
+    /// Takes bytes of the present frame from the front of `rest`, which begins at `position` of the input.
+    /// Returns the event, if there is one, and how many bytes were taken.
     #[inline]
     fn take(
         &mut self,
@@ -325,5 +327,5 @@ fn found(consumed: usize, event: FrameEvent) -> FrameDecoded {
     FrameDecoded { consumed, event }
 }
 
-/// A buffer larger than this is not kept from one frame that comes in pieces to the next.
+/// Bytes of the largest buffer that is kept for the next frame that comes in pieces.
 const COLLECTED_BYTES_KEPT: usize = 256;

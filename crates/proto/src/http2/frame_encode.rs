@@ -1,18 +1,19 @@
-//! Frames to be sent. Everything is appended to the caller's buffer.
+//! Encodes frames. Everything is appended to the caller's buffer.
 
 use super::frame::{AfterFrame, ErrorCode, Setting};
 use super::{FRAME_HEADER_BYTES, SETTING_BYTES, flag, kind};
 
-/// A header block that is being written into the caller's buffer, behind the header of its frame: no block is copied.
+/// A header block that is being written into the caller's buffer, behind room for the header of its frame, so
+/// that it is not copied.
 #[derive(Debug)]
 #[must_use = "the frame has no length yet"]
 pub struct OpenHeaders {
-    /// Where the block begins; the header of the frame stands in front.
+    /// The place where the block begins. The header of the frame stands before it.
     block_start: usize,
 }
 
 impl OpenHeaders {
-    /// Leaves room for the header of the frame. The block is appended to `out` next.
+    /// Leaves room for the header of the frame. The caller appends the block to `out` next.
     #[inline]
     pub fn begin(out: &mut Vec<u8>) -> OpenHeaders {
         out.extend_from_slice(&[0; FRAME_HEADER_BYTES]);
@@ -21,8 +22,9 @@ impl OpenHeaders {
         }
     }
 
-    /// All that was appended to `out` since is the block: writes the header of its HEADERS frame, and those of
-    /// CONTINUATION where it is longer than `frame_bytes_max`, the peer's SETTINGS_MAX_FRAME_SIZE.
+    /// Writes the header of the HEADERS frame in front of the block, which is everything appended to `out`
+    /// since `begin`. If the block is longer than `frame_bytes_max`, the peer's SETTINGS_MAX_FRAME_SIZE, it
+    /// is continued in CONTINUATION frames.
     #[inline]
     pub fn finish(self, out: &mut Vec<u8>, stream: u32, after: AfterFrame, frame_bytes_max: u32) {
         let length = out.len() - self.block_start;
@@ -63,7 +65,8 @@ pub fn write_headers(
     }
 }
 
-/// Appends the header of a DATA frame of `length` bytes, which follow: at most the peer's SETTINGS_MAX_FRAME_SIZE.
+/// Appends the header of a DATA frame of `length` bytes, which follow: at most the peer's
+/// SETTINGS_MAX_FRAME_SIZE.
 #[inline]
 pub fn write_data_header(out: &mut Vec<u8>, stream: u32, length: u32, after: AfterFrame) {
     write_frame_header(out, length, kind::DATA, end_stream(after), stream);
@@ -80,18 +83,18 @@ pub fn write_settings(out: &mut Vec<u8>, settings: &[Setting]) {
     }
 }
 
-/// Appends the acknowledgement of the peer's SETTINGS.
+/// Appends an acknowledgement of the peer's SETTINGS.
 pub fn write_settings_ack(out: &mut Vec<u8>) {
     write_frame_header(out, 0, kind::SETTINGS, flag::ACK, 0);
 }
 
-/// Appends a PING of ours.
+/// Appends PING.
 pub fn write_ping(out: &mut Vec<u8>, payload: [u8; 8]) {
     write_frame_header(out, 8, kind::PING, 0, 0);
     out.extend_from_slice(&payload);
 }
 
-/// Appends the answer to a PING.
+/// Appends an acknowledgement of a PING.
 pub fn write_ping_ack(out: &mut Vec<u8>, payload: [u8; 8]) {
     write_frame_header(out, 8, kind::PING, flag::ACK, 0);
     out.extend_from_slice(&payload);
@@ -113,7 +116,7 @@ pub fn write_reset(out: &mut Vec<u8>, stream: u32, code: ErrorCode) {
     out.extend_from_slice(&code.number().to_be_bytes());
 }
 
-/// Appends GOAWAY: streams above `last_stream` were not looked at. `debug` is for the peer's log, a short text.
+/// Appends GOAWAY: streams above `last_stream` were not handled. `debug` is a short text for the peer's log.
 pub fn write_go_away(out: &mut Vec<u8>, last_stream: u32, code: ErrorCode, debug: &[u8]) {
     write_frame_header(out, 8 + debug.len() as u32, kind::GOAWAY, 0, 0);
     out.extend_from_slice(&last_stream.to_be_bytes());

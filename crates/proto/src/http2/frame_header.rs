@@ -1,4 +1,4 @@
-//! One frame that is there as a whole, and what its header demands of it (RFC 9113 section 6).
+//! Checks a frame against its header, and parses one that has come whole (RFC 9113 section 6).
 
 use std::ops::Range;
 
@@ -31,7 +31,7 @@ impl FrameHeader {
         self.flags & flag != 0
     }
 
-    /// Whether the frame is of a stream, or of the connection, as its kind demands.
+    /// Checks that the stream identifier is 0 or not, as the kind of the frame demands.
     #[inline]
     pub(super) fn check_stream(&self) -> Result<(), FrameError> {
         match self.kind {
@@ -50,7 +50,7 @@ impl FrameHeader {
         }
     }
 
-    /// Whether the payload has all that its kind and its flags promise.
+    /// Checks the length of the payload against the kind and the flags.
     #[inline]
     pub(super) fn has_sound_length(&self) -> bool {
         match self.kind {
@@ -66,7 +66,7 @@ impl FrameHeader {
         }
     }
 
-    /// What stands before the block of HEADERS.
+    /// The number of bytes before the header block of HEADERS.
     #[inline]
     fn headers_prefix_length(&self) -> usize {
         usize::from(self.has(flag::PADDED))
@@ -76,7 +76,8 @@ impl FrameHeader {
             }
     }
 
-    /// The event of a frame that is taken as a whole. `piece` makes a range of the payload one that the caller can find.
+    /// The event of a frame that has come whole. `piece` turns a range of the payload into a place that the
+    /// caller can use.
     #[inline]
     pub(super) fn event(
         &self,
@@ -186,7 +187,7 @@ impl PriorityField {
     }
 }
 
-/// A stream identifier, or another number of 31 bits; the first bit means nothing.
+/// A number of 31 bits, such as a stream identifier. The highest bit is reserved.
 #[inline]
 fn stream_id(bytes: [u8; 4]) -> u32 {
     u32::from_be_bytes(bytes) & 0x7fff_ffff

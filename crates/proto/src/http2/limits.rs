@@ -1,47 +1,49 @@
-//! What one client may make of a connection, and the counts that are held against it.
+//! Limits of what a client may do on a connection, and the counters for them.
 //!
-//! Nothing here reads a clock: [`super::Lent::now_s`] begins a new period of [`PERIOD_S`] seconds for the counts of frames
-//! that cost a client nothing. Resets are not counted by time, but held against the requests that were completed.
+//! Frames that cost a client nothing are counted in periods of [`PERIOD_S`] seconds, by
+//! [`super::Lent::now_s`]. Resets of streams without an answer are not counted by time, but weighed against
+//! completed requests.
 
 use super::error::ConnectionError;
 
-/// Limits of one connection. A client that goes beyond one of them is sent GOAWAY with ENHANCE_YOUR_CALM, or, where that is
-/// said, loses a stream.
+/// Limits of one connection. A client that exceeds one gets GOAWAY with ENHANCE_YOUR_CALM. Where a field says
+/// so, it only loses a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Http2Limits {
-    /// Streams at a time (SETTINGS_MAX_CONCURRENT_STREAMS). One that was reset counts as long as the owner has not released
-    /// it. One more is refused (REFUSED_STREAM). Streams that both sides have ended, and that the owner has not released, may
-    /// make it twice as many.
+    /// Streams at a time (SETTINGS_MAX_CONCURRENT_STREAMS). Further ones are refused (REFUSED_STREAM). A
+    /// stream that was reset counts until the owner releases it. With streams that both sides have ended and
+    /// the owner has not released there may be twice as many.
     pub streams_max: u16,
-    /// Streams that end before there is anything of an answer, by the client's reset, its error, or because they were
-    /// refused. A stream that is completed makes up for [`RESETS_FOR_COMPLETED`] of them.
+    /// Streams that end before their answer begins: by a reset of the client, by its error, or because they
+    /// were refused. Each completed stream subtracts [`RESETS_FOR_COMPLETED`].
     pub resets_max: u32,
-    /// Resets by the client in a period of streams whose answer had begun.
+    /// Resets by the client, in a period, of streams whose answer had begun.
     pub answered_resets_max: u32,
     /// PING frames in a period beyond one for each DATA frame of the answers.
     pub pings_max: u32,
     /// SETTINGS frames in a period.
     pub settings_max: u32,
-    /// Frames in a period that could have carried something and do not, or end anything: DATA, HEADERS and CONTINUATION.
+    /// Empty DATA, HEADERS and CONTINUATION frames in a period that do not end anything.
     pub empty_frames_max: u32,
-    /// DATA frames in a period with a few bytes each, in front of others of the same body.
+    /// DATA frames in a period that have only a few bytes and do not end a body.
     pub small_frames_max: u32,
-    /// Frames in a period that change nothing: PRIORITY, PRIORITY_UPDATE, frames of kinds that are not known, frames of
-    /// streams that are over, DATA of streams that are reset beyond what was on its way.
+    /// Frames in a period without effect: PRIORITY, PRIORITY_UPDATE, frames of unknown kinds, frames of
+    /// streams that are over, and DATA of reset streams beyond one window.
     pub idle_frames_max: u32,
-    /// WINDOW_UPDATE frames in a period beyond those that the DATA frames of the answers explain. A DATA frame that a window
-    /// has made short explains none.
+    /// WINDOW_UPDATE frames in a period beyond [`UPDATES_FOR_DATA`] for each DATA frame of the answers. A
+    /// DATA frame that is short because of a small window does not count.
     pub window_updates_max: u32,
     /// CONTINUATION frames of one header block.
     pub continuations_max: u32,
-    /// Bytes of a header block as it is sent, in all its frames.
+    /// Bytes of an encoded header block, in all of its frames.
     pub block_bytes_max: u32,
-    /// Bytes of a header list as it is decoded, by the count of SETTINGS_MAX_HEADER_LIST_SIZE. A head that is shorter, but
-    /// above [`crate::request_head::HeadOptions::head_bytes_max`], is a request to be refused with 431.
+    /// Bytes of a decoded header list, counted as for SETTINGS_MAX_HEADER_LIST_SIZE. A shorter head above
+    /// [`crate::request_head::HeadOptions::head_bytes_max`] is refused with 431.
     pub list_bytes_max: u32,
-    /// Bytes of trailers as they are decoded. The stream is lost.
+    /// Bytes of decoded trailers. With more the client loses the stream.
     pub trailer_bytes_max: u32,
-    /// Bytes of control frames, mostly answers to PING and SETTINGS, that wait to be sent because the client does not read.
+    /// Bytes of control frames, mostly acknowledgements of PING and SETTINGS, that wait because the client
+    /// does not read.
     pub control_bytes_max: u32,
 }
 
@@ -66,22 +68,23 @@ impl Default for Http2Limits {
     }
 }
 
-/// Streams at a time, unless the owner has other limits.
+/// The default of [`Http2Limits::streams_max`].
 pub const STREAMS_MAX: u16 = 100;
 
-/// Seconds of a period, behind which counts begin anew.
+/// Seconds of a period, after which the counters begin anew.
 pub const PERIOD_S: u32 = 10;
 
-/// How many resets a completed stream makes up for.
+/// Resets that a completed stream subtracts.
 pub const RESETS_FOR_COMPLETED: u32 = 2;
 
-/// How many WINDOW_UPDATE frames a DATA frame explains: one of the stream, and one of the connection.
+/// WINDOW_UPDATE frames that a client may send for a DATA frame: one for the stream, and one for the
+/// connection.
 const UPDATES_FOR_DATA: u32 = 2;
 
-/// A DATA frame of this length was not made short by a window, whatever is left of that.
+/// A DATA frame of this length counts as usual even if it has used up a window.
 const DATA_BYTES_USUAL: u32 = 1024;
 
-/// What is held against the client.
+/// The counters.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     resets: u32,
@@ -96,7 +99,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Forgets the counts of a period that is over.
+    /// Resets the counters of a period that is over.
     pub(super) fn at(&mut self, now_s: u32) {
         if now_s.wrapping_sub(self.period_began_s) >= PERIOD_S {
             *self = Counts {
@@ -158,11 +161,11 @@ impl Counts {
         count(&mut self.window_updates, limits.window_updates_max, reason)
     }
 
-    /// A DATA frame is sent of so many bytes; `room` is what the windows had.
+    /// A DATA frame of so many bytes is sent; `room` is what the windows allowed.
     pub(super) fn data_sent(&mut self, bytes: u32, room: u32) {
         if bytes >= DATA_BYTES_USUAL || bytes < room {
             self.window_updates = self.window_updates.saturating_sub(UPDATES_FOR_DATA);
-            // Clients measure a round trip by PING while data come (gRPC does).
+            // Clients such as gRPC's measure the round trip with PING while data come.
             self.pings = self.pings.saturating_sub(1);
         }
     }

@@ -50,13 +50,13 @@ pub use upgrade::settings_of_upgrade;
 /// What a client sends before its first frame (RFC 9113 3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The payload that every peer takes (SETTINGS_MAX_FRAME_SIZE at the beginning).
+/// The longest payload that every peer accepts: the initial SETTINGS_MAX_FRAME_SIZE.
 pub const FRAME_BYTES_MAX: u32 = 16_384;
 
 /// Length of a frame's header.
 pub const FRAME_HEADER_BYTES: usize = 9;
 
-/// The largest flow-control window, and the largest increment of one.
+/// The largest flow-control window, and the largest increment of a window.
 pub const WINDOW_BYTES_MAX: u32 = 0x7fff_ffff;
 
 /// Length of one setting in a SETTINGS frame.
@@ -68,37 +68,37 @@ pub mod kind {
     pub const DATA: u8 = 0;
     /// The beginning of a message, or its trailers.
     pub const HEADERS: u8 = 1;
-    /// A priority in the manner of RFC 7540.
+    /// A priority of RFC 7540.
     pub const PRIORITY: u8 = 2;
     /// Ends a stream at once.
     pub const RST_STREAM: u8 = 3;
-    /// What the sender can take.
+    /// Settings of the sender.
     pub const SETTINGS: u8 = 4;
-    /// The beginning of a message that the client has not asked for.
+    /// The beginning of an answer that the client has not asked for (server push).
     pub const PUSH_PROMISE: u8 = 5;
-    /// Asks for an answer with the same bytes.
+    /// Asks for an acknowledgement with the same payload.
     pub const PING: u8 = 6;
-    /// No more streams are taken.
+    /// The sender takes no more streams.
     pub const GOAWAY: u8 = 7;
-    /// Opens a window further.
+    /// Widens a flow-control window.
     pub const WINDOW_UPDATE: u8 = 8;
     /// The next part of a header block.
     pub const CONTINUATION: u8 = 9;
-    /// A priority in the manner of RFC 9218.
+    /// A priority of RFC 9218.
     pub const PRIORITY_UPDATE: u8 = 16;
 }
 
 /// Flags of frames. One bit means different things in different kinds.
 pub mod flag {
-    /// Of DATA and HEADERS: nothing follows in the stream.
+    /// Of DATA and HEADERS: the message ends.
     pub const END_STREAM: u8 = 0x1;
-    /// Of SETTINGS and PING: an answer.
+    /// Of SETTINGS and PING: an acknowledgement.
     pub const ACK: u8 = 0x1;
     /// Of HEADERS and CONTINUATION: the header block ends.
     pub const END_HEADERS: u8 = 0x4;
     /// Of DATA and HEADERS: there is padding.
     pub const PADDED: u8 = 0x8;
-    /// Of HEADERS: there is a priority in the manner of RFC 7540.
+    /// Of HEADERS: a priority of RFC 7540 is there.
     pub const PRIORITY: u8 = 0x20;
 }
 

@@ -1,13 +1,13 @@
-//! How urgent a stream is (RFC 9218).
+//! Priorities of streams (RFC 9218).
 
 use crate::syntax::list;
 
-/// A priority. The default is in the middle, and not incremental.
+/// A priority. The default is urgency 3 and not incremental.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Priority {
-    /// 0, the most urgent one, to 7.
+    /// From 0, the most urgent, to 7.
     pub(super) urgency: u8,
-    /// Whether parts of the answer are of use to the client before it is complete, so that several such answers share the
+    /// Whether the client can use parts of the answer before it is complete. Several such answers share the
     /// connection.
     pub(super) is_incremental: bool,
 }
@@ -22,14 +22,14 @@ impl Default for Priority {
 }
 
 impl Priority {
-    /// Of a stream whose client says nothing of priorities: streams share the connection, so that a long answer does not hold
-    /// the others back (RFC 9218 10).
+    /// The priority of a stream when the client sends none. It is incremental, so that a long answer does not
+    /// hold up the others (RFC 9218 10).
     pub(super) const NOT_TOLD: Priority = Priority {
         urgency: 3,
         is_incremental: true,
     };
 
-    /// A priority of this urgency; above 7 counts as 7.
+    /// A priority. An urgency above 7 counts as 7.
     pub const fn new(urgency: u8, is_incremental: bool) -> Priority {
         Priority {
             urgency: if urgency > URGENCY_MAX {
@@ -41,18 +41,18 @@ impl Priority {
         }
     }
 
-    /// The urgency: 0, the most urgent one, to 7.
+    /// The urgency, from 0, the most urgent, to 7.
     pub const fn urgency(self) -> u8 {
         self.urgency
     }
 
-    /// Whether the answer is of use in parts.
+    /// Whether the client can use parts of the answer.
     pub const fn is_incremental(self) -> bool {
         self.is_incremental
     }
 
-    /// This priority with what a Priority field value says about it. Parameters that are not known, and values that are out
-    /// of bounds, change nothing (RFC 9218 4).
+    /// This priority, changed by the value of a Priority field. Unknown parameters and values out of bounds
+    /// are ignored (RFC 9218 4).
     pub fn updated_by(mut self, value: &[u8]) -> Priority {
         for item in list(value) {
             let item = item.split(|&byte| byte == b';').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What comes on a stream: heads, bodies, trailers.
+//! The receiving side of streams: heads, bodies, trailers.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::method::Method;
 use crate::request_head::{BodyFraming, HeadBuilder, HeadError, KnownField, Version};
 use crate::syntax::{is_lower_token, is_value, trimmed};
 
-/// A header block that is not complete, or what is known of one beside its bytes.
+/// A header block that is not complete, or the properties of a complete one.
 #[derive(Debug)]
 pub(super) struct OpenBlock {
     pub(super) stream: u32,
@@ -36,7 +36,7 @@ impl OpenBlock {
         }
     }
 
-    /// Adds a part that another one follows.
+    /// Adds a part that is not the last one.
     pub(super) fn add(&mut self, part: &[u8], core: &mut Core) -> Result<(), ConnectionError> {
         if part.is_empty() {
             core.counts.empty_frame(&core.options.limits)?;
@@ -48,7 +48,7 @@ impl OpenBlock {
         }
     }
 
-    /// Adds the part of a CONTINUATION frame.
+    /// Adds the part in a CONTINUATION frame.
     pub(super) fn add_next(
         &mut self,
         part: &[u8],
@@ -66,23 +66,23 @@ impl OpenBlock {
     }
 }
 
-/// What is done with a header block. All are decoded: the next one builds on them.
+/// What a header block is for. All blocks are decoded, because later ones refer to their entries.
 enum Use {
-    /// A stream begins.
+    /// It begins a stream.
     Request,
-    /// A stream begins that is refused.
+    /// It begins a stream that is refused.
     Refuse(StreamError),
-    /// The trailers of the stream in this slot.
+    /// It has the trailers of the stream in this slot.
     Trailers(u16),
-    /// A mistake that costs the stream in this slot.
+    /// It is an error, for which the stream in this slot is reset.
     Lose(u16, StreamError),
-    /// Nothing: the stream is reset, or behind the last one that is looked at.
+    /// It is ignored: the stream was reset, or came after the last one that GOAWAY allows.
     Nothing,
 }
 
 /// Header blocks.
 impl Core {
-    /// Takes a whole header block.
+    /// Takes a complete header block.
     pub(super) fn block(&mut self, opened: &OpenBlock, block: &[u8], lent: &mut Lent<'_>) -> Found {
         let id = opened.stream;
         match self.use_of(opened)? {
@@ -128,7 +128,7 @@ impl Core {
             } else if id == self.highest_seen {
                 Err(ConnectionError::ClosedStream)
             } else {
-                // It may have been used, or left out.
+                // Identifiers of clients must ascend. This one may have been used, or been left out.
                 Err(ConnectionError::StreamIdentifier)
             };
         };
@@ -151,7 +151,7 @@ impl Core {
         }
     }
 
-    /// Whether frames of a stream that is released, or was never taken, are not looked at.
+    /// Whether frames of a stream that is released or was not taken are ignored.
     fn is_ignored(&self, id: u32) -> bool {
         let is_behind = matches!(self.going_away, GoingAway::Behind(last) if id > last);
         is_behind || self.reset_streams.contains(id)
@@ -169,7 +169,7 @@ impl Core {
         let mut list_bytes = 0;
         self.decoder.decode(block, &mut |line| {
             list_bytes += line.list_bytes();
-            // The rest is decoded for its table alone.
+            // Further lines are decoded only for the dynamic table.
             if list_bytes <= list_bytes_max {
                 take(line);
             }
@@ -187,7 +187,8 @@ impl Core {
         let mut builder = lent.head.build(Version::Http2, lent.head_options);
         let mut refused = None;
         self.decode(block, |line| {
-            // A few bytes of a block can stand for a thousand lines: those behind the fault cost nothing.
+            // A few bytes of a block can stand for a thousand lines. Lines behind an error are skipped, so
+            // that they cost little.
             if refused.is_some() {
                 return;
             }
@@ -214,7 +215,7 @@ impl Core {
         known.is_refused = finished.is_err();
         if finished.is_ok() {
             match (lent.head.method(), lent.head.framing()) {
-                // What goes through a tunnel is of use at once, and has no end that others could wait for.
+                // A tunnel is incremental: its bytes are of use at once, and it may never end.
                 (Method::Connect, _) => {
                     known.is_tunnel = true;
                     known.priority.is_incremental = true;
@@ -235,7 +236,7 @@ impl Core {
         }))
     }
 
-    /// Takes in a stream of which nothing is known but what follows its head.
+    /// Adds a new stream.
     pub(super) fn begin_stream(&mut self, id: u32, after: AfterFrame) -> StreamKey {
         self.highest_seen = id;
         self.highest_taken = id;
@@ -260,7 +261,8 @@ impl Core {
         })
     }
 
-    /// What PRIORITY_UPDATE said of a stream before it began. Forgets what can have no effect any more.
+    /// The priority that PRIORITY_UPDATE gave a stream before it began. Forgets the priorities of earlier
+    /// streams.
     fn early_priority(&mut self, id: u32) -> Option<Priority> {
         let mut early = self.early_priorities.iter();
         let told = early.find(|&&(other, _)| other == id).map(|early| early.1);
@@ -268,7 +270,7 @@ impl Core {
         told
     }
 
-    /// Refuses a stream that the owner is not told of.
+    /// Refuses a stream without an event of its own.
     fn refuse(&mut self, id: u32, error: StreamError) -> Found {
         self.counts.reset(&self.options.limits)?;
         write_reset(&mut self.control, id, error.code());
@@ -315,7 +317,7 @@ impl Core {
 
 /// Bodies.
 impl Core {
-    /// Looks whether a DATA frame carries enough to be worth a frame.
+    /// Counts DATA frames that carry little.
     pub(super) fn note_data(
         &mut self,
         id: u32,
@@ -337,8 +339,8 @@ impl Core {
         }
     }
 
-    /// Whether the frames of a stream have no reason to be short: messages in a tunnel may be, and those of a stream that is
-    /// reset are counted in another way.
+    /// Whether the DATA frames of a stream should not be short. Messages in a tunnel may be short, and frames
+    /// of reset streams are counted elsewhere.
     fn expects_long_data(&self, id: u32) -> bool {
         let slot = self.streams.find(id);
         let stream = slot.map(|slot| self.streams.at(slot));
@@ -354,13 +356,13 @@ impl Core {
         after: AfterFrame,
         is_frame_end: bool,
     ) -> Found {
-        // A range of the input is as long as a frame at most.
+        // The length fits: a range is part of one frame.
         let bytes = range.len() as u32;
         let known = self.known(id)?;
         if !self.receive_window.take(bytes + padding) {
             return Err(ConnectionError::Window.into());
         }
-        // Nothing has to be done with padding.
+        // Padding is consumed at once.
         self.give_back(padding);
         let Some(slot) = known else {
             return match self.is_ignored(id) {
@@ -397,7 +399,7 @@ impl Core {
         }))
     }
 
-    /// DATA of a stream that is reset. What was on its way is not the client's fault.
+    /// Takes DATA of a reset stream. The client may have sent one window of it before it knew of the reset.
     fn late_data(&mut self, bytes: u32, padding: u32, is_frame_end: bool) -> Found {
         self.give_back(bytes);
         let late = u64::from(bytes + padding);
@@ -408,13 +410,13 @@ impl Core {
         Ok(None)
     }
 
-    /// A stream is reset: a window of bytes may still come.
+    /// A stream was reset: one window of bytes may still come.
     pub(super) fn expect_late_bytes(&mut self) {
         let window = self.options.stream_window.max(self.stream_window);
         self.late_bytes = self.late_bytes.saturating_add(u64::from(window));
     }
 
-    /// Bytes of the connection's window are done with.
+    /// Bytes of the connection's window are consumed.
     pub(super) fn give_back(&mut self, bytes: u32) {
         let size = self.options.connection_window;
         if let Some(increment) = self.receive_window.give_back(bytes, size)
@@ -424,7 +426,7 @@ impl Core {
         }
     }
 
-    /// Counts a stream that both sides have ended.
+    /// Counts the stream as completed if both sides have ended it.
     pub(super) fn count_if_over(&mut self, slot: u16) {
         let stream = self.streams.at(slot);
         if stream.is_over() && !stream.is_refused {
@@ -434,7 +436,7 @@ impl Core {
 }
 
 impl StreamSlot {
-    /// Takes account of bytes that have come.
+    /// Accounts for bytes that have come.
     fn receive(&mut self, bytes: u32, padding: u32, after: AfterFrame) -> Result<(), StreamError> {
         if !self.receive_window.take(bytes + padding) {
             return Err(StreamError::Window);
@@ -455,13 +457,15 @@ impl StreamSlot {
         Ok(())
     }
 
-    /// Bytes of its window are done with. Answers by how much WINDOW_UPDATE opens it; 0: none is to be sent, also because
-    /// the client has nothing more to send, or has the room for it.
+    /// Bytes of the stream's window are consumed. Returns the increment for WINDOW_UPDATE. 0: none is to be
+    /// sent, because it would be too small, because the body has ended, or because the window has room for
+    /// the rest of the body.
     pub(super) fn give_back(&mut self, bytes: u32, size: u32) -> u32 {
         if self.remote == Remote::Ended {
             return 0;
         }
-        // The room for the rest may be lost: to padding, and to SETTINGS that the client takes up late.
+        // The credit is kept in any case: padding, or SETTINGS that the client applies late, may take the
+        // room for the rest.
         self.receive_window.owe(bytes);
         match self.body_left != LENGTH_UNKNOWN && self.receive_window.has(self.body_left) {
             true => 0,
@@ -470,10 +474,10 @@ impl StreamSlot {
     }
 }
 
-/// DATA frames that have less than this, and more behind them, are counted.
+/// Bytes of a DATA frame below which it is counted as small.
 const SMALL_DATA_BYTES: u32 = 32;
 
-/// Gives a field line to a head.
+/// Adds a field line to a head.
 fn add(
     builder: &mut HeadBuilder<'_>,
     line: &FieldLine<'_>,
@@ -486,7 +490,7 @@ fn add(
     }
 }
 
-/// Whether a request is malformed (RFC 9113 8.1.1): it is not answered, but its stream reset.
+/// Whether a request with this error is malformed (RFC 9113 8.1.1): its stream is reset instead of answered.
 fn is_malformed(error: HeadError) -> bool {
     matches!(
         error,
@@ -500,7 +504,8 @@ fn is_malformed(error: HeadError) -> bool {
     )
 }
 
-/// Whether a field may stand in trailers: no pseudo-field, nothing about the connection or where the message ends.
+/// Whether a field may stand in trailers: no pseudo-field, no field about the connection or the end of the
+/// message.
 fn is_trailer(line: &FieldLine<'_>) -> bool {
     let is_of_message = |known: KnownField| {
         known.is_hop_by_hop() || matches!(known, KnownField::ContentLength | KnownField::Host)

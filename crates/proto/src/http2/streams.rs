@@ -1,10 +1,12 @@
-//! The streams of a connection: those that the owner has not released, in slots, and what is remembered of others.
+//! The streams of a connection that the owner has not released, in slots, and the latest ones that the server
+//! has reset.
 
 use super::flow::{ReceiveWindow, SendWindow};
 use super::priority::Priority;
 use super::turns::Turn;
 
-/// A stream, as the owner knows it. It means this stream for ever: after [`super::Http2Connection::release`] it means none.
+/// The owner's handle of a stream. It never means another stream: after [`super::Http2Connection::release`]
+/// it means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamKey {
     id: u32,
@@ -17,7 +19,7 @@ impl StreamKey {
         self.id
     }
 
-    /// A small number that no other stream has before this one is released: a place in a table of the owner's.
+    /// A small number that no other stream has until this one is released. The owner can use it as an index.
     pub const fn slot(self) -> usize {
         self.slot as usize
     }
@@ -44,41 +46,41 @@ pub(super) struct StreamSlot {
     pub(super) local: Local,
     pub(super) reset: Option<ResetBy>,
     pub(super) priority: Priority,
-    /// It was begun by extended CONNECT.
+    /// It is an extended CONNECT.
     pub(super) is_tunnel: bool,
-    /// Its head was refused: it makes up for no reset.
+    /// Its head was refused: it does not count as completed.
     pub(super) is_refused: bool,
-    /// The owner has something to send.
+    /// The owner has DATA to send.
     pub(super) is_ready: bool,
-    /// Its window is wider than those of other streams by [`super::flow::WIDER_BYTES`].
+    /// Its window was widened by [`super::flow::WIDER_BYTES`].
     pub(super) is_wide: bool,
     pub(super) send_window: SendWindow,
     pub(super) receive_window: ReceiveWindow,
-    /// Bytes that the owner was told of, and has not said to be done with.
+    /// Bytes in events to the owner that it has not consumed.
     pub(super) unconsumed: u32,
-    /// Bytes of the body that have to come; [`LENGTH_UNKNOWN`] if the head does not tell.
+    /// Bytes of the body that have not come; [`LENGTH_UNKNOWN`] if the head has no Content-Length.
     pub(super) body_left: u64,
-    /// Its place in the queue.
+    /// Its place in [`Turns`](super::turns::Turns).
     pub(super) turn: Turn,
 }
 
-/// What the client has sent of a request.
+/// The state of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Remote {
     Open,
     Ended,
 }
 
-/// What this side has sent of an answer.
+/// The state of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Local {
-    /// Nothing but interim answers.
+    /// At most interim answers were sent.
     Waiting,
     Begun,
     Ended,
 }
 
-/// Which side has reset a stream.
+/// The side that has reset a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResetBy {
     Client,
@@ -88,27 +90,27 @@ pub(super) enum ResetBy {
 pub(super) const LENGTH_UNKNOWN: u64 = u64::MAX;
 
 impl StreamSlot {
-    /// Whether this side may send something on it.
+    /// Whether the server may send frames on it.
     pub(super) fn is_writable(&self) -> bool {
         self.reset.is_none() && self.local != Local::Ended
     }
 
-    /// Whether this side may send DATA on it.
+    /// Whether the server may send DATA on it.
     pub(super) fn takes_data(&self) -> bool {
         self.reset.is_none() && self.local == Local::Begun
     }
 
-    /// Whether there is something of an answer.
+    /// Whether the answer has begun.
     pub(super) fn is_answered(&self) -> bool {
         self.local != Local::Waiting
     }
 
-    /// Whether both sides have said all they had to say.
+    /// Whether both sides have ended it.
     pub(super) fn is_over(&self) -> bool {
         self.reset.is_none() && self.remote == Remote::Ended && self.local == Local::Ended
     }
 
-    /// Whether a reset would end anything.
+    /// Whether it is neither ended by both sides nor reset.
     pub(super) fn is_alive(&self) -> bool {
         self.reset.is_none() && !self.is_over()
     }
@@ -117,7 +119,7 @@ impl StreamSlot {
 /// The streams that are not released.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    /// A free one has the identifier 0.
+    /// A free slot has the identifier 0.
     slots: Vec<StreamSlot>,
     free: Vec<u16>,
     /// Identifiers in ascending order, each with its slot.
@@ -129,11 +131,11 @@ impl Streams {
         self.by_id.len()
     }
 
-    /// Whether one more may begin: of those that are not over, there may be `max`.
+    /// Whether one more stream may begin. `max` is the limit for streams that are not over.
     pub(super) fn has_room(&self, max: u16) -> bool {
         let max = usize::from(max);
         let is_alive = |stream: &&StreamSlot| stream.id != 0 && !stream.is_over();
-        // A slot has a number of 16 bits.
+        // The number of slots must fit into 16 bits.
         self.len() < max
             || self.len() < (2 * max).min(usize::from(u16::MAX))
                 && self.slots.iter().filter(is_alive).count() < max
@@ -147,7 +149,7 @@ impl Streams {
     }
 
     pub(super) fn find(&self, id: u32) -> Option<u16> {
-        // Most frames are of the latest streams.
+        // Most frames are for the latest stream.
         let position = match self.by_id.last() {
             Some(&(last, slot)) if last == id => return Some(slot),
             _ => self.by_id.binary_search_by_key(&id, |&(id, _)| id).ok()?,
@@ -163,7 +165,7 @@ impl Streams {
         &mut self.slots[usize::from(slot)]
     }
 
-    /// The stream that the owner means, unless it is released.
+    /// The stream of a key, unless it is released.
     pub(super) fn get(&self, key: StreamKey) -> Option<&StreamSlot> {
         let stream = self.slots.get(key.slot())?;
         (stream.id == key.id).then_some(stream)
@@ -174,7 +176,7 @@ impl Streams {
         (stream.id == key.id).then_some(stream)
     }
 
-    /// Takes a stream in, whose identifier is above those of all others.
+    /// Adds a stream, whose identifier must be the highest.
     pub(super) fn insert(&mut self, stream: StreamSlot) -> StreamKey {
         let id = stream.id;
         debug_assert!(self.by_id.last().is_none_or(|&(last, _)| last < id));
@@ -200,12 +202,12 @@ impl Streams {
         }
     }
 
-    /// All that are not released.
+    /// All slots, free ones included.
     pub(super) fn slots(&self) -> impl Iterator<Item = u16> + use<> {
         0..self.slots.len() as u16
     }
 
-    /// Gives back the memory if there are no streams.
+    /// Frees the memory if there are no streams.
     pub(super) fn shrink(&mut self) {
         if self.by_id.is_empty() {
             *self = Streams::default();
@@ -213,12 +215,12 @@ impl Streams {
     }
 }
 
-/// Streams that this side has reset: what the client had sent before it knew is not its fault.
+/// The streams that the server has reset. Frames that the client sent on them before it knew are no errors.
 #[derive(Debug, Default)]
 pub(super) struct ResetStreams {
     latest: Vec<u32>,
     next: usize,
-    /// The highest identifier that had to be forgotten. Those up to it may all have been reset.
+    /// The highest identifier that was forgotten. All streams up to it count as reset.
     forgotten: u32,
 }
 

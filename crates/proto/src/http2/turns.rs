@@ -1,27 +1,27 @@
-//! Whose turn it is to send, among the streams that have something to send and a window for it.
+//! The order in which streams send DATA, among those that have data and a window for it.
 //!
-//! The most urgent streams come first. Among those of one urgency, streams whose answers are of use only as a whole are
-//! sent one after the other, in the order of their identifiers; incremental ones take turns. Where an urgency has both
-//! kinds, every other turn belongs to each kind, so that neither starves.
+//! The most urgent streams come first. Among streams of one urgency those that are not incremental are sent
+//! one after the other, in the order of their identifiers, and incremental ones take turns. If an urgency has
+//! both kinds, the kinds alternate, so that neither starves.
 //!
-//! The queue is one sorted vector: finding a place takes a binary search, and making room moves at most eight bytes for
-//! each stream of the connection.
+//! The queue is one sorted vector. Finding a place takes a binary search, and inserting moves at most eight
+//! bytes for each stream of the connection.
 
 use super::priority::Priority;
 
 /// The streams in the order of their turns.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// Descending: the next stream is the last one.
+    /// In descending order: the next stream is at the end.
     queue: Vec<Turn>,
     /// The last number given to a turn of an incremental stream.
     round: u64,
-    /// A bit for each urgency: set if its last turn belonged to a stream that is not incremental.
+    /// A bit for each urgency: set if its last turn was that of a stream that is not incremental.
     whole_was_last: u8,
 }
 
-/// A place in the queue: urgency, kind, order within the kind, and the slot of the stream, from the highest bit to the
-/// lowest. 0 is none, because the order is never 0.
+/// A place in the queue: from the highest bit to the lowest the urgency, the kind, the order within the kind,
+/// and the slot of the stream. 0 means none: the order is never 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Turn(u64);
 
@@ -47,7 +47,7 @@ impl Turn {
 }
 
 impl Turns {
-    /// Puts a stream in its place, which the caller keeps for [`Turns::leave`].
+    /// Puts a stream into the queue. The caller keeps the place for [`Turns::leave`].
     pub(super) fn join(&mut self, priority: Priority, id: u32, slot: u16) -> Turn {
         let order = match priority.is_incremental {
             false => u64::from(id),
@@ -62,21 +62,21 @@ impl Turns {
         turn
     }
 
-    /// Takes a stream out.
+    /// Takes a stream out of the queue.
     pub(super) fn leave(&mut self, turn: Turn) {
         if let Ok(position) = self.queue.binary_search_by(|other| turn.cmp(other)) {
             self.queue.remove(position);
         }
     }
 
-    /// Whose turn it is.
+    /// The place of the stream whose turn it is.
     pub(super) fn next(&self) -> Option<Turn> {
         let &first = self.queue.last()?;
         let whole_was_last = self.whole_was_last >> first.urgency() & 1 == 1;
         if first.is_incremental() || !whole_was_last {
             return Some(first);
         }
-        // The first incremental one of the same urgency, if there is one.
+        // The first incremental stream of the same urgency, if there is one.
         let bound = Turn::new(Priority::new(first.urgency(), true), 0, 0);
         let position = self.queue.partition_point(|&other| other > bound);
         let other = position.checked_sub(1).map(|last| self.queue[last]);
@@ -94,7 +94,7 @@ impl Turns {
         }
     }
 
-    /// Gives back the memory of an empty queue.
+    /// Frees the memory of an empty queue.
     pub(super) fn shrink(&mut self) {
         if self.queue.is_empty() {
             self.queue = Vec::new();
@@ -104,16 +104,16 @@ impl Turns {
 
 const SLOT_BITS: u32 = 16;
 const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
-/// Urgency takes three bits, and the kind one.
+/// The urgency has three bits and the kind one.
 const KIND_SHIFT: u32 = 60;
-/// A connection does not live that many turns.
+/// Wide enough for all turns of a connection.
 const ORDER_MASK: u64 = (1 << (KIND_SHIFT - SLOT_BITS)) - 1;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Slots of the streams that have the next `count` turns.
+    /// The slots of the next `count` turns.
     fn order(turns: &mut Turns, streams: &mut [(Priority, u32, Turn)], count: usize) -> Vec<u16> {
         let mut slots = Vec::new();
         for _ in 0..count {

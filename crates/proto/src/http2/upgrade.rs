@@ -1,6 +1,8 @@
-//! The change from HTTP/1.1 in the clear (RFC 7540 3.2), which RFC 9113 left out and clients still ask for.
+//! The upgrade from HTTP/1.1 in the clear (RFC 7540 3.2), which RFC 9113 has dropped and clients still ask
+//! for.
 
-/// The settings in the value of an HTTP2-Settings field: base64url, without padding (RFC 7540 3.2.1). `None`: it is not that.
+/// Decodes the value of an HTTP2-Settings field: base64url without padding (RFC 7540 3.2.1). `None`: it is
+/// not valid.
 pub fn settings_of_upgrade(value: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(value.len() * 3 / 4);
     for group in value.chunks(4) {
@@ -38,7 +40,7 @@ mod tests {
     fn the_field_is_read_as_clients_write_it() {
         for (value, expected) in [
             ("", Some(&b""[..])),
-            // curl's, and nghttp's.
+            // The values that curl and nghttp send.
             (
                 "AAMAAABkAAQAoAAAAAIAAAAA",
                 Some(b"\0\x03\0\0\0d\0\x04\0\xa0\0\0\0\x02\0\0\0\0"),
