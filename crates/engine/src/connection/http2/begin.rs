@@ -1,4 +1,4 @@
-//! How a connection becomes one of HTTP/2: by what the client begins with, by Upgrade, or by what TLS has agreed on.
+//! How a connection begins to speak HTTP/2: by the client's preface, by `Upgrade: h2c`, or by ALPN.
 
 use std::task::Poll;
 
@@ -16,12 +16,12 @@ use crate::connection::link::Link;
 use crate::connection::serving::Serving;
 use crate::deadlines::Deadlines;
 
-/// The part of the preface that looks like a request of HTTP/1.
+/// Bytes of the preface that look like an HTTP/1 request.
 const PREFACE_HEAD: usize = 18;
 
 impl Http2 {
-    /// Whether the first bytes of a connection are those of a client that speaks HTTP/2 without having asked. Pending: more
-    /// of them tell.
+    /// Whether the first bytes of a connection are the HTTP/2 preface. Pending: there are too few bytes to
+    /// tell.
     pub(in crate::connection) fn poll_begins_with(input: &[u8], link: &Link) -> Poll<bool> {
         let head = &PREFACE[..PREFACE_HEAD];
         match Http2::may_begin(link) {
@@ -31,20 +31,21 @@ impl Http2 {
         }
     }
 
-    /// Whether the client may still begin with HTTP/2.
+    /// Whether the client may begin with the preface: this is the beginning of a connection for which HTTP/2
+    /// is allowed.
     pub(in crate::connection) fn may_begin(link: &Link) -> bool {
         link.takes_http2_in_clear() && link.facts.request_number <= 1
     }
 
-    /// The client speaks HTTP/2 from here on; `input` is what has come of it.
+    /// Changes the connection to HTTP/2. `input` are the bytes that have come, from the preface on.
     pub(in crate::connection) fn begin(link: &mut Link, input: Vec<u8>) -> ConnectionState {
         link.facts.request_number = 0;
         let protocol = Http2Connection::new(Http2Options::default());
         ConnectionState::Http2(Box::new(Http2::new(protocol, link, input)))
     }
 
-    /// Whether a request asks for the change to HTTP/2 in the clear, in a way that can be followed (RFC 7540 3.2): the
-    /// settings that it brings. One with a body is answered in HTTP/1.1.
+    /// The settings of a request with `Upgrade: h2c` (RFC 7540 3.2). `None`: the request asks for no upgrade
+    /// or is not valid as one, or it has a body, for which the server stays with HTTP/1.1.
     pub(in crate::connection) fn upgrade_of(head: &RequestHead) -> Option<Vec<u8>> {
         let mut offers = head.items(KnownField::Upgrade);
         let is_offered = offers.any(|offer| offer.eq_ignore_ascii_case(b"h2c"))
@@ -56,8 +57,8 @@ impl Http2 {
         settings_of_upgrade(settings.filter(|_| is_offered)?)
     }
 
-    /// The connection goes on in HTTP/2 behind the head of `serving`, which becomes its first stream, unless what the client
-    /// said of its settings is not sound.
+    /// Changes the connection to HTTP/2 after the head of `serving`, whose request becomes the first stream.
+    /// Does not if the client's settings are not valid.
     pub(in crate::connection) fn upgrade(
         link: &Link,
         mut serving: Serving,
@@ -103,6 +104,6 @@ impl Http2 {
     }
 }
 
-/// What a client is told that asks for the change.
+/// The answer to a request with `Upgrade: h2c`.
 const SWITCHING: &[u8] =
     b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n";

@@ -1,4 +1,4 @@
-//! How a connection ends: by deadlines, because the worker drains, after its last request.
+//! How a connection ends: by a deadline, because the worker drains, or after its last request.
 
 use petrel_proto::http2::{ConnectionError, Http2Error};
 
@@ -10,30 +10,30 @@ use crate::pace::ClientPace;
 use crate::run::ExchangeRun;
 use crate::worker::{Cut, Drain};
 
-/// How far the end of the connection has come, and the seconds in which something ends it.
+/// The phase of the connection's end, and the deadlines, in seconds of the worker's clock.
 pub(super) struct Ending {
     phase: EndPhase,
-    /// The client begins no more requests.
+    /// The client has sent GOAWAY.
     pub(super) client_goes: bool,
-    /// Seconds that the connection may be without a stream.
+    /// Seconds for which the connection may be without a stream.
     pub(super) idle_s: u32,
-    /// The second in which that is over; [`Deadlines::NEVER`] while there are streams.
+    /// The end of that time; [`Deadlines::NEVER`] while there are streams.
     idle_due_s: u32,
-    /// The second in which an idle connection gives memory back.
+    /// The second in which an idle connection frees memory.
     shrink_due_s: u32,
     /// The second in which the client must have acknowledged our SETTINGS.
     settings_due_s: u32,
-    /// The second in which the header block that is open must be complete.
+    /// The second in which an incomplete header block must be complete.
     block_due_s: u32,
-    /// The second in which the client last began a request, and how many it had begun in it.
+    /// The last second in which the client began requests, and how many it began in that second.
     began: (u32, u32),
-    /// The last second in which the client began [`limits::HTTP2_REQUESTS_CROWDED`] requests.
+    /// The last second in which the client began at least [`limits::HTTP2_REQUESTS_CROWDED`] requests.
     crowded_s: Option<u32>,
-    /// The second in which a GOAWAY that was held back is looked at again.
+    /// The second in which a delayed GOAWAY is considered again.
     announce_due_s: u32,
-    /// The second in which it is sent in any case.
+    /// The second in which that GOAWAY is sent in any case.
     announce_by_s: u32,
-    /// The second in which the client gets the last GOAWAY, if it has not answered PING before.
+    /// The second in which the client gets the last GOAWAY, unless it answers PING before.
     last_due_s: u32,
     /// The link's deadline has passed.
     is_due: bool,
@@ -44,11 +44,11 @@ pub(super) struct Ending {
 enum EndPhase {
     /// Requests are taken.
     Open,
-    /// The client was told to begin no more requests. Those that it has begun meanwhile are taken.
+    /// The first GOAWAY was sent. Requests that the client begins before it reads this are taken.
     Announced,
-    /// It was told which request was the last. The connection ends when all are answered.
+    /// The last GOAWAY was sent. The connection ends when all requests are answered.
     Last,
-    /// It was told of its mistake: nothing else is said.
+    /// A GOAWAY with an error was sent. Nothing follows it.
     Failed,
 }
 
@@ -59,7 +59,7 @@ impl Ending {
             phase: EndPhase::Open,
             client_goes: false,
             idle_s: core.keep_alive_idle_s,
-            // The first request has the time that one of HTTP/1 has.
+            // The time for the first request is that of HTTP/1.
             idle_due_s: clock.after(core.read_idle_s),
             shrink_due_s: Deadlines::NEVER,
             settings_due_s: clock.after(limits::HTTP2_SETTINGS_S),
@@ -74,12 +74,12 @@ impl Ending {
         }
     }
 
-    /// Whether the connection goes on behind the streams that there are.
+    /// Whether the connection takes new requests.
     pub(super) fn is_open(&self) -> bool {
         self.phase == EndPhase::Open
     }
 
-    /// The connection is not idle: a request begins.
+    /// A request begins: the connection is not idle.
     pub(super) fn begins_stream(&mut self, now_s: u32) {
         let requests = match self.began {
             (second_s, before) if second_s == now_s => before + 1,
@@ -93,7 +93,7 @@ impl Ending {
         self.shrink_due_s = Deadlines::NEVER;
     }
 
-    /// No header block is open.
+    /// No header block is incomplete.
     pub(super) fn ends_block(&mut self) {
         self.block_due_s = Deadlines::NEVER;
     }
@@ -104,7 +104,7 @@ impl Ending {
         self.ends_block();
     }
 
-    /// Whether the client was told of its mistake.
+    /// Whether the connection ends because of an error of the client.
     pub(super) fn has_failed(&self) -> bool {
         self.phase == EndPhase::Failed
     }
@@ -112,12 +112,12 @@ impl Ending {
 
 /// Deadlines.
 impl Http2 {
-    /// The deadline of the link has passed: the next turn looks whose it was.
+    /// The deadline of the link has passed. The next turn finds out which of the deadlines it was.
     pub(in crate::connection) fn time_out(&mut self) {
         self.ending.is_due = true;
     }
 
-    /// Sets the link's deadline to the first of all that count now.
+    /// Sets the link's deadline to the earliest deadline.
     pub(super) fn set_deadline(&mut self, link: &Link) {
         let clock = link.worker.clock();
         let ending = &mut self.ending;
@@ -148,7 +148,8 @@ impl Http2 {
         link.set_due(first.unwrap_or(Deadlines::NEVER));
     }
 
-    /// Streams that could send and have no window wait for the client. If one can send, the client is not what they wait for.
+    /// Starts the clients' time for streams that wait for a window. While another stream can send, it is not
+    /// the client that holds them up.
     fn watch_windows(&mut self) {
         if self.protocol.next_to_send().is_some() || !self.queue.is_empty() {
             return;
@@ -166,13 +167,13 @@ impl Http2 {
         self.streams_due_s = due_s;
     }
 
-    /// Does what is due.
+    /// Handles the deadlines that have passed.
     pub(super) fn look_at_clock(&mut self, link: &mut Link) -> Option<Turned> {
         if !std::mem::take(&mut self.ending.is_due) {
             return None;
         }
         let now_s = link.worker.clock().seconds();
-        // Either ends both times.
+        // `fail` clears both deadlines.
         if self.ending.block_due_s <= now_s {
             link.trace_timeout(None, "the request head came too slowly");
             self.give_up(ConnectionError::BlockTooSlow, link);
@@ -222,7 +223,7 @@ impl Http2 {
         None
     }
 
-    /// Tells clients that the rest of a request is not wanted.
+    /// Resets answered streams whose clients have not ended their requests in time.
     fn stop_discarding(&mut self, now_s: u32) {
         let (protocol, due_s) = (&mut self.protocol, &mut self.streams_due_s);
         self.discarded.retain(|body| {
@@ -240,7 +241,7 @@ impl Http2 {
         self.fail(Http2Error::Connection(reason), link);
     }
 
-    /// Gives back what the next requests would use.
+    /// Frees memory that the next requests would use again.
     fn shrink(&mut self) {
         self.protocol.shrink();
         self.slots = Vec::new();
@@ -249,11 +250,11 @@ impl Http2 {
     }
 }
 
-/// The end in good order.
+/// The orderly end.
 impl Http2 {
-    /// Tells the client to begin no more requests, as soon as it has few of them to send: Chromium fails those that
-    /// wait for one of its streams to end when GOAWAY comes (ERR_ABORTED), and those that it is about to send (ERR_FAILED), and
-    /// asks for them nowhere else.
+    /// Sends the first GOAWAY, but not while the client begins many requests. Chromium fails requests that
+    /// wait for a free stream when GOAWAY comes (ERR_ABORTED), and requests that it is about to send
+    /// (ERR_FAILED), and does not send them again.
     pub(super) fn announce(&mut self, link: &Link) {
         let now_s = link.worker.clock().seconds();
         let ending = &mut self.ending;
@@ -267,7 +268,7 @@ impl Http2 {
         }
     }
 
-    /// Tells the client to begin no more requests, and asks for a sign that it has read that.
+    /// Sends the first GOAWAY, and PING: the acknowledgement shows that the client has read the GOAWAY.
     fn announce_now(&mut self, link: &Link) {
         self.ending.announce_due_s = Deadlines::NEVER;
         if self.ending.phase == EndPhase::Open {
@@ -278,12 +279,13 @@ impl Http2 {
         }
     }
 
-    /// The client has read what it was sent: what it began before has come.
+    /// The client has acknowledged PING: it has read the first GOAWAY, and the requests that it began before
+    /// have come.
     pub(super) fn is_heard_of(&mut self) {
         self.tell_last();
     }
 
-    /// Tells the client which request is the last one.
+    /// Sends the last GOAWAY, which names the last request.
     fn tell_last(&mut self) {
         self.insert_upgraded();
         self.ending.last_due_s = Deadlines::NEVER;
@@ -293,7 +295,8 @@ impl Http2 {
         }
     }
 
-    /// `server.max-keep-alive-requests`, or no keep-alive at all.
+    /// Announces the end after `server.max-keep-alive-requests`, or at the first request if there is no
+    /// keep-alive.
     pub(super) fn look_at_request_count(&mut self, run: &ExchangeRun, link: &Link) {
         let core = &run.settings.core;
         if link.facts.request_number >= core.keep_alive_requests_max || core.keep_alive_idle_s == 0
@@ -302,13 +305,14 @@ impl Http2 {
         }
     }
 
-    /// Whether the worker drains, or ends what is under way.
+    /// Ends the connection if the worker drains, and its requests if the worker cuts them.
     pub(super) fn look_at_drain(&mut self, link: &mut Link) {
         let Some(how) = link.worker.draining() else {
             return;
         };
         self.announce(link);
-        // A client that has asked for HTTP/2 is about to speak it.
+        // After `Upgrade: h2c` the first request is held back until the client speaks HTTP/2; the connection
+        // is not idle then.
         let is_idle = self.open == 0 && self.upgraded.is_none();
         if is_idle && how == Drain::Stop && link.transport.is_silent() {
             self.tell_last();
@@ -331,7 +335,7 @@ impl Http2 {
         self.tell_last();
     }
 
-    /// Whether nothing is left to be said.
+    /// Whether the connection is ending and everything is sent.
     pub(super) fn is_said(&self) -> bool {
         let is_ending = match self.ending.phase {
             EndPhase::Open | EndPhase::Announced => self.ending.client_goes,
@@ -345,7 +349,7 @@ impl Http2 {
             && !self.protocol.has_control()
     }
 
-    /// The client is gone, or is given up: what is under way is logged as far as it got.
+    /// The client has left or is given up: logs all streams as incomplete and drops them.
     pub(super) fn leave(&mut self, cause: &str) {
         if let Some(mut stream) = self.upgraded.take() {
             stream.abort(format_args!("{cause}"));
@@ -359,7 +363,7 @@ impl Http2 {
         self.sending_last.clear();
     }
 
-    /// The connection is dropped with its runtime.
+    /// The connection is dropped together with the worker's runtime.
     pub(in crate::connection) fn tell_dropped(mut self, link: &Link) {
         if let Some(why) = link.worker.cut() {
             if let Some(stream) = &mut self.upgraded {
@@ -370,14 +374,14 @@ impl Http2 {
     }
 }
 
-/// How the client takes what it is sent, while the kernel takes no more of it.
+/// Watches whether a client still reads while the kernel's send buffer is full.
 pub(super) struct ReaderWatch {
     pace: ClientPace,
-    /// The second in which it must have taken more; 0: it takes what there is.
+    /// The second in which the client must have taken more; 0: the send buffer is not full.
     write_due_s: u32,
-    /// How much of what was sent the client had taken when the kernel was last asked.
+    /// Bytes that the client had acknowledged when the kernel was last asked.
     taken_bytes: Option<u64>,
-    /// The second in which it is looked at.
+    /// The second of the next check.
     due_s: u32,
 }
 
@@ -393,7 +397,7 @@ impl Default for ReaderWatch {
 }
 
 impl ReaderWatch {
-    /// The kernel takes no more of what is sent; it has taken `sent_bytes` in all.
+    /// The send buffer is full. The kernel has taken `sent_bytes` in all.
     pub(super) fn waits(&mut self, sent_bytes: u64, link: &Link) {
         let (clock, core) = (link.worker.clock(), &link.worker.base_settings().core);
         if self.write_due_s == 0 {
@@ -406,14 +410,15 @@ impl ReaderWatch {
         self.due_s = self.write_due_s.min(slow_s.unwrap_or(Deadlines::NEVER));
     }
 
-    /// The kernel takes more. Answers whether it had to be waited for.
+    /// The kernel takes bytes again. Returns whether the connection had to wait for that.
     pub(super) fn takes(&mut self, now_s: u32) -> bool {
         self.pace.stop(now_s);
         self.due_s = Deadlines::NEVER;
         std::mem::take(&mut self.write_due_s) != 0
     }
 
-    /// Whether the client has taken nothing for `server.max-write-idle`, or takes it below the least rate.
+    /// Whether the client has taken nothing for `server.max-write-idle`, or is slower than
+    /// `server.min-write-rate`.
     pub(super) fn is_late(&mut self, sent_bytes: u64, link: &Link) -> bool {
         let now_s = link.worker.clock().seconds();
         let base = link.worker.base_settings();
@@ -434,7 +439,8 @@ impl ReaderWatch {
         is_slow || self.write_due_s <= now_s
     }
 
-    /// Asks the kernel how much the client has taken. Answers whether that is more than the time before.
+    /// Asks the kernel how many bytes the client has acknowledged. Returns whether there are more than the
+    /// last time.
     fn look_what_is_taken(&mut self, sent_bytes: u64, link: &Link) -> bool {
         let taken_bytes = sent_bytes.saturating_sub(link.transport.unacknowledged());
         let before = self.taken_bytes.unwrap_or(taken_bytes);

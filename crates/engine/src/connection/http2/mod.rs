@@ -1,9 +1,9 @@
-//! A client connection that speaks HTTP/2: many exchanges, each a stream, on one socket.
+//! A client connection that speaks HTTP/2: many streams on one socket, each an exchange.
 //!
-//! [`Http2`] is a state of the [`Connection`](super::Connection). What the frames mean is in
-//! [`petrel_proto::http2`], and what becomes of a request in its [`ExchangeRun`]; here is what stands between them and the
-//! socket. Each turn of the connection's task takes all that the client has sent, goes on with the streams that have
-//! something new to look at, and sends what they have made, in one write if it fits.
+//! [`Http2`] is a state of the [`Connection`](super::Connection). It stands between the socket, the protocol
+//! ([`petrel_proto::http2`], which knows frames) and the requests (an [`ExchangeRun`] each). In a turn the
+//! connection's task reads what the client has sent, polls the streams for which something has changed, and
+//! sends their frames, in one write if they fit.
 //!
 //! | file | what it knows |
 //! |---|---|
@@ -44,66 +44,67 @@ use send_queue::SendQueue;
 use stream::{Course, Http2Stream, Side};
 use woken::{SlotSet, WokenStreams};
 
-/// What a connection needs that speaks HTTP/2.
+/// The state of a connection that speaks HTTP/2.
 pub(super) struct Http2 {
     protocol: Http2Connection,
     slots: Vec<StreamPlace>,
-    /// How many of them have a stream.
+    /// The number of slots with a stream.
     open: usize,
-    /// Streams that their wakers name; `None` before the first turn.
+    /// The set that wakers of streams add to; `None` before the first turn.
     woken: Option<Arc<WokenStreams>>,
-    /// Streams that have something new to look at.
+    /// Streams to be polled.
     due: SlotSet,
-    /// Streams that wait for room in the queue.
+    /// Streams that wait for room in `queue`.
     starved: SlotSet,
     queue: SendQueue,
-    /// The kernel has all that was sent.
+    /// The kernel has taken everything that was sent.
     is_flushed: bool,
-    /// Streams whose last frame is in the queue, each with the place where that ends.
+    /// Streams whose last frame is in `queue`, each with the position behind that frame, as
+    /// [`SendQueue::end`] counts.
     sending_last: VecDeque<(u64, StreamKey)>,
-    /// Streams that are answered, and whose clients have not ended their requests.
+    /// Streams that are answered before the client has ended its request.
     discarded: Vec<DiscardedBody>,
-    /// The request that has asked for HTTP/2, until the client says something in HTTP/2 itself: curl 7.88 gives up if more than
-    /// 32 KiB come with the 101.
+    /// The request with `Upgrade: h2c`. It is held back until the client has sent something in HTTP/2: curl
+    /// 7.88 gives up when more than 32 KiB come together with the 101.
     upgraded: Option<Http2Stream>,
-    /// What has come before the first turn.
+    /// Bytes that were received before the first turn.
     input: Vec<u8>,
     head_options: HeadOptions,
     trailers: HeaderBlock,
-    /// When the first byte of the header block came that is open.
+    /// The time at which the first byte of the incomplete header block came.
     block_began: Option<Nanos>,
-    /// No stream has to be looked at before.
+    /// The first second in which a stream has a deadline.
     streams_due_s: u32,
     ending: Ending,
     reader: ReaderWatch,
 }
 
-/// A place for a stream. It keeps its waker for the next one.
+/// A slot for a stream. The waker stays for the next stream in the slot.
 struct StreamPlace {
     stream: Option<Http2Stream>,
     waker: Waker,
 }
 
-/// The rest of a request body behind the answer. The client has a moment to end it, or to reset the stream: there are
-/// clients that drop the answer when they are told to stop together with it (curl 7.88).
+/// A stream whose answer is complete and whose request body is not. The client has a moment to end the body
+/// or to reset the stream. If the server reset it at once, clients such as curl 7.88 would drop the answer.
 struct DiscardedBody {
     key: StreamKey,
-    /// The second in which the client is told that the rest is not wanted.
+    /// The second in which the server resets the stream.
     due_s: u32,
 }
 
-/// What a turn has come to.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turned {
     /// The connection waits.
     Waits,
-    /// All is said: the client is waited for to close its side.
+    /// Everything is sent: the connection waits for the client to close its side.
     Said,
     /// The client is gone.
     Gone,
 }
 
-/// What there was to receive.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
     Nothing,
@@ -112,7 +113,7 @@ enum Heard {
 }
 
 impl Http2 {
-    /// One turn.
+    /// Runs one turn.
     pub(super) fn poll(mut self: Box<Self>, link: &mut Link, context: &mut Context<'_>) -> Step {
         if self.woken.is_none() {
             self.woken = Some(WokenStreams::new(context.waker().clone()));
@@ -163,7 +164,8 @@ impl Http2 {
             }
         }
         if !self.due.is_empty() {
-            // A tunnel whose first side has ended: the other side may have ended as well.
+            // A tunnel whose first side has just ended is polled again: its other side may have ended as
+            // well.
             context.waker().wake_by_ref();
         }
         self.set_deadline(link);
@@ -189,7 +191,7 @@ impl Http2 {
         heard
     }
 
-    /// Goes on with all streams that have something to look at.
+    /// Polls the streams that are due.
     fn run_streams(&mut self, link: &mut Link) {
         if let Some(woken) = &self.woken {
             self.due.extend(woken.take());
@@ -201,7 +203,7 @@ impl Http2 {
         }
     }
 
-    /// Calls `go_on` with a stream, if there is one in the slot, and does what has to be done for it.
+    /// Calls `go_on` with the stream in the slot, if there is one, and does what its [`Course`] asks for.
     fn with_stream(
         &mut self,
         slot: usize,
@@ -246,7 +248,7 @@ impl Http2 {
         }
     }
 
-    /// Sends what there is, as far as the client takes it.
+    /// Sends frames until there are no more or the socket takes no more.
     fn send(&mut self, link: &mut Link, context: &mut Context<'_>) -> io::Result<()> {
         let mut turn = link.turn_bytes();
         loop {
@@ -283,7 +285,7 @@ impl Http2 {
         }
     }
 
-    /// Puts as many frames into the queue as it has room for, by the turns of the streams.
+    /// Fills the queue with frames, in the order of the streams' turns.
     fn fill(&mut self, link: &mut Link) {
         while self.queue.has_room() {
             self.protocol.write_control(&mut self.queue.bytes);
@@ -300,12 +302,12 @@ impl Http2 {
         }
     }
 
-    /// Ends the exchanges all of whose frames the kernel has.
+    /// Ends the exchanges whose last frame the kernel has taken.
     fn finish_sent(&mut self, link: &mut Link) {
         if self.sending_last.is_empty() {
             return;
         }
-        // No byte is longer in the clear than in a record.
+        // A lower bound for TLS: the records that wait are longer than their plaintext.
         let kernel_has = (self.queue.sent_total()).saturating_sub(link.transport.unsent());
         while let Some(&(end, key)) = self.sending_last.front()
             && end <= kernel_has
@@ -337,14 +339,14 @@ impl Http2 {
         }
     }
 
-    /// The request that has asked for HTTP/2 is not held back any longer.
+    /// Begins the request that came with `Upgrade: h2c`.
     fn insert_upgraded(&mut self) {
         if let Some(stream) = self.upgraded.take() {
             self.insert(stream);
         }
     }
 
-    /// Gives a stream its slot.
+    /// Puts a stream into its slot.
     fn insert(&mut self, stream: Http2Stream) {
         let slot = stream.key.slot();
         let stream_began_s = stream.run.worker.clock().seconds();
@@ -362,7 +364,7 @@ impl Http2 {
         self.due.insert(slot);
     }
 
-    /// The stream in a slot is over, and logged.
+    /// Drops the stream in a slot, which is over and logged.
     fn forget(&mut self, slot: usize) {
         if let Some(stream) = self.slots.get_mut(slot).and_then(|slot| slot.stream.take()) {
             self.protocol.release(stream.key);
@@ -370,7 +372,7 @@ impl Http2 {
         }
     }
 
-    /// The same of one whose client has more of its request to send.
+    /// Drops the stream in a slot, whose client has not ended its request.
     fn discard_rest(&mut self, slot: usize, link: &Link) {
         let stream = self.slots.get_mut(slot).and_then(|slot| slot.stream.take());
         if let Some(stream) = stream {
@@ -384,7 +386,7 @@ impl Http2 {
         }
     }
 
-    /// The stream of a key, unless it is over.
+    /// The stream with this key, unless it was dropped.
     fn stream(&mut self, key: StreamKey) -> Option<&mut Http2Stream> {
         let stream = self.slots.get_mut(key.slot())?.stream.as_mut();
         stream.filter(|stream| stream.key == key)
@@ -397,14 +399,14 @@ impl Http2 {
             .filter_map(|slot| slot.stream.as_mut())
     }
 
-    /// The run of the next request.
+    /// A run for the next request.
     fn next_run(link: &Link) -> ExchangeRun {
         ExchangeRun::new(&link.worker, link.facts.clone())
     }
 }
 
 impl StreamPlace {
-    /// The second in which its stream has to be looked at.
+    /// The deadline of its stream.
     fn due_s(&self) -> u32 {
         self.stream
             .as_ref()

@@ -1,4 +1,4 @@
-//! What the client's frames mean for the streams.
+//! Handles received frames.
 
 use petrel_proto::http2::{AfterFrame, Http2Error, Http2Event, Lent, StreamKey};
 use petrel_proto::request_head::{BodyFraming, HeadError};
@@ -12,7 +12,7 @@ use crate::run::ExchangeRun;
 use crate::trace;
 
 impl Http2 {
-    /// Takes all of what has come.
+    /// Handles all of `input`.
     pub(super) fn take_input(&mut self, input: &[u8], link: &mut Link) {
         if self.ending.has_failed() {
             return;
@@ -74,7 +74,7 @@ impl Http2 {
                 Http2Event::StreamError { stream, error, .. } => {
                     match stream {
                         Some(stream) => self.lose(stream, error.sentence()),
-                        // One more than there may be is no fault of the client's.
+                        // A stream too many is not logged: the client may not have seen our SETTINGS yet.
                         None if error == petrel_proto::http2::StreamError::TooMany => {}
                         None => link.log_common("receive", error.sentence()),
                     }
@@ -92,13 +92,14 @@ impl Http2 {
         }
     }
 
-    /// No header block is open: the next one has its whole time.
+    /// No header block is incomplete: the next one gets the whole time.
     fn end_block(&mut self) {
         self.block_began = None;
         self.ending.ends_block();
     }
 
-    /// A complete head: what does the request obey, and may it have a body that long?
+    /// Begins a request whose head is complete: finds its settings, and checks the announced length of its
+    /// body.
     fn begin_request(
         &mut self,
         key: StreamKey,
@@ -121,7 +122,7 @@ impl Http2 {
         }
         let is_allowed = match framing {
             BodyFraming::Length(length) => run.is_refused() || run.allows_body(length),
-            // What comes is counted.
+            // The length is checked while the body comes.
             BodyFraming::None | BodyFraming::Chunked => true,
         };
         if is_allowed {
@@ -141,7 +142,8 @@ impl Http2 {
         link: &mut Link,
     ) {
         let mut run = self.begin_run(run, now, link);
-        // Whose settings apply is not known; those of the last request would be wrong.
+        // The host is not known, so the settings outside all conditions apply. The pooled exchange has those
+        // of another request.
         run.settings = run.worker.base_settings();
         let head = &run.request.head;
         let version = head.version().as_str().as_bytes();
@@ -153,7 +155,7 @@ impl Http2 {
         self.insert(Http2Stream::new(key, run, body));
     }
 
-    /// The run of a request that begins. Its time runs from the first byte of its head on.
+    /// Starts the clock of a request, at the first byte of its head.
     fn begin_run(&mut self, mut run: ExchangeRun, now: Nanos, link: &mut Link) -> ExchangeRun {
         link.facts.request_number += 1;
         run.connection.request_number = link.facts.request_number;
@@ -182,7 +184,7 @@ impl Http2 {
         }
     }
 
-    /// More has come of a request that is answered.
+    /// Throws away bytes of a request that is already answered.
     fn discard(&mut self, key: StreamKey, count: usize, after: AfterFrame) {
         self.protocol.discarded(key, count as u32);
         if after == AfterFrame::EndOfStream {
@@ -191,7 +193,7 @@ impl Http2 {
         }
     }
 
-    /// A stream is over before its time, and the client knows.
+    /// Ends a stream that the client has reset, or that RST_STREAM is queued for.
     fn lose(&mut self, key: StreamKey, cause: &str) {
         if let Some(stream) = self.stream(key) {
             stream.abort(format_args!("{cause}"));
@@ -202,7 +204,7 @@ impl Http2 {
         }
     }
 
-    /// The client does not keep to the protocol, or goes too far: GOAWAY says why, and the connection ends.
+    /// Ends the connection because the client has broken the protocol or exceeded a limit. GOAWAY says why.
     pub(super) fn fail(&mut self, error: Http2Error, link: &Link) {
         link.worker.shared().http2().count(error);
         link.log_common("receive", error.sentence());

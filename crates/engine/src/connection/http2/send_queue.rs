@@ -1,4 +1,4 @@
-//! Frames on their way to the client.
+//! The queue of frames to be sent.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -15,25 +15,25 @@ use crate::worker::Worker;
 pub(super) struct SendQueue {
     /// What was put together. Public to the encoder, which appends.
     pub(super) bytes: Vec<u8>,
-    /// So much of it is sent.
+    /// Bytes at the front of `bytes` that are sent.
     sent: usize,
     /// Pieces that go out behind so many of `bytes`.
     pieces: VecDeque<(usize, Bytes)>,
-    /// Bytes of the pieces.
+    /// Unsent bytes of the pieces.
     piece_bytes: usize,
-    /// Bytes that the kernel has taken since the connection began.
+    /// Bytes that the kernel has taken since the connection began to speak HTTP/2.
     sent_total: u64,
 }
 
 impl SendQueue {
-    /// Takes the buffer of the worker, unless it has one with something in it.
+    /// Borrows the worker's buffer, unless the queue holds a buffer with unsent bytes.
     pub(super) fn take_buffer(&mut self, worker: &Worker) {
         if self.bytes.capacity() == 0 {
             self.bytes = worker.send_buffer.take();
         }
     }
 
-    /// Gives the buffer back: an idle connection has none.
+    /// Gives the buffer back to the worker when everything is sent, so that an idle connection has none.
     pub(super) fn give_buffer(&mut self, worker: &Worker) {
         if self.is_empty() {
             let mut buffer = std::mem::take(&mut self.bytes);
@@ -44,7 +44,7 @@ impl SendQueue {
         }
     }
 
-    /// Bytes that are not sent.
+    /// The number of unsent bytes.
     pub(super) fn left(&self) -> usize {
         self.bytes.len() - self.sent + self.piece_bytes
     }
@@ -53,28 +53,28 @@ impl SendQueue {
         self.left() == 0
     }
 
-    /// Whether more frames are made before some of these are sent.
+    /// Whether more frames may be added before some are sent.
     pub(super) fn has_room(&self) -> bool {
         self.left() < limits::HTTP2_SEND_BYTES && self.pieces.len() < PIECES_MAX
     }
 
-    /// Where the connection's bytes stand behind all of these.
+    /// The position behind the last byte of the queue, counted from the beginning of the connection.
     pub(super) fn end(&self) -> u64 {
         self.sent_total + self.left() as u64
     }
 
-    /// Bytes that the kernel has taken.
+    /// Bytes that the kernel has taken since the beginning of the connection.
     pub(super) fn sent_total(&self) -> u64 {
         self.sent_total
     }
 
-    /// Appends a piece without copying it.
+    /// Appends a piece, without a copy.
     pub(super) fn push(&mut self, piece: Bytes) {
         self.piece_bytes += piece.len();
         self.pieces.push_back((self.bytes.len(), piece));
     }
 
-    /// Sends at most `allowed` bytes, in one call. Not for an empty queue.
+    /// Writes at most `allowed` bytes to the socket, in one call. The queue must not be empty.
     pub(super) fn poll_write(
         &mut self,
         transport: &mut Transport,
@@ -123,7 +123,7 @@ impl SendQueue {
         transport.poll_write_vectored(context, &slices[..count])
     }
 
-    /// So many bytes are sent.
+    /// Forgets the first `count` bytes, which are sent.
     fn advance(&mut self, mut count: usize) {
         self.sent_total += count as u64;
         while let Some((at, piece)) = self.pieces.front_mut() {
@@ -146,7 +146,8 @@ impl SendQueue {
         }
     }
 
-    /// Forgets what is sent of a queue that a slow client never empties.
+    /// Removes sent bytes from the front of the buffer. A slow client may never empty the queue, which would
+    /// grow without end.
     pub(super) fn compact(&mut self) {
         if self.sent >= limits::HTTP2_SEND_BYTES {
             self.bytes.drain(..self.sent);
@@ -158,13 +159,13 @@ impl SendQueue {
     }
 }
 
-/// Pieces that are queued at most.
+/// The largest number of pieces in the queue.
 const PIECES_MAX: usize = 30;
 
-/// Each has a frame's header in front, and bytes may follow.
+/// Slices of a write: each piece and the bytes before it, and the bytes behind the last one.
 const SLICES_MAX: usize = 2 * PIECES_MAX + 4;
 
-/// A larger buffer is not kept.
+/// Bytes of the largest buffer that the worker keeps.
 const SEND_BUFFER_BYTES_KEPT: usize = 2 * limits::HTTP2_SEND_BYTES;
 
 #[cfg(test)]

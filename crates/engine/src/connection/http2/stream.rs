@@ -1,7 +1,8 @@
-//! One stream: its request on the way through the hooks, the body that comes, the answer that goes.
+//! One stream: the request on its way through the hooks, the body of the request, and the frames of the
+//! answer.
 //!
-//! A stream knows the frames it is made of, and neither the socket nor the other streams. What it does ends with a
-//! [`Course`], which says what the connection has to do for it.
+//! A stream knows its frames, and neither the socket nor other streams. Each of its steps returns a
+//! [`Course`], which says what the connection must do for it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -33,79 +34,79 @@ pub(super) struct Http2Stream {
     pub(super) run: ExchangeRun,
     phase: StreamPhase,
     inbox: Inbox,
-    /// The head of the answer, as long as it can be taken back.
+    /// The head of the answer, until it is written: so long another answer can take its place.
     head: Option<AnswerHead>,
-    /// The body is a file that is not in memory.
+    /// The reader of a body that is a file and not in memory.
     memory: Option<Box<InMemory>>,
-    /// What comes next of the answer's body.
+    /// The next bytes of the answer's body.
     piece: Option<Piece>,
-    /// The next piece of the answer is not there yet.
+    /// The stream waits for the backend, script or disk that makes the next piece.
     waits_for_maker: bool,
-    /// The second in which it has to be looked at, if nothing happens before.
+    /// The deadline of the stream, in seconds.
     pub(super) due_s: u32,
-    /// The second in which more of a body that is wanted as a whole must have come.
+    /// The second in which more of the request body must have come, while a hook waits for all of it.
     body_due_s: u32,
-    /// The second in which the client must have opened a window; 0: it is not waited for.
+    /// The second in which the client must have opened a window; 0: the stream does not wait for one.
     write_due_s: u32,
-    /// How fast the client opens the window.
+    /// How fast the client opens windows.
     pace: ClientPace,
-    /// Why it has to end although a part of the answer is sent.
+    /// Why the stream must end although a part of the answer is sent.
     lost: Option<String>,
 }
 
-/// What a stream is doing.
+/// The phase of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StreamPhase {
-    /// Hooks are at work.
+    /// The hooks run.
     Walk,
-    /// A hook wants the whole body of the request.
+    /// A hook waits for the whole request body.
     WantedBody,
-    /// The answer is made and sent.
+    /// The answer is being made and sent.
     Answer,
-    /// All of the answer has been put into frames.
+    /// All frames of the answer are in the queue. The client's side of a tunnel may go on.
     Sent,
 }
 
-/// What has come of the body of a request, and was not taken.
+/// The part of a request body that has come and was not taken by a hook or backend.
 #[derive(Default)]
 struct Inbox {
     held: VecDeque<u8>,
-    /// What has come behind the body.
+    /// The trailers of the request.
     trailers: HeaderBlock,
-    /// Nothing comes behind it.
+    /// The client has ended the request.
     is_over: bool,
-    /// The client waits for "100 Continue" and has not got it.
+    /// The client waits for "100 Continue".
     waits_for_continue: bool,
-    /// The body was not there at once when a hook wanted it.
+    /// A hook had to wait for the body.
     has_waited: bool,
 }
 
-/// The side of the connection that streams write to.
+/// The parts of the connection that streams use.
 pub(super) struct Side<'c> {
     pub(super) protocol: &'c mut Http2Connection,
     pub(super) queue: &'c mut SendQueue,
-    /// The connection goes on behind the answer.
+    /// The connection stays open after the answer.
     pub(super) keeps_alive: bool,
 }
 
-/// What the connection has to do for a stream.
+/// What the connection must do for a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Course {
-    /// Nothing: something wakes it, or it is ready to send.
+    /// Nothing: the stream waits for a waker, for the client, or for its turn to send.
     Waits,
-    /// To call it again when the queue has room.
+    /// Poll the stream again when the queue has room.
     NeedsRoom,
-    /// To tell it when all that is in the queue now is sent.
+    /// Call [`Http2Stream::finish`] when everything that is in the queue now is sent.
     Ended,
-    /// To forget it: it is logged.
+    /// Drop the stream, which is logged.
     Gone,
 }
 
-/// What comes of a step: the next one, or what the connection has to do.
+/// The result of a step: go on with the next step, or return to the connection.
 type StreamStep = ControlFlow<Course>;
 
 impl Http2Stream {
-    /// A request whose head is there. `after` is what follows the head.
+    /// A stream with a complete head. `after` says whether a body follows.
     pub(super) fn new(key: StreamKey, run: ExchangeRun, after: AfterFrame) -> Http2Stream {
         let inbox = Inbox {
             is_over: after == AfterFrame::EndOfStream,
@@ -129,7 +130,7 @@ impl Http2Stream {
         }
     }
 
-    /// Goes on as far as it can.
+    /// Does all steps that are possible now.
     pub(super) fn advance(&mut self, side: &mut Side<'_>, context: &mut Context<'_>) -> Course {
         self.due_s = Deadlines::NEVER;
         loop {
@@ -151,7 +152,7 @@ impl Http2Stream {
     fn walk(&mut self, side: &mut Side<'_>, context: &mut Context<'_>) -> StreamStep {
         match self.run.poll_answer(context) {
             Poll::Ready(Walked::NeedBody) => {
-                // The time the head and the hooks took is not the body's.
+                // The time up to here belongs to the hooks, not to receiving the body.
                 let stage = self.run.stage();
                 self.run.stamp(stage);
                 self.renew_body_due();
@@ -159,7 +160,7 @@ impl Http2Stream {
             }
             Poll::Ready(Walked::Answered) => {
                 let is_tunnel_wanted = self.run.request.head.method() == Method::Connect;
-                // The client would take it for the begin of its tunnel.
+                // A client takes a 2xx answer to CONNECT for the beginning of its tunnel.
                 let is_misleading = !self.run.is_tunnel() && self.run.response.status.0 < 300;
                 if is_tunnel_wanted
                     && is_misleading
@@ -169,7 +170,7 @@ impl Http2Stream {
                 }
                 self.write_interim(side);
                 self.head = Some(self.run.answer_head());
-                // A client that has not been asked for its body by now is not asked any more.
+                // There is an answer, so a client that waits for "100 Continue" gets none.
                 self.inbox.waits_for_continue = false;
                 self.phase = StreamPhase::Answer;
             }
@@ -185,7 +186,8 @@ impl Http2Stream {
         Continue(())
     }
 
-    /// Its time has come. The client may have to be given up; if not, what waits for a certain second looks itself.
+    /// The deadline has passed. If the client is late, the request is refused or the stream reset. Otherwise
+    /// the hook or backend that waits is polled, and checks its own deadline.
     pub(super) fn time_out(
         &mut self,
         side: &mut Side<'_>,
@@ -210,20 +212,20 @@ impl Http2Stream {
         self.advance(side, context)
     }
 
-    /// The answer cannot be completed: it is logged as far as it got, and the client is told by a reset.
+    /// Gives up the answer: logs it as incomplete and resets the stream.
     pub(super) fn lose(&mut self, side: &mut Side<'_>, cause: &str, code: ErrorCode) -> Course {
         self.abort(format_args!("{cause}"));
         side.protocol.reset(self.key, code);
         Course::Gone
     }
 
-    /// The same if the client needs not be told.
+    /// Logs the answer as incomplete.
     pub(super) fn abort(&mut self, cause: std::fmt::Arguments<'_>) {
         let stage = self.stage();
         self.run.abort(stage, cause);
     }
 
-    /// The server process ends. A client that has nothing of its answer gets 503.
+    /// The server process ends. A client that has got nothing of its answer gets 503, others a reset.
     pub(super) fn cut_off(&mut self, side: &mut Side<'_>, why: Cut) -> Course {
         if self.run.is_refused() || self.phase == StreamPhase::Sent && !self.run.is_tunnel() {
             return Course::Waits;
@@ -244,7 +246,7 @@ impl Http2Stream {
         Course::Waits
     }
 
-    /// What is under way is told like everything else that is cut.
+    /// Logs a stream that is dropped because the server process ends.
     pub(super) fn tell_dropped(&mut self, why: Cut) {
         if !self.run.is_refused() {
             self.log_cut(why);
@@ -262,7 +264,7 @@ impl Http2Stream {
         self.run.log_error(stage.name(), cause);
     }
 
-    /// All frames of the answer are sent. False: it is a tunnel whose client may go on.
+    /// Everything of the answer is sent. Returns false for a tunnel whose client has not ended its side.
     pub(super) fn finish(&mut self) -> bool {
         let is_over = !self.run.is_tunnel() || self.is_tunnel_over();
         if is_over {
@@ -276,7 +278,7 @@ impl Http2Stream {
         self.inbox.is_over
     }
 
-    /// What the time since the last stamp was spent on.
+    /// The stage to which the time since the last stamp belongs.
     fn stage(&self) -> Stage {
         match self.phase {
             StreamPhase::Walk => self.run.stage(),
@@ -286,7 +288,7 @@ impl Http2Stream {
         }
     }
 
-    /// For `debug.log-state-handling`.
+    /// The name of the phase, for `debug.log-state-handling`.
     pub(super) fn phase_name(&self) -> &'static str {
         match self.phase {
             StreamPhase::Walk => "Walk",
@@ -296,7 +298,7 @@ impl Http2Stream {
         }
     }
 
-    /// Another answer takes the place of what there was.
+    /// Starts again with another answer.
     fn begin_anew(&mut self, side: &mut Side<'_>) {
         self.head = None;
         self.memory = None;
@@ -307,7 +309,7 @@ impl Http2Stream {
     }
 }
 
-/// The body of the request.
+/// The request body.
 impl Http2Stream {
     /// Bytes of the body have come.
     pub(super) fn receive(&mut self, bytes: &[u8], after: AfterFrame, side: &mut Side<'_>) {
@@ -326,14 +328,14 @@ impl Http2Stream {
         }
     }
 
-    /// The body ended with trailers, whose lines these are.
+    /// The body has ended with these trailers.
     pub(super) fn receive_end(&mut self, lines: &[u8]) {
         self.inbox.is_over = true;
         self.inbox.trailers = trailers::of_request(lines, &self.run.request.head);
     }
 
-    /// Whether what comes is of no interest: the hook that took it has given it up; or there is an answer, and its maker does
-    /// not take the body while it comes; or all of the answer is on its way.
+    /// Whether the rest of the body is thrown away: the request is refused, the hook or backend has given the
+    /// body up, the answer's maker does not read it, or the answer is complete.
     fn is_discarded(&self) -> bool {
         let run = &self.run;
         let is_unwanted = match self.phase {
@@ -346,7 +348,7 @@ impl Http2Stream {
         run.is_refused() || run.request.body.is_given_up() || is_unwanted
     }
 
-    /// Throws away what is of no interest: the connection's window opens again for other streams.
+    /// Throws held bytes away if nothing reads them, so that the connection's window opens for other streams.
     pub(super) fn discard(&mut self, side: &mut Side<'_>) {
         if self.is_discarded() && !self.inbox.held.is_empty() {
             let unwanted = std::mem::take(&mut self.inbox.held);
@@ -354,7 +356,7 @@ impl Http2Stream {
         }
     }
 
-    /// Hands on bytes of the body. The request is refused if they are too many.
+    /// Passes bytes of the body on. Refuses the request if the body becomes too long.
     fn take(&mut self, bytes: &[u8], side: &mut Side<'_>) {
         side.protocol.consumed(self.key, bytes.len() as u32);
         let run = &mut self.run;
@@ -376,8 +378,8 @@ impl Http2Stream {
         self.run.renew_body_time();
     }
 
-    /// Hands on what has come of a body that is passed on while it comes, as far as there is room. Answers whether a hook
-    /// or a backend has something new to look at.
+    /// Passes held bytes on to a hook or backend that reads the body while it comes, as far as it has room.
+    /// Returns whether there is something new for it.
     fn feed(&mut self, side: &mut Side<'_>, context: &mut Context<'_>) -> bool {
         if !self.run.takes_stream() || self.run.request.body.is_complete() {
             return false;
@@ -416,7 +418,7 @@ impl Http2Stream {
                 false => body.poll_room(context),
             };
             if polled.is_pending() {
-                // The disk's time is limited by the spool.
+                // The spool waits for the disk, and has a deadline for that.
                 self.inbox.has_waited = true;
                 self.body_due_s = Deadlines::NEVER;
                 return Break(Course::Waits);
@@ -449,7 +451,7 @@ impl Http2Stream {
         }
     }
 
-    /// Refuses the request if its body cannot be kept.
+    /// Refuses the request if its body cannot be stored.
     fn refuse_unkept_body(&mut self, side: &mut Side<'_>) -> bool {
         let Some((status, cause)) = self.run.body_refusal() else {
             return false;
@@ -481,7 +483,7 @@ impl Http2Stream {
         self.body_due_s = clock.after(self.run.settings.core.read_idle_s);
     }
 
-    /// Tells a client that waits that its body is welcome.
+    /// Sends "100 Continue" to a client that waits for it.
     fn ask_for_body(&mut self, side: &mut Side<'_>) {
         if std::mem::take(&mut self.inbox.waits_for_continue)
             && self.inbox.held.is_empty()
@@ -495,12 +497,12 @@ impl Http2Stream {
 
 /// The answer.
 impl Http2Stream {
-    /// Queues the answers ahead of the answer.
+    /// Writes interim answers.
     fn write_interim(&mut self, side: &mut Side<'_>) {
         while let Some(interim) = self.run.take_interim() {
             let (status, fields) = (interim.status, interim.fields.as_bytes());
             let (protocol, out) = (&mut *side.protocol, &mut side.queue.bytes);
-            // A stream that is reset takes none.
+            // Writes nothing if the stream is reset.
             let _ = protocol.write_interim(self.key, status, fields, out);
         }
     }
@@ -549,7 +551,7 @@ impl Http2Stream {
         }
     }
 
-    /// Sends one frame: it is the turn of this stream.
+    /// Writes one DATA frame: it is the turn of this stream.
     pub(super) fn send_frame(&mut self, side: &mut Side<'_>, context: &mut Context<'_>) -> Course {
         let wait = |stream: &mut Http2Stream, side: &mut Side<'_>| {
             side.protocol.mark_waiting(stream.key);
@@ -557,7 +559,7 @@ impl Http2Stream {
             Course::Waits
         };
         let Some(allowed) = self.run.poll_allowance(context) else {
-            // The bandwidth limit wakes it, and the piece waits.
+            // The bandwidth limit allows nothing now, and wakes the stream later.
             return wait(self, side);
         };
         let Some(mut piece) = self.piece.take() else {
@@ -566,7 +568,7 @@ impl Http2Stream {
         let room = side.protocol.send_room(self.key);
         let room = room.min(limits::HTTP2_DATA_BYTES_MAX);
         let length = piece.length().min(u64::from(room)).min(allowed);
-        // A frame is shorter than 2^32 bytes.
+        // The length fits: it is at most `room`.
         let count = length as u32;
         let mut next = None;
         if piece.length() == length {
@@ -605,7 +607,7 @@ impl Http2Stream {
                 side.protocol.mark_waiting(self.key);
                 match self.fail(&error, side) {
                     Break(course) => course,
-                    // The head is gone, so that there is no other answer.
+                    // The head is written, so another answer cannot take its place.
                     Continue(()) => Course::Gone,
                 }
             }
@@ -617,7 +619,7 @@ impl Http2Stream {
         }
     }
 
-    /// What a body that is made while it is sent does beside: it may take a streamed request body, or read ahead.
+    /// Lets the source of the answer's body work: it may take the request body, or read ahead.
     fn work_beside(&mut self, side: &mut Side<'_>, context: &mut Context<'_>) {
         if matches!(self.run.response.body, Body::Source(_)) {
             self.run.work(context);
@@ -627,7 +629,7 @@ impl Http2Stream {
         }
     }
 
-    /// The next piece of the body, in memory.
+    /// The next piece of the answer's body, read into memory.
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
         if let Some(memory) = &mut self.memory {
             return self.run.poll_in_memory(memory, context);
@@ -652,7 +654,7 @@ impl Http2Stream {
         }
     }
 
-    /// The next piece is not there. That is not the client's fault; the disk and the backend have deadlines of their own.
+    /// Waits for the next piece. No deadline of the client runs: disks and backends have their own.
     fn wait_for_maker(&mut self, side: &mut Side<'_>) {
         let waits_for_disk = self
             .memory
@@ -673,7 +675,7 @@ impl Http2Stream {
         };
     }
 
-    /// Writes the head, if that has not been done.
+    /// Writes the head, unless it is written.
     fn write_head(&mut self, after: AfterFrame, side: &mut Side<'_>) {
         let Some(head) = self.head.take() else {
             return;
@@ -718,7 +720,7 @@ impl Http2Stream {
         self.has_sent(0);
     }
 
-    /// Ends the answer, behind its head or behind its body.
+    /// Ends the answer, after its head or its body.
     fn end(&mut self, side: &mut Side<'_>) {
         let trailers = self.run.take_trailers();
         match (self.head.is_some(), trailers.is_empty()) {
@@ -726,7 +728,7 @@ impl Http2Stream {
             (false, false) => {}
             (false, true) => {
                 let (out, after) = (&mut side.queue.bytes, AfterFrame::EndOfStream);
-                // It has no room to ask for: the frame is empty.
+                // An empty frame needs no window.
                 let _ = side.protocol.write_data_header(self.key, 0, after, out);
                 self.run
                     .account(petrel_proto::http2::FRAME_HEADER_BYTES as u64, 0);
@@ -736,7 +738,7 @@ impl Http2Stream {
         self.phase = StreamPhase::Sent;
     }
 
-    /// Ends the answer with its trailers, if it has any.
+    /// Writes the trailers of the answer, if it has any.
     fn write_trailers(&mut self, trailers: &HeaderBlock, side: &mut Side<'_>) {
         if trailers.is_empty() {
             return;
@@ -744,13 +746,13 @@ impl Http2Stream {
         let out = &mut side.queue.bytes;
         let begin = out.len();
         let (protocol, fields) = (&mut *side.protocol, trailers.as_bytes());
-        // A stream that is reset takes none.
+        // Writes nothing if the stream is reset.
         let _ = protocol.write_trailers(self.key, fields, out);
         let bytes = (out.len() - begin) as u64;
         self.run.account(bytes, 0);
     }
 
-    /// The disk, or the maker of the body, has failed.
+    /// The disk, or the source of the body, has failed.
     fn fail(&mut self, error: &io::Error, side: &mut Side<'_>) -> StreamStep {
         let (stage, loss) = ("content", self.run.loss());
         match Late::is(error) {
@@ -764,7 +766,7 @@ impl Http2Stream {
         Break(self.lose(side, &error.to_string(), ErrorCode::InternalError))
     }
 
-    /// Bytes have been put into frames: the client has its whole time again.
+    /// Bytes were put into frames, so the client has opened its windows: its time begins anew.
     fn has_sent(&mut self, bytes: u64) {
         self.pace.moved(bytes);
         if std::mem::take(&mut self.write_due_s) != 0 {
@@ -773,14 +775,15 @@ impl Http2Stream {
     }
 }
 
-/// Clients that do not open a window.
+/// Clients that open no window.
 impl Http2Stream {
-    /// Whether there is something to send.
+    /// Whether there is DATA to send.
     pub(super) fn has_piece(&self) -> bool {
         self.piece.is_some()
     }
 
-    /// It has something to send, and the client has opened no window for it. Its time runs from the first call on.
+    /// The stream has DATA to send and waits for the client to open a window. The client's time runs from the
+    /// first call on.
     pub(super) fn wait_for_window(&mut self) {
         let core = &self.run.settings.core;
         let clock = self.run.worker.clock();
@@ -816,7 +819,7 @@ impl Http2Stream {
 
 /// Tunnels.
 impl Http2Stream {
-    /// The backend's side of a tunnel has ended, the client's may go on.
+    /// The backend has ended its side of a tunnel. The client may go on.
     fn rest_of_tunnel(&mut self, side: &mut Side<'_>, context: &mut Context<'_>) -> StreamStep {
         if !self.run.is_tunnel() {
             return Break(Course::Waits);
@@ -839,7 +842,7 @@ impl Http2Stream {
 }
 
 impl Inbox {
-    /// The next bytes, if there are any.
+    /// Takes the next bytes.
     fn pop(&mut self) -> Vec<u8> {
         let (next, _) = self.held.as_slices();
         let length = next.len().min(limits::HTTP2_BODY_PART_BYTES);
@@ -852,7 +855,7 @@ impl Inbox {
     }
 }
 
-/// What follows the last frame in front of `trailers`.
+/// Whether `trailers` follow.
 fn before_trailers(trailers: &HeaderBlock) -> AfterFrame {
     match trailers.is_empty() {
         true => AfterFrame::EndOfStream,
@@ -860,7 +863,7 @@ fn before_trailers(trailers: &HeaderBlock) -> AfterFrame {
     }
 }
 
-/// Appends the first `count` bytes of a piece.
+/// Appends the first `count` bytes of a piece to the queue.
 fn append(piece: &Piece, count: usize, queue: &mut SendQueue) {
     match piece.in_memory() {
         Some(bytes) if count <= limits::INLINED_PIECE_BYTES_MAX => {

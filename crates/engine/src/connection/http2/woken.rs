@@ -1,7 +1,7 @@
-//! Which streams of a connection have something to look at.
+//! Which streams of a connection are to be polled.
 //!
-//! Each slot has a waker of its own, so that a backend or a timer wakes one stream and not a hundred. What it wakes is
-//! noted in a set, and the connection's task goes through that.
+//! Each slot has a waker of its own, so that a backend or timer wakes one stream and not all of them. The
+//! waker adds the slot to a set and wakes the connection's task, which polls the streams in the set.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::task::{Wake, Waker};
 
 use petrel_proto::http2::STREAMS_MAX;
 
-/// Slots of streams.
+/// A set of slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SlotSet([u64; WORDS]);
 
@@ -30,7 +30,7 @@ impl SlotSet {
         }
     }
 
-    /// Takes the lowest out.
+    /// Takes the lowest slot out.
     pub(super) fn pop(&mut self) -> Option<usize> {
         let position = self.0.iter().position(|word| *word != 0)?;
         let bit = self.0[position].trailing_zeros();
@@ -39,7 +39,7 @@ impl SlotSet {
     }
 }
 
-/// The set that wakers add to, from any thread.
+/// The set that wakers add slots to, from any thread.
 pub(super) struct WokenStreams {
     words: [AtomicU64; WORDS],
     connection: Waker,
@@ -52,7 +52,7 @@ struct StreamAlarm {
 }
 
 impl WokenStreams {
-    /// `connection` wakes the task of the connection, which stays the same.
+    /// An empty set. `connection` wakes the connection's task, which never changes.
     pub(super) fn new(connection: Waker) -> Arc<WokenStreams> {
         Arc::new(WokenStreams {
             words: Default::default(),
@@ -66,11 +66,11 @@ impl WokenStreams {
         Waker::from(Arc::new(StreamAlarm { woken, slot }))
     }
 
-    /// Takes out what is in the set.
+    /// Takes all slots out.
     pub(super) fn take(&self) -> SlotSet {
         let mut taken = SlotSet::default();
         for (word, ours) in self.words.iter().zip(&mut taken.0) {
-            // Most of the time there is nothing in it, and a plain load is cheaper.
+            // The set is mostly empty, and a plain load is cheaper than a swap.
             if word.load(Ordering::Relaxed) != 0 {
                 *ours = word.swap(0, Ordering::Acquire);
             }
@@ -89,14 +89,15 @@ impl Wake for StreamAlarm {
             return;
         };
         let bit = 1 << (self.slot % 64);
-        // Once it is in the set, the task has been woken and has not looked yet.
+        // If the slot was in the set, the task was woken for it and has not run yet.
         if word.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
             self.woken.connection.wake_by_ref();
         }
     }
 }
 
-/// Words of a set. Streams that both sides have ended may make it twice as many.
+/// Words of a set. There can be twice as many streams as the limit says: see
+/// [`Http2Limits::streams_max`](petrel_proto::http2::Http2Limits::streams_max).
 const WORDS: usize = (2 * STREAMS_MAX as usize).div_ceil(64);
 
 #[cfg(test)]

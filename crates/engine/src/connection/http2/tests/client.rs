@@ -1,4 +1,4 @@
-//! A pretend client: it sends frames, and knows what has come of each stream.
+//! A client for tests: sends frames, and keeps what it has received on each stream.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -24,23 +24,23 @@ pub(super) struct Client {
     pub(super) served: JoinHandle<()>,
     encoder: HpackEncoder,
     decoder: HpackDecoder,
-    /// What waits to be sent.
+    /// Bytes to be sent.
     pub(super) out: Vec<u8>,
     input: Vec<u8>,
     pub(super) answers: BTreeMap<u32, Answer>,
     /// The last stream and the code of each GOAWAY.
     pub(super) goaways: Vec<(u32, u32)>,
-    /// Whether the windows are opened again for all that comes.
+    /// Whether the client opens its windows for everything that it receives.
     pub(super) opens_windows: bool,
     pub(super) answers_pings: bool,
     pub(super) is_closed: bool,
-    /// What the server's windows have, by stream; that of the connection is 0.
+    /// The windows for sending to the server, by stream; 0 is the connection.
     pub(super) windows: BTreeMap<u32, i64>,
     /// The window of a stream that begins.
     stream_window: i64,
 }
 
-/// What has come of a stream.
+/// What the client has received on a stream.
 #[derive(Default)]
 pub(super) struct Answer {
     /// The status and the fields of each head, one in a line.
@@ -78,7 +78,7 @@ impl Client {
         }
     }
 
-    /// One that has put its preface and `settings` into `out`.
+    /// A client with its preface and `settings` in `out`.
     pub(super) fn with_settings(site: &Site, settings: &[Setting]) -> Client {
         let mut client = Client::silent(site);
         client.out.extend_from_slice(PREFACE);
@@ -90,7 +90,7 @@ impl Client {
         Client::with_settings(site, &[])
     }
 
-    /// Asks for something.
+    /// Queues a request.
     pub(super) fn request(&mut self, id: u32, method: &str, path: &str, after: AfterFrame) {
         self.request_with(id, method, path, &[], after);
     }
@@ -112,7 +112,7 @@ impl Client {
         self.headers(id, &[&all, fields].concat(), after);
     }
 
-    /// Ends a request.
+    /// Queues trailers, which end a request.
     pub(super) fn trailers(&mut self, id: u32, fields: &[(&str, &str)]) {
         self.headers(id, fields, AfterFrame::EndOfStream);
     }
@@ -137,7 +137,7 @@ impl Client {
         self.out.extend_from_slice(bytes);
     }
 
-    /// Sends as much of a body as the windows allow, and no more than `most`. Answers how much that was.
+    /// Queues as many bytes of a body as the windows allow, at most `most`, and returns how many.
     pub(super) fn upload(&mut self, id: u32, most: usize) -> usize {
         let of_stream = *self.windows.entry(id).or_insert(self.stream_window);
         let room = of_stream.min(self.windows[&0]).max(0) as usize;
@@ -159,14 +159,14 @@ impl Client {
         write_window_update(&mut self.out, id, by);
     }
 
-    /// Sends what waits.
+    /// Sends `out`.
     pub(super) async fn flush(&mut self) {
         let out = std::mem::take(&mut self.out);
         // The server may have closed.
         let _ = self.socket.write_all(&out).await;
     }
 
-    /// The same, and receives until `is_so`.
+    /// Sends `out`, and receives until `is_so`.
     pub(super) async fn until(&mut self, is_so: impl Fn(&Client) -> bool) {
         self.flush().await;
         while !is_so(self) {
@@ -185,7 +185,7 @@ impl Client {
         }
     }
 
-    /// Receives all that comes within a moment.
+    /// Receives until nothing has come for a moment.
     pub(super) async fn settle(&mut self) {
         self.flush().await;
         while tokio::time::timeout(MOMENT, self.receive()).await.is_ok() && !self.is_closed {}
@@ -196,7 +196,7 @@ impl Client {
         tokio::time::sleep(MOMENT).await;
     }
 
-    /// All that the server says until it closes, which is not looked at.
+    /// All bytes until the server closes, without parsing them.
     pub(super) async fn rest(&mut self) -> Vec<u8> {
         let mut said = Vec::new();
         let in_time = tokio::time::timeout(PATIENCE, self.socket.read_to_end(&mut said));
@@ -333,8 +333,8 @@ impl Answer {
     }
 }
 
-/// How long the server may take.
+/// The longest time that a test waits for the server.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long nothing has to come for nothing more to be expected.
+/// The time of silence after which no more bytes are expected.
 const MOMENT: Duration = Duration::from_millis(30);

@@ -24,8 +24,9 @@ use client::Client;
 const MORE: AfterFrame = AfterFrame::More;
 const END: AfterFrame = AfterFrame::EndOfStream;
 
-/// Answers by the path: `/echo` with the body of the request, `/stream` with the same and its trailers while it comes, `/bytes/N` with so
-/// many bytes, `/numbers/N` with so many that tell their place, `/pieces/N` with so many pieces, `/wait` and `/backend` never, `/hints` behind 103, `/tunnel` by what comes through it.
+/// Answers by the path: `/echo` with the body of the request, `/stream` with the same and its trailers while
+/// it comes, `/bytes/N` with so many bytes, `/numbers/N` with so many that tell their place, `/pieces/N` with
+/// so many pieces, `/wait` and `/backend` never, `/hints` behind 103, `/tunnel` by what comes through it.
 static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_paths",
     doc: "For tests.",
@@ -151,7 +152,8 @@ impl Drop for Waits {
     }
 }
 
-/// Like a request that a backend works for: what that has sent is read before its connection is given back.
+/// Like a request to a backend: it reads what the backend has sent before it gives the backend's connection
+/// back.
 struct ReadsAtItsEnd(Rc<Worker>);
 
 impl Pending for ReadsAtItsEnd {
@@ -167,7 +169,7 @@ impl Drop for ReadsAtItsEnd {
     }
 }
 
-/// So many bytes. None of them could stand in the place of another one near it.
+/// So many bytes, in which neighbouring bytes cannot be swapped unnoticed.
 fn numbers(count: usize) -> Vec<u8> {
     let numbers = (0_u32..).flat_map(u32::to_be_bytes);
     numbers.take(count).collect()
@@ -182,7 +184,7 @@ impl BodySource for Pieces {
         let Some(left) = self.left.checked_sub(1) else {
             return Poll::Ready(None);
         };
-        // Every other time it has to be asked again.
+        // Every second poll is pending.
         self.left = left;
         if left % 2 == 1 {
             context.waker().wake_by_ref();
@@ -227,7 +229,7 @@ impl BodySource for HalfTunnel {
     }
 }
 
-/// An answer that does not end, whose maker gives the body of the request up in a certain second.
+/// An answer without end whose source gives the request body up in a certain second.
 struct GivesUp(HalfTunnel);
 
 impl BodySource for GivesUp {
@@ -250,7 +252,7 @@ impl BodySource for GivesUp {
     }
 }
 
-/// The body of the request, while it comes.
+/// The request body, sent back while it comes.
 #[derive(Default)]
 struct Through {
     bytes: Vec<u8>,
@@ -299,7 +301,7 @@ fn site_with(config: &str) -> Site {
     Site::new(&format!("{H2C}{config}"), &[&MODULE])
 }
 
-/// Puts the worker's clock forward, and wakes what is late.
+/// Puts the worker's clock forward, and wakes the connections whose deadlines have passed.
 async fn skip(site: &Site, seconds: u64) {
     skip_time(site, Duration::from_secs(seconds)).await;
 }
@@ -475,7 +477,8 @@ async fn a_reset_drops_the_request_and_what_works_for_it() {
 #[tokio::test(flavor = "local")]
 async fn a_request_that_ends_while_input_is_taken_may_read_what_its_backend_has_sent() {
     let site = site_with("server.max-request-size = 1");
-    // The client resets the stream, breaks the rules for one, sends too long a body, breaks the rules of the connection.
+    // The client resets the stream, makes a stream error, sends a body that is too long, makes a connection
+    // error.
     let by_reset = |client: &mut Client| client.reset(1);
     let by_window = |client: &mut Client| client.open_window(1, 0x7fff_ffff);
     let by_length = |client: &mut Client| client.data(1, &[b'x'; 2000], MORE);
@@ -557,7 +560,7 @@ async fn uploads_that_wait_for_a_backend_stop_no_other() {
             client.settle().await;
         }
     }
-    // None of them can send more, and that is not the client's fault.
+    // No upload can go on, because the backends read nothing. The clients are not late.
     skip(&site, 65).await;
     client.settle().await;
     assert!(client.answers.is_empty(), "{:?}", client.answers);
@@ -622,7 +625,7 @@ async fn a_body_that_is_too_long_is_refused() {
     for id in [1, 3] {
         assert_eq!(client.answer(id).await.status(), 413, "{id}");
     }
-    // The client is told to stop, a moment later.
+    // The server resets the stream a moment later.
     skip(&site, 5).await;
     client
         .until(|client| client.answers[&3].reset.is_some())
@@ -749,7 +752,7 @@ async fn a_worker_that_drains_loses_no_request() {
     }
 }
 
-/// Chromium fails what waits for a stream to end when GOAWAY comes.
+/// Chromium fails requests that wait for a free stream when GOAWAY comes.
 #[tokio::test(flavor = "local")]
 async fn a_client_with_many_requests_is_told_of_the_end_behind_them() {
     let crowd = limits::HTTP2_REQUESTS_CROWDED;
@@ -901,10 +904,11 @@ async fn what_comes_of_a_body_behind_the_answer_is_thrown_away() {
     let site = site_with("server.max-request-size = 1");
     let mut client = Client::with_settings(&site, &[Setting::InitialWindowSize(1 << 20)]);
     client.open_window(0, 1 << 20);
-    // All of its answer is in frames at the end of the turn's first send, which takes no more than 128 KiB of them.
+    // The whole answer is in frames at the end of the turn's first send, which makes 128 KiB of frames at
+    // most.
     let length = 131_000;
     client.request(1, "POST", &format!("/early/{length}"), MORE);
-    // What the next streams bring fills the buffer of the turn's first read.
+    // The bodies of the next streams fill the buffer of the turn's first read.
     for id in [3, 5] {
         client.request(id, "POST", "/wait", MORE);
         for _ in 0..3 {
@@ -960,7 +964,7 @@ async fn each_header_block_has_its_whole_time() {
     assert_eq!(client.goaways, [(3, calm)]);
 }
 
-/// A client that asks for the change by a request for `path`, and has got its 101.
+/// A client that has sent a request for `path` with `Upgrade: h2c`, and has received 101.
 async fn upgraded(site: &Site, path: &str) -> Client {
     let mut client = Client::silent(site);
     let head = format!(
