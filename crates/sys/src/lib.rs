@@ -10,6 +10,7 @@ pub mod child;
 #[cfg(feature = "counting-allocator")]
 pub mod counting_allocator;
 pub mod page_cache;
+pub mod pam;
 pub mod pooled;
 pub mod prefetch;
 pub mod process;

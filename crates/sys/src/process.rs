@@ -33,7 +33,7 @@ pub fn fork() -> io::Result<Forked> {
 }
 
 /// The kernel may still count a thread that was just joined, so a second thread is checked several times.
-fn make_sure_of_one_thread() -> io::Result<()> {
+pub(crate) fn make_sure_of_one_thread() -> io::Result<()> {
     for _ in 0..LOOKS {
         if threads()? == 1 {
             return Ok(());
