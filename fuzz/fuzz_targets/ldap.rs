@@ -22,7 +22,7 @@ fuzz_target!(|input: &[u8]| {
 });
 
 fn replies(input: &[u8], step: usize) -> (Vec<LdapReply>, Option<LdapError>) {
-    let (mut decoder, mut replies) = (LdapDecoder::default(), Vec::new());
+    let (mut decoder, mut replies) = (LdapDecoder::for_request(1), Vec::new());
     for piece in input.chunks(step.min(input.len()).max(1)) {
         let mut rest = piece;
         while !rest.is_empty() {

@@ -22,6 +22,7 @@ dn: uid=anna,ou=people,o=x
 objectClass: account
 objectClass: simpleSecurityObject
 uid: anna
+description: anna@example.org
 userPassword: secret
 
 dn: uid=bob,ou=people,o=x
@@ -299,15 +300,79 @@ fn nonsense(reply: &'static [u8]) -> u16 {
 }
 
 #[test]
+fn wrong_passwords_count_for_the_entry_that_is_found() {
+    if !can_run_slapd("auth::wrong_passwords_count_for_the_entry_that_is_found") {
+        return;
+    }
+    let (_slapd, port, _) = slapd(&Authority::new());
+    let more = "auth.backend.ldap.filter := \"(&(objectClass=account)(|(uid=?)(description=?)))\"
+auth.lockout = ( \"failures\" => 3, \"address-failures\" => 0 )";
+    let server = asking(&format!("ldap://127.0.0.1:{port}"), more).start();
+    let ask = |user: &str| status(&server, user, "/private/", &[]);
+    // What LDAP takes for one user is one user, and a name that only looks like an entry is not.
+    for (user, expected) in [
+        ("uid=anna,ou=people,o=x:a", "401"),
+        ("uid=anna,ou=people,o=x:b", "401"),
+        ("uid=anna,ou=people,o=x:c", "401"),
+        ("uid=anna,ou=people,o=x:d", "429"),
+        ("anna:a", "401"),
+        ("ANNA@example.org:b", "401"),
+        ("anna:secret", "200"),
+        // A right password, by whichever name, has ended that count.
+        ("anna:a", "401"),
+        ("anna@example.org:b", "401"),
+        ("Anna:c", "401"),
+        ("anna:secret", "429"),
+        ("anna@example.org:secret", "429"),
+        ("bob:secret", "200"),
+    ] {
+        assert_eq!(ask(user), expected, "{user}");
+    }
+}
+
+/// A server that answers the first request on a connection by a successful bind, and each further one by the same bytes
+/// again.
+fn repeating() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("it listens").port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let (mut buffer, mut reply) = ([0; 4096], Vec::new());
+            while stream.read(&mut buffer).is_ok_and(|count| count > 4) {
+                if reply.is_empty() {
+                    reply = b"\x30\x0c\x02\x01\x00\x61\x07\x0a\x01\x00\x04\x00\x04\x00".to_vec();
+                    reply[4] = buffer[4];
+                }
+                if stream.write_all(&reply).is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    port
+}
+
+#[test]
+fn a_reply_to_an_earlier_bind_counts_for_no_other() {
+    let named = "auth.backend.ldap.filter := \",ou=people,o=x\"\nserver.max-worker = 1";
+    let server = asking(&format!("ldap://127.0.0.1:{}", repeating()), named).start();
+    assert_eq!(status(&server, "anna:secret", "/private/", &[]), "200");
+    // On the same connection.
+    assert_eq!(status(&server, "bob:wrong", "/private/", &[]), "503");
+    server.expect_log("it answers what it was not asked");
+}
+
+#[test]
 fn nonsense_lets_in_no_client_and_holds_up_none() {
     // A success of a bind, for all that is asked; without its end; of another request; too long; no LDAP; nothing.
     for (reply, told) in [
         (
-            &b"\x30\x0c\x02\x01\x01\x61\x07\x0a\x01\x00\x04\x00\x04\x00"[..],
+            &b"\x30\x0c\x02\x01\x02\x61\x07\x0a\x01\x00\x04\x00\x04\x00"[..],
             "it answers what it was not asked",
         ),
         (
-            b"\x30\x0c\x02\x01\x01\x61\x07\x0a\x01\x00\x04\x00",
+            b"\x30\x0c\x02\x01\x02\x61\x07\x0a\x01\x00\x04\x00",
             "in time",
         ),
         (
@@ -315,7 +380,7 @@ fn nonsense_lets_in_no_client_and_holds_up_none() {
             "it answers what it was not asked",
         ),
         (
-            b"\x30\x84\x7f\xff\xff\xff\x02\x01\x01",
+            b"\x30\x84\x7f\xff\xff\xff\x02\x01\x02",
             "it sends a message that is too long",
         ),
         (
@@ -323,7 +388,7 @@ fn nonsense_lets_in_no_client_and_holds_up_none() {
             "it ends the connection",
         ),
         (
-            b"\x30\x0d\x02\x01\x01\x61\x07\x0a\x01\x00\x04\x00\x04\x00",
+            b"\x30\x0d\x02\x01\x02\x61\x07\x0a\x01\x00\x04\x00\x04\x00",
             "in time",
         ),
         (

@@ -3,13 +3,14 @@
 //! A bind changes what a connection may do. So there are two pools: the connections of one are bound as the service and
 //! search, those of the other are bound as users and do nothing else.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
 use petrel_engine::proto::ldap::{
-    LdapDecoder, LdapError, LdapReply, LdapResult, Search, write_bind, write_search,
-    write_start_tls,
+    LdapDecoder, LdapError, LdapReply, LdapResult, MESSAGE_ID_MAX, Search, write_bind,
+    write_search, write_start_tls,
 };
 use petrel_engine::tls::{TlsName, TlsServer};
 
@@ -53,6 +54,30 @@ pub(crate) struct Ldap {
     searching: Rc<Pool>,
     binding: Rc<Pool>,
     timeout: Duration,
+    ids: Rc<MessageIds>,
+}
+
+/// The numbers of a worker's requests. None is used again on a connection, so that a reply to an earlier request, which
+/// a broken proxy may send late or twice, never counts for another one.
+pub(super) struct MessageIds(Cell<u32>);
+
+impl Default for MessageIds {
+    fn default() -> MessageIds {
+        MessageIds(Cell::new(LOGIN_ID))
+    }
+}
+
+impl MessageIds {
+    fn next(&self) -> u32 {
+        let last = self.0.get();
+        let next = if last < MESSAGE_ID_MAX {
+            last + 1
+        } else {
+            LOGIN_ID + 1
+        };
+        self.0.set(next);
+        next
+    }
 }
 
 /// What a search has come to.
@@ -67,10 +92,15 @@ impl LdapOptions {
     /// What is said on a connection that searches.
     pub(super) fn login(&self) -> Login {
         let mut commands = Vec::new();
-        write_bind(&self.bind_name, &self.bind_password, &mut commands);
+        write_bind(
+            LOGIN_ID,
+            &self.bind_name,
+            &self.bind_password,
+            &mut commands,
+        );
         Login {
             commands,
-            replies: || Box::new(LdapReplies::to(Request::Bind)),
+            replies: || Box::new(LdapReplies::to(Request::Bind, LOGIN_ID)),
         }
     }
 }
@@ -78,10 +108,10 @@ impl LdapOptions {
 /// What is said before TLS.
 pub(super) fn start_tls() -> Login {
     let mut commands = Vec::new();
-    write_start_tls(&mut commands);
+    write_start_tls(START_TLS_ID, &mut commands);
     Login {
         commands,
-        replies: || Box::new(LdapReplies::to(Request::StartTls)),
+        replies: || Box::new(LdapReplies::to(Request::StartTls, START_TLS_ID)),
     }
 }
 
@@ -92,11 +122,17 @@ pub(super) struct PoolTls {
 }
 
 impl Ldap {
-    pub(super) fn new(searching: Rc<Pool>, binding: Rc<Pool>, timeout: Duration) -> Ldap {
+    pub(super) fn new(
+        searching: Rc<Pool>,
+        binding: Rc<Pool>,
+        timeout: Duration,
+        ids: Rc<MessageIds>,
+    ) -> Ldap {
         Ldap {
             searching,
             binding,
             timeout,
+            ids,
         }
     }
 
@@ -110,9 +146,9 @@ impl Ldap {
     /// # Errors
     /// There is no complete reply.
     pub(crate) async fn find(&self, search: &Search<'_>) -> Result<FoundNames, StoreError> {
-        let mut commands = Vec::new();
-        write_search(search, &mut commands);
-        let replies = || LdapReplies::to(Request::Search);
+        let (id, mut commands) = (self.ids.next(), Vec::new());
+        write_search(id, search, &mut commands);
+        let replies = || LdapReplies::to(Request::Search, id);
         let replies = self.searching.perform(self.operation(&commands), replies);
         let LdapReplies { names, result, .. } = replies.await?;
         let result = result.ok_or_else(|| self.without_result())?;
@@ -128,9 +164,9 @@ impl Ldap {
         name: &[u8],
         password: &[u8],
     ) -> Result<LdapResult, StoreError> {
-        let mut commands = Vec::new();
-        write_bind(name, password, &mut commands);
-        let replies = || LdapReplies::to(Request::Bind);
+        let (id, mut commands) = (self.ids.next(), Vec::new());
+        write_bind(id, name, password, &mut commands);
+        let replies = || LdapReplies::to(Request::Bind, id);
         let operation = Operation {
             // A server counts wrong passwords, and may wait before it refuses one.
             is_repeatable: false,
@@ -183,10 +219,10 @@ struct LdapReplies {
 }
 
 impl LdapReplies {
-    fn to(request: Request) -> LdapReplies {
+    fn to(request: Request, id: u32) -> LdapReplies {
         LdapReplies {
             request,
-            decoder: LdapDecoder::default(),
+            decoder: LdapDecoder::for_request(id),
             names: Vec::new(),
             messages: 0,
             result: None,
@@ -289,8 +325,25 @@ const RESULTS: &[(u32, &str)] = &[
     (80, "other error"),
 ];
 
+/// The numbers of what is said on a new connection before all else.
+const START_TLS_ID: u32 = 1;
+const LOGIN_ID: u32 = 2;
+
 /// Names of a search that are kept: one is wanted, and a second one tells that the filter is not exact.
 const NAMES_MAX: usize = 2;
 
 /// Messages that answer one request. Servers add references to the entries that were asked for.
 const MESSAGES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_requests_grow_and_begin_again_behind_those_of_logins() {
+        let ids = MessageIds::default();
+        assert_eq!([ids.next(), ids.next()], [LOGIN_ID + 1, LOGIN_ID + 2]);
+        ids.0.set(MESSAGE_ID_MAX - 1);
+        assert_eq!([ids.next(), ids.next()], [MESSAGE_ID_MAX, LOGIN_ID + 1]);
+    }
+}

@@ -65,7 +65,7 @@ pub(crate) use redis::{Pipeline, Redis, RedisOptions};
 pub(crate) use server::RemoteServer;
 
 use counters::StoreCounters;
-use ldap::PoolTls;
+use ldap::{MessageIds, PoolTls};
 use link::ReceiveBuffer;
 use pool::{Login, Pool, PoolOptions};
 
@@ -201,7 +201,10 @@ impl Stores {
             self.pool(key, login, tls)
         };
         let (searching, binding) = (pool(Some(options.login()))?, pool(None)?);
-        Ok(Rc::new(Ldap::new(searching, binding, options.timeout)))
+        let worker = self.worker.upgrade();
+        let ids = worker.map_or_else(Rc::default, |worker| worker.belonging(MessageIds::default));
+        let ldap = Ldap::new(searching, binding, options.timeout, ids);
+        Ok(Rc::new(ldap))
     }
 
     fn pool(

@@ -3,11 +3,12 @@
 use std::fmt;
 
 use super::ber::{self, ENUMERATED, INTEGER, OCTET_STRING, SEQUENCE, Unread};
-use super::encode::MESSAGE_ID;
 
 /// Takes replies apart.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LdapDecoder {
+    /// The number of the request that is answered.
+    id: u32,
     /// The beginning of a message.
     held: Vec<u8>,
 }
@@ -78,6 +79,14 @@ impl fmt::Display for LdapError {
 impl std::error::Error for LdapError {}
 
 impl LdapDecoder {
+    /// For the replies to the request with this number; those to another one are refused.
+    pub fn for_request(id: u32) -> LdapDecoder {
+        LdapDecoder {
+            id,
+            held: Vec::new(),
+        }
+    }
+
     /// Takes `input` up to the end of the next message, or all of it.
     ///
     /// # Errors
@@ -88,7 +97,7 @@ impl LdapDecoder {
             // Never more than the message needs: what follows is not ours.
             let missing = match message_bytes(&self.held)? {
                 Length::Whole(bytes) if bytes == self.held.len() => {
-                    let reply = read_message(&self.held)?;
+                    let reply = read_message(self.id, &self.held)?;
                     self.held.clear();
                     let reply = Some(reply);
                     return Ok(LdapFed { consumed, reply });
@@ -145,7 +154,7 @@ fn message_bytes(held: &[u8]) -> Result<Length, LdapError> {
     })
 }
 
-fn read_message(message: &[u8]) -> Result<LdapReply, LdapError> {
+fn read_message(request: u32, message: &[u8]) -> Result<LdapReply, LdapError> {
     let read = || {
         let (content, _) = ber::read_as(SEQUENCE, message)?;
         let (id, rest) = ber::read_as(INTEGER, content)?;
@@ -154,16 +163,17 @@ fn read_message(message: &[u8]) -> Result<LdapReply, LdapError> {
     };
     let (id, operation, content) = read().ok_or(LdapError::Malformed)?;
     let result = || read_result(content).ok_or(LdapError::Malformed);
-    match (id, operation) {
-        (0, EXTENDED_RESPONSE) => result().map(LdapReply::Disconnection),
-        (MESSAGE_ID, BIND_RESPONSE) => result().map(LdapReply::Bind),
-        (MESSAGE_ID, EXTENDED_RESPONSE) => result().map(LdapReply::Extended),
-        (MESSAGE_ID, SEARCH_DONE) => result().map(LdapReply::Done),
-        (MESSAGE_ID, SEARCH_ENTRY) => {
+    match operation {
+        EXTENDED_RESPONSE if id == 0 => result().map(LdapReply::Disconnection),
+        _ if id != request => Err(LdapError::Unasked),
+        BIND_RESPONSE => result().map(LdapReply::Bind),
+        EXTENDED_RESPONSE => result().map(LdapReply::Extended),
+        SEARCH_DONE => result().map(LdapReply::Done),
+        SEARCH_ENTRY => {
             let (name, _) = ber::read_as(OCTET_STRING, content).ok_or(LdapError::Malformed)?;
             Ok(LdapReply::Entry(name.to_vec()))
         }
-        (MESSAGE_ID, SEARCH_REFERENCE) => Ok(LdapReply::Reference),
+        SEARCH_REFERENCE => Ok(LdapReply::Reference),
         _ => Err(LdapError::Unasked),
     }
 }

@@ -3,8 +3,8 @@
 use super::ber::{self, BOOLEAN, ENUMERATED, INTEGER, OCTET_STRING, SEQUENCE};
 use super::filter::EncodedFilter;
 
-/// The number of every request: there is never more than one under way on a connection.
-pub const MESSAGE_ID: u32 = 1;
+/// The largest number that a request may have (RFC 4511 section 4.1.1.1); 0 is none.
+pub const MESSAGE_ID_MAX: u32 = i32::MAX as u32;
 
 /// How far below its base a search looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,16 +31,16 @@ pub struct Search<'a> {
 }
 
 /// Appends a simple bind (RFC 4511 section 4.2).
-pub fn write_bind(name: &[u8], password: &[u8], out: &mut Vec<u8>) {
+pub fn write_bind(id: u32, name: &[u8], password: &[u8], out: &mut Vec<u8>) {
     let mut content = Vec::new();
     ber::write_number(INTEGER, VERSION, &mut content);
     ber::write(OCTET_STRING, name, &mut content);
     ber::write(SIMPLE, password, &mut content);
-    write_message(BIND_REQUEST, &content, out);
+    write_message(id, BIND_REQUEST, &content, out);
 }
 
 /// Appends a search (RFC 4511 section 4.5.1).
-pub fn write_search(search: &Search<'_>, out: &mut Vec<u8>) {
+pub fn write_search(id: u32, search: &Search<'_>, out: &mut Vec<u8>) {
     let mut content = Vec::new();
     ber::write(OCTET_STRING, search.base, &mut content);
     let scope = match search.scope {
@@ -56,19 +56,19 @@ pub fn write_search(search: &Search<'_>, out: &mut Vec<u8>) {
     let mut attributes = Vec::new();
     ber::write(OCTET_STRING, NO_ATTRIBUTES, &mut attributes);
     ber::write(SEQUENCE, &attributes, &mut content);
-    write_message(SEARCH_REQUEST, &content, out);
+    write_message(id, SEARCH_REQUEST, &content, out);
 }
 
 /// Appends the wish to go on by TLS (RFC 4511 section 4.14).
-pub fn write_start_tls(out: &mut Vec<u8>) {
+pub fn write_start_tls(id: u32, out: &mut Vec<u8>) {
     let mut content = Vec::new();
     ber::write(REQUEST_NAME, START_TLS, &mut content);
-    write_message(EXTENDED_REQUEST, &content, out);
+    write_message(id, EXTENDED_REQUEST, &content, out);
 }
 
-fn write_message(operation: ber::Tag, content: &[u8], out: &mut Vec<u8>) {
+fn write_message(id: u32, operation: ber::Tag, content: &[u8], out: &mut Vec<u8>) {
     let mut message = Vec::new();
-    ber::write_number(INTEGER, MESSAGE_ID, &mut message);
+    ber::write_number(INTEGER, id, &mut message);
     ber::write(operation, content, &mut message);
     ber::write(SEQUENCE, &message, out);
 }

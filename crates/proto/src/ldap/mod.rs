@@ -15,7 +15,7 @@ mod encode;
 mod filter;
 
 pub use decode::{LdapDecoder, LdapError, LdapFed, LdapReply, LdapResult, MESSAGE_BYTES_MAX};
-pub use encode::{MESSAGE_ID, Scope, Search, write_bind, write_search, write_start_tls};
+pub use encode::{MESSAGE_ID_MAX, Scope, Search, write_bind, write_search, write_start_tls};
 pub use filter::{EncodedFilter, FilterError, escape_in_filter, escape_in_name, read_filter};
 
 #[cfg(test)]

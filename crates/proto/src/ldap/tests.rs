@@ -23,16 +23,16 @@ fn filter(text: &str) -> Vec<u8> {
 #[test]
 fn requests_are_those_of_the_standard() {
     let mut out = Vec::new();
-    write_bind(b"", b"", &mut out);
+    write_bind(1, b"", b"", &mut out);
     assert_eq!(out, hex("30 0c 02 01 01 60 07 02 01 03 04 00 80 00"));
     out.clear();
-    write_bind(b"cn=a", b"pw", &mut out);
+    write_bind(0x1234, b"cn=a", b"pw", &mut out);
     assert_eq!(
         out,
-        hex("30 12 02 01 01 60 0d 02 01 03 04 04 636e3d61 80 02 7077")
+        hex("30 13 02 02 1234 60 0d 02 01 03 04 04 636e3d61 80 02 7077")
     );
     out.clear();
-    write_start_tls(&mut out);
+    write_start_tls(1, &mut out);
     let oid = "312e332e362e312e342e312e313436362e3230303337";
     assert_eq!(out, hex(&format!("30 1d 02 01 01 77 18 80 16 {oid}")));
     out.clear();
@@ -43,7 +43,7 @@ fn requests_are_those_of_the_standard() {
         entries_max: 2,
         seconds_max: 200,
     };
-    write_search(&search, &mut out);
+    write_search(1, &search, &mut out);
     let expected = "30 2b 02 01 01 63 26 04 03 6f3d78 0a 01 02 0a 01 00 02 01 02 02 02 00c8 01 01 00 \
         a3 08 04 03 756964 04 01 61 30 05 04 03 312e31";
     assert_eq!(out, hex(expected));
@@ -206,7 +206,7 @@ fn replies_are_read_however_they_come() {
         LdapReply::Disconnection(of(52, "bye")),
     ];
     for step in [1, 2, 3, 7, wire.len()] {
-        let (mut decoder, mut replies) = (LdapDecoder::default(), Vec::new());
+        let (mut decoder, mut replies) = (LdapDecoder::for_request(1), Vec::new());
         for piece in wire.chunks(step) {
             let mut rest = piece;
             while !rest.is_empty() {
@@ -241,15 +241,26 @@ fn what_is_no_reply_is_refused() {
             LdapError::Malformed,
         ),
     ] {
-        let fed = LdapDecoder::default().feed(&wire);
+        let fed = LdapDecoder::for_request(1).feed(&wire);
         assert_eq!(fed, Err(error), "{wire:02x?}");
     }
     // A beginning is none yet.
     let bind = message(1, 0x61, &result(0, ""));
     for end in 0..bind.len() {
-        let fed = LdapDecoder::default()
+        let fed = LdapDecoder::for_request(1)
             .feed(&bind[..end])
             .expect("a beginning");
         assert_eq!((fed.consumed, fed.reply), (end, None));
+    }
+}
+
+#[test]
+fn a_reply_to_an_earlier_request_is_refused() {
+    let bind = |id| message(id, 0x61, &result(0, ""));
+    for (id, other) in [(2, 1), (2, 3), (0x1234, 0x34), (MESSAGE_ID_MAX, 1)] {
+        let fed = LdapDecoder::for_request(id).feed(&bind(other));
+        assert_eq!(fed, Err(LdapError::Unasked), "{id} {other}");
+        let fed = LdapDecoder::for_request(id).feed(&bind(id));
+        assert!(fed.is_ok_and(|fed| fed.reply.is_some()), "{id}");
     }
 }
