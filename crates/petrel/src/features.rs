@@ -86,7 +86,7 @@ const SECTIONS: [Section; 3] = [
             (false, "DBI support"),
             (false, "Kerberos support"),
             (true, "LDAP support"),
-            (false, "PAM support"),
+            (true, "PAM support"),
             (false, "FAM support"),
             (true, "LUA support"),
             (false, "xml support"),

@@ -70,6 +70,11 @@ impl Loaded {
         runs_lua(&self.config)
     }
 
+    /// Whether the configuration has PAM asked about passwords.
+    pub(crate) fn uses_pam(&self) -> bool {
+        modules::auth::uses_pam(&self.config, &self.modules)
+    }
+
     /// Errors about this configuration, with its text, to be shown or logged.
     pub(crate) fn diagnostics(&self, list: Vec<Diagnostic>) -> Diagnostics {
         Diagnostics {
@@ -160,6 +165,7 @@ pub(crate) fn load(origin: &Origin) -> Result<Loaded, Diagnostics> {
         .and_then(|process| {
             let mut trusts = LoadedTrusts::load(&config, &modules, runs_lua(&config))?;
             modules::auth::load_authorities(&config, &modules, &mut trusts)?;
+            modules::auth::check_pam(&config, &modules)?;
             Ok((process, trusts))
         });
     match checked {

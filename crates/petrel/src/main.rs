@@ -301,6 +301,7 @@ fn keep(options: KeeperOptions, loaded: Loaded) -> u8 {
         KeeperExit::Exit(code) => code,
         KeeperExit::Server(handover) => server::run(*handover),
         KeeperExit::TlsReader(reading) => keeper::tls_reader::run(*reading),
+        KeeperExit::PamHelper(asking) => keeper::pam_helper::run(*asking),
     }
 }
 

@@ -24,6 +24,7 @@ use modules::gateway::resolve::{FollowedNames, NameServers};
 use nix::sys::signal::{SigSet, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use modules::auth::PamDoor;
 use modules::openssl::TlsStore;
 
 use crate::control::{Control, News, Order};
@@ -55,6 +56,8 @@ pub(crate) struct Handover {
     pub(crate) detached: bool,
     /// Certificates and keys, if TLS is configured.
     pub(crate) tls: Option<Arc<TlsStore>>,
+    /// The way to the process that asks PAM about passwords.
+    pub(crate) pam: Option<PamDoor>,
 }
 
 /// Serves until the keeper orders the process to stop. Returns the exit code.
@@ -76,6 +79,7 @@ pub(crate) fn run(handover: Handover) -> u8 {
             name_servers,
             log_targets: &handover.log_targets,
             tls: handover.tls,
+            pam: handover.pam,
         };
         process.serve(
             &handover.loaded,
@@ -186,6 +190,7 @@ struct Process<'a> {
     name_servers: Option<NameServers>,
     log_targets: &'a [LogTarget],
     tls: Option<Arc<TlsStore>>,
+    pam: Option<PamDoor>,
 }
 
 impl Process<'_> {
@@ -206,6 +211,9 @@ impl Process<'_> {
         if let Some(store) = &self.tls {
             store.set_time(tls_files::now_s());
             handed = handed.with(Arc::clone(store));
+        }
+        if let Some(pam) = self.pam.take() {
+            handed = handed.with(Arc::new(pam));
         }
         let plan = ServerPlan {
             config: Arc::clone(&loaded.config),

@@ -223,12 +223,7 @@ struct Conversation {
     password: *mut c_void,
 }
 
-type Talk = unsafe extern "C" fn(
-    c_int,
-    *mut *const Prompt,
-    *mut *mut Answer,
-    *mut c_void,
-) -> c_int;
+type Talk = unsafe extern "C" fn(c_int, *mut *const Prompt, *mut *mut Answer, *mut c_void) -> c_int;
 type Start = unsafe extern "C" fn(
     *const c_char,
     *const c_char,
@@ -283,7 +278,8 @@ mod tests {
             // once.
             unsafe {
                 let text = (*list.add(index)).text;
-                let copy = (!text.is_null()).then(|| CStr::from_ptr(text).to_str().map(str::to_owned));
+                let copy =
+                    (!text.is_null()).then(|| CStr::from_ptr(text).to_str().map(str::to_owned));
                 libc::free(text.cast());
                 copy.map(|copy| copy.expect("UTF-8"))
             }

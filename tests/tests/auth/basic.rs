@@ -164,7 +164,7 @@ fn what_does_not_work_as_it_looks_is_told() {
     let rules = "auth.require = ( \"/a\" => ( \"method\" => \"basic\", \"realm\" => \"R\", \"require\" => \"group=g\" ), \
                  \"admin/\" => ( \"method\" => \"basic\", \"realm\" => \"R\", \"require\" => \"valid-user\" ), \
                  \"/ab\" => ( \"method\" => \"basic\", \"realm\" => \"R\", \"require\" => \"valid-user\" ) )";
-    for backend in ["", "auth.backend = \"pam\""] {
+    for backend in ["", "auth.backend = \"gssapi\""] {
         let config = format!("server.modules += ( \"mod_auth\" )\n{backend}\n{rules}");
         let checked = Server::build().config(&config).check(&["-tt"]);
         assert_eq!(checked.code(), 0, "{}", checked.errors);

@@ -48,3 +48,19 @@ fn guesses_end_and_who_is_logged_in_goes_on() {
     assert!(counter(&server, "refused") >= 3);
     assert!(eventually(|| ask("sha512:secret") == "200"));
 }
+
+#[test]
+fn users_of_a_file_are_counted_as_the_file_spells_them() {
+    let users =
+        "alice:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\nAlice:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n";
+    let lockout = "auth.lockout = ( \"failures\" => 3, \"address-failures\" => 0 )";
+    let server = guarded(users, &format!("{HASTY}\n{lockout}")).start();
+    let ask = |user: &str| status(&server, user, "/private/", &[]);
+    for number in 0..3 {
+        assert_eq!(ask(&format!("alice:wrong{number}")), "401");
+    }
+    assert_eq!(ask("alice:secret"), "429");
+    assert_eq!(ask("Alice:secret"), "200");
+    // Nor does the right password of the one end the count of the other.
+    assert_eq!(ask("alice:secret"), "429");
+}

@@ -11,6 +11,7 @@ mod ldap;
 mod like_lighttpd;
 mod lockout;
 mod nonces;
+mod pam;
 
 use petrel_tests::{Builder, Server};
 

@@ -9,16 +9,17 @@ use petrel_engine::proto::status::Status;
 
 use super::accounts::Groups;
 use super::guard::{Guard, shown};
-use super::lockout::{Failures, Guess, address_key};
-use super::logins::{LoginHash, Logins};
+use super::lockout::{Failures, Guess, LoginOrigin, address_key};
+use super::logins::LoginHash;
 use super::rules::Rule;
 
 /// A client asks to be let in under a rule.
 pub(super) struct LoginAttempt {
     pub(super) rule: Rc<Rule>,
     pub(super) user: Vec<u8>,
-    /// What failures are counted under where a user can spell its name in several ways.
-    pub(super) spelling: Option<Vec<u8>>,
+    /// What failures are counted under where one user may be named in several ways: the entry that a server has found,
+    /// or one spelling for all.
+    pub(super) counted_as: Option<Vec<u8>>,
     pub(super) groups: Arc<Groups>,
     /// What the log-in is to be remembered by.
     pub(super) hash: Option<LoginHash>,
@@ -32,10 +33,16 @@ impl LoginAttempt {
     fn guess(&self) -> Guess<'_> {
         Guess {
             realm: &self.rule.realm,
-            user: self.spelling.as_deref().unwrap_or(&self.user),
+            user: self.counted_as.as_deref().unwrap_or(&self.user),
             password: self.password,
         }
     }
+}
+
+/// The name that services take `user` for: to most of them letter case and spaces make no difference.
+pub(super) fn one_spelling(user: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(user).to_lowercase();
+    text.split_whitespace().collect::<String>().into_bytes()
 }
 
 impl Guard {
@@ -53,7 +60,7 @@ impl Guard {
         if self.max_age_s.is_none() {
             return;
         }
-        let logins = self.logins.get_or_init(|| Logins::of(exchange));
+        let logins = self.logins(exchange);
         let now_s = exchange.worker.clock().seconds();
         let mut kind = kind.to_vec();
         if self.lockout.is_some() {
@@ -69,7 +76,7 @@ impl Guard {
     pub(super) fn remember(&self, exchange: &Exchange, login: &LoginAttempt) {
         if let (Some(hash), Some(max_age_s)) = (login.hash, self.max_age_s) {
             let now_s = exchange.worker.clock().seconds();
-            let logins = self.logins.get_or_init(|| Logins::of(exchange));
+            let logins = self.logins(exchange);
             logins.add(hash, now_s, now_s.saturating_add(max_age_s));
         }
     }
@@ -98,11 +105,34 @@ impl Guard {
     ) -> Option<Outcome> {
         let lockout = self.lockout.as_ref().filter(|_| !login.is_remembered)?;
         let failures = self.failures(exchange);
-        let locked_s = lockout.locked_s(failures, exchange, &login.guess())?;
+        let locked_s = lockout.locked_s(failures, LoginOrigin::of(exchange), &login.guess())?;
+        failures.count_refused();
         let outcome = exchange.answer(Status::TOO_MANY_REQUESTS);
         let seconds = locked_s.to_string();
         exchange.response.set("Retry-After", seconds.as_bytes());
         Some(outcome)
+    }
+
+    /// Says later, when a server has found the user, whether log-ins that are counted as that are locked out.
+    pub(super) fn lock_check(
+        self: &Rc<Guard>,
+        exchange: &Exchange,
+        rule: &Rc<Rule>,
+    ) -> impl Fn(&[u8]) -> bool + 'static {
+        let (guard, rule) = (Rc::clone(self), Rc::clone(rule));
+        let origin = LoginOrigin::of(exchange);
+        self.failures(exchange);
+        move |counted_as| {
+            let guess = Guess {
+                realm: &rule.realm,
+                user: counted_as,
+                password: None,
+            };
+            let lockout = guard.lockout.as_ref().zip(guard.failures.get());
+            lockout.is_some_and(|(lockout, failures)| {
+                lockout.locked_s(failures, origin, &guess).is_some()
+            })
+        }
     }
 
     /// Counts what the password has come to.
@@ -111,13 +141,27 @@ impl Guard {
             return;
         };
         let (failures, guess) = (self.failures(exchange), login.guess());
+        let origin = LoginOrigin::of(exchange);
         if is_right {
-            return lockout.succeeded(failures, exchange, &guess);
+            return lockout.succeeded(failures, origin, &guess);
         }
         let address = exchange.connection.peer.address_text();
-        for begun in lockout.failed(failures, exchange, &guess) {
+        for begun in lockout.failed(failures, origin, &guess) {
             let line = begun.line(&shown(&login.user), &address);
             exchange.log_error("authorize", format_args!("{line}"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::one_spelling;
+
+    #[test]
+    fn letter_case_and_spaces_make_no_other_user() {
+        for user in ["Anna Ärmel", " aNNA  ÄRMEL ", "anna\u{a0}ärmel"] {
+            assert_eq!(one_spelling(user.as_bytes()), "annaärmel".as_bytes());
+        }
+        assert_ne!(one_spelling(b"anna"), one_spelling(b"bob"));
     }
 }

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 
 use futures_util::FutureExt as _;
 use petrel_engine::Exchange;
-use petrel_engine::blocking::{self, Class, Origin};
+use petrel_engine::blocking::{self, Class, NotDone, Origin};
 use petrel_engine::module::{Configure, Hook, Outcome, Pending, Phase};
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
@@ -28,7 +28,7 @@ use super::logins::Logins;
 use super::nonce::{NonceAge, Nonces};
 use super::password::{self, HashForm, UnusableHash};
 use super::rules::{Method, Rule};
-use super::shared_hashing::{HashWaiter, SharedHashing};
+use super::shared_hashing::{SharedJobs, SharedWaiter};
 use super::users::{FileForm, NoFile, UserFiles, Users};
 
 /// The rules of one set of settings.
@@ -135,10 +135,11 @@ impl Guard {
             }
             (Method::Basic, Users::Files(files)) => self.basic(exchange, rule, files),
             (Method::Basic, Users::Ldap(users)) => self.ldap(exchange, rule, users),
+            (Method::Basic, Users::Pam(users)) => self.pam(exchange, rule, users),
             (Method::Digest(options), Users::Files(files)) if files.form != FileForm::Htpasswd => {
                 self.digest(exchange, rule, options, files)
             }
-            (Method::Digest(_), Users::Files(_) | Users::Ldap(_)) => {
+            (Method::Digest(_), Users::Files(_) | Users::Ldap(_) | Users::Pam(_)) => {
                 let cause = "digest needs passwords that can be read, which auth.backend does not have: what it guards is answered 503";
                 exchange.log_common_error("authorize", format_args!("{cause}"));
                 exchange.answer(Status::SERVICE_UNAVAILABLE)
@@ -166,7 +167,7 @@ impl Guard {
         let mut login = LoginAttempt {
             rule: Rc::clone(rule),
             groups,
-            spelling: None,
+            counted_as: None,
             hash: None,
             is_remembered: false,
             password: self.number_of(exchange, &user, &password),
@@ -264,7 +265,7 @@ impl Guard {
             rule: Rc::clone(rule),
             user,
             groups,
-            spelling: None,
+            counted_as: None,
             hash: None,
             is_remembered: false,
             password: None,
@@ -309,11 +310,12 @@ impl Guard {
             };
             Ok((accounts, groups))
         });
-        found.map_err(|missing| match missing {
-            NoFile::Cold => Outcome::Cold,
-            NoFile::Parsing(pending) => Outcome::Later(pending),
-            NoFile::Failed(status) => exchange.answer(status),
-        })
+        found.map_err(|missing| no_file(exchange, missing))
+    }
+
+    /// The log-ins that are remembered.
+    pub(super) fn logins(&self, exchange: &Exchange) -> &Logins {
+        self.logins.get_or_init(|| Logins::of(exchange))
     }
 
     /// Has a thread hash the password, unless that was done a short while ago.
@@ -324,7 +326,7 @@ impl Guard {
         accounts: &Accounts,
         password: Vec<u8>,
     ) -> Outcome {
-        let logins = self.logins.get_or_init(|| Logins::of(exchange));
+        let logins = self.logins(exchange);
         let known = accounts.find(&login.user).next();
         // An unknown user takes the time of one that is known.
         let other = || accounts.any(logins.number_of(&login.user));
@@ -357,7 +359,7 @@ impl Guard {
         };
         let job = exchange
             .worker
-            .belonging(SharedHashing::default)
+            .belonging(SharedJobs::<Hashed>::default)
             .join(hash, begin);
         Outcome::Later(Box::new(Hashing {
             guard: Rc::clone(self),
@@ -432,13 +434,25 @@ fn user_from_outside(exchange: &Exchange) -> Option<Vec<u8>> {
     }
 }
 
+/// What the hook says while a file cannot be used.
+pub(super) fn no_file(exchange: &mut Exchange, missing: NoFile) -> Outcome {
+    match missing {
+        NoFile::Cold => Outcome::Cold,
+        NoFile::Parsing(pending) => Outcome::Later(pending),
+        NoFile::Failed(status) => exchange.answer(status),
+    }
+}
+
+/// What a thread says about a password.
+type Hashed = Result<Result<bool, UnusableHash>, NotDone>;
+
 /// A password that a thread hashes.
 struct Hashing {
     guard: Rc<Guard>,
     login: LoginAttempt,
     /// Otherwise it is compared for the sake of the time that takes.
     is_known: bool,
-    job: HashWaiter,
+    job: SharedWaiter<Hashed>,
     /// The second in which the request has waited too long.
     due_s: u32,
 }

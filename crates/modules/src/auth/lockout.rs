@@ -44,6 +44,24 @@ pub(super) struct Guess<'a> {
     pub(super) password: Option<u64>,
 }
 
+/// Where a log-in comes from, and when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoginOrigin {
+    /// What stands for the client's address; a client by a unix socket has none.
+    address: Option<u64>,
+    now_s: u32,
+}
+
+impl LoginOrigin {
+    /// The client of `exchange`, now.
+    pub(super) fn of(exchange: &Exchange) -> LoginOrigin {
+        LoginOrigin {
+            address: address_key(exchange),
+            now_s: exchange.worker.clock().seconds(),
+        }
+    }
+}
+
 /// What a failed log-in has led to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BegunLockout {
@@ -103,34 +121,27 @@ impl Lockout {
     pub(super) fn locked_s(
         &self,
         failures: &Failures,
-        exchange: &Exchange,
+        origin: LoginOrigin,
         guess: &Guess<'_>,
     ) -> Option<u32> {
-        let now_s = exchange.worker.clock().seconds();
         let table = lock(&failures.table);
-        let keys = self.keys(failures, exchange, guess);
-        let locked_s = keys
-            .filter_map(|(key, ..)| table.locked_s(key, now_s))
-            .max();
-        if locked_s.is_some() {
-            failures.refused.fetch_add(1, Relaxed);
-        }
-        locked_s
+        let keys = self.keys(failures, origin, guess);
+        keys.filter_map(|(key, ..)| table.locked_s(key, origin.now_s))
+            .max()
     }
 
     /// Counts a wrong password; what that locks.
     pub(super) fn failed(
         &self,
         failures: &Failures,
-        exchange: &Exchange,
+        origin: LoginOrigin,
         guess: &Guess<'_>,
     ) -> Vec<BegunLockout> {
-        let now_s = exchange.worker.clock().seconds();
         failures.counted.fetch_add(1, Relaxed);
         let mut table = lock(&failures.table);
-        let keys = self.keys(failures, exchange, guess);
+        let keys = self.keys(failures, origin, guess);
         let begun = keys.filter_map(|(key, subject, rule)| {
-            let begins = table.count(key, guess.password, now_s, rule);
+            let begins = table.count(key, guess.password, origin.now_s, rule);
             begins.then_some(BegunLockout { subject, rule })
         });
         let begun: Vec<_> = begun.collect();
@@ -140,9 +151,9 @@ impl Lockout {
 
     /// Forgets wrong passwords of the user from this address: there was a right one. What others have tried still
     /// counts, and so does what was tried for other users.
-    pub(super) fn succeeded(&self, failures: &Failures, exchange: &Exchange, guess: &Guess<'_>) {
+    pub(super) fn succeeded(&self, failures: &Failures, origin: LoginOrigin, guess: &Guess<'_>) {
         let mut table = lock(&failures.table);
-        for (key, subject, _) in self.keys(failures, exchange, guess) {
+        for (key, subject, _) in self.keys(failures, origin, guess) {
             if subject == Subject::Login {
                 table.forget(key);
             }
@@ -153,10 +164,10 @@ impl Lockout {
     fn keys(
         &self,
         failures: &Failures,
-        exchange: &Exchange,
+        origin: LoginOrigin,
         guess: &Guess<'_>,
     ) -> impl Iterator<Item = (u64, Subject, LockRule)> {
-        let address = address_key(exchange);
+        let address = origin.address;
         let user = (guess.realm, guess.user);
         self.rules.iter().filter_map(move |(subject, rule)| {
             let (address, user) = match subject {
@@ -220,6 +231,11 @@ impl Failures {
     /// Those of the process.
     pub(super) fn of(shared: &Shared) -> Arc<Failures> {
         shared.belonging(Failures::default)
+    }
+
+    /// A request was answered 429.
+    pub(super) fn count_refused(&self) {
+        self.refused.fetch_add(1, Relaxed);
     }
 
     /// A number for a password: the same one has the same number.

@@ -2,7 +2,7 @@
 //!
 //! [`rules`] reads `auth.require`, [`guard`] asks it for every request, [`basic`] and
 //! [`digest`] read what clients send. Users are in
-//! files ([`accounts`]) or known to a server ([`ldap`]); what is in files is compared by [`password`], on threads if that takes long. [`logins`] remembers
+//! files ([`accounts`]), or known to a server ([`ldap`]) or to the system ([`pam`]); what is in files is compared by [`password`], on threads if that takes long. [`logins`] remembers
 //! good log-ins, and [`lockout`] counts bad ones. A scope whose users cannot be looked up is answered 503 and never open.
 
 mod accounts;
@@ -17,6 +17,7 @@ mod lockout;
 mod logins;
 mod md5_crypt;
 mod nonce;
+mod pam;
 mod parsed_files;
 mod password;
 mod rules;
@@ -43,6 +44,9 @@ use users::Users;
 pub use ldap::load_authorities;
 pub(crate) use lockout::read_counters;
 pub use nonce::prepare;
+pub use pam::{
+    CHECK_TIME, PamAsker, PamDoor, PamInbox, PamQuestion, PamReply, check_pam, pam_pair, uses_pam,
+};
 pub(crate) use warnings::warnings;
 
 /// mod_auth.
@@ -54,7 +58,7 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
         "auth.require", Map, Request, "()", Effect::Works,
             "Who may have the URLs that begin with a key: method (basic, digest or extern), realm, require (valid-user, or user=NAME and group=NAME joined by |), and for digest algorithm, nonce-secret and userhash. The first key that fits counts.";
         "auth.backend", String, Request, "unset", Effect::Works,
-            "Where users are looked up: plain, htpasswd, htdigest or ldap. With pam, gssapi, sasl, dbi or mysql, which are not built, what auth.require guards is answered 503.";
+            "Where users are looked up: plain, htpasswd, htdigest, ldap or pam. With gssapi, sasl, dbi or mysql, which are not built, what auth.require guards is answered 503.";
         "auth.extern-authn", Bool, Request, "disable", Effect::Works,
             "Lets a request without a password pass if its REMOTE_USER fits auth.require, for \
              example the name in a verified client certificate.";
@@ -126,19 +130,19 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
             "The attribute that names members in the entries below group=NAME, which is a distinguished name: member and uniqueMember hold distinguished names, all others users.";
         "auth.backend.ldap.timeout", String, Request, "2000000", Effect::Works,
             "Microseconds that one question to the server may take, as in lighttpd. 100000 at least.";
-        "auth.backend.pam.opts", Map, Request, "()", NotYet(NOT_BUILT),
-            "Options of PAM: the service, http by default.";
+        "auth.backend.pam.opts", Map, Request, "()", Effect::Works,
+            "Options of PAM: service, the name of a file in /etc/pam.d, http if it is left out.";
         "auth.backend.sasl.opts", Map, Request, "()", NotYet(NOT_BUILT),
             "Options of SASL.";
     },
     configure,
 };
 
-const NOT_BUILT: &str = "users can be looked up in files and by LDAP alone";
+const NOT_BUILT: &str = "users can be looked up in files, by LDAP and by PAM alone";
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let values = configure.values;
-    let users = Users::read(values)?;
+    let users = Users::read(configure)?;
     let max_age_s = max_age_s(values)?;
     let rules = rules::read(values)?;
     let lockout = Lockout::read(values)?;

@@ -1,4 +1,4 @@
-//! One hash for all requests of a worker that bear the same password at the same time.
+//! One check for all requests of a worker that bear the same password at the same time: a hash, or a question to PAM.
 //!
 //! A browser has a hundred requests on a connection of HTTP/2, each with the password of its user. Knows no request and
 //! no file.
@@ -7,31 +7,32 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::Future;
 
+use super::logins::LoginHash;
 use futures_util::FutureExt as _;
 use futures_util::future::{LocalBoxFuture, Shared, WeakShared};
-use petrel_engine::blocking::NotDone;
 
-use super::logins::LoginHash;
-use super::password::UnusableHash;
-
-/// Passwords that a thread hashes or will.
-#[derive(Default)]
-pub(super) struct SharedHashing(RefCell<HashMap<LoginHash, WeakShared<HashJob>>>);
+/// Passwords that are being checked; each check comes to a `T`.
+pub(super) struct SharedJobs<T: Clone>(RefCell<HashMap<LoginHash, WeakShared<Job<T>>>>);
 
 /// A request's wait for one of them. When the last one is dropped, the job is left out.
-pub(super) type HashWaiter = Shared<HashJob>;
+pub(super) type SharedWaiter<T> = Shared<Job<T>>;
 
-type HashJob = LocalBoxFuture<'static, Hashed>;
-type Hashed = Result<Result<bool, UnusableHash>, NotDone>;
+type Job<T> = LocalBoxFuture<'static, T>;
 
-impl SharedHashing {
+impl<T: Clone> Default for SharedJobs<T> {
+    fn default() -> SharedJobs<T> {
+        SharedJobs(RefCell::default())
+    }
+}
+
+impl<T: Clone + 'static> SharedJobs<T> {
     /// Waits for the job of `login`, which is the one that `begin` begins if there is none. Without a `login` the job is
     /// not shared.
-    pub(super) fn join<F: Future<Output = Hashed> + 'static>(
+    pub(super) fn join<F: Future<Output = T> + 'static>(
         &self,
         login: Option<LoginHash>,
         begin: impl FnOnce() -> F,
-    ) -> HashWaiter {
+    ) -> SharedWaiter<T> {
         let begin = || begin().boxed_local().shared();
         let Some(login) = login else {
             return begin();
@@ -59,11 +60,11 @@ mod tests {
 
     #[test]
     fn equal_logins_share_a_job_until_it_is_over() {
-        let (shared, begun) = (SharedHashing::default(), Cell::new(0));
+        let (shared, begun) = (SharedJobs::default(), Cell::new(0));
         let join = |login: Option<u8>| {
             shared.join(login.map(|login| [login; 32]), || {
                 begun.set(begun.get() + 1);
-                ready(Ok(Ok(true)))
+                ready(begun.get())
             })
         };
         let all: Vec<_> = (0..100).map(|_| join(Some(1))).collect();
@@ -71,7 +72,7 @@ mod tests {
         let other = join(Some(2));
         assert_eq!(begun.get(), 2);
         for one in all {
-            assert_eq!(one.now_or_never(), Some(Ok(Ok(true))));
+            assert_eq!(one.now_or_never(), Some(1));
         }
         // What was found may be older than a changed file.
         drop(join(Some(1)));

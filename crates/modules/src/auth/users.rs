@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use petrel_engine::Exchange;
 use petrel_engine::config::Diagnostic;
-use petrel_engine::module::Pending;
+use petrel_engine::module::{Configure, Pending};
 use petrel_engine::proto::status::Status;
-use petrel_engine::settings::Values;
 use petrel_engine::settings::core::absolute_root;
 
 use super::accounts::{Accounts, Groups};
 use super::ldap::LdapUsers;
+use super::pam::PamUsers;
 use super::parsed_files::ParsedFiles;
 
 /// What one set of settings says.
@@ -21,6 +21,8 @@ pub(super) enum Users {
     Files(UserFiles),
     /// An LDAP server knows them.
     Ldap(Rc<LdapUsers>),
+    /// The system's PAM modules know them.
+    Pam(PamUsers),
     /// They cannot be looked up, for this reason.
     Nowhere(String),
 }
@@ -66,11 +68,12 @@ pub(super) enum NoFile {
 }
 
 impl Users {
-    /// What `values` say.
+    /// What the settings say.
     ///
     /// # Errors
     /// There is no such backend.
-    pub(super) fn read(values: &Values<'_>) -> Result<Users, Diagnostic> {
+    pub(super) fn read(configure: &Configure<'_>) -> Result<Users, Diagnostic> {
+        let values = configure.values;
         let Some(name) = values.string(BACKEND) else {
             return Ok(Users::Nowhere(format!("{BACKEND} is not set")));
         };
@@ -79,6 +82,9 @@ impl Users {
                 Ok(users) => Users::Ldap(Rc::new(users)),
                 Err(missing) => Users::Nowhere(format!("{missing} is not set")),
             });
+        }
+        if name == "pam" {
+            return PamUsers::read(configure).map(Users::Pam);
         }
         if is_not_built(name) {
             return Ok(Users::Nowhere(format!(
@@ -101,7 +107,7 @@ impl Users {
 
 /// Whether `name` is a backend of lighttpd that is not built.
 pub(super) fn is_not_built(name: &str) -> bool {
-    ["pam", "gssapi", "sasl", "dbi", "mysql"].contains(&name)
+    ["gssapi", "sasl", "dbi", "mysql"].contains(&name)
 }
 
 fn form(name: &str) -> Option<(FileForm, &'static str)> {

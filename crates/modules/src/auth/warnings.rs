@@ -18,7 +18,7 @@ pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
             && entry.value.as_str().is_some_and(is_not_built)
         {
             warnings.push(closed(entry, format!(
-                "{BACKEND}: users can be looked up in files and by LDAP alone, so what auth.require guards is answered 503"
+                "{BACKEND}: users can be looked up in files, by LDAP and by PAM alone, so what auth.require guards is answered 503"
             )));
         }
         for entry in block
@@ -46,12 +46,12 @@ pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
         };
         let has_hashes_alone = backends
             .iter()
-            .all(|entry| is(entry, &["htpasswd", "ldap"]));
+            .all(|entry| is(entry, &["htpasswd", "ldap", "pam"]));
         if !backends.is_empty()
             && has_hashes_alone
             && text_of(rules, "method").any(|method| method == "digest")
         {
-            let message = "auth.require: digest needs passwords that can be read, which auth.backend = \"htpasswd\" and \"ldap\" do not have, so what it guards is answered 503";
+            let message = "auth.require: digest needs passwords that can be read, which auth.backend = \"htpasswd\", \"ldap\" and \"pam\" do not have, so what it guards is answered 503";
             let hint = "take method basic, or a file of the kind htdigest";
             warnings.push(closed(rules, message.to_owned()).with_hint(hint));
         }

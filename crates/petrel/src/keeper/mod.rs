@@ -18,6 +18,7 @@ mod commands;
 mod crash;
 pub(crate) mod daemon;
 mod generation;
+pub(crate) mod pam_helper;
 mod pid_file;
 mod process;
 mod program;
@@ -35,6 +36,7 @@ use std::time::{Duration, Instant};
 use config::Diagnostics;
 use engine::log::{LogRegistry, LogTarget, Rotations};
 use engine::worker::Cut;
+use modules::auth::PamDoor;
 use modules::openssl::{self, TlsChange};
 use nix::sys::signal::Signal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -53,6 +55,7 @@ use command_socket::Commands;
 use commands::{Replaced, Waiting};
 use daemon::Launch;
 use generation::Generation;
+use pam_helper::{PamAsking, PamHelper, StartedPamHelper};
 use pid_file::PidFile;
 use process::{ServerProcess, ServerStage, StartedServer, describe};
 use program::Program;
@@ -82,6 +85,8 @@ pub(crate) enum KeeperExit {
     Server(Box<Handover>),
     /// This is the child that watches the files of TLS.
     TlsReader(Box<TlsReading>),
+    /// This is the process that asks PAM about passwords.
+    PamHelper(Box<PamAsking>),
 }
 
 /// Runs the server until it is stopped.
@@ -149,6 +154,8 @@ struct Keeper {
     tls_reader_at: Instant,
     /// When to look next at the secrets of session tickets, and at changes that could not be sent.
     tls_tend_at: Instant,
+    /// What asks PAM about passwords, from the first configuration on that needs it.
+    pam: Option<PamHelper>,
     stopping: Option<Stopping>,
 }
 
@@ -222,6 +229,7 @@ impl Keeper {
             tls_readers: Vec::new(),
             tls_reader_at: Instant::now(),
             tls_tend_at: Instant::now() + TLS_TEND_EVERY,
+            pam: None,
             stopping: None,
         };
         if let Some(warning) = keeper.open_command_socket()? {
@@ -265,6 +273,7 @@ impl Keeper {
         self.follow_rotations(now);
         self.hear_tls_readers(now);
         self.tend_tls(now);
+        self.tend_pam_helper();
         self.tend_backends(now);
         self.tend_commands(now);
         match self.stopping {
@@ -274,6 +283,8 @@ impl Keeper {
     }
 
     fn start_what_is_due(&mut self) -> Step {
+        // Also while the server stops: requests that are under way may need it.
+        self.start_pam_helper()?;
         if self.stopping.is_some() {
             return ControlFlow::Continue(());
         }
@@ -302,7 +313,11 @@ impl Keeper {
         if let Err(why) = self.backends.start(&generation.backends, &self.logs) {
             return self.could_not_start(generation, &why);
         }
-        match ServerProcess::start(generation, &self.logs, self.idle, self.detached) {
+        let pam = match self.pam_door(generation) {
+            Ok(pam) => pam,
+            Err(error) => return self.could_not_start(generation, &error.to_string()),
+        };
+        match ServerProcess::start(generation, &self.logs, self.idle, self.detached, pam) {
             Ok(StartedServer::Server(handover)) => {
                 return ControlFlow::Break(KeeperExit::Server(handover));
             }
@@ -357,6 +372,7 @@ impl Keeper {
             .chain([self.rotations.deadline(Instant::now())])
             .chain(self.current.tls.is_some().then_some(self.tls_tend_at))
             .chain(self.wants_tls_reader().then_some(self.tls_reader_at))
+            .chain(self.pam.as_ref().and_then(PamHelper::start_at))
             .chain(self.backends.deadline(Instant::now()))
             .chain(self.commands.deadline())
             .chain(self.commands_due())
@@ -584,6 +600,52 @@ impl Keeper {
         let owner = self.current.identity.file_owner();
         for (target, descriptor) in self.rotations.look(&self.logs, owner, now) {
             self.renew_log(&target, &descriptor);
+        }
+    }
+
+    /// What a server process for `generation` sends questions to PAM into, if the configuration has some.
+    fn pam_door(&mut self, generation: &Generation) -> io::Result<Option<PamDoor>> {
+        if !generation.loaded.uses_pam() {
+            return Ok(None);
+        }
+        let pam = match self.pam.take() {
+            Some(pam) => pam,
+            None => PamHelper::open()?,
+        };
+        self.pam.insert(pam).door().map(Some)
+    }
+
+    fn start_pam_helper(&mut self) -> Step {
+        let now = Instant::now();
+        let due = |pam: &&mut PamHelper| pam.start_at().is_some_and(|at| at <= now);
+        let Some(pam) = self.pam.as_mut().filter(due) else {
+            return ControlFlow::Continue(());
+        };
+        match pam.start() {
+            Ok(StartedPamHelper::Helper(asking)) => {
+                return ControlFlow::Break(KeeperExit::PamHelper(asking));
+            }
+            Ok(StartedPamHelper::Keeper) => {}
+            Err(error) => self.logs.error(format_args!(
+                "PAM: passwords cannot be checked, it is tried again: {error}"
+            )),
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Sees the end of the process that asks PAM, and ends it when no configuration in use needs it.
+    fn tend_pam_helper(&mut self) {
+        let Some(pam) = &mut self.pam else { return };
+        if let Some(status) = pam.wait() {
+            self.logs.error(format_args!(
+                "PAM: the process that checks passwords {}; another one is started",
+                describe(status)
+            ));
+        }
+        let served = self.processes.iter().map(|process| &process.generation);
+        let mut in_use = served.chain([&self.current]).chain(&self.next);
+        if !in_use.any(|generation| generation.loaded.uses_pam()) {
+            self.pam = None;
         }
     }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use engine::limits;
 use engine::log::{LogRegistry, LogTarget};
 use engine::worker::Cut;
+use modules::auth::PamDoor;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 use sys::process::{Forked, fork};
 
@@ -96,6 +97,7 @@ impl ServerProcess {
         logs: &LogRegistry,
         idle: Option<Duration>,
         detached: bool,
+        pam: Option<PamDoor>,
     ) -> io::Result<StartedServer> {
         let keeper = std::process::id();
         let listeners = generation.listeners.borrow().copies()?;
@@ -114,6 +116,7 @@ impl ServerProcess {
                 keeper,
                 detached,
                 tls: generation.tls.as_ref().map(|tls| Arc::clone(&tls.store)),
+                pam,
             }))),
             Forked::Parent(id) => Ok(StartedServer::Keeper(ServerProcess {
                 pid: Pid::from_raw(id).expect("fork answers the id of a process"),

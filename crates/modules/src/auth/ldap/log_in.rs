@@ -17,6 +17,8 @@ pub(super) struct LdapQuestion {
     pub(super) rule: Rc<Rule>,
     pub(super) user: Vec<u8>,
     pub(super) password: Vec<u8>,
+    /// Whether log-ins that are counted as an entry are locked out.
+    pub(super) is_locked: Box<dyn Fn(&[u8]) -> bool>,
 }
 
 /// What a server says.
@@ -24,6 +26,10 @@ pub(super) struct LdapQuestion {
 pub(super) struct LdapVerdict {
     /// The password is the user's.
     pub(super) is_right: bool,
+    /// The entry that a search has found, as failures are counted under.
+    pub(super) entry: Option<Vec<u8>>,
+    /// It is locked out. The server was not asked about the password.
+    pub(super) is_locked: bool,
     /// A group of the rule that the user is in, if that was asked for.
     pub(super) group: Option<Box<[u8]>>,
     /// For the log.
@@ -76,8 +82,8 @@ impl LdapQuestion {
     }
 
     async fn ask(&self, server: &Ldap) -> Result<LdapVerdict, NoVerdict> {
-        let name = match self.users.lookup(&self.user) {
-            Ok(Wanted::Name(name)) => name,
+        let (name, entry) = match self.users.lookup(&self.user) {
+            Ok(Wanted::Name(name)) => (name, None),
             Ok(Wanted::Search(filter)) => {
                 let search = self.search(&self.users.base, &filter);
                 let found = server.find(&search).await?;
@@ -96,15 +102,28 @@ impl LdapQuestion {
                 let Some(name) = names.next() else {
                     return Ok(LdapVerdict::default());
                 };
-                name
+                let entry = counted_as(&name);
+                (name, Some(entry))
             }
             // The filter or the name cannot be built from this user, so there is no such user.
             Err(_) => return Ok(LdapVerdict::default()),
         };
+        // A server counts wrong passwords, too: it would lock the account for all if Petrel passed them on.
+        if entry
+            .as_deref()
+            .is_some_and(|entry| (self.is_locked)(entry))
+        {
+            return Ok(LdapVerdict {
+                entry,
+                is_locked: true,
+                ..LdapVerdict::default()
+            });
+        }
         let bound = server.bind(&name, &self.password).await?;
         if bound.code != SUCCESS {
             let behind_bind = |error: StoreError| NoVerdict::Anywhere(error.to_string());
-            return refused(server, &bound).map_err(behind_bind);
+            let verdict = refused(server, &bound).map_err(behind_bind)?;
+            return Ok(LdapVerdict { entry, ..verdict });
         }
         let who = &self.rule.who;
         let (mut group, mut note) = (None, None);
@@ -116,6 +135,8 @@ impl LdapQuestion {
         }
         Ok(LdapVerdict {
             is_right: true,
+            entry,
+            is_locked: false,
             group,
             note,
         })
@@ -178,6 +199,12 @@ impl LdapQuestion {
             seconds_max: self.users.timeout.max(Duration::from_secs(1)).as_secs() as u32,
         }
     }
+}
+
+/// What failures of an entry are counted under. No client can name a user so: the NUL makes it another text than any
+/// name.
+fn counted_as(name: &[u8]) -> Vec<u8> {
+    [b"\0", name].concat()
 }
 
 /// What a bind comes to that was not successful: the password is wrong, or the server has a problem of its own.

@@ -19,7 +19,7 @@ use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
 
 use super::accounts::Groups;
-use super::attempt::LoginAttempt;
+use super::attempt::{LoginAttempt, one_spelling};
 use super::basic::{self, BasicField, Credentials};
 use super::guard::{Guard, RETRY_AFTER_S, Staleness, challenge};
 use super::rules::Rule;
@@ -50,7 +50,7 @@ impl Guard {
             hash: None,
             is_remembered: false,
             password: self.number_of(exchange, &spelling, &password),
-            spelling: Some(spelling),
+            counted_as: Some(spelling),
             user,
         };
         // A server takes a bind without a password for one of an unknown user, and agrees (RFC 4513 section 5.1.2).
@@ -79,6 +79,7 @@ impl Guard {
             rule: Rc::clone(rule),
             user: login.user.clone(),
             password,
+            is_locked: Box::new(self.lock_check(exchange, rule)),
         };
         Outcome::Later(Box::new(LdapLogin {
             guard: Rc::clone(self),
@@ -86,12 +87,6 @@ impl Guard {
             verdict: question.verdict().boxed_local(),
         }))
     }
-}
-
-/// The name that servers take `user` for: to most of them letter case and spaces make no difference.
-fn one_spelling(user: &[u8]) -> Vec<u8> {
-    let text = String::from_utf8_lossy(user).to_lowercase();
-    text.split_whitespace().collect::<String>().into_bytes()
 }
 
 /// A server that is asked.
@@ -113,6 +108,17 @@ impl Pending for LdapLogin {
         if let Some(group) = verdict.group {
             self.login.groups = Arc::new(Groups::of(&[group], &self.login.user));
         }
+        // Failures of one user count together, by whichever name the client has asked for it.
+        if let Some(entry) = verdict.entry {
+            self.login.counted_as = Some(entry);
+        }
+        if verdict.is_locked {
+            let locked_out = self.guard.locked_out(exchange, &self.login);
+            // It may have ended in this second; the password was not looked at.
+            return Poll::Ready(
+                locked_out.unwrap_or_else(|| exchange.answer(Status::TOO_MANY_REQUESTS)),
+            );
+        }
         let outcome = self.guard.conclude(exchange, &self.login, verdict.is_right);
         Poll::Ready(outcome)
     }
@@ -124,17 +130,4 @@ fn unavailable(exchange: &mut Exchange, why: &str) -> Outcome {
     let outcome = exchange.answer(Status::SERVICE_UNAVAILABLE);
     exchange.response.set("Retry-After", RETRY_AFTER_S);
     outcome
-}
-
-#[cfg(test)]
-mod tests {
-    use super::one_spelling;
-
-    #[test]
-    fn letter_case_and_spaces_make_no_other_user() {
-        for user in ["Anna Ärmel", " aNNA  ÄRMEL ", "anna\u{a0}ärmel"] {
-            assert_eq!(one_spelling(user.as_bytes()), "annaärmel".as_bytes());
-        }
-        assert_ne!(one_spelling(b"anna"), one_spelling(b"bob"));
-    }
 }
