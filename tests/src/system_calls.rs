@@ -32,7 +32,7 @@ impl Tracer {
     pub fn attach(server: &Server) -> Tracer {
         // The server logs about itself some fiftieths of a second after its start, and about its document
         // root after a disk thread has looked at it. These calls must not be counted.
-        server.expect_log("files: \"");
+        server.expect_log("files: ");
         std::thread::sleep(Duration::from_millis(300));
         Tracer::attach_to(server.processes().busiest())
     }

@@ -1,16 +1,16 @@
-//! Tells at start-up how files will be read, and why: the lines `files: …` in the error log.
+//! Tells at start-up how files will be read, and why: the line `files: …` in the error log.
 //!
-//! One line says what the kernel can do, one line for each configured network backend says whether it works
-//! and why, and another one says what it costs if the kernel cannot do something. A line follows for each
-//! file system that has a document root. Nothing is decided here: code that reads files finds out itself what
-//! works for each file. Checks that may wait run on disk threads, and file systems that another machine or a
-//! program answers for are not accessed at all. The server process calls this.
+//! The line says what the kernel can do, for each configured network backend whether it works and why, and
+//! what it costs if the kernel cannot do something. Then it names each file system that has a document root.
+//! Nothing is decided here: code that reads files finds out itself what works for each file. Checks that may
+//! wait run on disk threads, and file systems that another machine or a program answers for are not accessed
+//! at all. The server process calls this.
 
 use std::fmt;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use petrel_config::{BlockId, Config};
@@ -26,31 +26,66 @@ use crate::network_backend::{self, NetworkBackend};
 use crate::paths::has_resolve_cached;
 use crate::settings::ProcessSettings;
 use crate::settings::core::absolute_root;
+use crate::shared::lock;
 
-/// Writes the lines. Waits [`limits::ROOTS_TOLD_MS_MAX`] for the file systems; lines about slower ones come
-/// later.
+/// Writes the line. Waits up to [`limits::ROOTS_TOLD_MS_MAX`] for the file systems.
 pub fn tell(config: &Config, process: &ProcessSettings, logs: &LogRegistry) {
-    for line in of_server(config, process) {
-        logs.error(format_args!("files: {line}"));
-    }
-    let mut told = Vec::new();
-    let (done, all_done) = mpsc::channel();
+    let mut parts = of_server(config, process);
+    parts.extend(of_mounts(&mounts_of(config)));
+    logs.error(format_args!("files: {}", parts.join("; ")));
+}
+
+/// The document roots with their mounts; of several roots on one mount only the first.
+fn mounts_of(config: &Config) -> Vec<(Vec<u8>, Mount)> {
+    let mut mounts: Vec<(Vec<u8>, Mount)> = Vec::new();
     for root in roots(config) {
-        let Some(mount) = mounts::over_path(&root) else {
-            continue;
-        };
-        if told.contains(&mount) {
+        if let Some(mount) = mounts::over_path(&root)
+            && mounts.iter().all(|(_, known)| *known != mount)
+        {
+            mounts.push((root, mount));
+        }
+    }
+    mounts
+}
+
+/// The parts of the line about file systems.
+fn of_mounts(mounts: &[(Vec<u8>, Mount)]) -> Vec<String> {
+    let answers = Arc::new(Mutex::new(vec![Nowait::Late; mounts.len()]));
+    let (done, all_done) = mpsc::channel::<()>();
+    for (number, (root, mount)) in mounts.iter().enumerate() {
+        if mount.place.storage != Storage::Disk {
             continue;
         }
-        tell_of_mount(&root, &mount, logs, done.clone());
-        told.push(mount);
+        let origin = Origin {
+            device: mount.place.device,
+            ..Origin::default()
+        };
+        let (answers, done, root) = (Arc::clone(&answers), done.clone(), root.clone());
+        // If the queue is full, the file system counts as one that does not answer.
+        let _ = blocking::start(Class::Stat, origin, move || {
+            let answer = try_nowait(&root);
+            lock(&answers)[number] = answer;
+            drop(done);
+        });
     }
     drop(done);
     // The channel closes when all jobs are done.
     let _ = all_done.recv_timeout(Duration::from_millis(limits::ROOTS_TOLD_MS_MAX));
+    let answers = lock(&answers);
+    let parts = mounts.iter().zip(&*answers);
+    parts
+        .map(|((root, mount), nowait)| {
+            let part = MountReport {
+                root,
+                mount,
+                nowait: *nowait,
+            };
+            part.to_string()
+        })
+        .collect()
 }
 
-/// The lines that apply to all files.
+/// The parts of the line that apply to all files.
 fn of_server(config: &Config, process: &ProcessSettings) -> Vec<String> {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let kernel = match kernel.trim() {
@@ -58,7 +93,7 @@ fn of_server(config: &Config, process: &ProcessSettings) -> Vec<String> {
         version => format!(" (Linux {version})"),
     };
     let threads = process.threads;
-    let mut lines = vec![format!(
+    let mut parts = vec![format!(
         "openat2 RESOLVE_CACHED {}{kernel}, threads {}/{}/{} (stat/read/write)",
         yes_or_no(has_resolve_cached()),
         threads.stat,
@@ -66,22 +101,22 @@ fn of_server(config: &Config, process: &ProcessSettings) -> Vec<String> {
         threads.write,
     )];
     let backends = backends(config).into_iter();
-    lines.extend(backends.map(|backend| of_backend(backend, threads.read)));
+    parts.extend(backends.map(|backend| of_backend(backend, threads.read)));
     if !has_resolve_cached() {
-        lines.push(
-            "the kernel cannot be asked for what it has in memory alone (RESOLVE_CACHED is of Linux 5.12; a \
-             sandbox may forbid openat2): the first look at each path is a thread's"
+        parts.push(
+            "the kernel cannot answer from its caches alone (RESOLVE_CACHED needs Linux 5.12, and a sandbox may \
+             forbid openat2), so a disk thread does the first look-up of each path"
                 .to_owned(),
         );
     }
     if !mounts_can_be_told() {
-        lines.push(
-            "file systems cannot be told apart (/proc/self/mountinfo and the mount id of statx, Linux 5.8): all \
-             are taken for remote ones, which threads look at, each second anew"
+        parts.push(
+            "file systems cannot be told apart (that needs /proc/self/mountinfo and the mount id of statx, Linux \
+             5.8), so all count as remote: disk threads look files up, again every second"
                 .to_owned(),
         );
     }
-    lines
+    parts
 }
 
 /// How a network backend works, or why it does not.
@@ -142,43 +177,6 @@ fn roots(config: &Config) -> Vec<Vec<u8>> {
     roots
 }
 
-/// Drops `done` when there is nothing more to tell.
-fn tell_of_mount(root: &[u8], mount: &Mount, logs: &LogRegistry, done: mpsc::Sender<()>) {
-    if mount.place.storage != Storage::Disk {
-        logs.error(format_args!(
-            "files: {}",
-            ReportLine {
-                root,
-                mount,
-                nowait: Nowait::Unknown
-            }
-        ));
-        return;
-    }
-    let origin = Origin {
-        device: mount.place.device,
-        ..Origin::default()
-    };
-    let (root, mount, log) = (root.to_vec(), mount.clone(), logs.clone());
-    let started = blocking::start(Class::Stat, origin, move || {
-        let nowait = try_nowait(&root);
-        log.error(format_args!(
-            "files: {}",
-            ReportLine {
-                root: &root,
-                mount: &mount,
-                nowait
-            }
-        ));
-        drop(done);
-    });
-    if let Err(not_done) = started {
-        logs.error(format_args!(
-            "files: no thread could look at the document roots: {not_done}"
-        ));
-    }
-}
-
 /// Whether a file system supports a read that must not wait (RWF_NOWAIT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nowait {
@@ -186,6 +184,8 @@ enum Nowait {
     No,
     /// There was no file to try.
     Unknown,
+    /// The file system did not answer in time.
+    Late,
 }
 
 /// Tries such a read on the first file in a directory that can be opened.
@@ -215,14 +215,14 @@ fn open(path: &Path) -> Option<File> {
     Some(File::from(opened.ok()?))
 }
 
-/// A line about a file system.
-struct ReportLine<'a> {
+/// The part of the line about a file system.
+struct MountReport<'a> {
     root: &'a [u8],
     mount: &'a Mount,
     nowait: Nowait,
 }
 
-impl fmt::Display for ReportLine<'_> {
+impl fmt::Display for MountReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Mount { point, kind, place } = self.mount;
         write!(
@@ -235,15 +235,16 @@ impl fmt::Display for ReportLine<'_> {
         f.write_str(match (place.storage, self.nowait) {
             (Storage::Memory, _) => "in memory: read at once",
             (Storage::Remote, _) => {
-                "remote: threads look up and read, and requests wait at most server.max-file-wait for them"
+                "remote: disk threads look up and read files, and requests wait at most server.max-file-wait for them"
             }
-            (Storage::Disk, Nowait::Yes) => "a disk, RWF_NOWAIT yes: what the kernel has is read at once",
+            (Storage::Disk, Nowait::Yes) => "a disk, RWF_NOWAIT yes: what is in the page cache is read at once",
             (Storage::Disk, Nowait::No) => {
-                "a disk, RWF_NOWAIT no: threads read files once, also what the kernel has"
+                "a disk, RWF_NOWAIT no: disk threads read each file once, even from the page cache"
             }
             (Storage::Disk, Nowait::Unknown) => {
                 "a disk, RWF_NOWAIT unknown: there is no file in the document root to try it on"
             }
+            (Storage::Disk, Nowait::Late) => "a disk that has not answered yet",
         })
     }
 }
@@ -308,7 +309,7 @@ mod tests {
                 },
             };
             let root = b"/srv/a\n";
-            ReportLine {
+            MountReport {
                 root,
                 mount: &mount,
                 nowait,
@@ -318,12 +319,12 @@ mod tests {
         let disk = line(Storage::Disk, Nowait::No);
         assert_eq!(
             disk,
-            "\"/srv/a\\n\" is on kind at \"/srv\" (8:1), a disk, RWF_NOWAIT no: threads read files once, also what \
-             the kernel has"
+            "\"/srv/a\\n\" is on kind at \"/srv\" (8:1), a disk, RWF_NOWAIT no: disk threads read each file once, \
+             even from the page cache"
         );
         assert!(line(Storage::Disk, Nowait::Yes).contains("RWF_NOWAIT yes"));
         assert!(line(Storage::Memory, Nowait::Unknown).ends_with("in memory: read at once"));
-        assert!(line(Storage::Remote, Nowait::Unknown).contains("remote: threads look up"));
+        assert!(line(Storage::Remote, Nowait::Unknown).contains("remote: disk threads look up"));
     }
 
     #[test]

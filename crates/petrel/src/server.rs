@@ -58,6 +58,8 @@ pub(crate) struct Handover {
     pub(crate) tls: Option<Arc<TlsStore>>,
     /// The way to the process that asks PAM about passwords.
     pub(crate) pam: Option<PamDoor>,
+    /// Whether this process logs how it reads files: at a start, and not at a reload.
+    pub(crate) reports_files: bool,
 }
 
 /// Serves until the keeper orders the process to stop. Returns the exit code.
@@ -80,6 +82,7 @@ pub(crate) fn run(handover: Handover) -> u8 {
             log_targets: &handover.log_targets,
             tls: handover.tls,
             pam: handover.pam,
+            reports_files: handover.reports_files,
         };
         process.serve(
             &handover.loaded,
@@ -191,6 +194,7 @@ struct Process<'a> {
     log_targets: &'a [LogTarget],
     tls: Option<Arc<TlsStore>>,
     pam: Option<PamDoor>,
+    reports_files: bool,
 }
 
 impl Process<'_> {
@@ -223,7 +227,9 @@ impl Process<'_> {
             logs: Arc::new(self.logs.clone()),
             handed,
         };
-        file_report::tell(&loaded.config, &loaded.process, &self.logs);
+        if self.reports_files {
+            file_report::tell(&loaded.config, &loaded.process, &self.logs);
+        }
         if loaded.runs_lua() && !lua::budget::proof::compiled_loops_stop() {
             self.logs
                 .error(format_args!("lua: {}", lua::budget::proof::REMEDY));

@@ -1,6 +1,7 @@
 //! What the server says about how it reads files: in the log at its start, and in counters.
 
 use petrel_tests::Server;
+use rustix::process::Signal;
 
 #[test]
 fn the_log_says_how_files_are_read() {
@@ -8,13 +9,17 @@ fn the_log_says_how_files_are_read() {
         "$HTTP[\"host\"] == \"b\" { server.network-backend = \"write\" server.document-root = \"/proc\" }",
     );
     server.expect_log("files: openat2 RESOLVE_CACHED ");
-    server.expect_log("files: network backend auto: what is in memory is sent at once");
-    server.expect_log("files: network backend write: requests wait for the disk");
-    server.expect_log("files: \"/proc\" is on proc at \"/proc\" (");
+    server.expect_log("; network backend auto: what is in memory is sent at once");
+    server.expect_log("; network backend write: the worker waits for the disk");
+    server.expect_log("; \"/proc\" is on proc at \"/proc\" (");
     let root = server.tree().path("www");
-    server.expect_log(&format!("files: {root:?} is on "));
+    server.expect_log(&format!("; {root:?} is on "));
     // It is served nevertheless.
     assert_eq!(server.get("/none").status, 404);
+    // It is one line, and a reload does not repeat it.
+    server.signal(Signal::USR1);
+    server.expect_log("configuration reloaded");
+    assert_eq!(server.log().matches("files: ").count(), 1);
 }
 
 // A single worker sees its own counts at once; other workers see them within a second.

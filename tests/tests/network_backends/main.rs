@@ -50,7 +50,7 @@ fn told(server: &Server, backend: &str) -> Result<String, String> {
     let fails = format!("network backend {backend} is not possible: ");
     let said = |log: &str, what: &str| {
         let line = log.lines().find_map(|line| line.split_once(what));
-        line.map(|(_, rest)| rest.to_owned())
+        line.map(|(_, rest)| rest.split("; ").next().unwrap_or(rest).to_owned())
     };
     let find = || {
         let log = server.log();

@@ -26,7 +26,7 @@ fn against_a_server(test: &str, arguments: &[&str], target: &str, is_clean: fn(&
         .start();
     assert_eq!(server.get("/").status, 200);
     // This line comes some time after the start.
-    server.expect_log("files: \"");
+    server.expect_log("files: ");
     // Each worker opens the file for itself, so only sockets and processes count that a client could leave
     // behind.
     let held = || {

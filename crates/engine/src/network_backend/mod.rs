@@ -243,7 +243,7 @@ pub(crate) fn check(backend: NetworkBackend, threads: usize) -> Result<String, S
         NetworkBackend::GthreadAio => format!("up to {threads} threads read"),
         NetworkBackend::GthreadSendfile => format!("up to {threads} threads call sendfile"),
         NetworkBackend::Write | NetworkBackend::Writev | NetworkBackend::LinuxSendfile => {
-            "requests wait for the disk, and whatever else their worker does with them".to_owned()
+            "the worker waits for the disk, and with it all its connections".to_owned()
         }
     };
     Ok(how)

@@ -117,6 +117,7 @@ impl ServerProcess {
                 detached,
                 tls: generation.tls.as_ref().map(|tls| Arc::clone(&tls.store)),
                 pam,
+                reports_files: generation.number == 1,
             }))),
             Forked::Parent(id) => Ok(StartedServer::Keeper(ServerProcess {
                 pid: Pid::from_raw(id).expect("fork answers the id of a process"),

@@ -105,7 +105,7 @@ fn a_chroot_is_the_root_of_the_server_process() {
     let log = || fs::read_to_string(site.path("root/error.log")).unwrap_or_default();
     // The file system is known although the chroot has no /proc.
     wait_until("a known file system", &mut || {
-        log().contains("files: \"/\" is on ")
+        log().contains("; \"/\" is on ")
     });
     server.signal(Signal::USR1);
     wait_until("a reload", &mut || log().contains("configuration reloaded"));
