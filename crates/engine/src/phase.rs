@@ -14,6 +14,7 @@ use crate::cold_files::Cold;
 use crate::deadlines::Deadlines;
 use crate::error_page;
 use crate::exchange::{Exchange, HandledError};
+use crate::file_cache::{FileKind, Role};
 use crate::limits;
 use crate::map;
 use crate::module::{Outcome, Phase};
@@ -245,16 +246,42 @@ fn answer_closed(exchange: &mut Exchange, directive: &str) -> Outcome {
     // Every request may get this, so one is logged and the others are counted.
     exchange.log_common_error(
         "authorize",
-        format_args!("{directive} has no effect, so what it covers is answered 503"),
+        format_args!("{directive} has no effect, so requests that it is about get 503"),
     );
     exchange.answer(Status::SERVICE_UNAVAILABLE)
+}
+
+/// Logs why a directory gets 403 if the settings have no index names: that is mostly a mistake. With names it
+/// is not logged, because crawlers and users ask for directories without an index file all the time.
+fn tell_of_directory(exchange: &Exchange) {
+    let file = exchange.physical.file.as_ref();
+    let is_directory = file.is_some_and(|file| file.kind() == FileKind::Directory);
+    let has_names = || {
+        let mut names = exchange.settings.next_names.iter();
+        names.any(|names| names(exchange).is_some_and(|names| names.role == Role::Indexes))
+    };
+    if is_directory && !has_names() {
+        exchange.log_common_error_of(
+            "content",
+            format_args!(
+                "403 for a directory: index-file.names is not set, and dir-listing.activate is off"
+            ),
+            format_args!(
+                " path={:?}",
+                String::from_utf8_lossy(&exchange.physical.path)
+            ),
+        );
+    }
 }
 
 /// The response if no hook has answered.
 fn answer_of_the_core(exchange: &mut Exchange) -> Outcome {
     match exchange.request.method {
         Method::Options => allow(exchange, Status::OK),
-        Method::Get | Method::Head | Method::Post => exchange.answer(Status::FORBIDDEN),
+        Method::Get | Method::Head | Method::Post => {
+            tell_of_directory(exchange);
+            exchange.answer(Status::FORBIDDEN)
+        }
         _ => {
             let outcome = allow(exchange, Status::METHOD_NOT_ALLOWED);
             exchange.response.is_final = false;

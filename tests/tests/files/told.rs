@@ -22,6 +22,18 @@ fn the_log_says_how_files_are_read() {
     assert_eq!(server.log().matches("files: ").count(), 1);
 }
 
+#[test]
+fn the_log_says_why_a_directory_is_forbidden() {
+    let server = Server::start("index-file.names = ()");
+    assert_eq!(server.get("/").status, 403);
+    server.expect_log("403 for a directory: index-file.names is not set");
+    // With names it may be meant, and crawlers would fill the log.
+    let server = Server::start("index-file.names = (\"none.html\")");
+    assert_eq!(server.get("/").status, 403);
+    server.get("/none");
+    assert!(!server.log().contains("403 for a directory"));
+}
+
 // A single worker sees its own counts at once; other workers see them within a second.
 const COUNTERS: &str = "
 server.max-worker = 1

@@ -49,7 +49,7 @@ fn the_log_has_the_summary_and_few_of_the_requests() {
     for number in 0..500 {
         assert_eq!(client.get(&format!("/?{number}")).status, 503);
     }
-    let cause = "(authorize) trigger-before-download.download-url has no effect, so what it covers is answered 503";
+    let cause = "(authorize) trigger-before-download.download-url has no effect, so requests that it is about get 503";
     server.expect_log(&format!(
         "{cause} client=127.0.0.1 host=petrel.test request="
     ));
