@@ -41,7 +41,7 @@ pub static STEPS: &[Step] = &[
     },
     Step {
         name: "tidy",
-        what: "no circles of imports, no globals, no two types of one name",
+        what: "no circles of imports, no globals, no two types of one name, no words that hide who does something",
         minutes: 2,
         run: |workspace, _| tidy::check(workspace),
     },

@@ -9,6 +9,7 @@ mod circles;
 mod globals;
 mod names;
 mod source;
+mod words;
 
 use std::path::Path;
 
@@ -36,6 +37,7 @@ pub fn check(workspace: &Workspace) -> Result<(), String> {
         complaints.extend(about_globals(&source));
         complaints.extend(about_names(&source));
     }
+    complaints.extend(words::complaints(&workspace.root));
     match complaints.is_empty() {
         true => Ok(()),
         false => Err(complaints.join("\n")),
