@@ -83,7 +83,7 @@ impl AddressLimit {
             let most = self.connections_max;
             exchange.log_common_error(
                 "translate",
-                format_args!("turned away: evasive.max-conns-per-ip allows {most} connections"),
+                format_args!("refused: evasive.max-conns-per-ip allows {most} connections"),
             );
         }
         if self.location.is_empty() {

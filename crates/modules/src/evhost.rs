@@ -30,7 +30,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
         return Ok(());
     };
     let pattern = Pattern::parse(text).map_err(|sequence| {
-        let message = format!("{sequence:?} means nothing in evhost.path-pattern");
+        let message = format!("evhost.path-pattern: {sequence:?} is not a known sequence");
         configure
             .values
             .error("evhost.path-pattern", message)
@@ -277,7 +277,8 @@ mod tests {
         ] {
             let config = format!("evhost.path-pattern = \"{pattern}\"");
             let message = refusal(&config, &[&MODULE]);
-            let expected = format!("test.conf:1:23: error: {sequence:?} means nothing");
+            let expected =
+                format!("test.conf:1:23: error: evhost.path-pattern: {sequence:?} is not a known");
             assert!(message.starts_with(&expected), "{message}");
         }
     }

@@ -178,7 +178,7 @@ impl Wrong<'_> {
         let message = match self {
             Wrong::Start => format!("{text:?} does not begin with access, now or modification"),
             Wrong::Number(word) => format!("{word:?} is not a whole number"),
-            Wrong::UnitMissing(number) => format!("there is no unit of time behind {number:?}"),
+            Wrong::UnitMissing(number) => format!("there is no unit of time after {number:?}"),
             Wrong::Unit(word) => format!("{word:?} is not a unit of time"),
         };
         let hint = match self {

@@ -4,7 +4,7 @@
 //! lighttpd ignores both silently.
 
 use petrel_engine::config::schema::nearest;
-use petrel_engine::config::{Config, Consequence, Diagnostic, Effect, Element};
+use petrel_engine::config::{Config, Consequence, Diagnostic, Effect, Element, Entry};
 use petrel_engine::module::ModuleSpec;
 use petrel_engine::settings::exposure::{Closes, closed_unread};
 use petrel_engine::settings::loaded_modules;
@@ -27,11 +27,14 @@ pub fn warnings(config: &Config) -> Vec<Diagnostic> {
             && !loaded.iter().any(|there| there.name == module.name)
             // This is reported as an error elsewhere.
             && !openssl::refuses_unloaded(entry)
+            && !is_not_built(module, entry)
         {
             let (name, module) = (&entry.name, module.name);
             let closed = closed_unread(entry).map(|closes| match closes {
-                Closes::Requests => "requests it is about are answered 503",
-                Closes::Files => "files it is about are answered 503 instead of being sent",
+                Closes::Requests => "the requests that it applies to are answered 503",
+                Closes::Files => {
+                    "the files that it applies to are answered 503 instead of being sent"
+                }
             });
             let (consequence, message) = match closed {
                 Some(closed) => (
@@ -99,6 +102,12 @@ fn unknown(element: &Element, name: &str) -> Diagnostic {
         Some(near) => warning.with_hint(format!("did you mean {near}?")),
         None => warning,
     }
+}
+
+/// Whether adding `module` to the list would not make the directive work. The check of the configuration says so.
+fn is_not_built(module: &ModuleSpec, entry: &Entry) -> bool {
+    let spec = spec_of(module, &entry.name);
+    spec.is_some_and(|spec| matches!(spec.effect, Effect::NotYet(_)))
 }
 
 /// The module that has `directive`, if it is built.
@@ -191,12 +200,18 @@ mod tests {
     }
 
     #[test]
+    fn listing_a_module_is_not_advised_for_a_directive_that_is_not_built() {
+        let text = "server.compat-module-load = \"disable\"\nstatus.status-url = \"/status\"";
+        assert!(messages(text).is_empty());
+    }
+
+    #[test]
     fn a_gateway_whose_module_is_not_listed_is_told() {
         let text = "$HTTP[\"host\"] == \"a\" { cgi.assign = ( \".pl\" => \"/usr/bin/perl\" ) }";
         assert_eq!(
             messages(text),
             [
-                "cgi.assign: mod_cgi is not in server.modules, so files it is about are answered 503 instead of being sent \
+                "cgi.assign: mod_cgi is not in server.modules, so the files that it applies to are answered 503 instead of being sent \
               (add \"mod_cgi\" to server.modules)"
             ]
         );

@@ -92,7 +92,10 @@ struct Missing(&'static str);
 
 impl Hook for Missing {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
-        exchange.log_common_error("map", format_args!("{} has to be set", self.0));
+        exchange.log_common_error(
+            "map",
+            format_args!("{} is not set, so every request is answered 500", self.0),
+        );
         exchange.answer(Status::INTERNAL_SERVER_ERROR)
     }
 }

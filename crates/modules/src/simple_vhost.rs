@@ -131,7 +131,7 @@ impl SimpleVhost {
             let what = match found {
                 Ok(true) => "is used",
                 Ok(false) => "is not a directory",
-                Err(_) => "cannot be looked at",
+                Err(_) => "cannot be examined",
             };
             let path = String::from_utf8_lossy(path);
             exchange.log_error("map", format_args!("simple-vhost: {path:?} {what}"));

@@ -212,7 +212,7 @@ impl UserDirectories {
                 waiter,
                 deadline: exchange.file_deadline(),
             })),
-            None => refuse(exchange, &user, "too many users are asked for"),
+            None => refuse(exchange, &user, "too many users are being looked up"),
         }
     }
 
@@ -325,7 +325,7 @@ fn refuse(exchange: &mut Exchange, user: &[u8], cause: &str) -> Outcome {
     let user = user.escape_ascii();
     exchange.log_error(
         "map",
-        format_args!("the home directory of \"{user}\" cannot be asked for: {cause}"),
+        format_args!("the home directory of \"{user}\" cannot be looked up: {cause}"),
     );
     exchange.answer(Status::SERVICE_UNAVAILABLE)
 }

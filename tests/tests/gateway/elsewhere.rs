@@ -135,7 +135,7 @@ fn what_was_refused_for_lack_of_room_goes_elsewhere() {
         .start();
     let response = server.exchange(post("/app/", "once"));
     assert_eq!((response.status, response.text().as_str()), (200, "once"));
-    server.expect_log("it has no room for the request");
+    server.expect_log("the backend is overloaded and refused the request");
     let server = in_front_of_all(Speaks::FastCgi, &[&full], "").start();
     assert_eq!(server.exchange(post("/app/", "once")).status, 503);
 }
@@ -199,7 +199,7 @@ fn what_is_left_out_of_stderr_is_told() {
             .config(&format!("server.stream-response-body = {mode}"))
             .start();
         assert_eq!(server.get("/app/").text(), "done");
-        server.expect_log("stderr: 524288 more bytes are left out");
+        server.expect_log("stderr: 524288 more bytes were dropped");
     }
 }
 

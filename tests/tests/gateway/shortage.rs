@@ -74,7 +74,8 @@ fn lowest_free(id: u32) -> u64 {
 /// Longer than any test, so that a backend that is taken for ill gets no more requests.
 const NEVER_AGAIN: &str = "\"disable-time\" => 3600, ";
 
-const WAITS: &str = "this server has run short, so the request waits: Too many open files";
+const WAITS: &str =
+    "this server has no descriptors or memory left, so the request waits: Too many open files";
 
 /// A connected client.
 fn connected(server: &Server) -> Client {
@@ -104,7 +105,11 @@ fn a_request_waits_until_its_connection_can_be_made() {
         drop(shortage);
         assert_eq!(client.response().text(), "fine");
         assert_eq!(server.get("/app/").text(), "fine");
-        assert!(!server.log().contains("left alone"), "{}", server.log());
+        assert!(
+            !server.log().contains("not tried again"),
+            "{}",
+            server.log()
+        );
     }
 }
 
@@ -147,13 +152,13 @@ fn a_request_that_waits_in_vain_is_503_and_the_backend_keeps_its_health() {
             let shortage = Shortage::of(&server);
             client.send("GET /app/ HTTP/1.1\r\nHost: a\r\n\r\n");
             assert_eq!(client.response().status, 503);
-            server.expect_log("(backend-connect) this server, not the backend, has run short: Too many open files");
+            server.expect_log("(backend-connect) this server, not the backend, has no descriptors, memory or ports left: Too many open files");
             server.expect_log(&format!("backend={}", backend.name()));
             drop(shortage);
             assert_eq!(server.get("/app/").text(), "fine");
             let log = server.log();
             assert!(
-                !log.contains("left alone") && !log.contains("cannot connect"),
+                !log.contains("not tried again") && !log.contains("cannot connect"),
                 "{log}"
             );
         }
@@ -168,8 +173,7 @@ fn a_health_check_that_cannot_connect_says_nothing_about_its_backend() {
         let mut client = connected(&server);
         assert_eq!(client.get("/app/").text(), "fine");
         let shortage = Shortage::of(&server);
-        let are_left_out =
-            "are left out until one works again: this server, not the backend, has run short";
+        let are_left_out = "are skipped until one can be made again: this server, not the backend, has no descriptors, memory or ports left";
         server.expect_log(are_left_out);
         // Two failures in a row would disable the backend. On a slow machine there are fewer, and the test
         // passes.
@@ -199,7 +203,7 @@ fn bodies_that_need_a_temporary_file_are_503() {
     assert_eq!(client.get("/app/").text(), "fine");
     let shortage = Shortage::of(&server);
     assert_eq!(client.get("/app/large").status, 503);
-    server.expect_log("the reply cannot be kept: a temporary file in");
+    server.expect_log("the reply cannot be buffered: a temporary file in");
     drop(shortage);
     assert_eq!(server.get("/app/large").body.len(), 4 << 20);
 }
@@ -217,7 +221,9 @@ fn a_program_that_gets_no_pipes_is_503() {
     let mut client = connected(&server);
     let shortage = Shortage::of(&server);
     assert_eq!(client.get("/run.cgi").status, 503);
-    server.expect_log("cgi: this server has run short: Too many open files");
+    server.expect_log(
+        "cgi: this server has no descriptors, memory or processes left: Too many open files",
+    );
     drop(shortage);
     assert_eq!(server.get("/run.cgi").text(), "done\n");
 }

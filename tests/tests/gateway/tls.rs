@@ -164,7 +164,7 @@ fn a_backend_that_is_not_what_it_should_be_gets_no_request() {
             front.port()
         ));
         server.expect_log("(backend-connect)");
-        server.expect_log("left alone for");
+        server.expect_log("not tried again for");
     }
     let in_the_clear = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = in_the_clear.local_addr().expect("bound").port();
@@ -254,7 +254,7 @@ fn a_handshake_has_the_time_of_a_connection() {
     )])
     .start();
     assert_eq!(server.get("/app/").status, 504);
-    server.expect_log("(backend-connect) connecting takes too long");
+    server.expect_log("(backend-connect) connecting timed out");
 }
 
 #[test]

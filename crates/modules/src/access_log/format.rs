@@ -196,7 +196,7 @@ impl<'a> Code<'a> {
                 Some(("", _)) => {
                     return Err(error(
                         2,
-                        "%{} has nothing in it",
+                        "%{} has no name in it",
                         "write a name: %{Referer}i",
                     ));
                 }
@@ -214,7 +214,7 @@ impl<'a> Code<'a> {
             }
             None => Err(error(
                 before,
-                "a letter is missing behind %",
+                "a letter is missing after %",
                 "%% is a percent sign; the codes are those of Apache's mod_log_config",
             )),
         }

@@ -78,7 +78,7 @@ fn suits(response: &Response, options: &DeflateOptions) -> Result<(), &'static s
         return Err("its content type is not in deflate.mimetypes");
     }
     if is_compressed_in_itself(content_type) {
-        return Err("its content type is compressed in itself");
+        return Err("its content type is compressed already");
     }
     match response.status {
         Status::NOT_MODIFIED | Status::PARTIAL_CONTENT => {}

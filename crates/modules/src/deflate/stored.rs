@@ -53,7 +53,9 @@ pub(super) fn complain(exchange: &Exchange, error: &io::Error) {
     if !OfWorker::of(&exchange.worker).has_complained.replace(true) {
         exchange.log_error(
             "transform",
-            format_args!("deflate.cache-dir: files are not kept until this is mended: {error}"),
+            format_args!(
+                "deflate.cache-dir: compressed files are not kept until this is fixed: {error}"
+            ),
         );
     }
 }

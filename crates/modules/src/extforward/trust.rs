@@ -79,7 +79,7 @@ pub(super) fn warnings(config: &Config) -> Vec<Diagnostic> {
             }
             let why = AddressRange::parse(text).err()?;
             let span = element.key.as_ref().map_or(element.span, |key| key.span);
-            let message = format!("extforward.forwarder trusts nobody by {text:?}: {why}");
+            let message = format!("extforward.forwarder: {text:?} matches no proxy: {why}");
             Some(Diagnostic::warning(message, span))
         })
         .collect()

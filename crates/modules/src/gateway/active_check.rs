@@ -207,7 +207,7 @@ fn failed(target: &CheckTarget, health: &Health, reason: &str) {
 fn tell_shortage(target: &CheckTarget, error: &io::Error) {
     let address = &target.address;
     target.log.error(format_args!(
-        "(backend-connect) health checks of backend {address} are left out until one works again: this server, not the backend, has run short: {error}"
+        "(backend-connect) health checks of backend {address} are skipped until one can be made again: this server, not the backend, has no descriptors, memory or ports left: {error}"
     ));
 }
 

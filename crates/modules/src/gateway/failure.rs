@@ -116,21 +116,24 @@ impl fmt::Display for Failure {
             Failure::Connect(error) => write!(f, "cannot connect: {error}"),
             Failure::Handshake(error) => write!(f, "the TLS handshake failed: {error}"),
             Failure::OwnShortage(error) => {
-                write!(f, "this server, not the backend, has run short: {error}")
+                write!(
+                    f,
+                    "this server, not the backend, has no descriptors, memory or ports left: {error}"
+                )
             }
-            Failure::ConnectTimeout => f.write_str("connecting takes too long"),
-            Failure::Overloaded => f.write_str("the queue of its socket is full"),
+            Failure::ConnectTimeout => f.write_str("connecting timed out"),
+            Failure::Overloaded => f.write_str("the listen queue of the backend is full"),
             Failure::Write(error) => write!(f, "the request cannot be sent: {error}"),
-            Failure::WriteTimeout => f.write_str("it takes no more of the request"),
+            Failure::WriteTimeout => f.write_str("the backend reads no more of the request"),
             Failure::Read(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                f.write_str("it closed the connection before its reply was complete")
+                f.write_str("the backend closed the connection before its reply was complete")
             }
             Failure::Read(error) => write!(f, "the reply broke off: {error}"),
-            Failure::ReadTimeout => f.write_str("it does not answer in time"),
-            Failure::Refused => f.write_str("it has no room for the request"),
-            Failure::Protocol(why) => write!(f, "its reply is no reply: {why}"),
-            Failure::Spool(error) => write!(f, "the reply cannot be kept: {error}"),
-            Failure::Body(error) => write!(f, "the request body is lost: {error}"),
+            Failure::ReadTimeout => f.write_str("the backend did not answer in time"),
+            Failure::Refused => f.write_str("the backend is overloaded and refused the request"),
+            Failure::Protocol(why) => write!(f, "its reply is invalid: {why}"),
+            Failure::Spool(error) => write!(f, "the reply cannot be buffered: {error}"),
+            Failure::Body(error) => write!(f, "the buffered request body cannot be read: {error}"),
         }
     }
 }

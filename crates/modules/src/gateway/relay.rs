@@ -192,7 +192,7 @@ impl Relay {
         let dropped = self.talk.log_bytes_dropped();
         if dropped > 0 {
             self.settings.core.error_log.error(format_args!(
-                "(backend-reply) stderr: {dropped} more bytes are left out backend={}",
+                "(backend-reply) stderr: {dropped} more bytes were dropped backend={}",
                 self.talk.peer.name()
             ));
         }

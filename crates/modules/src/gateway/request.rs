@@ -254,7 +254,9 @@ impl GatewayRequest {
         let (backend, choice) = match chosen {
             Ok(chosen) => chosen,
             Err(NoBackend::Unknown) => {
-                let what = format_args!("X-Rewrite-Backend names no backend of this scope;");
+                let what = format_args!(
+                    "X-Rewrite-Backend names a backend that this scope does not have;"
+                );
                 exchange.log_error(Stage::BackendQueue.name(), what);
                 return Transition::End(exchange.answer(Status::BAD_GATEWAY));
             }
@@ -380,7 +382,7 @@ impl GatewayRequest {
                 self.say(
                     exchange,
                     format_args!(
-                        "does without a kept connection that may be closed by backend={name}"
+                        "opens a connection, since the persistent one may have been closed by backend={name}"
                     ),
                 );
                 connection.close_for_another();
@@ -414,7 +416,7 @@ impl GatewayRequest {
         self.say(
             exchange,
             format_args!(
-                "asks on a connection with {} requests before backend={}",
+                "sends the request on a connection with {} earlier requests backend={}",
                 connection.requests(),
                 backend.shared.name
             ),
@@ -439,7 +441,8 @@ impl GatewayRequest {
                 is_collected: false,
             }),
             Err(error) => {
-                let what = format_args!("the backend cannot be asked: {};", error.0);
+                let what =
+                    format_args!("the request cannot be sent by this protocol: {};", error.0);
                 exchange.log_error(Stage::BackendWait.name(), what);
                 Transition::End(exchange.answer(Status::REQUEST_HEADER_FIELDS_TOO_LARGE))
             }
@@ -520,7 +523,9 @@ impl GatewayRequest {
         }
         self.say(
             exchange,
-            format_args!("this server has run short, so the request waits: {error};"),
+            format_args!(
+                "this server has no descriptors or memory left, so the request waits: {error};"
+            ),
         );
         // Gives the permit back, so that the request can also get a connection that becomes free.
         drop(attempt);
@@ -639,8 +644,9 @@ impl GatewayRequest {
                 backend.forget_idle();
                 if !may_repeat {
                     let name = peer.name();
-                    let what =
-                        format_args!("{failure} and must not be asked again; backend={name}");
+                    let what = format_args!(
+                        "{failure}, and the request must not be sent twice; backend={name}"
+                    );
                     exchange.log_error(failure.stage().name(), what);
                 }
             }
@@ -653,7 +659,10 @@ impl GatewayRequest {
         }
         if may_repeat {
             self.replays += 1;
-            self.say(exchange, format_args!("tries again after: {failure};"));
+            self.say(
+                exchange,
+                format_args!("sends the request again after a failure: {failure};"),
+            );
             exchange.response.clear();
             self.failed = Some(failure);
             return Transition::To(RequestState::Choose);
@@ -726,7 +735,10 @@ fn tell(exchange: &Exchange, backend: &Backend, failure: &Failure) {
     if let Some(time) = kind.and_then(|kind| backend.shared.health.failed(now_ms, kind)) {
         exchange.log_error(
             failure.stage().name(),
-            format_args!("left alone for {time:?} backend={name}"),
+            format_args!(
+                "not tried again for {} s backend={name}",
+                time.as_secs_f64()
+            ),
         );
     }
 }

@@ -49,15 +49,15 @@ fn begin_again(
     if let Some(uri) = uri.map(<[u8]>::trim_ascii) {
         // `//host/path` would be a URL of another server.
         if uri.first() != Some(&b'/') || uri.get(1) == Some(&b'/') {
-            return Err("X-Rewrite-URI is no path of this server");
+            return Err("X-Rewrite-URI is not a path of this server");
         }
         let url = &mut exchange.request.url;
         url.set_path_and_query(uri, &url_options)
-            .map_err(|_| "X-Rewrite-URI is no sound URL")?;
+            .map_err(|_| "X-Rewrite-URI is not a valid URL")?;
     }
     if let Some(host) = host.map(<[u8]>::trim_ascii) {
         if !exchange.request.head.replace_host(host, &head_options) {
-            return Err("X-Rewrite-Host is no host");
+            return Err("X-Rewrite-Host is not a valid host");
         }
         exchange.set_client(exchange.connection.peer, exchange.scheme());
     }

@@ -45,7 +45,7 @@ impl Upgrades {
         for name in &names {
             if is_http(name.as_bytes()) {
                 return Err(format!(
-                    "takes no {name:?}: the requests in such a tunnel would pass every rule unseen"
+                    "does not allow {name:?}: no access rule, limit or log would see the requests in such a tunnel"
                 ));
             }
             if name.is_empty() || name.bytes().any(|byte| byte <= b' ' || byte == b',') {

@@ -231,7 +231,7 @@ mod tests {
             ("lua.max-run-memory = 3", "1024 at least"),
             ("lua.dictionaries = ( \"a\" => 0 )", "a name and a size"),
             ("lua.dictionaries = ( 7 )", "takes a map"),
-            ("lua.allow = ( \"fifi\" )", "\"fifi\" is no part of Lua"),
+            ("lua.allow = ( \"fifi\" )", "\"fifi\" is not a part of Lua"),
         ] {
             let refusal = crate::testing::refusal(config, &[&super::super::MODULE]);
             assert!(refusal.contains(says), "{config}: {refusal}");

@@ -94,7 +94,7 @@ impl fmt::Display for LoadFailure {
             LoadFailure::Cold => f.write_str("the script is still being read"),
             LoadFailure::Missing => f.write_str("there is no such script"),
             LoadFailure::Denied => f.write_str("the script may not be read"),
-            LoadFailure::NoScript => f.write_str("it is no file, or one too large for a script"),
+            LoadFailure::NoScript => f.write_str("it is not a regular file, or larger than 16 MiB"),
             LoadFailure::Unreadable(why) => write!(f, "the script cannot be read: {why}"),
             LoadFailure::Wrong(error) => write!(f, "{error}"),
         }

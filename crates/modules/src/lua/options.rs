@@ -54,7 +54,7 @@ impl LuaOptions {
             if !allow(&mut machine.library, part) {
                 let error = values.error(
                     "lua.allow",
-                    format!("\"{part}\" is no part of Lua that can be allowed"),
+                    format!("\"{part}\" is not a part of Lua that lua.allow can name"),
                 );
                 return Err(
                     error.with_hint("\"ffi\", \"jit\", \"debug\", \"os.exit\" or \"io.popen\"")

@@ -66,7 +66,7 @@ impl WantedRequest {
                 }
                 (b"method", Value::String(method)) => {
                     self.method = Method::from_bytes(&method.as_bytes())
-                        .ok_or_else(|| mlua::Error::runtime("method: it is not known"))?;
+                        .ok_or_else(|| mlua::Error::runtime("method: there is no such method"))?;
                 }
                 (b"host", Value::String(host)) => self.host = Some(host.as_bytes().to_vec()),
                 (b"body", Value::String(body)) => {
@@ -87,7 +87,7 @@ impl WantedRequest {
                 }
                 (name, value) => {
                     return Err(mlua::Error::runtime(format_args!(
-                        "{}: it is not known, or takes no {}",
+                        "{}: there is no such option, or it takes no {}",
                         name.escape_ascii(),
                         value.type_name()
                     )));

@@ -58,7 +58,7 @@ async fn subrequests_are_answered_by_the_same_server() {
     assert_eq!(status, 500);
     assert!(text.contains("no slash"), "{text}");
     let (_, text) = run("return petrel.subrequest{ url = '/', colour = 'red' }").await;
-    assert!(text.contains("colour: it is not known"), "{text}");
+    assert!(text.contains("colour: there is no such option"), "{text}");
 }
 
 #[tokio::test(flavor = "local")]

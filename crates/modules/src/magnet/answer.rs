@@ -42,7 +42,7 @@ pub(super) fn verdict(exchange: &Exchange, path: &[u8], value: &Value) -> Verdic
         exchange.log_error(
             "lua",
             format_args!(
-                "{path}: a script returns a whole number or nothing, this is a {} and ignored",
+                "{path}: the script returned a {} instead of a whole number or nothing; it is ignored",
                 value.type_name()
             ),
         );
@@ -130,7 +130,7 @@ fn answer(
             let path = String::from_utf8_lossy(path);
             exchange.log_error(
                 "lua",
-                format_args!("{path}: lighty.content is a table, this is a {kind}"),
+                format_args!("{path}: lighty.content is a {kind} instead of a table"),
             );
             None
         }
@@ -231,7 +231,7 @@ fn set_fields(exchange: &mut Exchange, path: &[u8], header: &Table) -> mlua::Res
             exchange.log_error(
                 "lua",
                 format_args!(
-                    "{path}: lighty.header has names and values that are strings, one is ignored"
+                    "{path}: a name or value in lighty.header is no string; it is ignored"
                 ),
             );
             continue;

@@ -244,9 +244,9 @@ fn hint(message: &str) -> &'static str {
         message.contains(&called)
     };
     match () {
-        () if is_missing("execute") => " (lua.allow = ( \"os.execute\" ) offers it)",
-        () if is_missing("popen") => " (lua.allow = ( \"io.popen\" ) offers it)",
-        () if is_missing("exit") => " (lua.allow = ( \"os.exit\" ) offers it)",
+        () if is_missing("execute") => " (lua.allow = ( \"os.execute\" ) allows it)",
+        () if is_missing("popen") => " (lua.allow = ( \"io.popen\" ) allows it)",
+        () if is_missing("exit") => " (lua.allow = ( \"os.exit\" ) allows it)",
         () => "",
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn of(exchange: &Exchange) -> Result<Vec<u8>, Why> {
         .get("SSL_CLIENT_VERIFY")
         .is_some_and(|verified| verified != b"NONE");
     if is_known || shows_certificate || head.field(KnownField::Authorization).is_some() {
-        return Err("its client is somebody in particular");
+        return Err("the identity of its client is known");
     }
     if exchange.handles_error() {
         return Err("it is for an error");

@@ -8,7 +8,7 @@ use super::not_built;
 
 const NO_SSI: &str = "it has no meaning without ssi.extension, which is not built";
 const NO_WEBDAV: &str = "WebDAV's methods are refused";
-const NO_RRDTOOL: &str = "rrdtool is not fed";
+const NO_RRDTOOL: &str = "no data goes to rrdtool";
 const NO_GEO: &str = "addresses are not looked up";
 const NO_PROGRESS: &str = "upload progress is not reported";
 
@@ -48,7 +48,7 @@ pub(super) static WEBDAV: ModuleSpec = not_built(
 
 pub(super) static RRDTOOL: ModuleSpec = not_built(
     "mod_rrdtool",
-    "Feeds traffic figures to rrdtool.",
+    "Writes traffic figures to a database of rrdtool.",
     directives! {
         "rrdtool.db-name", String, Request, "unset", NotYet(NO_RRDTOOL),
             "The database file.";

@@ -246,7 +246,8 @@ pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
                     if entry.value.is_enabling()
                         && let Some(Effect::Accepted(why)) = effect_of(name) =>
                 {
-                    warnings.push(warning(format!("{name} has no effect: {why}")));
+                    let message = format!("{name} is obsolete and has no effect: {why}");
+                    warnings.push(warning(message).with_hint("remove it"));
                 }
                 "ssl.privkey" | "ssl.stapling-file"
                     if ServerFiles::of(block, "ssl.pemfile").is_none() =>

@@ -228,7 +228,10 @@ impl StoreAnswer {
         if tags.len() > limits::TAGS_MAX {
             exchange.log_error(
                 Stage::Transform.name(),
-                format_args!("{name} has more than {} tags;", limits::TAGS_MAX),
+                format_args!(
+                    "{name} has more than {} tags, the others are dropped;",
+                    limits::TAGS_MAX
+                ),
             );
             tags.truncate(limits::TAGS_MAX);
         }

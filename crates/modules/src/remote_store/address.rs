@@ -149,7 +149,9 @@ impl StorePlace {
                     tokio::time::sleep(Duration::from_millis(QUEUE_FULL_PAUSE_MS)).await;
                 }
                 Err(error) if is_own_shortage(&error) => {
-                    let text = format!("this server, not the other one, has run short: {error}");
+                    let text = format!(
+                        "this server, not the other one, has no descriptors, memory or ports left: {error}"
+                    );
                     return Err((Kind::Busy, text));
                 }
                 connected => {

@@ -129,7 +129,7 @@ impl Link {
                 Ok(used) if replies.is_complete() => {
                     return Poll::Ready(match used == input.len() {
                         true => Ok(progress.afterwards(commands, replies)),
-                        false => Err(not_understood(progress, "it says more than it was asked")),
+                        false => Err(not_understood(progress, "it sent more than was asked for")),
                     });
                 }
                 Ok(_) => {}

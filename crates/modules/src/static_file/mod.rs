@@ -117,7 +117,7 @@ impl Hook for StaticFile {
                 None => own_type::refuse(
                     exchange,
                     Status::SERVICE_UNAVAILABLE,
-                    &"too many are asked, or open",
+                    &"too many files are being read, or are open",
                 ),
             };
         }

@@ -102,7 +102,7 @@ pub(super) fn refuse(exchange: &mut Exchange, status: Status, cause: &dyn fmt::D
     exchange.log_error(
         "content",
         format_args!(
-            "the type of a file cannot be asked for: {cause} path={:?}",
+            "the attribute with the type of a file cannot be read: {cause} path={:?}",
             String::from_utf8_lossy(&exchange.physical.path)
         ),
     );

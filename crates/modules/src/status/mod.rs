@@ -117,7 +117,8 @@ fn of_server(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
     counters.extend(shared.http2().read());
 }
 
-const NO_PAGES: &str = "status pages are not built";
+const NO_PAGES: &str =
+    "the status page is not built; status.statistics-url shows the counters as text";
 
 #[cfg(test)]
 mod tests {

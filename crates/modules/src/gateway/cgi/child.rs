@@ -173,7 +173,10 @@ impl std::fmt::Display for StartError {
             }
             StartError::NotDone(not_done) => not_done.fmt(f),
             StartError::Io(error) if is_own_shortage(error) => {
-                write!(f, "this server has run short: {error}")
+                write!(
+                    f,
+                    "this server has no descriptors, memory or processes left: {error}"
+                )
             }
             StartError::Io(error) => error.fmt(f),
         }
@@ -279,7 +282,7 @@ impl Keeper {
         if !ours.iter().any(|known| known.as_raw() == signal) {
             let name = self.name.escape_debug();
             self.log.error(format_args!(
-                "(content) cgi: {name} was ended by signal {signal}"
+                "(content) cgi: {name} was killed by signal {signal}"
             ));
         }
     }

@@ -62,7 +62,7 @@ impl Words {
         if dropped > 0 {
             let name = self.name.escape_debug();
             self.log.error(format_args!(
-                "(content) cgi: {name} wrote {dropped} bytes more to standard error"
+                "(content) cgi: {name} wrote {dropped} bytes more to standard error, which were dropped"
             ));
         }
     }

@@ -69,7 +69,7 @@ fn restart_at(exchange: &mut Exchange, target: &[u8]) -> Result<(), &'static str
     let options = exchange.worker.process().url_options;
     let url = &mut exchange.request.url;
     url.set_path_and_query(target, &options)
-        .map_err(|_| "it is not a sound URL;")?;
+        .map_err(|_| "it is not a valid URL;")?;
     let limit = exchange.response.bytes_per_second_max;
     exchange.response.clear();
     exchange.response.bytes_per_second_max = limit;

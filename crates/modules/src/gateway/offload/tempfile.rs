@@ -83,7 +83,7 @@ fn begin(exchange: &mut Exchange, name: TemporaryPath) -> Step {
             let path = String::from_utf8_lossy(&path);
             exchange.log_error(
                 "content",
-                format_args!("a temporary file is left where it is: {error} path={path:?}"),
+                format_args!("a temporary file is neither sent nor removed: {error} path={path:?}"),
             );
             Step::Done(exchange.answer(Status::SERVICE_UNAVAILABLE))
         }

@@ -144,7 +144,11 @@ fn address(map: &OptionMap<'_>) -> Result<HostAddress, Diagnostic> {
     };
     match (map.text("srv")?, map.text("socket")?, host) {
         (Some(name), None, None) if port == 0 => Ok(HostAddress::Srv(name.to_owned())),
-        (Some(_), ..) => Err(both(map, "srv", "srv stands for host and port or socket")),
+        (Some(_), ..) => Err(both(
+            map,
+            "srv",
+            "srv takes the place of host and port, or socket: set only one of them",
+        )),
         (None, Some(path), None) if port == 0 => of_path("socket", path),
         (None, Some(_), _) => Err(both(
             map,

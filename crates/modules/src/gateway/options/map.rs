@@ -92,13 +92,7 @@ impl<'c> OptionMap<'c> {
         let array = element.value.as_array();
         array
             .and_then(|array| array.iter().map(pair).collect())
-            .ok_or_else(|| {
-                self.wrong(
-                    element,
-                    key,
-                    "strings with names: ( \"NAME\" => \"value\" )",
-                )
-            })
+            .ok_or_else(|| self.wrong(element, key, "a map of strings: ( \"NAME\" => \"value\" )"))
     }
 
     /// An error that points at the value of `key`, or at the whole map.

@@ -121,7 +121,7 @@ pub static HOST_OPTIONS: &[HostOption] = options! {
     "tcp-fin-propagate", Switch, "disable",
         "Tells the backend when the client has ended its side of the connection.";
     "upgrade", Protocols, "disable",
-        "Lets clients change the connection to WebSocket (\"enable\"), or to the protocols in a list: ( \"websocket\", \"my-protocol\" ). HTTP, h2c included, is refused: the requests in such a tunnel would pass every rule unseen.";
+        "Lets clients change the connection to WebSocket (\"enable\"), or to the protocols in a list: ( \"websocket\", \"my-protocol\" ). HTTP, h2c included, is refused: no access rule, limit or log would see the requests in such a tunnel.";
     "srv", Text, "unset",
         "The name of SRV records (_http._tcp.example.org), in place of host and port.";
     "split-hostnames", Switch, "disable",

@@ -37,7 +37,7 @@ fn about_routes(family: &Family, entry: &Entry, warnings: &mut Vec<Diagnostic>) 
         if route.value.as_array().is_some_and(|array| array.is_empty()) {
             let key = route.key().unwrap_or_default();
             let message = format!(
-                "{}: {key:?} has no backend, so requests it is about are answered 503",
+                "{}: {key:?} has no backend, so the requests that it matches are answered 503",
                 family.server
             );
             let warning = Diagnostic::warning(message, route.span);
@@ -232,7 +232,9 @@ mod tests {
         let told = messages("$HTTP[\"host\"] == \"a\" { scgi.server = ( \".py\" => () ) }");
         assert_eq!(
             told,
-            ["scgi.server: \".py\" has no backend, so requests it is about are answered 503"]
+            [
+                "scgi.server: \".py\" has no backend, so the requests that it matches are answered 503"
+            ]
         );
     }
 

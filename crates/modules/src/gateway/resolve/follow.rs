@@ -84,7 +84,7 @@ async fn follow(watch: Watch, client: NameClient, pace: Pace, log: LogHandle) {
                 if failures > 0 {
                     let name = name(&watch.address);
                     log.error(format_args!(
-                        "the name {name} of a backend is resolved again"
+                        "the name {name} of a backend can be resolved again"
                     ));
                 }
                 failures = 0;
@@ -120,7 +120,7 @@ pub(super) async fn look_up_in_time(
 
 fn tell_failure(log: &LogHandle, address: &HostAddress, reason: &str, resolved: &Resolved) {
     let consequence = if resolved.current().is_empty() {
-        "requests for it are answered 503 meanwhile"
+        "requests to it are answered 503 until it can"
     } else {
         "its last addresses stay in use"
     };

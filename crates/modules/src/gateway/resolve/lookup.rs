@@ -209,7 +209,9 @@ fn sentence(error: &NetError) -> String {
             code => format!("the name server says: {code}"),
         },
         NetError::Io(error) if is_own_shortage(error) => {
-            format!("this server, not the name server, has run short: {error}")
+            format!(
+                "this server, not the name server, has no descriptors, memory or ports left: {error}"
+            )
         }
         NetError::Timeout => "no name server answered in time".to_owned(),
         other => other.to_string(),
@@ -275,12 +277,12 @@ mod tests {
         let told = sentence(&NetError::from(shortage));
         assert!(
             told.starts_with(
-                "this server, not the name server, has run short: Too many open files"
+                "this server, not the name server, has no descriptors, memory or ports left: Too many open files"
             ),
             "{told}"
         );
         let refused: std::io::Error = rustix::io::Errno::CONNREFUSED.into();
-        assert!(!sentence(&NetError::from(refused)).contains("run short"));
+        assert!(!sentence(&NetError::from(refused)).contains("descriptors"));
     }
 
     #[test]

@@ -241,8 +241,8 @@ fn the_log_says_once_that_it_fails_and_once_that_it_is_over() {
     std::fs::remove_file(&path).expect("it was there");
     let expected = [
         "the name late.test of a backend cannot be resolved: there is no such name; \
-            requests for it are answered 503 meanwhile",
-        "the name late.test of a backend is resolved again",
+            requests to it are answered 503 until it can",
+        "the name late.test of a backend can be resolved again",
     ];
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), expected.len(), "{text}");

@@ -325,12 +325,12 @@ fn encode(target: &HttpTarget, asked: &WantedRequest) -> Result<Vec<u8>, String>
     let mut fields = HeaderBlock::new();
     let host = asked.host.as_deref().unwrap_or(target.host.as_bytes());
     if host.iter().any(|byte| *byte <= b' ') {
-        return Err("host: it is not one".to_owned());
+        return Err("host: it is not a valid host".to_owned());
     }
     fields.append("Host", host);
     for (name, value) in &asked.fields {
         if is_ours(name) {
-            return Err(format!("headers: {name} is not for a script to set"));
+            return Err(format!("headers: a script cannot set {name}"));
         }
         if !is_token(name.as_bytes()) {
             return Err(format!("headers: {name:?} is no name of a field"));

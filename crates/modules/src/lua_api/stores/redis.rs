@@ -25,7 +25,7 @@ pub(super) fn functions(state: &Rc<State>) -> mlua::Result<(Function, Function, 
             let arguments: mlua::Result<Vec<Vec<u8>>> = arguments.iter().map(bytes).collect();
             let arguments = arguments?;
             if arguments.first().is_none_or(Vec::is_empty) {
-                return Err(mlua::Error::runtime("a command has a name"));
+                return Err(mlua::Error::runtime("the command has no name"));
             }
             Ok(async move { Ok(Outcome(redis.command(&arguments).await.map(Answered))) })
         },

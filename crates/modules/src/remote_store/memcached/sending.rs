@@ -43,7 +43,7 @@ impl Memcached {
         {
             true => Ok(replies.items),
             false => {
-                let text = "a value of a key that nobody asked for";
+                let text = "a value for a key that was not requested";
                 Err(self.no_answer(server, text))
             }
         }

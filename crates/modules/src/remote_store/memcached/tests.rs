@@ -155,7 +155,7 @@ fn client(stores: &crate::remote_store::Stores, address: &str) -> Rc<Memcached> 
 fn values_of_other_keys_are_nobodys() {
     run(async {
         for (reply, sentence) in [
-            (&b"VALUE b 0 1\r\nx\r\nEND\r\n"[..], "nobody asked for"),
+            (&b"VALUE b 0 1\r\nx\r\nEND\r\n"[..], "was not requested"),
             (
                 b"VALUE a 0 1\r\nx\r\nVALUE a 0 1\r\nx\r\nEND\r\n",
                 "something else",
@@ -163,7 +163,7 @@ fn values_of_other_keys_are_nobodys() {
             (b"STORED\r\n", "something else"),
             (b"VALUE a 0 536870912\r\n", "longer than allowed"),
             (b"-ERR unknown command\r\n", "no reply"),
-            (b"END\r\nEND\r\n", "more than it was asked"),
+            (b"END\r\nEND\r\n", "more than was asked for"),
         ] {
             let (_site, stores) = stores();
             let server = FakeServer::start(vec![vec![Hear(b"get a\r\n".into()), Say(reply)]]).await;

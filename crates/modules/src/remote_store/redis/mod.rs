@@ -202,17 +202,17 @@ impl Pipeline {
     pub(crate) fn add<A: AsRef<[u8]>>(&mut self, arguments: &[A]) -> Result<(), &'static str> {
         let name_bytes = arguments.first().map_or(0, |name| name.as_ref().len());
         if name_bytes == 0 {
-            return Err("a command has a name");
+            return Err("the command has no name");
         }
         let effect = commands::effect_of(arguments);
         if effect == Effect::TakesConnection {
-            return Err("the command is not one for a connection that others use");
+            return Err("the command cannot be used on a shared connection");
         }
         let bytes: usize = arguments.iter().map(|part| part.as_ref().len()).sum();
         if self.commands >= limits::PIPELINE_COMMANDS_MAX
             || self.wire.len().saturating_add(bytes) > limits::REQUEST_BYTES_MAX
         {
-            return Err("the commands are more than can be sent at once");
+            return Err("there are too many commands to send them at once");
         }
         write_command(&mut self.wire, arguments);
         self.commands += 1;

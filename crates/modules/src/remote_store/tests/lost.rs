@@ -72,7 +72,7 @@ fn garbage_and_lengths_beyond_limits_close_the_connection() {
             (&b"HTTP/1.1 400 Bad Request\r\n"[..], "type"),
             (b"$536870912\r\nab", "longer than allowed"),
             (b"*1000000000\r\n", "larger than allowed"),
-            (b"+OK\r\n+OK\r\n", "more than it was asked"),
+            (b"+OK\r\n+OK\r\n", "more than was asked for"),
         ] {
             let (_site, stores) = stores();
             let server = FakeServer::start(vec![
