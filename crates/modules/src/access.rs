@@ -14,13 +14,13 @@ use std::rc::Rc;
 /// mod_access.
 pub static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_access",
-    doc: "Denies access to URLs by how they end.",
+    doc: "Denies access to URLs with certain suffixes.",
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "url.access-deny", List, Request, "()", Effect::Works,
-            "Answer 403 if the path of the URL, or of the file it leads to, ends with one of these. An empty one matches everything.";
+            "Suffixes. A request gets 403 if the path of its URL, or of the file that the URL leads to, ends with one of them. An empty suffix matches everything.";
         "url.access-allow", List, Request, "()", Effect::Works,
-            "Answer 403 unless the path of the URL ends with one of these. Wins over url.access-deny.";
+            "Suffixes. A request gets 403 unless the path of its URL ends with one of them. Takes precedence over url.access-deny.";
         "access.deny-all", Bool, Request, "disable", Effect::Works,
             "Answer 403 to everything (lighttpd 1.5).";
     },
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_file_is_denied_whatever_the_order_of_modules() {
+    fn an_index_file_is_denied_in_any_order_of_modules() {
         for order in [
             "\"mod_access\", \"mod_indexfile\"",
             "\"mod_indexfile\", \"mod_access\"",

@@ -17,7 +17,7 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "alias.url", StringMap, Request, "()", Effect::Works,
-            "URL prefixes and what stands in their place in the file system; what follows the prefix is appended. The first that matches counts, so a longer prefix comes before a shorter one.";
+            "URL prefixes, each with the path in the file system that takes its place; the rest of the URL path is appended. The first prefix that matches counts, so put a longer prefix before a shorter one.";
     },
     configure,
 };

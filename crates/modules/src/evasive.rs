@@ -25,11 +25,11 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "evasive.max-conns-per-ip", Short, Request, "0", Effect::Works,
-            "Connections from one address that may have requests under way. Requests on further ones are answered 403. 0 is no limit.";
+            "How many connections of one address may have requests under way. Requests on further connections get 403. 0: no limit.";
         "evasive.silent", Bool, Request, "disable", Effect::Works,
-            "Does not log the requests that are turned away.";
+            "Do not log refused requests.";
         "evasive.location", String, Request, "unset", Effect::Works,
-            "Where clients are sent (302) instead of being answered 403.";
+            "A URL to redirect to (302), instead of answering 403.";
     },
     configure,
 };

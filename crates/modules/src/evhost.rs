@@ -16,7 +16,7 @@ use crate::vhost::{choose_root, is_directory, is_safe_host};
 /// mod_evhost.
 pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_evhost",
-    doc: "Makes the document root of parts of the host name.",
+    doc: "Makes the document root out of parts of the host name.",
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "evhost.path-pattern", String, Request, "unset", Effect::Works,

@@ -23,9 +23,9 @@ pub static MODULE: ModuleSpec = ModuleSpec {
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "expire.url", StringMap, Request, "()", Effect::Works,
-            "URL prefixes and times such as \"access plus 1 hours 30 minutes\" or \"modification 7 days\". The first prefix that matches counts. A month is 30 days, a year 365.";
+            "URL prefixes, each with a time such as \"access plus 1 hours 30 minutes\" or \"modification 7 days\". The first prefix that matches counts. A month has 30 days, a year 365.";
         "expire.mimetypes", StringMap, Request, "()", Effect::Works,
-            "The same by prefix of the content type, with or without a star at its end, for URLs that expire.url does not cover. An empty one stands for every type and for none.";
+            "Prefixes of content types, with or without a star at the end, each with a time as in expire.url. They apply to URLs that expire.url does not match. An empty prefix matches every type, and answers without a type.";
     },
     configure,
 };

@@ -21,7 +21,7 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     loaded: Loaded::Compat,
     directives: petrel_engine::directives! {
         "index-file.names", List, Request, "()", Effect::Works,
-            "Names of index files, tried in this order. One that begins with a slash is looked up from the document root, and then serves for every directory.";
+            "Names of index files, tried in this order. A name that begins with a slash is a path from the document root, for every directory.";
         "server.indexfiles", List, Request, "()", Effect::Renamed("index-file.names"),
             "The older name of index-file.names.";
     },

@@ -104,7 +104,8 @@ fn unknown(element: &Element, name: &str) -> Diagnostic {
     }
 }
 
-/// Whether adding `module` to the list would not make the directive work. The check of the configuration says so.
+/// Whether adding `module` to the list would not make the directive work. The check of the configuration says
+/// so.
 fn is_not_built(module: &ModuleSpec, entry: &Entry) -> bool {
     let spec = spec_of(module, &entry.name);
     spec.is_some_and(|spec| matches!(spec.effect, Effect::NotYet(_)))

@@ -18,11 +18,11 @@ use crate::url_rules::{TooManySteps, UrlRules};
 /// mod_redirect.
 pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_redirect",
-    doc: "Sends clients to another URL.",
+    doc: "Redirects clients to another URL.",
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "url.redirect", StringMap, Request, "()", Effect::Works,
-            "Regular expressions over path and query, and the URLs to send the client to. $0 to $9 are groups of the expression, %0 to %9 those of the enclosing condition; ${url.path}, ${qsa} and the like are parts of the URL. The first match counts; an empty URL is no redirect.";
+            "Regular expressions over path and query, each with the URL to redirect to. $0 to $9 are groups of the expression, %0 to %9 groups of the enclosing condition; ${url.path}, ${qsa} and the like are parts of the request's URL. The first match counts; an empty URL means no redirect.";
         "url.redirect-code", Short, Request, "301, or 308 for methods other than GET and HEAD over HTTP/1.1", Effect::Works,
             "The status of redirects.";
     },
@@ -60,7 +60,7 @@ fn status(values: &Values<'_>) -> Result<Option<Status>, Diagnostic> {
         Some(code) => Err(values
             .error(
                 "url.redirect-code",
-                format!("{code} cannot be the status of an answer"),
+                format!("{code} is no status that an answer can have"),
             )
             .with_hint("usual are 301, 302, 303, 307 and 308")),
     }

@@ -19,23 +19,23 @@ use petrel_engine::settings::core::absolute_root;
 /// mod_secdownload.
 pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_secdownload",
-    doc: "Serves files by links that are signed and run out: 403 for a wrong signature, 410 for a link that has run out.",
+    doc: "Serves files through signed links that expire: 403 for a wrong signature, 410 for a link that has expired.",
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "secdownload.secret", String, Request, "required", Effect::Works,
-            "What links are signed with.";
+            "The secret that links are signed with.";
         "secdownload.document-root", String, Request, "required", Effect::Works,
-            "The directory the links lead to.";
+            "The directory that the links lead to.";
         "secdownload.uri-prefix", String, Request, "unset", Effect::Works,
-            "What such links begin with; behind it stand the signature, a slash, the time in hexadecimal seconds since 1970, and the path below secdownload.document-root. As long as it is not set there are no such links; where it is set, a directive that is required and missing makes all requests of the scope a 500.";
+            "The prefix of signed links. It is followed by the signature, a slash, the time in hexadecimal seconds since 1970, and the path below secdownload.document-root. Without this prefix there are no such links. If it is set and another required directive is not, all requests in the scope get 500.";
         "secdownload.timeout", Int, Request, "60", Effect::Works,
-            "Seconds a link lives. One that is as far in the future is good, too.";
+            "For how many seconds a link is valid. A link whose time is as far in the future is valid, too.";
         "secdownload.algorithm", String, Request, "md5", Effect::Works,
-            "How links are signed: md5 (hexadecimal, of secret, path and time, which has eight digits), hmac-sha1 or hmac-sha256 (base64url without padding, of a slash, time and path). md5 is for links of older programs.";
+            "The algorithm of signatures: md5 (hexadecimal, of secret, path and time, which has eight digits), hmac-sha1 or hmac-sha256 (base64url without padding, of a slash, time and path). md5 is for links made by older programs.";
         "secdownload.path-segments", Short, Request, "0", Effect::Works,
-            "How many parts of the path the signature is about. 0 is all.";
+            "How many segments of the path are signed. 0: all.";
         "secdownload.hash-querystr", Bool, Request, "disable", Effect::Works,
-            "Whether the signature is also about the query string, with the question mark before it.";
+            "Sign the query string, too, with its question mark.";
     },
     configure,
 };

@@ -23,17 +23,17 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "setenv.add-request-header", StringMap, Request, "()", Effect::Works,
-            "Request fields to add. One that the request has gets the value appended, behind a comma.";
+            "Request fields to add. If the request has the field, the value is appended after a comma.";
         "setenv.add-response-header", StringMap, Request, "()", Effect::Works,
-            "Response fields to add, also when the response has one of that name.";
+            "Response fields to add, even if the response has a field with that name.";
         "setenv.add-environment", StringMap, Request, "()", Effect::Works,
-            "Variables for backends, scripts and logs. One that is set gets the value appended, behind a comma.";
+            "Variables for backends, scripts and logs. If the variable is set, the value is appended after a comma.";
         "setenv.set-request-header", StringMap, Request, "()", Effect::Works,
-            "Request fields to set in place of those of that name. A blank value removes them.";
+            "Request fields to set; they replace fields with the same name. An empty value removes the field.";
         "setenv.set-response-header", StringMap, Request, "()", Effect::Works,
-            "Response fields to set in place of those of that name. A blank value removes them.";
+            "Response fields to set; they replace fields with the same name. An empty value removes the field.";
         "setenv.set-environment", StringMap, Request, "()", Effect::Works,
-            "Variables for backends, scripts and logs, set in place of those of that name.";
+            "Variables for backends, scripts and logs to set; they replace variables with the same name.";
     },
     configure,
 };

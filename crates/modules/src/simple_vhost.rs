@@ -17,17 +17,17 @@ use crate::vhost::{choose_root, is_directory, is_safe_host};
 /// mod_simple_vhost.
 pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_simple_vhost",
-    doc: "Finds the document root in a directory that bears the host's name.",
+    doc: "Finds the document root in a directory with the name of the host.",
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "simple-vhost.server-root", String, Request, "unset", Effect::Works,
-            "The directory that holds one directory for each host.";
+            "The directory that contains a directory for each host.";
         "simple-vhost.default-host", String, Request, "unset", Effect::Works,
-            "The host whose directory serves those that have none.";
+            "The host whose directory is used for hosts without one.";
         "simple-vhost.document-root", String, Request, "unset", Effect::Works,
             "The document root below the directory of a host.";
         "simple-vhost.debug", Short, Request, "0", Effect::Works,
-            "Other than 0: log which directory was taken or missing.";
+            "If not 0: log which directory is used, or missing.";
     },
     configure,
 };

@@ -26,21 +26,21 @@ use crate::vhost::{failed, is_directory};
 /// mod_userdir.
 pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_userdir",
-    doc: "Serves /~user/ from a directory of that user's.",
+    doc: "Serves /~user/ from a directory of that user.",
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "userdir.path", String, Request, "unset", Effect::Works,
-            "The directory below the home directory, such as public_html; an empty one is the home directory itself. As long as it is not set there are no such directories.";
+            "The directory below the home directory, such as public_html; if empty, the home directory itself. If it is not set, /~user/ is not served.";
         "userdir.exclude-user", List, Request, "()", Effect::Works,
-            "Users who have no such directory.";
+            "Users whose directories are not served.";
         "userdir.include-user", List, Request, "()", Effect::Works,
-            "The only users who have one.";
+            "The only users whose directories are served.";
         "userdir.basepath", String, Request, "unset", Effect::Works,
-            "The directory that the home directories are in; the names of users are letters, digits, hyphens, underscores and dots then. Without it the system is asked for each user's.";
+            "The directory that contains the home directories; names of users may then have letters, digits, hyphens, underscores and dots. Without it home directories are looked up in the system's list of users.";
         "userdir.letterhomes", Bool, Request, "disable", Effect::Works,
-            "With userdir.basepath: home directories are in directories named by their first letter.";
+            "With userdir.basepath: home directories are inside directories named after their first letter.";
         "userdir.active", Bool, Request, "enable", Effect::Works,
-            "Whether /~user/ is looked at.";
+            "Serve /~user/.";
     },
     configure,
 };

@@ -15,17 +15,17 @@ use crate::cookies::cookies_of;
 /// mod_usertrack.
 pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_usertrack",
-    doc: "Gives each client that has none a cookie of random digits.",
+    doc: "Gives each client without one a cookie of random digits.",
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "usertrack.cookie-name", String, Request, "TRACKID", Effect::Works,
-            "The name of the cookie: letters alone.";
+            "The name of the cookie: letters only.";
         "usertrack.cookie-max-age", Int, Request, "0", Effect::Works,
-            "Seconds the cookie lives. 0: as long as the browser runs.";
+            "For how many seconds the browser keeps the cookie. 0: until it is closed.";
         "usertrack.cookie-domain", String, Request, "unset", Effect::Works,
             "The domain of the cookie.";
         "usertrack.cookie-attrs", String, Request, "unset", Effect::Works,
-            "What stands behind the cookie's value instead of all other attributes, such as \"; Path=/; Secure\".";
+            "All attributes of the cookie, such as \"; Path=/; Secure\", in place of the usual ones.";
         "usertrack.cookiename", Any, Request, "gone", Effect::Removed("usertrack.cookie-name"),
             "Old name.";
     },

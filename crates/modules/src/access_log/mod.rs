@@ -29,7 +29,7 @@ use record::Record;
 /// mod_accesslog.
 pub static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_accesslog",
-    doc: "Writes a line for every request, in a format of your choice or as JSON.",
+    doc: "Writes a line for every request, in a configurable format or as JSON.",
     loaded: Loaded::Listed,
     directives: DIRECTIVES,
     configure,

@@ -35,17 +35,17 @@ use run::Role;
 /// mod_cml.
 pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_cml",
-    doc: "Runs a Lua script that chooses between a page made of files and the application.",
+    doc: "Lua scripts that decide between a page in files and the application.",
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "cml.extension", String, Request, "unset", Effect::Works,
-            "Files whose names end with this are scripts: \".cml\" as a rule. They are run for requests that lead to them and never sent.";
+            "The suffix of scripts, usually \".cml\". Such a file is run when a request leads to it, and never sent.";
         "cml.power-magnet", String, Request, "unset", Effect::Works,
-            "A script to run before every request, whatever it leads to. CACHE_HIT answers, CACHE_MISS lets the request go on.";
+            "A script that runs for every request. If it returns CACHE_HIT it answers, with CACHE_MISS the request goes on.";
         "cml.memcache-hosts", List, Request, "()", Effect::Works,
-            "The memcached servers of memcache_exists, memcache_get_string and memcache_get_long, as host, host:port or unix:/path.";
+            "The memcached servers for memcache_exists, memcache_get_string and memcache_get_long, as host, host:port or unix:/path.";
         "cml.memcache-namespace", String, Request, "unset", Effect::Works,
-            "What keys there begin with; scripts leave it out.";
+            "A prefix of keys, which scripts leave out.";
         "cml.include-directories", List, Request, "()", Effect::Works,
             "Directories besides the document root that files in output_include may be in. Petrel's own.";
     },

@@ -50,26 +50,23 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
 
 static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
     "deflate.mimetypes", List, Request, "()", Works,
-        "Content types to compress; each entry is the beginning of one. Types that are compressed \
-         already (images other than SVG and bitmaps, audio, video, archives, WOFF) are never \
-         compressed again.";
+        "Prefixes of the content types to compress. Types whose content is compressed already (images other than SVG and bitmaps, audio, video, archives, WOFF) never are.";
     "deflate.allowed-encodings", List, Request, "( \"br\", \"zstd\", \"gzip\", \"deflate\" )", Works,
-        "Codings to use. Among those that a client prefers equally, the first one in this list \
-         counts. bzip2 is not built in.";
+        "Codings to use, in order of preference among those that a client accepts equally. bzip2 is not built in.";
     "deflate.max-compress-size", Int, Request, "131072", Works,
-        "Kilobytes above which an answer of known length is not compressed; 0 is no limit.";
+        "The largest answer of known length that is compressed, in kilobytes. 0: no limit.";
     "deflate.min-compress-size", Short, Request, "256", Works,
-        "Bytes up to which an answer of known length is not compressed.";
+        "Answers of known length are not compressed up to this number of bytes.";
     "deflate.compression-level", Int, Request, "gzip and deflate 6, brotli 5, zstd 3", Works,
-        "Effort, 1 to 9, for all codings that deflate.params says nothing about.";
+        "The effort, 1 to 9, of all codings that are not in deflate.params.";
     "deflate.output-buffer-size", Short, Request, "0", Works,
-        "Bytes of output gathered before they are sent; 0 is the built-in 32 KiB.";
+        "How many bytes of output are collected before they are sent. 0: 32 KiB.";
     "deflate.work-block-size", Short, Request, "2048", Works,
-        "Kilobytes compressed before other connections get their turn. A few milliseconds of work end a turn as well.";
+        "How many kilobytes are compressed before other connections have their turn. A few milliseconds of work also end a turn.";
     "deflate.max-loadavg", String, Request, "0", Works,
-        "Load average above which nothing is compressed anew; 0 is no limit.";
+        "The load average above which no further answer is compressed. 0: no limit.";
     "deflate.cache-dir", String, Request, "unset", Works,
-        "Directory in which compressed static files are kept. Nothing in it is ever deleted by the server.";
+        "A directory in which compressed static files are kept. The server never deletes files in it.";
     "deflate.params", Map, Request, "()", Works,
         "Parameters by coding: gzip.level, gzip.windowBits, gzip.memLevel, gzip.strategy, BROTLI_PARAM_QUALITY, BROTLI_PARAM_LGWIN, BROTLI_PARAM_MODE, ZSTD_c_compressionLevel, ZSTD_c_strategy, ZSTD_c_windowLog.";
     "compress.filetype", List, Request, "()", Renamed("deflate.mimetypes"),
@@ -87,12 +84,11 @@ static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
     "deflate.allowed_encodings", List, Request, "()", Renamed("deflate.allowed-encodings"),
         "The spelling of lighttpd 1.5.";
     "deflate.mem-level", Short, Request, "8", Works,
-        "Memory of gzip and deflate, 1 to 9 (lighttpd 1.5); gzip.memLevel in deflate.params counts first.";
+        "Memory of gzip and deflate, 1 to 9 (lighttpd 1.5); gzip.memLevel in deflate.params takes precedence.";
     "deflate.window-size", Short, Request, "15", Works,
-        "Window of gzip and deflate in bits, 9 to 15 (lighttpd 1.5); gzip.windowBits in deflate.params counts first.";
+        "Window of gzip and deflate in bits, 9 to 15 (lighttpd 1.5); gzip.windowBits in deflate.params takes precedence.";
     "deflate.sync-flush", Bool, Request, "disable", Works,
-        "Send on what is compressed after every piece of the answer (lighttpd 1.5). Without it \
-         Petrel does so when the backend pauses.";
+        "Send the compressed bytes after every piece of the answer (lighttpd 1.5). By default they are sent when the backend or script pauses.";
     "deflate.debug", Bool, Request, "disable", Works,
         "Log for every answer why it was or was not compressed (lighttpd 1.5).";
 };

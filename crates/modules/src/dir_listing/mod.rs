@@ -59,7 +59,7 @@ static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
     "server.dir-listing", Bool, Request, "disable", Renamed("dir-listing.activate"),
         "Older name of dir-listing.activate.";
     "dir-listing.exclude", List, Request, "()", Works,
-        "Regular expressions; entries whose name one of them matches are left out.";
+        "Regular expressions. Entries whose names match one of them are not listed.";
     "dir-listing.hide-dotfiles", Bool, Request, "enable", Works,
         "Leave out names that begin with a dot.";
     "dir-listing.external-css", String, Request, "unset", Works,
@@ -67,7 +67,7 @@ static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
     "dir-listing.external-js", String, Request, "unset", Works,
         "URL of a script to use instead of the built-in one that sorts in the browser.";
     "dir-listing.encoding", String, Request, "utf-8", Works,
-        "The character set file names are in. It must contain ASCII.";
+        "The character set of file names. It must contain ASCII.";
     "dir-listing.show-readme", BoolOrString, Request, "disable", Works,
         "Show a text file below the list: README.txt if enabled, or the file of this name. An absolute path is a file of the server.";
     "dir-listing.hide-readme-file", Bool, Request, "disable", Works,
@@ -83,11 +83,11 @@ static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
     "dir-listing.set-footer", String, Request, "the server tag", Works,
         "The footer, as HTML.";
     "dir-listing.auto-layout", Bool, Request, "enable", Works,
-        "Send a whole page. If disabled only the list is sent, and header and readme are to be the HTML around it.";
+        "Send a complete page. If disabled, only the list is sent, and header and readme have to be the HTML around it.";
     "dir-listing.cache", Map, Request, "()", Works,
         "Keep a listing for \"max-age\" seconds (15) and let clients do so; in memory, or as files below the directory \"path\".";
     "dir-listing.sort", Bool, Request, "enable", Works,
-        "Directories first, then by name. If disabled the entries come as the file system has them.";
+        "Sort: directories first, then by name. If disabled, the order is that of the file system.";
 };
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {

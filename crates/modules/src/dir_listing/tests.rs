@@ -364,7 +364,7 @@ async fn a_directory_that_hangs_does_not_hold_up_what_is_mounted_in_its_place() 
     assert!(behind.clone().now_or_never().is_none());
     let second = begin(&jobs, 0, ListingFormat::Json, mount(2), wanted()).expect("there is room");
     let read = tokio::time::timeout(Duration::from_secs(60), second).await;
-    let read = read.expect("it waits for nobody").expect("it is done");
+    let read = read.expect("it does not wait").expect("it is done");
     assert_eq!(read.expect("it is there").entries.len(), 1);
     assert!(behind.now_or_never().is_none());
     drop((first, open));

@@ -39,18 +39,15 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "extforward.forwarder", StringMap, Request, "()", Effect::Works,
-            "The trusted proxies: addresses and ranges (10.0.0.0/8) with the value \"trust\". \
-             \"all\" trusts every client, \"\" unix sockets.";
+            "The trusted proxies: addresses and ranges (10.0.0.0/8) with the value \"trust\". \"all\" trusts every address, \"\" trusts clients on unix sockets.";
         "extforward.headers", List, Request, "( \"X-Forwarded-For\", \"Forwarded-For\" )", Effect::Works,
-            "The header fields that name the client; the first one that a request has counts. \
-             Forwarded (RFC 7239) is not among the defaults, as a proxy that does not know it \
-             passes on what the client wrote.";
+            "The fields that name the client, in this order; the first one that a request has counts. Forwarded (RFC 7239) has to be listed explicitly, because a proxy that does not know it passes the client's own Forwarded on.";
         "extforward.params", Map, Request, "()", Effect::Works,
-            "The parameters of Forwarded that count besides for and proto: host and remote_user.";
+            "Which parameters of Forwarded are used, besides for and proto: host and remote_user.";
         "extforward.hap-PROXY", Bool, Socket, "disable", Effect::Works,
-            "Connections from the proxies of extforward.forwarder begin with a header of HAProxy's PROXY protocol, version 1 or 2. Without it they are closed.";
+            "Connections from the proxies in extforward.forwarder must begin with a header of HAProxy's PROXY protocol, version 1 or 2. Those without it are closed.";
         "extforward.hap-PROXY-ssl-client-verify", Bool, Socket, "disable", Effect::Works,
-            "Takes what that header says about the client's certificate: SSL_CLIENT_VERIFY, SSL_CLIENT_S_DN_CN and the like, and REMOTE_USER for a certificate that was verified.";
+            "Sets variables from what that header says about the client's certificate: SSL_CLIENT_VERIFY, SSL_CLIENT_S_DN_CN and the like, and REMOTE_USER if the certificate was verified.";
     },
     configure,
 };

@@ -111,7 +111,7 @@ fn where_all_are_trusted_the_last_address_counts() {
 }
 
 #[test]
-fn conditions_see_the_client_whatever_stands_before_in_the_list() {
+fn conditions_see_the_client_in_any_order_of_modules() {
     let config = format!(
         "server.modules = ( \"mod_redirect\", \"mod_extforward\" )\n{TRUSTED}\
          url.redirect = ( \"\" => \"/proxy\" )\n\

@@ -16,11 +16,11 @@ pub static FASTCGI: ModuleSpec = module(
         "fastcgi.server", Map, Request, "()", Works,
             "Backends by URL prefix or file suffix.";
         "fastcgi.map-extensions", StringMap, Request, "()", Works,
-            "Suffixes that are handled as another one.";
+            "Suffixes that use the route of another suffix.";
         "fastcgi.balance", String, Request, "fair", Works,
-            "How a backend is chosen: fair (also least-connection and sqf: the fewest requests), round-robin, hash (also carp: by URL), sticky (by client), static (the first that works) or cookie.";
+            "How a backend is chosen: fair (or least-connection, sqf: the fewest requests), round-robin, hash (or carp: by URL), sticky (by client), static (the first that works) or cookie.";
         "fastcgi.debug", Int, Request, "0", Works,
-            "Traces the gateway.";
+            "Debug lines in the error log, from 1 (few) to 3 (many).";
     },
     |configure| install("mod_fastcgi", configure),
 );
@@ -33,13 +33,13 @@ pub static SCGI: ModuleSpec = module(
         "scgi.server", Map, Request, "()", Works,
             "Backends by URL prefix or file suffix.";
         "scgi.map-extensions", StringMap, Request, "()", Works,
-            "Suffixes that are handled as another one.";
+            "Suffixes that use the route of another suffix.";
         "scgi.protocol", String, Request, "scgi", Works,
-            "What the backends speak: scgi or uwsgi.";
+            "The protocol of the backends: scgi or uwsgi.";
         "scgi.balance", String, Request, "fair", Works,
             "How a backend is chosen, as for fastcgi.balance.";
         "scgi.debug", Int, Request, "0", Works,
-            "Traces the gateway.";
+            "Debug lines in the error log, from 1 (few) to 3 (many).";
     },
     |configure| install("mod_scgi", configure),
 );
@@ -52,17 +52,17 @@ pub static PROXY: ModuleSpec = module(
         "proxy.server", Map, Request, "()", Works,
             "Backends by URL prefix or file suffix.";
         "proxy.map-extensions", StringMap, Request, "()", Works,
-            "Suffixes that are handled as another one.";
+            "Suffixes that use the route of another suffix.";
         "proxy.balance", String, Request, "fair", Works,
             "How a backend is chosen, as for fastcgi.balance.";
         "proxy.debug", Int, Request, "0", Works,
-            "Traces the gateway.";
+            "Debug lines in the error log, from 1 (few) to 3 (many).";
         "proxy.forwarded", Map, Request, "()", Works,
-            "Parameters of the Forwarded field that backends get: for, proto, host, by, remote_user.";
+            "Which parameters the Forwarded field for backends has: for, proto, host, by, remote_user.";
         "proxy.header", Map, Request, "()", Works,
-            "How URLs and hosts in header fields are rewritten on the way to a backend and back; with upgrade, which protocols clients may change to: enable (websocket) or a list of names.";
+            "How URLs and hosts in header fields are rewritten on the way to a backend and back. With the key upgrade, the protocols that clients may upgrade to: enable (websocket) or a list of names.";
         "proxy.underscores-in-headers", Bool, Request, "disable", Works,
-            "Passes the client's fields whose names have other characters than letters, digits and -, such as Remote_User. They are left out otherwise: applications that turn fields into variables would take them for Remote-User.";
+            "Passes on fields of the client whose names contain characters other than letters, digits and -, such as Remote_User. By default they are dropped, because applications that turn fields into variables would confuse them with Remote-User.";
         "proxy.replace-http-host", Bool, Request, "disable", Works,
             "Sends the label of the backend as Host.";
     },
@@ -77,11 +77,11 @@ pub static AJP13: ModuleSpec = module(
         "ajp13.server", Map, Request, "()", Works,
             "Backends by URL prefix or file suffix.";
         "ajp13.map-extensions", StringMap, Request, "()", Works,
-            "Suffixes that are handled as another one.";
+            "Suffixes that use the route of another suffix.";
         "ajp13.balance", String, Request, "fair", Works,
             "How a backend is chosen, as for fastcgi.balance.";
         "ajp13.debug", Int, Request, "0", Works,
-            "Traces the gateway.";
+            "Debug lines in the error log, from 1 (few) to 3 (many).";
     },
     |configure| install("mod_ajp13", configure),
 );
@@ -100,31 +100,31 @@ const PROXY_CORE_LISTED: ModuleSpec = module(
         "proxy-core.backends", StringOrList, Request, "()", Works,
             "Addresses of the backends of this scope: \"host:port\", \"[v6]:port\", \"unix:/path\" or \"srv:_service._tcp.name\".";
         "proxy-core.protocol", String, Request, "unset", Works,
-            "What the backends speak: http, fastcgi, scgi, uwsgi or ajp13.";
+            "The protocol of the backends: http, fastcgi, scgi, uwsgi or ajp13.";
         "proxy-core.tls", Map, Request, "()", Works,
-            "TLS to the backends: tls, tls-name, tls-ca-file, tls-cert, tls-key and tls-verify, as in proxy.server.";
+            "TLS to the backends, with the options tls, tls-name, tls-ca-file, tls-cert, tls-key and tls-verify of proxy.server.";
         "proxy-core.balancer", String, Request, "round-robin", Works,
             "How a backend is chosen: sqf (shortest queue), carp (by URL), round-robin, static, or a name that fastcgi.balance takes.";
         "proxy-core.debug", Short, Request, "0", Works,
-            "Traces the gateway.";
+            "Debug lines in the error log, from 1 (few) to 3 (many).";
         "proxy-core.max-pool-size", Short, Request, "0", Works,
-            "Connections to one backend. 0: Petrel measures how many it can work on.";
+            "The largest number of connections to one backend. 0: Petrel finds out how many it can work on.";
         "proxy-core.max-keep-alive-requests", Short, Request, "0", Works,
-            "Requests on one backend connection. 0 is no limit.";
+            "The largest number of requests on one connection. 0: no limit.";
         "proxy-core.max-backlog-size", Short, Request, "4", Works,
-            "Times a request is tried again, where that is safe, before it is answered with an error.";
+            "How often a request is sent again, if that is safe, before the client gets an error.";
         "proxy-core.disable-time", Short, Request, "1", Works,
-            "Seconds without requests for a backend that refused a connection.";
+            "For how many seconds a backend gets no requests after a connection to it has failed.";
         "proxy-core.split-hostnames", Bool, Request, "enable", Works,
-            "Every address of a host name is a backend of its own.";
+            "Makes each address of a host name a backend of its own.";
         "proxy-core.allow-x-sendfile", Bool, Request, "disable", Works,
-            "Lets backends name a file to send.";
+            "Lets a backend name a file that Petrel sends (X-Sendfile and its relatives).";
         "proxy-core.allow-x-rewrite", Bool, Request, "disable", Works,
-            "Lets backends send a request elsewhere by X-Rewrite-URI, -Host and -Backend.";
+            "Lets a backend pass a request on to another URL, host or backend, with X-Rewrite-URI, -Host and -Backend.";
         "proxy-core.underscores-in-headers", Bool, Request, "disable", Works,
             "As proxy.underscores-in-headers, for backends that speak HTTP.";
         "proxy-core.rewrite-request", Map, Request, "()", Works,
-            "Changes the request that a backend gets: header name, or _uri, _docroot, _pathinfo and _scriptname, each with a pattern and its replacement.";
+            "Changes the request for a backend: the name of a field, or _uri, _docroot, _pathinfo or _scriptname, each with a regular expression and a replacement.";
         "proxy-core.rewrite-response", Map, Request, "()", Works,
             "Changes the header fields of a backend's response.";
         "proxy-core.check-local", Any, Request, "gone", Removed("a condition on $PHYSICAL[\"existing-path\"]"),

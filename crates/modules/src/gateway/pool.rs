@@ -150,7 +150,10 @@ mod tests {
         assert!(queue.give(Grant::Open).is_none());
         assert!(queue.is_empty());
         assert!(is_open(queue.collect(second, Waker::noop())));
-        assert!(is_open(queue.give(Grant::Open)), "nobody waits any more");
+        assert!(
+            is_open(queue.give(Grant::Open)),
+            "no request waits any more"
+        );
     }
 
     #[test]

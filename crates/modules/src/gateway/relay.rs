@@ -141,6 +141,7 @@ impl Relay {
                 }
             });
             match received {
+                // The buffer was full; it was not `take_head` that stopped.
                 Poll::Ready(Ok(Received::Stopped)) if !reply.is_empty() => {}
                 Poll::Ready(received) => return Poll::Ready(received),
                 Poll::Pending => {
@@ -271,6 +272,7 @@ impl BodySource for Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
+        // Otherwise `close` has logged it.
         if self.is_body || self.talk.has_ended() {
             self.log_dropped();
         }

@@ -23,7 +23,7 @@ pub(crate) use options::LuaOptions;
 /// The settings of the Lua states. They are part of the core: mod_magnet and mod_cml read them.
 pub static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_lua",
-    doc: "What Lua scripts may use, whichever module runs them.",
+    doc: "What Lua scripts may use, in all modules that run them.",
     loaded: Loaded::Always,
     directives: options::DIRECTIVES,
     configure,

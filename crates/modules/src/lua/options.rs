@@ -9,13 +9,13 @@ use petrel_lua::budget::Budget;
 
 pub(super) static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
     "lua.max-run-time", Int, Server, "10", Works,
-        "Milliseconds of processor time that a script may run without a wait. One that runs on is stopped, named in the error log and answered with 500. 1 to 60000. Petrel's own.";
+        "Milliseconds of processor time, 1 to 60000, that a script may use without waiting for something. A script that uses more is stopped and named in the error log, and its request gets 500. Petrel's own.";
     "lua.max-run-memory", Int, Server, "65536", Works,
-        "KiB by which a script may make its Lua state grow before it waits or ends. One that takes more is stopped. Petrel's own.";
+        "KiB by which a script may make its Lua state grow before it waits or ends. A script that uses more is stopped. Petrel's own.";
     "lua.max-state-memory", Int, Server, "131072", Works,
-        "KiB that a worker's Lua state may have between two scripts. Beyond it the next script gets a new state; what waits goes on in the old one. Petrel's own.";
+        "The largest size in KiB that a worker's Lua state may have between two scripts. If it is larger, the next script gets a new state; scripts that wait go on in the old one. Petrel's own.";
     "lua.dictionaries", Map, Server, "()", Works,
-        "Sizes in KiB of the dictionaries that scripts share through petrel.dict(NAME), by name. One without a size has 1024. Petrel's own.";
+        "The sizes in KiB of the dictionaries that scripts share through petrel.dict(NAME), by name. The default size is 1024. Petrel's own.";
     "lua.allow", List, Server, "()", Works,
         "Parts of Lua that scripts may use only if they are named here, because they can break or \
          block the server: \"ffi\", \"jit\", \"debug\", \"os.exit\", \"io.popen\" or \

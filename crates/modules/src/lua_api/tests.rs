@@ -32,7 +32,7 @@ fn server(replies: &'static [&'static str]) -> (u16, JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("it is bound").port();
     let served = std::thread::spawn(move || {
-        let (mut socket, _) = listener.accept().expect("somebody connects");
+        let (mut socket, _) = listener.accept().expect("a client connects");
         let mut heard = String::new();
         for reply in replies {
             let mut buffer = [0; 4096];

@@ -44,11 +44,11 @@ pub static MODULE: ModuleSpec = ModuleSpec {
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "magnet.attract-raw-url-to", StringOrList, Request, "()", Works,
-            "Scripts to run before a path is looked up, one after the other.";
+            "Scripts that run one after the other before the path is looked up.";
         "magnet.attract-physical-path-to", StringOrList, Request, "()", Works,
-            "Scripts to run when the physical path is known and before it is looked up.";
+            "Scripts that run when the physical path is known, before it is looked up.";
         "magnet.attract-response-start-to", StringOrList, Request, "()", Works,
-            "Scripts to run when there is an answer: they may change its status, its fields and its body.";
+            "Scripts that run when there is an answer. They may change its status, fields and body.";
         "magnet.attract-response-header-to", StringOrList, Request, "()", Works,
             "lighttpd 1.5's name for magnet.attract-response-start-to. Where both are given, these run first.";
         "magnet.attract-response-content-to", StringOrList, Request, "()", Accepted("lighttpd 1.5 never ran these scripts either"),

@@ -33,51 +33,51 @@ use store::PageStore;
 /// mod_mcpage.
 pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_mcpage",
-    doc: "Answers with pages from memcached, and stores there what backends answer (lighttpd 1.5).",
+    doc: "Sends pages from memcached, and stores answers of backends there (lighttpd 1.5).",
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "mcpage.enable", Bool, Request, "disable", Works,
             "Looks pages up in memcached for GET and HEAD. The key is the URL with scheme and host: http://www.example.org/path?query.";
         "mcpage.memcached-hosts", List, Request, "()", Works,
-            "The servers, as host, host:port or unix:/path.";
+            "The memcached servers, as host, host:port or unix:/path.";
         "mcpage.memcached-namespace", String, Request, "unset", Works,
-            "What the servers get in front of keys; it has no part in which server has a key.";
+            "A prefix of keys on the servers. It has no influence on which server has a key.";
         "mcpage.memcached-keyprefix", String, Request, "unset", Works,
-            "What keys begin with.";
+            "A prefix of keys. It is part of what chooses the server.";
         "mcpage.memcached-hashing", String, Request, "one_at_a_time", Works,
-            "The hash by which keys are spread over servers, by libmemcached's name for it: default (one_at_a_time), md5, crc, fnv1_64, fnv1a_64, fnv1_32, fnv1a_32, jenkins, murmur.";
+            "The hash that distributes keys among servers, under libmemcached's name: default (one_at_a_time), md5, crc, fnv1_64, fnv1a_64, fnv1_32, fnv1a_32, jenkins, murmur.";
         "mcpage.memcached-behavior", String, Request, "modula", Works,
-            "How keys are spread over servers: modula, consistent, ketama or ketama_weighted.";
+            "How keys are distributed among servers: modula, consistent, ketama or ketama_weighted.";
         "mcpage.memcached-expire", Short, Request, "0", Works,
-            "Seconds a stored page lives; 0 is as long as there is room. A page whose backend says less lives less.";
+            "For how many seconds a page is stored. 0: as long as there is room. If the backend allows less, that counts.";
         "mcpage.memcached-minsize", Short, Request, "0", Works,
-            "KiB below which a page is not stored.";
+            "The smallest page that is stored, in KiB.";
         "mcpage.memcached-noblock", Bool, Request, "disable", Accepted("a worker never waits for memcached, nor does a client for a page being stored"),
             "Does not wait for memcached.";
         "mcpage.memcached-put", Bool, Request, "enable", Works,
-            "Stores pages that were not there: answers of backends with status 200 to requests without Cookie and Authorization, unless they set a cookie, depend on other fields (Vary) or say by Cache-Control or Expires that they are not to be kept.";
+            "Stores missing pages: answers of backends with status 200 to requests without Cookie and Authorization, unless they set a cookie, depend on other fields (Vary), or forbid it with Cache-Control or Expires.";
         "mcpage.memcached-binary", Bool, Request, "disable", Works,
             "Speaks memcached's binary protocol.";
         "mcpage.md5", Bool, Request, "disable", Works,
-            "Uses the MD5 sum of the key, in hexadecimal. So does, in any case, a key of more than 250 bytes.";
+            "Uses the MD5 sum of each key, in hexadecimal. Keys of more than 250 bytes are always replaced by it.";
         "mcpage.announce", Bool, Request, "enable", Works,
-            "Adds \"X-Served-by-memcached: yes\" to such pages.";
+            "Adds \"X-Served-by-memcached: yes\" to pages from memcached.";
         "mcpage.localmc-enable", Bool, Request, "disable", Works,
-            "Asks a memcached on this machine first; what is found behind it is stored there.";
+            "Asks a memcached on this machine first. Pages from the other servers are stored on it.";
         "mcpage.localmc-expire", Short, Request, "0", Works,
-            "Seconds a page lives there; 0 is as long as there is room.";
+            "For how many seconds a page is stored on it. 0: as long as there is room.";
         "mcpage.localmc-addr", String, Request, "127.0.0.1:11211", Works,
             "Its address.";
         "mcpage.localmc-socket", String, Request, "unset", Works,
-            "Its unix socket, in place of its address.";
+            "Its unix socket, instead of its address.";
         "mcpage.debug", Bool, Request, "disable", Works,
-            "Writes to the error log what was found, and what was stored.";
+            "Logs which pages were found and stored.";
         "mcpage.debug-verbose", Bool, Request, "disable", Works,
-            "Writes also why a page was not looked up or not stored.";
+            "Also logs why a page was not looked up or not stored.";
         "mcpage.memcached-debug", Bool, Request, "disable", Accepted("there is no libmemcached to trace; its errors are logged and its operations counted in any case"),
-            "Traces what is said to memcached.";
+            "Debug lines about memcached.";
         "mcpage.zlib-debug", Bool, Request, "disable", Accepted("a page that cannot be decompressed is logged in any case"),
-            "Traces decompression.";
+            "Debug lines about decompression.";
     },
     configure,
 };

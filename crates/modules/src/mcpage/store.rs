@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_nobodys_is_stored() {
+    fn an_answer_for_one_client_is_not_stored() {
         for (fields, expected) in [
             ("", Some(None)),
             ("Content-Type: text/html", Some(None)),

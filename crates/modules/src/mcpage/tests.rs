@@ -235,7 +235,7 @@ async fn a_script_changes_each_answer_and_the_stored_one_never() {
 }
 
 #[tokio::test(flavor = "local")]
-async fn what_may_be_somebodys_is_not_stored() {
+async fn an_answer_that_may_be_for_one_client_is_not_stored() {
     let tree = Tree::new(&[("x.app", "")]);
     let memcached = Memcached::start(&tree, "m");
     let site = tree.site(&memcached.config(), MODULES);

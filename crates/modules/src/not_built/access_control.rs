@@ -10,23 +10,23 @@ const NO_TRIGGER: &str = "download triggers are not built";
 
 pub(super) static TRIGGER_B4_DL: ModuleSpec = not_built(
     "mod_trigger_b4_dl",
-    "Lets downloads pass only after a visit to another page.",
+    "Allows downloads only after a visit to another page.",
     directives! {
-        "trigger-before-download.download-url", String, Request, "unset", Exposes("what is behind a gate must not be had without passing it"),
-            "Regular expression of the URLs behind the gate.";
+        "trigger-before-download.download-url", String, Request, "unset", Exposes("files behind the trigger page must not be sent without a visit to it"),
+            "Regular expression of the protected URLs.";
         "trigger-before-download.trigger-url", String, Request, "unset", NotYet(NO_TRIGGER),
-            "Regular expression of the pages that open the gate.";
+            "Regular expression of the trigger pages.";
         "trigger-before-download.deny-url", String, Request, "unset", NotYet(NO_TRIGGER),
-            "Where visitors are sent who did not pass it.";
+            "The URL that visitors without a visit to a trigger page are redirected to.";
         "trigger-before-download.trigger-timeout", Short, Request, "0", NotYet(NO_TRIGGER),
-            "Seconds the gate stays open.";
+            "For how many seconds a visit counts.";
         "trigger-before-download.gdbm-filename", String, Request, "unset", NotYet(NO_TRIGGER),
             "The file that remembers visitors.";
         "trigger-before-download.memcache-hosts", List, Request, "()", NotYet(NO_TRIGGER),
             "The memcached servers that remember visitors.";
         "trigger-before-download.memcache-namespace", String, Request, "unset", NotYet(NO_TRIGGER),
-            "What keys there begin with.";
+            "A prefix of keys on them.";
         "trigger-before-download.debug", Bool, Request, "disable", NotYet(NO_TRIGGER),
-            "Traces the module.";
+            "Debug lines about the module.";
     },
 );

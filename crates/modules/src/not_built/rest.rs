@@ -6,7 +6,7 @@ use petrel_engine::settings::directives::Effect::{Accepted, Exposes, NotYet};
 
 use super::not_built;
 
-const NO_SSI: &str = "it has no meaning without ssi.extension, which is not built";
+const NO_SSI: &str = "it belongs to ssi.extension, which is not built";
 const NO_WEBDAV: &str = "WebDAV's methods are refused";
 const NO_RRDTOOL: &str = "no data goes to rrdtool";
 const NO_GEO: &str = "addresses are not looked up";
@@ -16,7 +16,7 @@ pub(super) static SSI: ModuleSpec = not_built(
     "mod_ssi",
     "Executes server-side includes.",
     directives! {
-        "ssi.extension", List, Request, "()", Exposes("the source of such a page must not be sent"),
+        "ssi.extension", List, Request, "()", Exposes("the source of such pages must not be sent"),
             "Suffixes of pages with includes.";
         "ssi.content-type", String, Request, "text/html", NotYet(NO_SSI),
             "The content type of such pages.";
@@ -25,7 +25,7 @@ pub(super) static SSI: ModuleSpec = not_built(
         "ssi.exec", Bool, Request, "enable", NotYet(NO_SSI),
             "Lets pages run commands.";
         "ssi.recursion-max", Short, Request, "0", NotYet(NO_SSI),
-            "How deep included pages are executed themselves.";
+            "How deeply included pages may include others.";
     },
 );
 
@@ -34,7 +34,7 @@ pub(super) static WEBDAV: ModuleSpec = not_built(
     "Lets clients change files (RFC 4918).",
     directives! {
         "webdav.activate", Bool, Request, "disable", NotYet(NO_WEBDAV),
-            "Answers WebDAV's methods.";
+            "Allows WebDAV's methods.";
         "webdav.is-readonly", Bool, Request, "disable", NotYet(NO_WEBDAV),
             "Refuses the methods that write.";
         "webdav.sqlite-db-name", String, Request, "unset", NotYet(NO_WEBDAV),
@@ -59,14 +59,14 @@ pub(super) static RRDTOOL: ModuleSpec = not_built(
 
 pub(super) static MAXMINDDB: ModuleSpec = not_built(
     "mod_maxminddb",
-    "Looks up where a client's address is.",
+    "Looks up the location of the client's address.",
     directives! {
         "maxminddb.activate", Bool, Request, "disable", NotYet(NO_GEO),
-            "Looks addresses up.";
+            "Enables the look-up.";
         "maxminddb.db", String, Request, "unset", NotYet(NO_GEO),
             "The database file.";
         "maxminddb.env", Map, Request, "()", NotYet(NO_GEO),
-            "Environment variables and the entries of the database they get.";
+            "Environment variables, each with the database entry that it is set to.";
         "geoip.db-filename", String, Request, "unset", NotYet(NO_GEO),
             "The database file of mod_geoip (older lighttpd).";
         "geoip.memory-cache", Bool, Request, "disable", NotYet(NO_GEO),
@@ -76,29 +76,29 @@ pub(super) static MAXMINDDB: ModuleSpec = not_built(
 
 pub(super) static FLV_STREAMING: ModuleSpec = not_built(
     "mod_flv_streaming",
-    "Serves Flash video from a given byte on.",
+    "Sends Flash video from a given byte on.",
     directives! {
         "flv-streaming.extensions", List, Request, "()", NotYet("such files are sent whole"),
-            "Suffixes of files for which ?start=N counts.";
+            "Suffixes of files for which ?start=N is used.";
     },
 );
 
 pub(super) static UPLOADPROGRESS: ModuleSpec = not_built(
     "mod_uploadprogress",
-    "Tells how far an upload has come.",
+    "Reports the progress of uploads.",
     directives! {
         "upload-progress.progress-url", String, Request, "unset", NotYet(NO_PROGRESS),
-            "The URL that tells it.";
+            "The URL of the report.";
         "upload-progress.remove-timeout", Short, Request, "60", NotYet(NO_PROGRESS),
-            "Seconds a finished upload is remembered.";
+            "For how many seconds a finished upload is remembered.";
         "upload-progress.debug", Bool, Request, "disable", NotYet(NO_PROGRESS),
-            "Traces the module.";
+            "Debug lines about the module.";
     },
 );
 
 pub(super) static SKELETON: ModuleSpec = not_built(
     "mod_skeleton",
-    "A sample for authors of modules of lighttpd.",
+    "A sample for authors of lighttpd modules.",
     directives! {
         "skeleton.array", List, Request, "()", Accepted("the module is a sample that does nothing"),
             "A list.";

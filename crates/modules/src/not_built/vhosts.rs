@@ -7,18 +7,19 @@ use petrel_engine::settings::directives::Effect::{Exposes, NotYet};
 use super::not_built;
 
 /// Without the module, all hosts would be answered from the same directory.
-const OTHER_ROOT: &str = "a host must not be answered from another one's document root";
+const OTHER_ROOT: &str =
+    "requests for one host must not be answered from another host's document root";
 
 const NO_VHOSTDB: &str = "virtual hosts from a database are not built";
 
 pub(super) static VHOSTDB: ModuleSpec = not_built(
     "mod_vhostdb",
-    "Asks a database for the document root of a host.",
+    "Gets the document root of a host from a database.",
     directives! {
         "vhostdb.backend", String, Request, "unset", Exposes(OTHER_ROOT),
             "The kind of database: dbi, ldap, mysql or pgsql.";
         "vhostdb.cache", Map, Request, "off", NotYet(NO_VHOSTDB),
-            "How long an answer is remembered: max-age in seconds.";
+            "How long an answer of the database is remembered: max-age in seconds.";
         "vhostdb.dbi", Map, Request, "()", NotYet(NO_VHOSTDB),
             "The libdbi connection and its query.";
         "vhostdb.ldap", Map, Request, "()", NotYet(NO_VHOSTDB),
@@ -32,10 +33,10 @@ pub(super) static VHOSTDB: ModuleSpec = not_built(
 
 pub(super) static SQL_VHOST_CORE: ModuleSpec = not_built(
     "mod_sql_vhost_core",
-    "The same of lighttpd 1.5.",
+    "As mod_vhostdb, in lighttpd 1.5.",
     directives! {
         "sql-vhost.select-vhost", String, Request, "unset", Exposes(OTHER_ROOT),
-            "The query; the host takes the place of its question mark.";
+            "The query; its question mark is replaced by the host.";
         "sql-vhost.backend", String, Request, "unset", NotYet(NO_VHOSTDB),
             "The kind of database: mysql or postgresql.";
         "sql-vhost.db", String, Request, "unset", NotYet(NO_VHOSTDB),
@@ -49,11 +50,11 @@ pub(super) static SQL_VHOST_CORE: ModuleSpec = not_built(
         "sql-vhost.hostname", String, Request, "unset", NotYet(NO_VHOSTDB),
             "The host of the database.";
         "sql-vhost.port", Short, Request, "0", NotYet(NO_VHOSTDB),
-            "The port of the database. 0 is its usual one.";
+            "The port of the database. 0: the default port.";
         "sql-vhost.cache-ttl", Short, Request, "60", NotYet(NO_VHOSTDB),
-            "Seconds an answer is remembered.";
+            "For how many seconds an answer of the database is remembered.";
         "sql-vhost.debug", Short, Request, "0", NotYet(NO_VHOSTDB),
-            "Traces the module.";
+            "Debug lines about the module.";
         "mysql-vhost.sql", String, Request, "unset", Exposes(OTHER_ROOT),
             "Old name of sql-vhost.select-vhost.";
         "mysql-vhost.db", String, Request, "unset", NotYet(NO_VHOSTDB),

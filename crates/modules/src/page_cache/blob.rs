@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_cut_off_or_changed_is_noticed() {
+    fn every_cut_and_every_change_is_noticed() {
         let whole = encode_page(&varied(), 5);
         for length in 0..whole.len() {
             let cut = Bytes::copy_from_slice(&whole[..length]);

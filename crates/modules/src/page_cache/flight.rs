@@ -137,14 +137,14 @@ mod tests {
     fn pilot(flights: &Arc<Flights>, key: &[u8]) -> Pilot {
         match flights.board(key, 7) {
             Boarding::Pilot(pilot) => pilot,
-            Boarding::Passenger(_) => panic!("somebody fetches already"),
+            Boarding::Passenger(_) => panic!("another request fetches already"),
         }
     }
 
     fn passenger(flights: &Arc<Flights>, key: &[u8]) -> Passenger {
         match flights.board(key, 7) {
             Boarding::Passenger(passenger) => passenger,
-            Boarding::Pilot(_) => panic!("nobody fetches"),
+            Boarding::Pilot(_) => panic!("no request fetches"),
         }
     }
 

@@ -258,7 +258,7 @@ mod tests {
         let cache = PageCache::of(&worker);
         let wait = Duration::from_secs(60);
         let FragmentTurn::Make(maker) = cache.fragment(&worker, b"k", wait).await else {
-            panic!("nobody makes it");
+            panic!("no script makes it");
         };
         let waiting: Vec<_> = (0..3)
             .map(|_| {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "local")]
-    async fn a_maker_that_fails_makes_nobody_wait() {
+    async fn a_maker_that_fails_makes_no_request_wait() {
         let site = Site::new("", &[]);
         let worker = Rc::clone(site.worker());
         let cache = PageCache::of(&worker);
@@ -291,7 +291,7 @@ mod tests {
             cache.fragment(&worker, b"k", wait).await
         };
         let FragmentTurn::Make(first) = turn(1000).await else {
-            panic!("nobody makes it");
+            panic!("no script makes it");
         };
         assert!(
             matches!(turn(1).await, FragmentTurn::Alone),

@@ -59,7 +59,7 @@ use store::StoreAnswer;
 /// mod_page_cache.
 pub static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_page_cache",
-    doc: "Stores answers of backends and scripts, and sends them again while they are fresh.",
+    doc: "Stores answers of backends and scripts, and sends them again as long as they are fresh.",
     loaded: Loaded::Listed,
     directives: options::DIRECTIVES,
     configure,

@@ -18,60 +18,53 @@ use super::second_tier::{TierStore, is_prefix};
 /// The table of directives.
 pub(crate) static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
     "page-cache.enable", Bool, Request, "disable", Works,
-        "Store answers of backends and scripts, and answer from the store (RFC 9111). Petrel's \
-         own, as all of page-cache.*.";
+        "Store answers of backends and scripts, and send them again (RFC 9111). All of page-cache.* is Petrel's own.";
     "page-cache.key", List, Request, "( \"scheme\", \"host\", \"path\", \"query\" )", Works,
-        "What tells one stored page from another: \"scheme\", \"host\", \"path\", \"query\", and values such as \"cookie:lang\", \"header:X-Device\" or \"env:COUNTRY\". Vary of the answers counts in any case.";
+        "What distinguishes stored pages: \"scheme\", \"host\", \"path\", \"query\", and values such as \"cookie:lang\", \"header:X-Device\" or \"env:COUNTRY\". Vary of the answers always counts as well.";
     "page-cache.query-ignore", List, Request, "()", Works,
-        "Parameters of the query that are left out of the key, such as \"fbclid\" or \"utm_*\". Backends still get them. A query with a semicolon counts whole: for some backends that begins another parameter.";
+        "Parameters of the query that are left out of the key, such as \"fbclid\" or \"utm_*\". Backends still get them. A query with a semicolon is never shortened, because some backends take a semicolon for a separator.";
     "page-cache.methods", List, Request, "( \"GET\", \"HEAD\" )", Works,
         "Methods that are answered from the cache: GET, HEAD or both. Only answers to GET are stored.";
     "page-cache.status", Any, Request, "( 200, 203, 204, 300, 301, 302, 307, 308, 404, 405, 410, 414, 501 )", Works,
         "Status codes of answers that may be stored.";
     "page-cache.default-ttl", Int, Request, "0", Works,
-        "Seconds for which answers are fresh that do not say it themselves; 0 stores none of them.";
+        "For how many seconds an answer is fresh that does not say so itself. 0: such answers are not stored.";
     "page-cache.max-ttl", Int, Request, "0", Works,
-        "Seconds for which an answer is fresh at most, whatever it says; 0 is no limit.";
+        "The largest number of seconds for which an answer is fresh, even if it says more. 0: no limit.";
     "page-cache.stale-while-revalidate", Int, Request, "0", Works,
-        "Seconds after its freshness in which an answer is still sent while it is fetched anew in the background, if the answer itself does not say (RFC 5861).";
+        "For how many seconds after it became stale an answer is still sent while it is refreshed in the background, if the answer itself does not say (RFC 5861).";
     "page-cache.stale-if-error", Int, Request, "0", Works,
-        "Seconds after its freshness in which an answer is still sent when the backend fails or answers 500, 502, 503 or 504, if the answer itself does not say (RFC 5861).";
+        "For how many seconds after it became stale an answer is still sent if the backend fails or answers 500, 502, 503 or 504, if the answer itself does not say (RFC 5861).";
     "page-cache.store-set-cookie", Bool, Request, "disable", Works,
-        "Store also answers that set cookies. The cookies are not stored: only the client that caused the fetch gets them.";
+        "Also store answers that set cookies. The cookies are not stored: only the client whose request was sent to the backend gets them.";
     "page-cache.store-authorized", Bool, Request, "disable", Works,
-        "Store also answers to requests with Authorization that do not allow it by public, \
-         s-maxage or must-revalidate, and \
-         send them to all clients.";
+        "Also store answers to requests with Authorization if they do not allow that with public, s-maxage or must-revalidate, and send them to all clients.";
     "page-cache.bypass-cookies", List, Request, "()", Works,
         "Names of cookies, such as \"PHPSESSID\" or \"wordpress_logged_in_*\": a request with one of them goes to the backend, and its answer is not stored.";
     "page-cache.bypass-headers", List, Request, "( \"Forwarded\", \"Forwarded-Host\", \"Front-End-Https\", \"X-Envoy-Original-Path\", \"X-Forwarded-*\", \"X-Host\", \"X-HTTP-Host-Override\", \"X-HTTP-Method\", \"X-HTTP-Method-Override\", \"X-Method-Override\", \"X-Original-*\", \"X-Replaced-Path\", \"X-Rewrite-URL\", \"X-Script-Name\", \"X-URL-Scheme\" )", Works,
-        "Request fields that may change an answer without being in its key: a request with one of them from a client that is no trusted proxy goes to the backend, and its answer is not stored. A star at the end stands for all names that begin so, except X-Forwarded-For, which counts where it is named itself. Letter case does not matter, and \".\" and \"_\" count as \"-\". Fields named in page-cache.key do not count.";
+        "Request fields that may change an answer without being in its key. A request with one of them that does not come from a trusted proxy goes to the backend, and its answer is not stored. A star at the end makes a name a prefix, which never includes X-Forwarded-For: that has to be named in full. Letter case does not matter, and \".\" and \"_\" are the same as \"-\". Fields named in page-cache.key are ignored here.";
     "page-cache.honour-client-no-cache", Bool, Request, "disable", Works,
-        "Let Cache-Control (no-cache, max-age, min-fresh) and Pragma of clients demand a fresh \
-         answer. A \
-         client that may do this can also load the backends.";
+        "Lets clients demand a fresh answer with Cache-Control (no-cache, max-age, min-fresh) and Pragma. Every client can then put load on the backends.";
     "page-cache.max-object-size", Int, Request, "1024", Works,
-        "Kilobytes of the largest body that is stored.";
+        "The largest body that is stored, in kilobytes.";
     "page-cache.lock-timeout", Int, Request, "5000", Works,
-        "Milliseconds that a request waits while another one fetches the same answer; then it \
-         goes to the backend itself. 0 never waits.";
+        "How many milliseconds a request waits for an answer that is being fetched for another request; after that it is sent to the backend itself. 0: it never waits.";
     "page-cache.purge", List, Request, "()", Works,
-        "Addresses and networks, such as \"127.0.0.1\" or \"10.0.0.0/8\", that may remove stored answers by the method PURGE; \"unix\" stands for clients on unix sockets.";
+        "Addresses and networks of clients, such as \"127.0.0.1\" or \"10.0.0.0/8\", that may remove stored answers with the method PURGE; \"unix\" stands for clients on unix sockets.";
     "page-cache.tags-header", String, Request, "unset", Works,
-        "Field of answers that lists tags to purge by, such as \"Surrogate-Key\" (separated by spaces) or \"Cache-Tag\" (by commas). It is removed from the answer; in a PURGE request it names the tags.";
+        "The field of answers that lists the tags by which they can be purged, such as \"Surrogate-Key\" (separated by spaces) or \"Cache-Tag\" (by commas). Clients do not get it; in a PURGE request it names the tags to purge.";
     "page-cache.memory-size", Int, Server, "64", Works,
-        "Megabytes of memory for stored answers, in all workers together.";
+        "Memory for stored answers in megabytes, of all workers together.";
     "page-cache.fragments-size", Int, Server, "16", Works,
-        "Megabytes of memory for fragments of pages, which scripts share.";
+        "Memory for fragments of pages in megabytes; all scripts share it.";
     "page-cache.disk-path", String, Server, "unset", Works,
-        "Directory in which answers are stored as well, so that they survive a restart. It is for \
-         the cache alone, and Petrel makes it if it is missing.";
+        "A directory in which answers are stored as well, so that they survive a restart. Only the cache may use it. It is created if it is missing.";
     "page-cache.disk-size", Int, Server, "1024", Works,
-        "Megabytes that the files below page-cache.disk-path take at most.";
+        "The largest size of all files below page-cache.disk-path, in megabytes.";
     "page-cache.second-tier", String, Server, "unset", Works,
-        "A store that several machines share: \"redis:host:port\", \"redis:/path/of/socket\", \"memcached:host:port,host:port\". When it cannot be reached the cache works without it.";
+        "A store that several machines share: \"redis:host:port\", \"redis:/path/of/socket\", \"memcached:host:port,host:port\". While it is unreachable the cache works without it.";
     "page-cache.second-tier-prefix", String, Server, "petrel:", Works,
-        "What the names of all entries in page-cache.second-tier begin with.";
+        "The prefix of all keys in page-cache.second-tier.";
 };
 
 /// The options that apply to a request.

@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_are_stored_by_nobody() {
+    fn cookies_are_never_stored() {
         let options = CacheOptions {
             stores_set_cookie: true,
             ..CacheOptions::default()

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_known_is_not_everybody() {
+    fn a_known_client_does_not_get_what_is_stored_for_all() {
         let setenv = "setenv.add-environment = (\"REMOTE_USER\" => \"me\")";
         let authorized = "GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Basic eDp5\r\n\r\n";
         let plain = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";

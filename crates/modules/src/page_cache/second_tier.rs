@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "local")]
-    async fn what_is_removed_stays_removed_whatever_is_on_its_way() {
+    async fn a_removed_page_stays_removed_while_others_are_on_their_way() {
         let (slow, turns) = (Rc::new(Slow::default()), Arc::default());
         let worker = || {
             Rc::new(SecondTier {
@@ -345,7 +345,7 @@ mod tests {
             };
             tokio::time::timeout(Duration::from_secs(60), all)
         };
-        has_ended(1).await.expect("nobody waits for another name");
+        has_ended(1).await.expect("no turn waits for another name");
         slow.goes_on.notify_one();
         has_ended(3).await.expect("they end");
         let key = |byte| String::from_utf8(one.key('p', &name(byte))).expect("text");

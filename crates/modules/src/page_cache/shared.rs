@@ -367,7 +367,10 @@ mod tests {
         for _ in 0..limits::PURGES_MAX {
             purges.add(Purged::Base(b"x"[..].into()));
         }
-        assert!(purges.concern(b"b", &[], before), "nobody knows any more");
+        assert!(
+            purges.concern(b"b", &[], before),
+            "it is not known any more"
+        );
         assert!(!purges.concern(b"b", &[], purges.number() - 5));
     }
 }

@@ -192,7 +192,7 @@ mod tests {
 
     /// Compares with a simple model in a sequence of pseudo-random steps.
     #[test]
-    fn links_stay_whole_whatever_is_removed() {
+    fn links_stay_whole_when_entries_are_removed() {
         let mut sieve = Sieve::default();
         let mut model: Vec<usize> = Vec::new();
         let mut random = 0x2545_f491_4f6c_dd1d_u64;

@@ -92,6 +92,7 @@ impl StoreAnswer {
             let options = &self.0.options;
             policy::decide(response.status, &fields, &asked, options, now_s)
         };
+        // It is an instruction for this server; clients do not get it, as in nginx.
         exchange.response.remove(ACCEL_EXPIRES);
         let has_range = fetch.wanted.has_range;
         match verdict {

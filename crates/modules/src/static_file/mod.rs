@@ -42,7 +42,7 @@ static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
         "Send an ETag with every file, made of what etag.use-inode, etag.use-mtime and \
          etag.use-size choose.";
     "static-file.disable-pathinfo", Bool, Request, "disable", Effect::Works,
-        "Answer 403 when the URL goes on behind the name of a static file.";
+        "Answer 403 if the URL continues after the name of a static file (path-info).";
     "static-file.precompressed", List, Request, "()", Effect::Works,
         "Codings (\"br\", \"zstd\", \"gzip\") whose compressed sibling FILE.br, FILE.zst or FILE.gz \
          is sent instead of FILE to clients that accept it, if it is not older than FILE. \

@@ -24,7 +24,7 @@ pub static MODULE: ModuleSpec = ModuleSpec {
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "status.statistics-url", String, Request, "unset", Works,
-            "The URL path of the counters: a line \"name: value\" for each, sorted. Rules about who may see a URL come first.";
+            "The URL path of the counters: a sorted list of lines \"name: value\". Access rules apply to it.";
         "status.status-url", String, Request, "unset", NotYet(NO_PAGES),
             "The URL of the status page.";
         "status.config-url", String, Request, "unset", NotYet(NO_PAGES),

@@ -179,7 +179,7 @@ fn ajp13_is_asked_by_its_own_ping() {
 }
 
 #[test]
-fn a_check_in_a_proxy_protocol_is_for_nobody() {
+fn a_check_in_a_proxy_protocol_names_no_client() {
     for (version, prefix) in [
         (1, b"PROXY UNKNOWN\r\nGET ".as_slice()),
         (2, b"\r\n\r\n\0\r\nQUIT\n \0\0\0GET "),

@@ -214,7 +214,7 @@ fn a_host_is_part_of_the_hash_and_a_cookie_is_not() {
 }
 
 #[test]
-fn a_sticky_client_keeps_its_backend_whatever_it_asks_for() {
+fn a_sticky_client_keeps_its_backend_for_all_urls() {
     let backends = backends(&[1; 8]);
     let balancer = balancer(Balance::Sticky);
     let owner = |client: IpAddr, path: &[u8]| {

@@ -40,25 +40,25 @@ pub(crate) use spawn::RunningPrograms;
 /// mod_cgi.
 pub static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_cgi",
-    doc: "Runs programs by the Common Gateway Interface (RFC 3875).",
+    doc: "Runs CGI programs (RFC 3875).",
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "cgi.assign", StringMap, Request, "()", Works,
-            "Interpreters by the end of a file's path, or by the beginning of the URL path if the key begins with a slash; an empty one runs the file itself.";
+            "Suffixes of files, or prefixes of URL paths if the key begins with a slash, each with an interpreter. With an empty interpreter the file itself is run.";
         "cgi.execute-all", Bool, Request, "disable", Works,
-            "Runs any file that has an execute bit, by itself (lighttpd 1.5).";
+            "Runs every file that has an execute bit (lighttpd 1.5).";
         "cgi.execute-x-only", Bool, Request, "disable", Works,
-            "Runs only files with an execute bit. Others are 403, but for those that only an empty key fits: they are sent as files.";
+            "Runs only files with an execute bit. Other files get 403, except those that only an empty key matches: they are sent as files.";
         "cgi.x-sendfile", Bool, Request, "disable", Works,
-            "Lets programs name a file to send by X-Sendfile and the like.";
+            "Lets programs name a file that Petrel sends (X-Sendfile and its relatives).";
         "cgi.x-sendfile-docroot", List, Request, "()", Works,
-            "Directories such files may be in; without any it is the document root.";
+            "Directories that such files may be in; by default the document root.";
         "cgi.local-redir", Bool, Request, "disable", Works,
-            "Answers a Location that is a path, and nothing else, from within (RFC 3875 6.2.2).";
+            "If a program's reply is only a Location with a path, Petrel answers with that URL itself, without a redirect (RFC 3875 6.2.2).";
         "cgi.upgrade", Bool, Request, "disable", Works,
-            "Lets programs change the connection to WebSocket by answering 101.";
+            "Lets programs upgrade the connection to WebSocket by answering 101.";
         "cgi.limits", Map, Request, "()", Works,
-            "Limits of programs: read-timeout and write-timeout in seconds, then 504; tcp-fin-propagate names the signal a program gets when its client has ended sending or has gone (SIGTERM in the latter case if it is not set).";
+            "Limits of programs: read-timeout and write-timeout in seconds, after which the request gets 504; tcp-fin-propagate is the signal that a program gets when its client has shut down its side or left (without it, SIGTERM when the client has left).";
     },
     configure,
 };

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_waits_for_is_not_wanted() {
+    fn a_start_without_a_request_is_not_wanted() {
         let (outcome, receiver) = oneshot::channel();
         let start = Start {
             program: script(""),

@@ -156,7 +156,7 @@ fn a_program_that_ends_is_reaped() {
 }
 
 #[test]
-fn a_program_nobody_waits_for_is_ended_with_what_it_started() {
+fn a_program_without_a_request_is_ended_with_what_it_started() {
     run(async {
         let mut started = started(script("sleep 60 & echo $!; echo $$; wait")).await;
         let both = [line(&mut started).await, String::new()];
@@ -172,7 +172,7 @@ fn a_program_nobody_waits_for_is_ended_with_what_it_started() {
 }
 
 #[test]
-fn a_program_nobody_waits_for_before_it_is_started_is_left_out_or_ended() {
+fn a_program_whose_request_leaves_before_the_start_is_left_out_or_ended() {
     let file = std::env::temp_dir().join(format!("petrel-cgi-unwanted-{}", std::process::id()));
     run(async {
         for _ in 0..20 {

@@ -1,8 +1,8 @@
 //! X-LIGHTTPD-send-tempfile: a file that a backend made for a single answer, sent as a whole and removed.
 //!
 //! The file is unlinked before its first byte is sent; the open descriptor keeps its content. So it is
-//! removed exactly once, even if the client leaves, the answer fails or this process crashes, and its space is
-//! freed when the answer is over.
+//! removed exactly once, even if the client leaves, the answer fails or this process crashes, and its space
+//! is freed when the answer is over.
 //!
 //! Unlinking may wait for the disk. So a thread opens and unlinks the file in one job, which runs even if the
 //! client has left in the meantime. For files in memory (tmpfs) it is done at once.

@@ -374,7 +374,7 @@ fn a_temporary_file_elsewhere_is_refused_and_stays() {
 }
 
 #[test]
-fn a_temporary_file_nobody_waits_for_is_removed() {
+fn a_temporary_file_without_a_request_is_removed() {
     let tree = tree();
     let host = host(tree.path("").trim_end_matches('/'));
     let mut head = ReplyHead::new();

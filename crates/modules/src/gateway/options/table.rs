@@ -67,105 +67,101 @@ macro_rules! options {
 /// says so.
 pub static HOST_OPTIONS: &[HostOption] = options! {
     "host", Text, "unset",
-        "Address or name of the backend's host. A path is a unix socket.";
+        "Address or name of the backend's host, or the path of a unix socket.";
     "port", Number, "80",
         "Its port.";
     "socket", Text, "unset",
-        "Path of its unix socket, in place of host and port.";
+        "Path of the backend's unix socket, instead of host and port.";
     "bin-path", Text, "unset",
-        "A program to run, with arguments. It accepts connections on its standard input.";
+        "A program that Petrel runs as the backend, with arguments. It accepts connections on its standard input.";
     "bin-environment", Map, "()",
-        "Variables that the program gets.";
+        "Environment variables for the program.";
     "bin-copy-environment", List, "everything",
-        "Names of the server's own variables that the program gets.";
+        "Names of variables of the server's own environment that the program gets.";
     "min-procs", Number, "4",
-        "Processes of the program at the start.";
+        "The number of processes of the program at the start.";
     "max-procs", Number, "4",
-        "Processes under load.";
+        "The largest number of processes, under load.";
     "max-load-per-proc", Any, "unset",
-        "Has no effect: processes share one socket, and the kernel gives a connection to one that is free.";
+        "Has no effect: all processes share one socket, and the kernel gives each connection to a process that is free.";
     "idle-timeout", Number, "60",
-        "Seconds without work after which processes beyond min-procs end.";
+        "Seconds without work after which a process beyond min-procs is ended.";
     "kill-signal", Number, "15",
-        "The signal that ends the program.";
+        "The signal that ends a process.";
     "listen-backlog", Number, "1024",
-        "Connections that the kernel lets wait for the program.";
+        "How many connections the kernel lets wait for the program (listen backlog).";
     "check-local", Switch, "enable",
-        "Passes only requests for files that exist. proxy.server and ajp13.server never ask.";
+        "Pass only requests for files that exist. Has no effect in proxy.server and ajp13.server.";
     "mode", Text, "responder",
-        "What a FastCGI application does: a \"responder\" answers requests, an \"authorizer\" \
-         says which requests may go on.";
+        "The role of a FastCGI application: responder, or authorizer, which decides whether a request may go on.";
     "docroot", Text, "unset",
-        "The document root as the backend sees it.";
+        "The document root that the backend is told.";
     "disable-time", Number, "1",
-        "Seconds without requests for a backend that failed; twice as long each further time, up \
-         to 32 times as long.";
+        "Seconds for which a backend gets no requests after its first failure; doubled with each further failure, up to 32 times.";
     "connect-timeout", Number, "8",
-        "Seconds to connect; then another backend, or 504. 0 is no limit.";
+        "Seconds for connecting; after that another backend is tried, or the request gets 504. 0: no limit.";
     "write-timeout", Number, "0",
-        "Seconds in which the backend must take more of a request; then 504. 0 is no limit.";
+        "Seconds in which the backend must read more of a request; after that the request gets 504. 0: no limit.";
     "read-timeout", Number, "0",
-        "Seconds to the first byte of a reply, and between two; then 504. 0 is no limit.";
+        "Seconds until the first byte of a reply, and between two bytes; after that the request gets 504. 0: no limit.";
     "broken-scriptfilename", Switch, "disable",
-        "Leaves PATH_INFO at the end of SCRIPT_FILENAME.";
+        "Appends PATH_INFO to SCRIPT_FILENAME.";
     "strip-request-uri", Text, "unset",
-        "Is removed from the front of REQUEST_URI.";
+        "A prefix that is removed from REQUEST_URI.";
     "fix-root-scriptname", Switch, "disable",
-        "With the key \"/\", all of the path is PATH_INFO.";
+        "With the key \"/\", the whole path is PATH_INFO.";
     "allow-x-send-file", Switch, "disable",
         "The older name of x-sendfile.";
     "x-sendfile", Switch, "disable",
-        "Lets the backend name a file or another URL to send: X-Sendfile, X-Sendfile2, X-LIGHTTPD-send-file, X-LIGHTTPD-send-tempfile, X-Accel-Redirect.";
+        "Lets the backend name a file or another URL that Petrel sends: X-Sendfile, X-Sendfile2, X-LIGHTTPD-send-file, X-LIGHTTPD-send-tempfile, X-Accel-Redirect.";
     "x-sendfile-docroot", List, "the document root",
         "Directories that such files may be in.";
     "tcp-fin-propagate", Switch, "disable",
-        "Tells the backend when the client has ended its side of the connection.";
+        "Tells the backend when the client has shut down its side of the connection.";
     "upgrade", Protocols, "disable",
-        "Lets clients change the connection to WebSocket (\"enable\"), or to the protocols in a list: ( \"websocket\", \"my-protocol\" ). HTTP, h2c included, is refused: no access rule, limit or log would see the requests in such a tunnel.";
+        "Lets clients upgrade the connection to WebSocket (\"enable\"), or to the protocols in a list: ( \"websocket\", \"my-protocol\" ). HTTP, h2c included, is refused: no access rule, limit or log would see the requests in such a tunnel.";
     "srv", Text, "unset",
-        "The name of SRV records (_http._tcp.example.org), in place of host and port.";
+        "The name of SRV records (_http._tcp.example.org), instead of host and port.";
     "split-hostnames", Switch, "disable",
-        "Makes every address of a host name a backend of its own; otherwise one after the other is tried. The targets of SRV records always are.";
+        "Makes each address of a host name a backend of its own; otherwise the addresses are tried in turn. The targets of SRV records are always backends of their own.";
     "weight", Number, "1",
         "The backend's share of the requests, 1 to 100.";
     "max-connections", Number, "0",
-        "Connections of all workers together. 0: Petrel measures how many a FastCGI application \
-         can work on; others have no limit then.";
+        "The largest number of connections, of all workers together. 0: Petrel finds out how many a FastCGI application can work on; with other protocols there is no limit.";
     "max-keep-alive-requests", Number, "0",
-        "Requests on one connection. 0 is no limit.";
+        "The largest number of requests on one connection. 0: no limit.";
     "max-keep-alive-idle", Number, "2, or 4 for HTTP",
-        "Seconds that an idle connection stays open. 0 closes each after its request.";
+        "Seconds that an idle connection is kept. 0: none is kept.";
     "backlog-size", Number, "1024",
-        "Requests that wait for a connection; more are answered 503.";
+        "How many requests may wait for a connection; further ones get 503.";
     "backlog-timeout", Number, "30",
-        "Seconds that a request waits for a connection; then 504.";
+        "Seconds that a request waits for a connection; after that it gets 504.";
     "proxy-protocol", Number, "0",
-        "The version of the PROXY protocol that connections begin with: 1 or 2. Such a connection serves one request.";
+        "The version of the PROXY protocol header at the beginning of each connection: 1 or 2. Such a connection serves one request only.";
     "tls", Switch, "disable",
-        "Speaks TLS 1.3 or 1.2 with the backend, and verifies it. The port is 443 then, if none is set.";
+        "Uses TLS 1.3 or 1.2 to the backend, and verifies its certificate. The default port is then 443.";
     "tls-name", Text, "the host",
-        "Host name or address that the certificate of the backend has to be for; the backend is asked for it (SNI). Needed beside socket and srv.";
+        "Host name or address that the backend's certificate must be valid for; it is also sent in the handshake (SNI). Required with socket and srv.";
     "tls-ca-file", Text, "the system's certificates",
-        "Absolute path of a pem file with the issuers that are trusted, in place of those that the system trusts.";
+        "Absolute path of a PEM file with trusted authorities, instead of the system's.";
     "tls-cert", Text, "unset",
-        "Absolute path of a pem file with the certificate that is shown to backends that ask for one, and those above it.";
+        "Absolute path of a PEM file with the client certificate for backends that ask for one, and its intermediate certificates.";
     "tls-key", Text, "that in tls-cert",
-        "Absolute path of a pem file with its key.";
+        "Absolute path of a PEM file with the key of that certificate.";
     "tls-verify", Switch, "enable",
-        "With \"disable\" the backend may have any certificate: TLS then protects against \
-         eavesdroppers only.";
+        "With \"disable\" any certificate is accepted: TLS then protects against eavesdropping only.";
     "health-check-path", Text, "unset",
-        "URL path to ask for regularly. Backends that do not speak HTTP are asked whether they accept a connection.";
+        "A URL path that is requested regularly to check the backend. With protocols other than HTTP the check only makes a connection.";
     "health-check-interval", Number, "5",
-        "Seconds between two such questions.";
+        "Seconds between two checks.";
     "slow-start", Number, "0",
-        "Seconds until a backend that has come back gets its full share.";
+        "Seconds over which the share of a backend that has come back grows to the full one.";
     "tempfile-dirs", List, "/dev/shm and server.upload-dirs",
         "Directories that X-LIGHTTPD-send-tempfile may name files in.";
     "user", Text, "that of the server",
-        "User that the program runs as.";
+        "The user that the program runs as.";
     "group", Text, "that of the user",
-        "Group that it runs as.";
+        "The group that the program runs as.";
 };
 
 #[cfg(test)]

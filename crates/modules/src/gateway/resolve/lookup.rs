@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_come_in_one_order_whatever_the_answers() {
+    fn endpoints_come_in_the_same_order_for_all_answers() {
         let expected = [
             endpoint("192.0.2.1:80", 1, 7),
             endpoint("192.0.2.2:80", 1, 1),

@@ -308,14 +308,14 @@ fn all_who_watch_a_name_share_its_answers() {
     assert!(!Arc::ptr_eq(&one, &resolver.watch(&with_other_port)));
     drop(one);
     // The thread holds an answer while it publishes it.
-    wait_for("what nobody holds is forgotten", || {
+    wait_for("an unused name is forgotten", || {
         resolver.watch(&tcp("other.test"));
         lock(&resolver.watched).len() == 1
     });
 }
 
 #[test]
-fn nobody_waits_for_a_resolver_that_has_ended() {
+fn no_request_waits_for_a_resolver_that_has_ended() {
     let server = Server::start();
     let resolved = server.resolver().watch(&tcp("app.test"));
     answered(&resolved);

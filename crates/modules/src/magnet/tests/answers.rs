@@ -211,7 +211,7 @@ fn zeros_in_fields_do_not_make_others_of_them() {
 }
 
 #[test]
-fn headers_of_scripts_that_answer_nothing_go_with_whatever_answers() {
+fn headers_of_scripts_that_do_not_answer_go_with_the_answer() {
     let script = "lighty.header['X-Go'] = 'on' lighty.header['Content-Type'] = 'a/b'
         lighty.r.resp_header['Set-Cookie'] = 'c=1' lighty.content = { 'never sent' }";
     let scripts = Scripts::new(&[("raw-url", script)]);
@@ -323,7 +323,7 @@ fn errors_are_told_by_the_status_alone() {
 }
 
 #[test]
-fn what_scripts_should_decide_is_closed_when_nobody_runs_them() {
+fn requests_are_refused_when_the_scripts_that_decide_cannot_run() {
     for hook in ["raw-url", "physical-path", "response-start"] {
         let config = "server.modules = (\"mod_staticfile\")";
         let scripts = Scripts::with(config, &[(hook, "return 403")]);

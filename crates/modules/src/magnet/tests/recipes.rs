@@ -203,7 +203,7 @@ fn signed_links() {
 }
 
 #[test]
-fn a_cookie_that_says_who_somebody_is() {
+fn a_cookie_that_names_the_user() {
     let script = "local c, r = lighty.c, lighty.r
         local cookies = c.cookie_tokens(r.req_header['Cookie'])
         local user, mac = (cookies.auth or ''):match('^(%w+)%.(%x+)$')

@@ -150,7 +150,7 @@ fn fields_are_read_written_and_walked_through() {
 }
 
 #[test]
-fn the_environment_reaches_whoever_answers() {
+fn the_environment_reaches_the_module_that_answers() {
     let script = "local e = lighty.req_env e['A'] = '1' e['B'] = 2 e['lower'] = 'x'
         for name, value in pairs(lighty.r.req_env) do o[#o + 1] = name .. '=' .. value end
         o[#o + 1] = e['LOWER'] .. tostring(e['none'])";
@@ -178,7 +178,7 @@ fn items_are_numbers_about_the_request() {
 }
 
 #[test]
-fn a_connection_can_be_ended_by_whoever_answers() {
+fn a_connection_can_be_ended_before_another_module_answers() {
     let scripts = Scripts::new(&[("raw-url", "lighty.r.req_item.keep_alive = 0")]);
     assert!(scripts.get("/a.txt").exchange().response.close);
     let scripts = Scripts::new(&[("raw-url", "lighty.r.req_item.keep_alive = 1")]);

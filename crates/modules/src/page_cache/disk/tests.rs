@@ -49,7 +49,7 @@ async fn what_was_written_is_there_after_a_restart() {
 }
 
 #[tokio::test(flavor = "local")]
-async fn files_are_for_nobody_else_and_symlinks_lead_nowhere() {
+async fn files_are_for_this_user_alone_and_symlinks_lead_nowhere() {
     let tree = Tree::new(&[("secret", "x")]);
     let disk = open(&tree, 1 << 20).await;
     let name = write(&disk, "a", "one").await;

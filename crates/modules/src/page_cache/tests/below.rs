@@ -163,7 +163,7 @@ async fn what_is_removed_while_it_waits_to_be_written_does_not_stay() {
             let (begun, is_open) = (begun.clone(), Arc::clone(&is_open));
             blocking::run(Origin::default(), move || {
                 begun.send(()).expect("the test waits");
-                let _ = is_open.lock().expect("nobody panics").recv();
+                let _ = is_open.lock().expect("no thread panics").recv();
             })
         })
         .collect();

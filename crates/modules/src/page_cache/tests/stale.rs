@@ -28,7 +28,7 @@ async fn a_stale_answer_is_sent_while_a_new_one_is_fetched_once() {
             Some("petrel; hit; ttl=-2")
         );
     }
-    assert_eq!(asked().len(), 1, "nobody has waited for it");
+    assert_eq!(asked().len(), 1, "no client has waited for it");
     turns().await;
     assert_eq!(asked().len(), 2);
     assert_eq!(text(&get(&site, "/", "")), "two");
@@ -154,7 +154,7 @@ fn error_handlers_come_after_what_is_stored() {
 }
 
 #[tokio::test(flavor = "local")]
-async fn a_background_fetch_for_a_client_who_is_known_is_not_for_everybody() {
+async fn a_background_fetch_for_a_client_who_is_known_is_not_shared() {
     let authorized = "Authorization: Basic eDp5\r\n";
     let site = site("");
     say(200, &format!("{BOTH}\nCache-Control: public"), "shared");
@@ -164,6 +164,6 @@ async fn a_background_fetch_for_a_client_who_is_known_is_not_for_everybody() {
     assert_eq!(text(&get(&site, "/", authorized)), "shared");
     turns().await;
     assert_eq!(asked().len(), 2);
-    say(200, BOTH, "everybody's");
+    say(200, BOTH, "shared");
     assert_ne!(text(&get(&site, "/", "")), "mine");
 }

@@ -152,7 +152,7 @@ fn client(stores: &crate::remote_store::Stores, address: &str) -> Rc<Memcached> 
 }
 
 #[test]
-fn values_of_other_keys_are_nobodys() {
+fn values_of_other_keys_are_refused() {
     run(async {
         for (reply, sentence) in [
             (&b"VALUE b 0 1\r\nx\r\nEND\r\n"[..], "was not requested"),

@@ -94,7 +94,7 @@ fn garbage_and_lengths_beyond_limits_close_the_connection() {
 }
 
 #[test]
-fn what_comes_unasked_later_is_nobodys_reply() {
+fn bytes_without_a_command_are_no_reply_to_the_next_one() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = listener.local_addr().expect("it is bound").to_string();
     let (go_on, goes_on) = std::sync::mpsc::channel();
@@ -146,7 +146,7 @@ fn a_server_that_says_nothing_costs_the_time_out_and_its_connection() {
 }
 
 #[test]
-fn an_operation_that_nobody_waits_for_leaves_nothing_behind() {
+fn a_dropped_operation_leaves_nothing_behind() {
     run(async {
         let (_site, stores) = stores();
         let server = FakeServer::start(vec![

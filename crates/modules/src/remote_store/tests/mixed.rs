@@ -90,7 +90,7 @@ async fn ask(redis: Rc<Redis>, name: u64, replies: &Cell<u32>) {
 }
 
 #[test]
-fn whoever_gets_a_reply_gets_his_own() {
+fn each_operation_gets_its_own_reply() {
     run(async {
         let listener = TcpListener::bind("127.0.0.1:0")
             .await

@@ -270,7 +270,7 @@ fn a_server_that_is_away_is_tried_once_a_pause() {
         let redis = redis_at(&stores, &address);
         let skip = |ms| site.worker().clock().skip(Duration::from_millis(ms));
         skip(0);
-        let error = redis.command(&GET).await.expect_err("nobody listens");
+        let error = redis.command(&GET).await.expect_err("no server listens");
         assert_eq!(
             (error.kind, error.stage),
             (Kind::Unreachable, OperationStage::Connect)
@@ -362,7 +362,7 @@ fn a_name_is_looked_up() {
 }
 
 #[test]
-fn pools_that_nobody_uses_make_room() {
+fn unused_pools_make_room() {
     run(async {
         let (_site, stores) = stores();
         let address = |number: usize| format!("127.0.0.1:{}", 1000 + number);
