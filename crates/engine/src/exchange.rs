@@ -72,6 +72,7 @@ pub struct Exchange {
     /// The client has closed its sending side.
     pub(crate) is_half_closed: bool,
     kept: Vec<(&'static str, Rc<dyn Any>)>,
+    marks: u64,
     pub(crate) scope: Option<Rc<HostScope>>,
     pub(crate) progress: WalkProgress,
     pub(crate) run_state: RunState,
@@ -269,6 +270,7 @@ impl Exchange {
             wake_at_s: Deadlines::NEVER,
             is_half_closed: false,
             kept: Vec::new(),
+            marks: 0,
             scope: None,
             progress: WalkProgress::default(),
             run_state: RunState::default(),
@@ -300,6 +302,7 @@ impl Exchange {
             wake_at_s,
             is_half_closed,
             kept,
+            marks,
             scope,
             progress,
             run_state,
@@ -314,6 +317,7 @@ impl Exchange {
         *wake_at_s = Deadlines::NEVER;
         *is_half_closed = false;
         kept.clear();
+        *marks = 0;
         *scope = None;
         *progress = WalkProgress::default();
         *run_state = RunState::default();
@@ -450,14 +454,30 @@ impl Exchange {
 
     /// Stores `what` for `module` until the end of the request. Restarts and error handlers do not clear it.
     pub fn keep(&mut self, module: &'static str, what: Rc<dyn Any>) {
-        self.kept.retain(|(owner, _)| *owner != module);
-        self.kept.push((module, what));
+        match self.kept.iter_mut().find(|(owner, _)| *owner == module) {
+            Some((_, kept)) => *kept = what,
+            None => self.kept.push((module, what)),
+        }
     }
 
     /// The value that `module` stored with [`Exchange::keep`].
+    #[inline]
     pub fn kept<T: Any>(&self, module: &'static str) -> Option<Rc<T>> {
         let (_, what) = self.kept.iter().find(|(owner, _)| *owner == module)?;
         Rc::clone(what).downcast().ok()
+    }
+
+    /// Sets bits that last as long as values of [`Exchange::keep`]. mod_limit has one bit for each of its first
+    /// 64 rules: that rule has counted the request. [`Exchange::keep`] would take ten times as many instructions.
+    #[inline]
+    pub fn mark(&mut self, bits: u64) {
+        self.marks |= bits;
+    }
+
+    /// The bits that are set.
+    #[inline]
+    pub fn marks(&self) -> u64 {
+        self.marks
     }
 
     /// Chooses the host scope and the settings. `connection` holds the conditions that are true for the

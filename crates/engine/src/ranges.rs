@@ -30,7 +30,16 @@ pub enum Asked {
 }
 
 /// The ranges that the request asks for of an answer of `size` bytes.
+#[inline]
 pub fn asked(exchange: &mut Exchange, size: u64) -> Asked {
+    match exchange.request.head.field(KnownField::Range) {
+        None => Asked::Whole,
+        Some(_) => asked_by_field(exchange, size),
+    }
+}
+
+#[cold]
+fn asked_by_field(exchange: &mut Exchange, size: u64) -> Asked {
     match wanted(exchange, size) {
         RangeOutcome::Ignore => Asked::Whole,
         RangeOutcome::Multiple(ranges) => Asked::Ranges(ranges),

@@ -5,9 +5,10 @@
 
 use std::fmt::Write as _;
 use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use petrel_engine::Exchange;
+use petrel_engine::exchange::Peer;
 use petrel_engine::proto::request_head::KnownField;
 
 use crate::cookies::cookies_of;
@@ -15,8 +16,8 @@ use crate::cookies::cookies_of;
 /// What requests are counted by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LimitKey {
-    /// The network of so many bits that the client's address is in.
-    Address { ipv4_bits: u8, ipv6_bits: u8 },
+    /// The network that the client's address is in.
+    Address(Networks),
     /// The value of a header field.
     Header(Box<str>),
     /// The value of a cookie.
@@ -27,6 +28,39 @@ pub(super) enum LimitKey {
     Environment(Box<str>),
     /// All requests have one key.
     All,
+}
+
+/// How large the networks are whose clients share a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Networks {
+    ipv4_mask: u32,
+    ipv6_mask: u128,
+}
+
+impl Networks {
+    /// Networks with prefixes of so many bits, at least one.
+    pub(super) fn new(ipv4_bits: u8, ipv6_bits: u8) -> Networks {
+        Networks {
+            ipv4_mask: u32::MAX << (32 - u32::from(ipv4_bits)),
+            ipv6_mask: u128::MAX << (128 - u32::from(ipv6_bits)),
+        }
+    }
+
+    fn hash(self, ip: Option<IpAddr>, secret: &HashSecret) -> u64 {
+        match ip {
+            Some(IpAddr::V4(ip)) => self.hash_v4(ip, secret),
+            Some(IpAddr::V6(ip)) => secret.of_number(ip.to_bits() & self.ipv6_mask),
+            // Clients of a unix socket are one, by a number that is no address of a client.
+            None => secret.of_number(u128::MAX),
+        }
+    }
+
+    /// As the IPv6 address that it is mapped to.
+    #[inline]
+    fn hash_v4(self, ip: Ipv4Addr, secret: &HashSecret) -> u64 {
+        let network = u64::from(ip.to_bits() & self.ipv4_mask);
+        secret.of_lower_half(0xffff << 32 | network)
+    }
 }
 
 /// What makes the hashes of this process differ from those of any other.
@@ -46,6 +80,13 @@ impl HashSecret {
         let upper = upper.wrapping_mul(number >> 64);
         let lower = lower.wrapping_mul(number & u128::from(u64::MAX));
         (sum.wrapping_add(upper).wrapping_add(lower) >> 64) as u64
+    }
+
+    /// The same for a number whose upper half is 0.
+    #[inline]
+    fn of_lower_half(&self, number: u64) -> u64 {
+        let [_, lower, sum] = self.for_numbers;
+        (sum.wrapping_add(lower.wrapping_mul(number.into())) >> 64) as u64
     }
 }
 
@@ -73,16 +114,9 @@ impl LimitKey {
     #[inline]
     pub(super) fn hash(&self, exchange: &Exchange, secret: &HashSecret) -> Option<u64> {
         let hash = match self {
-            LimitKey::Address {
-                ipv4_bits,
-                ipv6_bits,
-            } => match exchange.connection.peer.ip() {
-                Some(IpAddr::V4(ip)) => {
-                    secret.of_number(network_v4(ip, *ipv4_bits).to_ipv6_mapped().to_bits())
-                }
-                Some(IpAddr::V6(ip)) => secret.of_number(network_v6(ip, *ipv6_bits).to_bits()),
-                // Clients of a unix socket are one, by a number that is no address of a client.
-                None => secret.of_number(u128::MAX),
+            LimitKey::Address(networks) => match &exchange.connection.peer {
+                Peer::Ip(SocketAddr::V4(address)) => networks.hash_v4(*address.ip(), secret),
+                peer => networks.hash(peer.ip(), secret),
             },
             _ => secret.for_text.hash_one(self.text(exchange)?),
         };
@@ -93,7 +127,7 @@ impl LimitKey {
     fn text<'e>(&self, exchange: &'e Exchange) -> Option<&'e [u8]> {
         let head = &exchange.request.head;
         let text = match self {
-            LimitKey::Address { .. } | LimitKey::All => return Some(b""),
+            LimitKey::Address(_) | LimitKey::All => return Some(b""),
             LimitKey::Url => exchange.request.url.path(),
             LimitKey::Header(name) => head.value_of(name)?,
             LimitKey::Cookie(name) => {
@@ -109,12 +143,18 @@ impl LimitKey {
     /// The key of this request, for logs. Of what may be a secret it shows the beginning alone.
     pub(super) fn shown(&self, exchange: &Exchange) -> String {
         match self {
-            LimitKey::Address {
-                ipv4_bits,
-                ipv6_bits,
-            } => match exchange.connection.peer.ip() {
-                Some(IpAddr::V4(ip)) => format!("{}/{ipv4_bits}", network_v4(ip, *ipv4_bits)),
-                Some(IpAddr::V6(ip)) => format!("{}/{ipv6_bits}", network_v6(ip, *ipv6_bits)),
+            LimitKey::Address(Networks {
+                ipv4_mask,
+                ipv6_mask,
+            }) => match exchange.connection.peer.ip() {
+                Some(IpAddr::V4(ip)) => {
+                    let network = Ipv4Addr::from_bits(ip.to_bits() & ipv4_mask);
+                    format!("{network}/{}", ipv4_mask.count_ones())
+                }
+                Some(IpAddr::V6(ip)) => {
+                    let network = Ipv6Addr::from_bits(ip.to_bits() & ipv6_mask);
+                    format!("{network}/{}", ipv6_mask.count_ones())
+                }
                 None => "unix:".to_owned(),
             },
             LimitKey::All => "all".to_owned(),
@@ -129,7 +169,7 @@ impl LimitKey {
 impl std::fmt::Display for LimitKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            LimitKey::Address { .. } => f.write_str("address"),
+            LimitKey::Address(_) => f.write_str("address"),
             LimitKey::Header(name) => write!(f, "header:{name}"),
             LimitKey::Cookie(name) => write!(f, "cookie:{name}"),
             LimitKey::Url => f.write_str("url"),
@@ -137,16 +177,6 @@ impl std::fmt::Display for LimitKey {
             LimitKey::All => f.write_str("all"),
         }
     }
-}
-
-fn network_v4(ip: Ipv4Addr, bits: u8) -> Ipv4Addr {
-    let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
-    Ipv4Addr::from_bits(ip.to_bits() & mask)
-}
-
-fn network_v6(ip: Ipv6Addr, bits: u8) -> Ipv6Addr {
-    let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
-    Ipv6Addr::from_bits(ip.to_bits() & mask)
 }
 
 fn begin_of(text: Option<&[u8]>, bytes_max: usize) -> String {
@@ -168,18 +198,12 @@ const URL_SHOWN_MAX: usize = 200;
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
-    use petrel_engine::exchange::Peer;
     use petrel_engine::testing::Site;
 
     use super::*;
 
     fn address(ipv4_bits: u8, ipv6_bits: u8) -> LimitKey {
-        LimitKey::Address {
-            ipv4_bits,
-            ipv6_bits,
-        }
+        LimitKey::Address(Networks::new(ipv4_bits, ipv6_bits))
     }
 
     /// Hash and text of the key of a client with this address; the empty one has a unix socket.

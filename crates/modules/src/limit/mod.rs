@@ -16,7 +16,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::any::Any;
 use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -102,18 +101,22 @@ struct Limits {
 /// The rules with what all workers know of them.
 struct Prepared {
     states: Vec<Arc<LimitState>>,
-    /// What all requests keep that every rule has admitted, if no rule has to know when they are over or may be asked again.
-    admitted: Option<Rc<Admitted>>,
+    /// The marks of all rules, if a mark is all that they leave on a request: no rule has to know when the request is over, or may
+    /// be asked again. Otherwise 0.
+    marks: u64,
 }
 
 /// [`Limits`] that are asked in several phases.
 struct SharedLimits(Rc<Limits>);
 
-/// What a request keeps: the rules that have counted it.
+/// What a request keeps.
 #[derive(Default)]
 struct Admitted {
+    /// Rules without a mark that have counted it.
     by: Vec<Arc<LimitState>>,
-    under_way: Vec<CountedRequest>,
+    /// One is the rule, and needs no allocation of its own.
+    under_way: Option<CountedRequest>,
+    further_under_way: Vec<CountedRequest>,
     /// For rules with a share of backends.
     shares: Vec<KeyOfRule>,
     /// The same of other settings, which the request had before it was rewritten, or of an earlier phase.
@@ -126,15 +129,44 @@ impl Hook for Limits {
             return Outcome::Next;
         }
         let prepared = self.prepared.get_or_init(|| self.prepare(exchange));
-        let before = exchange.kept::<Admitted>(NAME);
-        let ready_made = prepared.admitted.as_ref().filter(|_| before.is_none());
+        match prepared.marks {
+            marks if marks != 0 && exchange.marks() & marks == 0 => prepared.count(exchange),
+            _ => prepared.count_in_full(exchange),
+        }
+    }
+}
+
+impl Prepared {
+    /// Counts a request that no rule has counted yet, and on which rules leave nothing but marks.
+    #[inline]
+    fn count(&self, exchange: &mut Exchange) -> Outcome {
         let now = exchange.worker.clock().latest();
-        let mut admitted = Admitted {
-            before,
-            ..Admitted::default()
+        for (index, state) in self.states.iter().enumerate() {
+            let Some(hash) = state.hash(exchange) else {
+                continue;
+            };
+            match state.admit(hash, now) {
+                LimitVerdict::Admitted | LimitVerdict::Uncounted => {}
+                refusal => return refuse_for(refusal, exchange, state, &self.states[..index]),
+            }
+        }
+        exchange.mark(self.marks);
+        exchange.took_no_time();
+        Outcome::Next
+    }
+
+    fn count_in_full(&self, exchange: &mut Exchange) -> Outcome {
+        let now = exchange.worker.clock().latest();
+        let before = exchange.kept::<Admitted>(NAME);
+        let marks_before = exchange.marks();
+        let had_before = |state: &Arc<LimitState>| match state.mark {
+            0 => before.as_ref().is_some_and(|before| before.includes(state)),
+            mark => marks_before & mark != 0,
         };
-        for (index, state) in prepared.states.iter().enumerate() {
-            if admitted.includes(state) {
+        let mut marks = 0;
+        let mut admitted = Admitted::default();
+        for (index, state) in self.states.iter().enumerate() {
+            if had_before(state) {
                 continue;
             }
             let Some(hash) = state.hash(exchange) else {
@@ -146,30 +178,28 @@ impl Hook for Limits {
             };
             match verdict {
                 LimitVerdict::Admitted if state.counts_under_way() => {
-                    admitted.under_way.push(state.under_way(hash));
+                    admitted.add_under_way(state.under_way(hash));
                 }
                 LimitVerdict::Admitted | LimitVerdict::Uncounted => {}
                 refusal => {
-                    for counted in &prepared.states[..index] {
-                        if !admitted.had_before(counted) {
-                            counted.give_back(exchange);
-                        }
-                    }
-                    return refuse_for(refusal, exchange, state);
+                    let counted = self.states[..index].iter();
+                    let counted = counted.filter(|counted| !had_before(counted));
+                    return refuse_for(refusal, exchange, state, counted);
                 }
             }
             if state.rule.pool_share.is_some() {
                 let state = Arc::clone(state);
                 admitted.shares.push(KeyOfRule { state, hash });
             }
-            if ready_made.is_none() {
-                admitted.by.push(Arc::clone(state));
+            match state.mark {
+                0 => admitted.by.push(Arc::clone(state)),
+                mark => marks |= mark,
             }
         }
-        match ready_made {
-            Some(ready_made) => exchange.keep(NAME, Rc::clone(ready_made) as Rc<dyn Any>),
-            None if admitted.by.is_empty() => {}
-            None => exchange.keep(NAME, Rc::new(admitted)),
+        exchange.mark(marks);
+        if !admitted.is_empty() {
+            admitted.before = before;
+            exchange.keep(NAME, Rc::new(admitted));
         }
         exchange.took_no_time();
         Outcome::Next
@@ -192,41 +222,58 @@ impl Limits {
 
     fn prepare(&self, exchange: &Exchange) -> Prepared {
         let states = LimitStates::of(exchange.worker.shared(), &self.rules);
-        let is_simple = |state: &Arc<LimitState>| {
+        let leaves_a_mark_alone = |state: &Arc<LimitState>| {
             let rule = &state.rule;
             let is_counted_only = !state.counts_under_way() && rule.pool_share.is_none();
-            is_counted_only && !rule.key.is_variable()
+            is_counted_only && !rule.key.is_variable() && state.mark != 0
         };
-        let admitted = states.iter().all(is_simple).then(|| Admitted {
-            by: states.clone(),
-            ..Admitted::default()
-        });
-        Prepared {
-            admitted: admitted.map(Rc::new),
-            states,
-        }
+        let marks = match states.iter().all(leaves_a_mark_alone) {
+            true => states.iter().fold(0, |marks, state| marks | state.mark),
+            false => 0,
+        };
+        Prepared { states, marks }
     }
 }
 
 impl Admitted {
+    fn is_empty(&self) -> bool {
+        self.by.is_empty() && self.under_way.is_none() && self.shares.is_empty()
+    }
+
+    fn add_under_way(&mut self, counted: CountedRequest) {
+        match &self.under_way {
+            None => self.under_way = Some(counted),
+            Some(_) => self.further_under_way.push(counted),
+        }
+    }
+
+    /// This and those of other settings.
+    fn all(&self) -> impl Iterator<Item = &Admitted> {
+        std::iter::successors(Some(self), |admitted| admitted.before.as_deref())
+    }
+
     fn includes(&self, state: &Arc<LimitState>) -> bool {
-        self.by.iter().any(|known| Arc::ptr_eq(known, state)) || self.had_before(state)
+        let mut by = self.all().flat_map(|admitted| &admitted.by);
+        by.any(|known| Arc::ptr_eq(known, state))
     }
 
-    /// Whether the rule was asked in an earlier phase, or before the request was rewritten.
-    fn had_before(&self, state: &Arc<LimitState>) -> bool {
-        let before = self.before.as_ref();
-        before.is_some_and(|before| before.includes(state))
-    }
-
-    /// Also those of other settings.
     fn shares(&self) -> impl Iterator<Item = &KeyOfRule> {
-        let before = std::iter::successors(Some(self), |admitted| admitted.before.as_deref());
-        before.flat_map(|admitted| &admitted.shares)
+        self.all().flat_map(|admitted| &admitted.shares)
     }
 }
 
-fn refuse_for(verdict: LimitVerdict, exchange: &mut Exchange, state: &LimitState) -> Outcome {
+/// Refuses the request for the rule of `state`. The rules of `counted` have admitted it just before: they give back what
+/// it took.
+#[cold]
+fn refuse_for<'s>(
+    verdict: LimitVerdict,
+    exchange: &mut Exchange,
+    state: &LimitState,
+    counted: impl IntoIterator<Item = &'s Arc<LimitState>>,
+) -> Outcome {
+    for counted in counted {
+        counted.give_back(exchange);
+    }
     match verdict {
         LimitVerdict::TooFast(wait) => refuse_too_fast(exchange, state, wait),
         _ => refuse_too_many(exchange, state),

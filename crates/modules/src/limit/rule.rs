@@ -5,7 +5,7 @@ use petrel_engine::proto::status::Status;
 use petrel_engine::settings::Values;
 
 use super::NAME_OF_RULES;
-use super::key::LimitKey;
+use super::key::{LimitKey, Networks};
 use super::rate::Rate;
 use super::table::Allowance;
 
@@ -85,10 +85,11 @@ fn key(options: &RuleOptions<'_>) -> Result<LimitKey, Diagnostic> {
     let text = options.text("key")?.unwrap_or("address");
     let key = match text.split_once(':') {
         None if text == "address" => {
-            return Ok(LimitKey::Address {
-                ipv4_bits: ipv4_bits.unwrap_or(32) as u8,
-                ipv6_bits: ipv6_bits.unwrap_or(64) as u8,
-            });
+            let (ipv4_bits, ipv6_bits) = (ipv4_bits.unwrap_or(32), ipv6_bits.unwrap_or(64));
+            return Ok(LimitKey::Address(Networks::new(
+                ipv4_bits as u8,
+                ipv6_bits as u8,
+            )));
         }
         None if text == "url" => LimitKey::Url,
         None if text == "all" => LimitKey::All,

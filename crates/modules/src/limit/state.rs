@@ -27,6 +27,8 @@ pub(super) struct LimitState {
     pub(super) beyond_share: AtomicU64,
     /// Of all rules.
     pub(super) number: usize,
+    /// The bit that marks a request which this rule has counted; 0 if there are more rules than bits.
+    pub(super) mark: u64,
     secret: HashSecret,
 }
 
@@ -55,6 +57,7 @@ impl LimitStates {
             too_many: AtomicU64::new(0),
             beyond_share: AtomicU64::new(0),
             number: states.len(),
+            mark: u32::try_from(states.len()).map_or(0, |bit| 1_u64.checked_shl(bit).unwrap_or(0)),
             secret: self.secret.clone(),
         });
         states.push(Arc::clone(&made));

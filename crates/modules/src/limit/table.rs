@@ -17,7 +17,7 @@ use super::rate::Rate;
 
 /// See the module's documentation.
 pub(super) struct KeyTable {
-    shards: Box<[Shard]>,
+    shards: Box<[Shard; SHARDS]>,
     sets_per_shard: u64,
     /// Keys whose bucket was not full when another one took their slot.
     forgotten: AtomicU64,
@@ -27,7 +27,10 @@ pub(super) struct KeyTable {
 
 /// A part of the table. Locks of two of them are never in one cache line.
 #[repr(align(64))]
-struct Shard(Mutex<Vec<KeySlot>>);
+struct Shard(Mutex<Vec<SlotSet>>);
+
+/// The slots that one hash may be in.
+type SlotSet = [KeySlot; WAYS];
 
 /// Hash of the key or 0, when its bucket is full, requests under way. An array and not a struct, because of an array the
 /// standard library knows that zeros need not be written.
@@ -62,9 +65,9 @@ impl KeyTable {
     /// A table for at least `entries` keys.
     pub(super) fn new(entries: usize) -> KeyTable {
         let sets = entries.div_ceil(SHARDS * WAYS).max(1);
-        let shard = |_| Shard(Mutex::new(vec![[0; 3]; sets * WAYS]));
+        let shard = |_| Shard(Mutex::new(vec![[[0; 3]; WAYS]; sets]));
         KeyTable {
-            shards: (0..SHARDS).map(shard).collect(),
+            shards: Box::new(std::array::from_fn(shard)),
             sets_per_shard: sets as u64,
             forgotten: AtomicU64::new(0),
             uncounted: AtomicU64::new(0),
@@ -72,6 +75,7 @@ impl KeyTable {
     }
 
     /// Counts a request of the key with this hash.
+    #[inline]
     pub(super) fn admit(&self, hash: u64, now: Nanos, allowance: &Allowance) -> LimitVerdict {
         let mut shard = lock(self.shard(hash));
         let Some(slot) = self.slot(&mut shard, hash, now) else {
@@ -118,42 +122,42 @@ impl KeyTable {
     }
 
     #[inline]
-    fn shard(&self, hash: u64) -> &Mutex<Vec<KeySlot>> {
+    fn shard(&self, hash: u64) -> &Mutex<Vec<SlotSet>> {
         // The lowest bits; the set is chosen by the highest.
         &self.shards[hash as usize % SHARDS].0
     }
 
     #[inline]
-    fn set<'s>(&self, slots: &'s mut [KeySlot], hash: u64) -> &'s mut [KeySlot] {
+    fn set<'s>(&self, sets: &'s mut [SlotSet], hash: u64) -> &'s mut SlotSet {
         let set = (u128::from(hash) * u128::from(self.sets_per_shard)) >> 64;
-        let begin = set as usize * WAYS;
-        &mut slots[begin..begin + WAYS]
+        &mut sets[set as usize]
     }
 
     /// The slot of the key, which may be another one's that is forgotten for it.
     #[inline]
-    fn slot<'s>(&self, slots: &'s mut [KeySlot], hash: u64, now: Nanos) -> Option<&'s mut KeySlot> {
-        let set = self.set(slots, hash);
-        let index = match set.iter().position(|slot| slot[KEY] == hash) {
-            Some(index) => index,
-            None => self.make_room(set, hash, now)?,
-        };
-        set.get_mut(index)
+    fn slot<'s>(&self, sets: &'s mut [SlotSet], hash: u64, now: Nanos) -> Option<&'s mut KeySlot> {
+        let set = self.set(sets, hash);
+        match set.iter().position(|slot| slot[KEY] == hash) {
+            Some(index) => Some(&mut set[index]),
+            None => self.make_room(set, hash, now),
+        }
     }
 
     #[cold]
-    fn make_room(&self, set: &mut [KeySlot], hash: u64, now: Nanos) -> Option<usize> {
-        let idle = set
-            .iter_mut()
-            .enumerate()
-            .filter(|(_, slot)| slot[UNDER_WAY] == 0);
+    fn make_room<'s>(
+        &self,
+        set: &'s mut SlotSet,
+        hash: u64,
+        now: Nanos,
+    ) -> Option<&'s mut KeySlot> {
+        let idle = set.iter_mut().filter(|slot| slot[UNDER_WAY] == 0);
         // A free slot was full at 0.
-        let (index, slot) = idle.min_by_key(|(_, slot)| slot[FULL_AT])?;
+        let slot = idle.min_by_key(|slot| slot[FULL_AT])?;
         if slot[FULL_AT] > now {
             self.forgotten.fetch_add(1, Relaxed);
         }
         *slot = [hash, 0, 0];
-        Some(index)
+        Some(slot)
     }
 }
 
@@ -197,7 +201,8 @@ mod tests {
     }
 
     fn slots(table: &KeyTable) -> usize {
-        table.shards.iter().map(|shard| lock(&shard.0).len()).sum()
+        let shards = table.shards.iter();
+        shards.map(|shard| lock(&shard.0).len() * WAYS).sum()
     }
 
     #[test]
