@@ -1,7 +1,11 @@
-//! What a rule counts requests by: the client's address, a header field, a cookie, the URL, a variable, or all of them together.
+//! The key of a request under a rule: the client's address, a header field, a cookie, the URL, a variable, or
+//! one key for all requests.
 //!
-//! A key is the hash of that. The hash has a secret of the process, so that no client can choose keys that meet: SipHash, and
-//! for addresses, which every request of a static file has, one that takes a fifth of its time.
+//! [`LimitKey::hash`] turns the key into 64 bits, which is all that the table of a rule stores of it. Each
+//! server process hashes with a secret of its own, so a client cannot choose keys whose hashes collide. Text
+//! is hashed by SipHash. Addresses are hashed by multiply-shift, which takes a fifth of SipHash's time: with
+//! a rule by address the worker hashes one for every request. [`super::state`] calls this; nothing here knows
+//! of tables or rates.
 
 use std::fmt::Write as _;
 use std::hash::{BuildHasher, RandomState};
@@ -13,10 +17,10 @@ use petrel_engine::proto::request_head::KnownField;
 
 use crate::cookies::cookies_of;
 
-/// What requests are counted by.
+/// What identifies the requests that a rule counts together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LimitKey {
-    /// The network that the client's address is in.
+    /// The network of the client's address.
     Address(Networks),
     /// The value of a header field.
     Header(Box<str>),
@@ -24,13 +28,13 @@ pub(super) enum LimitKey {
     Cookie(Box<str>),
     /// The URL path.
     Url,
-    /// The value of a variable that a script or another module has set.
+    /// The value of a variable of the request, which a script or another module has set.
     Environment(Box<str>),
     /// All requests have one key.
     All,
 }
 
-/// How large the networks are whose clients share a key.
+/// Which bits of an address make the key: clients whose addresses agree in them share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Networks {
     ipv4_mask: u32,
@@ -38,7 +42,7 @@ pub(super) struct Networks {
 }
 
 impl Networks {
-    /// Networks with prefixes of so many bits, at least one.
+    /// Masks for prefixes of this many bits, each at least one.
     pub(super) fn new(ipv4_bits: u8, ipv6_bits: u8) -> Networks {
         Networks {
             ipv4_mask: u32::MAX << (32 - u32::from(ipv4_bits)),
@@ -50,12 +54,12 @@ impl Networks {
         match ip {
             Some(IpAddr::V4(ip)) => self.hash_v4(ip, secret),
             Some(IpAddr::V6(ip)) => secret.of_number(ip.to_bits() & self.ipv6_mask),
-            // Clients of a unix socket are one, by a number that is no address of a client.
+            // All clients of a unix socket share one key. No client has the address ff…ff.
             None => secret.of_number(u128::MAX),
         }
     }
 
-    /// As the IPv6 address that it is mapped to.
+    /// The hash of its IPv4-mapped IPv6 address (::ffff:a.b.c.d), so that both spellings are one key.
     #[inline]
     fn hash_v4(self, ip: Ipv4Addr, secret: &HashSecret) -> u64 {
         let network = u64::from(ip.to_bits() & self.ipv4_mask);
@@ -63,17 +67,17 @@ impl Networks {
     }
 }
 
-/// What makes the hashes of this process differ from those of any other.
+/// The random numbers that make the hashes of this process differ from those of any other.
 #[derive(Clone)]
 pub(super) struct HashSecret {
     for_text: RandomState,
-    /// Factors of the upper and the lower half of a number, and what is added.
+    /// The factors for the upper and the lower 64 bits of a number, and the summand.
     for_numbers: [u128; 3],
 }
 
 impl HashSecret {
-    /// Multiply-shift (Dietzfelbinger 1996): for two numbers that are chosen without knowing the secret, all pairs of hashes
-    /// are equally likely.
+    /// Multiply-shift (Dietzfelbinger 1996). For any two different numbers that were chosen without knowing
+    /// the secret, all pairs of hashes are equally likely.
     #[inline]
     fn of_number(&self, number: u128) -> u64 {
         let [upper, lower, sum] = self.for_numbers;
@@ -82,7 +86,7 @@ impl HashSecret {
         (sum.wrapping_add(upper).wrapping_add(lower) >> 64) as u64
     }
 
-    /// The same for a number whose upper half is 0.
+    /// [`HashSecret::of_number`] of a number whose upper 64 bits are 0.
     #[inline]
     fn of_lower_half(&self, number: u64) -> u64 {
         let [_, lower, sum] = self.for_numbers;
@@ -105,12 +109,13 @@ impl Default for HashSecret {
 }
 
 impl LimitKey {
-    /// Whether it may come to a request on its way.
+    /// Whether a request may get this key only while it is processed: a script or mod_auth sets the variable.
     pub(super) fn is_variable(&self) -> bool {
         matches!(self, LimitKey::Environment(_))
     }
 
-    /// The hash of the key of this request, never 0. `None`: it has none.
+    /// The hash of the key that this request has. It is never 0, which marks a free slot of the table. `None`
+    /// if the request has no key.
     #[inline]
     pub(super) fn hash(&self, exchange: &Exchange, secret: &HashSecret) -> Option<u64> {
         let hash = match self {
@@ -123,7 +128,7 @@ impl LimitKey {
         Some(hash.max(1))
     }
 
-    /// What is hashed where it is text. One that is empty is none.
+    /// The text of a key that is hashed as text. A request whose text is empty has no key.
     fn text<'e>(&self, exchange: &'e Exchange) -> Option<&'e [u8]> {
         let head = &exchange.request.head;
         let text = match self {
@@ -140,7 +145,8 @@ impl LimitKey {
         Some(text).filter(|text| !text.is_empty())
     }
 
-    /// The key of this request, for logs. Of what may be a secret it shows the beginning alone.
+    /// The key of this request as the log shows it. Header fields, cookies and variables may be secrets, so
+    /// the log shows only how they begin.
     pub(super) fn shown(&self, exchange: &Exchange) -> String {
         match self {
             LimitKey::Address(Networks {
@@ -182,7 +188,7 @@ impl std::fmt::Display for LimitKey {
 fn begin_of(text: Option<&[u8]>, bytes_max: usize) -> String {
     let text = text.unwrap_or_default();
     let begin = &text[..text.len().min(bytes_max)];
-    // Without spaces: what is behind one is another field of the log line.
+    // A log line has spaces only between its fields.
     let mut shown = begin.escape_ascii().to_string().replace(' ', "\\x20");
     if text.len() > bytes_max {
         let _ = write!(shown, "... ({} bytes)", text.len());
@@ -190,10 +196,11 @@ fn begin_of(text: Option<&[u8]>, bytes_max: usize) -> String {
     shown
 }
 
-/// Bytes of a key that get into the log: enough to find it again, and not enough to use it.
+/// How many bytes of a header field, cookie or variable the log shows: enough to recognise it, and too few to
+/// use it.
 const SECRET_SHOWN_MAX: usize = 8;
 
-/// The same for a URL, which is no secret.
+/// How many bytes of a URL the log shows.
 const URL_SHOWN_MAX: usize = 200;
 
 #[cfg(test)]
@@ -206,7 +213,7 @@ mod tests {
         LimitKey::Address(Networks::new(ipv4_bits, ipv6_bits))
     }
 
-    /// Hash and text of the key of a client with this address; the empty one has a unix socket.
+    /// Hash and log text of the key of a client with this address. An empty address stands for a unix socket.
     fn of_client(key: &LimitKey, client: &str, secret: &HashSecret) -> (Option<u64>, String) {
         let mut site = Site::new("server.document-root = \"/nonexistent\"", &[]);
         let mut connection = site.connection();
@@ -239,7 +246,7 @@ mod tests {
             (32, 128, "2001:db8::1", "2001:db8::2", false),
             (32, 128, "2001:db8::1", "2001:db8::1", true),
             (32, 65, "2001:db8::1", "2001:db8::8000:0:0:0", false),
-            // The bits of the one are the upper bits of the other.
+            // The bits of the IPv4 address are the upper bits of the IPv6 address.
             (32, 64, "0.0.0.1", "0:0:0:1::", false),
             (32, 64, "", "0.0.0.0", false),
             (32, 64, "", "", true),

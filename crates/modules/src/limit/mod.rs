@@ -1,10 +1,13 @@
-//! mod_limit: how many requests may come, and be under way, for each address, header field, cookie, URL or other key.
+//! mod_limit: limits how many requests of one key may arrive in a time, and how many may be under way at
+//! once. A key is an address, a header field, a cookie, a URL or a variable.
 //!
-//! [`rule`] reads `limit.rules`, [`key`] finds the key of a request, [`table`] knows what keys have asked for, by [`rate`].
-//! All workers count together ([`state`]); gateways ask [`share`] how much of a backend a key may take. A request counts
-//! once under each rule, however often it is rewritten or begins anew; what the server asks itself (subrequests, error
-//! handlers) does not count. For HTTP/2 every request counts, not the connection. Behind a trusted proxy the address is the
-//! client's.
+//! [`rule`] reads `limit.rules`. [`key`] finds the key of a request. [`table`] remembers the keys of one
+//! rule, each with its token bucket ([`rate`]). [`state`] holds one table for each rule, which all workers
+//! share. Gateways ask [`share`] whether a key may take another connection of a backend.
+//!
+//! A request counts once under each rule, however often it is rewritten or restarted. Subrequests and error
+//! handlers, which the server starts itself, do not count. Each request of an HTTP/2 connection counts.
+//! Behind a trusted proxy the key is the address that mod_extforward has found.
 
 mod key;
 mod rate;
@@ -59,8 +62,8 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let (variables, others): (Vec<_>, Vec<_>) =
         rules.into_iter().partition(|rule| rule.key.is_variable());
     if !others.is_empty() {
-        // Where the module stands in server.modules, so that it can spare others the work; behind what says who the
-        // client is.
+        // In the order of server.modules: a request that is refused here costs the modules behind no work.
+        // Hooks that find out who the client is (mod_extforward) come before in any case.
         let phase = match depends_on_file(configure.values) {
             true => Phase::Resolved,
             false => Phase::Translate,
@@ -68,7 +71,8 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
         configure.add(phase, Limits::new(others));
     }
     if !variables.is_empty() {
-        // As soon as the variable is there: scripts set it in two phases, and authentication between them.
+        // Scripts set variables in two phases, and mod_auth sets REMOTE_USER between them. The rule counts
+        // the request in the first phase that finds the variable set.
         let limits = Rc::new(Limits::new(variables));
         for phase in [Phase::Translate, Phase::Authorize, Phase::Resolved] {
             configure.add_last(phase, SharedLimits(Rc::clone(&limits)));
@@ -77,7 +81,8 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// Whether the rules count only for some files: that is not known before a file is looked up.
+/// Whether `limit.rules` stands in a condition on the path of the file. It can be decided only once the file
+/// has been looked up.
 fn depends_on_file(values: &Values<'_>) -> bool {
     let config = values.config();
     let block = values.block_of(NAME_OF_RULES);
@@ -94,32 +99,33 @@ fn depends_on_file(values: &Values<'_>) -> bool {
 /// The rules of one set of settings.
 struct Limits {
     rules: Vec<LimitRule>,
-    /// Made when the first request asks.
+    /// Filled in by the first request of this worker: `configure` does not know the state that workers share.
     prepared: OnceCell<Prepared>,
 }
 
-/// The rules with what all workers know of them.
+/// The rules with the states that all workers share.
 struct Prepared {
     states: Vec<Arc<LimitState>>,
-    /// The marks of all rules, if a mark is all that they leave on a request: no rule has to know when the request is over, or may
-    /// be asked again. Otherwise 0.
+    /// The marks of all rules, if the rules leave nothing else on a request that they admit. 0 if a rule
+    /// counts requests under way or shares of a backend, is asked again in a later phase, or has no mark.
     marks: u64,
 }
 
-/// [`Limits`] that are asked in several phases.
+/// [`Limits`] whose hook runs in several phases.
 struct SharedLimits(Rc<Limits>);
 
-/// What a request keeps.
+/// What a request keeps until it is over, if marks are not enough.
 #[derive(Default)]
 struct Admitted {
-    /// Rules without a mark that have counted it.
+    /// The rules without a mark that have counted it.
     by: Vec<Arc<LimitState>>,
-    /// One is the rule, and needs no allocation of its own.
+    /// For the rules that limit requests under way. Dropping these ends the request in the tables. Usually
+    /// there is one such rule, which needs no vector.
     under_way: Option<CountedRequest>,
     further_under_way: Vec<CountedRequest>,
-    /// For rules with a share of backends.
+    /// The keys that the gateway counts, for the rules with a `pool-share`.
     shares: Vec<KeyOfRule>,
-    /// The same of other settings, which the request had before it was rewritten, or of an earlier phase.
+    /// What rules of an earlier phase, or of the URL before it was rewritten, had this request keep.
     before: Option<Rc<Admitted>>,
 }
 
@@ -137,7 +143,8 @@ impl Hook for Limits {
 }
 
 impl Prepared {
-    /// Counts a request that no rule has counted yet, and on which rules leave nothing but marks.
+    /// Counts a request that none of the rules has counted yet, where they leave nothing but marks. This is
+    /// the path of most requests.
     #[inline]
     fn count(&self, exchange: &mut Exchange) -> Outcome {
         let now = exchange.worker.clock().latest();
@@ -155,6 +162,7 @@ impl Prepared {
         Outcome::Next
     }
 
+    /// Counts a request where rules have counted it before, or leave more than a mark on it.
     fn count_in_full(&self, exchange: &mut Exchange) -> Outcome {
         let now = exchange.worker.clock().latest();
         let before = exchange.kept::<Admitted>(NAME);
@@ -247,7 +255,7 @@ impl Admitted {
         }
     }
 
-    /// This and those of other settings.
+    /// This, and what rules of earlier phases and URLs had the request keep.
     fn all(&self) -> impl Iterator<Item = &Admitted> {
         std::iter::successors(Some(self), |admitted| admitted.before.as_deref())
     }
@@ -262,8 +270,8 @@ impl Admitted {
     }
 }
 
-/// Refuses the request for the rule of `state`. The rules of `counted` have admitted it just before: they give back what
-/// it took.
+/// Refuses the request because the rule of `state` does not admit it. The rules of `counted` admitted it a
+/// moment ago. It must cost nothing under them, so their tokens are returned.
 #[cold]
 fn refuse_for<'s>(
     verdict: LimitVerdict,
@@ -313,7 +321,8 @@ fn tell(exchange: &Exchange, stage: &str, rule: &LimitRule, cause: std::fmt::Arg
     );
 }
 
-/// Answers without any error handler: that may be a script or a backend, which the rule is there to protect.
+/// Answers with an error page, without the error handler: that may be the very script or backend that the
+/// rule protects.
 fn refuse(exchange: &mut Exchange, rule: &LimitRule, retry_s: u64) -> Outcome {
     let outcome = exchange.answer_by_page(rule.status);
     let retry_s = retry_s.max(1).to_string();
@@ -323,5 +332,6 @@ fn refuse(exchange: &mut Exchange, rule: &LimitRule, retry_s: u64) -> Outcome {
 
 const SECOND: Nanos = 1_000_000_000;
 
-/// When a client is told to try again whose other requests are under way: how long they take cannot be known.
+/// Retry-After for a client that has too many requests under way. The server cannot know how long they will
+/// take.
 const CONCURRENT_RETRY_S: u64 = 1;

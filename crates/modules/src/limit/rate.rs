@@ -1,29 +1,30 @@
-//! How fast requests of one key may come: a token bucket, kept as the time at which it is full again (GCRA).
+//! A token bucket: how fast requests of one key may arrive. It is stored as the time at which the bucket is
+//! full again (GCRA).
 //!
-//! A bucket is one number, so that a table holds very many. Times are nanoseconds of the workers' monotonic clock, given by
-//! the caller. Two workers may have read it at slightly different moments: a time before the last one only makes the
-//! bucket look emptier by that much.
+//! So a bucket is one number, and a table can hold millions. The caller passes the time, in nanoseconds of
+//! the workers' monotonic clock. Two workers may have read that clock at slightly different moments. A time
+//! earlier than the last one makes the bucket look emptier by the difference, and does nothing worse.
 
 use petrel_engine::ledger::Nanos;
 
-/// So many requests in so much time.
+/// A rate with its burst.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rate {
-    /// As the configuration has it, for logs.
+    /// The rate as it stands in the configuration, for the log.
     text: Box<str>,
-    /// The time after which one more request may come.
+    /// The time in which one token comes back.
     interval: Nanos,
-    /// How long an empty bucket takes to fill.
+    /// The time in which an empty bucket fills.
     fill_time: Nanos,
     burst: u32,
 }
 
 impl Rate {
-    /// `text` is a number of requests for each second, minute, hour or day, such as `10/m`. As many may come at once, or
-    /// `burst` of them.
+    /// `text` is a number of requests a second, minute, hour or day, such as `10/m`. The bucket holds `burst`
+    /// tokens, or that number.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The rate or the burst cannot be used. The message says why.
     pub(super) fn new(text: &str, burst: Option<u32>) -> Result<Rate, String> {
         let wrong =
             || format!("{text:?} is no rate such as \"5/s\", \"10/m\", \"100/h\" or \"1000/d\"");
@@ -59,10 +60,11 @@ impl Rate {
         })
     }
 
-    /// Takes one request out of the bucket that is full at `full_at`: when it is full then.
+    /// Takes one token out of a bucket that is full again at `full_at`. Returns when it is full again after
+    /// that.
     ///
     /// # Errors
-    /// It is empty; how long until one may come.
+    /// The bucket is empty. The error is how long the next token takes.
     #[inline]
     pub(super) fn take(&self, full_at: Nanos, now: Nanos) -> Result<Nanos, Nanos> {
         let full_at = full_at.max(now).saturating_add(self.interval);
@@ -72,7 +74,8 @@ impl Rate {
         }
     }
 
-    /// When the bucket is full at `full_at`, and one that was taken is put back: when it is full then.
+    /// Puts one token back into a bucket that is full again at `full_at`. Returns when it is full again after
+    /// that.
     pub(super) fn give_back(&self, full_at: Nanos) -> Nanos {
         full_at.saturating_sub(self.interval)
     }
@@ -86,10 +89,10 @@ impl std::fmt::Display for Rate {
 
 const SECOND: Nanos = 1_000_000_000;
 
-/// Requests in one period. At more the limit is the server itself.
+/// The most requests a period may have. Beyond this the server itself is the limit.
 const COUNT_MAX: u32 = 1_000_000;
 
-/// An hundredth of what nanoseconds of 64 bits can tell.
+/// A year: well below the 584 years that 64 bits of nanoseconds can count.
 const FILL_TIME_MAX: Nanos = 366 * 24 * 3600 * SECOND;
 
 #[cfg(test)]
@@ -100,7 +103,7 @@ mod tests {
         Rate::new(text, burst).expect("a rate")
     }
 
-    /// At which of `times` a request may come.
+    /// Those of `times` at which a request is admitted.
     fn admitted(rate: &Rate, times: &[Nanos]) -> Vec<Nanos> {
         let mut full_at = 0;
         let mut admitted = Vec::new();

@@ -1,4 +1,4 @@
-//! `limit.rules`: what is counted, and how much of it is allowed.
+//! Reads `limit.rules` into [`LimitRule`]s, and points at the option that is wrong.
 
 use petrel_engine::config::{Array, Diagnostic, Element};
 use petrel_engine::proto::status::Status;
@@ -9,24 +9,25 @@ use super::key::{LimitKey, Networks};
 use super::rate::Rate;
 use super::table::Allowance;
 
-/// One rule. Rules that are equal, in whatever block they stand, are one: they count together.
+/// One rule. Equal rules are one rule, in whatever blocks of the configuration they stand: they count
+/// together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LimitRule {
     pub(super) name: Box<str>,
     pub(super) key: LimitKey,
     pub(super) allowance: Allowance,
-    /// Hundredths of a backend's connections that requests of one key may take.
+    /// Percent of a backend's connections that requests of one key may take.
     pub(super) pool_share: Option<u8>,
-    /// Keys that are remembered.
+    /// How many keys the table remembers.
     pub(super) entries: usize,
-    /// What is answered.
+    /// The status of a refusal.
     pub(super) status: Status,
 }
 
-/// The rules that `values` set, in their order.
+/// The rules of `limit.rules` in `values`, in the order of the configuration.
 ///
 /// # Errors
-/// One of them is not understood.
+/// A rule is wrong. The diagnostic points at it.
 pub(super) fn read(values: &Values<'_>) -> Result<Vec<LimitRule>, Diagnostic> {
     let rules = values.array(NAME_OF_RULES);
     rules.into_iter().flat_map(Array::iter).map(rule).collect()
@@ -114,7 +115,7 @@ fn key(options: &RuleOptions<'_>) -> Result<LimitKey, Diagnostic> {
     Ok(key)
 }
 
-/// Whether it can be the name of a header field or a cookie (RFC 9110 section 5.6.2).
+/// Whether `name` is a token (RFC 9110 section 5.6.2), as names of header fields and cookies are.
 fn is_token(name: &str) -> bool {
     let is_token_byte =
         |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
@@ -166,7 +167,7 @@ impl<'c> RuleOptions<'c> {
         }
     }
 
-    /// An error that points at the value of `key`.
+    /// An error that points at the value of the option `key`.
     fn error(&self, key: &str, message: impl Into<String>) -> Diagnostic {
         let option = self.array.get(key).unwrap_or(self.element);
         Diagnostic::error(message, option.span)
@@ -188,10 +189,10 @@ const KEYS: [&str; 9] = [
 const IPV4_PREFIX: &str = "ipv4-prefix";
 const IPV6_PREFIX: &str = "ipv6-prefix";
 
-/// 1.5 MiB once there are as many clients.
+/// 1.5 MiB when all are in use.
 const ENTRIES_DEFAULT: i64 = 65_536;
 
-/// One set of slots for each part of the table.
+/// One set of slots in each shard of the table.
 const ENTRIES_MIN: i64 = 512;
 
 /// 96 MiB.

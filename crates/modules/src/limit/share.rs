@@ -1,8 +1,9 @@
-//! How much of a backend one key may take (`pool-share`).
+//! `pool-share`: how many connections of a backend the requests of one key may take.
 //!
-//! A request counts from the moment its backend is chosen, so also while it waits for a connection, until the backend is
-//! done with it. Only keys with such requests are in the table, so that what a backend works on and what waits for it is
-//! its limit.
+//! A request counts from the moment its backend is chosen until the backend is done with it. So it counts
+//! while it waits in the backend's queue, too. The map of a backend holds only keys with such requests: it
+//! cannot grow beyond the backend's connections and its queue. Gateways call [`take_share`] when they have
+//! chosen a backend.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,7 +18,7 @@ use petrel_engine::shared::lock;
 use super::state::LimitState;
 use super::{Admitted, CONCURRENT_RETRY_S, NAME, refuse, tell};
 
-/// The requests that keys have at one backend.
+/// How many requests each key has at one backend.
 #[derive(Debug, Default)]
 pub(crate) struct PoolShares {
     requests: Mutex<HashMap<ShareKey, u32>>,
@@ -26,23 +27,24 @@ pub(crate) struct PoolShares {
 /// The number of a rule, and the hash of a key.
 type ShareKey = (usize, u64);
 
-/// A key of a request that a rule has admitted, for the backend it may get to.
+/// The key of a request under a rule with a share. The gateway counts it if the request gets to a backend.
 pub(super) struct KeyOfRule {
     pub(super) state: Arc<LimitState>,
     pub(super) hash: u64,
 }
 
-/// What a request takes of a backend. Dropping it gives that back.
+/// The places of a request in the map of its backend. Dropping it frees them.
 #[derive(Debug)]
 pub(crate) struct TakenShares {
     pool: Arc<PoolShares>,
     keys: Vec<ShareKey>,
 }
 
-/// Counts the request for `pool`, the backend `name` with so many connections at most, if that is known.
+/// Counts the request in `pool`, the map of the backend `name`. `connections_max` is how many connections the
+/// backend may have, if that is known; without it nothing is refused.
 ///
 /// # Errors
-/// One of its keys has its share already: the request has been answered.
+/// A key of the request has its share already. The outcome answers the request.
 pub(crate) fn take_share(
     exchange: &mut Exchange,
     pool: &Arc<PoolShares>,
@@ -74,14 +76,14 @@ pub(crate) fn take_share(
     Ok((!taken.keys.is_empty()).then_some(taken))
 }
 
-/// A small pool has one connection for each key all the same.
+/// `percent` of `connections_max`, rounded down, but at least one connection.
 fn share_of(connections_max: u32, percent: u8) -> u32 {
     let share = u64::from(connections_max) * u64::from(percent) / 100;
     u32::try_from(share).unwrap_or(u32::MAX).max(1)
 }
 
 impl TakenShares {
-    /// False: the key has `most` already.
+    /// Counts one more request of `key`, unless it has `most` already. True if it was counted.
     fn take(&mut self, key: ShareKey, most: Option<u32>) -> bool {
         let mut requests = lock(&self.pool.requests);
         let count = requests.entry(key).or_default();

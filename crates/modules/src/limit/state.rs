@@ -1,4 +1,5 @@
-//! What all workers know of the rules, for as long as the server process lives.
+//! The states of the rules, which all workers of a server process share. They live until that process ends: a
+//! reload starts with empty tables.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,35 +12,36 @@ use super::key::HashSecret;
 use super::rule::LimitRule;
 use super::table::{KeyTable, LimitVerdict};
 
-/// The rules that were asked for until now.
+/// The states of all rules that a request has asked for so far.
 #[derive(Default)]
 pub(super) struct LimitStates {
     states: Mutex<Vec<Arc<LimitState>>>,
     secret: HashSecret,
 }
 
-/// One rule and its keys.
+/// One rule with its table of keys and its counters.
 pub(super) struct LimitState {
     pub(super) rule: LimitRule,
     pub(super) table: KeyTable,
     pub(super) too_fast: AtomicU64,
     pub(super) too_many: AtomicU64,
     pub(super) beyond_share: AtomicU64,
-    /// Of all rules.
+    /// The index of the rule among all of the process.
     pub(super) number: usize,
-    /// The bit that marks a request which this rule has counted; 0 if there are more rules than bits.
+    /// The bit of [`Exchange::marks`] that says that this rule has counted the request. The rules behind the
+    /// 64th have none: 0.
     pub(super) mark: u64,
     secret: HashSecret,
 }
 
-/// A request that counts as under way. Dropping it ends that.
+/// A request that the table counts as under way. Dropping it ends that.
 pub(super) struct CountedRequest {
     state: Arc<LimitState>,
     hash: u64,
 }
 
 impl LimitStates {
-    /// Those of `rules`, in their order.
+    /// The states of `rules`, in the same order. Makes those that are missing.
     pub(super) fn of(shared: &Shared, rules: &[LimitRule]) -> Vec<Arc<LimitState>> {
         let all = shared.belonging(LimitStates::default);
         rules.iter().map(|rule| all.get(rule)).collect()
@@ -66,25 +68,25 @@ impl LimitStates {
 }
 
 impl LimitState {
-    /// The hash of the key that the request has under this rule.
+    /// The hash of the request's key under this rule, if it has one.
     #[inline]
     pub(super) fn hash(&self, exchange: &Exchange) -> Option<u64> {
         self.rule.key.hash(exchange, &self.secret)
     }
 
-    /// Whether the rule has to know what its keys have asked for; a share of a backend is counted there.
+    /// Whether the rule needs its table. Shares are counted at the backends, not in the table.
     #[inline]
     pub(super) fn remembers_keys(&self) -> bool {
         let allowance = &self.rule.allowance;
         allowance.rate.is_some() || allowance.concurrent.is_some()
     }
 
-    /// Whether a request that was admitted counts until it is over.
+    /// Whether an admitted request counts until it is over.
     pub(super) fn counts_under_way(&self) -> bool {
         self.rule.allowance.concurrent.is_some()
     }
 
-    /// Counts a request that was just admitted as under way.
+    /// The guard of a request that [`LimitState::admit`] has just counted as under way.
     pub(super) fn under_way(self: &Arc<Self>, hash: u64) -> CountedRequest {
         CountedRequest {
             state: Arc::clone(self),
@@ -98,7 +100,8 @@ impl LimitState {
         self.table.admit(hash, now, &self.rule.allowance)
     }
 
-    /// A request that was just admitted is refused by another rule: it costs nothing.
+    /// Returns the token of a request that this rule has just admitted and another rule refuses. What it
+    /// counts as under way ends with the guard.
     pub(super) fn give_back(&self, exchange: &Exchange) {
         if let (Some(rate), Some(hash)) = (&self.rule.allowance.rate, self.hash(exchange)) {
             self.table.give_back(hash, rate);
@@ -112,7 +115,7 @@ impl Drop for CountedRequest {
     }
 }
 
-/// Adds what the rules have counted to `counters`. Rules of one name are added up.
+/// Adds the counters of all rules to `counters`. Rules of the same name are summed.
 pub(crate) fn read_counters(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
     let states = shared.belonging(LimitStates::default);
     for state in lock(&states.states).iter() {

@@ -1,11 +1,13 @@
-//! What is known of the keys of one rule, in a fixed amount of memory, for all workers.
+//! The keys of one rule with their buckets, for all workers, in memory whose size is fixed when the table is
+//! made.
 //!
-//! A key is known by its hash alone, so that its length does not matter. The hash chooses one of [`SHARDS`] parts, each with a
-//! lock of its own, and in it a set of [`WAYS`] slots. When all slots of the set are taken, a new key takes the one whose
-//! bucket is full, or is full again first; so what is forgotten first is a key that has been idle or has asked for
-//! little. A key with requests under way is never forgotten.
+//! The table stores the hash of a key, so the key's length does not matter. The hash selects one of
+//! [`SHARDS`] shards, each with a lock of its own, and in the shard a set of [`WAYS`] slots. A new key whose
+//! set has no free slot replaces the key whose bucket is full already, or will be full first. So the table
+//! first forgets a key that has been idle, or has used little of its burst. It never forgets a key with
+//! requests under way.
 //!
-//! The memory is had from the system as zeros: pages that no key has come to take none.
+//! The kernel hands out the memory as zeroed pages on first use: a table with few keys takes little.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,25 +17,26 @@ use petrel_engine::shared::lock;
 
 use super::rate::Rate;
 
-/// See the module's documentation.
+/// The table of one rule; see the module's documentation.
 pub(super) struct KeyTable {
     shards: Box<[Shard; SHARDS]>,
     sets_per_shard: u64,
-    /// Keys whose bucket was not full when another one took their slot.
+    /// Keys that were forgotten before their bucket was full again.
     forgotten: AtomicU64,
-    /// Requests that were not counted, because all slots of their set had requests under way.
+    /// Requests that were not counted because all keys of their set had requests under way.
     uncounted: AtomicU64,
 }
 
-/// A part of the table. Locks of two of them are never in one cache line.
+/// A part of the table with its lock. No two locks share a cache line.
 #[repr(align(64))]
 struct Shard(Mutex<Vec<SlotSet>>);
 
 /// The slots that one hash may be in.
 type SlotSet = [KeySlot; WAYS];
 
-/// Hash of the key or 0, when its bucket is full, requests under way. An array and not a struct, because of an array the
-/// standard library knows that zeros need not be written.
+/// The hash of the key, or 0 in a free slot; when its bucket is full again; how many of its requests are
+/// under way. It is an array because `vec!` takes zeroed pages from the kernel for arrays of zeros, and would
+/// write every byte of a struct.
 type KeySlot = [u64; 3];
 
 const KEY: usize = 0;
@@ -48,16 +51,17 @@ pub(super) struct Allowance {
     pub(super) concurrent: Option<u32>,
 }
 
-/// What comes of one request.
+/// What a rule says to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LimitVerdict {
-    /// It may go on. If the rule limits requests under way, [`KeyTable::end`] is to be called when it is over.
+    /// It may go on. If the rule limits requests under way, the caller calls [`KeyTable::end`] when the
+    /// request is over.
     Admitted,
-    /// It may go on, and is not counted.
+    /// It may go on, and the table does not count it: there was no slot.
     Uncounted,
-    /// It came too soon, by so much.
+    /// It came this much too soon.
     TooFast(Nanos),
-    /// Too many are under way.
+    /// Too many requests of the key are under way.
     TooMany,
 }
 
@@ -91,7 +95,8 @@ impl KeyTable {
                 Ok(full_at) => full_at,
                 Err(wait) => return LimitVerdict::TooFast(wait),
             },
-            // The last time it was used.
+            // Without a rate this is when the key was last used: the key that was idle for longest is
+            // replaced.
             None => slot[FULL_AT].max(now),
         };
         if concurrent.is_some() {
@@ -100,7 +105,7 @@ impl KeyTable {
         LimitVerdict::Admitted
     }
 
-    /// A request that was admitted does not come after all.
+    /// Returns the token of a request that was admitted and is refused for another reason.
     pub(super) fn give_back(&self, hash: u64, rate: &Rate) {
         let mut shard = lock(self.shard(hash));
         if let Some(slot) = self.set(&mut shard, hash).iter_mut().find(is(hash)) {
@@ -108,7 +113,7 @@ impl KeyTable {
         }
     }
 
-    /// A request that was counted as under way is over.
+    /// Ends a request that was counted as under way.
     pub(super) fn end(&self, hash: u64) {
         let mut shard = lock(self.shard(hash));
         if let Some(slot) = self.set(&mut shard, hash).iter_mut().find(is(hash)) {
@@ -116,14 +121,15 @@ impl KeyTable {
         }
     }
 
-    /// Keys that were forgotten although that made a difference, and requests that were not counted.
+    /// How many keys were forgotten before their bucket was full again, and how many requests were not
+    /// counted.
     pub(super) fn losses(&self) -> (u64, u64) {
         (self.forgotten.load(Relaxed), self.uncounted.load(Relaxed))
     }
 
     #[inline]
     fn shard(&self, hash: u64) -> &Mutex<Vec<SlotSet>> {
-        // The lowest bits; the set is chosen by the highest.
+        // By the lowest bits of the hash: `set` uses the highest.
         &self.shards[hash as usize % SHARDS].0
     }
 
@@ -133,7 +139,7 @@ impl KeyTable {
         &mut sets[set as usize]
     }
 
-    /// The slot of the key, which may be another one's that is forgotten for it.
+    /// The slot of the key. If it has none, it gets a free one, or that of a key that is forgotten.
     #[inline]
     fn slot<'s>(&self, sets: &'s mut [SlotSet], hash: u64, now: Nanos) -> Option<&'s mut KeySlot> {
         let set = self.set(sets, hash);
@@ -151,7 +157,7 @@ impl KeyTable {
         now: Nanos,
     ) -> Option<&'s mut KeySlot> {
         let idle = set.iter_mut().filter(|slot| slot[UNDER_WAY] == 0);
-        // A free slot was full at 0.
+        // A free slot has 0 here, so it is taken first.
         let slot = idle.min_by_key(|slot| slot[FULL_AT])?;
         if slot[FULL_AT] > now {
             self.forgotten.fetch_add(1, Relaxed);
@@ -166,10 +172,11 @@ fn is(hash: u64) -> impl Fn(&&mut KeySlot) -> bool {
     move |slot| slot[KEY] == hash
 }
 
-/// As many as the cores of large machines: workers that wait for each other's lock are rare then.
+/// As many as large machines have cores, so that two workers seldom want the same lock.
 const SHARDS: usize = 64;
 
-/// Slots of a set: three cache lines. With more of them, chance fills sets more evenly, and looking takes longer.
+/// Slots of a set, which take three cache lines. With more slots the keys spread more evenly, but a look-up
+/// takes longer.
 const WAYS: usize = 8;
 
 #[cfg(test)]
@@ -270,7 +277,7 @@ mod tests {
             (admit(1), admit(1)),
             (LimitVerdict::Admitted, LimitVerdict::TooMany)
         );
-        // One that is over twice, or was never counted, is no credit.
+        // Ending a request twice, or one that was never counted, earns nothing.
         (0..5).for_each(|_| table.end(hash(2)));
         table.end(hash(3));
         assert_eq!(

@@ -27,7 +27,7 @@ fn limited(options: &str) -> Site {
     site(&format!("limit.rules = ( \"r\" => ( {options} ) )"))
 }
 
-/// A request of the client with this address.
+/// The answer to a request of the client with this address.
 fn ask(site: &mut Site, client: &str, target: &str, fields: &str) -> Answer {
     let mut connection = site.connection();
     connection.peer = match client {
@@ -40,7 +40,7 @@ fn ask(site: &mut Site, client: &str, target: &str, fields: &str) -> Answer {
     ))
 }
 
-/// Statuses of requests with these fields, one after the other.
+/// The statuses of requests with these header fields, sent one after the other.
 fn statuses(site: &Site, fields: &[&str]) -> Vec<u16> {
     let ask = |fields: &&str| {
         let request = format!("GET / HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n");
@@ -190,7 +190,7 @@ fn error_handlers_are_not_asked_and_error_files_are_sent() {
             ),
             &[&MODULE, &static_file::MODULE],
         );
-        // Also for an error that a handler answers it is one request.
+        // A request that an error handler answers counts once.
         let missing = site.get("/missing");
         assert_eq!(missing.body(), b"h", "{handler}");
         let refused = site.get("/a.txt");
@@ -210,13 +210,13 @@ fn a_request_counts_once_under_each_rule() {
     );
     let status = |target| site.get(target).status();
     assert_eq!((status("/old"), status("/new")), (404, 404));
-    // The inner one refuses, after the outer one has counted the request in an earlier phase.
+    // The inner rule refuses the request after the outer rule has counted it in an earlier phase.
     assert_eq!((status("/old"), status("/other")), (429, 429));
     assert_eq!(counter(&site, "limit.inner.refused-rate"), 1);
     assert_eq!(counter(&site, "limit.outer.refused-rate"), 1);
 }
 
-/// Else one client could take what all may have together.
+/// Otherwise one client could use up the limit that all clients share.
 #[test]
 fn what_one_rule_refuses_costs_nothing_under_the_others() {
     for other in ["\"rate\" => \"2/d\"", "\"concurrent\" => 2"] {
@@ -454,7 +454,7 @@ fn wrong_rules_are_told_with_their_line() {
     }
 }
 
-/// What the module names is not read when the module is not in `server.modules`: nothing would be limited.
+/// Without mod_limit in `server.modules` nothing would be limited, so the server answers 503.
 #[test]
 fn without_the_module_what_it_protects_is_closed() {
     let config = "server.modules = ( \"mod_setenv\" )\n$HTTP[\"url\"] == \"/a\" { limit.rules = ( \"r\" => ( \"rate\" => \"1/d\" ) ) }";
