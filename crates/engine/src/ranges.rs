@@ -55,8 +55,8 @@ fn asked_by_field(exchange: &mut Exchange, size: u64) -> Asked {
     }
 }
 
-/// Cuts an answer with status 200 to the ranges that the client asks for, as lighttpd does: if its body is there as a whole,
-/// and no filter has encoded it. A body that is made while it is sent is sent whole.
+/// Cuts an answer with status 200 to the ranges that the client asks for, as lighttpd does: if its body is
+/// there as a whole, and no filter has encoded it. A body that is made while it is sent is sent whole.
 #[inline]
 pub(crate) fn cut(exchange: &mut Exchange) {
     let has_field = exchange.request.head.field(KnownField::Range).is_some();

@@ -99,7 +99,8 @@ fn a_handler_that_is_missing_ends_in_the_error() {
     }
 }
 
-/// A file with a status of its own is what the client gets for this URL, so its conditions and ranges are about that file.
+/// A file with a status of its own is what the client gets for this URL, so its conditions and ranges are
+/// about that file.
 #[test]
 fn conditions_and_ranges_are_about_a_handler_whose_status_counts() {
     for (directive, expected) in [

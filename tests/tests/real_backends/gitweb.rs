@@ -22,7 +22,8 @@ fn repository() -> Tree {
         let message = format!("Observation {number}");
         git(&tree, &["-C", "birds", "commit", "--quiet", "-m", &message]);
     }
-    // git writes the configuration and then starts what it finds as lighttpd, which is not to serve here: it fails.
+    // git writes the configuration and then starts what it finds as lighttpd, which is not to serve here: it
+    // fails.
     tree.write("bin/lighttpd", "#!/bin/sh\nexit 1\n")
         .mode("bin/lighttpd", 0o755);
     let port = format!("--port={}", free_port());
@@ -114,7 +115,8 @@ fn gitweb_behind_digest_authentication_in_a_browser() {
         "{}",
         browser.evaluate("document.body.innerText")
     );
-    // Links of the page carry no password: the browser answers each challenge by itself, with the nonce that it has.
+    // Links of the page carry no password: the browser answers each challenge by itself, with the nonce that
+    // it has.
     browser.open(&server.url("/?p=.git;a=blob;f=petrel.txt;hb=HEAD"));
     assert!(
         browser.is_true("document.body.innerText.includes('water.')"),

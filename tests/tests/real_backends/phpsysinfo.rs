@@ -45,7 +45,8 @@ fn phpsysinfo_behind_basic_authentication_in_a_browser() {
     let snippet = fpm.tree.text("etc/phpsysinfo/lighttpd.conf");
     let snippet = snippet.replace("/usr/share", &fpm.path("usr/share"));
     let server = Server::build()
-        // What `lighty-enable-mod auth access fastcgi` names. The package's file comes last, as 50-phpsysinfo.conf.
+        // What `lighty-enable-mod auth access fastcgi` names. The package's file comes last, as
+        // 50-phpsysinfo.conf.
         .config("server.modules += ( \"mod_access\", \"mod_alias\", \"mod_auth\", \"mod_fastcgi\" )")
         .config("index-file.names = ( \"index.php\" )")
         .config("mimetype.assign = ( \".css\" => \"text/css\", \".js\" => \"text/javascript\", \".png\" => \"image/png\", \".gif\" => \"image/gif\", \".svg\" => \"image/svg+xml\", \".xslt\" => \"text/xml\" )")

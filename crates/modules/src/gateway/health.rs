@@ -147,8 +147,8 @@ impl Health {
         before == HealthState::Up || before != after || self.usability(now_ms) == Usability::Probe
     }
 
-    /// The request that [`Health::admit`] let through at `now_ms` is not sent after all. If it was the probe, the next
-    /// request is.
+    /// The request that [`Health::admit`] let through at `now_ms` is not sent after all. If it was the probe,
+    /// the next request is.
     pub(crate) fn return_probe(&self, now_ms: u64) {
         self.change(|state| match state {
             HealthState::Probing { failures, .. } => HealthState::Down {
