@@ -36,7 +36,7 @@ impl Workspace {
         command
     }
 
-    /// The petrel program for whole-server tests and generated docs: built with release's speed in
+    /// The petrel program for whole-server tests and generated docs: built with nearly the speed of dist in
     /// a fraction of its time. Building again is cheap.
     ///
     /// # Errors

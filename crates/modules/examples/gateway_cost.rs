@@ -1,6 +1,6 @@
 //! Measures what a request to a backend and its reply cost without I/O: encoding and decoding.
 //!
-//! `cargo run --release -p petrel-modules --example gateway_cost` prints nanoseconds for each protocol,
+//! `cargo run --profile dist -p petrel-modules --example gateway_cost` prints nanoseconds for each protocol,
 //! the best of several rounds. For comparisons between two versions of the code on one machine.
 
 use std::hint::black_box;
