@@ -194,6 +194,42 @@ impl RequestHead {
         *attempted = 0;
     }
 
+    /// Becomes a copy of `other`, a complete head, and keeps the buffers.
+    pub(crate) fn copy_from(&mut self, other: &RequestHead) {
+        let RequestHead {
+            bytes,
+            head_length,
+            method,
+            method_range,
+            target,
+            version,
+            fields,
+            index,
+            host,
+            // It is about a Host value, not about a request.
+            host_memo: _,
+            framing,
+            keep_alive,
+            expects_continue,
+            searched,
+            attempted,
+        } = other;
+        self.bytes.clone_from(bytes);
+        self.head_length = *head_length;
+        self.method = *method;
+        self.method_range.clone_from(method_range);
+        self.target.clone_from(target);
+        self.version = *version;
+        self.fields.clone_from(fields);
+        self.index = *index;
+        self.host.clone_from(host);
+        self.framing = *framing;
+        self.keep_alive = *keep_alive;
+        self.expects_continue = *expects_continue;
+        self.searched = *searched;
+        self.attempted = *attempted;
+    }
+
     /// The request method.
     #[inline]
     pub fn method(&self) -> Method {

@@ -33,6 +33,12 @@ impl HpackDecoder {
         self.table_bytes_max = table_bytes_max;
     }
 
+    /// A number that changes with the dynamic table. While it stays the same, equal blocks mean equal lines.
+    #[inline]
+    pub fn table_changes(&self) -> u64 {
+        self.table.changes()
+    }
+
     /// Decodes one whole header block, and calls `take` for each field line in order. The blocks of refused
     /// requests must be decoded as well, because later blocks refer to their entries.
     ///

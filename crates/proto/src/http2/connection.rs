@@ -25,6 +25,7 @@ use super::flow::{ReceiveWindow, SendWindow, WIDER_BYTES, WINDOW_AT_FIRST};
 use super::frame::{AfterFrame, ErrorCode, FrameError, FrameEvent, Setting, Settings};
 use super::limits::{Counts, Http2Limits};
 use super::priority::Priority;
+use super::repeated_head::RepeatedHead;
 use super::requests::OpenBlock;
 use super::streams::{ResetStreams, StreamKey, Streams};
 use super::turns::Turns;
@@ -178,6 +179,7 @@ pub(super) struct Core {
     pub(super) counts: Counts,
     /// Control frames that wait to be sent.
     pub(super) control: Vec<u8>,
+    pub(super) repeated_head: RepeatedHead,
     /// The header block that CONTINUATION frames continue.
     pub(super) block: Option<Box<OpenBlock>>,
     /// Priorities by PRIORITY_UPDATE of streams that have not begun, the latest last.
@@ -261,6 +263,7 @@ impl Http2Connection {
                 },
                 decoder: HpackDecoder::new(TABLE_BYTES_MAX),
                 encoder: HpackEncoder::new(),
+                repeated_head: RepeatedHead::default(),
                 streams: Streams::default(),
                 turns: Turns::default(),
                 reset_streams: ResetStreams::default(),
@@ -393,6 +396,7 @@ impl Http2Connection {
         core.turns.shrink();
         core.decoder.release_memory();
         core.encoder.release_memory();
+        core.repeated_head = RepeatedHead::default();
         core.early_priorities.shrink_to_fit();
         if core.control.is_empty() {
             core.control = Vec::new();

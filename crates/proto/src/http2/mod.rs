@@ -6,6 +6,7 @@
 //! | `connection` | the state of the connection, and its steps |
 //! | `control` | frames about the connection, and about streams whatever they carry |
 //! | `requests` | heads, bodies and trailers that come |
+//! | `repeated_head` | the last head, for clients that send it again |
 //! | `answers` | heads, DATA and trailers that go; what the owner is done with |
 //! | `streams` | the streams that are open, and what is remembered of others |
 //! | `flow` | windows |
@@ -24,6 +25,7 @@ mod frame_encode;
 mod frame_header;
 mod limits;
 mod priority;
+mod repeated_head;
 mod requests;
 mod streams;
 mod turns;

@@ -7,6 +7,7 @@ use super::error::{ConnectionError, Http2Error, StreamError};
 use super::flow::{ReceiveWindow, SendWindow};
 use super::frame::AfterFrame;
 use super::priority::Priority;
+use super::repeated_head::HeadBasis;
 use super::streams::{LENGTH_UNKNOWN, Local, Remote, ResetBy, StreamKey, StreamSlot};
 use super::turns::Turn;
 use super::{write_reset, write_window_update};
@@ -182,28 +183,21 @@ impl Core {
 
     fn request(&mut self, opened: &OpenBlock, block: &[u8], lent: &mut Lent<'_>) -> Found {
         let id = opened.stream;
-        let takes_protocol = self.options.takes_extended_connect;
-        let mut priority: Option<Priority> = None;
-        let mut builder = lent.head.build(Version::Http2, lent.head_options);
-        let mut refused = None;
-        self.decode(block, |line| {
-            // A few bytes of a block can stand for a thousand lines. Lines behind an error are skipped, so
-            // that they cost little.
-            if refused.is_some() {
-                return;
-            }
-            refused = add(&mut builder, &line, takes_protocol).err();
-            if refused.is_none() && line.name == b"priority" {
-                priority = Some(priority.unwrap_or_default().updated_by(line.value));
-            }
-        })?;
-        let framing = match opened.after {
-            AfterFrame::EndOfStream => BodyFraming::None,
-            AfterFrame::More => BodyFraming::Chunked,
+        let basis = HeadBasis {
+            table_changes: self.decoder.table_changes(),
+            after: opened.after,
+            options: *lent.head_options,
         };
-        let finished = match refused {
-            None => builder.finish(framing),
-            Some(error) => Err(error),
+        let (finished, priority) = match self.repeated_head.copy(block, &basis, lent.head) {
+            Some(priority) => (Ok(()), priority),
+            None => {
+                let (finished, priority) = self.head(opened.after, block, lent)?;
+                // A block that adds an entry to the table adds it each time.
+                if finished.is_ok() && self.decoder.table_changes() == basis.table_changes {
+                    self.repeated_head.note(block, basis, lent.head, priority);
+                }
+                (finished, priority)
+            }
         };
         if finished.is_err_and(is_malformed) {
             return self.refuse(id, StreamError::Malformed);
@@ -234,6 +228,39 @@ impl Core {
                 body,
             },
         }))
+    }
+
+    /// Decodes the head of a request into [`Lent::head`]. Returns what is wrong with it, and the priority that it asks for.
+    fn head(
+        &mut self,
+        after: AfterFrame,
+        block: &[u8],
+        lent: &mut Lent<'_>,
+    ) -> Result<(Result<(), HeadError>, Option<Priority>), Http2Error> {
+        let takes_protocol = self.options.takes_extended_connect;
+        let mut priority: Option<Priority> = None;
+        let mut builder = lent.head.build(Version::Http2, lent.head_options);
+        let mut refused = None;
+        self.decode(block, |line| {
+            // A few bytes of a block can stand for a thousand lines. Lines behind an error are skipped, so
+            // that they cost little.
+            if refused.is_some() {
+                return;
+            }
+            refused = add(&mut builder, &line, takes_protocol).err();
+            if refused.is_none() && line.name == b"priority" {
+                priority = Some(priority.unwrap_or_default().updated_by(line.value));
+            }
+        })?;
+        let framing = match after {
+            AfterFrame::EndOfStream => BodyFraming::None,
+            AfterFrame::More => BodyFraming::Chunked,
+        };
+        let finished = match refused {
+            None => builder.finish(framing),
+            Some(error) => Err(error),
+        };
+        Ok((finished, priority))
     }
 
     /// Adds a new stream.

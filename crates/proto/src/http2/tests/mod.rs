@@ -5,6 +5,7 @@ mod conformance;
 mod limits;
 mod memory;
 mod random;
+mod repeated;
 mod requests;
 mod splits;
 
