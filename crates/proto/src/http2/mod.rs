@@ -4,15 +4,15 @@
 //! |---|---|
 //! | `frame`, `frame_decode`, `frame_header`, `frame_encode` | the bytes of frames |
 //! | `connection` | the state of the connection, and its steps |
-//! | `control` | frames about the connection, and about streams whatever they carry |
-//! | `requests` | heads, bodies and trailers that come |
+//! | `control` | frames without a part of a message: SETTINGS, PING, GOAWAY, WINDOW_UPDATE, RST_STREAM, priorities |
+//! | `requests` | the receiving side of streams: heads, bodies and trailers |
 //! | `repeated_head` | the last head, for clients that send it again |
-//! | `answers` | heads, DATA and trailers that go; what the owner is done with |
-//! | `streams` | the streams that are open, and what is remembered of others |
-//! | `flow` | windows |
-//! | `priority`, `turns` | how urgent a stream is (RFC 9218), and whose turn it is |
-//! | `upgrade` | what a client says that changes to HTTP/2 on a connection in the clear |
-//! | `limits`, `error` | what is too much or wrong, and what the client is told |
+//! | `answers` | the sending side of streams: heads, DATA and trailers; what the owner is done with |
+//! | `streams` | the open streams, and the latest ones that the server has reset |
+//! | `flow` | flow-control windows |
+//! | `priority`, `turns` | priorities (RFC 9218), and the order in which streams send |
+//! | `upgrade` | the HTTP2-Settings field of a client that asks for `Upgrade: h2c` |
+//! | `limits`, `error` | limits and errors, with their codes and texts |
 
 mod answers;
 mod connection;

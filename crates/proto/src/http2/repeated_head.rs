@@ -1,9 +1,9 @@
 //! The last request head of a connection, for clients that send the same one again.
 //!
-//! Clients that poll, health checks, gRPC and load balancers send the same header block many times. As long as the
-//! dynamic table does not change, the same block means the same head. Copying that costs a tenth of decoding the
-//! block and checking its fields. A head is kept when its block comes for the second time in a row, so that clients
-//! whose requests differ pay for a comparison and a copy of the block only.
+//! Clients that poll, health checks, gRPC and load balancers send the same header block many times. As long
+//! as the dynamic table does not change, the same block means the same head. Copying that costs a tenth of
+//! decoding the block and checking its fields. A head is kept when its block comes for the second time in a
+//! row, so that clients whose requests differ pay for a comparison and a copy of the block only.
 
 use super::frame::AfterFrame;
 use super::priority::Priority;
@@ -27,7 +27,8 @@ pub(super) struct HeadBasis {
 }
 
 impl RepeatedHead {
-    /// Writes the head of `block` into `head`, if it is kept, and returns the priority that the block asks for.
+    /// Writes the head of `block` into `head`, if it is kept, and returns the priority that the block asks
+    /// for.
     #[inline]
     pub(super) fn copy(
         &self,

@@ -230,7 +230,8 @@ impl Core {
         }))
     }
 
-    /// Decodes the head of a request into [`Lent::head`]. Returns what is wrong with it, and the priority that it asks for.
+    /// Decodes the head of a request into [`Lent::head`]. Returns what is wrong with it, and the priority
+    /// that it asks for.
     fn head(
         &mut self,
         after: AfterFrame,
