@@ -57,19 +57,30 @@ impl Guard {
         secret: &[u8],
         kind: &[u8],
     ) {
+        (login.hash, login.is_remembered) = self.recalled(exchange, &login.user, secret, kind);
+    }
+
+    /// The same for a `user`: what the log-in is to be remembered by, and whether it is already.
+    pub(super) fn recalled(
+        &self,
+        exchange: &Exchange,
+        user: &[u8],
+        secret: &[u8],
+        kind: &[u8],
+    ) -> (Option<LoginHash>, bool) {
         if self.max_age_s.is_none() {
-            return;
+            return (None, false);
         }
         let logins = self.logins(exchange);
         let now_s = exchange.worker.clock().seconds();
-        let mut kind = kind.to_vec();
-        if self.lockout.is_some() {
-            let address = address_key(exchange).unwrap_or_default();
-            kind.extend_from_slice(&address.to_ne_bytes());
-        }
-        let hash = logins.hash(&login.user, secret, &kind);
-        login.is_remembered = hash.is_some_and(|hash| logins.has(&hash, now_s));
-        login.hash = hash.filter(|_| !login.is_remembered);
+        let address = address_key(exchange).unwrap_or_default().to_ne_bytes();
+        let address = match self.lockout {
+            Some(_) => &address[..],
+            None => &[],
+        };
+        let hash = logins.hash(user, secret, [kind, address]);
+        let is_remembered = hash.is_some_and(|hash| logins.has(&hash, now_s));
+        (hash.filter(|_| !is_remembered), is_remembered)
     }
 
     /// Remembers a log-in that was good.

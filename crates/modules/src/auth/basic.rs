@@ -3,10 +3,29 @@
 use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// What a client has sent.
+/// What a client has sent, in one allocation.
 pub(super) struct Credentials {
-    pub(super) user: Vec<u8>,
-    pub(super) password: Vec<u8>,
+    pair: Vec<u8>,
+    /// Where the colon is.
+    colon: usize,
+}
+
+impl Credentials {
+    /// The user's name, which has no colon.
+    pub(super) fn user(&self) -> &[u8] {
+        self.pair.get(..self.colon).unwrap_or_default()
+    }
+
+    /// The password.
+    pub(super) fn password(&self) -> &[u8] {
+        self.pair.get(self.colon + 1..).unwrap_or_default()
+    }
+
+    /// The user's name. The password goes.
+    pub(super) fn into_user(mut self) -> Vec<u8> {
+        self.pair.truncate(self.colon);
+        self.pair
+    }
 }
 
 /// What is in a field Authorization.
@@ -37,16 +56,12 @@ pub(super) fn after_scheme<'f>(field: &'f [u8], scheme: &[u8]) -> Option<&'f [u8
 }
 
 fn decode(encoded: &[u8]) -> Option<Credentials> {
-    let decoded = BASE64.decode(encoded).ok()?;
-    if memchr::memchr(0, &decoded).is_some() {
+    let pair = BASE64.decode(encoded).ok()?;
+    if memchr::memchr(0, &pair).is_some() {
         return None;
     }
-    let colon = memchr::memchr(b':', &decoded)?;
-    let (user, password) = (decoded.get(..colon)?, decoded.get(colon + 1..)?);
-    Some(Credentials {
-        user: user.to_vec(),
-        password: password.to_vec(),
-    })
+    let colon = memchr::memchr(b':', &pair)?;
+    Some(Credentials { pair, colon })
 }
 
 /// As lighttpd: with or without padding.
@@ -60,10 +75,12 @@ mod tests {
     use super::*;
 
     fn pair(field: &str) -> Option<(String, String)> {
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
         match read(Some(field.as_bytes())) {
-            BasicField::Credentials(Credentials { user, password }) => {
-                Some((text(user), text(password)))
+            BasicField::Credentials(sent) => {
+                let pair = (text(sent.user()), text(sent.password()));
+                assert_eq!(text(&sent.into_user()), pair.0);
+                Some(pair)
             }
             BasicField::Absent | BasicField::Malformed => None,
         }

@@ -7,6 +7,7 @@
 
 use std::cell::OnceCell;
 use std::fmt::Arguments;
+use std::iter;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -53,10 +54,11 @@ struct UrlGuard(Rc<Guard>);
 struct FileGuard(Rc<Guard>);
 
 /// What a client has proved during this request.
-#[derive(Clone, Default)]
 struct ProvedUser {
-    /// The rules it was let in under.
-    rules: Vec<Rc<Rule>>,
+    /// The rule that has let it in.
+    rule: Rc<Rule>,
+    /// What it has proved before under other rules.
+    before: Option<Rc<ProvedUser>>,
     /// What REMOTE_USER was set to for that.
     user: Vec<u8>,
     /// What REMOTE_USER was before: the name in a client certificate, or what a script or another module has found out.
@@ -113,9 +115,9 @@ impl Guard {
     }
 
     fn admit(self: &Rc<Guard>, exchange: &mut Exchange, rule: &Rc<Rule>) -> Outcome {
-        let admission = exchange.kept::<ProvedUser>(NAME);
-        let rules = admission.iter().flat_map(|admission| &admission.rules);
-        if rules.into_iter().any(|known| Rc::ptr_eq(known, rule)) {
+        let proved = exchange.kept::<ProvedUser>(NAME);
+        let mut all = iter::successors(proved.as_deref(), |proved| proved.before.as_deref());
+        if all.any(|proved| Rc::ptr_eq(&proved.rule, rule)) {
             return Outcome::Next;
         }
         if (self.accepts_extern || rule.method == Method::Extern)
@@ -154,42 +156,42 @@ impl Guard {
         rule: &Rc<Rule>,
         files: &UserFiles,
     ) -> Outcome {
-        let Credentials { user, password } =
-            match basic::read(exchange.request.head.field(KnownField::Authorization)) {
-                BasicField::Credentials(credentials) => credentials,
-                BasicField::Absent => return challenge(exchange, rule, Staleness::New),
-                BasicField::Malformed => return exchange.answer(Status::BAD_REQUEST),
-            };
+        let sent = match basic::read(exchange.request.head.field(KnownField::Authorization)) {
+            BasicField::Credentials(sent) => sent,
+            BasicField::Absent => return challenge(exchange, rule, Staleness::New),
+            BasicField::Malformed => return exchange.answer(Status::BAD_REQUEST),
+        };
         let (accounts, groups) = match self.files(exchange, rule, files) {
             Ok(found) => found,
             Err(outcome) => return outcome,
         };
+        let (user, password) = (sent.user(), sent.password());
+        let is_right = match files.form {
+            FileForm::Plain => {
+                let stored = accounts.find(user).next();
+                // An unknown user takes the time of one that is known.
+                let is_same = password::is_same(stored.unwrap_or_default(), password);
+                stored.is_some() && is_same
+            }
+            FileForm::Htdigest => htdigest::is_right(&accounts, user, &rule.realm, password),
+            FileForm::Htpasswd => return self.hashed(exchange, rule, groups, &accounts, sent),
+        };
+        let (mut hash, mut is_remembered) = (None, false);
+        if is_right && self.lockout.is_some() {
+            // It is looked at each time, but a lock-out is not about it then.
+            let kind = files.form.name();
+            (hash, is_remembered) = self.recalled(exchange, user, password, kind);
+        }
         let mut login = LoginAttempt {
             rule: Rc::clone(rule),
             groups,
             counted_as: None,
-            hash: None,
-            is_remembered: false,
-            password: self.number_of(exchange, &user, &password),
-            user,
+            hash,
+            is_remembered,
+            password: self.number_of(exchange, user, password),
+            user: sent.into_user(),
         };
-        let is_right = match files.form {
-            FileForm::Plain => {
-                let stored = accounts.find(&login.user).next();
-                // An unknown user takes the time of one that is known.
-                let is_same = password::is_same(stored.unwrap_or_default(), &password);
-                stored.is_some() && is_same
-            }
-            FileForm::Htdigest => {
-                htdigest::is_right(&accounts, &login.user, &rule.realm, &password)
-            }
-            FileForm::Htpasswd => return self.hashed(exchange, login, &accounts, password),
-        };
-        if is_right && self.lockout.is_some() {
-            // It is looked at each time, but a lock-out is not about it then.
-            self.recall(exchange, &mut login, &password, files.form.name());
-        }
-        self.conclude(exchange, &login, is_right)
+        self.conclude(exchange, &mut login, is_right)
     }
 
     /// Asks a file whether the client has mixed the user's password into its answer.
@@ -275,7 +277,7 @@ impl Guard {
             // No other client has this nonce.
             self.recall(exchange, &mut login, &sent.nonce, b"digest");
         }
-        let outcome = self.conclude(exchange, &login, is_right);
+        let outcome = self.conclude(exchange, &mut login, is_right);
         if is_right
             && age == NonceAge::Ending
             && matches!(outcome, Outcome::Next)
@@ -322,32 +324,48 @@ impl Guard {
     fn hashed(
         self: &Rc<Guard>,
         exchange: &mut Exchange,
-        mut login: LoginAttempt,
+        rule: &Rc<Rule>,
+        groups: Arc<Groups>,
         accounts: &Accounts,
-        password: Vec<u8>,
+        sent: Credentials,
     ) -> Outcome {
+        let (user, password) = (sent.user(), sent.password());
+        let known = accounts.find(user).next();
+        let (hash, is_remembered) = match known {
+            Some(stored) => self.recalled(exchange, user, password, stored),
+            None => (None, false),
+        };
+        let mut login = LoginAttempt {
+            rule: Rc::clone(rule),
+            groups,
+            counted_as: None,
+            hash,
+            is_remembered,
+            password: None,
+            user: Vec::new(),
+        };
+        if is_remembered {
+            login.user = sent.into_user();
+            return self.conclude(exchange, &mut login, true);
+        }
+        login.password = self.number_of(exchange, user, password);
+        let password = password.to_vec();
+        login.user = sent.into_user();
         let logins = self.logins(exchange);
-        let known = accounts.find(&login.user).next();
         // An unknown user takes the time of one that is known.
         let other = || accounts.any(logins.number_of(&login.user));
         let Some(stored) = known.or_else(other) else {
-            return self.conclude(exchange, &login, false);
+            return self.conclude(exchange, &mut login, false);
         };
         let is_known = known.is_some();
-        if is_known {
-            self.recall(exchange, &mut login, &password, stored);
-            if login.is_remembered {
-                return self.conclude(exchange, &login, true);
-            }
-        }
         if let Some(outcome) = self.locked_out(exchange, &login) {
             return outcome;
         }
         if HashForm::of(stored).is_none_or(|form| !form.takes_long()) {
             let verified = password::verify(stored, &password);
-            return self.verified(exchange, &login, is_known, verified);
+            return self.verified(exchange, &mut login, is_known, verified);
         }
-        let hash = logins.hash(&login.user, &password, stored);
+        let hash = logins.hash(&login.user, &password, [stored, b""]);
         let stored = stored.to_vec();
         let origin = Origin::PROCESSOR
             .for_client(exchange.connection.client_key())
@@ -373,7 +391,7 @@ impl Guard {
     fn verified(
         &self,
         exchange: &mut Exchange,
-        login: &LoginAttempt,
+        login: &mut LoginAttempt,
         is_known: bool,
         verified: Result<bool, UnusableHash>,
     ) -> Outcome {
@@ -388,18 +406,17 @@ impl Guard {
     pub(super) fn conclude(
         &self,
         exchange: &mut Exchange,
-        login: &LoginAttempt,
+        login: &mut LoginAttempt,
         is_right: bool,
     ) -> Outcome {
-        let LoginAttempt {
-            rule, user, groups, ..
-        } = login;
         // Also of a password that a thread has hashed: the lock-out may have begun meanwhile.
         if let Some(outcome) = self.locked_out(exchange, login) {
             return outcome;
         }
         self.count(exchange, login, is_right);
-        if !is_right || !rule.who.includes(user, |group| groups.has(group, user)) {
+        let (user, groups) = (&login.user, &login.groups);
+        let is_member = |group: &[u8]| groups.has(group, user);
+        if !is_right || !login.rule.who.includes(user, is_member) {
             return refuse(exchange, login);
         }
         self.remember(exchange, login);
@@ -407,22 +424,25 @@ impl Guard {
             let (user, path) = (shown(user), shown(exchange.request.url.path()));
             exchange.log_error("authorize", format_args!("{user} may have {path}"));
         }
-        remember(exchange, rule, user);
+        let user = std::mem::take(&mut login.user);
+        remember(exchange, &login.rule, user);
         Outcome::Next
     }
 }
 
 /// `user` was let in under `rule`.
-fn remember(exchange: &mut Exchange, rule: &Rc<Rule>, user: &[u8]) {
-    let known = exchange.kept::<ProvedUser>(NAME);
-    let mut admission = known.as_deref().cloned().unwrap_or_default();
-    admission.user_from_outside = user_from_outside(exchange);
-    admission.rules.push(Rc::clone(rule));
-    admission.user = user.to_vec();
+fn remember(exchange: &mut Exchange, rule: &Rc<Rule>, user: Vec<u8>) {
+    let user_from_outside = user_from_outside(exchange);
     let environment = &mut exchange.environment;
-    environment.set("REMOTE_USER", user);
+    environment.set("REMOTE_USER", &user);
     environment.set("AUTH_TYPE", rule.method.name().as_bytes());
-    exchange.keep(NAME, Rc::new(admission));
+    let proved = ProvedUser {
+        rule: Rc::clone(rule),
+        before: exchange.kept(NAME),
+        user,
+        user_from_outside,
+    };
+    exchange.keep(NAME, Rc::new(proved));
 }
 
 /// REMOTE_USER, unless it is the user that a rule has let in by a password: what that proves is the rule's to say.
@@ -461,7 +481,9 @@ impl Pending for Hashing {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let (guard, is_known) = (&self.guard, self.is_known);
         Poll::Ready(match self.job.poll_unpin(context) {
-            Poll::Ready(Ok(verified)) => guard.verified(exchange, &self.login, is_known, verified),
+            Poll::Ready(Ok(verified)) => {
+                guard.verified(exchange, &mut self.login, is_known, verified)
+            }
             Poll::Ready(Err(_)) => busy(
                 exchange,
                 format_args!("too many passwords wait to be hashed"),

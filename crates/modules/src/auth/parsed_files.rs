@@ -25,7 +25,7 @@ use super::users::NoFile;
 
 /// What a worker knows of files that a `T` is made of.
 pub(super) struct ParsedFiles<T> {
-    known: RefCell<HashMap<ParsedAs, KnownFile<T>>>,
+    known: RefCell<HashMap<ParsedAs, KnownFile<T>, foldhash::fast::RandomState>>,
     parsing: SharedJobs<ParsedAs, ParsedFile<T>>,
 }
 

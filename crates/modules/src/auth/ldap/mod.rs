@@ -20,7 +20,7 @@ use petrel_engine::proto::status::Status;
 
 use super::accounts::Groups;
 use super::attempt::{LoginAttempt, one_spelling};
-use super::basic::{self, BasicField, Credentials};
+use super::basic::{self, BasicField};
 use super::guard::{Guard, RETRY_AFTER_S, Staleness, challenge};
 use super::rules::Rule;
 
@@ -37,12 +37,13 @@ impl Guard {
         rule: &Rc<Rule>,
         users: &Rc<LdapUsers>,
     ) -> Outcome {
-        let Credentials { user, password } =
-            match basic::read(exchange.request.head.field(KnownField::Authorization)) {
-                BasicField::Credentials(credentials) => credentials,
-                BasicField::Absent => return challenge(exchange, rule, Staleness::New),
-                BasicField::Malformed => return exchange.answer(Status::BAD_REQUEST),
-            };
+        let sent = match basic::read(exchange.request.head.field(KnownField::Authorization)) {
+            BasicField::Credentials(sent) => sent,
+            BasicField::Absent => return challenge(exchange, rule, Staleness::New),
+            BasicField::Malformed => return exchange.answer(Status::BAD_REQUEST),
+        };
+        let password = sent.password().to_vec();
+        let user = sent.into_user();
         let spelling = one_spelling(&user);
         let mut login = LoginAttempt {
             rule: Rc::clone(rule),
@@ -58,13 +59,13 @@ impl Guard {
         // LDAP's text is UTF-8, so there is no user whose name is not.
         let is_text = str::from_utf8(&login.user).is_ok();
         if is_empty || login.user.is_empty() || !is_text {
-            return self.conclude(exchange, &login, false);
+            return self.conclude(exchange, &mut login, false);
         }
         self.recall(exchange, &mut login, &password, &users.kind(rule));
         if login.is_remembered {
             // It was good under the same rule.
             login.groups = Arc::new(Groups::of(&rule.who.groups, &login.user));
-            return self.conclude(exchange, &login, true);
+            return self.conclude(exchange, &mut login, true);
         }
         if let Some(outcome) = self.locked_out(exchange, &login) {
             return outcome;
@@ -119,7 +120,9 @@ impl Pending for LdapLogin {
                 locked_out.unwrap_or_else(|| exchange.answer(Status::TOO_MANY_REQUESTS)),
             );
         }
-        let outcome = self.guard.conclude(exchange, &self.login, verdict.is_right);
+        let outcome = self
+            .guard
+            .conclude(exchange, &mut self.login, verdict.is_right);
         Poll::Ready(outcome)
     }
 }

@@ -14,7 +14,6 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg,
     socketpair,
 };
-use tokio::io::unix::AsyncFd;
 
 use super::message::{PamQuestion, PamReply, QUESTION_BYTES_MAX, REPLY_BYTES_MAX};
 
@@ -80,7 +79,7 @@ impl PamDoor {
 /// # Errors
 /// The check has ended without one, or it is no answer.
 pub(super) async fn answer(socket: OwnedFd) -> io::Result<PamReply> {
-    let socket = AsyncFd::register(socket)?;
+    let socket = petrel_sys::readiness::readable(socket)?;
     loop {
         let mut ready = socket.readable().await?;
         let mut buffer = [0; REPLY_BYTES_MAX + 1];

@@ -24,7 +24,7 @@ use petrel_sys::pam::Pam;
 
 use super::accounts::Groups;
 use super::attempt::{LoginAttempt, one_spelling};
-use super::basic::{self, BasicField, Credentials};
+use super::basic::{self, BasicField};
 use super::guard::{Guard, RETRY_AFTER_S, Staleness, challenge, no_file};
 use super::parsed_files::ParsedFiles;
 use super::rules::Rule;
@@ -112,12 +112,11 @@ impl Guard {
         rule: &Rc<Rule>,
         users: &PamUsers,
     ) -> Outcome {
-        let Credentials { user, password } =
-            match basic::read(exchange.request.head.field(KnownField::Authorization)) {
-                BasicField::Credentials(credentials) => credentials,
-                BasicField::Absent => return challenge(exchange, rule, Staleness::New),
-                BasicField::Malformed => return exchange.answer(Status::BAD_REQUEST),
-            };
+        let sent = match basic::read(exchange.request.head.field(KnownField::Authorization)) {
+            BasicField::Credentials(sent) => sent,
+            BasicField::Absent => return challenge(exchange, rule, Staleness::New),
+            BasicField::Malformed => return exchange.answer(Status::BAD_REQUEST),
+        };
         let groups = match (&users.groups, rule.who.groups.is_empty()) {
             (Some(path), false) => match ParsedFiles::read(exchange, path, 0, Groups::parse) {
                 Ok(groups) => groups,
@@ -125,6 +124,8 @@ impl Guard {
             },
             _ => Arc::default(),
         };
+        let password = sent.password().to_vec();
+        let user = sent.into_user();
         let spelling = one_spelling(&user);
         let mut login = LoginAttempt {
             rule: Rc::clone(rule),
@@ -143,7 +144,7 @@ impl Guard {
             &[b"pam:", service].concat(),
         );
         if login.is_remembered {
-            return self.conclude(exchange, &login, true);
+            return self.conclude(exchange, &mut login, true);
         }
         if let Some(outcome) = self.locked_out(exchange, &login) {
             return outcome;
@@ -157,13 +158,13 @@ impl Guard {
         };
         let bytes = question.to_bytes().filter(|_| !login.user.is_empty());
         let Some(bytes) = bytes else {
-            return self.conclude(exchange, &login, false);
+            return self.conclude(exchange, &mut login, false);
         };
         let Some(door) = users.door.clone() else {
             return unavailable(exchange, "no process asks PAM");
         };
         let logins = self.logins(exchange);
-        let hash = logins.hash(&login.user, &question.password, &bytes);
+        let hash = logins.hash(&login.user, &question.password, [&bytes, b"pam"]);
         let verdict = exchange
             .worker
             .belonging(SharedJobs::default)
@@ -210,7 +211,7 @@ impl Pending for PamLogin {
                 return Poll::Ready(unavailable(exchange, &why));
             }
         };
-        Poll::Ready(self.guard.conclude(exchange, &self.login, is_right))
+        Poll::Ready(self.guard.conclude(exchange, &mut self.login, is_right))
     }
 }
 
