@@ -1,7 +1,7 @@
 //! The client of an LDAP server: searches, and binds that say whether a password is right.
 //!
-//! A bind changes what a connection may do. So there are two pools: the connections of one are bound as the service and
-//! search, those of the other are bound as users and do nothing else.
+//! A bind changes what a connection may do. So there are two pools: connections of the first are bound as the
+//! service and search. Connections of the second are bound as users and do nothing else.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -19,37 +19,37 @@ use super::error::{Kind, OperationStage, StoreError, readable};
 use super::link::Replies;
 use super::pool::{Login, LoginReplies, Operation, Pool};
 
-/// Where a server is and how it is talked to.
+/// The address of a server, and how to talk to it.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct LdapOptions {
     pub(crate) address: StoreAddress,
     pub(crate) tls: Option<LdapTls>,
-    /// Who searches; empty: it is not said.
+    /// The name that searches are done as; empty: anonymously.
     pub(crate) bind_name: Vec<u8>,
     pub(crate) bind_password: Vec<u8>,
-    /// For each operation, the wait for a connection included.
+    /// The time limit of each operation, including the wait for a connection.
     pub(crate) timeout: Duration,
 }
 
-/// How TLS begins, and whom it is to prove.
+/// How TLS begins, and which name the server has to prove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LdapTls {
     pub(crate) start: TlsStart,
     pub(crate) name: TlsName,
-    /// Whose certificates count; the system's if there is none.
+    /// The file with the authorities that count; `None`: those of the system.
     pub(crate) ca_file: Option<PathBuf>,
 }
 
 /// When TLS begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TlsStart {
-    /// With the connection (ldaps).
+    /// As soon as the connection is there (ldaps).
     AtOnce,
-    /// When the server has agreed (StartTLS).
+    /// After the server has agreed (StartTLS).
     Agreed,
 }
 
-/// A server. Cheap to make again: connections belong to the worker.
+/// A server. The worker has the connections, so a second `Ldap` for the same server uses the same ones.
 pub(crate) struct Ldap {
     searching: Rc<Pool>,
     binding: Rc<Pool>,
@@ -57,8 +57,8 @@ pub(crate) struct Ldap {
     ids: Rc<MessageIds>,
 }
 
-/// The numbers of a worker's requests. None is used again on a connection, so that a reply to an earlier request, which
-/// a broken proxy may send late or twice, never counts for another one.
+/// The numbers of a worker's requests. None is used again on a connection, so that a reply to an earlier
+/// request, which a broken proxy may send late or twice, never counts for another one.
 pub(super) struct MessageIds(Cell<u32>);
 
 impl Default for MessageIds {
@@ -80,7 +80,7 @@ impl MessageIds {
     }
 }
 
-/// What a search has come to.
+/// The result of a search.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FoundNames {
     /// Distinguished names, [`NAMES_MAX`] at most.
@@ -89,7 +89,7 @@ pub(crate) struct FoundNames {
 }
 
 impl LdapOptions {
-    /// What is said on a connection that searches.
+    /// The requests that begin a connection for searches.
     pub(super) fn login(&self) -> Login {
         let mut commands = Vec::new();
         write_bind(
@@ -105,7 +105,7 @@ impl LdapOptions {
     }
 }
 
-/// What is said before TLS.
+/// The request that comes before TLS.
 pub(super) fn start_tls() -> Login {
     let mut commands = Vec::new();
     write_start_tls(START_TLS_ID, &mut commands);
@@ -155,7 +155,7 @@ impl Ldap {
         Ok(FoundNames { names, result })
     }
 
-    /// Binds as `name`. The result is the server's word on the password.
+    /// Binds as `name`. The result says whether the password is right.
     ///
     /// # Errors
     /// There is no complete reply.
@@ -168,7 +168,8 @@ impl Ldap {
         write_bind(id, name, password, &mut commands);
         let replies = || LdapReplies::to(Request::Bind, id);
         let operation = Operation {
-            // A server counts wrong passwords, and may wait before it refuses one.
+            // A server counts wrong passwords, so a bind is never sent twice, and it may pause before it
+            // refuses one.
             is_repeatable: false,
             may_block: true,
             ..self.operation(&commands)
@@ -199,7 +200,7 @@ impl Ldap {
     }
 }
 
-/// What was sent.
+/// The kind of request that is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Request {
     Bind,
@@ -214,7 +215,7 @@ struct LdapReplies {
     names: Vec<Vec<u8>>,
     messages: usize,
     result: Option<LdapResult>,
-    /// The result, if it is no success, for a log.
+    /// The result as text for the log; used if it is no success.
     refusal: Vec<u8>,
 }
 
@@ -292,7 +293,7 @@ pub(crate) fn shown_result(result: &LdapResult) -> String {
     }
 }
 
-/// An error of the server itself, for messages.
+/// Makes an error of a result that says nothing about the user.
 pub(crate) fn said(ldap: &Ldap, result: &LdapResult) -> StoreError {
     StoreError::said(
         ldap.searching.peer(),
@@ -325,14 +326,14 @@ const RESULTS: &[(u32, &str)] = &[
     (80, "other error"),
 ];
 
-/// The numbers of what is said on a new connection before all else.
+/// The numbers of the requests that begin a connection.
 const START_TLS_ID: u32 = 1;
 const LOGIN_ID: u32 = 2;
 
-/// Names of a search that are kept: one is wanted, and a second one tells that the filter is not exact.
+/// How many names of a search are kept: a second one tells that the filter is not exact.
 const NAMES_MAX: usize = 2;
 
-/// Messages that answer one request. Servers add references to the entries that were asked for.
+/// How many messages may answer one request. Servers add referrals to the entries.
 const MESSAGES_MAX: usize = 64;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! The basic encoding rules (X.690) as LDAP uses them: definite lengths alone.
+//! The basic encoding rules (X.690) as LDAP uses them: every length is definite.
 
-/// A tag with its class and form, as it is on the wire. LDAP has none above 30.
+/// A tag with its class and form, as the first byte of an element has it. LDAP uses no tag number above 30.
 pub(super) type Tag = u8;
 
 pub(super) const INTEGER: Tag = 0x02;
@@ -28,7 +28,7 @@ pub(super) fn write(tag: Tag, content: &[u8], out: &mut Vec<u8>) {
 /// Appends a number.
 pub(super) fn write_number(tag: Tag, number: u32, out: &mut Vec<u8>) {
     let bytes = u64::from(number).to_be_bytes();
-    // One zero in front keeps the number from being negative.
+    // A first byte of 0x80 or more would make the number negative, so a zero byte stands before it.
     let is_enough = |from: &usize| bytes.get(*from).is_some_and(|byte| *byte >= 0x80);
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count().min(7);
     let from = zeros - usize::from(is_enough(&zeros));
@@ -38,13 +38,13 @@ pub(super) fn write_number(tag: Tag, number: u32, out: &mut Vec<u8>) {
 /// Why an element cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unread {
-    /// More bytes are needed; so many for all of it, as far as that is known.
+    /// The input ends too early. The element needs at least this many bytes.
     Partial(usize),
-    /// It is none, or is longer than memory.
+    /// The bytes are no element, or its length does not fit in a `usize`.
     Malformed,
 }
 
-/// The element that `input` begins with: its tag, its content, and what follows.
+/// Splits the first element off `input`: its tag, its content, and the bytes behind it.
 pub(super) fn read(input: &[u8]) -> Result<(Tag, &[u8], &[u8]), Unread> {
     let [tag, first, rest @ ..] = input else {
         return Err(Unread::Partial(2));
@@ -73,13 +73,13 @@ pub(super) fn read(input: &[u8]) -> Result<(Tag, &[u8], &[u8]), Unread> {
     }
 }
 
-/// The content of the element `tag` that `input` begins with, and what follows. `None`: it is another one.
+/// The content of the first element of `input`, and the bytes behind it. `None`: its tag is not `tag`.
 pub(super) fn read_as(tag: Tag, input: &[u8]) -> Option<(&[u8], &[u8])> {
     let (found, content, rest) = read(input).ok()?;
     (found == tag).then_some((content, rest))
 }
 
-/// A number that is not negative and has 32 bits.
+/// The value of a number that fits in 32 bits without a sign.
 pub(super) fn number(content: &[u8]) -> Option<u32> {
     if content.first()? >= &0x80 || content.len() > 5 {
         return None;

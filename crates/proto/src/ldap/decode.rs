@@ -1,66 +1,66 @@
-//! Replies.
+//! Reads replies.
 
 use std::fmt;
 
 use super::ber::{self, ENUMERATED, INTEGER, OCTET_STRING, SEQUENCE, Unread};
 
-/// Takes replies apart.
+/// Reads the replies to one request.
 #[derive(Debug)]
 pub struct LdapDecoder {
     /// The number of the request that is answered.
     id: u32,
-    /// The beginning of a message.
+    /// The first bytes of a message that is not complete yet.
     held: Vec<u8>,
 }
 
-/// What a piece of input has brought.
+/// The result of feeding a piece of input.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LdapFed {
-    /// So much of it was taken. The rest is to be fed again.
+    /// Bytes of the input that were used. The caller feeds the others again.
     pub consumed: usize,
-    /// A message that is complete now.
+    /// The message that these bytes completed.
     pub reply: Option<LdapReply>,
 }
 
 /// One message of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LdapReply {
-    /// To a bind.
+    /// The reply to a bind.
     Bind(LdapResult),
-    /// To StartTLS.
+    /// The reply to StartTLS.
     Extended(LdapResult),
-    /// An entry that a search has found: its distinguished name.
+    /// The distinguished name of an entry that a search has found.
     Entry(Vec<u8>),
-    /// Entries may be at another server.
+    /// A referral: another server may have entries.
     Reference,
     /// A search has ended.
     Done(LdapResult),
-    /// The server ends the connection, and says why (RFC 4511 section 4.4.1).
+    /// The server closes the connection and says why (RFC 4511 section 4.4.1).
     Disconnection(LdapResult),
 }
 
-/// How a request has ended.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LdapResult {
     /// RFC 4511 section 4.1.9; 0 is success.
     pub code: u32,
-    /// What the server says to a person.
+    /// The server's message for people.
     pub text: Vec<u8>,
 }
 
 /// Why input is no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LdapError {
-    /// It is not encoded as LDAP's messages are.
+    /// The bytes are no LDAP message.
     Malformed,
     /// A message has more than [`MESSAGE_BYTES_MAX`] bytes.
     TooLong,
-    /// It answers another request than the one that was sent.
+    /// The message answers another request, or is of a kind that no request of ours gets.
     Unasked,
 }
 
 impl LdapError {
-    /// A sentence about the server, which is "it".
+    /// The error as a sentence whose "it" is the server.
     pub fn text(self) -> &'static str {
         match self {
             LdapError::Malformed => "what it says is no LDAP",
@@ -90,11 +90,11 @@ impl LdapDecoder {
     /// Takes `input` up to the end of the next message, or all of it.
     ///
     /// # Errors
-    /// It is no reply to a request of ours. Nothing can be read any more.
+    /// The input is no reply to the request. The connection can be used no more.
     pub fn feed(&mut self, input: &[u8]) -> Result<LdapFed, LdapError> {
         let mut consumed = 0;
         loop {
-            // Never more than the message needs: what follows is not ours.
+            // The bytes behind the message stay with the caller: it may have sent the next request already.
             let missing = match message_bytes(&self.held)? {
                 Length::Whole(bytes) if bytes == self.held.len() => {
                     let reply = read_message(self.id, &self.held)?;
@@ -117,17 +117,17 @@ impl LdapDecoder {
         }
     }
 
-    /// Bytes of a message that is not complete.
+    /// How many bytes of an incomplete message are kept.
     pub fn held(&self) -> usize {
         self.held.len()
     }
 }
 
-/// How long a message is.
+/// The length of a message.
 enum Length {
-    /// All of it.
+    /// The length of the whole message is known.
     Whole(usize),
-    /// So many bytes tell more.
+    /// With so many bytes the length is known.
     Head(usize),
 }
 
@@ -188,7 +188,7 @@ fn read_result(content: &[u8]) -> Option<LdapResult> {
     })
 }
 
-/// Entries without attributes are short. Servers may send attributes all the same.
+/// Entries without attributes are short, but some servers send attributes that were not asked for.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
 
 const BIND_RESPONSE: ber::Tag = 0x61;

@@ -1,4 +1,4 @@
-//! Requests.
+//! Writes requests.
 
 use super::ber::{self, BOOLEAN, ENUMERATED, INTEGER, OCTET_STRING, SEQUENCE};
 use super::filter::EncodedFilter;
@@ -15,16 +15,16 @@ pub enum Scope {
     Subtree,
 }
 
-/// A search for names; no attributes are asked for.
+/// A search for the names of entries. It asks for no attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct Search<'a> {
     /// The distinguished name of the entry to begin with.
     pub base: &'a [u8],
     /// How far it looks.
     pub scope: Scope,
-    /// What entries have to be like.
+    /// The condition that entries have to fulfil.
     pub filter: &'a EncodedFilter,
-    /// Entries that are enough.
+    /// The server stops after so many entries.
     pub entries_max: u32,
     /// Seconds that the server may take.
     pub seconds_max: u32,
@@ -59,7 +59,7 @@ pub fn write_search(id: u32, search: &Search<'_>, out: &mut Vec<u8>) {
     write_message(id, SEARCH_REQUEST, &content, out);
 }
 
-/// Appends the wish to go on by TLS (RFC 4511 section 4.14).
+/// Appends a StartTLS request (RFC 4511 section 4.14).
 pub fn write_start_tls(id: u32, out: &mut Vec<u8>) {
     let mut content = Vec::new();
     ber::write(REQUEST_NAME, START_TLS, &mut content);
@@ -75,7 +75,7 @@ fn write_message(id: u32, operation: ber::Tag, content: &[u8], out: &mut Vec<u8>
 
 const VERSION: u32 = 3;
 
-/// As libldap has it unless it is told otherwise.
+/// The default of libldap.
 const NEVER_DEREFERENCE: u32 = 0;
 
 const BIND_REQUEST: ber::Tag = 0x60;
@@ -84,7 +84,7 @@ const EXTENDED_REQUEST: ber::Tag = 0x77;
 const SIMPLE: ber::Tag = 0x80;
 const REQUEST_NAME: ber::Tag = 0x80;
 
-/// RFC 4511 section 4.5.1.8.
+/// Asks for no attributes (RFC 4511 section 4.5.1.8).
 const NO_ATTRIBUTES: &[u8] = b"1.1";
 
 const START_TLS: &[u8] = b"1.3.6.1.4.1.1466.20037";

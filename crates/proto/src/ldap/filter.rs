@@ -1,10 +1,11 @@
-//! Search filters (RFC 4515): text to what goes over the wire; and what a client has sent, made harmless in them.
+//! Search filters (RFC 4515): turns their text into bytes for the server, and escapes names that clients have
+//! sent.
 
 use std::fmt;
 
 use super::ber::{self, OCTET_STRING, SEQUENCE};
 
-/// A filter as it goes over the wire.
+/// A filter in the encoding that servers take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncodedFilter(Vec<u8>);
 
@@ -14,7 +15,7 @@ impl EncodedFilter {
     }
 }
 
-/// A filter that is none: what is wrong, and at which byte.
+/// Why a text is no filter, and at which byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilterError {
     what: &'static str,
@@ -30,8 +31,8 @@ impl fmt::Display for FilterError {
 
 impl std::error::Error for FilterError {}
 
-/// Reads a filter, such as `(&(objectClass=person)(uid=anna))`. One that is a single comparison may stand without
-/// parentheses, as libldap has it.
+/// Reads a filter, such as `(&(objectClass=person)(uid=anna))`. One that is a single comparison may stand
+/// without parentheses, as libldap has it.
 ///
 /// # Errors
 /// It is none.
@@ -50,7 +51,7 @@ pub fn read_filter(text: &[u8]) -> Result<EncodedFilter, FilterError> {
     }
 }
 
-/// `value` as it stands in a filter: it means nothing but itself there, whatever it has in it.
+/// Escapes `value` for a filter: the server compares it byte by byte, also where it has `*` or parentheses.
 pub fn escape_in_filter(value: &[u8]) -> Vec<u8> {
     let mut escaped = Vec::with_capacity(value.len());
     for byte in value {
@@ -62,7 +63,7 @@ pub fn escape_in_filter(value: &[u8]) -> Vec<u8> {
     escaped
 }
 
-/// `value` as it stands in a distinguished name (RFC 4514).
+/// Escapes `value` for a distinguished name (RFC 4514).
 pub fn escape_in_name(value: &[u8]) -> Vec<u8> {
     let mut escaped = Vec::with_capacity(value.len());
     for byte in value {
@@ -266,7 +267,7 @@ fn write_pair(tag: ber::Tag, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     ber::write(tag, &content, out);
 }
 
-/// `parts` stand between asterisks.
+/// Writes a comparison with the `parts` that asterisks separate.
 fn write_substrings(name: &[u8], parts: &[Vec<u8>], out: &mut Vec<u8>) {
     let mut substrings = Vec::new();
     for (place, part) in parts
@@ -310,5 +311,5 @@ const MATCHED_TYPE: ber::Tag = 0x82;
 const MATCH_VALUE: ber::Tag = 0x83;
 const NAME_ATTRIBUTES: ber::Tag = 0x84;
 
-/// Parentheses within each other.
+/// How deep parentheses may be nested.
 const DEPTH_MAX: usize = 32;

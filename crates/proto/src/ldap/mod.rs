@@ -1,8 +1,10 @@
-//! LDAP (RFC 4511), as much of it as a log-in needs: bind, search and StartTLS written, their replies read.
+//! The part of LDAP (RFC 4511) that a log-in needs: it writes bind, search and StartTLS requests and reads
+//! the replies.
 //!
-//! Requests are written whole; replies are taken apart by an [`LdapDecoder`], which is fed bytes as they come. Knows no
-//! socket and no time; `modules/src/remote_store/ldap` drives it. The filters that an administrator writes are text (RFC
-//! 4515) and read by [`read_filter`]; what a client has sent gets into them through [`escape_in_filter`] alone.
+//! The caller feeds the bytes of the server to an [`LdapDecoder`]. This module knows no socket and no time;
+//! `modules/src/remote_store/ldap` drives it. [`read_filter`] reads the filters that an administrator writes
+//! (RFC 4515). A name that a client has sent gets into a filter through [`escape_in_filter`] and in no other
+//! way.
 //!
 //! ```text
 //!   LDAPMessage ::= SEQUENCE { messageID INTEGER, protocolOp, controls [0] OPTIONAL }
