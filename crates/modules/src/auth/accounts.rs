@@ -1,27 +1,27 @@
-//! What a file with users says: names and what is kept of their passwords, and which of them are in a group.
+//! Parses files with users and files with groups.
 //!
-//! A file is parsed whole, when it is first needed and when it has changed. Lines that are none are left out and told:
-//! whose line is half written is not let in.
+//! A thread parses the whole file when a request first needs it and after each change. Lines that make no
+//! sense are left out and counted for the log, so a user whose line is half written cannot log in.
 
 use std::fmt;
 
 /// The users in one file.
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
-    /// By their names; those of one name in the order of the file.
+    /// Sorted by name; lines with the same name keep the order of the file.
     accounts: Vec<Account>,
 }
 
-/// One line.
+/// One line of a file with users.
 #[derive(Debug)]
 pub(super) struct Account {
-    /// The user; in a file for Digest `user:realm`.
+    /// The user's name; `user:realm` in a file for Digest.
     name: Box<[u8]>,
-    /// What stands behind the name.
+    /// The password or its hash.
     pub(super) stored: Box<[u8]>,
 }
 
-/// Lines that are left out.
+/// How many lines were left out, and the number of the first one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LeftOut {
     count: usize,
@@ -36,7 +36,8 @@ impl fmt::Display for LeftOut {
 }
 
 impl Accounts {
-    /// Lines `user:stored`, or with `parts` 2 `user:realm:stored`. Empty lines and those that begin with `#` are none.
+    /// Parses lines `user:stored`, or with `parts` 2 `user:realm:stored`. Empty lines and lines with `#` are
+    /// comments.
     pub(super) fn parse(content: &[u8], parts: usize) -> (Accounts, Option<LeftOut>) {
         let mut accounts = Vec::new();
         let left_out = for_lines(content, |line| {
@@ -54,7 +55,7 @@ impl Accounts {
         (Accounts { accounts }, left_out)
     }
 
-    /// What is kept for `name`, the first line first.
+    /// The stored passwords of `name`, in the order of the file.
     pub(super) fn find(&self, name: &[u8]) -> impl Iterator<Item = &[u8]> {
         let first = self
             .accounts
@@ -65,12 +66,13 @@ impl Accounts {
             .map(|account| &*account.stored)
     }
 
-    /// All names, each as often as it stands in the file.
+    /// The name of each line, sorted. A name that is in two lines comes twice.
     pub(super) fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.accounts.iter().map(|account| &*account.name)
     }
 
-    /// One of the accounts, the same for the same number: what an unknown user is compared with.
+    /// The stored password of some account, always the same one for a number. The password of an unknown user
+    /// is compared with it, so that the answer takes as long as for a known user.
     pub(super) fn any(&self, number: u64) -> Option<&[u8]> {
         let count = u64::try_from(self.accounts.len()).ok()?;
         let place = usize::try_from(number.checked_rem(count)?).ok()?;
@@ -78,15 +80,15 @@ impl Accounts {
     }
 }
 
-/// Who is in which group.
+/// The members of all groups.
 #[derive(Debug, Default)]
 pub(super) struct Groups(Vec<Membership>);
 
-/// A group, and a user in it.
+/// A group and one of its users.
 type Membership = (Box<[u8]>, Box<[u8]>);
 
 impl Groups {
-    /// Lines `group: user user`. A group may have several.
+    /// Parses lines `group: user user`. A group may have several lines.
     pub(super) fn parse(content: &[u8]) -> (Groups, Option<LeftOut>) {
         let mut members = Vec::new();
         let left_out = for_lines(content, |line| {
@@ -101,7 +103,7 @@ impl Groups {
         (Groups(members), left_out)
     }
 
-    /// `user` is in these groups; nothing else is known.
+    /// Groups that have `user` as their only member.
     pub(super) fn of(groups: &[Box<[u8]>], user: &[u8]) -> Groups {
         let groups = groups.iter().cloned();
         let mut members: Vec<_> = groups.map(|group| (group, user.into())).collect();
@@ -117,7 +119,7 @@ impl Groups {
     }
 }
 
-/// Gives every line that is not empty and no comment to `take`, which says `None` if it is none.
+/// Calls `take` for each line but empty ones and comments. A line for which it answers `None` is left out.
 fn for_lines(content: &[u8], mut take: impl FnMut(&[u8]) -> Option<()>) -> Option<LeftOut> {
     let mut left_out: Option<LeftOut> = None;
     for (number, line) in content.split(|byte| *byte == b'\n').enumerate() {

@@ -1,4 +1,4 @@
-//! One log-in that a client tries: whether it is remembered, locked out, or counted.
+//! One attempt to log in: looks whether it is remembered or locked out, and counts its result.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use super::lockout::{Failures, Guess, LoginOrigin, address_key};
 use super::logins::LoginHash;
 use super::rules::Rule;
 
-/// A client asks to be let in under a rule.
+/// An attempt of a client to log in under a rule.
 pub(super) struct LoginAttempt {
     pub(super) rule: Rc<Rule>,
     pub(super) user: Vec<u8>,
-    /// What failures are counted under where one user may be named in several ways: the entry that a server has found,
-    /// or one spelling for all.
+    /// The name that wrong passwords are counted under if it is not `user`: an LDAP server and PAM know one
+    /// user by several names.
     pub(super) counted_as: Option<Vec<u8>>,
     pub(super) groups: Arc<Groups>,
-    /// What the log-in is to be remembered by.
+    /// The key that a good log-in is to be remembered under.
     pub(super) hash: Option<LoginHash>,
-    /// It is remembered already, so that no lock-out is about it.
+    /// The log-in is remembered already. Lock-outs do not apply to it.
     pub(super) is_remembered: bool,
-    /// A number for the password; see [`Guess`].
+    /// A number that stands for the password; see [`Guess`].
     pub(super) password: Option<u64>,
 }
 
@@ -39,17 +39,18 @@ impl LoginAttempt {
     }
 }
 
-/// The name that services take `user` for: to most of them letter case and spaces make no difference.
+/// One spelling for all names that many directories take for the same user: lower case, without spaces.
 pub(super) fn one_spelling(user: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(user).to_lowercase();
     text.split_whitespace().collect::<String>().into_bytes()
 }
 
 impl Guard {
-    /// Looks whether a log-in by `secret` was good a short while ago; if not, it is to be remembered once it is.
+    /// Looks whether a log-in with `secret` is remembered (`auth.cache`). If not, prepares the key to
+    /// remember it under.
     ///
-    /// A log-in that is remembered passes a lock-out. So where clients can be locked out, it is remembered for its address
-    /// alone: a client elsewhere that guesses the password does not learn so.
+    /// A remembered log-in passes a lock-out. So where `auth.lockout` is set, the key has the client's
+    /// address in it: a client at another address that guesses the password during a lock-out still gets 429.
     pub(super) fn recall(
         &self,
         exchange: &Exchange,
@@ -83,7 +84,7 @@ impl Guard {
         (hash.filter(|_| !is_remembered), is_remembered)
     }
 
-    /// Remembers a log-in that was good.
+    /// Remembers a good log-in.
     pub(super) fn remember(&self, exchange: &Exchange, login: &LoginAttempt) {
         if let (Some(hash), Some(max_age_s)) = (login.hash, self.max_age_s) {
             let now_s = exchange.worker.clock().seconds();
@@ -92,7 +93,7 @@ impl Guard {
         }
     }
 
-    /// A number for the password, if wrong ones are counted.
+    /// A number that stands for the password; `None`: wrong passwords are not counted.
     pub(super) fn number_of(
         &self,
         exchange: &Exchange,
@@ -108,7 +109,7 @@ impl Guard {
         self.failures.get_or_init(find)
     }
 
-    /// What a client is answered whose log-ins are locked out, whatever the password.
+    /// The answer 429 if the user or the address is locked out, whichever password the client has sent.
     pub(super) fn locked_out(
         &self,
         exchange: &mut Exchange,
@@ -124,7 +125,8 @@ impl Guard {
         Some(outcome)
     }
 
-    /// Says later, when a server has found the user, whether log-ins that are counted as that are locked out.
+    /// A function that says whether a name is locked out. An LDAP log-in calls it when the server has found
+    /// the entry; it has no exchange then.
     pub(super) fn lock_check(
         self: &Rc<Guard>,
         exchange: &Exchange,
@@ -146,7 +148,7 @@ impl Guard {
         }
     }
 
-    /// Counts what the password has come to.
+    /// Counts a wrong password, or forgets the count after a right one.
     pub(super) fn count(&self, exchange: &Exchange, login: &LoginAttempt, is_right: bool) {
         let Some(lockout) = self.lockout.as_ref().filter(|_| !login.is_remembered) else {
             return;

@@ -1,9 +1,9 @@
-//! The user name and the password that a client sends (RFC 7617).
+//! Reads the user name and the password of Basic (RFC 7617).
 
 use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// What a client has sent, in one allocation.
+/// The name and the password that a client has sent, in one allocation.
 pub(super) struct Credentials {
     pair: Vec<u8>,
     /// Where the colon is.
@@ -21,18 +21,19 @@ impl Credentials {
         self.pair.get(self.colon + 1..).unwrap_or_default()
     }
 
-    /// The user's name. The password goes.
+    /// The user's name, without the password behind it.
     pub(super) fn into_user(mut self) -> Vec<u8> {
         self.pair.truncate(self.colon);
         self.pair
     }
 }
 
-/// What is in a field Authorization.
+/// The content of an Authorization field.
 pub(super) enum BasicField {
-    /// Nothing of this scheme.
+    /// There is no field, or it has another scheme.
     Absent,
-    /// No base64, no colon, or a NUL, where files and programs take a name or a password to end.
+    /// It is no base64, or has no colon or a NUL, where programs in C would take the name or the password to
+    /// end.
     Malformed,
     Credentials(Credentials),
 }
@@ -48,7 +49,7 @@ pub(super) fn read(field: Option<&[u8]>) -> BasicField {
     }
 }
 
-/// What follows `scheme` in the value of Authorization, if that is its scheme.
+/// The part of Authorization behind `scheme`; `None`: it has another scheme.
 pub(super) fn after_scheme<'f>(field: &'f [u8], scheme: &[u8]) -> Option<&'f [u8]> {
     let (name, rest) = field.split_at_checked(scheme.len())?;
     let is_scheme = name.eq_ignore_ascii_case(scheme) && rest.first() == Some(&b' ');

@@ -1,4 +1,4 @@
-//! Digest authentication (RFC 7616): what is asked, and whether a client's answer proves that it knows the password.
+//! Digest authentication (RFC 7616): reads what a client has sent, and checks that it knows the password.
 //!
 //! Knows no file and no clock.
 
@@ -16,13 +16,13 @@ use super::htdigest::hex;
 pub(super) struct DigestOptions {
     /// The strongest first.
     pub(super) algorithms: Vec<Algorithm>,
-    /// What nonces are signed with, where several servers are to accept one another's.
+    /// The key that nonces are signed with, for several servers that accept one another's nonces.
     pub(super) secret: Option<Box<str>>,
     /// Clients may send the hash of the user's name in place of it.
     pub(super) has_userhash: bool,
 }
 
-/// A hash, and whether it is of a session.
+/// A hash function, and whether the algorithm is the `-sess` one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Algorithm {
     pub(super) hash: HashFunction,
@@ -48,7 +48,7 @@ impl HashFunction {
         }
     }
 
-    /// Hexadecimal digits of one.
+    /// How many hexadecimal digits a hash has.
     pub(super) fn digits(self) -> usize {
         match self {
             HashFunction::Md5 => 32,
@@ -58,7 +58,7 @@ impl HashFunction {
 }
 
 impl Algorithm {
-    /// As clients and configurations call it.
+    /// Its name in requests and configurations.
     pub(super) fn name(self) -> &'static str {
         let found = ALGORITHMS.into_iter().find(|(_, known)| *known == self);
         found.map_or("MD5", |(name, _)| name)
@@ -73,7 +73,7 @@ impl Algorithm {
     /// The algorithms in `list`, joined by `|`, the strongest first.
     ///
     /// # Errors
-    /// One is not known.
+    /// The name of an algorithm that does not exist.
     pub(super) fn list(list: &str) -> Result<Vec<Algorithm>, String> {
         let named = |name: &str| {
             Algorithm::named(name.trim()).ok_or_else(|| {
@@ -105,7 +105,7 @@ const ALGORITHMS: [(&str, Algorithm); 6] = [
     ),
 ];
 
-/// What is used where a rule names none, and where a client does not.
+/// The algorithm of rules and of clients that name none.
 pub(super) const DEFAULT_ALGORITHM: Algorithm = ALGORITHMS[0].1;
 
 /// What a client has sent.
@@ -117,19 +117,19 @@ pub(super) struct DigestResponse<'f> {
     pub(super) realm: Cow<'f, [u8]>,
     pub(super) nonce: Cow<'f, [u8]>,
     pub(super) uri: Cow<'f, [u8]>,
-    /// `None`: one that is not known.
+    /// `None`: the client names an unknown algorithm.
     pub(super) algorithm: Option<Algorithm>,
     response: Cow<'f, [u8]>,
     client_nonce: Cow<'f, [u8]>,
     count: Cow<'f, [u8]>,
 }
 
-/// What is in a field Authorization.
+/// The content of an Authorization field.
 #[derive(Debug)]
 pub(super) enum DigestField<'f> {
-    /// Nothing of this scheme.
+    /// There is no field, or it has another scheme.
     Absent,
-    /// A parameter is missing, stands twice, or is damaged; or `qop` is another than `auth`.
+    /// A parameter is missing, comes twice or is damaged, or `qop` is not `auth`.
     Malformed,
     Response(DigestResponse<'f>),
 }
@@ -146,8 +146,8 @@ pub(super) fn read(field: Option<&[u8]>) -> DigestField<'_> {
 }
 
 impl DigestResponse<'_> {
-    /// Whether it was made by one who knows what `secret` was made of (`user:realm:password`, in hexadecimal digits) for
-    /// a request with `method`.
+    /// Whether the client has made it with `secret` (the hash of `user:realm:password`, in hexadecimal
+    /// digits) for a request with `method`.
     pub(super) fn proves(&self, algorithm: Algorithm, secret: &[u8], method: &str) -> bool {
         let hash = algorithm.hash;
         let session;
@@ -250,7 +250,7 @@ const NAMES: [&str; 11] = [
     "userhash",
 ];
 
-/// A token or a quoted-string, and what follows it.
+/// Splits off a token or a quoted-string.
 fn value(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     let Some(quoted) = text.strip_prefix(b"\"") else {
         let end = memchr::memchr3(b',', b' ', b'\t', text).unwrap_or(text.len());

@@ -1,15 +1,15 @@
-//! Failed log-ins of the last minutes, counted by keys: a table that never grows.
+//! A table of fixed size that counts the failed log-ins of the last minutes by key.
 //!
-//! Knows no user, no address and no clock: keys are hashes that no client can foresee, times come in as arguments, in
-//! seconds. A key has eight places. When all of them are taken, the entry goes that has the fewest failures, and of
-//! those the one whose time ends first; one that is locked goes last.
+//! It knows no user, no address and no clock: keys are hashes that no client can foresee, and the caller
+//! passes the time in seconds. A key may be in one of eight places. When all of them are in use, the table
+//! drops the entry with the fewest failures, among equal ones the one that ends first, and a locked one last.
 
 /// See the module's documentation.
 #[derive(Default)]
 pub(super) struct FailureTable {
-    /// None before the first failure.
+    /// Empty before the first failure.
     entries: Box<[FailureEntry]>,
-    /// Entries that had to go before their time.
+    /// How many entries were dropped before their time.
     forgotten: u64,
 }
 
@@ -17,33 +17,33 @@ pub(super) struct FailureTable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LockRule {
     pub(super) failures_max: u32,
-    /// Failures count for so long after the first one.
+    /// Seconds after the first failure in which the others count.
     pub(super) within_s: u32,
     pub(super) for_s: u32,
 }
 
-/// One key; without failures it is free.
+/// The count of one key. An entry without failures is free.
 #[derive(Clone, Copy, Default)]
 struct FailureEntry {
     key: u64,
-    /// What was tried last.
+    /// The attempt that failed last.
     attempt: u64,
     failures: u32,
-    /// When all of this is over.
+    /// The second in which the entry ends.
     until_s: u32,
     is_locked: bool,
 }
 
 impl FailureTable {
-    /// For how many more seconds `key` is locked, if it is.
+    /// How many seconds `key` stays locked; `None`: it is not.
     pub(super) fn locked_s(&self, key: u64, now_s: u32) -> Option<u32> {
         let bucket = self.entries.get(places(key))?;
         let entry = bucket.iter().find(|entry| entry.is_of(key, now_s))?;
         entry.is_locked.then(|| entry.until_s - now_s)
     }
 
-    /// Counts a failure of `key`; whether it begins a lock-out. An `attempt` like the one before is not counted: a
-    /// program that has an old password guesses nothing.
+    /// Counts a failure of `key`, and answers whether a lock-out begins. An `attempt` like the one before
+    /// does not count: a program that repeats an old password guesses nothing.
     pub(super) fn count(
         &mut self,
         key: u64,
@@ -77,18 +77,18 @@ impl FailureTable {
         }
     }
 
-    /// How many entries had to go before their time.
+    /// How many entries were dropped before their time.
     pub(super) fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    /// The entry of `key`, made in the place of another one if there is none.
+    /// The entry of `key`. A new one takes the place of a free entry, or of the one that is worth least.
     fn entry(&mut self, key: u64, now_s: u32) -> &mut FailureEntry {
         if self.entries.is_empty() {
             self.entries = vec![FailureEntry::default(); BUCKETS * WAYS].into();
         }
         let bucket = &mut self.entries[places(key)];
-        // Of an entry whose time is over the place is used again, so that a key never has two.
+        // An ended entry of the key itself is used first, so that a key never has two entries.
         let known = bucket.iter().position(|entry| entry.key == key);
         let live = known.filter(|place| !bucket[*place].is_over(now_s));
         let place = live.unwrap_or_else(|| {
@@ -115,14 +115,14 @@ impl FailureEntry {
         self.key == key && !self.is_over(now_s)
     }
 
-    /// What is to stay is worth more.
+    /// Entries that are to stay are worth more.
     fn worth(&self, now_s: u32) -> impl Ord + use<> {
         let is_in_use = !self.is_over(now_s);
         (is_in_use, self.is_locked, self.failures, self.until_s)
     }
 }
 
-/// Where the entry of `key` can be.
+/// The places where the entry of `key` can be.
 fn places(key: u64) -> std::ops::Range<usize> {
     let bucket = key as usize % BUCKETS;
     bucket * WAYS..(bucket + 1) * WAYS

@@ -1,9 +1,10 @@
-//! Asks for every request whether its URL is guarded, and lets in who may have it.
+//! Finds the rule of each request, and lets the request go on if its client may have the URL.
 //!
-//! Rules are asked for the URL path before anything is looked up, and behind all other modules for the URL path of an index
-//! file and for a path in the file system that is another one than that of the URL, so that nothing leads around a rule.
-//! Path-info is a part of the URL: where it is all that the two paths differ by, there is one question and not two. A
-//! client that has proved who it is under a rule is not asked again.
+//! The hooks apply the rules to the URL path before any file is looked up. After all other modules they apply
+//! them again: to the URL path, which may be that of an index file now, and to the path that is opened if it
+//! is not that of the URL. So rewriting, index files and scripts do not lead around a rule. Path-info counts
+//! as part of the URL: if the two paths differ only by it, the second check is left out. A client that has
+//! logged in under a rule is not asked again in the same request.
 
 use std::cell::OnceCell;
 use std::fmt::Arguments;
@@ -36,13 +37,13 @@ use super::users::{FileForm, NoFile, UserFiles, Users};
 pub(super) struct Guard {
     pub(super) rules: Vec<Rc<Rule>>,
     pub(super) users: Users,
-    /// How long good log-ins are remembered.
+    /// Seconds for which good log-ins are remembered.
     pub(super) max_age_s: Option<u32>,
     /// `auth.extern-authn`.
     pub(super) accepts_extern: bool,
     /// Files are opened whatever the letter case of their URL.
     pub(super) ignores_case: bool,
-    /// Also who was let in.
+    /// The log also gets a line for each client that is let in.
     pub(super) logs_all: bool,
     pub(super) logins: OnceCell<Arc<Logins>>,
     /// `auth.lockout`.
@@ -53,15 +54,15 @@ pub(super) struct Guard {
 struct UrlGuard(Rc<Guard>);
 struct FileGuard(Rc<Guard>);
 
-/// What a client has proved during this request.
+/// The result of the log-ins of this request.
 struct ProvedUser {
-    /// The rule that has let it in.
+    /// The rule that has let the client in.
     rule: Rc<Rule>,
-    /// What it has proved before under other rules.
+    /// Earlier log-ins of the same request, under other rules.
     before: Option<Rc<ProvedUser>>,
-    /// What REMOTE_USER was set to for that.
+    /// The user, which is in REMOTE_USER.
     user: Vec<u8>,
-    /// What REMOTE_USER was before: the name in a client certificate, or what a script or another module has found out.
+    /// REMOTE_USER before that: the name in a client certificate, or a name from a script or another module.
     user_from_outside: Option<Vec<u8>>,
 }
 
@@ -72,7 +73,7 @@ impl Hook for UrlGuard {
     }
 }
 
-/// It has one question alone: a hook whose answer waits for a thread is not run again behind it.
+/// A hook of its own, because the engine does not run a hook again after the answer that it waited for.
 impl Hook for FileGuard {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         if self.0.opens_path_of_url(exchange) {
@@ -86,7 +87,7 @@ impl Hook for FileGuard {
 }
 
 impl Guard {
-    /// Has every request asked.
+    /// Adds the hooks.
     pub(super) fn add_to(self, configure: &mut Configure<'_>) {
         let guard = Rc::new(self);
         configure.add(Phase::Authorize, UrlGuard(Rc::clone(&guard)));
@@ -94,14 +95,14 @@ impl Guard {
         configure.add_last(Phase::Resolved, FileGuard(guard));
     }
 
-    /// The first rule that `path` is guarded by, as in lighttpd.
+    /// The first rule whose prefix fits `path`, as in lighttpd.
     fn rule_for(&self, path: &[u8]) -> Option<&Rc<Rule>> {
         self.rules
             .iter()
             .find(|rule| rule.covers(path, self.ignores_case))
     }
 
-    /// Whether the path that gets opened is that of the URL, but for path-info.
+    /// Whether the path that is opened is that of the URL, apart from path-info.
     fn opens_path_of_url(&self, exchange: &Exchange) -> bool {
         let (physical, url_path) = (&exchange.physical, exchange.request.url.path());
         let parts = url_path.split_at_checked(physical.relative.len());
@@ -149,7 +150,7 @@ impl Guard {
         }
     }
 
-    /// Asks a file whether the password is the user's.
+    /// Checks a Basic log-in against a file.
     fn basic(
         self: &Rc<Guard>,
         exchange: &mut Exchange,
@@ -178,7 +179,7 @@ impl Guard {
         };
         let (mut hash, mut is_remembered) = (None, false);
         if is_right && self.lockout.is_some() {
-            // It is looked at each time, but a lock-out is not about it then.
+            // The password is compared each time. The log-in is remembered only so that it passes a lock-out.
             let kind = files.form.name();
             (hash, is_remembered) = self.recalled(exchange, user, password, kind);
         }
@@ -194,7 +195,7 @@ impl Guard {
         self.conclude(exchange, &mut login, is_right)
     }
 
-    /// Asks a file whether the client has mixed the user's password into its answer.
+    /// Checks a Digest log-in against a file: whether the client has hashed the user's password.
     fn digest(
         self: &Rc<Guard>,
         exchange: &mut Exchange,
@@ -209,7 +210,7 @@ impl Guard {
             DigestField::Absent => return challenge(exchange, rule, Staleness::New),
             DigestField::Malformed => return exchange.answer(Status::BAD_REQUEST),
         };
-        // A subrequest bears the field of its client's request, whose target is another one.
+        // A subrequest has the Authorization field of its client's request, whose target is another one.
         if !exchange.is_subrequest() && !is_target(&sent.uri, &exchange.request.original_target) {
             let cause = "digest: auth failed: uri mismatch";
             let (uri, address) = (shown(&sent.uri), exchange.connection.peer.address_text());
@@ -228,7 +229,7 @@ impl Guard {
             .as_ref()
             .map_or(NonceAge::Stale, |nonces| nonces.age(&sent.nonce, now_s));
         if age == NonceAge::Stale {
-            // Nothing is hashed for a nonce that the client may have made up.
+            // The client may have made the nonce up, so the server does not spend a hash on it.
             return challenge(exchange, rule, Staleness::Stale);
         }
         let (accounts, groups) = match self.files(exchange, rule, files) {
@@ -242,7 +243,7 @@ impl Guard {
         let hash = algorithm.hash;
         let is_user = user.is_some();
         let user = user.unwrap_or_else(|| sent.user.to_vec());
-        // An unknown user takes the time of one that is known.
+        // For an unknown user as much is hashed, so that the time does not tell which users there are.
         let (is_known, secret) = match files.form {
             FileForm::Htdigest => {
                 let secret = htdigest::secret(&accounts, hash, &user, &rule.realm);
@@ -259,7 +260,7 @@ impl Guard {
             }
         };
         let proves_for = |method: &str| sent.proves(algorithm, &secret, method);
-        // What a subrequest bears of its client was made for the method of the client's request.
+        // The proof in a subrequest was made for the method of its client's request.
         let client_method = exchange.client_method();
         let proves = proves_for(exchange.request.head.method().as_str())
             || client_method.is_some_and(|method| proves_for(method.as_str()));
@@ -274,7 +275,7 @@ impl Guard {
         };
         let is_right = is_user && is_known && proves;
         if is_right && self.lockout.is_some() {
-            // No other client has this nonce.
+            // The server gave this nonce to this client alone.
             self.recall(exchange, &mut login, &sent.nonce, b"digest");
         }
         let outcome = self.conclude(exchange, &mut login, is_right);
@@ -295,10 +296,10 @@ impl Guard {
         outcome
     }
 
-    /// The users and groups there are now.
+    /// The users, and the groups if the rule names some.
     ///
     /// # Errors
-    /// What the hook says instead.
+    /// The outcome of the hook while a file cannot be used.
     fn files(
         &self,
         exchange: &mut Exchange,
@@ -315,12 +316,13 @@ impl Guard {
         found.map_err(|missing| no_file(exchange, missing))
     }
 
-    /// The log-ins that are remembered.
+    /// The remembered log-ins.
     pub(super) fn logins(&self, exchange: &Exchange) -> &Logins {
         self.logins.get_or_init(|| Logins::of(exchange))
     }
 
-    /// Has a thread hash the password, unless that was done a short while ago.
+    /// Checks a password against a hash of htpasswd, on a thread if that takes long. A remembered log-in
+    /// needs no hash.
     fn hashed(
         self: &Rc<Guard>,
         exchange: &mut Exchange,
@@ -402,14 +404,14 @@ impl Guard {
         self.conclude(exchange, login, is_known && verified == Ok(true))
     }
 
-    /// Lets the user in, or answers 401; 429 if failures before have locked out the user or the address.
+    /// Lets the user in, or answers 401, or 429 if the user or the address is locked out.
     pub(super) fn conclude(
         &self,
         exchange: &mut Exchange,
         login: &mut LoginAttempt,
         is_right: bool,
     ) -> Outcome {
-        // Also of a password that a thread has hashed: the lock-out may have begun meanwhile.
+        // A lock-out may have begun while a thread hashed the password.
         if let Some(outcome) = self.locked_out(exchange, login) {
             return outcome;
         }
@@ -430,7 +432,7 @@ impl Guard {
     }
 }
 
-/// `user` was let in under `rule`.
+/// Notes for the rest of the request that `rule` has let `user` in.
 fn remember(exchange: &mut Exchange, rule: &Rc<Rule>, user: Vec<u8>) {
     let user_from_outside = user_from_outside(exchange);
     let environment = &mut exchange.environment;
@@ -445,7 +447,8 @@ fn remember(exchange: &mut Exchange, rule: &Rc<Rule>, user: Vec<u8>) {
     exchange.keep(NAME, Rc::new(proved));
 }
 
-/// REMOTE_USER, unless it is the user that a rule has let in by a password: what that proves is the rule's to say.
+/// REMOTE_USER as another module has set it. A user whom a rule has let in by a password does not count: a
+/// password for one rule opens no other.
 fn user_from_outside(exchange: &Exchange) -> Option<Vec<u8>> {
     let user = exchange.environment.get("REMOTE_USER");
     match exchange.kept::<ProvedUser>(NAME) {
@@ -454,7 +457,7 @@ fn user_from_outside(exchange: &Exchange) -> Option<Vec<u8>> {
     }
 }
 
-/// What the hook says while a file cannot be used.
+/// The outcome of a hook while a file cannot be used.
 pub(super) fn no_file(exchange: &mut Exchange, missing: NoFile) -> Outcome {
     match missing {
         NoFile::Cold => Outcome::Cold,
@@ -463,17 +466,17 @@ pub(super) fn no_file(exchange: &mut Exchange, missing: NoFile) -> Outcome {
     }
 }
 
-/// What a thread says about a password.
+/// The result of a thread that hashes a password.
 type Hashed = Result<Result<bool, UnusableHash>, NotDone>;
 
 /// A password that a thread hashes.
 struct Hashing {
     guard: Rc<Guard>,
     login: LoginAttempt,
-    /// Otherwise it is compared for the sake of the time that takes.
+    /// There is such a user. If not, the password is hashed all the same, to take as long.
     is_known: bool,
     job: SharedWaiter<Hashed>,
-    /// The second in which the request has waited too long.
+    /// The second in which the request gives up.
     due_s: u32,
 }
 
@@ -500,7 +503,7 @@ impl Pending for Hashing {
     }
 }
 
-/// There are more passwords than processors have time for.
+/// Answers 503: there are more passwords than the processors have time for.
 fn busy(exchange: &mut Exchange, cause: Arguments<'_>) -> Outcome {
     exchange.log_common_error("authorize", cause);
     let outcome = exchange.answer(Status::SERVICE_UNAVAILABLE);
@@ -508,7 +511,7 @@ fn busy(exchange: &mut Exchange, cause: Arguments<'_>) -> Outcome {
     outcome
 }
 
-/// The log has been told; the client is, a second later.
+/// A wrong password that is already in the log; the client gets its answer a second later.
 struct Refusal {
     rule: Rc<Rule>,
     at_s: u32,
@@ -524,7 +527,7 @@ impl Pending for Refusal {
     }
 }
 
-/// In lighttpd's words, which programs that watch logs know.
+/// Refuses a log-in. The log line is lighttpd's, for programs such as fail2ban.
 fn refuse(exchange: &mut Exchange, login: &LoginAttempt) -> Outcome {
     let (path, user) = (shown(exchange.request.url.path()), shown(&login.user));
     let address = exchange.connection.peer.address_text();
@@ -541,16 +544,16 @@ fn refuse(exchange: &mut Exchange, login: &LoginAttempt) -> Outcome {
     }))
 }
 
-/// Whether the answer of the client was right.
+/// Why the client is asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Staleness {
-    /// It was not, or there was none.
+    /// It has sent no log-in, or a wrong one.
     New,
-    /// It was, for a nonce that is too old. The client answers again without asking its user.
+    /// Its nonce is too old. The client tries again without asking its user.
     Stale,
 }
 
-/// Asks the client who it is.
+/// Answers 401 and asks the client to log in.
 pub(super) fn challenge(exchange: &mut Exchange, rule: &Rule, staleness: Staleness) -> Outcome {
     let outcome = exchange.answer(Status::UNAUTHORIZED);
     let mut realm = b" realm=".to_vec();
@@ -582,7 +585,8 @@ pub(super) fn challenge(exchange: &mut Exchange, rule: &Rule, staleness: Stalene
     outcome
 }
 
-/// Whether `uri` is the target that was asked for. Clients of proxies ask for whole URLs and may name the path.
+/// Whether `uri` is the target of the request. A client of a proxy sends a whole URL as target and may sign
+/// its path.
 fn is_target(uri: &[u8], target: &[u8]) -> bool {
     let path_of = |target: &[u8]| {
         let authority = memchr::memmem::find(target, b"://")? + 3;
@@ -593,7 +597,7 @@ fn is_target(uri: &[u8], target: &[u8]) -> bool {
     uri == target || is_absolute && path_of(target).is_some_and(|path| path == uri)
 }
 
-/// The user whose name and `realm` have this hash.
+/// Finds the user whose name and `realm` have this hash (RFC 7616 section 3.4.4).
 fn by_userhash(
     accounts: &Accounts,
     form: FileForm,
@@ -608,12 +612,12 @@ fn by_userhash(
     });
     let userhash = userhash.to_ascii_lowercase();
     let is_named = |user: &&[u8]| algorithm.hash.of(&[user, realm.as_bytes()]) == userhash;
-    // All of them are hashed: the time does not tell where in the file the user is.
+    // All names are hashed, so that the time does not tell where in the file the user is.
     let found = users.take(USERHASHES_MAX).filter(is_named).last()?;
     Some(found.to_vec())
 }
 
-/// Names that are hashed for one request; users behind them have to send theirs in the clear.
+/// How many names are hashed for one request. Users behind them cannot hide their names.
 const USERHASHES_MAX: usize = 1000;
 
 /// Appends `text` as a quoted-string (RFC 9110 section 5.6.4).
@@ -628,7 +632,7 @@ fn write_quoted(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// What a client has sent, for a log line.
+/// Makes bytes of a client fit for a log line.
 pub(super) fn shown(text: &[u8]) -> String {
     String::from_utf8_lossy(text).escape_debug().to_string()
 }
@@ -640,5 +644,5 @@ const DELAY_S: u32 = 1;
 
 pub(super) const RETRY_AFTER_S: &[u8] = b"2";
 
-/// Seconds that a request waits for its password to be hashed. Its client is hardly there any longer.
+/// Seconds that a request waits for its password to be hashed. After that its client has most likely gone.
 const HASH_WAIT_S: u32 = 30;

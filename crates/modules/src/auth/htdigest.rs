@@ -1,4 +1,4 @@
-//! Files for Digest: what stands in them is the hash of `user:realm:password`.
+//! Files for Digest, which have the hash of `user:realm:password`.
 
 use super::accounts::Accounts;
 use super::digest::HashFunction;
@@ -15,7 +15,7 @@ pub(super) fn is_right(accounts: &Accounts, user: &[u8], realm: &str, password: 
         })
 }
 
-/// What the file has for `user`, if that was made by `hash`.
+/// The hash that the file has for `user`, if it is one of this function.
 pub(super) fn secret(
     accounts: &Accounts,
     hash: HashFunction,

@@ -1,9 +1,9 @@
-//! Whose passwords are not looked at for a while, because too many were wrong (`auth.lockout`).
+//! Counts wrong passwords and locks out users and addresses that have too many (`auth.lockout`).
 //!
-//! Three things are counted for all workers: failures of one user from one address, of one user from all addresses, and
-//! from one address for all users. An address of IPv6 stands for its network of 64 bits. A client by a unix socket has no
-//! address, so that only its user counts. A log-in that is remembered (`auth.cache`) from the same address is none of this
-//! module's business.
+//! Three things are counted, for all workers together: wrong passwords for one user from one address, for one
+//! user from all addresses, and for all users from one address. The count of an IPv6 address is that of its
+//! /64 network. A client that comes by a unix socket has no address, so only its user is counted.
+//! [`attempt`](super::attempt) does not ask this module about remembered log-ins.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -21,11 +21,11 @@ use super::failure_table::{FailureTable, LockRule};
 /// What one set of settings says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Lockout {
-    /// What locks, with its rule.
+    /// Each subject that can be locked out, with its rule.
     rules: Vec<(Subject, LockRule)>,
 }
 
-/// Whose failures are counted.
+/// What wrong passwords are counted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Subject {
     /// One user, from one address.
@@ -36,18 +36,18 @@ enum Subject {
     Address,
 }
 
-/// A name and a password that a client has sent.
+/// A user and a password that a client has tried.
 pub(super) struct Guess<'a> {
     pub(super) realm: &'a str,
     pub(super) user: &'a [u8],
-    /// `None`: the client has sent a proof, and each is another one.
+    /// `None`: the client uses Digest, where each proof is another one.
     pub(super) password: Option<u64>,
 }
 
-/// Where a log-in comes from, and when.
+/// The address and the time of a log-in.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LoginOrigin {
-    /// What stands for the client's address; a client by a unix socket has none.
+    /// The key of the client's address; `None`: it comes by a unix socket.
     address: Option<u64>,
     now_s: u32,
 }
@@ -62,7 +62,7 @@ impl LoginOrigin {
     }
 }
 
-/// What a failed log-in has led to.
+/// A lock-out that a wrong password has begun.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BegunLockout {
     subject: Subject,
@@ -70,10 +70,10 @@ pub(super) struct BegunLockout {
 }
 
 impl Lockout {
-    /// What `auth.lockout` says; `None`: nothing is locked.
+    /// Reads `auth.lockout`; `None`: no client is ever locked out.
     ///
     /// # Errors
-    /// It is not understood.
+    /// A key or a value is wrong.
     pub(super) fn read(values: &Values<'_>) -> Result<Option<Lockout>, Diagnostic> {
         let Some(options) = values.array(DIRECTIVE).filter(|map| map.iter().len() > 0) else {
             return Ok(None);
@@ -117,7 +117,7 @@ impl Lockout {
         Ok(Some(Lockout { rules }))
     }
 
-    /// For how many more seconds such a log-in is locked out, if it is.
+    /// How many seconds the lock-out of this user or address still lasts; `None`: there is none.
     pub(super) fn locked_s(
         &self,
         failures: &Failures,
@@ -130,7 +130,7 @@ impl Lockout {
             .max()
     }
 
-    /// Counts a wrong password; what that locks.
+    /// Counts a wrong password. Answers the lock-outs that begin with it.
     pub(super) fn failed(
         &self,
         failures: &Failures,
@@ -149,8 +149,8 @@ impl Lockout {
         begun
     }
 
-    /// Forgets wrong passwords of the user from this address: there was a right one. What others have tried still
-    /// counts, and so does what was tried for other users.
+    /// Forgets the wrong passwords for the user from this address, after a right one. Wrong passwords from
+    /// other addresses and for other users still count.
     pub(super) fn succeeded(&self, failures: &Failures, origin: LoginOrigin, guess: &Guess<'_>) {
         let mut table = lock(&failures.table);
         for (key, subject, _) in self.keys(failures, origin, guess) {
@@ -160,7 +160,7 @@ impl Lockout {
         }
     }
 
-    /// What such a log-in is counted by.
+    /// The keys that such a log-in is counted under.
     fn keys(
         &self,
         failures: &Failures,
@@ -181,7 +181,7 @@ impl Lockout {
     }
 }
 
-/// What stands for the client's address; `None`: it comes by a unix socket and has none.
+/// The key of the client's address; `None`: it comes by a unix socket.
 pub(super) fn address_key(exchange: &Exchange) -> Option<u64> {
     let connection = &exchange.connection;
     connection.peer.ip().map(|_| connection.client_key())
@@ -198,7 +198,7 @@ fn number(option: &Element) -> Result<u32, Diagnostic> {
 }
 
 impl BegunLockout {
-    /// The line about it. `user` is fit for a log.
+    /// The log line about it. The caller has made `user` fit for a log.
     pub(super) fn line(&self, user: &str, address: &str) -> String {
         let LockRule {
             failures_max,
@@ -216,10 +216,10 @@ impl BegunLockout {
     }
 }
 
-/// Failed log-ins, for all workers.
+/// The counts of all workers.
 #[derive(Default)]
 pub(super) struct Failures {
-    /// Its keys are drawn by the system: no client can choose names that are forgotten with others.
+    /// Its keys are random, so that no client can choose names that push other entries out of the table.
     hasher: RandomState,
     table: Mutex<FailureTable>,
     counted: AtomicU64,
@@ -228,17 +228,17 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// Those of the process.
+    /// The counts of this server process.
     pub(super) fn of(shared: &Shared) -> Arc<Failures> {
         shared.belonging(Failures::default)
     }
 
-    /// A request was answered 429.
+    /// Counts a request that was answered 429.
     pub(super) fn count_refused(&self) {
         self.refused.fetch_add(1, Relaxed);
     }
 
-    /// A number for a password: the same one has the same number.
+    /// A number that stands for a password; equal ones have equal numbers.
     pub(super) fn number_of(&self, user: &[u8], password: &[u8]) -> u64 {
         self.hasher.hash_one((user, password))
     }
@@ -259,10 +259,10 @@ pub(crate) fn read_counters(shared: &Shared, counters: &mut BTreeMap<String, u64
 
 const DIRECTIVE: &str = "auth.lockout";
 
-/// What counts for a key that is left out.
+/// The value of each key that is left out.
 const DEFAULTS: [(&str, u32); 5] = [
     ("failures", 10),
-    // Ten addresses could lock out any user.
+    // With a limit here ten addresses could lock out any user whose name they know.
     ("user-failures", 0),
     ("address-failures", 100),
     ("within", 600),

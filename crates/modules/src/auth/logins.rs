@@ -1,7 +1,7 @@
-//! Log-ins that were good a short while ago (`auth.cache`), for all workers.
+//! Remembers good log-ins for all workers (`auth.cache`).
 //!
-//! What is kept is a keyed hash of user, password and what the file has for that user: no password can be had from it,
-//! and a changed entry of the file is another hash.
+//! A log-in is remembered by a keyed hash of the user, the password and the user's line in the file. The
+//! password is not kept, and a log-in with a changed line has another hash.
 
 use std::collections::HashMap;
 use std::hash::Hasher as _;
@@ -16,21 +16,21 @@ use petrel_engine::Exchange;
 use petrel_engine::shared::lock;
 use petrel_lua::library::random;
 
-/// See the module's documentation.
+/// The remembered log-ins.
 pub(super) struct Logins {
-    /// There are none if the system has no random numbers; then nothing is remembered.
+    /// `None`: the system has no random numbers, so no log-in is remembered.
     keys: Option<[[u64; 2]; 2]>,
-    /// Until when each is good, in seconds of the workers' clocks.
+    /// The second in which each log-in ends, by the workers' clocks.
     good: Mutex<HashMap<LoginHash, u32, foldhash::fast::RandomState>>,
 }
 
-/// What a log-in is known by: SipHash-2-4 by two keys. It is made for short messages, and no client sees or chooses a
-/// key, so that a guess has one chance in 2^128 to be taken for a log-in. HMAC-SHA256 took 8,000 instructions, half of
-/// what a log-in cost.
+/// The hash of a log-in: SipHash-2-4 with each of two keys. It is made for short messages, and no client sees
+/// or chooses a key, so that a guess has one chance in 2^128 to be taken for a log-in. HMAC-SHA256 took 8,000
+/// instructions, half of what a log-in cost.
 pub(super) type LoginHash = [u64; 2];
 
 impl Logins {
-    /// Those of the process.
+    /// The remembered log-ins of this server process.
     pub(super) fn of(exchange: &Exchange) -> Arc<Logins> {
         exchange.worker.shared().belonging(Logins::new)
     }
@@ -48,33 +48,32 @@ impl Logins {
         }
     }
 
-    /// What the log-in of `user` by `password` is known by; the rest is what makes it another log-in, such as the user's
-    /// line in a file.
+    /// The hash of a log-in. `rest` has what also makes it another log-in, such as the user's line in a file.
     pub(super) fn hash(&self, user: &[u8], password: &[u8], rest: [&[u8]; 2]) -> Option<LoginHash> {
         let [kind, more] = rest;
         self.sign(&[user, password, kind, more])
     }
 
-    /// A number that is always the same for `user`, and that no client can tell.
+    /// A number that is always the same for `user`. No client can compute it.
     pub(super) fn number_of(&self, user: &[u8]) -> u64 {
         self.sign(&[user]).map_or(0, |[number, _]| number)
     }
 
-    /// Whether it is good at `now_s`.
+    /// Whether `login` is remembered at `now_s`.
     pub(super) fn has(&self, login: &LoginHash, now_s: u32) -> bool {
         lock(&self.good)
             .get(login)
             .is_some_and(|until_s| now_s < *until_s)
     }
 
-    /// It is good from `now_s` until `until_s`.
+    /// Remembers `login` until `until_s`.
     pub(super) fn add(&self, login: LoginHash, now_s: u32, until_s: u32) {
         let mut good = lock(&self.good);
         if good.len() >= LOGINS_MAX {
             good.retain(|_, until_s| now_s < *until_s);
         }
         if good.len() >= LOGINS_MAX {
-            // Which of them go does not matter: their users are asked of the file once more.
+            // It does not matter which half goes: the passwords of these users are hashed once more.
             let mut number = 0_usize;
             good.retain(|_, _| {
                 number += 1;
@@ -84,11 +83,11 @@ impl Logins {
         good.insert(login, until_s);
     }
 
-    /// The lengths stand in front, so that no two lists of parts are the same bytes.
+    /// Each part has its length in front, so that two lists of parts never make the same bytes.
     #[expect(deprecated, reason = "see above")]
     fn sign(&self, parts: &[&[u8]]) -> Option<LoginHash> {
         let keys = self.keys.as_ref()?;
-        // In one piece: SipHash takes five times as long for pieces that are no words.
+        // In one piece: with a call for each part the standard library's SipHash takes twice as long.
         let mut bytes = Vec::with_capacity(256);
         for part in parts {
             bytes.extend_from_slice(&part.len().to_ne_bytes());
@@ -102,7 +101,7 @@ impl Logins {
     }
 }
 
-/// 20 bytes each.
+/// How many log-ins are remembered, at 20 bytes each.
 const LOGINS_MAX: usize = 65_536;
 
 #[cfg(test)]

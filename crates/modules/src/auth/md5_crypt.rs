@@ -1,9 +1,11 @@
-//! The hashes `$1$` of crypt(3) and `$apr1$` of Apache's htpasswd: a thousand rounds of MD5, as Poul-Henning Kamp
-//! thought them up for FreeBSD. No maintained library offers them; what is used of one is MD5.
+//! The hashes `$1$` of crypt(3) and `$apr1$` of Apache's htpasswd: a thousand rounds of MD5, which
+//! Poul-Henning Kamp made for FreeBSD. No maintained library has them, so they are computed here; MD5 is from
+//! a library.
 
 use md5::{Digest, Md5};
 
-/// The hash that stands behind the last `$` for `password`. `magic` is `$1$` or `$apr1$`; of `salt` 8 bytes count.
+/// Computes the part behind the last `$`. `magic` is `$1$` or `$apr1$`; only the first 8 bytes of `salt`
+/// count.
 pub(super) fn hash(password: &[u8], magic: &[u8], salt: &[u8]) -> [u8; 22] {
     let salt = salt.get(..SALT_BYTES_MAX).unwrap_or(salt);
     let inner = digest(&[password, salt, password]);

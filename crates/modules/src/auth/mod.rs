@@ -1,9 +1,10 @@
 //! mod_auth: who may have which URL, and how clients prove who they are.
 //!
-//! [`rules`] reads `auth.require`, [`guard`] asks it for every request, [`basic`] and
-//! [`digest`] read what clients send. Users are in
-//! files ([`accounts`]), or known to a server ([`ldap`]) or to the system ([`pam`]); what is in files is compared by [`password`], on threads if that takes long. [`logins`] remembers
-//! good log-ins, and [`lockout`] counts bad ones. A scope whose users cannot be looked up is answered 503 and never open.
+//! [`rules`] reads `auth.require`, [`guard`] looks for the rule of each request, [`basic`] and [`digest`]
+//! read the Authorization field. Users are in files ([`accounts`]), on an LDAP server ([`ldap`]) or known to
+//! PAM ([`pam`]). [`password`] compares a password with a hash from a file, on a thread if that takes long.
+//! [`logins`] remembers good log-ins, and [`lockout`] counts wrong passwords. Where users cannot be looked
+//! up, the answer is 503: what a rule guards is never open.
 
 mod accounts;
 mod attempt;
@@ -165,7 +166,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// How long good log-ins are remembered; `None`: not at all.
+/// Seconds for which a good log-in is remembered; `None`: it is not remembered.
 fn max_age_s(values: &Values<'_>) -> Result<Option<u32>, Diagnostic> {
     let Some(options) = values.array("auth.cache") else {
         return Ok(None);

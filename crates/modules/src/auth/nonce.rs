@@ -1,7 +1,9 @@
-//! What a server asks a client of Digest to mix with its password: the time, random bytes, and a signature of both.
+//! Nonces of Digest, which the client hashes with its password: the time, random bytes, and a signature of
+//! both.
 //!
-//! All workers sign with one key, and so does the server process that a reload starts: the keeper's copy is made before
-//! it forks the first. A nonce of another key is as good as one that is too old: who knows the password is asked once more.
+//! All workers sign with one key, also after a reload: the keeper makes the key before it forks the first
+//! server process. A nonce with another signature is treated as one that is too old, so a client that knows
+//! the password tries once more with a new one.
 
 use std::sync::OnceLock;
 
@@ -11,12 +13,12 @@ use petrel_lua::library::random;
 use super::htdigest::hex;
 use super::password::are_equal;
 
-/// Makes the key, unless that was done. For the process that forks all server processes.
+/// Makes the key if there is none. The keeper calls this before it forks server processes.
 pub fn prepare() {
     let _ = key();
 }
 
-/// The key of this process, and of those that it forks.
+/// The key of this process and of the processes that it forks.
 fn key() -> Option<&'static [u8; 32]> {
     static KEY: OnceLock<Option<[u8; 32]>> = OnceLock::new();
     let make = || {
@@ -26,23 +28,23 @@ fn key() -> Option<&'static [u8; 32]> {
     KEY.get_or_init(make).as_ref()
 }
 
-/// Makes nonces for one realm, and knows them again.
+/// Makes the nonces of one realm, and recognises them.
 pub(super) struct Nonces(hmac::Key);
 
-/// What a client has sent as a nonce.
+/// The age of a nonce that a client has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NonceAge {
-    /// Made a short while ago.
+    /// It may be used.
     Fresh,
-    /// Good, but not for long: the client gets a new one along.
+    /// It may be used, but not for long: the client gets the next one with the answer.
     Ending,
-    /// Too old, or not made by this server.
+    /// It is too old, or this server has not made it.
     Stale,
 }
 
 impl Nonces {
-    /// Those of `realm`, signed with `secret` or else with the key of the process. `None`: the system has no random
-    /// numbers.
+    /// The nonces of `realm`, signed with `secret` or with the key of the process. `None`: the system has no
+    /// random numbers.
     pub(super) fn new(secret: Option<&str>, realm: &str) -> Option<Nonces> {
         let secret = match secret {
             Some(secret) => secret.as_bytes(),
@@ -52,7 +54,7 @@ impl Nonces {
         Some(Nonces(hmac::Key::new(HMAC_SHA256, realm.as_ref())))
     }
 
-    /// One for now: `now_s` is in seconds since 1970.
+    /// Makes a nonce. `now_s` is in seconds since 1970.
     pub(super) fn make(&self, now_s: u64) -> Option<String> {
         let mut drawn = [0; 8];
         random::fill(&mut drawn).ok()?;

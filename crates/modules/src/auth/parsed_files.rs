@@ -1,8 +1,8 @@
-//! Files of a worker, each parsed once for as long as it stays the same.
+//! Parsed files of a worker. A file is parsed again only after it has changed.
 //!
-//! The file cache reads them, a thread parses them: a file of a hundred thousand users would hold up the worker. What is
-//! known of a file counts as long as its stat says the same, so that nothing is parsed again where nothing is cached
-//! (`server.stat-cache-engine = "disable"`). Knows nothing of users.
+//! The file cache reads a file, and a thread parses it: a file of a hundred thousand users would hold up the
+//! worker. The result counts as long as the file's stat is the same, so a file is not parsed for each request
+//! where nothing is cached (`server.stat-cache-engine = "disable"`). This file knows nothing of users.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -23,13 +23,13 @@ use petrel_engine::proto::status::Status;
 use super::accounts::LeftOut;
 use super::users::NoFile;
 
-/// What a worker knows of files that a `T` is made of.
+/// The files that a worker has parsed to a `T`.
 pub(super) struct ParsedFiles<T> {
     known: RefCell<HashMap<ParsedAs, KnownFile<T>, foldhash::fast::RandomState>>,
     parsing: SharedJobs<ParsedAs, ParsedFile<T>>,
 }
 
-/// A path, and what the content is read as.
+/// A path, and the form that the file has.
 type ParsedAs = (Rc<[u8]>, usize);
 
 struct KnownFile<T> {
@@ -38,10 +38,10 @@ struct KnownFile<T> {
     at_s: u32,
 }
 
-/// What a thread makes of a file.
+/// The result of parsing a file.
 struct ParsedFile<T> {
     stat: FileStat,
-    /// Another change would have another stat.
+    /// The last change is so long ago that another one would change the stat.
     is_settled: bool,
     content: Arc<T>,
     left_out: Option<Arc<LeftOut>>,
@@ -67,7 +67,8 @@ impl<T> Default for ParsedFiles<T> {
 }
 
 impl<T: Send + Sync + 'static> ParsedFiles<T> {
-    /// What `parse` makes of the file at `path` as it is now; what it makes differs only by `form`.
+    /// The result of `parse` for the file at `path` as it is now. The result may depend on `form` and on
+    /// nothing else.
     pub(super) fn read(
         exchange: &Exchange,
         path: &Rc<[u8]>,
@@ -103,8 +104,8 @@ impl<T: Send + Sync + 'static> ParsedFiles<T> {
         }
     }
 
-    /// What is known of `file`. What was parsed just behind a change counts for the second in which that was done: the
-    /// file may have been changed again without another stat.
+    /// The result for `file`, if it still counts. A file that was parsed right after a change counts in that
+    /// second alone: it may have changed again without another stat.
     fn get(&self, key: &ParsedAs, file: &FileEntry, now_s: u32) -> Option<Arc<T>> {
         let known = self.known.borrow();
         let known = known.get(key)?;
@@ -114,7 +115,7 @@ impl<T: Send + Sync + 'static> ParsedFiles<T> {
     }
 }
 
-/// Waits for a thread that parses a file.
+/// A request that waits for a thread to parse a file.
 struct Parsing<T> {
     key: ParsedAs,
     waiter: JobWaiter<Result<ParsedFile<T>, NotDone>>,
@@ -145,7 +146,7 @@ impl<T: Send + Sync + 'static> Pending for Parsing<T> {
     }
 }
 
-/// The content of `file`. `None`: it is on the disk.
+/// The content of `file`; `None`: it is not in memory.
 fn read(exchange: &Exchange, path: &[u8], file: &Rc<FileEntry>) -> io::Result<Option<Bytes>> {
     match file.kind() {
         FileKind::Regular => exchange.read_whole(path, SYMLINKS, file, FILE_BYTES_MAX),
@@ -156,14 +157,14 @@ fn read(exchange: &Exchange, path: &[u8], file: &Rc<FileEntry>) -> io::Result<Op
     }
 }
 
-/// Whether a program that writes `file` has written all of it.
+/// Whether the last change of `file` is so long ago that the program that wrote it is done.
 fn is_settled(exchange: &Exchange, file: &FileEntry) -> bool {
     let now_s = exchange.worker.clock().wall_seconds();
     now_s.abs_diff(file.stat().modified_s) >= WRITTEN_S
 }
 
-/// A program may be at the last line of a file that is changed: a part of it could let a client in that the whole does
-/// not.
+/// Cuts off a last line without a newline while a program may be writing it: half a line could let in a
+/// client that the whole line does not.
 fn whole_lines(content: &[u8], is_settled: bool) -> &[u8] {
     let end = match is_settled {
         true => content.len(),
@@ -182,14 +183,14 @@ fn failed(exchange: &Exchange, path: &[u8], error: &io::Error) -> NoFile {
     })
 }
 
-/// A program that writes a file has written all of it so many seconds later.
+/// Seconds after the last change in which a program may still be writing.
 const WRITTEN_S: u64 = 2;
 
-/// The files are the administrator's choice: rules about symlinks are about what URLs name.
+/// The administrator has chosen these files. Rules about symlinks apply to files that URLs name.
 const SYMLINKS: Symlinks = Symlinks::Follow;
 
-/// A hundred thousand users.
+/// Enough for a hundred thousand users.
 const FILE_BYTES_MAX: usize = 16 << 20;
 
-/// Files that a worker has parsed at the same time. A configuration names fewer.
+/// How many files may wait to be parsed. A configuration names fewer.
 const FILES_MAX: usize = 10_000;

@@ -1,6 +1,6 @@
-//! The forms that passwords have in files, and whether a password is the one.
+//! Recognises the forms of password hashes in files, and compares a password with a hash.
 //!
-//! Knows no file and no client. Comparisons take the same time wherever two hashes differ.
+//! It knows no file and no client. A comparison takes the same time wherever two hashes differ.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use yescrypt::{Mode, Params, Yescrypt};
 
 use super::md5_crypt;
 
-/// Of which form a password in a htpasswd file is.
+/// The form of a hash in a htpasswd file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HashForm {
     Bcrypt,
@@ -41,7 +41,7 @@ impl fmt::Display for UnusableHash {
 }
 
 impl HashForm {
-    /// The form of `stored`; `None`: not one that is known.
+    /// The form of `stored`; `None`: it has no known form.
     pub(super) fn of(stored: &[u8]) -> Option<HashForm> {
         let known = FORMS
             .iter()
@@ -49,7 +49,7 @@ impl HashForm {
         Some(known.1)
     }
 
-    /// Whether it is made to take long.
+    /// Whether a hash of this form takes long, so that a thread has to compute it.
     pub(super) fn takes_long(self) -> bool {
         self != HashForm::Sha1
     }
@@ -58,7 +58,7 @@ impl HashForm {
 /// Whether `password` is the one whose hash is `stored`.
 ///
 /// # Errors
-/// That cannot be told.
+/// The form is unknown, or the hash is damaged or asks for too much.
 pub(super) fn verify(stored: &[u8], password: &[u8]) -> Result<bool, UnusableHash> {
     let form = HashForm::of(stored).ok_or(UnusableHash)?;
     #[cfg(test)]
@@ -72,7 +72,7 @@ pub(super) fn verify(stored: &[u8], password: &[u8]) -> Result<bool, UnusableHas
     }
     match form {
         HashForm::Bcrypt => bcrypt::verify(password, text).map_err(|_| UnusableHash),
-        // A shorter hash would be compared as far as it goes.
+        // Without this check only the beginning of a shorter hash would be compared.
         HashForm::Yescrypt if !ends_with_hash(text, YESCRYPT_CHARACTERS) => Err(UnusableHash),
         HashForm::Yescrypt => told(Yescrypt::default().verify_password(password, text)),
         HashForm::ShaCrypt => told(ShaCrypt::default().verify_password(password, text)),
@@ -91,11 +91,11 @@ pub(super) fn verify(stored: &[u8], password: &[u8]) -> Result<bool, UnusableHas
 
 /// Whether `password` is `stored`, which is no hash.
 pub(super) fn is_same(stored: &[u8], password: &[u8]) -> bool {
-    // Of hashes the lengths are the same.
+    // The hashes are compared and not the texts, because all hashes have the same length.
     are_equal(&Sha256::digest(stored), &Sha256::digest(password))
 }
 
-/// Whether the two are equal, told in a time that depends on their lengths alone.
+/// Whether the two are equal. The time depends on their lengths alone.
 pub(super) fn are_equal(one: &[u8], other: &[u8]) -> bool {
     verify_slices_are_equal(one, other).is_ok()
 }
@@ -108,15 +108,15 @@ fn told(verified: Result<(), sha_crypt::password_hash::Error>) -> Result<bool, U
     }
 }
 
-/// Whether so many characters stand behind the last `$`.
+/// Whether the part behind the last `$` has so many characters.
 fn ends_with_hash(text: &str, characters: usize) -> bool {
     text.rsplit('$')
         .next()
         .is_some_and(|hash| hash.len() == characters)
 }
 
-/// Whether `stored` asks for no more time and memory than a log-in may take, as told before anything is hashed. `None`:
-/// what it asks for cannot be read.
+/// Whether computing `stored` takes no more time and memory than a log-in may take. `None`: its parameters
+/// cannot be read.
 fn is_affordable(form: HashForm, stored: &str) -> Option<bool> {
     let mut fields = stored.split('$').skip(2);
     match form {
@@ -149,7 +149,7 @@ fn is_affordable(form: HashForm, stored: &str) -> Option<bool> {
     }
 }
 
-/// Bytes of memory that [`verify`] takes for `stored`, if they are many.
+/// How many bytes of memory [`verify`] takes for `stored`; 0 for forms that take little.
 pub(super) fn memory_bytes(stored: &[u8]) -> usize {
     let text = str::from_utf8(stored).unwrap_or_default();
     let bytes = match HashForm::of(stored) {
@@ -210,7 +210,7 @@ const FORMS: &[(&[u8], HashForm)] = &[
     (SHA1, HashForm::Sha1),
 ];
 
-/// No longer password is hashed, because the time that takes grows with it. crypt(3) has the same limit.
+/// The longest password that is hashed: the time grows with the length. crypt(3) has the same limit.
 const PASSWORD_BYTES_MAX: usize = 512;
 
 /// 32 bytes, six bits a character.
@@ -219,7 +219,8 @@ const YESCRYPT_CHARACTERS: usize = 43;
 /// The longest form has some 200.
 const STORED_BYTES_MAX: usize = 512;
 
-/// What a hash may ask for is bounded so that none takes much longer than ten seconds. This is 2 to the power of it.
+/// What a hash may ask for is bounded so that none takes much longer than ten seconds. This is 2 to the power
+/// of it.
 const BCRYPT_COST_MAX: u32 = 17;
 
 const SHA_CRYPT_ROUNDS_MAX: u32 = 10_000_000;

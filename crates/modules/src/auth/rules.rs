@@ -1,11 +1,11 @@
-//! `auth.require`: which URLs are guarded, how, and for whom they are.
+//! Reads `auth.require`: which URLs are guarded, how clients log in, and which users may have them.
 
 use petrel_engine::config::{Array, Diagnostic, Element};
 use petrel_engine::settings::Values;
 
 use super::digest::{Algorithm, DEFAULT_ALGORITHM, DigestOptions};
 
-/// What is asked for URLs that begin with a prefix.
+/// The rule for URLs that begin with a prefix.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Rule {
     pub(super) prefix: Box<[u8]>,
@@ -14,28 +14,28 @@ pub(super) struct Rule {
     pub(super) who: Who,
 }
 
-/// How clients prove who they are.
+/// How clients log in.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Method {
     /// RFC 7617.
     Basic,
     /// RFC 7616.
     Digest(DigestOptions),
-    /// Another module has found out: REMOTE_USER is set.
+    /// Another module has set REMOTE_USER.
     Extern,
 }
 
-/// Who is let in.
+/// The users that a rule lets in.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Who {
-    /// All who can prove who they are.
+    /// Every user.
     pub(super) all: bool,
     pub(super) users: Vec<Box<[u8]>>,
     pub(super) groups: Vec<Box<[u8]>>,
 }
 
 impl Method {
-    /// The scheme, as AUTH_TYPE has it.
+    /// The value of AUTH_TYPE.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Method::Basic => "Basic",
@@ -46,7 +46,7 @@ impl Method {
 }
 
 impl Rule {
-    /// Whether `path` is guarded by this rule.
+    /// Whether this rule guards `path`.
     pub(super) fn covers(&self, path: &[u8], ignores_case: bool) -> bool {
         path.get(..self.prefix.len())
             .is_some_and(|start| match ignores_case {
@@ -57,7 +57,7 @@ impl Rule {
 }
 
 impl Who {
-    /// Whether `user` is one of them; `is_member` says whether that user is in a group.
+    /// Whether the rule lets `user` in; `is_member` says whether that user is in a group.
     pub(super) fn includes(&self, user: &[u8], is_member: impl Fn(&[u8]) -> bool) -> bool {
         self.all
             || self.users.iter().any(|name| **name == *user)
@@ -79,7 +79,7 @@ impl Who {
             match kind {
                 "user" => who.users.push(name.as_bytes().into()),
                 "group" => who.groups.push(name.as_bytes().into()),
-                // lighttpd takes it and lets no client in by it.
+                // lighttpd accepts it, and it never matches there.
                 "host" => {}
                 _ => return Err(format!("{kind:?} is none of user and group")),
             }
@@ -88,10 +88,10 @@ impl Who {
     }
 }
 
-/// The rules that `values` set, in their order: the first that fits counts.
+/// Reads the rules in their order: the first whose prefix fits counts.
 ///
 /// # Errors
-/// One of them is not understood.
+/// A rule is wrong.
 pub(super) fn read(values: &Values<'_>) -> Result<Vec<Rule>, Diagnostic> {
     let rules = values
         .array("auth.require")
@@ -142,7 +142,7 @@ fn rule(element: &Element) -> Result<Rule, Diagnostic> {
     })
 }
 
-/// `algorithm`, `nonce-secret`, which may be spelt `nonce_secret`, and `userhash`.
+/// Reads `algorithm`, `nonce-secret` (or `nonce_secret`) and `userhash`.
 fn digest_options<'c>(text: &impl Fn(&str) -> Option<&'c str>) -> Result<DigestOptions, String> {
     let secret = text("nonce-secret").or_else(|| text("nonce_secret"));
     Ok(DigestOptions {

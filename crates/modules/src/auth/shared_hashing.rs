@@ -1,7 +1,8 @@
-//! One check for all requests of a worker that bear the same password at the same time: a hash, or a question to PAM.
+//! One check (a hash, or a question to PAM) for all requests of a worker that come with the same password at
+//! the same time.
 //!
-//! A browser has a hundred requests on a connection of HTTP/2, each with the password of its user. Knows no request and
-//! no file.
+//! A browser sends a hundred requests at once on a connection of HTTP/2, each with the password of its user.
+//! This file knows no request and no file.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,7 +15,7 @@ use futures_util::future::{LocalBoxFuture, Shared, WeakShared};
 /// Passwords that are being checked; each check comes to a `T`.
 pub(super) struct SharedJobs<T: Clone>(RefCell<HashMap<LoginHash, WeakShared<Job<T>>>>);
 
-/// A request's wait for one of them. When the last one is dropped, the job is left out.
+/// A request's wait for a check. When the last request that waits has gone, the check is dropped.
 pub(super) type SharedWaiter<T> = Shared<Job<T>>;
 
 type Job<T> = LocalBoxFuture<'static, T>;
@@ -26,8 +27,8 @@ impl<T: Clone> Default for SharedJobs<T> {
 }
 
 impl<T: Clone + 'static> SharedJobs<T> {
-    /// Waits for the job of `login`, which is the one that `begin` begins if there is none. Without a `login` the job is
-    /// not shared.
+    /// Waits for the check of `login`. If there is none under way, `begin` starts it. Without a `login` no
+    /// other request shares the check.
     pub(super) fn join<F: Future<Output = T> + 'static>(
         &self,
         login: Option<LoginHash>,
@@ -38,7 +39,7 @@ impl<T: Clone + 'static> SharedJobs<T> {
             return begin();
         };
         let mut jobs = self.0.borrow_mut();
-        // What is over is of no use: the limits of the queue bound what is left.
+        // Checks that are over go. The limits of the queue bound how many are left.
         jobs.retain(|_, job| job.upgrade().is_some_and(|job| job.peek().is_none()));
         if let Some(job) = jobs.get(&login).and_then(WeakShared::upgrade) {
             return job;
@@ -74,7 +75,7 @@ mod tests {
         for one in all {
             assert_eq!(one.now_or_never(), Some(1));
         }
-        // What was found may be older than a changed file.
+        // A finished check does not count again: the file may have changed since.
         drop(join(Some(1)));
         assert_eq!(begun.get(), 3);
         drop(other);

@@ -14,16 +14,16 @@ use super::ldap::LdapUsers;
 use super::pam::PamUsers;
 use super::parsed_files::ParsedFiles;
 
-/// What one set of settings says.
+/// Where the users of one set of settings are.
 #[derive(Debug)]
 pub(super) enum Users {
     /// In files.
     Files(UserFiles),
-    /// An LDAP server knows them.
+    /// On an LDAP server.
     Ldap(Rc<LdapUsers>),
     /// The system's PAM modules know them.
     Pam(PamUsers),
-    /// They cannot be looked up, for this reason.
+    /// Users cannot be looked up, for this reason.
     Nowhere(String),
 }
 
@@ -35,19 +35,19 @@ pub(super) struct UserFiles {
     groups: Option<Rc<[u8]>>,
 }
 
-/// What stands in a file behind a name.
+/// What a line of the file has behind the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileForm {
     /// The password.
     Plain,
-    /// Its hash, of one of many forms.
+    /// A hash of the password.
     Htpasswd,
-    /// A realm, and the hash of all three.
+    /// A realm, and the hash of user, realm and password.
     Htdigest,
 }
 
 impl FileForm {
-    /// What it is called in what log-ins are remembered by.
+    /// The name that is part of the key of a remembered log-in.
     pub(super) fn name(self) -> &'static [u8] {
         match self {
             FileForm::Plain => b"plain",
@@ -57,21 +57,21 @@ impl FileForm {
     }
 }
 
-/// Why a file says nothing now.
+/// Why a file cannot be used now.
 pub(super) enum NoFile {
-    /// It is on the disk: the hook says [`Outcome::Cold`](petrel_engine::module::Outcome::Cold).
+    /// The file is not in memory: the hook answers [`Outcome::Cold`](petrel_engine::module::Outcome::Cold).
     Cold,
-    /// A thread parses it. When that is done, the hook is called again.
+    /// A thread parses it. Afterwards the engine calls the hook again.
     Parsing(Box<dyn Pending>),
-    /// It cannot be used. The log has been told.
+    /// It cannot be read. The log has a line about it.
     Failed(Status),
 }
 
 impl Users {
-    /// What the settings say.
+    /// Reads `auth.backend` and its directives.
     ///
     /// # Errors
-    /// There is no such backend.
+    /// There is no such backend, or a directive is wrong.
     pub(super) fn read(configure: &Configure<'_>) -> Result<Users, Diagnostic> {
         let values = configure.values;
         let Some(name) = values.string(BACKEND) else {
@@ -105,7 +105,7 @@ impl Users {
     }
 }
 
-/// Whether `name` is a backend of lighttpd that is not built.
+/// Whether `name` is a backend of lighttpd that Petrel does not have.
 pub(super) fn is_not_built(name: &str) -> bool {
     ["gssapi", "sasl", "dbi", "mysql"].contains(&name)
 }
@@ -123,7 +123,7 @@ pub(super) const BACKEND: &str = "auth.backend";
 pub(super) const GROUPFILE: &str = "auth.backend.plain.groupfile";
 
 impl UserFiles {
-    /// The users there are now.
+    /// The users in the file.
     pub(super) fn accounts(&self, exchange: &Exchange) -> Result<Arc<Accounts>, NoFile> {
         let parts = match self.form {
             FileForm::Plain | FileForm::Htpasswd => 1,
@@ -134,7 +134,7 @@ impl UserFiles {
         })
     }
 
-    /// Who is in which group now.
+    /// The groups in the file.
     pub(super) fn groups(&self, exchange: &Exchange) -> Result<Arc<Groups>, NoFile> {
         match &self.groups {
             Some(path) => ParsedFiles::read(exchange, path, 0, Groups::parse),

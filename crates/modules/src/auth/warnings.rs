@@ -1,12 +1,12 @@
-//! What `auth.*` says that does not work as it looks.
+//! Warnings at the start about `auth.*` that does not do what it seems to.
 
 use petrel_engine::config::{Block, Config, Consequence, Diagnostic, Element, Entry};
 
 use super::ldap::has_short_timeout;
 use super::users::{BACKEND, GROUPFILE, is_not_built};
 
-/// Warnings about backends that are not built, rules that guard nothing, let no client in
-/// or are never reached, and groups that have no members.
+/// Warns of backends that Petrel does not have, of rules that guard nothing, let no client in or are never
+/// reached, and of groups without members.
 pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
     let mut warnings = Vec::new();
     let has = |name: &str| {
@@ -97,13 +97,13 @@ fn names_host(require: &str) -> bool {
     require.split('|').any(|rule| rule.starts_with("host="))
 }
 
-/// What the rules have for `key`.
+/// The values that the rules have for `key`.
 fn text_of<'c>(rules: &'c Entry, key: &'c str) -> impl Iterator<Item = &'c str> {
     let rules = rules.value.as_array().into_iter().flatten();
     rules.filter_map(move |rule| rule.value.as_array()?.get(key)?.value.as_str())
 }
 
-/// Rules whose prefix no path begins with: paths are compared decoded, without dots and doubled slashes.
+/// Warns of prefixes that no path begins with: paths are compared decoded, without dots and doubled slashes.
 fn unmatched(rules: &Entry) -> Vec<Diagnostic> {
     let rules = rules.value.as_array().into_iter().flatten();
     let unmatched = rules.filter(|rule| rule.key().is_some_and(|prefix| !can_match(prefix)));
@@ -131,7 +131,7 @@ fn can_match(prefix: &str) -> bool {
         && !prefix.match_indices('%').any(|(at, _)| is_escape(at))
 }
 
-/// Rules behind one whose prefix theirs begin with.
+/// Warns of rules that come after one with a shorter prefix of the same path.
 fn unreached(rules: &Entry) -> Vec<Diagnostic> {
     let mut warnings = Vec::new();
     let mut before: Vec<&str> = Vec::new();

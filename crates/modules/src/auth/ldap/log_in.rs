@@ -10,7 +10,7 @@ use super::options::{LdapUsers, Wanted};
 use crate::remote_store::ldap::{said, shown_result};
 use crate::remote_store::{Ldap, StoreError};
 
-/// What a client wants to know.
+/// A log-in that a server is asked about.
 pub(super) struct LdapQuestion {
     pub(super) users: Rc<LdapUsers>,
     pub(super) servers: Vec<Rc<Ldap>>,
@@ -21,18 +21,18 @@ pub(super) struct LdapQuestion {
     pub(super) is_locked: Box<dyn Fn(&[u8]) -> bool>,
 }
 
-/// What a server says.
+/// The server's answer about a log-in.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct LdapVerdict {
     /// The password is the user's.
     pub(super) is_right: bool,
-    /// The entry that a search has found, as failures are counted under.
+    /// The entry that the search has found, in the form that failures are counted under.
     pub(super) entry: Option<Vec<u8>>,
-    /// It is locked out. The server was not asked about the password.
+    /// The entry is locked out. The server has not seen the password.
     pub(super) is_locked: bool,
-    /// A group of the rule that the user is in, if that was asked for.
+    /// The group of the rule that has the user, if the rule needs one.
     pub(super) group: Option<Box<[u8]>>,
-    /// For the log.
+    /// A line for the log.
     pub(super) note: Option<String>,
 }
 
@@ -45,11 +45,11 @@ impl LdapVerdict {
     }
 }
 
-/// Why a server gives no verdict.
+/// Why a server has not answered.
 enum NoVerdict {
-    /// Another server may.
+    /// The next server may be asked.
     HereNot(String),
-    /// It has looked at the password. No further server gets it: each counts its own wrong ones.
+    /// The server has got the password. No other server gets it, because each one counts wrong passwords.
     Anywhere(String),
 }
 
@@ -63,7 +63,7 @@ impl LdapQuestion {
     /// Asks one server after the other until one answers the bind.
     ///
     /// # Errors
-    /// None does: why not, in a line.
+    /// No server has answered; the reasons in one line.
     pub(super) async fn verdict(self) -> Result<LdapVerdict, String> {
         let mut failures = Vec::new();
         for server in &self.servers {
@@ -91,13 +91,14 @@ impl LdapQuestion {
                     return Err(said(server, &found.result).into());
                 }
                 if found.names.len() > 1 || found.result.code == SIZE_LIMIT_EXCEEDED {
-                    // Which of them the user is cannot be told, and one of them may have chosen what the filter compares.
+                    // The user could be any of them. One of them may have chosen the value that the filter
+                    // compares.
                     let peer = server.peer();
                     return Ok(LdapVerdict::refusal(format!(
                         "{peer}: auth.backend.ldap.filter finds more than one entry for a user, which is refused"
                     )));
                 }
-                // An empty name binds no user, so that each password would be right.
+                // A bind with an empty name is anonymous, so that every password would be right.
                 let mut names = found.names.into_iter().filter(|name| !name.is_empty());
                 let Some(name) = names.next() else {
                     return Ok(LdapVerdict::default());
@@ -105,7 +106,7 @@ impl LdapQuestion {
                 let entry = counted_as(&name);
                 (name, Some(entry))
             }
-            // The filter or the name cannot be built from this user, so there is no such user.
+            // No filter and no name can be made of this user, so there is no such user.
             Err(_) => return Ok(LdapVerdict::default()),
         };
         // A server counts wrong passwords, too: it would lock the account for all if Petrel passed them on.
@@ -142,7 +143,7 @@ impl LdapQuestion {
         })
     }
 
-    /// The first group of the rule that the user is in: entries below it name the user as a member.
+    /// Finds the first group of the rule that has an entry with the user as a member.
     async fn group(
         &self,
         server: &Ldap,
@@ -201,13 +202,13 @@ impl LdapQuestion {
     }
 }
 
-/// What failures of an entry are counted under. No client can name a user so: the NUL makes it another text than any
-/// name.
+/// What failures of an entry are counted under. No client can name a user so: the NUL makes it another text
+/// than any name.
 fn counted_as(name: &[u8]) -> Vec<u8> {
     [b"\0", name].concat()
 }
 
-/// What a bind comes to that was not successful: the password is wrong, or the server has a problem of its own.
+/// What a refused bind means: the password is wrong, or the server has a problem.
 fn refused(server: &Ldap, bound: &LdapResult) -> Result<LdapVerdict, StoreError> {
     match bound.code {
         INVALID_CREDENTIALS => Ok(LdapVerdict::default()),
@@ -224,12 +225,13 @@ const SUCCESS: u32 = 0;
 const SIZE_LIMIT_EXCEEDED: u32 = 4;
 const INVALID_CREDENTIALS: u32 = 49;
 
-/// Constraint violation (a locked account), no such object, invalid name, inappropriate authentication (no password),
-/// insufficient access, unwilling to perform (an expired account): this user may not bind.
+/// Constraint violation (a locked account), no such object, invalid name, inappropriate authentication (no
+/// password), insufficient access, unwilling to perform (an expired account): the server does not let this
+/// user bind.
 const OF_THE_USER: [u32; 6] = [19, 32, 34, 48, 50, 53];
 
-/// A second entry tells that the filter is not exact.
+/// Two are enough: a second entry tells that the filter is not exact.
 const ENTRIES_MAX: u32 = 2;
 
-/// So many times the timeout of one operation a log-in may take, however many groups there are.
+/// A log-in may take the time of so many operations, also with many groups.
 const OPERATIONS_AT_MOST: u32 = 3;

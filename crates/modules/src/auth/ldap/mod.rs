@@ -1,8 +1,8 @@
 //! `auth.backend = "ldap"`: an LDAP server says whose password is right (mod_authn_ldap).
 //!
-//! A log-in searches the user as the service, binds with the name that was found and the client's password, and asks for
-//! groups if the rule has some. [`options`] reads the directives, [`log_in`] asks the server, this file waits for it. What
-//! goes wrong with the server is 503 and a line in the log, and never lets in.
+//! The worker searches the user as the service, binds with the name of the entry and the client's password,
+//! and looks for groups if the rule names some. [`options`] reads the directives, [`log_in`] asks the server,
+//! this file waits for the answer. When no server answers, the client gets 503 and the log a line.
 
 mod log_in;
 mod options;
@@ -30,7 +30,7 @@ pub use options::load_authorities;
 pub(super) use options::{LdapUsers, has_short_timeout};
 
 impl Guard {
-    /// Asks the server whether the password is the user's.
+    /// Checks a Basic log-in by asking an LDAP server.
     pub(super) fn ldap(
         self: &Rc<Guard>,
         exchange: &mut Exchange,
@@ -54,16 +54,17 @@ impl Guard {
             counted_as: Some(spelling),
             user,
         };
-        // A server takes a bind without a password for one of an unknown user, and agrees (RFC 4513 section 5.1.2).
+        // A server takes a bind without a password for an anonymous one, and accepts it (RFC 4513 section
+        // 5.1.2).
         let is_empty = password.is_empty() && !users.allows_empty_passwords();
-        // LDAP's text is UTF-8, so there is no user whose name is not.
+        // Names in LDAP are UTF-8, so no other name is a user's.
         let is_text = str::from_utf8(&login.user).is_ok();
         if is_empty || login.user.is_empty() || !is_text {
             return self.conclude(exchange, &mut login, false);
         }
         self.recall(exchange, &mut login, &password, &users.kind(rule));
         if login.is_remembered {
-            // It was good under the same rule.
+            // The key has the rule in it, so the groups were looked up for the same rule.
             login.groups = Arc::new(Groups::of(&rule.who.groups, &login.user));
             return self.conclude(exchange, &mut login, true);
         }
@@ -90,7 +91,7 @@ impl Guard {
     }
 }
 
-/// A server that is asked.
+/// A request that waits for an LDAP server.
 struct LdapLogin {
     guard: Rc<Guard>,
     login: LoginAttempt,
@@ -109,13 +110,13 @@ impl Pending for LdapLogin {
         if let Some(group) = verdict.group {
             self.login.groups = Arc::new(Groups::of(&[group], &self.login.user));
         }
-        // Failures of one user count together, by whichever name the client has asked for it.
+        // Wrong passwords for one entry are counted together, also where clients use several names for it.
         if let Some(entry) = verdict.entry {
             self.login.counted_as = Some(entry);
         }
         if verdict.is_locked {
             let locked_out = self.guard.locked_out(exchange, &self.login);
-            // It may have ended in this second; the password was not looked at.
+            // The lock-out may have ended in this second, but the server has not seen the password.
             return Poll::Ready(
                 locked_out.unwrap_or_else(|| exchange.answer(Status::TOO_MANY_REQUESTS)),
             );

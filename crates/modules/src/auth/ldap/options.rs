@@ -192,8 +192,8 @@ impl Lookup {
     }
 }
 
-/// `auth.backend.ldap.filter`, where `?` or `$` stands for the user. One that begins with a comma is the end of a
-/// distinguished name.
+/// `auth.backend.ldap.filter`, where `?` or `$` stands for the user. One that begins with a comma is the end
+/// of a distinguished name.
 fn lookup(text: &str) -> Result<Lookup, String> {
     if text.starts_with(',') {
         return Ok(Lookup::Name(text.to_owned()));
@@ -246,7 +246,8 @@ fn host(url: &str, starts_tls: bool, ca_file: Option<&PathBuf>) -> Result<Host, 
     Ok(Host { address, tls })
 }
 
-/// Has the certificates read by which the LDAP servers of `config` are verified, if mod_auth is one of the `modules`.
+/// Has the certificates read by which the LDAP servers of `config` are verified, if mod_auth is one of the
+/// `modules`.
 ///
 /// # Errors
 /// A file is missing or of no use, with the place that names it.

@@ -1,8 +1,8 @@
 //! The server process's way to the PAM helper, which has the keeper's privileges.
 //!
-//! All server processes send into one socket, which the helper reads; each question brings the socket that its answer
-//! goes to. So a question that the helper has not read waits for the next helper when one has crashed, and a check
-//! that dies ends the wait of its own request at once.
+//! All server processes send into one socket, which the helper reads; each question brings the socket that
+//! its answer goes to. So a question that the helper has not read waits for the next helper when one has
+//! crashed, and a check that dies ends the wait of its own request at once.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -60,7 +60,8 @@ impl PamDoor {
     /// Sends a question. Its answer can be read from the socket that comes back.
     ///
     /// # Errors
-    /// `WouldBlock`: the helper has yet to read so many others that there is no room. Or descriptors have run out.
+    /// `WouldBlock`: the helper has yet to read so many others that there is no room. Or descriptors have run
+    /// out.
     pub(super) fn ask(&self, question: &[u8]) -> io::Result<OwnedFd> {
         let (ours, theirs) = pair()?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -104,8 +105,8 @@ impl PamInbox {
         self.0.try_clone().map(PamInbox)
     }
 
-    /// The next question, if there is one. Datagrams that are none are left out, and their senders see the end of
-    /// their socket.
+    /// The next question, if there is one. Datagrams that are none are left out, and their senders see the
+    /// end of their socket.
     ///
     /// # Errors
     /// No server process and no keeper has the other end any more, or the kernel has no memory.

@@ -1,8 +1,9 @@
 //! `auth.backend = "pam"`: the system's PAM modules say whose password is right (mod_authn_pam).
 //!
-//! No worker calls libpam: its modules block, many are not made for threads, and the server process may not read
-//! /etc/shadow. A worker sends the question to a helper process ([`door`], [`message`]) that the keeper runs; this
-//! file asks and waits. A module that fails or hangs is 503 and a line in the log, and never lets in.
+//! No worker calls libpam: its modules block, many are not made for threads, and the server process may not
+//! read /etc/shadow. A worker sends the question to a helper process ([`door`], [`message`]) that the keeper
+//! runs; this file asks and waits. A module that fails or hangs is 503 and a line in the log, and never lets
+//! in.
 
 mod door;
 mod message;
@@ -203,7 +204,8 @@ impl Pending for PamLogin {
         let is_right = match verdict {
             Ok(PamReply::Right) => true,
             Ok(PamReply::Refused(why)) => {
-                // An account that has expired looks like a wrong password to the client. The log tells them apart.
+                // An account that has expired looks like a wrong password to the client. The log tells them
+                // apart.
                 exchange.log_common_error("authorize", format_args!("pam: {why}"));
                 false
             }
@@ -231,5 +233,6 @@ const SERVICE: &str = "http";
 /// How long PAM modules may take for one password.
 pub const CHECK_TIME: Duration = Duration::from_secs(15);
 
-/// How long a request waits for the answer, the wait for its turn included. Its client is hardly there any longer.
+/// How long a request waits for the answer, the wait for its turn included. Its client is hardly there any
+/// longer.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
