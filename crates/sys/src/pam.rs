@@ -1,7 +1,7 @@
 //! libpam, which asks the system's modules whether a password is a user's.
 //!
-//! The library is opened while the program runs: Petrel needs neither its headers to be built nor the library to
-//! start. PAM modules block, and many are not made for threads, so a process that asks has one thread.
+//! The library is opened while the program runs: Petrel needs neither its headers to be built nor the library
+//! to start. PAM modules block, and many are not made for threads, so a process that asks has one thread.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::transmute;
@@ -49,12 +49,12 @@ impl Pam {
     /// # Errors
     /// The dynamic linker's words on why it cannot be opened.
     pub fn open() -> Result<Pam, String> {
-        // SAFETY: the name ends with a NUL. Opening runs the initialisers of the system's libpam and of the libraries
-        // that it needs, as it would if Petrel were linked with it.
+        // SAFETY: the name ends with a NUL. Opening runs the initialisers of the system's libpam and of the
+        // libraries that it needs, as it would if Petrel were linked with it.
         let library = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW) };
         if library.is_null() {
-            // SAFETY: dlerror answers null or a text that ends with a NUL and stays until the next call of this
-            // thread; it is copied at once.
+            // SAFETY: dlerror answers null or a text that ends with a NUL and stays until the next call of
+            // this thread; it is copied at once.
             let error = unsafe {
                 let error = libc::dlerror();
                 (!error.is_null()).then(|| CStr::from_ptr(error).to_string_lossy().into_owned())
@@ -62,15 +62,16 @@ impl Pam {
             return Err(error.unwrap_or_else(|| "it cannot be opened".to_owned()));
         }
         let find = |name: &CStr| {
-            // SAFETY: the handle is that of an open library, which is never closed, and the name ends with a NUL.
+            // SAFETY: the handle is that of an open library, which is never closed, and the name ends with a
+            // NUL.
             let symbol = unsafe { libc::dlsym(library, name.as_ptr()) };
             match symbol.is_null() {
                 true => Err(format!("it has no {}", name.to_string_lossy())),
                 false => Ok(symbol),
             }
         };
-        // SAFETY: none of the pointers is null. libpam.so.0 is the name of an interface: in every library of that name
-        // these functions have the types of Linux-PAM's security/pam_appl.h, which are those below.
+        // SAFETY: none of the pointers is null. libpam.so.0 is the name of an interface: in every library of
+        // that name these functions have the types of Linux-PAM's security/pam_appl.h, which are those below.
         Ok(unsafe {
             Pam {
                 start: transmute::<*mut c_void, Start>(find(c"pam_start")?),
@@ -83,8 +84,8 @@ impl Pam {
         })
     }
 
-    /// Asks PAM whether the password is right and the account may be used. This may take as long as the modules
-    /// like.
+    /// Asks PAM whether the password is right and the account may be used. This may take as long as the
+    /// modules like.
     ///
     /// # Errors
     /// The process has more than one thread.
@@ -95,8 +96,9 @@ impl Pam {
             password: login.password.as_ptr().cast_mut().cast(),
         };
         let mut handle = ptr::null_mut();
-        // SAFETY: all texts end with a NUL and are borrowed until the end of this function. libpam copies the texts and
-        // the conversation's two pointers; the password, which it points to, outlives the handle, which is ended below.
+        // SAFETY: all texts end with a NUL and are borrowed until the end of this function. libpam copies the
+        // texts and the conversation's two pointers; the password, which it points to, outlives the handle,
+        // which is ended below.
         let code = unsafe {
             (self.start)(
                 login.service.as_ptr(),
@@ -108,9 +110,9 @@ impl Pam {
         if code != SUCCESS || handle.is_null() {
             return Ok(PamAnswer::Unavailable("pam_start failed".to_owned()));
         }
-        // SAFETY: `handle` was made by pam_start and is ended once, here; only this thread uses it. Item RHOST takes a
-        // text, which libpam copies, and item FAIL_DELAY a function of the type of `no_delay`. pam_strerror answers a
-        // text that lives as long as the library.
+        // SAFETY: `handle` was made by pam_start and is ended once, here; only this thread uses it. Item
+        // RHOST takes a text, which libpam copies, and item FAIL_DELAY a function of the type of `no_delay`.
+        // pam_strerror answers a text that lives as long as the library.
         let (code, text) = unsafe {
             let mut code = self.set(handle, FAIL_DELAY, no_delay as *const c_void);
             if let (SUCCESS, Some(host)) = (code, login.host) {
@@ -162,9 +164,10 @@ unsafe extern "C" fn answer_prompts(
         return BUFFER_ERROR;
     }
     for index in 0..count {
-        // SAFETY: libpam passes `count` pointers to prompts (Linux-PAM's form of the list), and the list of answers has
-        // as many places. `password` is the pointer of `Conversation`, to a text that ends with a NUL and outlives the
-        // handle. strdup's copy is freed by the module that asked, as pam_conv(3) says, or just below.
+        // SAFETY: libpam passes `count` pointers to prompts (Linux-PAM's form of the list), and the list of
+        // answers has as many places. `password` is the pointer of `Conversation`, to a text that ends with a
+        // NUL and outlives the handle. strdup's copy is freed by the module that asked, as pam_conv(3) says,
+        // or just below.
         unsafe {
             let style = (**prompts.add(index)).style;
             if style == ECHO_OFF || style == ECHO_ON {
@@ -180,13 +183,14 @@ unsafe extern "C" fn answer_prompts(
             }
         }
     }
-    // SAFETY: libpam passes a place for one pointer. The list was made by calloc, and libpam's caller frees it.
+    // SAFETY: libpam passes a place for one pointer. The list was made by calloc, and libpam's caller frees
+    // it.
     unsafe { *answers = list };
     SUCCESS
 }
 
-/// Modules ask for a pause after a wrong password. The client waits for one anyway, and a pause here would keep the
-/// checks of others from beginning.
+/// Modules ask for a pause after a wrong password. The client waits for one anyway, and a pause here would
+/// keep the checks of others from beginning.
 extern "C" fn no_delay(_: c_int, _: std::ffi::c_uint, _: *mut c_void) {}
 
 impl PamLogin<'_> {
@@ -248,8 +252,8 @@ const ECHO_OFF: c_int = 1;
 const ECHO_ON: c_int = 2;
 const PROMPTS_MAX: usize = 32;
 
-/// OPEN_ERR, SYMBOL_ERR, SERVICE_ERR, BUF_ERR, AUTHINFO_UNAVAIL, CONV_ERR, TRY_AGAIN, ABORT, MODULE_UNKNOWN, BAD_ITEM.
-/// SYSTEM_ERR is not one of them: pam_exec answers it for a program that refuses a password.
+/// OPEN_ERR, SYMBOL_ERR, SERVICE_ERR, BUF_ERR, AUTHINFO_UNAVAIL, CONV_ERR, TRY_AGAIN, ABORT, MODULE_UNKNOWN,
+/// BAD_ITEM. SYSTEM_ERR is not one of them: pam_exec answers it for a program that refuses a password.
 const UNAVAILABLE: [c_int; 10] = [1, 2, 3, 5, 9, 19, 24, 26, 28, 29];
 
 #[cfg(test)]
@@ -267,15 +271,15 @@ mod tests {
         let mut pointers: Vec<*const Prompt> = prompts.iter().map(ptr::from_ref).collect();
         let mut list = ptr::null_mut();
         let password = c"secret".as_ptr().cast_mut().cast();
-        // SAFETY: as libpam calls it: pointers to prompts, as many as `count` says where it is within the limits, and a
-        // place for the list.
+        // SAFETY: as libpam calls it: pointers to prompts, as many as `count` says where it is within the
+        // limits, and a place for the list.
         let code = unsafe { answer_prompts(count, pointers.as_mut_ptr(), &mut list, password) };
         if code != SUCCESS {
             return Err(code);
         }
         let texts = (0..styles.len()).map(|index| {
-            // SAFETY: the list has as many places as there are prompts; each text is null or of strdup, and is freed
-            // once.
+            // SAFETY: the list has as many places as there are prompts; each text is null or of strdup, and
+            // is freed once.
             unsafe {
                 let text = (*list.add(index)).text;
                 let copy =

@@ -49,8 +49,8 @@ fn can_run(test: &str) -> bool {
     true
 }
 
-/// What pam_exec runs: anna, bob and gone have the password secret, and gone no account. With the password hang it does
-/// not end, with crash it kills the process that asks, and with tell it writes who has asked.
+/// What pam_exec runs: anna, bob and gone have the password secret, and gone no account. With the password
+/// hang it does not end, with crash it kills the process that asks, and with tell it writes who has asked.
 const SCRIPT: &str = r#"#!/bin/sh
 cd 'DIRECTORY' || exit 1
 [ "$PAM_TYPE" = account ] && { [ "$PAM_USER" != gone ]; exit; }
@@ -64,8 +64,8 @@ esac
 exit 1
 "#;
 
-/// A server whose users PAM knows by [`SCRIPT`]; `/staff/` is for a group. The service lasts as long as what comes with
-/// the server.
+/// A server whose users PAM knows by [`SCRIPT`]; `/staff/` is for a group. The service lasts as long as what
+/// comes with the server.
 fn asking(name: &str, more: &str) -> (Builder, Service) {
     let mut root = PathBuf::new();
     let rule = |prefix: &str, require: &str| {

@@ -1,9 +1,9 @@
 //! The process that asks PAM about passwords, for all server processes.
 //!
-//! It has the rights of the keeper: pam_unix must read /etc/shadow. It forks one process for each password, because a
-//! module may hang or crash, and many are not made for threads. A check that takes too long is killed with the
-//! programs that it has started. The keeper starts the helper with the first configuration that needs it, and another
-//! one when it has ended; questions wait in the socket meanwhile.
+//! It has the rights of the keeper: pam_unix must read /etc/shadow. It forks one process for each password,
+//! because a module may hang or crash, and many are not made for threads. A check that takes too long is
+//! killed with the programs that it has started. The keeper starts the helper with the first configuration
+//! that needs it, and another one when it has ended; questions wait in the socket meanwhile.
 
 use std::fs;
 use std::io;
@@ -19,8 +19,8 @@ use sys::process::{Forked, fork};
 use super::signals::Signals;
 use crate::stdio;
 
-/// The helper, as the keeper sees it. The keeper has both ends of the socket, so that a helper that ends loses no
-/// question.
+/// The helper, as the keeper sees it. The keeper has both ends of the socket, so that a helper that ends
+/// loses no question.
 pub(crate) struct PamHelper {
     keeper: u32,
     door: PamDoor,
@@ -103,8 +103,8 @@ impl PamHelper {
 }
 
 impl Drop for PamHelper {
-    /// Ends the process, which first kills what it has started. A child of the keeper drops its copy: then the
-    /// process is not its to end.
+    /// Ends the process, which first kills what it has started. A child of the keeper drops its copy: then
+    /// the process is not its to end.
     fn drop(&mut self) {
         if let Some(pid) = self.pid.filter(|_| std::process::id() == self.keeper) {
             // It exists until it is waited for, so this cannot hit another process.
@@ -113,7 +113,8 @@ impl Drop for PamHelper {
     }
 }
 
-/// Asks PAM until the keeper ends the process. The answer is the exit code, also of the processes that it forks.
+/// Asks PAM until the keeper ends the process. The answer is the exit code, also of the processes that it
+/// forks.
 pub(crate) fn run(asking: PamAsking) -> u8 {
     match asking.serve() {
         Ok(()) => 0,
@@ -136,7 +137,8 @@ impl PamAsking {
         // SIGTERM comes when the keeper ends, whichever way: then there are processes to kill first.
         nix::sys::prctl::set_pdeathsig(Death::SIGTERM)?;
         let signals = Signals::open()?;
-        // A check takes up to 50 ms of a processor. A flood of passwords must not take the processors from the workers.
+        // A check takes up to 50 ms of a processor. A flood of passwords must not take the processors from
+        // the workers.
         let _ = rustix::process::nice(NICE);
         let pam = Pam::open().map_err(io::Error::other)?;
         let mut checks = Vec::new();
@@ -292,11 +294,11 @@ fn tend(checks: &mut Vec<Check>, now: Instant) {
 }
 
 impl Check {
-    /// Kills the process, and the programs that its modules have started: pam_exec gives its program a session of its
-    /// own, so that no process group has both.
+    /// Kills the process, and the programs that its modules have started: pam_exec gives its program a
+    /// session of its own, so that no process group has both.
     fn kill(&self) {
-        // Stopped, it starts no other one meanwhile. Both exist until they are waited for by their parents, which
-        // are stopped or this process.
+        // Stopped, it starts no other one meanwhile. Both exist until they are waited for by their parents,
+        // which are stopped or this process.
         let _ = kill_process(self.pid, Signal::STOP);
         kill_children(self.pid, DEPTH_MAX);
         let _ = kill_process(self.pid, Signal::KILL);
