@@ -19,7 +19,7 @@ use crate::fcgi_program::{self, Delivery, Effort, FcgiProgram};
 /// A request, its stage, and the worker that counts it.
 pub(crate) struct StatRequest {
     program: Rc<Accelerator>,
-    /// When [`FcgiRequest::expire`] is called next.
+    /// When [`expire`](fcgi_program::FcgiRequest::expire) is called next.
     deadline: Instant,
     /// When the request is ended, finished or not.
     end: Instant,
