@@ -78,9 +78,17 @@ fn errors_point_into_the_source() {
     let (output, text) = lua("x = = 1", &[]);
     assert_eq!(output.status.code(), Some(1), "{text}");
     says(&text, &["error ", "script.lua:1:", "1 | x = = 1\n"]);
+    assert!(!text.contains("trace.lua"), "{text}");
     let (output, text) = lua("while true do end", &[]);
     assert_eq!(output.status.code(), Some(1), "{text}");
-    says(&text, &["log ", "stopped", "HTTP/1.1 500 "]);
+    let lines = [
+        "log ",
+        "script.lua: stopped",
+        "script.lua:1: in main chunk\" client=",
+        "HTTP/1.1 500 ",
+    ];
+    says(&text, &lines);
+    assert!(!text.contains("trace.lua"), "{text}");
 }
 
 #[test]

@@ -75,9 +75,10 @@ fn trial(options: &cli::Lua) -> Result<RequestResult, String> {
         .port();
     let text = configuration(options, &workspace, port)?;
     let answer = serve_once(text, listener, port, &workspace, &request)?;
+    let tracer = text_of(&workspace.script_path())?;
     Ok(RequestResult {
         trace: workspace.trace(),
-        log: workspace.log(),
+        log: report::log_of_script(&workspace.log(), &tracer, &script),
         answer,
         script,
     })

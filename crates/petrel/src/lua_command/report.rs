@@ -31,6 +31,42 @@ pub(crate) fn text(options: &cli::Lua, trial: &RequestResult) -> Vec<u8> {
     bytes
 }
 
+/// The error log as it would be if the server had run `script` itself: without the name of `tracer`, which
+/// ran it, and without the tracer's part of stacks.
+pub(crate) fn log_of_script(log: &str, tracer: &str, script: &str) -> String {
+    let mut text = String::new();
+    for line in log.lines() {
+        text += &without_frames_of(tracer, line).replace(tracer, script);
+        text.push('\n');
+    }
+    text
+}
+
+/// A log line whose `stack`, the innermost frame first, ends before the frames of `tracer` and of the C
+/// function by which it called the script.
+fn without_frames_of(tracer: &str, line: &str) -> String {
+    let parts = line
+        .split_once(" stack=\"")
+        .and_then(|(before, rest)| Some((before, rest.split_once('"')?)));
+    let Some((before, (stack, behind))) = parts else {
+        return line.to_owned();
+    };
+    let mut frames: Vec<&str> = stack
+        .split(" < ")
+        .take_while(|frame| !frame.contains(tracer))
+        .collect();
+    while frames
+        .last()
+        .is_some_and(|frame| frame.starts_with("[C]: "))
+    {
+        frames.pop();
+    }
+    match frames.is_empty() {
+        true => format!("{before}{behind}"),
+        false => format!("{before} stack=\"{}\"{behind}", frames.join(" < ")),
+    }
+}
+
 /// The source lines of the script that errors and stack traces refer to, in order of appearance.
 fn places(told: &str, script: &str) -> Vec<String> {
     let source = std::fs::read(script).unwrap_or_default();
@@ -61,6 +97,18 @@ const PLACES_MAX: usize = 10;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_log_names_the_script_and_not_its_tracer() {
+        let log = "(lua) /t/trace.lua: stopped stack=\"[C]: in function 'gsub' < /a.lua:1: in main chunk \
+                   < [C]: in function 'native_xpcall' < /t/trace.lua:9: in function 'run'\" client=::1\n\
+                   (lua) /a.lua:2: oh stack=\"[C]: in function 'error' < /t/trace.lua:8: in function 'run'\" b=c\n";
+        assert_eq!(
+            log_of_script(log, "/t/trace.lua", "/a.lua"),
+            "(lua) /a.lua: stopped stack=\"[C]: in function 'gsub' < /a.lua:1: in main chunk\" client=::1\n\
+             (lua) /a.lua:2: oh b=c\n"
+        );
+    }
 
     #[test]
     fn lines_that_are_named_are_shown_once() {
