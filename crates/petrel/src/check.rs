@@ -253,7 +253,7 @@ fn names(loaded: &Loaded) -> Vec<Diagnostic> {
     let wrong = match resolve::check(&NameServers::of_system(), &wanted) {
         Ok(wrong) => wrong,
         Err(error) => {
-            let message = format!("names of backends cannot be looked up: {error}");
+            let message = format!("host names of backends cannot be resolved: {error}");
             let first = named.first().map(|(_, span)| *span);
             return first
                 .map(|span| Diagnostic::warning(message, span))
@@ -263,7 +263,7 @@ fn names(loaded: &Loaded) -> Vec<Diagnostic> {
     };
     let warnings = wrong.into_iter().filter_map(|(address, reason)| {
         let (_, span) = named.iter().find(|(known, _)| *known == address)?;
-        let message = format!("the name of this backend leads nowhere: {reason}");
+        let message = format!("the host name of this backend cannot be resolved: {reason}");
         Some(Diagnostic::warning(message, *span))
     });
     warnings.collect()

@@ -74,7 +74,7 @@ fn a_check_tells_names_that_lead_nowhere() {
     let config = proxy("nowhere.invalid", "80");
     let checked = Server::build().config(&config).check(&["-tt"]);
     assert!(checked.status.success(), "{checked:?}");
-    let told = "the name of this backend leads nowhere: ";
+    let told = "the host name of this backend cannot be resolved: ";
     assert!(checked.errors.contains(told), "{checked:?}");
     let config = proxy("127.0.0.1", "80");
     let checked = Server::build().config(&config).check(&["-tt"]);
