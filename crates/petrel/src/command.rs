@@ -50,8 +50,8 @@ fn socket_of(command: &str, server: &RunningServer) -> Result<PathBuf, String> {
                 false => socket_despite_mistakes(&file),
             };
             return path.ok_or_else(|| {
-                "the configuration has a mistake, and the server was not asked for anything; --socket names it in \
-                 another way"
+                "the configuration has an error, so the command was not sent; --socket names the server's control \
+                 socket without it"
                     .to_owned()
             });
         }

@@ -22,7 +22,7 @@ pub(crate) fn apply(process: &ProcessSettings) -> Vec<String> {
         };
         let _ = setrlimit(Resource::Nofile, most);
         refused.push(format!(
-            "server.max-fds: {wanted} open files were refused ({error}), {hard} it is"
+            "server.max-fds: the kernel refused {wanted} open files ({error}); the limit is {hard}"
         ));
     }
     if process.core_files {
@@ -42,7 +42,7 @@ pub(crate) fn apply(process: &ProcessSettings) -> Vec<String> {
         });
         if let Err(error) = raised {
             refused.push(format!(
-                "server.core-files: the limit of core dumps stays ({error})"
+                "server.core-files has no effect: the kernel refused to raise the limit ({error})"
             ));
         }
     }

@@ -369,8 +369,9 @@ impl Process<'_> {
         if let Some(store) = &self.tls
             && let Err(error) = tls_files::adopt(store, handed)
         {
-            self.logs
-                .error(format_args!("TLS: changed files are not taken: {error}"));
+            self.logs.error(format_args!(
+                "TLS: changed files cannot be used, the old ones stay: {error}"
+            ));
         }
     }
 

@@ -188,7 +188,7 @@ fn find_user(setting: &str, name: &str) -> Result<User, String> {
     let user = found.ok_or_else(|| format!("{setting}: there is no user \"{name}\""))?;
     match user.uid.is_root() {
         true => Err(format!(
-            "{setting}: the server does not run as root; leave it out for that"
+            "{setting}: root is not accepted; to run as root, leave the setting out"
         )),
         false => Ok(user),
     }
@@ -222,7 +222,7 @@ mod tests {
         assert!(
             find_user("server.username", "root")
                 .expect_err("root")
-                .contains("does not run as root")
+                .contains("root is not accepted")
         );
         assert!(
             find_user("server.username", "no-such-user")

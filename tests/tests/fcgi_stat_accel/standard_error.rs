@@ -75,7 +75,7 @@ fn lines_that_had_no_room_are_counted() {
     let mut text = String::new();
     let is_whole = || {
         text.extend(all.try_iter());
-        text.ends_with(" lines are missing here\n")
+        text.ends_with(" lines were dropped here\n")
     };
     assert!(eventually(is_whole), "{} bytes", text.len());
     let count = |line: &str| line.split(' ').nth(2).and_then(|word| word.parse().ok());

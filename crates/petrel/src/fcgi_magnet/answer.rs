@@ -57,7 +57,7 @@ impl ScriptReply {
     /// The script printed too much without pausing.
     pub(crate) fn print(&mut self, text: &[u8]) -> Result<bool, Refused> {
         if self.unsent() >= UNSENT_WITHOUT_WAIT_BYTES_MAX {
-            return Err("too much was printed where it could not be sent");
+            return Err("too much was printed within a C function, where it cannot be sent");
         }
         self.printed.extend_from_slice(text);
         Ok(self.unsent() >= HEAD_WAIT_BYTES)

@@ -151,7 +151,7 @@ impl fcgi_program::FcgiRequest for ScriptRequest {
 
     fn expire(&mut self, _: Instant) {
         let time = self.worker.options().request_time_max.as_secs();
-        let words = format!("ended because it took longer than {time} s");
+        let words = format!("the script was ended: the request took longer than {time} s");
         self.refuse(Status::GATEWAY_TIMEOUT, &words);
     }
 

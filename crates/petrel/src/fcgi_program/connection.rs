@@ -380,7 +380,10 @@ impl ConnectionEnd {
             ConnectionEnd::Done => return,
             ConnectionEnd::Protocol(error) => format!("is closed, the web server sent {error}"),
             ConnectionEnd::Stalled => {
-                format!("is closed, nothing was taken for {} s", STALL_MAX.as_secs())
+                format!(
+                    "is closed, the web server has read nothing for {} s",
+                    STALL_MAX.as_secs()
+                )
             }
             ConnectionEnd::Broken(error) => format!("is lost: {error}"),
         };

@@ -94,7 +94,7 @@ impl Log {
             state.is_writing = true;
             drop(state);
             if missing > 0 {
-                lines += &format!("{}{missing} lines are missing here\n", self.prefix);
+                lines += &format!("{}{missing} lines were dropped here\n", self.prefix);
             }
             // There is no other place to report a failure to.
             let _ = output.write_all(lines.as_bytes());
@@ -178,7 +178,7 @@ mod tests {
         result.send(Ok(())).expect("it waits");
         let text = next(&written);
         assert_eq!(text.matches(&words).count(), 3);
-        assert!(text.ends_with("x\npetrel test: 3 lines are missing here\n"));
+        assert!(text.ends_with("x\npetrel test: 3 lines were dropped here\n"));
         result.send(Ok(())).expect("it waits");
         log.line("then");
         assert_eq!(next(&written), "petrel test: then\n");

@@ -177,7 +177,7 @@ impl Looks {
         self.refused.set(Some(now));
         let (stuck, root) = (blocking::counts(Class::Stat).stuck, shown(root));
         unavailable(format!(
-            "refused: {queued} files wait, {stuck} threads hang; one more is below {root}"
+            "refused a file below {root}: {queued} files wait for a disk thread, {stuck} threads hang"
         ))
     }
 }
@@ -241,7 +241,7 @@ impl Ticket {
         let path = shown(&self.path());
         if self.job.is_queued() {
             return unavailable(format!(
-                "wait: no thread had time for it in {seconds} s: {path}"
+                "wait: no disk thread was free for {seconds} s: {path}"
             ));
         }
         if self.job.is_late_told.replace(true) {

@@ -234,7 +234,7 @@ impl Keeper {
                 match process.control_socket {
                     Some(_) => Err(generation::refuse(&self.current.loaded, message, None)),
                     None => Ok(Some(format!(
-                        "{message}; `petrel reload` and its siblings do not reach this server"
+                        "{message}; petrel reload, stop, reopen and status cannot reach this server"
                     ))),
                 }
             }

@@ -677,7 +677,8 @@ impl Keeper {
             Err(error) => {
                 self.tls_reader_at = now + TLS_READER_PAUSE;
                 self.logs.error(format_args!(
-                    "TLS: changed files are not read, it is tried again: {error}"
+                    "TLS: the process that reads changed certificates cannot be started: {error}; trying again in {} s",
+                    TLS_READER_PAUSE.as_secs()
                 ));
             }
         }
@@ -707,7 +708,7 @@ impl Keeper {
             {
                 self.tls_reader_at = now + TLS_READER_PAUSE;
                 self.logs.error(format_args!(
-                    "TLS: the process that looks at certificates {}; another one is started in {} s",
+                    "TLS: the process that reads changed certificates {}; starting another one in {} s",
                     describe(status),
                     TLS_READER_PAUSE.as_secs()
                 ));
@@ -728,8 +729,9 @@ impl Keeper {
         };
         // Server processes that are forked later inherit it.
         if let Err(error) = openssl::adopt(&files.store, &change.handed) {
-            self.logs
-                .error(format_args!("TLS: changed files cannot be used: {error}"));
+            self.logs.error(format_args!(
+                "TLS: changed files cannot be used, the old ones stay: {error}"
+            ));
         }
         self.hand_tls(&change.handed);
     }
@@ -740,7 +742,7 @@ impl Keeper {
         for process in self.processes.iter().filter(theirs) {
             if let Err(error) = process.renew_tls(handed.as_ref()) {
                 self.logs.error(format_args!(
-                    "TLS: process {} has not been given changed files, it is tried again: {error}",
+                    "TLS: changed files cannot be sent to server process {}: {error}; trying again",
                     process.id()
                 ));
             }

@@ -220,8 +220,8 @@ impl Keeper {
             process.stop(Cut::TooManyGenerations);
             let id = process.id();
             self.logs.error(format_args!(
-                "server process {id} ends with the requests it still has: {most} others of earlier configurations \
-                 go on, all that server.drain-generations allows"
+                "server process {id} aborts its remaining requests and ends: {most} others with earlier \
+                 configurations may go on (server.drain-generations)"
             ));
         }
     }
