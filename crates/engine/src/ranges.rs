@@ -18,7 +18,7 @@ use crate::exchange::Exchange;
 use crate::{error_page, limits};
 
 /// What a request asks for of an answer that is known as a whole.
-pub enum Asked {
+pub enum AskedRange {
     /// All of it.
     Whole,
     /// These bytes. Status and Content-Range of the response say so.
@@ -31,26 +31,26 @@ pub enum Asked {
 
 /// The ranges that the request asks for of an answer of `size` bytes.
 #[inline]
-pub fn asked(exchange: &mut Exchange, size: u64) -> Asked {
+pub fn asked(exchange: &mut Exchange, size: u64) -> AskedRange {
     match exchange.request.head.field(KnownField::Range) {
-        None => Asked::Whole,
+        None => AskedRange::Whole,
         Some(_) => asked_by_field(exchange, size),
     }
 }
 
 #[cold]
-fn asked_by_field(exchange: &mut Exchange, size: u64) -> Asked {
+fn asked_by_field(exchange: &mut Exchange, size: u64) -> AskedRange {
     match wanted(exchange, size) {
-        RangeOutcome::Ignore => Asked::Whole,
-        RangeOutcome::Multiple(ranges) => Asked::Ranges(ranges),
+        RangeOutcome::Ignore => AskedRange::Whole,
+        RangeOutcome::Multiple(ranges) => AskedRange::Ranges(ranges),
         RangeOutcome::Unsatisfiable => {
             exchange.response.answer(Status::RANGE_NOT_SATISFIABLE);
             tell_size(exchange, size);
-            Asked::Nothing
+            AskedRange::Nothing
         }
         RangeOutcome::Single(range) => {
             tell_range(exchange, &range, size);
-            Asked::Range(range)
+            AskedRange::Range(range)
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::process::make_sure_of_one_thread;
 
 /// The functions of libpam. They stay usable until the process ends: the library is never closed.
 pub struct Pam {
-    start: Start,
+    start: StartCall,
     set_item: SetItem,
     authenticate: Step,
     acct_mgmt: Step,
@@ -74,7 +74,7 @@ impl Pam {
         // that name these functions have the types of Linux-PAM's security/pam_appl.h, which are those below.
         Ok(unsafe {
             Pam {
-                start: transmute::<*mut c_void, Start>(find(c"pam_start")?),
+                start: transmute::<*mut c_void, StartCall>(find(c"pam_start")?),
                 set_item: transmute::<*mut c_void, SetItem>(find(c"pam_set_item")?),
                 authenticate: transmute::<*mut c_void, Step>(find(c"pam_authenticate")?),
                 acct_mgmt: transmute::<*mut c_void, Step>(find(c"pam_acct_mgmt")?),
@@ -228,7 +228,7 @@ struct Conversation {
 }
 
 type Talk = unsafe extern "C" fn(c_int, *mut *const Prompt, *mut *mut Answer, *mut c_void) -> c_int;
-type Start = unsafe extern "C" fn(
+type StartCall = unsafe extern "C" fn(
     *const c_char,
     *const c_char,
     *const Conversation,

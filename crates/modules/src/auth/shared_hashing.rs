@@ -13,12 +13,12 @@ use futures_util::FutureExt as _;
 use futures_util::future::{LocalBoxFuture, Shared, WeakShared};
 
 /// Passwords that are being checked; each check comes to a `T`.
-pub(super) struct SharedJobs<T: Clone>(RefCell<HashMap<LoginHash, WeakShared<Job<T>>>>);
+pub(super) struct SharedJobs<T: Clone>(RefCell<HashMap<LoginHash, WeakShared<SharedJob<T>>>>);
 
 /// A request's wait for a check. When the last request that waits has gone, the check is dropped.
-pub(super) type SharedWaiter<T> = Shared<Job<T>>;
+pub(super) type SharedWaiter<T> = Shared<SharedJob<T>>;
 
-type Job<T> = LocalBoxFuture<'static, T>;
+type SharedJob<T> = LocalBoxFuture<'static, T>;
 
 impl<T: Clone> Default for SharedJobs<T> {
     fn default() -> SharedJobs<T> {

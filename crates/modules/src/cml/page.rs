@@ -12,7 +12,7 @@ use petrel_engine::body::{Body, Piece};
 use petrel_engine::module::Outcome;
 use petrel_engine::proto::date;
 use petrel_engine::proto::status::Status;
-use petrel_engine::ranges::Asked;
+use petrel_engine::ranges::AskedRange;
 use petrel_engine::settings::CoreSettings;
 
 use super::parts::FoundPart;
@@ -42,10 +42,10 @@ pub(super) fn answer(exchange: &mut Exchange, parts: &[FoundPart], content_type:
         exchange.response.set("Accept-Ranges", b"bytes");
     }
     exchange.response.body = match static_file::ask(exchange, length(&pieces), modified_s) {
-        Asked::Nothing => return Outcome::Answer,
-        Asked::Range(range) => body(pieces, Some(range)),
+        AskedRange::Nothing => return Outcome::Answer,
+        AskedRange::Range(range) => body(pieces, Some(range)),
         // RFC 9110 section 14.2 allows it to ignore several ranges. No client asks for them in such a page.
-        Asked::Whole | Asked::Ranges(_) => body(pieces, None),
+        AskedRange::Whole | AskedRange::Ranges(_) => body(pieces, None),
     };
     Outcome::Answer
 }

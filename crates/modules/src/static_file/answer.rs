@@ -9,7 +9,7 @@ use petrel_engine::proto::conditional::{Preconditions, Verdict, evaluate};
 use petrel_engine::proto::date;
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
-use petrel_engine::ranges::{self, Asked};
+use petrel_engine::ranges::{self, AskedRange};
 
 use super::{content_type, etag, last_modified, own_type};
 
@@ -61,16 +61,16 @@ pub(super) fn piece_of(file: Rc<FileEntry>) -> Piece {
 /// ETag of the response and with `modified_s`, when it was last changed.
 pub(crate) fn as_asked(exchange: &mut Exchange, whole: Piece, modified_s: Option<u64>) {
     exchange.response.body = match ask(exchange, whole.length(), modified_s) {
-        Asked::Nothing => return,
-        Asked::Whole => Body::Piece(whole),
-        Asked::Range(range) => Body::Piece(ranges::part(&whole, &range)),
-        Asked::Ranges(ranges) => ranges::multiple(exchange, &whole, &ranges),
+        AskedRange::Nothing => return,
+        AskedRange::Whole => Body::Piece(whole),
+        AskedRange::Range(range) => Body::Piece(ranges::part(&whole, &range)),
+        AskedRange::Ranges(ranges) => ranges::multiple(exchange, &whole, &ranges),
     };
 }
 
 /// Applies the conditions and the Range field of the request to an answer of `length` bytes. They are
 /// compared with the ETag of the response and with `modified_s`, when it was last changed.
-pub(crate) fn ask(exchange: &mut Exchange, length: u64, modified_s: Option<u64>) -> Asked {
+pub(crate) fn ask(exchange: &mut Exchange, length: u64, modified_s: Option<u64>) -> AskedRange {
     let head = &exchange.request.head;
     let preconditions = Preconditions {
         if_match: head.field(KnownField::IfMatch),
@@ -84,14 +84,14 @@ pub(crate) fn ask(exchange: &mut Exchange, length: u64, modified_s: Option<u64>)
         let is_get = exchange.request.method.is_get_or_head();
         match evaluate(&preconditions, is_get, etag, modified_s) {
             Verdict::Proceed { honour_range: true } => {}
-            Verdict::Proceed { .. } => return Asked::Whole,
+            Verdict::Proceed { .. } => return AskedRange::Whole,
             Verdict::NotModified => {
                 exchange.response.status = Status::NOT_MODIFIED;
-                return Asked::Nothing;
+                return AskedRange::Nothing;
             }
             Verdict::PreconditionFailed => {
                 exchange.response.answer(Status::PRECONDITION_FAILED);
-                return Asked::Nothing;
+                return AskedRange::Nothing;
             }
         }
     }

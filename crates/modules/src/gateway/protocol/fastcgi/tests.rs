@@ -274,7 +274,7 @@ fn broken_records_are_errors() {
         &mut wire,
         kind::STDOUT,
         2,
-        b"Status: 200\n\nsomebody else's",
+        b"Status: 200\n\nof another request",
     );
     let found = reply(&wire);
     assert_eq!(found.error, Some(RecordError::RequestId.sentence()));
