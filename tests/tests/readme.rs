@@ -180,15 +180,22 @@ fn shell_examples_are_shell_and_their_petrel_commands_are_understood() {
     });
 }
 
-/// Commands that are shown with what they print, in blocks of "text": lines that begin with "$ petrel".
+/// Commands that are shown with what they print ("$ petrel" in a block of "text"), and those in indented blocks.
 #[test]
-fn commands_in_transcripts_are_understood() {
+fn commands_elsewhere_are_understood() {
     for_each("text", 3, |page, text| {
         let commands = text.lines().filter_map(|line| line.strip_prefix("$ "));
         for line in commands.filter(|line| line.starts_with("petrel ")) {
             expect_success(&help_of(line), page, line);
         }
     });
+    for page in pages() {
+        let prose = page.prose();
+        let indented = prose.lines().filter_map(|line| line.strip_prefix("    "));
+        for line in indented.filter(|line| line.starts_with("petrel ")) {
+            expect_success(&help_of(line), &page.path, line);
+        }
+    }
 }
 
 /// Runs a command line of petrel's with --help behind its own options: the parser reads and checks those first.
@@ -307,7 +314,9 @@ fn links_lead_somewhere() {
             };
             assert!(Path::new(ROOT).join(&target).exists(), "{path}: {link}");
             // What the site has not would be a dead link there.
-            let is_copied = target.starts_with("docs/") || target.starts_with("LICENSE-");
+            let is_copied = ["docs/", "LICENSE-", "packaging/Containerfile"]
+                .iter()
+                .any(|copied| target.starts_with(copied));
             match pages.get(&target) {
                 Some(page) => assert!(
                     anchor.is_empty() || page.anchors().contains(anchor),

@@ -18,6 +18,7 @@ const FILES: &[&str] = &[
     "LICENSE-MIT",
     "LICENSE-APACHE",
     "bench/README.md",
+    "packaging/Containerfile",
 ];
 
 /// The version of mdBook that is installed where none is.
