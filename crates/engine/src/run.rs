@@ -30,7 +30,7 @@ use crate::body::{Body, InMemory, Piece};
 use crate::cold_files::status_of_error;
 use crate::deadlines::Deadlines;
 use crate::exchange::{ConnectionFacts, Exchange, Interim};
-use crate::ledger::Stage;
+use crate::ledger::{Nanos, Stage};
 use crate::phase::{self, Walked};
 use crate::settings::ConnectionScope;
 use crate::throttle::Throttle;
@@ -511,8 +511,13 @@ impl ExchangeRun {
     /// All of the response was sent.
     #[inline]
     pub fn finish(&mut self) {
+        self.finish_at(self.worker.clock().now());
+    }
+
+    /// The same for several exchanges that are complete at one time, `now`.
+    pub(crate) fn finish_at(&mut self, now: Nanos) {
         self.sent.is_complete = true;
-        self.stamp(Stage::Send);
+        self.ledger.stamp(Stage::Send, now);
         self.worker.count_request();
         phase::log(self);
     }

@@ -310,6 +310,7 @@ impl Http2 {
         // A lower bound for TLS: the records that wait are longer than their plaintext.
         let kernel_has = (self.queue.sent_total()).saturating_sub(link.transport.unsent());
         while let Some(&(end, key)) = self.sending_last.front()
+        let now = link.worker.clock().now();
             && end <= kernel_has
         {
             self.sending_last.pop_front();
@@ -325,7 +326,7 @@ impl Http2 {
                 continue;
             }
             link.know_local_address(&mut stream.run);
-            match stream.finish() {
+            match stream.finish(now) {
                 true => {
                     self.ending.idle_s = stream.run.settings.core.keep_alive_idle_s;
                     if stream.is_received() {

@@ -20,7 +20,7 @@ use super::send_queue::SendQueue;
 use crate::blocking::Late;
 use crate::body::{Body, InMemory, Piece};
 use crate::deadlines::Deadlines;
-use crate::ledger::Stage;
+use crate::ledger::{Nanos, Stage};
 use crate::limits;
 use crate::pace::ClientPace;
 use crate::phase::Walked;
@@ -265,10 +265,10 @@ impl Http2Stream {
     }
 
     /// Everything of the answer is sent. Returns false for a tunnel whose client has not ended its side.
-    pub(super) fn finish(&mut self) -> bool {
+    pub(super) fn finish(&mut self, now: Nanos) -> bool {
         let is_over = !self.run.is_tunnel() || self.is_tunnel_over();
         if is_over {
-            self.run.finish();
+            self.run.finish_at(now);
         }
         is_over
     }
