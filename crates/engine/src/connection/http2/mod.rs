@@ -9,10 +9,10 @@
 //! |---|---|
 //! | `mod` | the turn: from the socket to the streams and back |
 //! | `begin` | how a connection becomes one of HTTP/2 |
-//! | `receive` | what the client's frames mean for the streams |
+//! | `receive` | received frames |
 //! | `stream` | one stream |
-//! | `woken` | which streams are to be looked at |
-//! | `send_queue` | frames on their way to the socket |
+//! | `woken` | which streams are to be polled |
+//! | `send_queue` | frames to be sent |
 //! | `end` | deadlines, drain, the last frames |
 
 mod begin;
