@@ -244,6 +244,7 @@ impl Http2 {
     /// Frees memory that the next requests would use again.
     fn shrink(&mut self) {
         self.protocol.shrink();
+        self.queue.shrink();
         self.slots = Vec::new();
         self.sending_last = Default::default();
         self.trailers = Default::default();

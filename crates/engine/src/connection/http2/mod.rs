@@ -118,7 +118,8 @@ impl Http2 {
         if self.woken.is_none() {
             self.woken = Some(WokenStreams::new(context.waker().clone()));
         }
-        self.queue.take_buffer(&link.worker);
+        self.queue
+            .take_buffer(&link.worker, link.transport.is_tls());
         *self.protocol.lines() = link.worker.prepared_lines.take();
         let turned = self.turn(link, context);
         let lines = std::mem::take(self.protocol.lines());
@@ -309,8 +310,8 @@ impl Http2 {
         }
         // A lower bound for TLS: the records that wait are longer than their plaintext.
         let kernel_has = (self.queue.sent_total()).saturating_sub(link.transport.unsent());
-        while let Some(&(end, key)) = self.sending_last.front()
         let now = link.worker.clock().now();
+        while let Some(&(end, key)) = self.sending_last.front()
             && end <= kernel_has
         {
             self.sending_last.pop_front();

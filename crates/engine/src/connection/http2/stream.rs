@@ -866,13 +866,14 @@ fn before_trailers(trailers: &HeaderBlock) -> AfterFrame {
 /// Appends the first `count` bytes of a piece to the queue.
 fn append(piece: &Piece, count: usize, queue: &mut SendQueue) {
     match piece.in_memory() {
-        Some(bytes) if count <= limits::INLINED_PIECE_BYTES_MAX => {
+        Some(bytes) if count <= queue.copied_bytes_max => {
             queue.bytes.extend_from_slice(&bytes[..count]);
         }
-        Some(bytes) => match piece.share_bytes() {
-            Some(shared) => queue.push(shared.slice(..count)),
-            None => queue.bytes.extend_from_slice(&bytes[..count]),
-        },
+        Some(_) => {
+            let mut part = piece.clone();
+            part.truncate(count as u64);
+            queue.push(part);
+        }
         None => debug_assert!(false, "pieces were asked for in memory"),
     }
 }
