@@ -12,11 +12,11 @@ use crate::process::make_sure_of_one_thread;
 /// The functions of libpam. They stay usable until the process ends: the library is never closed.
 pub struct Pam {
     start: StartCall,
-    set_item: SetItem,
-    authenticate: Step,
-    acct_mgmt: Step,
-    strerror: StrError,
-    end: End,
+    set_item: SetItemCall,
+    authenticate: StepCall,
+    acct_mgmt: StepCall,
+    strerror: StrErrorCall,
+    end: EndCall,
 }
 
 /// One question to PAM.
@@ -75,11 +75,11 @@ impl Pam {
         Ok(unsafe {
             Pam {
                 start: transmute::<*mut c_void, StartCall>(find(c"pam_start")?),
-                set_item: transmute::<*mut c_void, SetItem>(find(c"pam_set_item")?),
-                authenticate: transmute::<*mut c_void, Step>(find(c"pam_authenticate")?),
-                acct_mgmt: transmute::<*mut c_void, Step>(find(c"pam_acct_mgmt")?),
-                strerror: transmute::<*mut c_void, StrError>(find(c"pam_strerror")?),
-                end: transmute::<*mut c_void, End>(find(c"pam_end")?),
+                set_item: transmute::<*mut c_void, SetItemCall>(find(c"pam_set_item")?),
+                authenticate: transmute::<*mut c_void, StepCall>(find(c"pam_authenticate")?),
+                acct_mgmt: transmute::<*mut c_void, StepCall>(find(c"pam_acct_mgmt")?),
+                strerror: transmute::<*mut c_void, StrErrorCall>(find(c"pam_strerror")?),
+                end: transmute::<*mut c_void, EndCall>(find(c"pam_end")?),
             }
         })
     }
@@ -223,21 +223,22 @@ struct Answer {
 /// `struct pam_conv`.
 #[repr(C)]
 struct Conversation {
-    talk: Talk,
+    talk: TalkCall,
     password: *mut c_void,
 }
 
-type Talk = unsafe extern "C" fn(c_int, *mut *const Prompt, *mut *mut Answer, *mut c_void) -> c_int;
+type TalkCall =
+    unsafe extern "C" fn(c_int, *mut *const Prompt, *mut *mut Answer, *mut c_void) -> c_int;
 type StartCall = unsafe extern "C" fn(
     *const c_char,
     *const c_char,
     *const Conversation,
     *mut *mut Handle,
 ) -> c_int;
-type SetItem = unsafe extern "C" fn(*mut Handle, c_int, *const c_void) -> c_int;
-type Step = unsafe extern "C" fn(*mut Handle, c_int) -> c_int;
-type StrError = unsafe extern "C" fn(*mut Handle, c_int) -> *const c_char;
-type End = unsafe extern "C" fn(*mut Handle, c_int) -> c_int;
+type SetItemCall = unsafe extern "C" fn(*mut Handle, c_int, *const c_void) -> c_int;
+type StepCall = unsafe extern "C" fn(*mut Handle, c_int) -> c_int;
+type StrErrorCall = unsafe extern "C" fn(*mut Handle, c_int) -> *const c_char;
+type EndCall = unsafe extern "C" fn(*mut Handle, c_int) -> c_int;
 
 const LIBRARY: &CStr = c"libpam.so.0";
 
