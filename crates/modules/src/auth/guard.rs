@@ -183,7 +183,7 @@ impl Guard {
             let kind = files.form.name();
             (hash, is_remembered) = self.recalled(exchange, user, password, kind);
         }
-        let mut login = LoginAttempt {
+        let login = LoginAttempt {
             rule: Rc::clone(rule),
             groups,
             counted_as: None,
@@ -192,7 +192,7 @@ impl Guard {
             password: self.number_of(exchange, user, password),
             user: sent.into_user(),
         };
-        self.conclude(exchange, &mut login, is_right)
+        self.conclude(exchange, &login, is_right)
     }
 
     /// Checks a Digest log-in against a file: whether the client has hashed the user's password.
@@ -278,7 +278,7 @@ impl Guard {
             // The server gave this nonce to this client alone.
             self.recall(exchange, &mut login, &sent.nonce, b"digest");
         }
-        let outcome = self.conclude(exchange, &mut login, is_right);
+        let outcome = self.conclude(exchange, &login, is_right);
         if is_right
             && age == NonceAge::Ending
             && matches!(outcome, Outcome::Next)
@@ -348,7 +348,7 @@ impl Guard {
         };
         if is_remembered {
             login.user = sent.into_user();
-            return self.conclude(exchange, &mut login, true);
+            return self.conclude(exchange, &login, true);
         }
         login.password = self.number_of(exchange, user, password);
         let password = password.to_vec();
@@ -357,7 +357,7 @@ impl Guard {
         // An unknown user takes the time of one that is known.
         let other = || accounts.any(logins.number_of(&login.user));
         let Some(stored) = known.or_else(other) else {
-            return self.conclude(exchange, &mut login, false);
+            return self.conclude(exchange, &login, false);
         };
         let is_known = known.is_some();
         if let Some(outcome) = self.locked_out(exchange, &login) {
@@ -365,7 +365,7 @@ impl Guard {
         }
         if HashForm::of(stored).is_none_or(|form| !form.takes_long()) {
             let verified = password::verify(stored, &password);
-            return self.verified(exchange, &mut login, is_known, verified);
+            return self.verified(exchange, &login, is_known, verified);
         }
         let hash = logins.hash(&login.user, &password, [stored, b""]);
         let stored = stored.to_vec();
@@ -393,7 +393,7 @@ impl Guard {
     fn verified(
         &self,
         exchange: &mut Exchange,
-        login: &mut LoginAttempt,
+        login: &LoginAttempt,
         is_known: bool,
         verified: Result<bool, UnusableHash>,
     ) -> Outcome {
@@ -408,7 +408,7 @@ impl Guard {
     pub(super) fn conclude(
         &self,
         exchange: &mut Exchange,
-        login: &mut LoginAttempt,
+        login: &LoginAttempt,
         is_right: bool,
     ) -> Outcome {
         // A lock-out may have begun while a thread hashed the password.
@@ -426,8 +426,7 @@ impl Guard {
             let (user, path) = (shown(user), shown(exchange.request.url.path()));
             exchange.log_error("authorize", format_args!("{user} may have {path}"));
         }
-        let user = std::mem::take(&mut login.user);
-        remember(exchange, &login.rule, user);
+        remember(exchange, &login.rule, login.user.clone());
         Outcome::Next
     }
 }
@@ -484,9 +483,7 @@ impl Pending for Hashing {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let (guard, is_known) = (&self.guard, self.is_known);
         Poll::Ready(match self.job.poll_unpin(context) {
-            Poll::Ready(Ok(verified)) => {
-                guard.verified(exchange, &mut self.login, is_known, verified)
-            }
+            Poll::Ready(Ok(verified)) => guard.verified(exchange, &self.login, is_known, verified),
             Poll::Ready(Err(_)) => busy(
                 exchange,
                 format_args!("too many passwords wait to be hashed"),

@@ -60,13 +60,13 @@ impl Guard {
         // Names in LDAP are UTF-8, so no other name is a user's.
         let is_text = str::from_utf8(&login.user).is_ok();
         if is_empty || login.user.is_empty() || !is_text {
-            return self.conclude(exchange, &mut login, false);
+            return self.conclude(exchange, &login, false);
         }
         self.recall(exchange, &mut login, &password, &users.kind(rule));
         if login.is_remembered {
             // The key has the rule in it, so the groups were looked up for the same rule.
             login.groups = Arc::new(Groups::of(&rule.who.groups, &login.user));
-            return self.conclude(exchange, &mut login, true);
+            return self.conclude(exchange, &login, true);
         }
         if let Some(outcome) = self.locked_out(exchange, &login) {
             return outcome;
@@ -121,9 +121,7 @@ impl Pending for LdapLogin {
                 locked_out.unwrap_or_else(|| exchange.answer(Status::TOO_MANY_REQUESTS)),
             );
         }
-        let outcome = self
-            .guard
-            .conclude(exchange, &mut self.login, verdict.is_right);
+        let outcome = self.guard.conclude(exchange, &self.login, verdict.is_right);
         Poll::Ready(outcome)
     }
 }

@@ -145,7 +145,7 @@ impl Guard {
             &[b"pam:", service].concat(),
         );
         if login.is_remembered {
-            return self.conclude(exchange, &mut login, true);
+            return self.conclude(exchange, &login, true);
         }
         if let Some(outcome) = self.locked_out(exchange, &login) {
             return outcome;
@@ -159,7 +159,7 @@ impl Guard {
         };
         let bytes = question.to_bytes().filter(|_| !login.user.is_empty());
         let Some(bytes) = bytes else {
-            return self.conclude(exchange, &mut login, false);
+            return self.conclude(exchange, &login, false);
         };
         let Some(door) = users.door.clone() else {
             return unavailable(exchange, "no process asks PAM");
@@ -213,7 +213,7 @@ impl Pending for PamLogin {
                 return Poll::Ready(unavailable(exchange, &why));
             }
         };
-        Poll::Ready(self.guard.conclude(exchange, &mut self.login, is_right))
+        Poll::Ready(self.guard.conclude(exchange, &self.login, is_right))
     }
 }
 
