@@ -10,6 +10,9 @@ use super::options::{LdapUsers, Wanted};
 use crate::remote_store::ldap::{said, shown_result};
 use crate::remote_store::{Ldap, StoreError};
 
+/// Tells for an entry whether its log-ins are locked out.
+pub(super) type IsLocked = dyn Fn(&[u8]) -> bool;
+
 /// A log-in that a server is asked about.
 pub(super) struct LdapQuestion {
     pub(super) users: Rc<LdapUsers>,
@@ -18,7 +21,7 @@ pub(super) struct LdapQuestion {
     pub(super) user: Vec<u8>,
     pub(super) password: Vec<u8>,
     /// Whether log-ins that are counted as an entry are locked out.
-    pub(super) is_locked: Box<dyn Fn(&[u8]) -> bool>,
+    pub(super) is_locked: Box<IsLocked>,
 }
 
 /// The server's answer about a log-in.
