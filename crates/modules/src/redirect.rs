@@ -205,7 +205,7 @@ mod tests {
         );
         let message = refusal("url.redirect-code = 100", &[&MODULE]);
         assert!(
-            message.starts_with("test.conf:1:21: error: 100 cannot be"),
+            message.starts_with("test.conf:1:21: error: 100 is no status"),
             "{message}"
         );
     }

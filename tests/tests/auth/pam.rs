@@ -211,7 +211,7 @@ fn the_process_that_asks_is_started_again_and_ends_with_the_server() {
     assert_eq!(status(&server, "anna:secret", "/private/", &[]), "200");
     assert!(is_running(&second));
     // A configuration without PAM needs none.
-    let without = server.configuration().replace("auth.backend = \"pam\"", "");
+    let without = tagged.replace("auth.backend = \"pam\"", "");
     server.write_configuration(&without.replace("\"new\"", "\"without\""));
     server.signal(Signal::USR1);
     assert!(eventually(

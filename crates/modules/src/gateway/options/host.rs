@@ -297,7 +297,7 @@ mod tests {
             ("\"bin-path\" => \"/a\"", "needs \"host\""),
             ("\"socket\" => \"/s\", \"port\" => 1", "either"),
             ("\"socket\" => \"/s\", \"host\" => \"a\"", "either"),
-            ("\"srv\" => \"a\", \"host\" => \"a\"", "srv stands"),
+            ("\"srv\" => \"a\", \"host\" => \"a\"", "srv takes the place"),
             (
                 "\"host\" => \"a\", \"port\" => 65536",
                 "port takes a number",
@@ -416,7 +416,7 @@ mod tests {
             ),
             (
                 "\"socket\" => \"/s\", \"bin-path\" => \"/a\", \"bin-environment\" => (\"A\" => 1)",
-                "strings with names",
+                "a map of strings",
             ),
         ] {
             let found = refused(options);
