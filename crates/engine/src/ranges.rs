@@ -56,11 +56,12 @@ fn asked_by_field(exchange: &mut Exchange, size: u64) -> AskedRange {
 }
 
 /// Cuts an answer with status 200 to the ranges that the client asks for, as lighttpd does: if its body is
-/// there as a whole, and no filter has encoded it. A body that is made while it is sent is sent whole.
+/// there as a whole, and no filter has encoded it. A body that is made while it is sent is sent whole, and so is
+/// what a `server.error-handler` answers: a client that resumes a download must not append it to its file.
 #[inline]
 pub(crate) fn cut(exchange: &mut Exchange) {
     let has_field = exchange.request.head.field(KnownField::Range).is_some();
-    if has_field && exchange.response.status == Status::OK {
+    if has_field && exchange.response.status == Status::OK && !exchange.keeps_error_status() {
         cut_whole(exchange);
     }
 }
@@ -150,11 +151,19 @@ fn tell_size(exchange: &mut Exchange, size: u64) {
         .set("Content-Range", content_range.as_bytes());
 }
 
-/// Answers 416. Fields that filters have added stay; those about the body go with it.
+/// Answers 416. Fields that filters have added stay; those about the body go with it, and so does how long the
+/// body may be cached: a shared cache would keep the error for clients that ask for the whole.
 fn refuse(exchange: &mut Exchange, size: u64) {
     let response = &mut exchange.response;
     response.status = Status::RANGE_NOT_SATISFIABLE;
-    for name in ["ETag", "Last-Modified", "Content-Language"] {
+    for name in [
+        "ETag",
+        "Last-Modified",
+        "Content-Language",
+        "Content-Disposition",
+        "Cache-Control",
+        "Expires",
+    ] {
         response.remove(name);
     }
     tell_size(exchange, size);

@@ -107,7 +107,7 @@ fn a_reply_that_is_complete_is_sent_in_ranges() {
     let server = Server::build()
         .file(
             "www/digits.sh",
-            "printf 'ETag: \"a\"\\nX-Own: x\\n%s\\n\\n0123456789' \"$QUERY_STRING\"",
+            "printf 'ETag: \"a\"\\nCache-Control: max-age=60\\nX-Own: x\\n%s\\n\\n0123456789' \"$QUERY_STRING\"",
         )
         .file(
             "www/big.sh",
@@ -151,6 +151,7 @@ fn a_reply_that_is_complete_is_sent_in_ranges() {
         (beyond.field("ETag"), beyond.field("X-Site")),
         (None, Some("s"))
     );
+    assert_eq!(beyond.field("Cache-Control"), None, "{beyond}");
     assert!(
         beyond.text().contains("416 Range Not Satisfiable"),
         "{beyond}"
@@ -174,4 +175,23 @@ fn a_reply_that_is_complete_is_sent_in_ranges() {
     }
     let same = client.request("GET", digits, &[range, ("If-Range", "\"a\"")]);
     assert_eq!(same.status, 206);
+}
+
+/// A client that resumes a download would append a part of it to its file.
+#[test]
+fn what_an_error_handler_answers_is_sent_whole() {
+    let server = Server::build()
+        .file(
+            "www/error.sh",
+            "printf 'Content-Type: text/plain\\n\\n0123456789'",
+        )
+        .config("server.modules += ( \"mod_cgi\" )")
+        .config("cgi.assign = ( \".sh\" => \"/bin/sh\" )")
+        .config("server.error-handler = \"/error.sh\"")
+        .start();
+    let answer = server
+        .client()
+        .request("GET", "/gone.iso", &[("Range", "bytes=2-5")]);
+    assert_eq!(answer.text(), "0123456789", "{answer}");
+    assert_ne!(answer.status, 206);
 }

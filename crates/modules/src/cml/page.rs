@@ -44,7 +44,7 @@ pub(super) fn answer(exchange: &mut Exchange, parts: &[FoundPart], content_type:
     exchange.response.body = match static_file::ask(exchange, length(&pieces), modified_s) {
         AskedRange::Nothing => return Outcome::Answer,
         AskedRange::Range(range) => body(pieces, Some(range)),
-        // RFC 9110 section 14.2 allows it to ignore several ranges. No client asks for them in such a page.
+        // The phase loop cuts the page where the client asks for several ranges.
         AskedRange::Whole | AskedRange::Ranges(_) => body(pieces, None),
     };
     Outcome::Answer

@@ -199,7 +199,7 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
          h2c. If unset, server.h2c of server.feature-flags counts. When off, the answers stay \
          HTTP/1.1, and a connection that begins with HTTP/2 gets 505. Petrel's own.";
     "server.range-requests", Bool, Request, "enable", Works,
-        "Answers requests for parts of a file.";
+        "Answers requests for parts of a file, or of another answer that is complete.";
     "server.stream-request-body", Short, Request, "0", Works,
         "When backends get a request body: 0 when it is complete, 1 as it arrives, 2 as it \
          arrives, with the client at most 64 KiB ahead.";
