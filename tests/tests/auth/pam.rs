@@ -218,7 +218,9 @@ fn the_process_that_asks_is_started_again_and_ends_with_the_server() {
         || server.get("/").field("Server") == Some("without")
     ));
     assert_eq!(status(&server, "anna:secret", "/private/", &[]), "503");
-    assert!(eventually(|| !is_running(&second)));
+    // The keeper has waited for it, too.
+    let entry = PathBuf::from("/proc").join(&second);
+    assert!(eventually(|| !entry.exists()));
     server.write_configuration(&tagged.replace("\"new\"", "\"again\""));
     server.signal(Signal::USR1);
     assert!(eventually(

@@ -645,7 +645,10 @@ impl Keeper {
         let served = self.processes.iter().map(|process| &process.generation);
         let mut in_use = served.chain([&self.current]).chain(&self.next);
         if !in_use.any(|generation| generation.loaded.uses_pam()) {
-            self.pam = None;
+            pam.end();
+            if !pam.runs() {
+                self.pam = None;
+            }
         }
     }
 

@@ -5,8 +5,10 @@
 //! killed with the programs that it has started. The keeper starts the helper with the first configuration
 //! that needs it, and another one when it has ended; questions wait in the socket meanwhile.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use modules::auth::{CHECK_TIME, PamAsker, PamDoor, PamInbox, PamQuestion, PamReply, pam_pair};
@@ -26,6 +28,8 @@ pub(crate) struct PamHelper {
     door: PamDoor,
     inbox: PamInbox,
     pid: Option<Pid>,
+    /// No configuration needs the process any more, so the keeper has sent it SIGTERM.
+    is_told_to_end: bool,
     /// Not before this time another one is started.
     start_at: Instant,
 }
@@ -56,6 +60,7 @@ impl PamHelper {
             door,
             inbox,
             pid: None,
+            is_told_to_end: false,
             start_at: Instant::now(),
         })
     }
@@ -93,12 +98,27 @@ impl PamHelper {
         }
     }
 
-    /// How the process ended, once it has.
+    /// Tells the process to end. It first kills what it has started. [`PamHelper::wait`] says when it has ended.
+    pub(crate) fn end(&mut self) {
+        if let Some(pid) = self.pid
+            && !self.is_told_to_end
+        {
+            self.is_told_to_end = kill_process(pid, Signal::TERM).is_ok();
+        }
+    }
+
+    /// Whether there is a process.
+    pub(crate) fn runs(&self) -> bool {
+        self.pid.is_some()
+    }
+
+    /// How the process ended, once it has ended without being told to.
     pub(crate) fn wait(&mut self) -> Option<WaitStatus> {
         let pid = self.pid?;
         let (_, status) = waitpid(Some(pid), WaitOptions::NOHANG).ok().flatten()?;
         self.pid = None;
-        Some(status)
+        let was_told = std::mem::take(&mut self.is_told_to_end);
+        (!was_told).then_some(status)
     }
 }
 
@@ -126,7 +146,7 @@ pub(crate) fn run(asking: PamAsking) -> u8 {
 struct Check {
     pid: Pid,
     asker: PamAsker,
-    host: Vec<u8>,
+    network: Vec<u8>,
     deadline: Instant,
     is_late: bool,
 }
@@ -142,8 +162,9 @@ impl PamAsking {
         let _ = rustix::process::nice(NICE);
         let pam = Pam::open().map_err(io::Error::other)?;
         let mut checks = Vec::new();
+        let mut waiting = VecDeque::new();
         while std::os::unix::process::parent_id() == self.keeper {
-            self.wait(&signals, &checks);
+            self.wait(&signals, &checks, waiting.len());
             let mut is_over = false;
             while let Some(received) = signals.next() {
                 is_over |= received.signal == Death::SIGTERM;
@@ -152,11 +173,12 @@ impl PamAsking {
                 break;
             }
             tend(&mut checks, Instant::now());
-            while checks.len() < CHECKS_MAX {
-                let Some((question, asker)) = self.inbox.next()? else {
-                    break;
-                };
-                if let Begun::Checker = begin(&mut checks, &question, asker, &pam)? {
+            if let Err(error) = self.receive(&mut waiting) {
+                checks.iter().for_each(Check::kill);
+                return Err(error);
+            }
+            while let Some(next) = take_next(&mut waiting, &checks) {
+                if let Begun::Checker = begin(&mut checks, next, &pam) {
                     return Ok(());
                 }
             }
@@ -165,8 +187,29 @@ impl PamAsking {
         Ok(())
     }
 
+    /// Takes questions out of the socket, so that those of one network hold up no others there.
+    fn receive(&self, waiting: &mut VecDeque<WaitingQuestion>) -> io::Result<()> {
+        while waiting.len() < WAITING_MAX
+            && let Some((question, asker)) = self.inbox.next()?
+        {
+            let network = network_of(&question.host);
+            let same = waiting.iter().filter(|other| other.network == network);
+            if !network.is_empty() && same.count() >= WAITING_OF_NETWORK_MAX {
+                let text = format!("{WAITING_OF_NETWORK_MAX} passwords of this address wait");
+                asker.tell(&PamReply::Unavailable(text));
+                continue;
+            }
+            waiting.push_back(WaitingQuestion {
+                question,
+                asker,
+                network,
+            });
+        }
+        Ok(())
+    }
+
     /// Waits for a question, the end of a check, or its deadline.
-    fn wait(&self, signals: &Signals, checks: &[Check]) {
+    fn wait(&self, signals: &Signals, checks: &[Check], waiting: usize) {
         let now = Instant::now();
         let limit = checks
             .iter()
@@ -179,8 +222,8 @@ impl PamAsking {
             tv_nsec: time.subsec_nanos().into(),
         });
         let mut polled = vec![PollFd::new(signals, PollFlags::IN)];
-        // The next question stays in the socket until there is room for its check.
-        if checks.len() < CHECKS_MAX {
+        // Further questions stay in the socket.
+        if waiting < WAITING_MAX {
             polled.push(PollFd::new(&self.inbox, PollFlags::IN));
         }
         let _ = poll(&mut polled, limit.as_ref());
@@ -195,43 +238,65 @@ enum Begun {
     Checker,
 }
 
-/// Has a process of its own check a password.
-fn begin(
-    checks: &mut Vec<Check>,
-    question: &PamQuestion,
+/// A question that no process has begun to check.
+struct WaitingQuestion {
+    question: PamQuestion,
     asker: PamAsker,
-    pam: &Pam,
-) -> io::Result<Begun> {
-    if !asker.waits() {
-        return Ok(Begun::Helper);
+    network: Vec<u8>,
+}
+
+/// The first question whose check may begin now.
+fn take_next(waiting: &mut VecDeque<WaitingQuestion>, checks: &[Check]) -> Option<WaitingQuestion> {
+    if checks.len() >= CHECKS_MAX {
+        return None;
     }
-    let same_host = checks.iter().filter(|check| check.host == question.host);
-    if !question.host.is_empty() && same_host.count() >= CHECKS_OF_HOST_MAX {
-        let text = format!("{CHECKS_OF_HOST_MAX} passwords of this address are being checked");
-        asker.tell(&PamReply::Unavailable(text));
-        return Ok(Begun::Helper);
+    let place = waiting.iter().position(|question| {
+        let same = checks
+            .iter()
+            .filter(|check| check.network == question.network);
+        question.network.is_empty() || same.count() < CHECKS_OF_NETWORK_MAX
+    })?;
+    waiting.remove(place)
+}
+
+/// What stands for a client where its checks are counted: the address, or the /64 of an IPv6 address, because a
+/// client there can use every address of it. Empty for a client on a unix socket.
+fn network_of(host: &[u8]) -> Vec<u8> {
+    let address = std::str::from_utf8(host).ok();
+    match address.and_then(|address| address.parse::<IpAddr>().ok()) {
+        Some(IpAddr::V6(address)) if address.to_ipv4_mapped().is_none() => {
+            address.octets()[..8].to_vec()
+        }
+        _ => host.to_vec(),
+    }
+}
+
+/// Has a process of its own check a password. If the request does not wait any more, nothing is checked.
+fn begin(checks: &mut Vec<Check>, next: WaitingQuestion, pam: &Pam) -> Begun {
+    let WaitingQuestion {
+        question,
+        asker,
+        network,
+    } = next;
+    if !asker.waits() {
+        return Begun::Helper;
     }
     let helper = std::process::id();
     match fork() {
         Ok(Forked::Child) => {
-            check(helper, question, &asker, pam);
-            Ok(Begun::Checker)
+            check(helper, &question, &asker, pam);
+            return Begun::Checker;
         }
-        Ok(Forked::Parent(id)) => {
-            checks.push(Check {
-                pid: Pid::from_raw(id).expect("fork answers the id of a process"),
-                asker,
-                host: question.host.clone(),
-                deadline: Instant::now() + CHECK_TIME,
-                is_late: false,
-            });
-            Ok(Begun::Helper)
-        }
-        Err(error) => {
-            asker.tell(&PamReply::Unavailable(error.to_string()));
-            Ok(Begun::Helper)
-        }
+        Ok(Forked::Parent(id)) => checks.push(Check {
+            pid: Pid::from_raw(id).expect("fork answers the id of a process"),
+            asker,
+            network,
+            deadline: Instant::now() + CHECK_TIME,
+            is_late: false,
+        }),
+        Err(error) => asker.tell(&PamReply::Unavailable(error.to_string())),
     }
+    Begun::Helper
 }
 
 /// In the process that checks one password.
@@ -324,11 +389,30 @@ fn kill_children(parent: Pid, depth: u32) {
 const START_PAUSE: Duration = Duration::from_secs(1);
 /// Passwords that are checked at the same time. The others wait in the socket.
 const CHECKS_MAX: usize = 16;
-/// Passwords of one address among them: a client that floods leaves room for others.
-const CHECKS_OF_HOST_MAX: usize = 8;
+/// Passwords of one network among them: a client that floods leaves room for others.
+const CHECKS_OF_NETWORK_MAX: usize = 8;
+/// Questions that wait for a check. Further ones stay in the socket.
+const WAITING_MAX: usize = 256;
+/// Questions of one network among them. Further ones are answered 503.
+const WAITING_OF_NETWORK_MAX: usize = 32;
 /// The kernel gives such a process a ninth of the time of a worker that shares its processor.
 const NICE: i32 = 10;
 /// Programs that start programs, of one check.
 const DEPTH_MAX: u32 = 8;
 /// Exit code of a helper that cannot go on.
 const FAILED: u8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ipv6_client_counts_by_its_network() {
+        let same = network_of(b"2001:db8:1:2::1");
+        assert_eq!(network_of(b"2001:db8:1:2:ffff::7"), same);
+        assert_ne!(network_of(b"2001:db8:1:3::1"), same);
+        assert_eq!(network_of(b"192.0.2.7"), b"192.0.2.7");
+        assert_eq!(network_of(b"::ffff:192.0.2.7"), b"::ffff:192.0.2.7");
+        assert!(network_of(b"").is_empty());
+    }
+}

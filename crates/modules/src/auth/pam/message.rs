@@ -68,7 +68,8 @@ impl PamQuestion {
             password: part(PASSWORD_BYTES_MAX)?,
             host: part(HOST_BYTES_MAX)?,
         };
-        rest.is_empty().then_some(question)
+        let is_whole = rest.is_empty() && !question.service.contains(&b'/');
+        is_whole.then_some(question)
     }
 }
 
