@@ -166,7 +166,11 @@ fn is_running(loaded: &Loaded, file: &Path) -> bool {
         process.pid_file.as_deref(),
     );
     let path = command_socket::path_of(socket, pid_file, file);
-    path.is_some_and(|path| command_socket::connect(&path, PROBE_TIME).is_ok())
+    path.is_some_and(|path| match command_socket::connect(&path, PROBE_TIME) {
+        Ok(_) => true,
+        // The socket of a running server belongs to its user alone.
+        Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
+    })
 }
 
 fn missing_document_roots(loaded: &Loaded) -> Vec<Diagnostic> {

@@ -61,11 +61,20 @@ pub(crate) fn probe(wanted: &ListenerSettings) -> Result<(), ListenError> {
 /// Whether a server listens at the address.
 pub(crate) fn is_in_use(wanted: &ListenerSettings) -> bool {
     match &wanted.address {
-        ListenAddress::Unix(path) => UnixStream::connect(path).is_ok(),
+        ListenAddress::Unix(path) => match connect_at_once(path) {
+            Ok(()) => true,
+            // The listen queue is full.
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        },
         _ => resolve(wanted)
             .and_then(|address| bind_alone(address, wanted))
             .is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse),
     }
+}
+
+fn connect_at_once(path: &Path) -> io::Result<()> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+    socket.connect(&SockAddr::unix(path)?)
 }
 
 /// Takes a listening socket that another process has opened.
