@@ -173,8 +173,9 @@ fn version_of(binary: &Path) -> Result<String, String> {
     let version = line
         .strip_prefix("petrel/")
         .and_then(|rest| rest.split(' ').next());
+    // dpkg sorts 0.2.0~rc.1 before 0.2.0, and 0.2.0-rc.1 behind it.
     version
-        .map(str::to_owned)
+        .map(|version| version.replacen('-', "~", 1))
         .ok_or_else(|| format!("{}: -v says {line:?}", binary.display()))
 }
 
@@ -259,6 +260,7 @@ Maintainer: The Petrel authors <petrel@petrel.invalid>
 Installed-Size: {kib}
 Depends: {depends}
 Recommends: logrotate, media-types
+Suggests: libpam0g
 Provides: httpd, httpd-cgi
 Section: httpd
 Priority: optional
