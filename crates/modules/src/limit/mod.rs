@@ -148,16 +148,18 @@ impl Prepared {
     #[inline]
     fn count(&self, exchange: &mut Exchange) -> Outcome {
         let now = exchange.worker.clock().latest();
+        let mut marks = 0;
         for (index, state) in self.states.iter().enumerate() {
             let Some(hash) = state.hash(exchange) else {
                 continue;
             };
+            marks |= state.mark;
             match state.admit(hash, now) {
                 LimitVerdict::Admitted | LimitVerdict::Uncounted => {}
                 refusal => return refuse_for(refusal, exchange, state, &self.states[..index]),
             }
         }
-        exchange.mark(self.marks);
+        exchange.mark(marks);
         exchange.took_no_time();
         Outcome::Next
     }
