@@ -279,7 +279,9 @@ fn answer_of_the_core(exchange: &mut Exchange) -> Outcome {
     match exchange.request.method {
         Method::Options => allow(exchange, Status::OK),
         Method::Get | Method::Head | Method::Post => {
-            tell_of_directory(exchange);
+            if exchange.request.method != Method::Post {
+                tell_of_directory(exchange);
+            }
             exchange.answer(Status::FORBIDDEN)
         }
         _ => {
