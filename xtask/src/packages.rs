@@ -50,6 +50,11 @@ const NEEDS: &[Need] = &[
     need("valgrind", "valgrind", Tests("that count instructions")),
     need("lighttpd", "lighttpd", Tests("that compare with lighttpd")),
     need(
+        "lighttpd-mod-deflate",
+        "/usr/lib/lighttpd/mod_deflate.so",
+        Tests("that compare compression with lighttpd"),
+    ),
+    need(
         "lighttpd-modules-lua",
         "/usr/lib/lighttpd/mod_magnet.so",
         Tests("that compare scripts with lighttpd"),
