@@ -74,10 +74,11 @@ fn compare(heading: &str, section: &str, targets: &[&str]) {
     let port = host.rsplit(' ').next().expect("a port").to_owned();
     let here = |text: &str, tree: &Tree| {
         let root = tree.root().display();
-        text.replace("/srv/www/example.com", &format!("{root}/www"))
+        // The port first: the path of the tree may contain the same digits.
+        text.replace("3000", &port)
+            .replace("/srv/www/example.com", &format!("{root}/www"))
             .replace("/srv/media/", &format!("{root}/media/"))
             .replace("/etc/petrel/users", &format!("{root}/users"))
-            .replace("3000", &port)
     };
 
     let builder = Server::build().tree(make_site);
