@@ -17,6 +17,12 @@ use crate::ledger::Nanos;
 /// The clock of one worker.
 pub struct Clock {
     latest: Cell<Nanos>,
+    /// The time between the last two readings, if both were in the same turn; else 0.
+    gap: Cell<Nanos>,
+    /// When the present turn began.
+    turn: Cell<Nanos>,
+    /// For how long the worker was busy in the turn before, without waiting for events.
+    earlier_turn: Cell<Nanos>,
     /// The monotonic time until which `wall_s` is right.
     second_ends: Cell<Nanos>,
     wall_s: Cell<u64>,
@@ -29,6 +35,37 @@ pub struct Clock {
     stopped_at: Cell<Option<(i64, i64)>>,
 }
 
+/// Reads the monotonic clock, for disk threads, which have no worker.
+pub(crate) fn thread_now() -> Nanos {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as Nanos * SECOND + now.tv_nsec as Nanos
+}
+
+thread_local! {
+    /// How many connections the worker of this thread has polled in the present turn, plus one. 0: the worker
+    /// has waited for events since the last reading of its clock. A global of the thread, because the hook of
+    /// the runtime, which sets it, belongs to no worker.
+    static TURN_POLLS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// tokio asks the kernel for events after this number of tasks, even if more tasks are ready
+/// (`Builder::event_interval`).
+pub(crate) const TURN_POLLS_MAX: u32 = 61;
+
+/// The worker of this thread has waited for events: a turn begins.
+pub(crate) fn turn_begins() {
+    TURN_POLLS.set(0);
+}
+
+/// The worker of this thread polls a connection.
+#[inline]
+pub(crate) fn connection_polled() {
+    // 0 stays 0: the turn has no reading of the clock yet.
+    let polls = TURN_POLLS.get();
+    let next = polls + u32::from(polls > 0);
+    TURN_POLLS.set(if next > TURN_POLLS_MAX { 0 } else { next });
+}
+
 /// `Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n`
 const DATE_LINE_BYTES: usize = 6 + 29 + 2;
 const SECOND: Nanos = 1_000_000_000;
@@ -39,6 +76,9 @@ impl Clock {
     pub fn new() -> Clock {
         let clock = Clock {
             latest: Cell::new(0),
+            gap: Cell::new(0),
+            turn: Cell::new(0),
+            earlier_turn: Cell::new(0),
             second_ends: Cell::new(0),
             wall_s: Cell::new(0),
             monotonic_s: Cell::new(0),
@@ -58,11 +98,46 @@ impl Clock {
         let now = self.read(ClockId::Monotonic) as Nanos;
         #[cfg(test)]
         self.readings.update(|readings| readings + 1);
-        self.latest.set(now);
+        let before = self.latest.replace(now);
+        match TURN_POLLS.get() {
+            0 => self.begin_turn(before, now),
+            _ => self.gap.set(now.saturating_sub(before)),
+        }
         if now >= self.second_ends.get() {
             self.next_second(now);
         }
         now
+    }
+
+    /// The first reading after the worker has waited for events: a turn begins.
+    #[inline]
+    fn begin_turn(&self, before: Nanos, now: Nanos) {
+        TURN_POLLS.set(1);
+        self.gap.set(0);
+        let began = self.turn.replace(now);
+        self.earlier_turn.set(before.saturating_sub(began));
+    }
+
+    /// When the worker last asked the kernel for events: all that is handled now had happened by then. Exact
+    /// to the first reading of the clock after it; under full load, to the [`TURN_POLLS_MAX`] tasks that tokio
+    /// runs before it asks again.
+    #[inline]
+    pub fn turn(&self) -> Nanos {
+        self.turn.get()
+    }
+
+    /// How long the turn before the present one took. What was read first in this turn may have lain in the
+    /// kernel for that long.
+    #[inline]
+    pub fn earlier_turn(&self) -> Nanos {
+        self.earlier_turn.get()
+    }
+
+    /// The time between the last two readings of this turn. The task that made the second one has taken it,
+    /// or tasks before it that read no clock. 0 for the first reading of a turn.
+    #[inline]
+    pub fn gap(&self) -> Nanos {
+        self.gap.get()
     }
 
     /// The present time for timers of the runtime.

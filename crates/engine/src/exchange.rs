@@ -23,13 +23,14 @@ use crate::cold_files::ColdFiles;
 use crate::deadlines::Deadlines;
 use crate::file_cache::FileEntry;
 
-use crate::ledger::{Ledger, Stage};
+use crate::ledger::{Ledger, Nanos, Stage, StageKind};
 use crate::limits;
 use crate::module::{Outcome, Phase};
 use crate::response::Response;
 use crate::settings::scope::ConditionValues;
 use crate::settings::{ConnectionScope, HostScope, Settings, SettingsTable};
 use crate::tls::TlsConnectionFacts;
+use crate::waits::{self, Hog, Wait, Waits};
 use crate::worker::Worker;
 
 pub mod cold_files;
@@ -65,6 +66,9 @@ pub struct Exchange {
     pub environment: Environment,
     /// How long each stage of the exchange took.
     pub ledger: Ledger,
+    waits: Waits,
+    /// The script that runs or ran last for this request, if that was in the worker.
+    pub script: Option<Rc<[u8]>>,
     /// What was sent to the client, for logs.
     pub sent: SentBytes,
     /// The second in which a pending hook is polled again at the latest.
@@ -196,6 +200,23 @@ impl ConnectionFacts {
     }
 }
 
+/// The client that has the key `key` ([`ConnectionFacts::client_key`]), in words: an IPv4 address, an IPv6
+/// network, or `unix:`.
+pub fn client_of_key(key: u64) -> String {
+    match key {
+        0 => "none".to_owned(),
+        LOOPBACK_KEY => "::1".to_owned(),
+        IPV4_KEYS..CONNECTION_KEYS if key >> 32 == 1 => {
+            std::net::Ipv4Addr::from_bits(key as u32).to_string()
+        }
+        CONNECTION_KEYS.. if key < CONNECTION_KEYS << 1 => "unix:".to_owned(),
+        _ => format!(
+            "{}/64",
+            std::net::Ipv6Addr::from_bits(u128::from(key) << 64)
+        ),
+    }
+}
+
 /// The key of `::1`, whose upper 64 bits are 0.
 const LOOPBACK_KEY: u64 = 1;
 
@@ -266,6 +287,8 @@ impl Exchange {
             connection,
             environment: Environment::default(),
             ledger: Ledger::default(),
+            waits: Waits::default(),
+            script: None,
             sent: SentBytes::default(),
             wake_at_s: Deadlines::NEVER,
             is_half_closed: false,
@@ -294,6 +317,8 @@ impl Exchange {
             connection: _,
             ledger: _,
             settings: _,
+            waits,
+            script,
             request,
             physical,
             response,
@@ -309,6 +334,8 @@ impl Exchange {
             lineage,
             cold,
         } = self;
+        waits.clear();
+        *script = None;
         request.clear();
         physical.clear();
         response.clear();
@@ -487,6 +514,9 @@ impl Exchange {
             .worker
             .settings_table()
             .host_scope(connection, self.request.head.host());
+        if scope.has_candidates() && self.progress.phase.is_none() {
+            self.stamp(Stage::Parse);
+        }
         self.settings = self.worker.settings_table().settings(&scope, &*self);
         self.scope = Some(scope);
     }
@@ -513,11 +543,139 @@ impl Exchange {
         }
     }
 
+    /// For a hook: its time counts for `stage`, not for the stage of its phase.
+    #[inline]
+    pub fn count_as(&mut self, stage: Stage) {
+        if self.progress.hook > 1 && self.progress.counts_as.is_none() {
+            // The time until now is that of earlier hooks.
+            self.stamp(self.progress.stage_of_phase());
+        }
+        self.progress.counts_as = Some(stage);
+    }
+
     /// Reads the clock and gives the time since the last stamp to `stage`.
     #[inline]
     pub fn stamp(&mut self, stage: Stage) {
-        let now = self.worker.clock().now();
+        let clock = self.worker.clock();
+        let now = clock.now();
         self.ledger.stamp(stage, now);
+        if clock.gap() >= limits::HOG_NANOS && stage.kind() == StageKind::Work {
+            self.has_hogged(stage);
+        }
+    }
+
+    /// This request kept the worker busy for so long that others may have lagged.
+    #[cold]
+    fn has_hogged(&mut self, stage: Stage) {
+        let clock = self.worker.clock();
+        let (ran, ended) = (clock.gap(), clock.latest());
+        let what = match (stage, &self.script) {
+            (Stage::Lua, Some(script)) => String::from_utf8_lossy(script).into_owned(),
+            _ => format!("{} {}", self.request.method.as_str(), self.waits_path()),
+        };
+        self.worker.note_hog(Hog {
+            what,
+            stage,
+            ran,
+            ended,
+        });
+    }
+
+    /// The path of the request as notes about waits show it: without the query, and cut.
+    pub fn waits_path(&self) -> String {
+        waits::shown_path(self.request.url.path())
+    }
+
+    /// The end of a wait: gives the time since the last stamp to `stage`, and the time in which the worker
+    /// ran other tasks to [`Stage::Lag`]. If the wait was long ([`limits::NOTED_WAIT_NANOS`]), `holder` says
+    /// what held the request up.
+    #[inline]
+    pub fn stamp_wait(&mut self, stage: Stage, holder: impl FnOnce(&Exchange) -> String) {
+        let now = self.worker.clock().now();
+        self.stamp_wait_at(stage, now, holder);
+    }
+
+    /// Like [`Exchange::stamp_wait`], with the time that was read last; see [`Exchange::stamp_latest`].
+    #[inline]
+    pub fn stamp_wait_latest(&mut self, stage: Stage, holder: impl FnOnce(&Exchange) -> String) {
+        let now = self.worker.clock().latest();
+        self.stamp_wait_at(stage, now, holder);
+    }
+
+    #[inline]
+    fn stamp_wait_at(
+        &mut self,
+        stage: Stage,
+        now: Nanos,
+        holder: impl FnOnce(&Exchange) -> String,
+    ) {
+        let (ready, before) = (self.worker.clock().turn(), self.ledger.last());
+        let waited = self.ledger.stamp_wait(stage, ready, now);
+        if waited >= limits::NOTED_WAIT_NANOS {
+            let holder = holder(self);
+            self.note_wait(stage, waited, holder);
+        }
+        if now - before - waited >= limits::NOTED_LAG_NANOS {
+            self.note_lag(now - before - waited);
+        }
+    }
+
+    /// Starts the ledger of a request whose first bytes were read just now.
+    #[inline]
+    pub(crate) fn start_ledger(&mut self) {
+        let clock = self.worker.clock();
+        let now = clock.now();
+        let (turn, earlier) = (clock.turn(), clock.earlier_turn());
+        self.ledger.start_late(turn, now, earlier);
+        if now - turn >= limits::NOTED_LAG_NANOS {
+            self.note_lag(now - turn);
+        }
+        if earlier >= limits::NOTED_LAG_NANOS {
+            self.note_in_kernel(earlier);
+        }
+        self.count_handshake();
+    }
+
+    /// The TLS handshake counts for the first request on its connection.
+    #[inline]
+    pub(crate) fn count_handshake(&mut self) {
+        if self.connection.request_number == 1
+            && let Some(nanos) = self.tls().map(|tls| tls.handshake_nanos)
+            && nanos > 0
+        {
+            self.ledger.add_before(Stage::Tls, nanos);
+        }
+    }
+
+    /// Notes what held the request up in `stage`.
+    #[cold]
+    pub fn note_wait(&mut self, stage: Stage, nanos: Nanos, holder: String) {
+        self.waits.add(Wait {
+            stage,
+            nanos,
+            holder: holder.into(),
+        });
+    }
+
+    #[cold]
+    fn note_lag(&mut self, nanos: Nanos) {
+        let now = self.worker.clock().latest();
+        let holder = self.worker.hog_since(now.saturating_sub(nanos));
+        self.note_wait(Stage::Lag, nanos, holder);
+    }
+
+    #[cold]
+    fn note_in_kernel(&mut self, nanos: Nanos) {
+        let turn = self.worker.clock().turn();
+        let holder = self.worker.hog_since(turn.saturating_sub(nanos));
+        let holder =
+            format!("up to this long in the kernel's queue before the request began: {holder}");
+        self.note_wait(Stage::Lag, nanos, holder);
+    }
+
+    /// The waits of this request that were long enough to be noted.
+    pub fn waits(&self) -> &[Wait] {
+        self.waits.all()
     }
 
     /// Like [`Exchange::stamp`], with the time that was read last. For code that has just received data, when

@@ -1,19 +1,24 @@
 //! The ledger: how long each stage of an exchange took. The connection, the phase loop and code that waits
 //! fill it in.
 //!
-//! `stages + unattributed = total`. A stamp adds the time since the last stamp to a stage. It reads the
+//! `stages + unattributed = total`. A stamp gives all time since the last stamp to one stage. It reads the
 //! monotonic clock (16 to 30 ns), so it is made only where work was done or code has waited: a head that
-//! arrives in one piece has no `receive`, and phases without hooks cost nothing, because their time goes to
+//! arrives in one piece has no `read-head`, and phases without hooks cost nothing, because their time goes to
 //! the next stage. A warm request for a file stamps `parse`, `map` (if there are index files), `content` and
-//! `send`. All displays of timing read this structure.
+//! `send`.
+//!
+//! The end of a wait is stamped by [`Ledger::stamp_wait`]. When the event arrived for which the request
+//! waited, the worker may have been busy with other tasks; that part of the time is `lag`.
+//!
+//! All displays of timing read this structure.
 
 /// Nanoseconds of CLOCK_MONOTONIC.
 pub type Nanos = u64;
 
 macro_rules! stages {
-    ($($(#[doc = $doc:literal])+ $variant:ident $name:literal;)+) => {
-        /// A stage of an exchange. The list is complete: log, headers and plots all go through it.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    ($($(#[doc = $doc:literal])+ $variant:ident $name:literal $kind:ident;)+) => {
+        /// A stage of an exchange. The list is complete: log, headers, metrics and plots all go through it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Stage { $($(#[doc = $doc])+ $variant,)+ }
 
@@ -21,48 +26,92 @@ macro_rules! stages {
             /// Every stage, in the order in which they happen.
             pub const ALL: &'static [Stage] = &[$(Stage::$variant,)+];
 
-            /// The name used in logs, `Server-Timing` and plots.
+            /// The name used in logs, `Server-Timing`, metrics and plots.
             pub const fn name(self) -> &'static str {
                 match self { $(Stage::$variant => $name,)+ }
+            }
+
+            /// Whether the worker works in this stage, or the request waits.
+            pub const fn kind(self) -> StageKind {
+                match self { $(Stage::$variant => StageKind::$kind,)+ }
+            }
+
+            /// What the time of this stage is, for documentation and displays.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Stage::$variant => concat!($($doc,)+).trim_ascii(),)+ }
             }
         }
     };
 }
 
+/// What happens in a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StageKind {
+    /// The worker works for this request.
+    Work,
+    /// The request waits: for the client, a disk, a backend or the worker.
+    Wait,
+}
+
 stages! {
+    /// The TLS handshake, counted for the first request on its connection.
+    Tls "tls" Wait;
+    /// The request was ready, and its worker ran other tasks.
+    Lag "lag" Wait;
     /// From the first byte of the request head to its last. The time before the first byte does not count. Of
     /// pipelined requests, each begins when the response before it was sent.
-    Receive "receive";
-    /// Parsing the head and choosing the settings.
-    Parse "parse";
-    /// Redirects, rewrites, and scripts on the raw URL.
-    Translate "translate";
-    /// Access rules.
-    Authorize "authorize";
-    /// From the URL path to the physical path. In every phase: waiting for the disk during a look-up.
-    Map "map";
+    ReadHead "read-head" Wait;
+    /// Parsing the head and, unless there is a stage `match`, choosing the settings.
+    Parse "parse" Work;
+    /// Choosing the settings by conditions that are evaluated for each request.
+    Match "match" Work;
+    /// Redirects and rewrites.
+    Translate "translate" Work;
+    /// Access rules, and waiting for passwords to be checked.
+    Authorize "authorize" Work;
+    /// From the URL path to the physical path.
+    Map "map" Work;
+    /// Waiting for a free disk thread.
+    DiskQueue "disk-queue" Wait;
+    /// A disk thread opens a path: the file system walks to the file and opens it.
+    Open "open" Wait;
+    /// A disk thread asks the file system for the metadata of a file.
+    Stat "stat" Wait;
+    /// A disk thread or the kernel reads a file that is not in memory.
+    ReadFile "read-file" Wait;
+    /// Running scripts in the server, and waiting for what they wait for.
+    Lua "lua" Work;
+    /// Looking for a cached page, and waiting for a page that is being fetched for another client.
+    Cache "cache" Wait;
     /// Receiving the request body.
-    RequestBody "request-body";
-    /// Waiting before a backend can be asked: for its address, for a free connection, or for a response that
-    /// the page cache is fetching for another client.
-    BackendQueue "backend-queue";
+    RequestBody "request-body" Wait;
+    /// Waiting before a backend can be asked: for its address or for a free connection.
+    BackendQueue "backend-queue" Wait;
     /// Connecting to a backend, or starting a CGI program.
-    BackendConnect "backend-connect";
-    /// Sending the request to a backend and waiting for the first byte of its reply.
-    BackendWait "backend-wait";
+    BackendConnect "backend-connect" Wait;
+    /// Sending the request to a backend.
+    BackendSend "backend-send" Wait;
+    /// From the end of the request to the first byte of the backend's reply.
+    BackendFirstByte "backend-first-byte" Wait;
     /// From the first byte of a backend's reply to its last, as far as the response waits for it; also while
     /// the reply is passed on as it arrives.
-    BackendReply "backend-reply";
-    /// The hook that makes the response, and waiting for content that is read from the disk while it is sent.
-    Content "content";
+    BackendBody "backend-body" Wait;
+    /// The hook that makes the response.
+    Content "content" Work;
     /// Changing headers, compressing.
-    Transform "transform";
-    /// Sending the response: passing it to the kernel, waiting for the client to take it, and bandwidth
-    /// limits.
-    Send "send";
+    Transform "transform" Work;
+    /// Passing the response to the kernel.
+    Send "send" Work;
+    /// Waiting until a bandwidth limit of the configuration allows more.
+    Throttle "throttle" Wait;
+    /// Waiting for the client to take the response.
+    ClientDrain "client-drain" Wait;
 }
 
 const COUNT: usize = Stage::ALL.len();
+
+// `Ledger::touched` has a bit for each stage.
+const _: () = assert!(COUNT <= 32);
 
 /// The times of one exchange.
 #[derive(Clone, Debug, Default)]
@@ -70,26 +119,81 @@ pub struct Ledger {
     started: Nanos,
     last: Nanos,
     ended: Nanos,
+    /// For how long at most the first bytes of the request lay in the kernel before the worker looked.
+    in_kernel_max: Nanos,
+    /// A bit for each stage that was stamped. Only those have a time.
+    touched: u32,
     stages: [Nanos; COUNT],
 }
 
 impl Ledger {
     /// Starts the clock: the first byte of a request arrived at `now`.
     pub fn start(&mut self, now: Nanos) {
-        *self = Ledger {
-            started: now,
-            last: now,
-            ended: now,
-            stages: [0; COUNT],
-        };
+        for stage in self.touched() {
+            self.stages[stage as usize] = 0;
+        }
+        self.touched = 0;
+        self.in_kernel_max = 0;
+        self.started = now;
+        self.last = now;
+        self.ended = now;
+    }
+
+    /// The worker learned at `ready` that the first bytes of the request had arrived, and ran other tasks
+    /// until `now`. `in_kernel_max`: the bytes may have lain in the kernel for that long before.
+    #[inline]
+    pub fn start_late(&mut self, ready: Nanos, now: Nanos, in_kernel_max: Nanos) {
+        self.start(ready);
+        self.in_kernel_max = in_kernel_max;
+        if now > ready {
+            self.stamp(Stage::Lag, now);
+        }
+    }
+
+    /// Counts `took` nanoseconds before the start of this ledger for `stage`. For work that was done for the
+    /// request before its first byte: the TLS handshake.
+    pub fn add_before(&mut self, stage: Stage, took: Nanos) {
+        self.add(stage, took);
+        self.started = self.started.saturating_sub(took);
     }
 
     /// Gives the time since the last stamp to `stage`.
     #[inline]
     pub fn stamp(&mut self, stage: Stage, now: Nanos) {
-        self.stages[stage as usize] += now.saturating_sub(self.last);
+        self.add(stage, now.saturating_sub(self.last));
         self.last = now;
         self.ended = now;
+    }
+
+    #[inline]
+    fn add(&mut self, stage: Stage, time: Nanos) {
+        self.touched |= 1 << stage as u8;
+        self.stages[stage as usize] += time;
+    }
+
+    /// The end of a wait: gives the time since the last stamp to `stage` until `ready`, when the worker
+    /// learned that the wait was over, and the rest to [`Stage::Lag`]. A `ready` before the last stamp means
+    /// that another task of the worker has ended the wait; then there is no lag. Returns the time of `stage`
+    /// since the last stamp.
+    #[inline]
+    pub fn stamp_wait(&mut self, stage: Stage, ready: Nanos, now: Nanos) -> Nanos {
+        let before = self.last;
+        if ready <= before {
+            self.stamp(stage, now);
+            return now.saturating_sub(before);
+        }
+        self.stamp(stage, ready.min(now));
+        if now > ready {
+            self.stamp(Stage::Lag, now);
+        }
+        ready.min(now) - before
+    }
+
+    /// A part of a wait that ended at `until`, which may lie before the last stamp or after `now`.
+    pub fn stamp_part(&mut self, stage: Stage, until: Nanos, now: Nanos) {
+        if until > self.last {
+            self.stamp(stage, until.min(now));
+        }
     }
 
     /// Leaves the time since the last stamp unattributed, because no work was done for this exchange.
@@ -103,14 +207,35 @@ impl Ledger {
         self.started
     }
 
+    /// The time of the last stamp.
+    pub fn last(&self) -> Nanos {
+        self.last
+    }
+
     /// Time spent in `stage` so far.
     pub fn stage(&self, stage: Stage) -> Nanos {
         self.stages[stage as usize]
     }
 
+    /// The stages that were stamped, in their order.
+    pub fn touched(&self) -> impl Iterator<Item = Stage> + use<> {
+        let mut left = self.touched;
+        std::iter::from_fn(move || {
+            let stage = *Stage::ALL.get(left.trailing_zeros() as usize)?;
+            left &= left - 1;
+            Some(stage)
+        })
+    }
+
     /// From the first byte of the request to the last stamp.
     pub fn total(&self) -> Nanos {
         self.ended.saturating_sub(self.started)
+    }
+
+    /// For how long at most the first bytes of the request lay in the kernel before the worker looked. It
+    /// was busy for that long. Not part of the total.
+    pub fn in_kernel_max(&self) -> Nanos {
+        self.in_kernel_max
     }
 
     /// The time that belongs to no stage.
@@ -122,8 +247,8 @@ impl Ledger {
     /// all nanoseconds, so that the stages add up. Stages without measured time are left out.
     pub(crate) fn server_timing(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        for stage in Stage::ALL.iter().filter(|stage| self.stage(**stage) > 0) {
-            write_duration(&mut out, stage.name(), self.stage(*stage));
+        for stage in self.touched().filter(|stage| self.stage(*stage) > 0) {
+            write_duration(&mut out, stage.name(), self.stage(stage));
             out.extend_from_slice(b", ");
         }
         write_duration(&mut out, "unattributed", self.unattributed());
@@ -149,11 +274,11 @@ mod tests {
     fn stages_and_the_unattributed_rest_are_the_total() {
         let mut ledger = Ledger::default();
         ledger.start(1_000);
-        ledger.stamp(Stage::Receive, 1_500);
+        ledger.stamp(Stage::ReadHead, 1_500);
         ledger.skip(1_700);
         ledger.stamp(Stage::Content, 2_700);
         ledger.stamp(Stage::Content, 3_000);
-        assert_eq!(ledger.stage(Stage::Receive), 500);
+        assert_eq!(ledger.stage(Stage::ReadHead), 500);
         assert_eq!(ledger.stage(Stage::Content), 1_300);
         assert_eq!(ledger.unattributed(), 200);
         let stages: Nanos = Stage::ALL.iter().map(|stage| ledger.stage(*stage)).sum();
@@ -168,6 +293,70 @@ mod tests {
         ledger.start(100);
         assert_eq!(ledger.total(), 0);
         assert_eq!(ledger.stage(Stage::Send), 0);
+    }
+
+    #[test]
+    fn after_a_wait_the_time_in_which_the_worker_was_busy_is_lag() {
+        let mut ledger = Ledger::default();
+        ledger.start(1_000);
+        ledger.stamp(Stage::Parse, 2_000);
+        // The worker slept, and learned at 5,000 that the reply was there.
+        assert_eq!(
+            ledger.stamp_wait(Stage::BackendFirstByte, 5_000, 5_700),
+            3_000
+        );
+        assert_eq!(ledger.stage(Stage::Lag), 700);
+        // Another task of the worker ended the wait.
+        assert_eq!(ledger.stamp_wait(Stage::Cache, 5_000, 6_000), 300);
+        assert_eq!(ledger.stage(Stage::Lag), 700);
+        assert_eq!(ledger.total(), 5_000);
+        assert_eq!(ledger.unattributed(), 0);
+    }
+
+    #[test]
+    fn a_request_that_is_read_late_has_lagged_and_its_handshake_counts() {
+        let mut ledger = Ledger::default();
+        ledger.start_late(1_000, 41_000, 7);
+        ledger.add_before(Stage::Tls, 300);
+        assert_eq!(ledger.stage(Stage::Lag), 40_000);
+        assert_eq!((ledger.started(), ledger.total()), (700, 40_300));
+        assert_eq!((ledger.unattributed(), ledger.in_kernel_max()), (0, 7));
+    }
+
+    #[test]
+    fn stamps_in_any_order_add_up_to_the_total() {
+        // A generator of numbers, so that a failure repeats.
+        let mut state = 1_u64;
+        let mut next = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % below
+        };
+        for _ in 0..1_000 {
+            let (mut ledger, mut now) = (Ledger::default(), next(1_000));
+            let ready = now;
+            now += next(50);
+            ledger.start_late(ready, now, 0);
+            let mut skipped = 0;
+            for _ in 0..next(60) {
+                let before = now;
+                now += next(1_000);
+                let stage = Stage::ALL[next(COUNT as u64) as usize];
+                match next(4) {
+                    0 => {
+                        ledger.skip(now);
+                        skipped += now - before;
+                    }
+                    1 => {
+                        ledger.stamp_wait(stage, before + next(1_200), now);
+                    }
+                    _ => ledger.stamp(stage, now),
+                }
+            }
+            assert_eq!(ledger.unattributed(), skipped, "{ledger:?}");
+            assert_eq!(ledger.total(), now - ready, "{ledger:?}");
+        }
     }
 
     #[test]
@@ -200,7 +389,7 @@ mod tests {
     fn the_parts_of_server_timing_add_up_to_its_total() {
         let mut ledger = Ledger::default();
         ledger.start(1_000);
-        ledger.stamp(Stage::Receive, 1_999);
+        ledger.stamp(Stage::ReadHead, 1_999);
         ledger.stamp(Stage::Map, 3_001_234_567);
         ledger.skip(3_001_300_001);
         ledger.stamp(Stage::Content, 3_001_300_003);
@@ -209,7 +398,7 @@ mod tests {
         let names: Vec<&str> = metrics.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(
             names,
-            ["receive", "map", "content", "unattributed", "total"]
+            ["read-head", "map", "content", "unattributed", "total"]
         );
         let (total, parts) = metrics.split_last().expect("several");
         assert_eq!(parts.iter().map(|(_, nanos)| nanos).sum::<Nanos>(), total.1);

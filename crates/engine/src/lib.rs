@@ -48,6 +48,7 @@ pub mod tls;
 mod trace;
 mod transport;
 pub mod turn;
+pub mod waits;
 
 pub use exchange::{Exchange, cold_files, module, settings, worker};
 pub use petrel_config as config;

@@ -381,3 +381,19 @@ pub(crate) const TLS_CLIENT_SESSIONS_MAX: usize = 16;
 
 /// Bytes of TLS records that are made for one write: four large ones.
 pub(crate) const TLS_OUTGOING_BYTES: usize = 4 * TLS_RECORD_BYTES_MAX + 1024;
+
+/// Nanoseconds for which one request may keep its worker busy before the worker remembers it, to name it to
+/// the requests that lagged.
+pub(crate) const HOG_NANOS: u64 = 2_000_000;
+
+/// Nanoseconds of lag from which a request notes what the worker was doing meanwhile.
+pub(crate) const NOTED_LAG_NANOS: u64 = 5_000_000;
+
+/// Nanoseconds of a wait from which a request notes what held it up.
+pub const NOTED_WAIT_NANOS: u64 = 10_000_000;
+
+/// Noted waits of one request; the shortest are dropped.
+pub(crate) const NOTED_WAITS_MAX: usize = 8;
+
+/// Bytes of a path in a note.
+pub(crate) const NOTED_PATH_BYTES_MAX: usize = 120;

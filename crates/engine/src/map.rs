@@ -231,6 +231,7 @@ mod tests {
             is_resumed: false,
             certificate_id: 0,
             client_rule_id: 0,
+            handshake_nanos: 0,
             kept: std::cell::OnceCell::new(),
         }
     }

@@ -37,6 +37,9 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
         let outcome = match exchange.progress.pending.take() {
             Some(mut pending) => {
                 exchange.wake_at_s = Deadlines::NEVER;
+                if let Some(stage) = exchange.progress.waits_in.take() {
+                    exchange.stamp_wait(stage, |exchange| pending.holder(exchange));
+                }
                 match pending.poll(exchange, context) {
                     Poll::Ready(Outcome::Cold) => {
                         exchange.progress.hook -= 1;
@@ -44,6 +47,10 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
                     }
                     Poll::Ready(outcome) => outcome,
                     Poll::Pending => {
+                        if let Some(stage) = pending.waits_in() {
+                            exchange.stamp(exchange.progress.stage());
+                            exchange.progress.waits_in = Some(stage);
+                        }
                         exchange.progress.pending = Some(pending);
                         if exchange.request.body.is_held_incomplete() {
                             return Poll::Ready(Walked::NeedBody);
@@ -89,6 +96,7 @@ fn wait_for_disk(exchange: &mut Exchange, then: Outcome) {
 /// Answers with `status` because the request itself is wrong. Only the phases store and transform run.
 pub(crate) fn refuse(exchange: &mut Exchange, status: Status) {
     exchange.progress.pending = None;
+    exchange.progress.waits_in = None;
     exchange.run_state.is_refused = true;
     exchange.run_state.is_tunnel = false;
     // Hooks that change the response get no more of the request body, and do not wait for it.
@@ -120,6 +128,9 @@ fn step(exchange: &mut Exchange) -> Outcome {
         let hooks = exchange.settings.hooks(phase);
         if let Some(hook) = hooks.get(exchange.progress.hook) {
             let hook = Rc::clone(hook);
+            if exchange.progress.counts_as.is_some() {
+                stamp_if_worked(exchange);
+            }
             exchange.progress.hook += 1;
             exchange.progress.worked = true;
             let outcome = hook.run(exchange);
@@ -354,5 +365,6 @@ fn stamp_if_worked(exchange: &mut Exchange) {
     // Storing belongs to the stage of the next phase, to save a reading of the clock.
     if exchange.progress.phase() != Phase::Store && std::mem::take(&mut exchange.progress.worked) {
         exchange.stamp(exchange.progress.stage());
+        exchange.progress.counts_as = None;
     }
 }

@@ -109,6 +109,17 @@ impl ExchangeRun {
         parsed
     }
 
+    /// The end of [`ExchangeRun::begin`]: the request is parsed and its settings are chosen.
+    #[inline]
+    pub fn stamp_begin(&mut self) {
+        let scope = self.scope.as_ref();
+        let stage = match scope.is_some_and(|scope| scope.has_candidates()) {
+            true => Stage::Match,
+            false => Stage::Parse,
+        };
+        self.stamp(stage);
+    }
+
     /// Answers 421 (RFC 9110 15.5.20) if the client's TLS session is for another host, whose certificates or
     /// rules for clients differ from those of the requested host. The client can open another connection for
     /// that host. Returns whether it did so.
@@ -131,7 +142,8 @@ impl ExchangeRun {
 
     /// The stage of the time since the last stamp, while hooks run.
     pub fn stage(&self) -> Stage {
-        self.progress.stage()
+        let waits_in = self.progress.waits_in;
+        waits_in.unwrap_or_else(|| self.progress.stage())
     }
 
     /// Runs hooks until there is a response or a hook needs the whole request body.
@@ -462,7 +474,7 @@ impl ExchangeRun {
     /// Refuses the request at any point before the response: the response is an error, and the rest of the
     /// request is not needed. The time since the last stamp belongs to `stage`.
     pub fn refuse(&mut self, stage: Stage, status: Status, cause: Arguments<'_>) {
-        self.log_error(Stage::Receive.name(), cause);
+        self.log_error(Stage::ReadHead.name(), cause);
         self.refuse_quietly(stage, status);
     }
 

@@ -14,6 +14,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::blocking;
+use crate::clock;
 use crate::exchange::ListenerFacts;
 use crate::handed::Handed;
 use crate::limits;
@@ -214,6 +215,8 @@ fn run_worker(
     let say = |word| drop(ready.send(word));
     let runtime = Builder::new_current_thread()
         .enable_all()
+        .event_interval(clock::TURN_POLLS_MAX)
+        .on_thread_unpark(clock::turn_begins)
         .build_local(LocalOptions::default());
     let runtime = match runtime {
         Ok(runtime) => runtime,

@@ -127,7 +127,7 @@ impl<D: Draft> BodySource for Tee<D> {
 
     fn stage(&self) -> Stage {
         match self.reader.is_waiting() {
-            true => Stage::Content,
+            true => Stage::ReadFile,
             false => self.body.stage(),
         }
     }

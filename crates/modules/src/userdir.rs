@@ -17,6 +17,7 @@ use petrel_engine::Exchange;
 use petrel_engine::blocking::{FileDeadline, JobWaiter, NotDone, Origin, SharedJobs};
 use petrel_engine::config::{Diagnostic, Effect};
 use petrel_engine::file_cache::Symlinks;
+use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Pending, Phase};
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::core::absolute_root;
@@ -257,6 +258,15 @@ impl Homes {
 }
 
 impl Pending for HomeLookup {
+    fn waits_in(&self) -> Option<Stage> {
+        Some(Stage::Map)
+    }
+
+    fn holder(&self, exchange: &Exchange) -> String {
+        let _ = exchange;
+        "the name service looked for the user".to_owned()
+    }
+
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let polled = self.waiter.poll_unpin(context);
         let told: Result<Home, String> = match ready!(self.deadline.limit(polled, context)) {

@@ -171,7 +171,7 @@ fn abuse_of_http2_is_ended_told_and_cheap() {
     }
     let log = server.log();
     assert!(
-        log.matches("(receive) the client ").count() >= all().len(),
+        log.matches("(read-head) the client ").count() >= all().len(),
         "{log}"
     );
 }

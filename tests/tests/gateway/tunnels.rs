@@ -309,7 +309,7 @@ fn a_101_opens_the_tunnel_only_if_it_names_what_the_client_asked_for() {
             client.send(HANDSHAKE.replace("TARGET", target));
             assert_eq!(client.response().status, status, "{speaks:?} {target}");
         }
-        server.expect_log("(backend-reply) its 101 does not name the protocol");
+        server.expect_log("(backend-body) its 101 does not name the protocol");
         server.expect_log(backend.name().trim_start_matches("unix:"));
     }
 }

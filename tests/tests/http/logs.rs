@@ -52,7 +52,7 @@ fn a_refused_head_is_told_by_its_first_line() {
         server.expect_log(error);
     }
     server.expect_log(
-        "(receive) The request method is not known. client=127.0.0.1 host= request=\"BREW",
+        "(read-head) The request method is not known. client=127.0.0.1 host= request=\"BREW",
     );
     // The next request has no such value.
     assert_eq!(server.get("/").status, 200);
@@ -167,7 +167,7 @@ fn the_stages_of_a_request_are_traced() {
         .map(|(name, time)| (name, nanos(time)))
         .collect();
     let (total, parts) = times.split_last().expect("several");
-    assert_eq!((times[0].0, total.0), ("receive", "total"));
+    assert_eq!((times[0].0, total.0), ("read-head", "total"));
     assert_eq!(parts.len(), 14, "thirteen stages and the rest: {stages}");
     assert_eq!(
         parts.iter().map(|(_, time)| time).sum::<u64>(),
@@ -206,6 +206,6 @@ fn time_outs_are_traced() {
     server.client().send("GET /slow").read_to_end();
     server.expect_log("(time-out) the request head came too slowly client=");
     server.expect_log(
-        "(receive) the request head came too slowly client=127.0.0.1 host= request=\"GET /slow\"",
+        "(read-head) the request head came too slowly client=127.0.0.1 host= request=\"GET /slow\"",
     );
 }

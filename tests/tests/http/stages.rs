@@ -105,11 +105,11 @@ fn every_wait_for_a_backend_has_its_stage() {
         ))
         .start();
     assert_eq!(server.get("/b/late").text(), "late");
-    expect_stage(&server, "/b/late", "backend-wait");
+    expect_stage(&server, "/b/late", "backend-first-byte");
     assert_eq!(server.get("/b/trickles").text(), "ab");
-    expect_stage(&server, "/b/trickles", "backend-reply");
+    expect_stage(&server, "/b/trickles", "backend-body");
     assert_eq!(server.get("/p.sh").text(), "c");
-    expect_stage(&server, "/p.sh", "backend-wait");
+    expect_stage(&server, "/p.sh", "backend-first-byte");
 
     // The wait begins when the server asks for the body.
     let mut client = server.client();
@@ -122,5 +122,5 @@ fn every_wait_for_a_backend_has_its_stage() {
     client.send("abc");
     assert_eq!(client.response().text(), "late");
     expect_stage(&server, "/b/posted", "request-body");
-    expect_stage(&server, "/b/posted", "backend-wait");
+    expect_stage(&server, "/b/posted", "backend-first-byte");
 }

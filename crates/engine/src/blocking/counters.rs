@@ -58,6 +58,8 @@ pub struct DeviceLoad {
     pub running: usize,
     /// Jobs that wait.
     pub waiting: usize,
+    /// How long the oldest job that runs has been running.
+    pub oldest: Option<Duration>,
 }
 
 /// The file systems that have jobs now, ordered by device number. All classes are added up.
@@ -71,8 +73,12 @@ pub fn device_loads() -> Vec<DeviceLoad> {
                 Some(known) => {
                     known.running += load.running;
                     known.waiting += load.waiting;
+                    known.oldest = known.oldest.max(state.oldest(load.device));
                 }
-                None => all.push(load),
+                None => all.push(DeviceLoad {
+                    oldest: state.oldest(load.device),
+                    ..load
+                }),
             }
         }
     }

@@ -352,8 +352,8 @@ enum ThreadState {
     Free,
     /// The thread looks for a job or waits for one.
     Idle,
-    /// The thread has run a job since then.
-    Busy(Instant),
+    /// The thread has run a job for this device since then.
+    Busy(Instant, u64),
 }
 
 impl Pool {
@@ -576,7 +576,7 @@ impl Pool {
                 queued_at,
             }) = state.queue.pop()
             {
-                state.places[place] = ThreadState::Busy(begun);
+                state.places[place] = ThreadState::Busy(begun, load.device());
                 // The job that ended before may have made room for several jobs, and this thread takes only
                 // one.
                 self.see_to_threads(state);
@@ -642,8 +642,17 @@ impl PoolState {
 
     /// The number of jobs that run.
     fn running(&self) -> usize {
-        let is_busy = |place: &&ThreadState| matches!(place, ThreadState::Busy(_));
+        let is_busy = |place: &&ThreadState| matches!(place, ThreadState::Busy(..));
         self.places.iter().filter(is_busy).count()
+    }
+
+    /// How long the oldest job that runs on `device` has been running.
+    fn oldest(&self, device: u64) -> Option<Duration> {
+        let begun = |place: &ThreadState| match place {
+            ThreadState::Busy(since, of) if *of == device => Some(*since),
+            _ => None,
+        };
+        Some(self.places.iter().filter_map(begun).min()?.elapsed())
     }
 
     /// The number of jobs that have run for so long that their threads do not count against the limit.
@@ -651,7 +660,7 @@ impl PoolState {
         let patience = Duration::from_millis(limits::STUCK_JOB_MS);
         let now = Instant::now();
         let is_stuck = |place: &&ThreadState| match place {
-            ThreadState::Busy(since) => now.saturating_duration_since(*since) > patience,
+            ThreadState::Busy(since, _) => now.saturating_duration_since(*since) > patience,
             ThreadState::Free | ThreadState::Idle => false,
         };
         self.places.iter().filter(is_stuck).count()

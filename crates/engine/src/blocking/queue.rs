@@ -33,6 +33,12 @@ pub(crate) struct Load {
     bytes: usize,
 }
 
+impl Load {
+    pub(crate) fn device(self) -> u64 {
+        self.device
+    }
+}
+
 /// A job that has not begun.
 struct QueuedJob<J> {
     job: J,
@@ -86,6 +92,7 @@ impl<J> JobQueue<J> {
             device: device.number,
             running: device.running,
             waiting: device.waiting,
+            oldest: None,
         })
     }
 

@@ -147,11 +147,11 @@ impl Body {
         }
     }
 
-    /// See [`BodySource::stage`]. Parts of files count as content, since they are read while they are sent.
+    /// See [`BodySource::stage`]. Parts of files are read while they are sent.
     pub fn stage(&self) -> Stage {
         match self {
             Body::Source(source) => source.stage(),
-            _ => Stage::Content,
+            _ => Stage::ReadFile,
         }
     }
 

@@ -15,7 +15,7 @@ use super::link::Link;
 use super::serving::Serving;
 use super::{ConnectionState, Step};
 use crate::exchange::ConnectionFacts;
-use crate::ledger::Stage;
+use crate::ledger::{Nanos, Stage};
 use crate::limits;
 use crate::settings::ConnectionScope;
 use crate::tls::{TlsConnectionFacts, TlsError, TlsHost};
@@ -27,6 +27,8 @@ pub(super) struct Handshake {
     worker: Rc<Worker>,
     /// The second in which the handshake must be complete; 0: its time does not run yet.
     due_s: u32,
+    /// When its first bytes had come; 0: they have not.
+    began: Nanos,
     /// The host that the client named in its ClientHello.
     host: RefCell<Option<Rc<TlsHost>>>,
 }
@@ -43,6 +45,7 @@ pub(super) fn begin(input: Vec<u8>, link: &mut Link) -> ConnectionState {
     ConnectionState::Handshake(Box::new(Handshake {
         worker,
         due_s: 0,
+        began: 0,
         host: RefCell::default(),
     }))
 }
@@ -72,6 +75,9 @@ impl Handshake {
             Poll::Pending => {
                 if self.worker.draining() == Some(Drain::Stop) && !stream.has_begun() {
                     return Continue(ConnectionState::Over(None));
+                }
+                if self.began == 0 && stream.has_begun() {
+                    self.began = self.worker.clock().now();
                 }
                 Break(ConnectionState::Handshake(self))
             }
@@ -141,7 +147,10 @@ impl Handshake {
             return ConnectionState::Linger(None);
         }
         let is_http2 = facts.alpn == Some(HTTP2);
-        let facts = TlsConnectionFacts::new(&facts, &host);
+        let mut facts = TlsConnectionFacts::new(&facts, &host);
+        if self.began > 0 {
+            facts.handshake_nanos = self.worker.clock().now().saturating_sub(self.began);
+        }
         link.worker
             .shared()
             .tls_counts()
@@ -201,7 +210,7 @@ fn answer_in_clear(error: &HelloError, link: &mut Link) -> ConnectionState {
         .map(TlsStream::end_before_it_began)
         .unwrap_or_default();
     let cause = format_args!("{error}");
-    Serving::begin(link).refuse_head(&input, Stage::Receive, Status::BAD_REQUEST, cause)
+    Serving::begin(link).refuse_head(&input, Stage::ReadHead, Status::BAD_REQUEST, cause)
 }
 
 fn log(link: &Link, cause: &str) {

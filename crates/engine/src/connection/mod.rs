@@ -21,6 +21,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use crate::clock;
 use crate::exchange::{ListenerFacts, Peer};
 use crate::ledger::Stage;
 use crate::limits;
@@ -280,6 +281,7 @@ impl Future for Connection {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        clock::connection_polled();
         let Connection { link, state: waits } = self.get_mut();
         let mut state = std::mem::replace(waits, ConnectionState::Over(None));
         if link.is_late(context) {

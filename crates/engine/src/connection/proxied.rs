@@ -38,7 +38,7 @@ pub(super) fn poll_header(input: Box<[u8]>, link: &mut Link, context: &mut Conte
             Err(error) => {
                 let log = &link.worker.base_settings().core.error_log;
                 let client = link.facts.peer.without_port();
-                log.error(format_args!("(receive) {error} client={client}"));
+                log.error(format_args!("(read-head) {error} client={client}"));
                 return Continue(ConnectionState::Over(None));
             }
         }

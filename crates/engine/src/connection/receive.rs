@@ -21,6 +21,7 @@ use crate::ledger::Stage;
 use crate::limits;
 use crate::trace;
 use crate::turn::Turn;
+use crate::waits;
 
 /// The first byte from a client that speaks TLS (RFC 8446 5.1).
 const TLS_HANDSHAKE: u8 = 22;
@@ -88,7 +89,9 @@ impl Serving {
             }
         }
         drop(buffer);
-        self.run.stamp(Stage::Receive);
+        self.run.stamp_wait(Stage::ReadHead, |_| {
+            "the client sent the head in pieces".to_owned()
+        });
         Continue(self.take_head(input.into(), link))
     }
 
@@ -121,7 +124,7 @@ impl Serving {
             {
                 self.run.request.keep_refused_line(&bytes);
                 let cause = format_args!("neither HTTP/1 nor HTTP/2 begins like this");
-                self.run.log_error(Stage::Receive.name(), cause);
+                self.run.log_error(Stage::ReadHead.name(), cause);
                 self.abort(Stage::Parse, cause, link)
             }
             Err(error) => {
@@ -155,7 +158,7 @@ impl Serving {
     pub(crate) fn refuse_late_head(mut self) -> ConnectionState {
         let input = std::mem::take(&mut self.wire.input);
         let cause = format_args!("the request head came too slowly");
-        self.refuse_head(&input, Stage::Receive, Status::REQUEST_TIMEOUT, cause)
+        self.refuse_head(&input, Stage::ReadHead, Status::REQUEST_TIMEOUT, cause)
     }
 
     /// The head is complete: finds the settings, and checks that they allow a body of this length.
@@ -181,7 +184,7 @@ impl Serving {
             BodyFraming::None | BodyFraming::Chunked => true,
         };
         if is_allowed {
-            self.run.stamp(Stage::Parse);
+            self.run.stamp_begin();
         }
         match link.takes_http2_in_clear() {
             true => self.upgrade_if_asked(link),
@@ -264,7 +267,8 @@ impl Serving {
         ready!(polled)?;
         self.run.complete_body();
         if self.wire.receiving.has_waited {
-            self.run.stamp(Stage::RequestBody);
+            self.run
+                .stamp_wait(Stage::RequestBody, waits::for_request_body);
         }
         // No hook gets a body that could not be stored.
         Poll::Ready(match self.run.request.body.failure() {

@@ -24,6 +24,7 @@ use crate::network_backend::{self, Flight, SendResult, Stretch};
 use crate::pace::ClientPace;
 use crate::run::ExchangeRun;
 use crate::transport::{Peeked, Transport};
+use crate::waits;
 use crate::worker::Cut;
 
 /// How the end of the body is marked.
@@ -56,6 +57,9 @@ pub(super) struct Sending {
     pub(crate) has_looked: bool,
     /// The source of the body has no piece ready.
     pub(crate) waits_for_maker: bool,
+    /// The stage of the present wait, if it is not for the source of the body: for the client or a bandwidth
+    /// limit.
+    waits_in: Option<Stage>,
     /// The second in which the client must have taken more of the response; 0: it takes what there is.
     write_due_s: u32,
     /// Reads of files of the body that are under way.
@@ -101,6 +105,7 @@ impl Sending {
             in_chunk,
             has_looked,
             waits_for_maker,
+            waits_in,
             write_due_s,
             flight,
             memory,
@@ -118,6 +123,7 @@ impl Sending {
         *in_chunk = false;
         *has_looked = false;
         *waits_for_maker = false;
+        *waits_in = None;
         *write_due_s = 0;
         *flight = None;
         *memory = None;
@@ -147,6 +153,14 @@ impl Sending {
 
     fn is_drained(&self) -> bool {
         self.piece.is_none() && self.prefix_sent >= self.prefix.len()
+    }
+
+    /// The stage that the time since the last stamp belongs to.
+    pub(super) fn wait_stage(&self, run: &ExchangeRun) -> Stage {
+        match self.waits_for_maker {
+            true => run.response.body.stage(),
+            false => self.waits_in.unwrap_or(Stage::Send),
+        }
     }
 
     /// Queues `piece` after what is queued already.
@@ -293,14 +307,7 @@ impl Serving {
 
     fn poll_to_end(&mut self, link: &mut Link, context: &mut Context<'_>) -> Poll<Ended> {
         let mut turn = link.turn_bytes();
-        if std::mem::take(&mut self.wire.sending.waits_for_maker) {
-            let stage = self.run.response.body.stage();
-            self.run.stamp(stage);
-        } else if matches!(self.run.response.body, Body::Source(_)) && self.run.sent.bytes > 0 {
-            // The time until now was spent on the client or on a bandwidth limit; the next wait may be for
-            // the source.
-            self.run.stamp(Stage::Send);
-        }
+        self.stamp_wait_of_sending();
         self.stop_paces();
         loop {
             if let Err(cause) = self.work_beside_sending(link, context) {
@@ -336,6 +343,7 @@ impl Serving {
                 // The connection waits for the bandwidth limit, so the timeouts of the client do not run.
                 link.no_deadline();
                 self.wire.sending.write_due_s = 0;
+                self.wait_in(Stage::Throttle);
                 return Poll::Pending;
             };
             match self.send_once(&mut link.transport, allowed.min(turn), context) {
@@ -372,6 +380,33 @@ impl Serving {
         }
     }
 
+    /// The connection goes on after a wait.
+    #[inline]
+    fn stamp_wait_of_sending(&mut self) {
+        let sending = &mut self.wire.sending;
+        let waited_for_maker = std::mem::take(&mut sending.waits_for_maker);
+        if let Some(stage) = sending.waits_in.take() {
+            // How fast the client was is noted at the end, once.
+            let (now, ready) = (
+                self.run.worker.clock().now(),
+                self.run.worker.clock().turn(),
+            );
+            self.run.ledger.stamp_wait(stage, ready, now);
+        } else if waited_for_maker {
+            let stage = self.run.response.body.stage();
+            self.run.stamp_wait(stage, waits::for_content);
+        } else if matches!(self.run.response.body, Body::Source(_)) && self.run.sent.bytes > 0 {
+            // The next wait may be for the source.
+            self.run.stamp(Stage::Send);
+        }
+    }
+
+    /// The connection begins to wait in `stage`.
+    fn wait_in(&mut self, stage: Stage) {
+        self.run.stamp(Stage::Send);
+        self.wire.sending.waits_in = Some(stage);
+    }
+
     /// While a response is sent, its body's source may take more of a streamed request body, or read ahead.
     #[inline]
     fn work_beside_sending(
@@ -396,6 +431,7 @@ impl Serving {
     /// The client takes nothing now. Its timeout continues to run when something else wakes the connection,
     /// such as a backend with more data or its own request body.
     fn wait_for_client(&mut self, link: &Link) {
+        self.wait_in(Stage::ClientDrain);
         let sending = &mut self.wire.sending;
         let core = &self.run.settings.core;
         let clock = self.run.worker.clock();

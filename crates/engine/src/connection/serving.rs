@@ -18,6 +18,7 @@ use crate::limits;
 use crate::phase::Walked;
 use crate::run::ExchangeRun;
 use crate::transport::Peeked;
+use crate::waits;
 use crate::worker::{Cut, Worker};
 
 /// A request, its response, and the state of HTTP/1 for them.
@@ -81,9 +82,8 @@ impl GiveBack for Wire {
 impl Serving {
     /// Starts a request whose first bytes have arrived.
     pub(crate) fn begin(link: &mut Link) -> Serving {
-        let now = link.worker.clock().now();
         let mut run = link.begin_run();
-        run.ledger.start(now);
+        run.start_ledger();
         link.set_deadline(link.worker.base_settings().core.read_idle_s);
         let wire = Wire::take(&link.worker);
         Serving { run, wire }
@@ -187,6 +187,7 @@ impl Serving {
     /// The response was sent: logs the request and prepares for the next one.
     pub(crate) fn finish(mut self, link: &mut Link) -> ConnectionState {
         link.know_local_address(&mut self.run);
+        self.note_slow_client(link);
         self.run.finish();
         match (self.run.sent.keep_alive, self.is_received()) {
             (true, true) => self.end("Send", link),
@@ -285,15 +286,29 @@ impl Serving {
         link: &mut Link,
     ) -> ConnectionState {
         link.know_local_address(&mut self.run);
+        self.note_slow_client(link);
         self.run.abort(stage, cause);
         ConnectionState::Over(Some(self))
     }
 
+    /// Notes how fast the client took the response, if the worker had to wait for it.
+    #[inline]
+    fn note_slow_client(&mut self, link: &Link) {
+        let waited = self.run.ledger.stage(Stage::ClientDrain);
+        if waited >= limits::NOTED_WAIT_NANOS {
+            let path = link.transport.tcp_path();
+            let holder = waits::for_slow_client(self.run.sent.bytes, waited, path);
+            self.run.note_wait(Stage::ClientDrain, waited, holder);
+        }
+        let throttled = self.run.ledger.stage(Stage::Throttle);
+        if throttled >= limits::NOTED_WAIT_NANOS {
+            let holder = "a bandwidth limit of the configuration or a script".to_owned();
+            self.run.note_wait(Stage::Throttle, throttled, holder);
+        }
+    }
+
     /// The stage that the time since the last stamp belongs to while a response is being sent.
     pub(crate) fn stage_of_sending(&self) -> Stage {
-        match self.wire.sending.waits_for_maker {
-            true => self.run.response.body.stage(),
-            false => Stage::Send,
-        }
+        self.wire.sending.wait_stage(&self.run)
     }
 }

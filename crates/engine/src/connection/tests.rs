@@ -397,9 +397,9 @@ async fn the_time_between_two_pieces_of_a_request_is_that_of_receiving_it() {
     let broken = ledger_of([first, "\r\n : \r\n\r\n"], head_has_begun).await;
     let pause = PAUSE.as_nanos() as Nanos;
     for (ledger, stage) in [
-        (&in_two_heads, Stage::Receive),
+        (&in_two_heads, Stage::ReadHead),
         (&in_two_bodies, Stage::RequestBody),
-        (&broken, Stage::Receive),
+        (&broken, Stage::ReadHead),
     ] {
         // On a busy machine the pause may begin before the server has read the first part.
         assert!(ledger.stage(stage) >= pause / 2, "{stage:?} of {ledger:?}");
@@ -407,7 +407,7 @@ async fn the_time_between_two_pieces_of_a_request_is_that_of_receiving_it() {
         assert_eq!(ledger.unattributed(), 0, "{ledger:?}");
     }
     assert_eq!(
-        in_two_bodies.stage(Stage::Receive),
+        in_two_bodies.stage(Stage::ReadHead),
         0,
         "its head came whole"
     );

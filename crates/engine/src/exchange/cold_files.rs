@@ -5,6 +5,7 @@
 //! the results, so that the second call finds them even if the file cache has dropped them already.
 
 use std::cell::{RefCell, RefMut};
+use std::fmt::Write;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -18,10 +19,15 @@ use rustix::io::Errno;
 use crate::blocking::{self, Class, FileDeadline, Late, RunningJob};
 use crate::exchange::Exchange;
 use crate::file_cache::read::read_full;
-use crate::file_cache::{Asker, DiskWait, FileEntry, FoundFile, LookResult, NextNames, Symlinks};
+use crate::file_cache::{
+    Asker, DiskWait, FileEntry, FoundFile, LookResult, LookTimes, NextNames, Symlinks,
+};
 use crate::ledger::Stage;
+use crate::limits;
 use crate::module::{Outcome, Pending};
+use crate::mounts;
 use crate::network_backend::FileReader;
+use crate::waits;
 
 /// Look-ups and reads that one request started, and their results. Most requests start none, and use one word
 /// of memory for this.
@@ -32,6 +38,10 @@ pub(crate) struct ColdFiles(RefCell<Option<Box<Asked>>>);
 struct Asked {
     found: Vec<FoundFile>,
     waiting: Option<DiskWait>,
+    /// How long the disk threads took for what the request waited for last.
+    times: Vec<LookTimes>,
+    /// The path that the request waits for, or waited for last.
+    awaited: Vec<u8>,
     /// A read of a whole file, running or finished.
     reading: Option<ReadWhole>,
     /// The file system did not answer in time, so the request waits for no further file.
@@ -93,6 +103,7 @@ impl ColdFiles {
             symlinks,
             entry: Rc::clone(file),
             first: None,
+            times: LookTimes::default(),
         });
     }
 
@@ -126,6 +137,16 @@ impl ColdFiles {
             (None, Some(waiting)) => waiting.path().to_vec(),
             (None, None) => Vec::new(),
         }
+    }
+
+    /// Keeps the path that the request begins to wait for, to name it afterwards.
+    fn note_awaited(&self) {
+        let mut asked = self.change();
+        asked.awaited = match (&asked.reading, &asked.waiting) {
+            (Some(reading), _) => reading.path.clone(),
+            (None, Some(waiting)) => waiting.path().to_vec(),
+            (None, None) => Vec::new(),
+        };
     }
 
     fn take_waiting(&self) -> Option<DiskWait> {
@@ -307,6 +328,49 @@ impl Exchange {
         Ok(None)
     }
 
+    /// The end of a wait for the disk: gives each part of the work of the disk threads to its stage. What lies
+    /// between the end of the work and now is lag.
+    fn stamp_disk_wait(&mut self) {
+        let now = self.worker.clock().now();
+        let (times, path) = {
+            let mut asked = self.cold.change();
+            let asked = &mut *asked;
+            (
+                std::mem::take(&mut asked.times),
+                std::mem::take(&mut asked.awaited),
+            )
+        };
+        let before = [Stage::DiskQueue, Stage::Open, Stage::Stat, Stage::ReadFile]
+            .map(|stage| (stage, self.ledger.stage(stage)));
+        let mut at = 0;
+        for one in &times {
+            self.ledger.stamp_part(Stage::DiskQueue, one.begun, now);
+            at = one.begun + one.open;
+            self.ledger.stamp_part(Stage::Open, at, now);
+            at += one.stat;
+            self.ledger.stamp_part(Stage::Stat, at, now);
+        }
+        if let Some(first) = times.iter().find(|one| one.read_begun > 0) {
+            self.ledger
+                .stamp_part(Stage::DiskQueue, first.read_begun, now);
+            at = first.read_begun + first.read;
+            self.ledger.stamp_part(Stage::ReadFile, at, now);
+        }
+        match at {
+            // The threads have not reported: the time is up, or a whole file was read for a script.
+            0 => self.stamp_wait_latest(Stage::ReadFile, |_| holder_of_file(&path)),
+            _ => {
+                for (stage, before) in before {
+                    let waited = self.ledger.stage(stage) - before;
+                    if waited >= limits::NOTED_WAIT_NANOS {
+                        self.note_wait(stage, waited, holder_of_file(&path));
+                    }
+                }
+                self.ledger.stamp_part(Stage::Lag, now, now);
+            }
+        }
+    }
+
     fn poll_cold(&self, context: &mut Context<'_>) -> Poll<()> {
         ready!(self.cold.poll_whole(context));
         let Some(mut waiting) = self.cold.take_waiting() else {
@@ -315,7 +379,9 @@ impl Exchange {
         let now_s = self.worker.clock().seconds();
         match self.worker.files().poll_cold(&mut waiting, now_s, context) {
             Poll::Ready(found) => {
-                self.cold.change().found.extend(found);
+                let mut asked = self.cold.change();
+                asked.times = found.iter().map(|one| one.times).collect();
+                asked.found.extend(found);
                 Poll::Ready(())
             }
             Poll::Pending => {
@@ -324,6 +390,30 @@ impl Exchange {
             }
         }
     }
+}
+
+/// What held up a request that waited for the file at `path`: its file system, and the jobs there.
+pub fn holder_of_file(path: &[u8]) -> String {
+    let mut text = waits::shown_path(path);
+    let Some(mount) = mounts::over_path(path) else {
+        return text;
+    };
+    let (point, kind) = (waits::shown_path(&mount.point), &mount.kind);
+    // Writing to a string cannot fail.
+    let _ = write!(text, " on {point} ({kind})");
+    let loads = blocking::device_loads();
+    if let Some(load) = loads.iter().find(|load| load.device == mount.place.device) {
+        let _ = write!(
+            text,
+            ", {} jobs run there and {} wait",
+            load.running, load.waiting
+        );
+        if let Some(oldest) = load.oldest {
+            let nanos = u64::try_from(oldest.as_nanos()).unwrap_or(u64::MAX);
+            let _ = write!(text, ", the oldest for {}", waits::Time(nanos));
+        }
+    }
+    text
 }
 
 /// A wait for files that [`Exchange::look_up`] did not know. All of them together get `server.max-file-wait`.
@@ -371,11 +461,12 @@ impl ColdWait {
                 // The time until now belongs to the phase; the time from now on is a wait for the file
                 // system.
                 exchange.stamp(exchange.progress.stage());
+                exchange.cold.note_awaited();
             }
             return Poll::Pending;
         };
         if std::mem::take(&mut self.has_waited) {
-            exchange.stamp(Stage::Map);
+            exchange.stamp_disk_wait();
         }
         if limited.is_err() {
             let path = exchange.cold.take_late_path();

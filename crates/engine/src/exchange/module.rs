@@ -17,6 +17,7 @@ use petrel_config::schema::DirectiveSpec;
 use crate::exchange::Exchange;
 use crate::file_cache::NextNames;
 use crate::handed::Handed;
+use crate::ledger::Stage;
 use crate::log::LogRegistry;
 use crate::settings::Values;
 use crate::tls::TlsHost;
@@ -217,4 +218,16 @@ pub enum Outcome {
 pub trait Pending {
     /// Continues the work. Like `Future::poll`, with the exchange as an argument.
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome>;
+
+    /// The stage of the ledger for the wait that has just begun. The phase loop stamps it. `None`: the work
+    /// stamps its waits itself, or their time belongs to the phase.
+    fn waits_in(&self) -> Option<Stage> {
+        None
+    }
+
+    /// What holds the request up in that wait, in words, when it is over and was long.
+    fn holder(&self, exchange: &Exchange) -> String {
+        let _ = exchange;
+        String::new()
+    }
 }

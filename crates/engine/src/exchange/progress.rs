@@ -15,6 +15,10 @@ pub(crate) struct WalkProgress {
     /// The error that an error handler answers for, or that an error page shows.
     pub(crate) error: Option<HandledError>,
     pub(crate) worked: bool,
+    /// The stage for the present hook's time, if that is not the one of the phase.
+    pub(crate) counts_as: Option<Stage>,
+    /// The stage of the present wait ([`Pending::waits_in`]).
+    pub(crate) waits_in: Option<Stage>,
 }
 
 /// An error that `server.error-handler` or `server.error-handler-404` answers.
@@ -37,8 +41,13 @@ impl WalkProgress {
         self.phase.unwrap_or(Phase::Translate)
     }
 
-    /// The stage of the ledger for the present phase.
+    /// The stage of the ledger for the present hook.
     pub(crate) fn stage(&self) -> Stage {
+        self.counts_as.unwrap_or_else(|| self.stage_of_phase())
+    }
+
+    /// The stage of the ledger for the present phase.
+    pub(crate) fn stage_of_phase(&self) -> Stage {
         match self.phase() {
             Phase::Translate => Stage::Translate,
             Phase::Authorize => Stage::Authorize,

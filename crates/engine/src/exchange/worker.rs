@@ -15,12 +15,14 @@ use crate::clock::Clock;
 use crate::deadlines::Deadlines;
 use crate::exchange::{Exchange, ListenerFacts, Scheme};
 use crate::file_cache::FileCache;
+use crate::ledger::Nanos;
 use crate::limits;
 use crate::log::LogRegistry;
 use crate::network_backend::{FileReader, Readers};
 use crate::settings::{CoreSettings, ProcessSettings, Settings, SettingsTable};
 use crate::shared::Shared;
 use crate::tls::TlsBuffers;
+use crate::waits::Hog;
 
 /// What all connections of one worker share. Only its own thread uses it, so there is no lock.
 pub struct Worker {
@@ -66,6 +68,8 @@ pub struct Worker {
     pub(crate) detached: Cell<u32>,
     belongings: RefCell<Vec<Rc<dyn Any>>>,
     readers: Rc<Readers>,
+    /// The request that last kept the worker busy for long.
+    hog: RefCell<Option<Hog>>,
 }
 
 /// Called once a second for the data of a module.
@@ -175,6 +179,7 @@ impl Worker {
             detached: Cell::new(0),
             belongings: RefCell::default(),
             readers: Rc::new(readers),
+            hog: RefCell::default(),
         })
     }
 
@@ -281,6 +286,19 @@ impl Worker {
     #[inline]
     pub fn draining(&self) -> Option<Drain> {
         self.draining.get()
+    }
+
+    /// Notes a request that has kept the worker busy for long.
+    pub(crate) fn note_hog(&self, hog: Hog) {
+        *self.hog.borrow_mut() = Some(hog);
+    }
+
+    /// Which request has kept the worker busy since the monotonic time `since`, in words.
+    pub(crate) fn hog_since(&self, since: Nanos) -> String {
+        match &*self.hog.borrow() {
+            Some(hog) if hog.ended >= since => hog.to_string(),
+            _ => "the worker ran many other tasks, or had no processor".to_owned(),
+        }
     }
 
     /// Stops accepting connections and drops caches for later requests. Requests that have begun go on.

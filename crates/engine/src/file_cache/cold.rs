@@ -15,10 +15,12 @@ use super::contents::Descriptor;
 use super::read::read_full;
 use super::{FileStat, Symlinks};
 use crate::blocking::{Class, JobEnd, Origin};
+use crate::clock::thread_now;
 use crate::file_accounts::{FileAccounts, NetworkBackend};
+use crate::ledger::Nanos;
 use crate::limits;
 use crate::mounts::{self, MountedPlace, Storage};
-use crate::paths::{LookReach, NotOpened, open_and_stat, place_of_the_way};
+use crate::paths::{LookReach, NotOpened, open_and_stat_telling, place_of_the_way};
 
 /// What a job has found out about one path.
 pub(super) struct LookedUpFile {
@@ -30,8 +32,25 @@ pub(super) struct LookedUpFile {
     pub(crate) place: MountedPlace,
     /// The content of a small file, or the beginning of a larger one.
     pub(crate) first: Option<Bytes>,
+    /// How long the thread took.
+    pub(crate) times: LookTimes,
     /// Whether the file had not changed shortly before the look-up, nor during the read.
     pub(crate) is_settled: bool,
+}
+
+/// How long a disk thread took for one path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LookTimes {
+    /// When a thread began with the look-up.
+    pub begun: Nanos,
+    /// How long it took to open the path.
+    pub open: Nanos,
+    /// How long it took to get the metadata.
+    pub stat: Nanos,
+    /// When a thread began to read; 0: none did.
+    pub read_begun: Nanos,
+    /// How long that took.
+    pub read: Nanos,
 }
 
 /// For which client a look-up is, and how much it reads.
@@ -77,7 +96,12 @@ pub(super) fn look_up(
             return end.finish(looked);
         }
         end.go_on(Class::First, origin, move |end| {
+            let read_begun = thread_now();
             read(&mut looked, wants_first, &accounts);
+            if let Some(first) = looked.first_mut() {
+                first.times.read_begun = read_begun;
+                first.times.read = thread_now() - read_begun;
+            }
             end.finish(looked);
         });
     }
@@ -151,7 +175,18 @@ fn probably_sent(all: &mut [LookedUpFile]) -> Option<&mut LookedUpFile> {
 }
 
 fn look_at(path: Box<[u8]>, symlinks: Symlinks) -> LookedUpFile {
-    let found = open_and_stat(&path, symlinks, LookReach::Disk);
+    let begun = thread_now();
+    let mut opened = None;
+    let is_open = || opened = Some(thread_now());
+    let found = open_and_stat_telling(&path, symlinks, LookReach::Disk, is_open);
+    let ended = thread_now();
+    let opened = opened.unwrap_or(ended);
+    let times = LookTimes {
+        begun,
+        open: opened - begun,
+        stat: ended - opened,
+        ..LookTimes::default()
+    };
     let place = match &found {
         Ok((descriptor, _)) => mounts::of_descriptor(descriptor),
         Err(_) => place_of_the_way(&path),
@@ -164,6 +199,7 @@ fn look_at(path: Box<[u8]>, symlinks: Symlinks) -> LookedUpFile {
         found: found.map(|(descriptor, stat)| (closing(descriptor), stat)),
         place,
         first: None,
+        times,
     }
 }
 

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-pub use cold::{Asker, NextNames, Role};
+pub use cold::{Asker, LookTimes, NextNames, Role};
 pub use contents::Contents;
 use entry::{ContentReading, Usage};
 pub use entry::{FileEntry, FileKind, FileStat, PreparedEntry, SharedDescriptor, Uncached};
@@ -118,6 +118,8 @@ pub struct FoundFile {
     pub entry: Rc<FileEntry>,
     /// The first bytes of the file, if the job read them and they are not the content of the entry.
     pub first: Option<Bytes>,
+    /// How long the disk thread took for it.
+    pub times: LookTimes,
 }
 
 impl FileCache {
@@ -344,6 +346,7 @@ impl FileCache {
             symlinks,
             entry,
             first,
+            times: looked.times,
         }
     }
 
@@ -369,6 +372,7 @@ impl FileCache {
             symlinks,
             entry: Rc::new(FileEntry::failed(path, errno, &budget)),
             first: None,
+            times: LookTimes::default(),
         }
     }
 

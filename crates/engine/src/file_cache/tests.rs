@@ -493,6 +493,7 @@ fn a_late_job_does_not_replace_what_was_found_since() {
         place: MountedPlace::default(),
         found: Err(NotOpened::Failed(Errno::NOENT)),
         first: None,
+        times: LookTimes::default(),
         is_settled: true,
     };
     // The job looked before the file was created and is told afterwards.

@@ -9,7 +9,8 @@ mod place;
 use std::path::{Component, Path, PathBuf};
 
 pub(crate) use open::{
-    LookReach, NotOpened, cached_stat, has_resolve_cached, open_and_stat, open_place,
+    LookReach, NotOpened, cached_stat, has_resolve_cached, open_and_stat, open_and_stat_telling,
+    open_place,
 };
 pub use open::{open_directory, open_directory_place};
 pub(crate) use place::{place_ahead, place_of, place_of_the_way};

@@ -45,12 +45,23 @@ pub(crate) fn open_and_stat(
     symlinks: Symlinks,
     reach: LookReach,
 ) -> Result<(OwnedFd, Stat), NotOpened> {
+    open_and_stat_telling(path, symlinks, reach, || ())
+}
+
+/// Like [`open_and_stat`]. Calls `is_open` between the two calls, unless the first one fails.
+pub(crate) fn open_and_stat_telling(
+    path: &[u8],
+    symlinks: Symlinks,
+    reach: LookReach,
+    is_open: impl FnOnce(),
+) -> Result<(OwnedFd, Stat), NotOpened> {
     let descriptor = match open(path, symlinks, reach, FLAGS) {
         Err(refusal @ (Errno::ACCESS | Errno::PERM)) => {
             return look_at_refused(path, symlinks, reach, refusal);
         }
         opened => opened?,
     };
+    is_open();
     let stat = fstat(&descriptor)?;
     Ok((descriptor, stat))
 }

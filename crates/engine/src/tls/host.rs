@@ -1,5 +1,6 @@
 //! The TLS part of the settings of one host.
 
+use crate::ledger::Nanos;
 use std::any::Any;
 use std::cell::OnceCell;
 use std::fmt;
@@ -65,6 +66,8 @@ pub struct TlsConnectionFacts {
     pub certificate_id: u64,
     /// [`TlsHost::client_rule_id`] of the host that the handshake was made for.
     pub client_rule_id: u64,
+    /// From the first bytes of the handshake to its end.
+    pub handshake_nanos: Nanos,
     /// Data that the module which made the [`TlsHost`] keeps about the client.
     pub kept: OnceCell<Rc<dyn Any>>,
 }
@@ -81,6 +84,7 @@ impl TlsConnectionFacts {
             is_resumed: facts.is_resumed,
             certificate_id: host.certificate_id,
             client_rule_id: host.client_rule_id,
+            handshake_nanos: 0,
             kept: OnceCell::new(),
         }
     }

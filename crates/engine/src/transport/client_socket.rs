@@ -1,5 +1,6 @@
 //! The socket of a client connection.
 
+use petrel_sys::socket::TcpPath;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -163,6 +164,14 @@ impl ClientSocket {
             ClientSocket::Unix(stream) => petrel_sys::socket::unacknowledged(stream),
         };
         queued.unwrap_or(0)
+    }
+
+    /// The way to the client; `None` for a unix socket. One system call.
+    pub(crate) fn tcp_path(&self) -> Option<TcpPath> {
+        match self {
+            ClientSocket::Tcp(stream) => petrel_sys::socket::tcp_path(stream).ok(),
+            ClientSocket::Unix(_) => None,
+        }
     }
 
     /// The local address; `None` for a unix socket. One system call.

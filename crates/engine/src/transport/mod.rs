@@ -3,6 +3,7 @@
 mod client_socket;
 mod tls_stream;
 
+use petrel_sys::socket::TcpPath;
 use std::io;
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
@@ -141,6 +142,14 @@ impl Transport {
         match self {
             Transport::Plain(socket) => socket.unacknowledged(),
             Transport::Tls(stream) => stream.unacknowledged(),
+        }
+    }
+
+    /// The way to the client, as the kernel knows it; `None` for a unix socket. One system call.
+    pub(crate) fn tcp_path(&self) -> Option<TcpPath> {
+        match self {
+            Transport::Plain(socket) => socket.tcp_path(),
+            Transport::Tls(stream) => stream.tcp_path(),
         }
     }
 

@@ -5,6 +5,7 @@
 //! tickets of a handshake are sent with the first response, if its request arrived with the end of the
 //! handshake.
 
+use petrel_sys::socket::TcpPath;
 use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -322,6 +323,11 @@ impl TlsStream {
     /// See [`Transport::unacknowledged`](super::Transport::unacknowledged). Counts bytes of records.
     pub(super) fn unacknowledged(&self) -> u64 {
         self.socket.unacknowledged() + self.unsent()
+    }
+
+    /// See [`Transport::tcp_path`](super::Transport::tcp_path).
+    pub(super) fn tcp_path(&self) -> Option<TcpPath> {
+        self.socket.tcp_path()
     }
 
     /// See [`Transport::unsent`](super::Transport::unsent).

@@ -327,7 +327,7 @@ mod tests {
         let request = Request::new(HEAD);
         assert_eq!(
             line(
-                "%{stage:receive}x|%{stage:content:ns}x|%{stage:parse}x|%{stage:total:ms}x",
+                "%{stage:read-head}x|%{stage:content:ns}x|%{stage:parse}x|%{stage:total:ms}x",
                 &request
             ),
             "1|33567|0|2"

@@ -187,7 +187,7 @@ pub(super) mod tests {
             let mut ledger = Ledger::default();
             let now = clock.now();
             ledger.start(now);
-            ledger.stamp(Stage::Receive, now + 1_000);
+            ledger.stamp(Stage::ReadHead, now + 1_000);
             ledger.stamp(Stage::Content, now + 34_567);
             ledger.stamp(Stage::Send, now + 1_234_567);
             let mut response = Response::default();

@@ -16,6 +16,7 @@ use std::task::{Context, Poll};
 use futures_util::FutureExt as _;
 use petrel_engine::Exchange;
 use petrel_engine::blocking::{self, Class, NotDone, Origin};
+use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Configure, Hook, Outcome, Pending, Phase};
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
@@ -480,6 +481,15 @@ struct Hashing {
 }
 
 impl Pending for Hashing {
+    fn waits_in(&self) -> Option<Stage> {
+        Some(Stage::Authorize)
+    }
+
+    fn holder(&self, exchange: &Exchange) -> String {
+        let _ = exchange;
+        "a thread hashed the password, after those that came before".to_owned()
+    }
+
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let (guard, is_known) = (&self.guard, self.is_known);
         Poll::Ready(match self.job.poll_unpin(context) {
@@ -515,6 +525,15 @@ struct Refusal {
 }
 
 impl Pending for Refusal {
+    fn waits_in(&self) -> Option<Stage> {
+        Some(Stage::Authorize)
+    }
+
+    fn holder(&self, exchange: &Exchange) -> String {
+        let _ = exchange;
+        "the answer to a wrong password is delayed".to_owned()
+    }
+
     fn poll(&mut self, exchange: &mut Exchange, _: &mut Context<'_>) -> Poll<Outcome> {
         if exchange.worker.clock().seconds() < self.at_s {
             exchange.wake_at(self.at_s);

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use petrel_engine::Exchange;
 use petrel_engine::cold_files::ColdWait;
+use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::status::Status;
@@ -62,6 +63,14 @@ struct WaitingScript {
 }
 
 impl Pending for WaitingScript {
+    fn waits_in(&self) -> Option<Stage> {
+        Some(Stage::Lua)
+    }
+
+    fn holder(&self, exchange: &Exchange) -> String {
+        lua_api::holder_of_wait(exchange)
+    }
+
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let ended = ready!(self.case.state.poll(exchange, &mut self.run, context));
         let outcome = ended
@@ -79,6 +88,14 @@ struct WaitingPage {
 }
 
 impl Pending for WaitingPage {
+    fn waits_in(&self) -> Option<Stage> {
+        Some(Stage::Lua)
+    }
+
+    fn holder(&self, exchange: &Exchange) -> String {
+        lua_api::holder_of_wait(exchange)
+    }
+
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let lent = Rc::clone(self.case.state.lent());
         let fetched = ready!(lent.lend(exchange, || self.fetch.as_mut().poll(context)));

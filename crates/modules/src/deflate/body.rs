@@ -301,7 +301,7 @@ impl BodySource for CompressedBody {
 
     fn stage(&self) -> Stage {
         match self.waits_for_source {
-            true if self.reader.is_waiting() => Stage::Content,
+            true if self.reader.is_waiting() => Stage::ReadFile,
             true => self.source.stage(),
             false => Stage::Transform,
         }

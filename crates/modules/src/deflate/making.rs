@@ -7,7 +7,9 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use petrel_engine::Exchange;
 use petrel_engine::body::{Body, BodySource, Piece};
+use petrel_engine::cold_files::holder_of_file;
 use petrel_engine::cold_files::status_of_error;
+use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::accept::Coding;
 
@@ -175,6 +177,14 @@ enum KeptIn {
 }
 
 impl Pending for CompressedFile {
+    fn waits_in(&self) -> Option<Stage> {
+        Some(Stage::ReadFile)
+    }
+
+    fn holder(&self, exchange: &Exchange) -> String {
+        holder_of_file(&exchange.physical.path)
+    }
+
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         while !self.is_whole {
             if let KeptIn::Disk(keeping) = &mut self.store

@@ -29,9 +29,11 @@ use futures_util::FutureExt;
 use petrel_engine::Exchange;
 use petrel_engine::blocking::{FileDeadline, JobWaiter, NotDone, Origin, SharedJobs};
 use petrel_engine::body::{Body, Piece};
+use petrel_engine::cold_files::holder_of_file;
 use petrel_engine::cold_files::status_of_failure;
 use petrel_engine::config::{Diagnostic, DirectiveSpec};
 use petrel_engine::file_cache::FileKind;
+use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Pending, Phase};
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::directives::Effect::{Renamed, Works};
@@ -222,6 +224,17 @@ enum ListingState {
 }
 
 impl Pending for Listing {
+    fn waits_in(&self) -> Option<Stage> {
+        match self.state {
+            ListingState::Reading(..) => Some(Stage::ReadFile),
+            ListingState::Writing(_) => None,
+        }
+    }
+
+    fn holder(&self, exchange: &Exchange) -> String {
+        holder_of_file(&exchange.physical.path)
+    }
+
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         if let ListingState::Reading(waiter, deadline) = &mut self.state {
             let polled = waiter.poll_unpin(context);

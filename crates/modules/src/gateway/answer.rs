@@ -52,7 +52,7 @@ pub(super) fn accept(
             Ok(outcome) => ReplyVerdict::Discard(outcome),
             Err(reason) => {
                 exchange.log_error(
-                    Stage::BackendReply.name(),
+                    Stage::BackendBody.name(),
                     format_args!("{reason} backend={}", host.label),
                 );
                 ReplyVerdict::Refuse
@@ -68,7 +68,7 @@ pub(super) fn accept(
     let is_tunnel = head.status() == Status::SWITCHING_PROTOCOLS;
     if is_tunnel && !host.upgrade.opens_tunnel(exchange, head) {
         exchange.log_error(
-            Stage::BackendReply.name(),
+            Stage::BackendBody.name(),
             format_args!(
                 "its 101 does not name the protocol that the client asked for backend={}",
                 host.label

@@ -16,6 +16,7 @@ use super::active_check::{CheckTarget, Checked, Checker};
 use super::balance::{Candidate, stable_hash};
 use super::connection::{BackendConnection, Standing, Workbench};
 use super::health::Health;
+use super::holders::{HolderBoard, OwnHolders};
 use super::limit::ConnectionLimit;
 use super::limits;
 use super::options::{BackendHost, Protocol};
@@ -38,6 +39,8 @@ pub struct SharedBackend {
     pub(crate) health: Health,
     /// How many connections it may have, and how many it has.
     pub limit: ConnectionLimit,
+    /// The requests that have its connections.
+    pub(crate) holders: HolderBoard,
     /// Requests under way, those that wait for a connection included.
     pub load: AtomicU32,
     /// How much of it single keys may take, and take now (`pool-share` of `limit.rules`).
@@ -86,6 +89,8 @@ pub struct Backend {
     workbench: Rc<Workbench>,
     priority: u16,
     weight: u32,
+    /// This worker's part of the board of requests that have connections.
+    pub(super) holders: Rc<OwnHolders>,
     idle: KeptConnections<Box<BackendConnection>>,
     /// Requests of this worker that wait for a connection.
     pub(super) queue: Queue,
@@ -123,6 +128,7 @@ impl SharedBackends {
             protocol: host.protocol,
             health: Health::new(host.disable_time, host.slow_start),
             limit: ConnectionLimit::new(host.connections_max, learns),
+            holders: HolderBoard::default(),
             load: AtomicU32::new(0),
             shares: Arc::default(),
             requests: AtomicU64::new(0),
@@ -255,6 +261,7 @@ impl Backend {
         let backend = Rc::new(Backend {
             host,
             address,
+            holders: shared.holders.part(),
             shared,
             workbench,
             priority,

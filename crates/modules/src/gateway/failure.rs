@@ -69,8 +69,8 @@ impl Failure {
             | Failure::OwnShortage(_)
             | Failure::ConnectTimeout
             | Failure::Overloaded => Stage::BackendConnect,
-            Failure::Write(_) | Failure::WriteTimeout => Stage::BackendWait,
-            _ => Stage::BackendReply,
+            Failure::Write(_) | Failure::WriteTimeout => Stage::BackendFirstByte,
+            _ => Stage::BackendBody,
         }
     }
 

@@ -61,6 +61,7 @@ pub mod environment;
 mod failure;
 pub(crate) mod header_map;
 pub(crate) mod health;
+mod holders;
 mod hook;
 mod limit;
 pub mod limits;

@@ -193,7 +193,7 @@ impl Relay {
         let dropped = self.talk.log_bytes_dropped();
         if dropped > 0 {
             self.settings.core.error_log.error(format_args!(
-                "(backend-reply) stderr: {dropped} more bytes were dropped backend={}",
+                "(backend-body) stderr: {dropped} more bytes were dropped backend={}",
                 self.talk.peer.name()
             ));
         }
@@ -262,7 +262,7 @@ impl BodySource for Relay {
     }
 
     fn stage(&self) -> Stage {
-        Stage::BackendReply
+        Stage::BackendBody
     }
 
     fn has_failed(&self) -> bool {
@@ -286,7 +286,7 @@ fn log(settings: &Settings, backend: &str, bytes: &[u8]) {
         let line = line.trim_ascii_end();
         if !line.is_empty() {
             settings.core.error_log.error(format_args!(
-                "(backend-reply) stderr: {} backend={backend}",
+                "(backend-body) stderr: {} backend={backend}",
                 String::from_utf8_lossy(line).escape_debug()
             ));
         }

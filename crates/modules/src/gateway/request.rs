@@ -26,6 +26,7 @@ use super::balance::{Candidate, Choice, NoBackend, Tried};
 use super::connection::BackendConnection;
 use super::debug;
 use super::failure::Failure;
+use super::holders::HolderSurvey;
 use super::limits;
 use super::offload::{Offload, Opening};
 use super::options::Gateway;
@@ -56,6 +57,8 @@ pub(crate) struct GatewayRequest {
     /// The answer of the backend that was chosen last has to set the balancer's cookie.
     sets_cookie: bool,
     failed: Option<Failure>,
+    /// The request is being sent, and not all of it could be sent at once.
+    is_sending: bool,
     state: RequestState,
 }
 
@@ -69,6 +72,8 @@ enum RequestState {
         chosen: ChosenBackend,
         ticket: QueueTicket,
         due_s: u32,
+        /// Which requests had the connections when the wait began.
+        holders: Box<HolderSurvey>,
     },
     /// A connection is being made.
     Connect {
@@ -102,6 +107,14 @@ enum Transition {
     Wait(RequestState),
     /// The request is answered.
     End(Outcome),
+}
+
+/// A place in the queue of a backend: see [`RequestState::Queue`].
+struct QueuePlace {
+    chosen: ChosenBackend,
+    ticket: QueueTicket,
+    due_s: u32,
+    holders: Box<HolderSurvey>,
 }
 
 /// The chosen backend, with the request counted in its load.
@@ -180,6 +193,7 @@ impl GatewayRequest {
             shortage_due_s: None,
             sets_cookie: false,
             failed: None,
+            is_sending: false,
             state,
         }
     }
@@ -197,7 +211,16 @@ impl GatewayRequest {
                 chosen,
                 ticket,
                 due_s,
-            } => self.queue(chosen, ticket, due_s, exchange, context),
+                holders,
+            } => {
+                let place = QueuePlace {
+                    chosen,
+                    ticket,
+                    due_s,
+                    holders,
+                };
+                self.queue(place, exchange, context)
+            }
             RequestState::Connect {
                 attempt,
                 connecting,
@@ -233,7 +256,9 @@ impl GatewayRequest {
             return Transition::Wait(RequestState::Resolve { waits: true });
         }
         if waits {
-            exchange.stamp(Stage::BackendQueue);
+            exchange.stamp_wait(Stage::BackendQueue, |_| {
+                "the name of the backend's host was looked up".to_owned()
+            });
         }
         Transition::To(RequestState::Choose)
     }
@@ -306,6 +331,7 @@ impl GatewayRequest {
         super::overload::report(exchange, &backend.host);
         Transition::To(RequestState::Queue {
             due_s: due_after(exchange, backend.host.backlog_timeout),
+            holders: Box::new(backend.shared.holders.survey()),
             chosen,
             ticket,
         })
@@ -339,12 +365,16 @@ impl GatewayRequest {
 
     fn queue(
         &mut self,
-        chosen: ChosenBackend,
-        mut ticket: QueueTicket,
-        due_s: u32,
+        place: QueuePlace,
         exchange: &mut Exchange,
         context: &mut Context<'_>,
     ) -> Transition {
+        let QueuePlace {
+            chosen,
+            mut ticket,
+            due_s,
+            holders,
+        } = place;
         let polled = ticket.poll(context);
         if polled.is_pending() && !is_over(exchange, due_s) {
             exchange.wake_at(due_s);
@@ -352,9 +382,12 @@ impl GatewayRequest {
                 chosen,
                 ticket,
                 due_s,
+                holders,
             });
         }
-        exchange.stamp(Stage::BackendQueue);
+        exchange.stamp_wait(Stage::BackendQueue, |exchange| {
+            holders.tell(&chosen.backend.shared, exchange)
+        });
         drop(ticket);
         match polled {
             Poll::Ready(grant) => self.use_grant(chosen, grant, exchange),
@@ -412,7 +445,11 @@ impl GatewayRequest {
         connection: Box<BackendConnection>,
         exchange: &mut Exchange,
     ) -> Transition {
-        let ChosenBackend { backend, in_flight } = chosen;
+        let ChosenBackend {
+            backend,
+            mut in_flight,
+        } = chosen;
+        in_flight.hold(&backend, exchange);
         self.say(
             exchange,
             format_args!(
@@ -443,7 +480,7 @@ impl GatewayRequest {
             Err(error) => {
                 let what =
                     format_args!("the request cannot be sent by this protocol: {};", error.0);
-                exchange.log_error(Stage::BackendWait.name(), what);
+                exchange.log_error(Stage::BackendFirstByte.name(), what);
                 Transition::End(exchange.answer(Status::REQUEST_HEADER_FIELDS_TOO_LARGE))
             }
         }
@@ -460,7 +497,7 @@ impl GatewayRequest {
         let is_late = is_over(exchange, attempt.due_s);
         let failure = match connected {
             Poll::Ready(Ok(stream)) => {
-                exchange.stamp(Stage::BackendConnect);
+                stamp_connect(exchange, &attempt);
                 let now_ms = exchange.worker.clock().now_ms();
                 let ConnectAttempt { chosen, permit, .. } = &mut attempt;
                 permit.is_used = true;
@@ -493,7 +530,7 @@ impl GatewayRequest {
                 });
             }
         };
-        exchange.stamp(Stage::BackendConnect);
+        stamp_connect(exchange, &attempt);
         let backend = &attempt.chosen.backend;
         self.tried.add(backend);
         self.failures += 1;
@@ -515,7 +552,9 @@ impl GatewayRequest {
         let due_s = attempt.due_s.min(waits_until_s);
         let due_s = *self.shortage_due_s.get_or_insert(due_s);
         if is_over(exchange, due_s) {
-            exchange.stamp(Stage::BackendConnect);
+            exchange.stamp_wait(Stage::BackendConnect, |_| {
+                "this server has no descriptors or memory left".to_owned()
+            });
             let failure = Failure::OwnShortage(error);
             tell(exchange, backend, &failure);
             self.failed = Some(failure);
@@ -540,6 +579,7 @@ impl GatewayRequest {
         context: &mut Context<'_>,
     ) -> Transition {
         let sent = relay.poll_send(exchange, context);
+        self.stamp_sending(&sent, &relay, exchange);
         let had_begun = relay.talk.reply_has_begun();
         let mut verdict = is_collected.then_some(ReplyVerdict::Collect);
         let received = relay.poll_receive(context, &mut |peer, head| match head {
@@ -557,7 +597,10 @@ impl GatewayRequest {
             }
         });
         if !had_begun && relay.talk.reply_has_begun() {
-            exchange.stamp_latest(Stage::BackendWait);
+            let name = relay.talk.peer.name();
+            exchange.stamp_wait_latest(Stage::BackendFirstByte, |_| {
+                format!("{name} worked on the request")
+            });
             if let Some(backend) = &relay.talk.peer.backend {
                 let now_ms = exchange.worker.clock().latest_ms();
                 backend.shared.health.replied(now_ms);
@@ -584,6 +627,31 @@ impl GatewayRequest {
         }
     }
 
+    /// A request that is not sent at once has a stage for that: the backend does not take it, or the client
+    /// has not sent all of the body.
+    fn stamp_sending(
+        &mut self,
+        sent: &Poll<Result<(), Failure>>,
+        relay: &Relay,
+        exchange: &mut Exchange,
+    ) {
+        let was_sending = std::mem::replace(&mut self.is_sending, sent.is_pending());
+        if !was_sending || relay.talk.reply_has_begun() {
+            return;
+        }
+        match exchange.request.body.is_complete() {
+            true => {
+                let name = relay.talk.peer.name();
+                let holder = |_: &Exchange| format!("{name} did not take the request");
+                exchange.stamp_wait(Stage::BackendSend, holder);
+            }
+            false => {
+                let holder = |_: &Exchange| "the client was sending the body".to_owned();
+                exchange.stamp_wait(Stage::RequestBody, holder);
+            }
+        }
+    }
+
     /// The head of the reply has arrived, and all of the body if that is collected.
     fn answer(
         &mut self,
@@ -591,7 +659,8 @@ impl GatewayRequest {
         verdict: Option<ReplyVerdict>,
         exchange: &mut Exchange,
     ) -> Transition {
-        exchange.stamp_latest(Stage::BackendReply);
+        let name = relay.talk.peer.name();
+        exchange.stamp_wait_latest(Stage::BackendBody, |_| format!("{name} sent its reply"));
         let ahead = match verdict {
             Some(ReplyVerdict::Discard(outcome)) => return Transition::End(outcome),
             Some(ReplyVerdict::Open(opening)) => {
@@ -630,9 +699,13 @@ impl GatewayRequest {
         failure: Failure,
         exchange: &mut Exchange,
     ) -> Transition {
-        exchange.stamp(match relay.talk.reply_has_begun() {
-            true => Stage::BackendReply,
-            false => Stage::BackendWait,
+        let stage = match relay.talk.reply_has_begun() {
+            true => Stage::BackendBody,
+            false if self.is_sending => Stage::BackendSend,
+            false => Stage::BackendFirstByte,
+        };
+        exchange.stamp_wait(stage, |_| {
+            format!("{} failed: {failure}", relay.talk.peer.name())
         });
         let may_repeat = self.may_repeat(&relay.talk, &failure, exchange);
         let was_closed_idle = relay.talk.was_closed_idle(&failure);
@@ -724,6 +797,13 @@ fn pause(attempt: Option<ConnectAttempt>) -> Transition {
         attempt,
         pause: Box::pin(tokio::time::sleep(pause)),
     })
+}
+
+fn stamp_connect(exchange: &mut Exchange, attempt: &ConnectAttempt) {
+    exchange.stamp_wait(Stage::BackendConnect, |_| {
+        let name = &attempt.chosen.backend.shared.name;
+        format!("{name} accepted no connection meanwhile")
+    });
 }
 
 /// Health and log get to know.

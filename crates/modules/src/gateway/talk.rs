@@ -20,6 +20,7 @@ use petrel_engine::worker::Worker;
 use super::backend::{Backend, SharedBackend};
 use super::connection::BackendConnection;
 use super::failure::Failure;
+use super::holders::Holder;
 use super::limits;
 use super::offload;
 use super::options::{BackendHost, Gateway, Protocol};
@@ -67,6 +68,8 @@ pub(super) struct InFlight {
     shared: std::sync::Arc<SharedBackend>,
     /// What the request takes of the shares of its keys (`limit`).
     shares: Option<TakenShares>,
+    /// Names the request as one that has a connection.
+    holder: Option<Holder>,
 }
 
 /// The backend or the CGI program that a request is sent to.
@@ -134,7 +137,23 @@ impl InFlight {
         let order = std::sync::atomic::Ordering::Relaxed;
         shared.load.fetch_add(1, order);
         shared.requests.fetch_add(1, order);
-        InFlight { shared, shares }
+        InFlight {
+            shared,
+            shares,
+            holder: None,
+        }
+    }
+
+    /// The request has a connection to `backend` from now on.
+    #[inline]
+    pub(super) fn hold(&mut self, backend: &Backend, exchange: &Exchange) {
+        let holds = Holder::new(
+            &backend.holders,
+            exchange.worker.clock().latest(),
+            exchange.connection.client_key(),
+            exchange.request.url.path(),
+        );
+        self.holder = holds;
     }
 }
 

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
 use petrel_engine::cold_files::ColdWait;
+use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Hook, Outcome, Pending, Phase};
 use petrel_engine::proto::status::Status;
 use petrel_lua::{Progress, Results, Run, ScriptError};
@@ -37,7 +38,7 @@ pub(super) struct Magnet {
 struct StageScripts {
     stage: ScriptStage,
     /// The absolute paths of the scripts.
-    paths: Vec<Box<[u8]>>,
+    paths: Vec<Rc<[u8]>>,
     options: LuaOptions,
     /// Objects of the worker, fetched when they are first needed.
     found: OnceCell<(Rc<LuaHost>, Rc<Others>)>,
@@ -50,7 +51,7 @@ impl Magnet {
         Magnet {
             scripts: Rc::new(StageScripts {
                 stage,
-                paths,
+                paths: paths.into_iter().map(Rc::from).collect(),
                 options,
                 found: OnceCell::new(),
             }),
@@ -65,6 +66,7 @@ impl Hook for Magnet {
             exchange.response.take_carried();
         }
         self.scripts.found(exchange).1.note(exchange);
+        exchange.count_as(Stage::Lua);
         self.scripts.run_from(0, exchange)
     }
 }
@@ -74,6 +76,7 @@ impl StageScripts {
     fn run_from(self: &Rc<StageScripts>, first: usize, exchange: &mut Exchange) -> Outcome {
         let (host, _) = self.found(exchange);
         for (number, path) in self.paths.iter().enumerate().skip(first) {
+            exchange.script = Some(Rc::clone(path));
             let begun = host
                 .state(&exchange.worker)
                 .and_then(|state| Ok((state.extension(Environment::new)?, state)));
@@ -304,6 +307,14 @@ struct WaitingRun {
 }
 
 impl Pending for WaitingRun {
+    fn waits_in(&self) -> Option<Stage> {
+        Some(Stage::Lua)
+    }
+
+    fn holder(&self, exchange: &Exchange) -> String {
+        lua_api::holder_of_wait(exchange)
+    }
+
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let Poll::Ready(result) = self.state.poll(exchange, &mut self.run, context) else {
             return Poll::Pending;

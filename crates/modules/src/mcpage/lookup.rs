@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use petrel_engine::Exchange;
 use petrel_engine::file_cache::FileKind;
+use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Hook, Outcome, Pending};
 
 use super::options::Debug;
@@ -77,6 +78,14 @@ struct Wait {
 }
 
 impl Pending for Wait {
+    fn waits_in(&self) -> Option<Stage> {
+        Some(Stage::Cache)
+    }
+
+    fn holder(&self, exchange: &Exchange) -> String {
+        crate::remote_store::slow_server(exchange)
+    }
+
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let stored = ready!(self.get.as_mut().poll(context));
         let url = std::mem::take(&mut self.url);

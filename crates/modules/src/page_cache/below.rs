@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
 use petrel_engine::blocking::{FileDeadline, RunningJob};
+use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Outcome, Pending};
 
 use super::blob::{self, Blob, BlobName};
@@ -169,6 +170,14 @@ impl Below {
 }
 
 impl Pending for Below {
+    fn waits_in(&self) -> Option<Stage> {
+        Some(Stage::Cache)
+    }
+
+    fn holder(&self, exchange: &Exchange) -> String {
+        crate::remote_store::slow_server(exchange)
+    }
+
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         loop {
             let blob = ready!(self.poll_answer(exchange, context));

@@ -438,7 +438,7 @@ fn is_file(exchange: &Exchange) -> bool {
         Body::Pieces(pieces) => pieces.iter().any(is_file),
         Body::Empty | Body::Source(_) => false,
     };
-    has_file && exchange.ledger.stage(Stage::BackendWait) == 0
+    has_file && exchange.ledger.stage(Stage::BackendFirstByte) == 0
 }
 
 /// The whole body if it is in memory. It is copied, because its bytes may be a part of something larger.
@@ -465,8 +465,9 @@ fn in_memory(body: &Body) -> Option<Bytes> {
 fn took_ms(exchange: &Exchange) -> u32 {
     let stages = [
         Stage::BackendConnect,
-        Stage::BackendWait,
-        Stage::BackendReply,
+        Stage::BackendSend,
+        Stage::BackendFirstByte,
+        Stage::BackendBody,
     ];
     let nanos: u64 = stages
         .iter()

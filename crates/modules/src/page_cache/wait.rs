@@ -33,13 +33,23 @@ impl WaitingLookup {
 }
 
 impl Pending for WaitingLookup {
+    fn waits_in(&self) -> Option<Stage> {
+        Some(Stage::Cache)
+    }
+
+    fn holder(&self, exchange: &Exchange) -> String {
+        format!(
+            "another request fetches {} for the cache",
+            exchange.waits_path()
+        )
+    }
+
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let waits = match ready!(self.landed.as_mut().poll(context)) {
             Ok(Landing::Stored | Landing::Crashed) => self.waits.saturating_add(1),
             // Waiting for the next fetch would be useless, so all waiting requests are sent on at once.
             Ok(Landing::NotStored) | Err(_) => limits::WAITS_MAX,
         };
-        exchange.stamp(Stage::BackendQueue);
         let turn = LookupTurn {
             waits,
             ..LookupTurn::default()

@@ -36,6 +36,12 @@ mod memcached;
 mod pool;
 mod redis;
 mod server;
+/// What held up a request that waited for a server, in words.
+pub(crate) fn slow_server(exchange: &Exchange) -> String {
+    waits::slow_peer_since(exchange.ledger.last())
+        .unwrap_or_else(|| "a server that stores pages".to_owned())
+}
+
 #[cfg(test)]
 mod testing;
 pub(crate) mod tier;
@@ -46,9 +52,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::gateway::resolve::FollowedNames;
+use petrel_engine::Exchange;
 use petrel_engine::clock::Clock;
 use petrel_engine::log::LogHandle;
 use petrel_engine::tls::TlsServer;
+use petrel_engine::waits;
 use petrel_engine::worker::Worker;
 
 pub(crate) use address::StoreAddress;

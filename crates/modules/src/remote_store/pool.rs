@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use petrel_engine::clock::Clock;
+use petrel_engine::limits::NOTED_WAIT_NANOS;
 use petrel_engine::tls::TlsServer;
+use petrel_engine::waits;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
@@ -108,7 +110,12 @@ impl Pool {
             Err(_) => Err(self.timed_out(operation, stage.get())),
         };
         count(&counters.requests, 1);
-        let waited_ns = self.options.clock.now().saturating_sub(begun_ns);
+        let now_ns = self.options.clock.now();
+        let waited_ns = now_ns.saturating_sub(begun_ns);
+        if waited_ns >= NOTED_WAIT_NANOS {
+            let (peer, time) = (self.peer(), waits::Time(waited_ns));
+            waits::note_slow_peer(now_ns, format!("{peer} took {time}"));
+        }
         count(&counters.waited_us, waited_ns / NANOS_PER_MICRO);
         if let Err(error) = &result {
             count(&counters.failures, 1);

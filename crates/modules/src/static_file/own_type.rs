@@ -11,8 +11,10 @@ use std::task::{Context, Poll, ready};
 use futures_util::FutureExt;
 use petrel_engine::Exchange;
 use petrel_engine::blocking::{FileDeadline, JobWaiter, NotDone, SharedJobs};
+use petrel_engine::cold_files::holder_of_file;
 use petrel_engine::cold_files::status_of_failure;
 use petrel_engine::file_cache::FileEntry;
+use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::mounts::Storage;
 use petrel_engine::proto::accept::Coding;
@@ -77,6 +79,14 @@ impl Asking {
 }
 
 impl Pending for Asking {
+    fn waits_in(&self) -> Option<Stage> {
+        Some(Stage::Stat)
+    }
+
+    fn holder(&self, exchange: &Exchange) -> String {
+        holder_of_file(&exchange.physical.path)
+    }
+
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let polled = self.waiter.poll_unpin(context);
         Poll::Ready(match ready!(self.deadline.limit(polled, context)) {

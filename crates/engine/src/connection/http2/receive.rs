@@ -76,7 +76,7 @@ impl Http2 {
                         Some(stream) => self.lose(stream, error.sentence()),
                         // A stream too many is not logged: the client may not have seen our SETTINGS yet.
                         None if error == petrel_proto::http2::StreamError::TooMany => {}
-                        None => link.log_common("receive", error.sentence()),
+                        None => link.log_common("read-head", error.sentence()),
                     }
                 }
                 Http2Event::PingAnswered => self.is_heard_of(),
@@ -126,7 +126,7 @@ impl Http2 {
             BodyFraming::None | BodyFraming::Chunked => true,
         };
         if is_allowed {
-            run.stamp(Stage::Parse);
+            run.stamp_begin();
         }
         self.look_at_request_count(&run, link);
         self.insert(Http2Stream::new(key, run, body));
@@ -160,10 +160,16 @@ impl Http2 {
         link.facts.request_number += 1;
         run.connection.request_number = link.facts.request_number;
         let began = self.block_began.take();
-        run.ledger.start(began.unwrap_or(now));
-        if began.is_some() {
-            run.stamp(Stage::Receive);
+        match began {
+            Some(began) => {
+                run.ledger.start(began);
+                run.stamp_wait(Stage::ReadHead, |_| {
+                    "the client sent the head in pieces".to_owned()
+                });
+            }
+            None => run.ledger.start_late(link.worker.clock().turn(), now, 0),
         }
+        run.count_handshake();
         run
     }
 
@@ -207,7 +213,7 @@ impl Http2 {
     /// Ends the connection because the client has broken the protocol or exceeded a limit. GOAWAY says why.
     pub(super) fn fail(&mut self, error: Http2Error, link: &Link) {
         link.worker.shared().http2().count(error);
-        link.log_common("receive", error.sentence());
+        link.log_common("read-head", error.sentence());
         self.leave(error.sentence());
         self.ending.fail();
     }

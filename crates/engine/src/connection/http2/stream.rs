@@ -26,6 +26,7 @@ use crate::pace::ClientPace;
 use crate::phase::Walked;
 use crate::run::{AnswerHead, ExchangeRun};
 use crate::trace;
+use crate::waits;
 use crate::worker::Cut;
 
 /// A request and its answer.
@@ -48,6 +49,8 @@ pub(super) struct Http2Stream {
     body_due_s: u32,
     /// The second in which the client must have opened a window; 0: the stream does not wait for one.
     write_due_s: u32,
+    /// The stage of the present wait for the client or a bandwidth limit.
+    waits_in: Option<Stage>,
     /// How fast the client opens windows.
     pace: ClientPace,
     /// Why the stream must end although a part of the answer is sent.
@@ -125,6 +128,7 @@ impl Http2Stream {
             due_s: Deadlines::NEVER,
             body_due_s: Deadlines::NEVER,
             write_due_s: 0,
+            waits_in: None,
             pace: ClientPace::default(),
             lost: None,
         }
@@ -284,7 +288,7 @@ impl Http2Stream {
             StreamPhase::Walk => self.run.stage(),
             StreamPhase::WantedBody => Stage::RequestBody,
             StreamPhase::Answer if self.waits_for_maker => self.run.response.body.stage(),
-            StreamPhase::Answer | StreamPhase::Sent => Stage::Send,
+            StreamPhase::Answer | StreamPhase::Sent => self.waits_in.unwrap_or(Stage::Send),
         }
     }
 
@@ -432,7 +436,8 @@ impl Http2Stream {
             if is_received {
                 self.run.complete_body();
                 if self.inbox.has_waited {
-                    self.run.stamp(Stage::RequestBody);
+                    self.run
+                        .stamp_wait(Stage::RequestBody, waits::for_request_body);
                 }
                 self.phase = StreamPhase::Walk;
                 return Continue(());
@@ -510,7 +515,7 @@ impl Http2Stream {
     fn make_answer(&mut self, side: &mut Side<'_>, context: &mut Context<'_>) -> StreamStep {
         if std::mem::take(&mut self.waits_for_maker) {
             let stage = self.run.response.body.stage();
-            self.run.stamp(stage);
+            self.run.stamp_wait(stage, waits::for_content);
         }
         self.run.stop_body_pace();
         self.work_beside(side, context);
@@ -560,11 +565,19 @@ impl Http2Stream {
         };
         let Some(allowed) = self.run.poll_allowance(context) else {
             // The bandwidth limit allows nothing now, and wakes the stream later.
+            self.wait_in(Stage::Throttle);
             return wait(self, side);
         };
         let Some(mut piece) = self.piece.take() else {
             return wait(self, side);
         };
+        if let Some(stage) = self.waits_in.take() {
+            let what = match stage {
+                Stage::Throttle => "a bandwidth limit of the configuration or a script",
+                _ => "the client opened no HTTP/2 window",
+            };
+            self.run.stamp_wait(stage, |_| what.to_owned());
+        }
         let room = side.protocol.send_room(self.key);
         let room = room.min(limits::HTTP2_DATA_BYTES_MAX);
         let length = piece.length().min(u64::from(room)).min(allowed);
@@ -766,6 +779,13 @@ impl Http2Stream {
         Break(self.lose(side, &error.to_string(), ErrorCode::InternalError))
     }
 
+    /// The stream begins to wait in `stage`.
+    fn wait_in(&mut self, stage: Stage) {
+        if self.waits_in.replace(stage).is_none() {
+            self.run.stamp(Stage::Send);
+        }
+    }
+
     /// Bytes were put into frames, so the client has opened its windows: its time begins anew.
     fn has_sent(&mut self, bytes: u64) {
         self.pace.moved(bytes);
@@ -789,7 +809,9 @@ impl Http2Stream {
         let clock = self.run.worker.clock();
         if self.write_due_s == 0 {
             self.write_due_s = clock.after(core.write_idle_s);
+            self.wait_in(Stage::ClientDrain);
         }
+        let (core, clock) = (&self.run.settings.core, self.run.worker.clock());
         let slow_s = match self.run.is_tunnel() {
             true => None,
             false => self.pace.wait(clock.seconds(), core.write_rate_min),

@@ -229,7 +229,7 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "chunked.debug", Short, Request, "0", NotYet("the chunked coding is not traced"),
         "Traces the chunked coding (lighttpd 1.5).";
     "ledger.server-timing", Bool, Request, "disable", Works,
-        "Sends how long each stage of the exchange took in a Server-Timing field: receive (the head), parse, translate, authorize, map (with all look-ups that wait for the disk), request-body, backend-queue, backend-connect, backend-wait, backend-reply, content (with contents that wait for the disk), transform, send.";
+        "Sends how long each stage of the exchange took in a Server-Timing field: only those in which it spent time. docs/ledger.md explains the stages.";
 
     // Tracing.
     "debug.log-condition-handling", Bool, Request, "disable", Works,

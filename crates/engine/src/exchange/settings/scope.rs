@@ -465,6 +465,12 @@ impl ConnectionScope {
 }
 
 impl HostScope {
+    /// Whether there are conditions that are evaluated for each request.
+    #[inline]
+    pub(crate) fn has_candidates(&self) -> bool {
+        !self.candidates.is_empty()
+    }
+
     /// Whether the settings may change when the physical path becomes known.
     #[inline]
     pub(crate) fn uses_physical(&self) -> bool {

@@ -14,9 +14,11 @@ use std::task::{Context, Poll, ready};
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use petrel_engine::Exchange;
+use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
+use petrel_engine::waits;
 
 use super::accounts::Groups;
 use super::attempt::{LoginAttempt, one_spelling};
@@ -99,6 +101,15 @@ struct LdapLogin {
 }
 
 impl Pending for LdapLogin {
+    fn waits_in(&self) -> Option<Stage> {
+        Some(Stage::Authorize)
+    }
+
+    fn holder(&self, exchange: &Exchange) -> String {
+        waits::slow_peer_since(exchange.ledger.last())
+            .unwrap_or_else(|| "the LDAP server".to_owned())
+    }
+
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let verdict = match ready!(self.verdict.poll_unpin(context)) {
             Ok(verdict) => verdict,

@@ -16,6 +16,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use petrel_engine::Exchange;
 use petrel_engine::config::{Config, Diagnostic, Entry};
+use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Configure, ModuleSpec, Outcome, Pending};
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
@@ -199,6 +200,15 @@ struct PamLogin {
 }
 
 impl Pending for PamLogin {
+    fn waits_in(&self) -> Option<Stage> {
+        Some(Stage::Authorize)
+    }
+
+    fn holder(&self, exchange: &Exchange) -> String {
+        let _ = exchange;
+        "the PAM helper checked the password".to_owned()
+    }
+
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let verdict = ready!(self.verdict.poll_unpin(context));
         let is_right = match verdict {

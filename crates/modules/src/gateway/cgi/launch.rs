@@ -97,7 +97,9 @@ impl Pending for Launch {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let polled = Pin::new(&mut self.starting).poll(context);
         let limited = ready!(self.deadline.limit(polled, context));
-        exchange.stamp(Stage::BackendConnect);
+        exchange.stamp_wait(Stage::BackendConnect, |_| {
+            "the program was started".to_owned()
+        });
         Poll::Ready(match limited {
             Ok(Ok(started)) => self.talk(exchange, started),
             Ok(Err(error)) => refuse(exchange, &error, &self.path),

@@ -1,0 +1,238 @@
+//! What held a request up: who held the permit, the disk or the worker for which it waited.
+//!
+//! The [ledger](crate::ledger) knows how long a request was in each stage. A wait that was long gets a note
+//! with its holder, in words. Few requests have one, so an exchange has one word of memory for them. Logs,
+//! the recorder and the status page show the notes.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use petrel_sys::socket::TcpPath;
+
+use crate::cold_files::holder_of_file;
+use crate::exchange::Exchange;
+use crate::ledger::{Nanos, Stage};
+use crate::limits;
+
+/// A long wait of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// The stage in which the request waited.
+    pub stage: Stage,
+    /// How long.
+    pub nanos: Nanos,
+    /// What held it up, in words; it contains no control characters.
+    pub holder: Box<str>,
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} {}: {}",
+            self.stage.name(),
+            Time(self.nanos),
+            self.holder
+        )
+    }
+}
+
+/// The long waits of one request.
+#[derive(Default)]
+pub(crate) struct Waits(Option<Box<Vec<Wait>>>);
+
+impl Waits {
+    /// Adds `wait`, unless there are [`limits::NOTED_WAITS_MAX`] longer ones. A wait in the same stage for
+    /// the same holder adds to the one that is there.
+    pub(crate) fn add(&mut self, mut wait: Wait) {
+        let clean: String = wait
+            .holder
+            .chars()
+            .map(|c| if c.is_control() { '?' } else { c })
+            .collect();
+        wait.holder = clean.into();
+        let all = self.0.get_or_insert_default();
+        let same = |known: &&mut Wait| known.stage == wait.stage && known.holder == wait.holder;
+        if let Some(known) = all.iter_mut().find(same) {
+            known.nanos += wait.nanos;
+            return;
+        }
+        all.push(wait);
+        if all.len() > limits::NOTED_WAITS_MAX {
+            let shortest = (0..all.len()).min_by_key(|index| all[*index].nanos);
+            all.remove(shortest.unwrap_or(0));
+        }
+    }
+
+    pub(crate) fn all(&self) -> &[Wait] {
+        self.0.as_ref().map_or(&[], |waits| waits)
+    }
+
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.0 = None;
+    }
+}
+
+/// A request that has kept its worker busy for long.
+#[derive(Clone, Debug)]
+pub(crate) struct Hog {
+    /// The script, or method and path.
+    pub(crate) what: String,
+    pub(crate) stage: Stage,
+    /// For how long.
+    pub(crate) ran: Nanos,
+    /// When that ended.
+    pub(crate) ended: Nanos,
+}
+
+impl fmt::Display for Hog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} ran {} ({})",
+            self.what,
+            Time(self.ran),
+            self.stage.name()
+        )
+    }
+}
+
+thread_local! {
+    /// The last slow answer of a server that scripts and caches of this worker use, in words, and when it
+    /// came. A global of the thread, because pools of connections know no worker.
+    static SLOW_PEER: RefCell<Option<(Nanos, String)>> = const { RefCell::new(None) };
+}
+
+/// Notes that a server which scripts or caches use was slow: `what` says which and how slow. The answer came,
+/// or the wait was given up, at `ended`.
+pub fn note_slow_peer(ended: Nanos, what: String) {
+    SLOW_PEER.set(Some((ended, what)));
+}
+
+/// What [`note_slow_peer`] last told, if that was at `since` or later.
+pub fn slow_peer_since(since: Nanos) -> Option<String> {
+    SLOW_PEER.with_borrow(|peer| match peer {
+        Some((ended, what)) if *ended >= since => Some(what.clone()),
+        _ => None,
+    })
+}
+
+/// A time for readers: `412 ms`, `2.1 s`, `87 us`.
+#[derive(Clone, Copy, Debug)]
+pub struct Time(pub Nanos);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Time(nanos) = *self;
+        match nanos {
+            0..1_000_000 => write!(f, "{} us", nanos / 1_000),
+            1_000_000..10_000_000 => write!(f, "{}.{} ms", nanos / 1_000_000, nanos / 100_000 % 10),
+            10_000_000..1_000_000_000 => write!(f, "{} ms", nanos / 1_000_000),
+            1_000_000_000..100_000_000_000 => {
+                write!(
+                    f,
+                    "{}.{} s",
+                    nanos / 1_000_000_000,
+                    nanos / 100_000_000 % 10
+                )
+            }
+            _ => write!(f, "{} s", nanos / 1_000_000_000),
+        }
+    }
+}
+
+/// `path` for a note: printable, and cut to [`limits::NOTED_PATH_BYTES_MAX`].
+pub(crate) fn shown_path(path: &[u8]) -> String {
+    let cut = path.get(..limits::NOTED_PATH_BYTES_MAX).unwrap_or(path);
+    let more = if cut.len() < path.len() { "..." } else { "" };
+    format!("{}{more}", String::from_utf8_lossy(cut).escape_debug())
+}
+
+/// What held up a response whose client took it slowly: `bytes` in `nanos`, over this way.
+pub(crate) fn for_slow_client(bytes: u64, nanos: Nanos, path: Option<TcpPath>) -> String {
+    let per_second = u128::from(bytes) * 1_000_000_000 / u128::from(nanos.max(1));
+    let mut text = match per_second {
+        0..10_000 => format!("the client took {per_second} bytes a second"),
+        10_000..10_000_000 => format!("the client took {} kB a second", per_second / 1_000),
+        _ => format!("the client took {} MB a second", per_second / 1_000_000),
+    };
+    if let Some(path) = path {
+        let rtt = Time(u64::from(path.rtt_us) * 1_000);
+        let lost = u64::from(path.retransmitted) * 100;
+        let percent = lost.checked_div(u64::from(path.segments)).unwrap_or(0);
+        text += &format!(" (rtt {rtt}, {percent} % lost)");
+    }
+    text
+}
+
+/// What held up a response whose content was not there when the client could have taken it.
+pub(crate) fn for_content(exchange: &Exchange) -> String {
+    match &exchange.physical.file {
+        Some(_) if exchange.response.body.stage() == Stage::ReadFile => {
+            holder_of_file(&exchange.physical.path)
+        }
+        _ => "the source of the response had no more bytes".to_owned(),
+    }
+}
+
+/// What holds up a request whose body has not come.
+pub(crate) fn for_request_body(exchange: &Exchange) -> String {
+    let bytes = exchange.request.body_bytes;
+    format!("the client had sent {bytes} bytes of the body")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(nanos: Nanos, holder: &str) -> Wait {
+        Wait {
+            stage: Stage::BackendQueue,
+            nanos,
+            holder: holder.into(),
+        }
+    }
+
+    #[test]
+    fn the_longest_waits_are_kept_and_equal_ones_add_up() {
+        let mut waits = Waits::default();
+        assert!(waits.all().is_empty());
+        for nanos in 1..=20 {
+            waits.add(wait(nanos, &format!("holder {nanos}")));
+        }
+        assert_eq!(waits.all().len(), limits::NOTED_WAITS_MAX);
+        assert!(waits.all().iter().all(|wait| wait.nanos > 10));
+        waits.add(wait(100, "holder 20"));
+        assert!(waits.all().contains(&wait(120, "holder 20")));
+        waits.clear();
+        assert!(waits.all().is_empty());
+    }
+
+    #[test]
+    fn a_note_is_one_line() {
+        let mut waits = Waits::default();
+        waits.add(wait(412_000_000, "a\r\nb"));
+        let shown = waits.all()[0].to_string();
+        assert_eq!(shown, "backend-queue 412 ms: a??b");
+        assert_eq!(shown_path(b"/a\x1b\n\xff"), "/a\\u{1b}\\n\u{fffd}");
+        assert_eq!(
+            shown_path(&[b'a'; 500]).len(),
+            limits::NOTED_PATH_BYTES_MAX + 3
+        );
+    }
+
+    #[test]
+    fn times_have_two_or_three_digits() {
+        for (nanos, shown) in [
+            (0, "0 us"),
+            (87_900, "87 us"),
+            (2_140_000, "2.1 ms"),
+            (412_999_999, "412 ms"),
+            (2_100_000_000, "2.1 s"),
+            (180_000_000_000, "180 s"),
+        ] {
+            assert_eq!(Time(nanos).to_string(), shown);
+        }
+    }
+}
