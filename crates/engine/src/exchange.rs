@@ -26,6 +26,7 @@ use crate::file_cache::FileEntry;
 use crate::ledger::{Ledger, Nanos, Stage, StageKind};
 use crate::limits;
 use crate::module::{Outcome, Phase};
+use crate::request_id::RequestId;
 use crate::response::Response;
 use crate::settings::scope::ConditionValues;
 use crate::settings::{ConnectionScope, HostScope, Settings, SettingsTable};
@@ -50,6 +51,8 @@ use run_state::RunState;
 
 /// One request and its response.
 pub struct Exchange {
+    /// Names the request in logs and on error pages. Subrequests have one of their own.
+    pub id: RequestId,
     /// The worker that serves the request: file cache, clock, logs.
     pub worker: Rc<Worker>,
     /// The settings that apply to this request. [`Exchange::resettle`] chooses them again.
@@ -279,6 +282,7 @@ pub struct SentBytes {
 impl Exchange {
     pub(crate) fn new(worker: Rc<Worker>, connection: ConnectionFacts) -> Exchange {
         Exchange {
+            id: worker.next_request_id(),
             settings: worker.base_settings(),
             worker,
             request: Request::default(),
@@ -312,8 +316,9 @@ impl Exchange {
     /// would copy the whole struct for each request.
     pub(crate) fn clear(&mut self) {
         let Exchange {
-            // The worker stays; connection, ledger and settings are written when the next request begins.
+            // The worker stays; id, connection, ledger and settings are written when the next request begins.
             worker: _,
+            id: _,
             connection: _,
             ledger: _,
             settings: _,
@@ -767,10 +772,12 @@ impl Exchange {
     }
 
     /// Writes a line about this exchange to its error log. The line names the client without its port, so
-    /// that the log can count identical lines that one client causes on many connections.
+    /// that the log can count identical lines that one client causes on many connections. Lines that differ
+    /// only in the id of the request are identical.
     pub fn log_error(&self, stage: &str, cause: std::fmt::Arguments<'_>) {
         let log = &self.settings.core.error_log;
-        log.error(format_args!("({stage}) {cause}{}", self.details()));
+        let line = format_args!("({stage}) {cause}{}", self.details());
+        log.common_error(line, format_args!(" id={}", self.id));
     }
 
     /// Like [`Exchange::log_error`], for an error that very many requests may have. Each second the log
@@ -788,7 +795,7 @@ impl Exchange {
         particulars: std::fmt::Arguments<'_>,
     ) {
         let log = &self.settings.core.error_log;
-        let details = format_args!("{particulars}{}", self.details());
+        let details = format_args!("{particulars}{} id={}", self.details(), self.id);
         log.common_error(format_args!("({stage}) {cause}"), details);
     }
 
@@ -796,11 +803,17 @@ impl Exchange {
     fn details(&self) -> impl std::fmt::Display + '_ {
         std::fmt::from_fn(|f| {
             let client = self.connection.peer.without_port();
-            let host = String::from_utf8_lossy(self.request.head.host());
+            let host = self.request.head.host();
+            let host = String::from_utf8_lossy(cut(host, limits::LOGGED_HOST_BYTES_MAX));
             let (host, request) = (host.escape_debug(), self.request.shown());
             write!(f, " client={client} host={host} request=\"{request}\"")
         })
     }
+}
+
+/// At most the first `bytes_max` bytes of `text`.
+fn cut(text: &[u8], bytes_max: usize) -> &[u8] {
+    text.get(..bytes_max).unwrap_or(text)
 }
 
 impl GiveBack for Exchange {
@@ -882,7 +895,8 @@ impl Request {
         if self.original_target.is_empty() {
             return String::new();
         }
-        let target = String::from_utf8_lossy(&self.original_target);
+        let target = cut(&self.original_target, limits::LOGGED_TARGET_BYTES_MAX);
+        let target = String::from_utf8_lossy(target);
         format!("{} {}", self.head.method().as_str(), target.escape_debug())
     }
 

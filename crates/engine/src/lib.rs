@@ -33,6 +33,7 @@ pub mod pace;
 pub mod paths;
 pub mod phase;
 pub mod ranges;
+pub mod request_id;
 pub mod response;
 // Public only for tests of other crates; see `testing`.
 #[cfg_attr(not(any(test, feature = "testing")), expect(unreachable_pub))]

@@ -152,7 +152,14 @@ pub(crate) const LOG_WAKE_BYTES: usize = 256 * 1024;
 /// Milliseconds between two rounds of the writer. The first line after a quiet time is written at once.
 pub(crate) const LOG_ROUND_MS: u64 = 50;
 
-/// Bytes of one message in an error log; longer ones are cut.
+/// Bytes of the target of a request in a line of the error log. Escaped they may become six times as many, and
+/// the id of the request has to stand behind them in [`ERROR_MESSAGE_BYTES_MAX`].
+pub(crate) const LOGGED_TARGET_BYTES_MAX: usize = 2 * 1024;
+
+/// Bytes of the host in the same lines; a name in the DNS has at most 253 (RFC 1035 2.3.4).
+pub(crate) const LOGGED_HOST_BYTES_MAX: usize = 256;
+
+/// Bytes of one message in an error log, and of the details behind it; longer ones are cut.
 pub(crate) const ERROR_MESSAGE_BYTES_MAX: usize = 16 * 1024;
 
 /// Different messages a second for which an error log detects repetitions.

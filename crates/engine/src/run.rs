@@ -80,6 +80,7 @@ impl ExchangeRun {
         let exchange = match worker.take_exchange() {
             Some(mut exchange) => {
                 exchange.connection = connection;
+                exchange.id = worker.next_request_id();
                 exchange
             }
             None => Box::new(Exchange::new(Rc::clone(worker), connection)),

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use crate::file_accounts::FileAccounts;
 use crate::file_cache::Contents;
 use crate::http2_counters::Http2Counters;
+use crate::request_id::{RequestIdSpace, RequestIds};
 use crate::throttle::{Bucket, ScopeThrottle};
 use crate::tls::TlsCounts;
 
@@ -29,6 +30,7 @@ pub struct Shared {
     accounts: Arc<FileAccounts>,
     contents: Arc<Contents>,
     tls_counts: TlsCounts,
+    request_ids: RequestIdSpace,
     belongings: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
@@ -51,6 +53,7 @@ impl Shared {
             accounts,
             contents: Arc::new(contents),
             tls_counts: TlsCounts::default(),
+            request_ids: RequestIdSpace::new(),
             belongings: Mutex::default(),
         }
     }
@@ -79,6 +82,11 @@ impl Shared {
     /// How many requests are being received or answered. May be a second old.
     pub fn open_requests(&self) -> usize {
         self.open_requests.load(Ordering::Relaxed)
+    }
+
+    /// The ids of the requests of one more worker.
+    pub(crate) fn request_ids_of_worker(&self) -> RequestIds {
+        self.request_ids.of_next_worker()
     }
 
     /// Counters of TLS.

@@ -19,6 +19,7 @@ use crate::ledger::Nanos;
 use crate::limits;
 use crate::log::LogRegistry;
 use crate::network_backend::{FileReader, Readers};
+use crate::request_id::{RequestId, RequestIds};
 use crate::settings::{CoreSettings, ProcessSettings, Settings, SettingsTable};
 use crate::shared::Shared;
 use crate::tls::TlsBuffers;
@@ -60,6 +61,7 @@ pub struct Worker {
     connections: Cell<usize>,
     connection_ended: Notify,
     connection_ids: Cell<u64>,
+    request_ids: RequestIds,
     requests: Cell<u64>,
     /// How many exchanges are in use, and the number that this worker last told the others.
     exchanges_used: Cell<usize>,
@@ -152,6 +154,7 @@ impl Worker {
         Rc::new(Worker {
             clock,
             files: FileCache::new(process.stat_cache, Arc::clone(shared.contents())),
+            request_ids: shared.request_ids_of_worker(),
             settings,
             base_settings,
             process,
@@ -388,6 +391,12 @@ impl Worker {
         self.connections.set(self.connections.get() - 1);
         self.shared.give_permit();
         self.connection_ended.notify_waiters();
+    }
+
+    /// The id of one more request or subrequest.
+    #[inline]
+    pub(crate) fn next_request_id(&self) -> RequestId {
+        self.request_ids.next()
     }
 
     /// Takes an exchange from the pool. `None`: the caller makes a new one. In both cases the caller gives it

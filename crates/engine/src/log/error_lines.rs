@@ -79,8 +79,8 @@ impl ErrorLines {
                 repeated: 0,
             });
         }
-        let text = format!("{message}{details}");
-        write(&self.line(&text, precision, now.subsec_nanos()));
+        let details = details.to_string();
+        write(&self.line(&message, &details, precision, now.subsec_nanos()));
     }
 
     /// Passes the counts of repeated messages to `write`.
@@ -118,13 +118,14 @@ impl ErrorLines {
         for seen in std::mem::take(&mut self.seen) {
             if seen.repeated > 0 {
                 let text = format!("message repeated {} times: {}", seen.repeated, seen.message);
-                write(&self.line(&text, precision, now.subsec_nanos()));
+                write(&self.line(&text, "", precision, now.subsec_nanos()));
             }
         }
     }
 
-    fn line(&self, message: &str, precision: TimePrecision, nanos: u32) -> Vec<u8> {
-        let mut line = String::with_capacity(message.len() + 32);
+    /// A message that is cut does not lose its details: the id of the request is among them.
+    fn line(&self, message: &str, details: &str, precision: TimePrecision, nanos: u32) -> Vec<u8> {
+        let mut line = String::with_capacity(message.len() + details.len() + 32);
         if precision != TimePrecision::None {
             line.push_str(std::str::from_utf8(&self.stamp).unwrap_or_default());
             if precision == TimePrecision::Nanoseconds {
@@ -132,10 +133,13 @@ impl ErrorLines {
             }
             line.push_str(": ");
         }
-        let end = message.floor_char_boundary(ERROR_MESSAGE_BYTES_MAX);
-        escape_controls(&mut line, &message[..end]);
-        if end < message.len() {
-            line.push_str("...");
+        for part in [message, details] {
+            let part = part.trim_end_matches('\n');
+            let end = part.floor_char_boundary(ERROR_MESSAGE_BYTES_MAX);
+            escape_controls(&mut line, &part[..end]);
+            if end < part.len() {
+                line.push_str("...");
+            }
         }
         line.push('\n');
         line.into_bytes()
@@ -158,10 +162,10 @@ fn is_text_of(message: Arguments<'_>, text: &str) -> bool {
     remaining.write_fmt(message).is_ok() && remaining.0.is_empty()
 }
 
-/// Appends `message` with control characters as `\xHH`, byte by byte. Drops a line end at the end.
+/// Appends `message` with control characters as `\xHH`, byte by byte.
 fn escape_controls(line: &mut String, message: &str) {
     let mut bytes = [0; 4];
-    for character in message.trim_end_matches('\n').chars() {
+    for character in message.chars() {
         if !character.is_control() {
             line.push(character);
             continue;
@@ -269,6 +273,20 @@ mod tests {
         let message = "\u{e9}".repeat(ERROR_MESSAGE_BYTES_MAX);
         let line = &lines(&[(0, &message)], TimePrecision::None)[0];
         assert_eq!(line.len(), ERROR_MESSAGE_BYTES_MAX + "...\n".len());
+    }
+
+    #[test]
+    fn the_details_of_a_message_that_is_cut_are_not() {
+        let mut written = Vec::new();
+        let message = "a".repeat(2 * ERROR_MESSAGE_BYTES_MAX);
+        ErrorLines::default().message(
+            format_args!("{message}"),
+            format_args!(" id=1\n2"),
+            TimePrecision::None,
+            UNIX_EPOCH,
+            &mut |line| written.extend_from_slice(line),
+        );
+        assert!(written.ends_with(b"aaa... id=1\\x0A2\n"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `accesslog.format`: a text with codes, compiled into a list of parts.
 //!
-//! The codes are those of lighttpd 1.4 and Petrel's `%{stage:…}x`. An error says which part of the format is
+//! The codes are those of lighttpd 1.4 and Petrel's `%{stage:…}x` and `%{request-id}x`. An error says which part of the format is
 //! wrong, and gives a hint. A parameter of a code that takes none is ignored, as in lighttpd.
 
 use std::ops::Range;
@@ -82,6 +82,8 @@ pub(super) enum Field {
     Stage(Span, Unit),
     /// %{stages}x
     Stages,
+    /// %{request-id}x
+    RequestId,
 }
 
 /// The port that %p writes.
@@ -281,7 +283,7 @@ fn field(code: &Code<'_>) -> Result<FieldOrText, FormatError> {
         'v' => Field::ServerName,
         'V' => Field::Host,
         'X' => Field::ConnectionState,
-        'x' => stage(code)?,
+        'x' => own(code)?,
         'P' => {
             let message = "%P, the process of a request, has no meaning here".to_owned();
             return Err(code.error(message, "one process serves all requests: leave it out"));
@@ -360,35 +362,41 @@ fn time(code: &Code<'_>) -> Result<Field, FormatError> {
     Ok(Field::Time(end, Moment::Formatted(time)))
 }
 
-fn stage(code: &Code<'_>) -> Result<Field, FormatError> {
+/// `%{…}x`, which lighttpd does not have.
+fn own(code: &Code<'_>) -> Result<Field, FormatError> {
     let parameter = code.parameter.unwrap_or_default();
-    if parameter == "stages" {
-        return Ok(Field::Stages);
+    match parameter {
+        "stages" => return Ok(Field::Stages),
+        "request-id" => return Ok(Field::RequestId),
+        _ => {}
     }
-    let hint = "write %{stages}x, %{stage:content}x or %{stage:total:ms}x";
-    let Some(name) = parameter.strip_prefix("stage:") else {
-        return Err(code.error(
-            "%x tells stages of the ledger and needs one".to_owned(),
-            hint,
-        ));
-    };
-    let (name, unit) = match name.split_once(':') {
+    match parameter.strip_prefix("stage:") {
+        Some(name) => stage(code, name),
+        None => Err(code.error(
+            "%x needs the name of what it tells".to_owned(),
+            "write %{request-id}x, %{stages}x, %{stage:content}x or %{stage:total:ms}x",
+        )),
+    }
+}
+
+fn stage(code: &Code<'_>, name: &str) -> Result<Field, FormatError> {
+    let (stage, unit) = match name.split_once(':') {
         None => (name, Some(Unit::Microseconds)),
-        Some((name, unit)) => (name, Unit::from_name(unit)),
+        Some((stage, unit)) => (stage, Unit::from_name(unit)),
     };
     let unit = unit.ok_or_else(|| {
         code.error(
-            format!("{parameter:?} has no unit of time"),
+            format!("{name:?} has no unit of time"),
             "units are s, ms, us and ns",
         )
     })?;
-    let span = match name {
+    let span = match stage {
         "total" => Some(Span::Total),
         "unattributed" => Some(Span::Unattributed),
         _ => Stage::ALL
             .iter()
             .copied()
-            .find(|stage| stage.name() == name)
+            .find(|known| known.name() == stage)
             .map(Span::Of),
     };
     match span {
@@ -396,7 +404,7 @@ fn stage(code: &Code<'_>) -> Result<Field, FormatError> {
         None => {
             let names: Vec<&str> = Stage::ALL.iter().map(|stage| stage.name()).collect();
             let hint = format!("stages are {}, total and unattributed", names.join(", "));
-            Err(code.error(format!("there is no stage {name:?}"), &hint))
+            Err(code.error(format!("there is no stage {stage:?}"), &hint))
         }
     }
 }

@@ -53,6 +53,7 @@ impl JsonLine {
         number("request_number", u64::from(record.request_number), out);
         truth("keep_alive", record.sent.keep_alive, out);
         truth("complete", record.sent.is_complete, out);
+        text("request_id", &record.id.digits(), out);
         number("total_ns", record.ledger.total(), out);
         key("stages_ns", out);
         stages(record, out);
@@ -134,7 +135,8 @@ mod tests {
                  \"target\":\"/a?x=\\\"1\\\"\",\"protocol\":\"HTTP/1.1\",\"refused_line\":\"\",\"status\":200,\
                  \"bytes_received\":{length},\"bytes_sent\":250,\"body_bytes_sent\":6,\
                  \"referer\":\"r\",\"user_agent\":\"\u{e9}\u{fffd}\",\"file\":\"\",\
-                 \"request_number\":3,\"keep_alive\":true,\"complete\":true,\"total_ns\":1234567,\
+                 \"request_number\":3,\"keep_alive\":true,\"complete\":true,\
+                 \"request_id\":\"0123456789abcdef\",\"total_ns\":1234567,\
                  \"stages_ns\":{{\"receive\":1000,\"content\":33567,\"send\":1200000}}}}"
             )
         );

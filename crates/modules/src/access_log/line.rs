@@ -96,6 +96,7 @@ fn write_field(field: &Field, escaping: Escaping, record: &Record<'_>, out: &mut
             decimal(unit.of_duration(nanos_of(*span, record.ledger)), 0, out);
         }
         Field::Stages => stages(record.ledger, out),
+        Field::RequestId => out.extend_from_slice(&record.id.digits()),
     }
 }
 
@@ -336,6 +337,12 @@ mod tests {
             line("%{stages}x", &request),
             "receive=1,content=34,send=1200,total=1235"
         );
+    }
+
+    #[test]
+    fn the_id_of_the_request_is_told() {
+        let request = Request::new(HEAD);
+        assert_eq!(line("%{request-id}x|%s", &request), "0123456789abcdef|200");
     }
 
     #[test]

@@ -46,7 +46,8 @@ static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
          r, t or v is that character, before any other it is dropped). %D and %T take a unit: %{ms}T, \
          %{us}D. Beyond lighttpd: %{stage:NAME}x is the time a request spent in a stage of the \
          ledger, in microseconds, or as %{stage:NAME:UNIT}x in s, ms, us or ns; NAME is a stage, \
-         \"total\" or \"unattributed\"; %{stages}x is all of them that are not 0. The format \"json\" writes one \
+         \"total\" or \"unattributed\"; %{stages}x is all of them that are not 0. \
+         %{request-id}x is the id of the request, which lines of the error log end with. The format \"json\" writes one \
          JSON object a line with everything in it.";
     "accesslog.use-syslog", Bool, Request, "disable", Effect::Works,
         "Send the lines to syslog instead of accesslog.filename, under server.syslog-facility.";

@@ -9,10 +9,12 @@ use petrel_engine::ledger::Ledger;
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::request_head::{KnownField, RequestHead};
 use petrel_engine::proto::url::Url;
+use petrel_engine::request_id::RequestId;
 use petrel_engine::response::Response;
 
 /// A finished request.
 pub(super) struct Record<'a> {
+    pub(super) id: RequestId,
     pub(super) head: &'a RequestHead,
     pub(super) url: &'a Url,
     /// The target as the client sent it.
@@ -41,6 +43,7 @@ pub(super) struct Record<'a> {
 impl<'a> Record<'a> {
     pub(super) fn of(exchange: &'a Exchange, server_port: u16) -> Record<'a> {
         Record {
+            id: exchange.id,
             head: &exchange.request.head,
             url: &exchange.request.url,
             original_target: &exchange.request.original_target,
@@ -217,6 +220,7 @@ pub(super) mod tests {
 
         pub(in super::super) fn record(&self) -> Record<'_> {
             Record {
+                id: RequestId::from_bits(0x0123_4567_89ab_cdef),
                 head: &self.head,
                 url: &self.url,
                 original_target: &self.target,

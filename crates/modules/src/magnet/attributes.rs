@@ -69,10 +69,11 @@ enum Attribute {
     Protocol,
     ServerName,
     Stage,
+    RequestId,
 }
 
 /// In the order in which `pairs` returns them.
-const ATTRIBUTES: [(&str, Attribute); 21] = [
+const ATTRIBUTES: [(&str, Attribute); 22] = [
     ("physical.path", Attribute::PhysicalPath),
     ("physical.rel-path", Attribute::PhysicalRelPath),
     ("physical.doc-root", Attribute::PhysicalDocRoot),
@@ -94,6 +95,7 @@ const ATTRIBUTES: [(&str, Attribute); 21] = [
     ("request.protocol", Attribute::Protocol),
     ("request.server-name", Attribute::ServerName),
     ("request.stage", Attribute::Stage),
+    ("request.id", Attribute::RequestId),
 ];
 
 fn value(lua: &Lua, exchange: &Exchange, attribute: Attribute) -> mlua::Result<Value> {
@@ -116,6 +118,7 @@ fn value(lua: &Lua, exchange: &Exchange, attribute: Attribute) -> mlua::Result<V
         Attribute::Protocol => request.head.version().as_str().as_bytes(),
         Attribute::ServerName => exchange.server_name(),
         Attribute::Stage => b"handle-req",
+        Attribute::RequestId => return text_or_nil(lua, &exchange.id.digits()),
         Attribute::RemoteAddress => {
             let address = exchange.connection.peer.address_text();
             return text_or_nil(lua, address.as_bytes());
@@ -188,7 +191,8 @@ fn change(exchange: &mut Exchange, attribute: Attribute, value: &[u8]) -> bool {
         | Attribute::ServerPort
         | Attribute::Protocol
         | Attribute::ServerName
-        | Attribute::Stage => {}
+        | Attribute::Stage
+        | Attribute::RequestId => {}
     }
     true
 }

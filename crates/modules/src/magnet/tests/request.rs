@@ -4,7 +4,8 @@ use super::*;
 
 #[test]
 fn attributes_are_those_of_lighttpd() {
-    let script = "for name, value in pairs(lighty.r.req_attr) do o[#o + 1] = name .. '=' .. tostring(value) end";
+    let script = "for name, value in pairs(lighty.r.req_attr) do \
+        if name ~= 'request.id' then o[#o + 1] = name .. '=' .. tostring(value) end end";
     let expected = "physical.path=nil|physical.rel-path=nil|physical.doc-root=nil|physical.basedir=nil|uri.path=/x|\
         uri.path-raw=/x|uri.scheme=http|uri.authority=a.example|uri.query=q=1&r=2|request.method=GET|\
         request.uri=/x?q=1&r=2|request.orig-uri=/x?q=1&r=2|request.path-info=nil|request.remote-ip=127.0.0.1|\
@@ -13,6 +14,13 @@ fn attributes_are_those_of_lighttpd() {
     assert_eq!(shown(script), expected);
     let old = script.replace("lighty.r.req_attr", "lighty.env");
     assert_eq!(shown(&old), expected);
+}
+
+#[test]
+fn the_id_of_the_request_is_read_and_not_changed() {
+    let script = "local a, id = lighty.r.req_attr, lighty.r.req_attr['request.id'] \
+        a['request.id'] = 'x' o[1] = tostring(#id == 16 and id == a['request.id'] and not id:find('%X'))";
+    assert_eq!(shown(script), "true");
 }
 
 #[test]
