@@ -41,6 +41,12 @@ pub(crate) fn thread_now() -> Nanos {
     now.tv_sec as Nanos * SECOND + now.tv_nsec as Nanos
 }
 
+/// For how long this thread has had a processor. A system call.
+pub(crate) fn thread_processor_time() -> Nanos {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as Nanos * SECOND + time.tv_nsec as Nanos
+}
+
 thread_local! {
     /// How many connections the worker of this thread has polled in the present turn, plus one. 0: the worker
     /// has waited for events since the last reading of its clock. A global of the thread, because the hook of

@@ -31,7 +31,7 @@ use crate::response::Response;
 use crate::settings::scope::ConditionValues;
 use crate::settings::{ConnectionScope, HostScope, Settings, SettingsTable};
 use crate::tls::TlsConnectionFacts;
-use crate::waits::{self, Hog, Wait, Waits};
+use crate::waits::{self, Wait, Waits};
 use crate::worker::Worker;
 
 pub mod cold_files;
@@ -572,18 +572,14 @@ impl Exchange {
     /// This request kept the worker busy for so long that others may have lagged.
     #[cold]
     fn has_hogged(&mut self, stage: Stage) {
-        let clock = self.worker.clock();
-        let (ran, ended) = (clock.gap(), clock.latest());
         let what = match (stage, &self.script) {
             (Stage::Lua, Some(script)) => String::from_utf8_lossy(script).into_owned(),
             _ => format!("{} {}", self.request.method.as_str(), self.waits_path()),
         };
-        self.worker.note_hog(Hog {
-            what,
-            stage,
-            ran,
-            ended,
-        });
+        let (ran, told) = self.worker.note_hog(what, Some(stage));
+        if ran >= limits::NOTED_WAIT_NANOS {
+            self.note_wait(stage, ran, told);
+        }
     }
 
     /// The path of the request as notes about waits show it: without the query, and cut.

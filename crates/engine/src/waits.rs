@@ -74,27 +74,35 @@ impl Waits {
     }
 }
 
-/// A request that has kept its worker busy for long.
+/// A request, or other work, that has kept its worker busy for long.
 #[derive(Clone, Debug)]
 pub(crate) struct Hog {
     /// The script, or method and path.
     pub(crate) what: String,
-    pub(crate) stage: Stage,
+    /// The stage of the request.
+    pub(crate) stage: Option<Stage>,
     /// For how long.
     pub(crate) ran: Nanos,
+    /// For how long the worker had a processor meanwhile, at most.
+    pub(crate) on_processor: Nanos,
     /// When that ended.
     pub(crate) ended: Nanos,
 }
 
 impl fmt::Display for Hog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} ran {} ({})",
-            self.what,
-            Time(self.ran),
-            self.stage.name()
-        )
+        write!(f, "{} ran {}", self.what, Time(self.ran))?;
+        if let Some(stage) = self.stage {
+            write!(f, " ({})", stage.name())?;
+        }
+        if self.on_processor < self.ran / 2 {
+            let time = Time(self.on_processor);
+            write!(
+                f,
+                ", and the worker had a processor for at most {time} of it"
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -185,6 +193,21 @@ pub(crate) fn for_request_body(exchange: &Exchange) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hog_says_when_it_had_no_processor() {
+        let mut hog = Hog {
+            what: "/srv/slow.lua".to_owned(),
+            stage: Some(Stage::Lua),
+            ran: 41_000_000,
+            on_processor: 40_000_000,
+            ended: 0,
+        };
+        assert_eq!(hog.to_string(), "/srv/slow.lua ran 41 ms (lua)");
+        hog.on_processor = 3_000_000;
+        let told = "/srv/slow.lua ran 41 ms (lua), and the worker had a processor for at most 3.0 ms of it";
+        assert_eq!(hog.to_string(), told);
+    }
 
     fn wait(nanos: Nanos, holder: &str) -> Wait {
         Wait {

@@ -12,10 +12,11 @@ use tokio::sync::Notify;
 
 use crate::blocking::{self, FileDeadline};
 use crate::clock::Clock;
+use crate::clock::thread_processor_time;
 use crate::deadlines::Deadlines;
 use crate::exchange::{Exchange, ListenerFacts, Scheme};
 use crate::file_cache::FileCache;
-use crate::ledger::Nanos;
+use crate::ledger::{Nanos, Stage};
 use crate::limits;
 use crate::log::LogRegistry;
 use crate::network_backend::{FileReader, Readers};
@@ -72,6 +73,8 @@ pub struct Worker {
     readers: Rc<Readers>,
     /// The request that last kept the worker busy for long.
     hog: RefCell<Option<Hog>>,
+    /// The processor time of the worker at the beginning of the present second.
+    processor_time: Cell<Nanos>,
 }
 
 /// Called once a second for the data of a module.
@@ -183,6 +186,7 @@ impl Worker {
             belongings: RefCell::default(),
             readers: Rc::new(readers),
             hog: RefCell::default(),
+            processor_time: Cell::new(0),
         })
     }
 
@@ -291,9 +295,21 @@ impl Worker {
         self.draining.get()
     }
 
-    /// Notes a request that has kept the worker busy for long.
-    pub(crate) fn note_hog(&self, hog: Hog) {
+    /// Notes that a request or other work has kept the worker busy since the reading of the clock before the
+    /// last one ([`Clock::gap`]). Returns for how long, and the note in words.
+    #[cold]
+    pub(crate) fn note_hog(&self, what: String, stage: Option<Stage>) -> (Nanos, String) {
+        let on_processor = thread_processor_time().saturating_sub(self.processor_time.get());
+        let hog = Hog {
+            what,
+            stage,
+            ran: self.clock.gap(),
+            on_processor,
+            ended: self.clock.latest(),
+        };
+        let told = (hog.ran, hog.to_string());
         *self.hog.borrow_mut() = Some(hog);
+        told
     }
 
     /// Which request has kept the worker busy since the monotonic time `since`, in words.
@@ -453,6 +469,11 @@ pub(crate) async fn tick(worker: Rc<Worker>) {
         worker.publish_counts();
         worker.look_after();
         blocking::look_after();
+        worker.clock.now();
+        if worker.clock.gap() >= limits::HOG_NANOS {
+            worker.note_hog("the work of each second".to_owned(), None);
+        }
+        worker.processor_time.set(thread_processor_time());
     }
 }
 

@@ -137,7 +137,7 @@ mod tests {
                  \"referer\":\"r\",\"user_agent\":\"\u{e9}\u{fffd}\",\"file\":\"\",\
                  \"request_number\":3,\"keep_alive\":true,\"complete\":true,\
                  \"request_id\":\"0123456789abcdef\",\"total_ns\":1234567,\
-                 \"stages_ns\":{{\"receive\":1000,\"content\":33567,\"send\":1200000}}}}"
+                 \"stages_ns\":{{\"read-head\":1000,\"content\":33567,\"send\":1200000}}}}"
             )
         );
     }

@@ -162,7 +162,7 @@ fn nanos_of(span: Span, ledger: &Ledger) -> u64 {
     }
 }
 
-/// `receive=1,content=34,send=1200,total=1235`, in microseconds.
+/// `read-head=1,content=34,send=1200,total=1235`, in microseconds.
 fn stages(ledger: &Ledger, out: &mut Vec<u8>) {
     each_stage(ledger, |name, nanos| {
         out.extend_from_slice(name.as_bytes());
@@ -335,7 +335,7 @@ mod tests {
         );
         assert_eq!(
             line("%{stages}x", &request),
-            "receive=1,content=34,send=1200,total=1235"
+            "read-head=1,content=34,send=1200,total=1235"
         );
     }
 
