@@ -1,7 +1,7 @@
 //! `accesslog.format`: a text with codes, compiled into a list of parts.
 //!
-//! The codes are those of lighttpd 1.4 and Petrel's `%{stage:…}x` and `%{request-id}x`. An error says which part of the format is
-//! wrong, and gives a hint. A parameter of a code that takes none is ignored, as in lighttpd.
+//! The codes are those of lighttpd 1.4 and Petrel's own, which all end in `x`. An error says which part of the
+//! format is wrong, and gives a hint. A parameter of a code that takes none is ignored, as in lighttpd.
 
 use std::ops::Range;
 
@@ -82,6 +82,10 @@ pub(super) enum Field {
     Stage(Span, Unit),
     /// %{stages}x
     Stages,
+    /// %{waits}x
+    Waits,
+    /// %{in-kernel}x
+    InKernel(Unit),
     /// %{request-id}x
     RequestId,
 }
@@ -308,12 +312,7 @@ fn unknown_hint(code: &Code<'_>) -> &'static str {
 fn unit(code: &Code<'_>, default: Unit) -> Result<Unit, FormatError> {
     match code.parameter {
         None => Ok(default),
-        Some(name) => Unit::from_name(name).ok_or_else(|| {
-            code.error(
-                format!("{name:?} is no unit of time"),
-                "units are s, ms, us and ns",
-            )
-        }),
+        Some(name) => named_unit(code, name),
     }
 }
 
@@ -367,29 +366,24 @@ fn own(code: &Code<'_>) -> Result<Field, FormatError> {
     let parameter = code.parameter.unwrap_or_default();
     match parameter {
         "stages" => return Ok(Field::Stages),
+        "waits" => return Ok(Field::Waits),
         "request-id" => return Ok(Field::RequestId),
         _ => {}
     }
-    match parameter.strip_prefix("stage:") {
-        Some(name) => stage(code, name),
-        None => Err(code.error(
+    match parameter.split_once(':').unwrap_or((parameter, "us")) {
+        ("stage", name) if parameter != "stage" => stage(code, name),
+        ("in-kernel", unit) => named_unit(code, unit).map(Field::InKernel),
+        _ => Err(code.error(
             "%x needs the name of what it tells".to_owned(),
-            "write %{request-id}x, %{stages}x, %{stage:content}x or %{stage:total:ms}x",
+            "write %{request-id}x, %{stages}x, %{waits}x, %{in-kernel}x, %{stage:content}x or \
+             %{stage:total:ms}x",
         )),
     }
 }
 
 fn stage(code: &Code<'_>, name: &str) -> Result<Field, FormatError> {
-    let (stage, unit) = match name.split_once(':') {
-        None => (name, Some(Unit::Microseconds)),
-        Some((stage, unit)) => (stage, Unit::from_name(unit)),
-    };
-    let unit = unit.ok_or_else(|| {
-        code.error(
-            format!("{name:?} has no unit of time"),
-            "units are s, ms, us and ns",
-        )
-    })?;
+    let (stage, unit) = name.split_once(':').unwrap_or((name, "us"));
+    let unit = named_unit(code, unit)?;
     let span = match stage {
         "total" => Some(Span::Total),
         "unattributed" => Some(Span::Unattributed),
@@ -407,6 +401,15 @@ fn stage(code: &Code<'_>, name: &str) -> Result<Field, FormatError> {
             Err(code.error(format!("there is no stage {stage:?}"), &hint))
         }
     }
+}
+
+fn named_unit(code: &Code<'_>, name: &str) -> Result<Unit, FormatError> {
+    Unit::from_name(name).ok_or_else(|| {
+        code.error(
+            format!("{name:?} is no unit of time"),
+            "units are s, ms, us and ns",
+        )
+    })
 }
 
 /// The position of `range`, a part of the string `value`, in `written`, the literal that `value` comes from.
@@ -463,6 +466,9 @@ mod tests {
             ("%x", 0..2),
             ("%{stage:none}x", 0..14),
             ("%{stage:send:h}x", 0..16),
+            ("%{stage}x", 0..9),
+            ("%{in-kernel:h}x", 0..15),
+            ("%{wait}x", 0..8),
             ("%\u{e9}", 0..3),
         ] {
             let error = error(format);

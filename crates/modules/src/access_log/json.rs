@@ -55,8 +55,11 @@ impl JsonLine {
         truth("complete", record.sent.is_complete, out);
         text("request_id", &record.id.digits(), out);
         number("total_ns", record.ledger.total(), out);
+        number("in_kernel_max_ns", record.ledger.in_kernel_max(), out);
         key("stages_ns", out);
         stages(record, out);
+        key("waits", out);
+        waits(record, out);
         out.push(b'}');
     }
 
@@ -105,16 +108,41 @@ fn stages(record: &Record<'_>, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
+fn waits(record: &Record<'_>, out: &mut Vec<u8>) {
+    out.push(b'[');
+    for (n, wait) in record.waits.iter().enumerate() {
+        let separator: &[u8] = if n > 0 { b"," } else { b"" };
+        out.extend_from_slice(separator);
+        out.extend_from_slice(b"{\"stage\":\"");
+        out.extend_from_slice(wait.stage.name().as_bytes());
+        out.push(b'"');
+        number("ns", wait.nanos, out);
+        text("holder", wait.holder.as_bytes(), out);
+        out.push(b'}');
+    }
+    out.push(b']');
+}
+
 #[cfg(test)]
 mod tests {
+    use petrel_engine::ledger::Stage;
+    use petrel_engine::waits::Wait;
+
     use super::super::record::tests::Request;
     use super::*;
 
     #[test]
     fn a_line_is_one_object_with_all_keys() {
-        let request = Request::new(
+        let mut request = Request::new(
             b"GET /a?x=\"1\" HTTP/1.1\r\nHost: h\r\nUser-Agent: \xc3\xa9\xff\t\r\nReferer: r\r\n\r\n",
         );
+        for (nanos, holder) in [(12_000_000, "a\"\n"), (10_000_000, "b")] {
+            request.waits.push(Wait {
+                stage: Stage::Stat,
+                nanos,
+                holder: holder.into(),
+            });
+        }
         let mut out = Vec::new();
         JsonLine::new().write(&request.record(), &mut out);
         let line = String::from_utf8(out).expect("UTF-8");
@@ -137,7 +165,10 @@ mod tests {
                  \"referer\":\"r\",\"user_agent\":\"\u{e9}\u{fffd}\",\"file\":\"\",\
                  \"request_number\":3,\"keep_alive\":true,\"complete\":true,\
                  \"request_id\":\"0123456789abcdef\",\"total_ns\":1234567,\
-                 \"stages_ns\":{{\"read-head\":1000,\"content\":33567,\"send\":1200000}}}}"
+                 \"in_kernel_max_ns\":7001,\
+                 \"stages_ns\":{{\"read-head\":1000,\"content\":33567,\"send\":1200000}},\
+                 \"waits\":[{{\"stage\":\"stat\",\"ns\":12000000,\"holder\":\"a\\\"\\n\"}},\
+                 {{\"stage\":\"stat\",\"ns\":10000000,\"holder\":\"b\"}}]}}"
             )
         );
     }

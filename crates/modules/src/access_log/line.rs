@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use petrel_engine::ledger::{Ledger, Stage};
 use petrel_engine::proto::escape;
+use petrel_engine::waits::Wait;
 
 use super::format::{Field, FormatPart, LineFormat, Port, Span};
 use super::record::{Record, ResponseField};
@@ -96,6 +97,8 @@ fn write_field(field: &Field, escaping: Escaping, record: &Record<'_>, out: &mut
             decimal(unit.of_duration(nanos_of(*span, record.ledger)), 0, out);
         }
         Field::Stages => stages(record.ledger, out),
+        Field::Waits => waits(record.waits, escaping, out),
+        Field::InKernel(unit) => decimal(unit.of_duration(record.ledger.in_kernel_max()), 0, out),
         Field::RequestId => out.extend_from_slice(&record.id.digits()),
     }
 }
@@ -172,6 +175,20 @@ fn stages(ledger: &Ledger, out: &mut Vec<u8>) {
     });
     out.extend_from_slice(b"total=");
     decimal(Unit::Microseconds.of_duration(ledger.total()), 0, out);
+}
+
+/// `backend-queue 412 ms: …; stat 2.1 s: …`, or a dash. A holder may contain what clients have sent, such as the
+/// path of another request.
+fn waits(waits: &[Wait], escaping: Escaping, out: &mut Vec<u8>) {
+    if waits.is_empty() {
+        out.push(b'-');
+    }
+    for (n, wait) in waits.iter().enumerate() {
+        if n > 0 {
+            out.extend_from_slice(b"; ");
+        }
+        escaping.write(wait.to_string().as_bytes(), out);
+    }
 }
 
 /// Calls `tell` with every stage that took time, and with the time that belongs to no stage.
@@ -336,6 +353,41 @@ mod tests {
         assert_eq!(
             line("%{stages}x", &request),
             "read-head=1,content=34,send=1200,total=1235"
+        );
+        assert_eq!(line("%{in-kernel}x|%{in-kernel:ns}x", &request), "8|7001");
+    }
+
+    /// The only stages that a format can name are those of the table.
+    #[test]
+    fn every_stage_has_a_code() {
+        let request = Request::new(HEAD);
+        for stage in Stage::ALL {
+            let told = line(&format!("%{{stage:{}:ns}}x", stage.name()), &request);
+            let expected = request.record().ledger.stage(*stage);
+            assert_eq!(told, expected.to_string(), "{stage:?}");
+        }
+    }
+
+    #[test]
+    fn waits_are_told_and_cannot_forge_a_line() {
+        let mut request = Request::new(HEAD);
+        assert_eq!(line("%{waits}x", &request), "-");
+        for holder in ["pool \"www\" full", "/a\r\nb\u{e9}\\"] {
+            request.waits.push(Wait {
+                stage: Stage::BackendQueue,
+                nanos: 412_000_000,
+                holder: holder.into(),
+            });
+        }
+        assert_eq!(
+            line("%{waits}x", &request),
+            "backend-queue 412 ms: pool \\\"www\\\" full; \
+             backend-queue 412 ms: /a\\r\\nb\\xC3\\xA9\\\\"
+        );
+        assert_eq!(
+            escaped_line("%{waits}x", Escaping::Json, &request),
+            "backend-queue 412 ms: pool \\\"www\\\" full; \
+             backend-queue 412 ms: /a\\r\\nb\u{e9}\\\\"
         );
     }
 

@@ -47,6 +47,9 @@ static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
          %{us}D. Beyond lighttpd: %{stage:NAME}x is the time a request spent in a stage of the \
          ledger, in microseconds, or as %{stage:NAME:UNIT}x in s, ms, us or ns; NAME is a stage, \
          \"total\" or \"unattributed\"; %{stages}x is all of them that are not 0. \
+         %{waits}x says what held the request up, if a wait took 10 ms or more. %{in-kernel}x is for how long at \
+         most the request lay in the kernel before its worker looked, in microseconds, or with a unit as \
+         %{in-kernel:ms}x. \
          %{request-id}x is the id of the request, which lines of the error log end with. The format \"json\" writes one \
          JSON object a line with everything in it.";
     "accesslog.use-syslog", Bool, Request, "disable", Effect::Works,

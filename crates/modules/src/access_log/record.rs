@@ -11,6 +11,7 @@ use petrel_engine::proto::request_head::{KnownField, RequestHead};
 use petrel_engine::proto::url::Url;
 use petrel_engine::request_id::RequestId;
 use petrel_engine::response::Response;
+use petrel_engine::waits::Wait;
 
 /// A finished request.
 pub(super) struct Record<'a> {
@@ -26,6 +27,7 @@ pub(super) struct Record<'a> {
     pub(super) response: &'a Response,
     pub(super) environment: &'a Environment,
     pub(super) ledger: &'a Ledger,
+    pub(super) waits: &'a [Wait],
     pub(super) sent: SentBytes,
     pub(super) peer: Peer,
     /// The address that the client connected to; `None` for a unix socket.
@@ -53,6 +55,7 @@ impl<'a> Record<'a> {
             response: &exchange.response,
             environment: &exchange.environment,
             ledger: &exchange.ledger,
+            waits: exchange.waits(),
             sent: exchange.sent,
             peer: exchange.connection.peer,
             local_address: exchange.local_address(),
@@ -166,6 +169,7 @@ pub(super) mod tests {
         pub(in super::super) response: Response,
         pub(in super::super) environment: Environment,
         ledger: Ledger,
+        pub(in super::super) waits: Vec<Wait>,
         pub(in super::super) sent: SentBytes,
         pub(in super::super) peer: Peer,
         pub(in super::super) server_name: Option<Vec<u8>>,
@@ -189,7 +193,7 @@ pub(super) mod tests {
             let clock = Clock::new();
             let mut ledger = Ledger::default();
             let now = clock.now();
-            ledger.start(now);
+            ledger.start_late(now, now, 7_001);
             ledger.stamp(Stage::ReadHead, now + 1_000);
             ledger.stamp(Stage::Content, now + 34_567);
             ledger.stamp(Stage::Send, now + 1_234_567);
@@ -204,6 +208,7 @@ pub(super) mod tests {
                 response,
                 environment: Environment::default(),
                 ledger,
+                waits: Vec::new(),
                 sent: SentBytes {
                     bytes: 250,
                     body_bytes: 6,
@@ -230,6 +235,7 @@ pub(super) mod tests {
                 response: &self.response,
                 environment: &self.environment,
                 ledger: &self.ledger,
+                waits: &self.waits,
                 sent: self.sent,
                 peer: self.peer,
                 local_address: match self.peer {
