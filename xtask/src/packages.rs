@@ -78,6 +78,7 @@ const NEEDS: &[Need] = &[
     need("dpkg-dev", "dpkg-shlibdeps", Tests("of the Debian package")),
     need("python3", "python3", Tests("of forbidden system calls")),
     need("iproute2", "ip", Tests("in a network of their own")),
+    need("nftables", "nft", Tests("in a network that loses packets")),
     need(
         "python3-doc",
         "/usr/share/doc/python3-doc/html",

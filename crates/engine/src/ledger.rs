@@ -121,6 +121,8 @@ pub struct Ledger {
     ended: Nanos,
     /// For how long at most the first bytes of the request lay in the kernel before the worker looked.
     in_kernel_max: Nanos,
+    /// System calls that the worker made for the exchange.
+    calls: u32,
     /// A bit for each stage that was stamped. Only those have a time.
     touched: u32,
     stages: [Nanos; COUNT],
@@ -134,6 +136,7 @@ impl Ledger {
         }
         self.touched = 0;
         self.in_kernel_max = 0;
+        self.calls = 0;
         self.started = now;
         self.last = now;
         self.ended = now;
@@ -200,6 +203,17 @@ impl Ledger {
     pub fn skip(&mut self, now: Nanos) {
         self.last = now;
         self.ended = now;
+    }
+
+    /// Counts system calls ([`system_calls`](crate::system_calls)).
+    #[inline]
+    pub(crate) fn add_calls(&mut self, count: u32) {
+        self.calls += count;
+    }
+
+    /// System calls that the worker made for the exchange, as far as they are counted; 0 for HTTP/2.
+    pub fn system_calls(&self) -> u32 {
+        self.calls
     }
 
     /// When the first byte of the request arrived.

@@ -42,6 +42,7 @@ pub mod server;
 pub mod shared;
 pub mod socket;
 pub mod subrequest;
+pub mod system_calls;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod throttle;

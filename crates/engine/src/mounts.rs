@@ -77,6 +77,7 @@ pub fn prepare_for(root: &Path) -> io::Result<()> {
 /// The file system of an open file, or of a descriptor with O_PATH. Never waits.
 pub fn of_descriptor(descriptor: impl AsFd) -> MountedPlace {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    crate::system_calls::made();
     match statx(descriptor, c"", flags, StatxFlags::MNT_ID) {
         Ok(found) if found.stx_mask & StatxFlags::MNT_ID.bits() != 0 => of_mount(found.stx_mnt_id),
         // Before Linux 5.8, or in a sandbox, nothing is known.

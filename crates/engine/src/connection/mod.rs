@@ -25,6 +25,7 @@ use crate::clock;
 use crate::exchange::{ListenerFacts, Peer};
 use crate::ledger::Stage;
 use crate::limits;
+use crate::system_calls;
 use crate::transport::ClientSocket;
 use crate::worker::{Cut, Worker};
 
@@ -149,6 +150,19 @@ impl ConnectionState {
             | ConnectionState::Send(serving)
             | ConnectionState::Discard(serving) => Some(serving),
             ConnectionState::Linger(serving) | ConnectionState::Over(serving) => serving.as_ref(),
+        }
+    }
+
+    /// Gives the system calls since the last mark to the request that is being served.
+    #[inline]
+    fn count_calls(&mut self) {
+        if let ConnectionState::Head(serving)
+        | ConnectionState::Walk(serving)
+        | ConnectionState::WantedBody(serving)
+        | ConnectionState::UnwantedBody(serving)
+        | ConnectionState::Send(serving) = self
+        {
+            serving.run.ledger.add_calls(system_calls::since_mark());
         }
     }
 
@@ -282,6 +296,7 @@ impl Future for Connection {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         clock::connection_polled();
+        system_calls::since_mark();
         let Connection { link, state: waits } = self.get_mut();
         let mut state = std::mem::replace(waits, ConnectionState::Over(None));
         if link.is_late(context) {
@@ -295,7 +310,8 @@ impl Future for Connection {
             }
             let before = traces.then(|| state.name());
             match state.step(link, context) {
-                Break(waiting) => {
+                Break(mut waiting) => {
+                    waiting.count_calls();
                     *waits = waiting;
                     return Poll::Pending;
                 }

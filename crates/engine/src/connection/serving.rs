@@ -17,6 +17,7 @@ use crate::ledger::Stage;
 use crate::limits;
 use crate::phase::Walked;
 use crate::run::ExchangeRun;
+use crate::system_calls;
 use crate::transport::Peeked;
 use crate::waits;
 use crate::worker::{Cut, Worker};
@@ -188,6 +189,7 @@ impl Serving {
     pub(crate) fn finish(mut self, link: &mut Link) -> ConnectionState {
         link.know_local_address(&mut self.run);
         self.note_slow_client(link);
+        self.run.ledger.add_calls(system_calls::since_mark());
         self.run.finish();
         match (self.run.sent.keep_alive, self.is_received()) {
             (true, true) => self.end("Send", link),
@@ -287,6 +289,7 @@ impl Serving {
     ) -> ConnectionState {
         link.know_local_address(&mut self.run);
         self.note_slow_client(link);
+        self.run.ledger.add_calls(system_calls::since_mark());
         self.run.abort(stage, cause);
         ConnectionState::Over(Some(self))
     }

@@ -18,6 +18,7 @@ use super::counters::{LookUpCounters, LookUps};
 use super::resident::LastLoss;
 use crate::blocking::{self, Origin};
 use crate::file_accounts::FileAccounts;
+use crate::system_calls::made;
 
 /// The open files, by their metadata at the time they were opened.
 pub struct Contents {
@@ -167,6 +168,7 @@ impl Descriptor {
         if self.checked_s.load(Ordering::Relaxed) == now_s {
             return true;
         }
+        made();
         let is_still = fstat(self).is_ok_and(|now| FileStat::from(&now) == *stat);
         if is_still {
             self.checked_s.store(now_s, Ordering::Relaxed);

@@ -21,6 +21,7 @@ use crate::blocking::Origin;
 use crate::limits;
 use crate::mounts::{self, MountedPlace, Storage};
 use crate::paths::{NotOpened, cached_stat};
+use crate::system_calls::made;
 
 /// What is at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,6 +182,7 @@ impl Uncached {
     /// Those of fstat(2); `InvalidInput` if it is not a regular file.
     pub fn new(file: impl Into<OwnedFd>, path: &[u8]) -> io::Result<Uncached> {
         let descriptor = file.into();
+        made();
         let stat = rustix::fs::fstat(&descriptor)?;
         let file_type = rustix::fs::FileType::from_raw_mode(stat.st_mode);
         if file_type != rustix::fs::FileType::RegularFile {
@@ -418,6 +420,7 @@ impl FileEntry {
             return Ok(count);
         }
         let descriptor = self.descriptor().ok_or(io::ErrorKind::NotFound)?;
+        made();
         Ok(rustix::io::pread(descriptor, buffer, offset)?)
     }
 

@@ -7,6 +7,7 @@ use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 
 use super::FileEntry;
 use crate::mounts::Storage;
+use crate::system_calls::made;
 
 /// Reads from `offset` what can be read without waiting; 0 means the end of the file. `None`: reading would
 /// wait.
@@ -35,6 +36,7 @@ pub(crate) fn read_at_once(
 pub(crate) fn read_full(file: impl AsFd, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
     let mut filled = 0;
     while let Some(room @ [_, ..]) = buffer.get_mut(filled..) {
+        made();
         match pread(&file, room, offset + filled as u64) {
             Ok(0) => break,
             Ok(count) => filled += count,
@@ -50,6 +52,7 @@ pub(crate) fn read_full(file: impl AsFd, buffer: &mut [u8], offset: u64) -> Resu
 pub(crate) fn read_cached(file: impl AsFd, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
     let slices = &mut [std::io::IoSliceMut::new(buffer)];
     loop {
+        made();
         match preadv2(&file, slices, offset, ReadWriteFlags::NOWAIT) {
             Err(Errno::INTR) => {}
             other => return other,

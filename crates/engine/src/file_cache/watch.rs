@@ -22,6 +22,7 @@ use super::FileEntry;
 use crate::limits;
 use crate::mounts::{self, Storage};
 use crate::paths::{SYMLINKS_MAX, simplify};
+use crate::system_calls::made;
 
 /// Which entries an event makes stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -335,6 +336,7 @@ impl WatchState {
         if !directory.has_leaves {
             let events = CONTENT_EVENTS | WatchFlags::MASK_ADD | WatchFlags::ONLYDIR;
             // If the directory was just removed, an event tells.
+            made();
             directory.has_leaves = add_watch(inotify, &directory.path, events).is_ok();
         }
     }
@@ -344,6 +346,7 @@ impl WatchState {
         if self.by_path.len() >= limits::WATCHED_DIRECTORIES_MAX {
             return Err(Errno::NOSPC);
         }
+        made();
         let directory_watch = add_watch(inotify, directory, NAME_EVENTS | WatchFlags::MASK_ADD)?;
         self.directories
             .entry(directory_watch)

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::Symlinks;
 use crate::beneath::open_part_by_part;
+use crate::system_calls::made;
 
 /// Whether a look-up of a path may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +63,7 @@ pub(crate) fn open_and_stat_telling(
         opened => opened?,
     };
     is_open();
+    made();
     let stat = fstat(&descriptor)?;
     Ok((descriptor, stat))
 }
@@ -74,6 +76,7 @@ fn look_at_refused(
     refusal: Errno,
 ) -> Result<(OwnedFd, Stat), NotOpened> {
     let looked = open_place(path, symlinks, reach).and_then(|place| {
+        made();
         let stat = fstat(&place)?;
         Ok((place, stat))
     });
@@ -97,6 +100,7 @@ pub(crate) fn open_place(
 
 /// The metadata of `path`, as far as the kernel's caches have it.
 pub(crate) fn cached_stat(path: &[u8], symlinks: Symlinks) -> Result<Stat, Errno> {
+    made();
     fstat(open_place(path, symlinks, LookReach::Cached)?)
 }
 
@@ -147,6 +151,7 @@ fn open(
         Symlinks::Follow => ResolveFlags::NO_MAGICLINKS,
         Symlinks::Refuse => ResolveFlags::NO_SYMLINKS,
     };
+    made();
     match (has_openat2(), symlinks, reach) {
         (true, _, LookReach::Disk) => openat2(CWD, path, flags, Mode::empty(), resolve),
         (true, _, LookReach::Cached) if has_resolve_cached() => openat2(

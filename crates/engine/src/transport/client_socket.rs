@@ -1,6 +1,8 @@
 //! The socket of a client connection.
 
 use petrel_sys::socket::TcpPath;
+
+use crate::system_calls::{made, made_if_ready};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,7 +34,7 @@ impl ClientSocket {
             ClientSocket::Tcp(stream) => Pin::new(stream).poll_read(context, &mut buffer),
             ClientSocket::Unix(stream) => Pin::new(stream).poll_read(context, &mut buffer),
         };
-        result.map_ok(|()| buffer.filled().len())
+        made_if_ready(result).map_ok(|()| buffer.filled().len())
     }
 
     /// Waits until there is something to read, and returns what it is without reading it.
@@ -63,6 +65,7 @@ impl ClientSocket {
 
     fn peek(&self) -> rustix::io::Result<usize> {
         let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
+        made();
         let mut buffer = [0; 1];
         let (_, count) = match self {
             ClientSocket::Tcp(stream) => rustix::net::recv(stream, &mut buffer, flags),
@@ -77,10 +80,10 @@ impl ClientSocket {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match self {
+        made_if_ready(match self {
             ClientSocket::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
             ClientSocket::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
+        })
     }
 
     /// Sends the concatenation of `slices`.
@@ -89,10 +92,10 @@ impl ClientSocket {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self {
+        made_if_ready(match self {
             ClientSocket::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             ClientSocket::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-        }
+        })
     }
 
     /// Sends `bytes`; the kernel may hold them back until more follows.
@@ -129,6 +132,7 @@ impl ClientSocket {
     ) -> Poll<io::Result<usize>> {
         loop {
             std::task::ready!(self.poll_write_ready(context))?;
+            made();
             let result = match self {
                 ClientSocket::Tcp(stream) => {
                     stream.try_io(Interest::WRITABLE, || call(stream.as_fd()))
@@ -150,6 +154,7 @@ impl ClientSocket {
             ClientSocket::Tcp(stream) => stream.as_fd(),
             ClientSocket::Unix(stream) => stream.as_fd(),
         };
+        made();
         // poll(2) reports both flags without being asked for them.
         let mut watched = [PollFd::new(&socket, PollFlags::empty())];
         let looked = poll(&mut watched, Some(&NOT_AT_ALL));
@@ -159,6 +164,7 @@ impl ClientSocket {
 
     /// How many sent bytes the client has not acknowledged; 0 if the kernel does not tell. One system call.
     pub(crate) fn unacknowledged(&self) -> u64 {
+        made();
         let queued = match self {
             ClientSocket::Tcp(stream) => petrel_sys::socket::unacknowledged(stream),
             ClientSocket::Unix(stream) => petrel_sys::socket::unacknowledged(stream),
@@ -168,6 +174,7 @@ impl ClientSocket {
 
     /// The way to the client; `None` for a unix socket. One system call.
     pub(crate) fn tcp_path(&self) -> Option<TcpPath> {
+        made();
         match self {
             ClientSocket::Tcp(stream) => petrel_sys::socket::tcp_path(stream).ok(),
             ClientSocket::Unix(_) => None,

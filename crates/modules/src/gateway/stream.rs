@@ -13,6 +13,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use petrel_engine::socket::{self, Socket};
+use petrel_engine::system_calls::made_if_ready;
 use petrel_engine::tls::TlsServer;
 use rustix::io::Errno;
 use rustix::net::sockopt::set_tcp_quickack;
@@ -204,7 +205,7 @@ impl BackendStream {
         context: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        match self {
+        made_if_ready(match self {
             BackendStream::Unix(socket) => socket.poll_read(context, buffer),
             BackendStream::Tcp(stream) => {
                 let mut buffer = ReadBuf::new(buffer);
@@ -217,7 +218,7 @@ impl BackendStream {
                 polled.map_ok(|()| buffer.filled().len())
             }
             BackendStream::Tls(stream) => stream.poll_read(context, buffer),
-        }
+        })
     }
 
     /// Sends `bytes`, or as many as the socket takes. TLS may accept bytes that the socket has not taken yet;
@@ -227,12 +228,12 @@ impl BackendStream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match self {
+        made_if_ready(match self {
             BackendStream::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
             BackendStream::Unix(socket) => socket.poll_write(context, bytes),
             BackendStream::Program(pipes) => pipes.poll_write(context, bytes),
             BackendStream::Tls(stream) => stream.poll_write(context, bytes),
-        }
+        })
     }
 
     /// Sends the bytes that TLS has accepted.

@@ -1,0 +1,352 @@
+//! Faults of every kind, injected one at a time: the access log names what held the request up.
+//!
+//! The stages themselves are tested in `http/stages.rs`; here the holder is what counts. Each test makes one
+//! fault, sends a request that suffers from it, and looks for the words that would help an administrator.
+
+use std::thread;
+use std::time::Duration;
+
+use petrel_tests::{
+    Backend, Builder, Client, Deaf, Server, SlowFs, Speaks, eventually, is_installed, skip,
+};
+use rustix::process::Signal;
+
+mod networks;
+
+/// How long a fault lasts: much longer than a wait that is worth a note, which is 10 ms.
+const PAUSE: Duration = Duration::from_millis(200);
+
+fn site() -> Builder {
+    Server::build()
+        .file("www/a.txt", "a")
+        .config("server.max-worker = 1")
+        .config("server.modules = (\"mod_accesslog\")")
+        .config("accesslog.filename = var.dir + \"/access.log\"")
+        .config("accesslog.format = \"%U %s %{waits}x\"")
+}
+
+fn get(target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+/// A client that has sent a request for `target` and has no answer yet.
+fn asking(server: &Server, target: &str) -> Client {
+    let mut client = server.client();
+    client.send(get(target));
+    client
+}
+
+/// The access log has a line about `path` in which a note about `stage` contains all of `words`.
+#[track_caller]
+fn expect_holder(server: &Server, path: &str, stage: &str, words: &[&str]) {
+    let log = server.tree().path("access.log");
+    let prefix = format!("{path} ");
+    let find = || {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let line = text.lines().find(|line| line.starts_with(&prefix));
+        line.map(str::to_owned)
+    };
+    assert!(eventually(|| find().is_some()), "no line about {path}");
+    let line = find().unwrap_or_default();
+    let notes = line.splitn(3, ' ').nth(2).unwrap_or_default();
+    let is_it = |note: &str| {
+        note.starts_with(&format!("{stage} ")) && words.iter().all(|word| note.contains(word))
+    };
+    assert!(
+        notes.split("; ").any(is_it),
+        "no {stage} with {words:?}: {line}"
+    );
+}
+
+#[test]
+fn a_mount_that_hangs_is_named_with_its_oldest_job() {
+    let mut slow = None;
+    let server = site()
+        .file("www/slow/a.txt", "a")
+        .tree(|tree| slow = SlowFs::mount_or_skip("a_mount_that_hangs", &tree.path("www/slow")))
+        .config("server.max-file-wait = 1")
+        .start();
+    let Some(slow) = slow else { return };
+    slow.hang();
+    assert_eq!(asking(&server, "/slow/a.txt").response().status, 504);
+    let words = ["/slow/a.txt on ", "/www/slow (fuse", "the oldest for "];
+    expect_holder(&server, "/slow/a.txt", "read-file", &words);
+}
+
+#[test]
+fn a_backend_that_accepts_no_connection_is_named() {
+    let deaf = Deaf::new();
+    let host = deaf.host();
+    let server = site()
+        .config("server.modules += (\"mod_proxy\")")
+        .config(&format!(
+            "proxy.server = (\"/b/\" => (( {host}, \"connect-timeout\" => 1 )))"
+        ))
+        .start();
+    assert_eq!(asking(&server, "/b/x").response().status, 504);
+    expect_holder(
+        &server,
+        "/b/x",
+        "backend-connect",
+        &["accepted no connection"],
+    );
+}
+
+#[test]
+fn a_backend_that_takes_the_request_slowly_is_named() {
+    let backend = Backend::start(Speaks::Http, |exchange| {
+        exchange.pause(PAUSE);
+        exchange.read_body();
+        exchange.answer(200, &[], "read");
+    });
+    let server = site().config(&backend.directive("/b/", "")).start();
+    let mut client = server.client();
+    let body = vec![b'x'; 8 << 20];
+    client.send(format!(
+        "POST /b/large HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    ));
+    client.send(body);
+    assert_eq!(client.response().text(), "read");
+    expect_holder(
+        &server,
+        "/b/large",
+        "backend-send",
+        &["did not take the request"],
+    );
+}
+
+#[test]
+fn a_backend_that_works_and_one_that_sends_slowly_are_told_apart() {
+    let backend = Backend::start(Speaks::Http, |exchange| match exchange.target() {
+        "/b/works" => {
+            exchange.pause(PAUSE);
+            exchange.answer(200, &[], "late");
+        }
+        _ => {
+            exchange.head(200, &[]);
+            exchange.body("a");
+            exchange.pause(PAUSE);
+            exchange.body("b");
+            exchange.end();
+        }
+    });
+    let server = site().config(&backend.directive("/b/", "")).start();
+    assert_eq!(server.get("/b/works").text(), "late");
+    assert_eq!(server.get("/b/sends").text(), "ab");
+    let name = backend.name();
+    let words = [name.as_str(), "worked on the request"];
+    expect_holder(&server, "/b/works", "backend-first-byte", &words);
+    expect_holder(
+        &server,
+        "/b/sends",
+        "backend-body",
+        &[&name, "sent its reply"],
+    );
+}
+
+#[test]
+fn a_client_that_sends_slowly_is_named() {
+    let backend = Backend::start(Speaks::Http, |exchange| {
+        exchange.read_body();
+        exchange.answer(200, &[], "read");
+    });
+    let server = site().config(&backend.directive("/b/", "")).start();
+    let head = "POST /b/slow HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n";
+    let (begin, rest) = head.split_at(20);
+    let mut client = server.client();
+    for part in [begin, rest, "ab", "cd"] {
+        client.send(part);
+        thread::sleep(PAUSE);
+    }
+    assert_eq!(client.response().text(), "read");
+    expect_holder(
+        &server,
+        "/b/slow",
+        "read-head",
+        &["the client sent the head in pieces"],
+    );
+    expect_holder(
+        &server,
+        "/b/slow",
+        "request-body",
+        &["the client had sent 4 bytes"],
+    );
+}
+
+/// A site with a script for each of these URLs.
+fn with_scripts(scripts: &[(&str, &str)]) -> Builder {
+    let mut site = site().config("server.modules += (\"mod_magnet\")\nlua.max-run-time = 5000");
+    for (name, script) in scripts {
+        site = site.file(&format!("{name}.lua"), script).config(&format!(
+            "$HTTP[\"url\"] == \"/{name}\" {{ magnet.attract-raw-url-to = (var.dir + \"/{name}.lua\") }}"
+        ));
+    }
+    site
+}
+
+#[test]
+fn a_script_whose_collector_runs_for_long_is_named() {
+    let garbage = "local all = {}\nfor i = 1, 400000 do all[i] = { i } end\n\
+        for i = 1, 10 do collectgarbage(\"collect\") end\nreturn 204";
+    let server = with_scripts(&[("garbage", garbage)])
+        .config("lua.max-memory = 256000000")
+        .start();
+    assert_eq!(asking(&server, "/garbage").response().status, 204);
+    expect_holder(&server, "/garbage", "lua", &["/garbage.lua ran "]);
+}
+
+#[test]
+fn a_worker_without_a_processor_is_told_from_a_busy_one() {
+    let busy = "local begin = os.clock()\nwhile os.clock() - begin < 0.1 do end\nreturn 204";
+    let server = with_scripts(&[("busy", busy)]).start();
+    // The process that serves is a child of the keeper.
+    let worker = server.processes().busiest();
+    let mut client = asking(&server, "/busy");
+    thread::sleep(Duration::from_millis(30));
+    let pid = rustix::process::Pid::from_raw(worker.cast_signed()).expect("a process");
+    rustix::process::kill_process(pid, Signal::STOP).expect("it runs");
+    thread::sleep(4 * PAUSE);
+    rustix::process::kill_process(pid, Signal::CONT).expect("it runs");
+    assert_eq!(client.response().status, 204);
+    expect_holder(&server, "/busy", "lua", &["had a processor for at most "]);
+}
+
+#[test]
+fn a_redis_that_is_away_is_named() {
+    let deaf = Deaf::new();
+    let port = deaf
+        .host()
+        .rsplit(' ')
+        .next()
+        .unwrap_or_default()
+        .to_owned();
+    let script = format!(
+        "local r = petrel.redis{{ host = \"127.0.0.1\", port = {port}, timeout = 0.2 }}\n\
+         local value = r:get(\"key\")\nreturn 204"
+    );
+    let server = with_scripts(&[("asks", &script)]).start();
+    assert_eq!(asking(&server, "/asks").response().status, 204);
+    let peer = format!("127.0.0.1:{port} took ");
+    expect_holder(&server, "/asks", "lua", &["/asks.lua waited", &peer]);
+}
+
+#[test]
+fn a_request_that_waits_for_a_page_of_the_cache_says_so() {
+    let backend = Backend::start(Speaks::FastCgi, |exchange| {
+        exchange.read_body();
+        exchange.pause(PAUSE);
+        exchange.answer(200, &[("Cache-Control", "max-age=60")], "page");
+    });
+    let server = site()
+        .config("server.modules += (\"mod_page_cache\")")
+        .config("page-cache.enable = \"enable\"")
+        .config("accesslog.format = \"%{X-Who}i %s %{waits}x\"")
+        .config(&backend.directive("/app", "\"check-local\" => \"disable\""))
+        .start();
+    let ask = |who: &str| {
+        let mut client = server.client();
+        client.send(format!(
+            "GET /app/page HTTP/1.1\r\nHost: a\r\nX-Who: {who}\r\n\r\n"
+        ));
+        client
+    };
+    let mut first = ask("first");
+    assert!(
+        eventually(|| backend.requests().len() == 1),
+        "it has no request"
+    );
+    let mut second = ask("second");
+    assert_eq!(first.response().text(), "page");
+    assert_eq!(second.response().text(), "page");
+    expect_holder(
+        &server,
+        "second",
+        "cache",
+        &["another request fetches /app/page"],
+    );
+}
+
+#[test]
+fn a_password_that_is_hashed_says_so() {
+    // Cost 12: a fourth of a second of a processor.
+    let user = "anna:$2y$12$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW\n";
+    let server = site()
+        .file("users", user)
+        .config("server.modules += (\"mod_auth\", \"mod_authn_file\")")
+        .config(
+            "auth.backend = \"htpasswd\"\nauth.backend.htpasswd.userfile = var.dir + \"/users\"",
+        )
+        .config(
+            "auth.require = ( \"/\" => ( \"method\" => \"basic\", \"realm\" => \"r\", \
+             \"require\" => \"valid-user\" ) )",
+        )
+        .start();
+    let mut client = server.client();
+    // anna:wrong
+    client.send("GET /a.txt HTTP/1.1\r\nHost: a\r\nAuthorization: Basic YW5uYTp3cm9uZw==\r\n\r\n");
+    assert_eq!(client.response().status, 401);
+    expect_holder(
+        &server,
+        "/a.txt",
+        "authorize",
+        &["a thread hashed the password"],
+    );
+    expect_holder(
+        &server,
+        "/a.txt",
+        "authorize",
+        &["a wrong password is delayed"],
+    );
+}
+
+#[test]
+fn a_cgi_program_that_works_is_named() {
+    let server = site()
+        .file(
+            "www/p.sh",
+            "sleep 0.2\nprintf 'Content-Type: text/plain\\r\\n\\r\\nc'\n",
+        )
+        .config("server.modules += (\"mod_cgi\")\ncgi.assign = (\".sh\" => \"/bin/sh\")")
+        .start();
+    assert_eq!(server.get("/p.sh").text(), "c");
+    expect_holder(
+        &server,
+        "/p.sh",
+        "backend-first-byte",
+        &["worked on the request"],
+    );
+}
+
+/// The log lines go through a pipe to a program that does not read them. Requests do not wait for it, and the
+/// error log names the log that is full.
+#[test]
+fn a_log_that_takes_no_lines_holds_up_no_request_and_is_named() {
+    let server = site()
+        .config("accesslog.filename = \"|sleep 60\"")
+        .config("server.errorlog = var.dir + \"/error.log\"")
+        .start();
+    let mut client = server.client();
+    let long = "x".repeat(2_000);
+    let begun = std::time::Instant::now();
+    for _ in 0..5_000 {
+        client.send(get(&format!("/a.txt?{long}")));
+        assert_eq!(client.response().text(), "a");
+    }
+    assert!(
+        begun.elapsed() < Duration::from_secs(30),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
+/// Whether the programs are there that a test needs, and the test is root.
+fn can_isolate(test: &str, programs: &[&str]) -> bool {
+    let missing = programs.iter().find(|program| !is_installed(program));
+    match missing {
+        Some(program) => skip(test, &format!("{program} is not installed")),
+        None if !rustix::process::geteuid().is_root() => skip(test, "it needs root"),
+        None => return true,
+    }
+    false
+}
