@@ -31,7 +31,7 @@ use crate::response::Response;
 use crate::settings::scope::ConditionValues;
 use crate::settings::{ConnectionScope, HostScope, Settings, SettingsTable};
 use crate::tls::TlsConnectionFacts;
-use crate::waits::{self, Wait, Waits};
+use crate::waits::{self, LongWait, Wait, Waits};
 use crate::worker::Worker;
 
 pub mod cold_files;
@@ -596,6 +596,20 @@ impl Exchange {
         self.stamp_wait_at(stage, now, holder);
     }
 
+    /// Like [`Exchange::stamp_wait`], for the phase loop, which asks for the holder later. Returns a wait that
+    /// was long.
+    pub(crate) fn stamp_pending(&mut self, stage: Stage) -> Option<LongWait> {
+        let now = self.worker.clock().now();
+        let since = self.ledger.last();
+        let nanos = self.stamp_without_holder(stage, now);
+        let noted = LongWait {
+            stage,
+            since,
+            nanos,
+        };
+        (nanos >= limits::NOTED_WAIT_NANOS).then_some(noted)
+    }
+
     /// Like [`Exchange::stamp_wait`], with the time that was read last; see [`Exchange::stamp_latest`].
     #[inline]
     pub fn stamp_wait_latest(&mut self, stage: Stage, holder: impl FnOnce(&Exchange) -> String) {
@@ -610,15 +624,24 @@ impl Exchange {
         now: Nanos,
         holder: impl FnOnce(&Exchange) -> String,
     ) {
-        let (ready, before) = (self.worker.clock().turn(), self.ledger.last());
-        let waited = self.ledger.stamp_wait(stage, ready, now);
+        let waited = self.stamp_without_holder(stage, now);
         if waited >= limits::NOTED_WAIT_NANOS {
             let holder = holder(self);
             self.note_wait(stage, waited, holder);
         }
-        if now - before - waited >= limits::NOTED_LAG_NANOS {
-            self.note_lag(now - before - waited);
+    }
+
+    /// Stamps the end of a wait, and notes what the worker did if it was late. Returns the wait without the
+    /// lag.
+    #[inline]
+    fn stamp_without_holder(&mut self, stage: Stage, now: Nanos) -> Nanos {
+        let (ready, before) = (self.worker.clock().turn(), self.ledger.last());
+        let waited = self.ledger.stamp_wait(stage, ready, now);
+        let lag = now.saturating_sub(before).saturating_sub(waited);
+        if lag >= limits::NOTED_LAG_NANOS {
+            self.note_lag(lag);
         }
+        waited
     }
 
     /// Starts the ledger of a request whose first bytes were read just now.

@@ -37,10 +37,14 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
         let outcome = match exchange.progress.pending.take() {
             Some(mut pending) => {
                 exchange.wake_at_s = Deadlines::NEVER;
-                if let Some(stage) = exchange.progress.waits_in.take() {
-                    exchange.stamp_wait(stage, |exchange| pending.holder(exchange));
+                let waited_in = exchange.progress.waits_in.take();
+                let noted = waited_in.and_then(|stage| exchange.stamp_pending(stage));
+                let polled = pending.poll(exchange, context);
+                if let Some(noted) = noted {
+                    let holder = pending.holder(exchange, noted.since);
+                    exchange.note_wait(noted.stage, noted.nanos, holder);
                 }
-                match pending.poll(exchange, context) {
+                match polled {
                     Poll::Ready(Outcome::Cold) => {
                         exchange.progress.hook -= 1;
                         Outcome::Cold

@@ -37,6 +37,16 @@ impl fmt::Display for Wait {
     }
 }
 
+/// A long wait whose holder is not known yet.
+#[derive(Clone, Copy)]
+pub(crate) struct LongWait {
+    pub(crate) stage: Stage,
+    /// When it began.
+    pub(crate) since: Nanos,
+    /// How long it took.
+    pub(crate) nanos: Nanos,
+}
+
 /// The long waits of one request.
 #[derive(Default)]
 pub(crate) struct Waits(Option<Box<Vec<Wait>>>);

@@ -17,7 +17,7 @@ use petrel_engine::Exchange;
 use petrel_engine::blocking::{FileDeadline, JobWaiter, NotDone, Origin, SharedJobs};
 use petrel_engine::config::{Diagnostic, Effect};
 use petrel_engine::file_cache::Symlinks;
-use petrel_engine::ledger::Stage;
+use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Pending, Phase};
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::core::absolute_root;
@@ -262,8 +262,7 @@ impl Pending for HomeLookup {
         Some(Stage::Map)
     }
 
-    fn holder(&self, exchange: &Exchange) -> String {
-        let _ = exchange;
+    fn holder(&self, _: &Exchange, _: Nanos) -> String {
         "the name service looked for the user".to_owned()
     }
 

@@ -8,7 +8,7 @@ use std::thread;
 use petrel_tests::eventually;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::{can_isolate, expect_holder, get, site};
+use super::{can_isolate, expect_holder, get, site, started};
 
 /// A process whose network namespace the test uses.
 struct Holder(Child);
@@ -48,7 +48,7 @@ fn in_network(name: &str, program: &str, rules: &'static str, test: fn()) {
 
 /// Fetches a file of 400 kB over the loopback device of this thread's network.
 fn fetch_and_expect(words: &[&str]) {
-    let server = site().file("www/large.bin", vec![b'x'; 400_000]).start();
+    let server = started(site().file("www/large.bin", vec![b'x'; 400_000]));
     let mut client = server.client();
     client.send(get("/large.bin"));
     assert_eq!(client.response().body.len(), 400_000);

@@ -17,7 +17,7 @@ use petrel_config::schema::DirectiveSpec;
 use crate::exchange::Exchange;
 use crate::file_cache::NextNames;
 use crate::handed::Handed;
-use crate::ledger::Stage;
+use crate::ledger::{Nanos, Stage};
 use crate::log::LogRegistry;
 use crate::settings::Values;
 use crate::tls::TlsHost;
@@ -225,9 +225,10 @@ pub trait Pending {
         None
     }
 
-    /// What holds the request up in that wait, in words, when it is over and was long.
-    fn holder(&self, exchange: &Exchange) -> String {
-        let _ = exchange;
+    /// What held the request up in the wait that began at `since`, in words. Called after the poll that ended
+    /// the wait, if it was long.
+    fn holder(&self, exchange: &Exchange, since: Nanos) -> String {
+        let _ = (exchange, since);
         String::new()
     }
 }

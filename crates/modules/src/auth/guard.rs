@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 use futures_util::FutureExt as _;
 use petrel_engine::Exchange;
 use petrel_engine::blocking::{self, Class, NotDone, Origin};
-use petrel_engine::ledger::Stage;
+use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Configure, Hook, Outcome, Pending, Phase};
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
@@ -485,8 +485,7 @@ impl Pending for Hashing {
         Some(Stage::Authorize)
     }
 
-    fn holder(&self, exchange: &Exchange) -> String {
-        let _ = exchange;
+    fn holder(&self, _: &Exchange, _: Nanos) -> String {
         "a thread hashed the password, after those that came before".to_owned()
     }
 
@@ -529,8 +528,7 @@ impl Pending for Refusal {
         Some(Stage::Authorize)
     }
 
-    fn holder(&self, exchange: &Exchange) -> String {
-        let _ = exchange;
+    fn holder(&self, _: &Exchange, _: Nanos) -> String {
         "the answer to a wrong password is delayed".to_owned()
     }
 

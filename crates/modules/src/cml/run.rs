@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use petrel_engine::Exchange;
 use petrel_engine::cold_files::ColdWait;
-use petrel_engine::ledger::Stage;
+use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::status::Status;
@@ -67,8 +67,8 @@ impl Pending for WaitingScript {
         Some(Stage::Lua)
     }
 
-    fn holder(&self, exchange: &Exchange) -> String {
-        lua_api::holder_of_wait(exchange)
+    fn holder(&self, exchange: &Exchange, since: Nanos) -> String {
+        lua_api::holder_of_wait(exchange, since)
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
@@ -92,8 +92,8 @@ impl Pending for WaitingPage {
         Some(Stage::Lua)
     }
 
-    fn holder(&self, exchange: &Exchange) -> String {
-        lua_api::holder_of_wait(exchange)
+    fn holder(&self, exchange: &Exchange, since: Nanos) -> String {
+        lua_api::holder_of_wait(exchange, since)
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {

@@ -9,7 +9,7 @@ use petrel_engine::Exchange;
 use petrel_engine::body::{Body, BodySource, Piece};
 use petrel_engine::cold_files::holder_of_file;
 use petrel_engine::cold_files::status_of_error;
-use petrel_engine::ledger::Stage;
+use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::accept::Coding;
 
@@ -181,7 +181,7 @@ impl Pending for CompressedFile {
         Some(Stage::ReadFile)
     }
 
-    fn holder(&self, exchange: &Exchange) -> String {
+    fn holder(&self, exchange: &Exchange, _: Nanos) -> String {
         holder_of_file(&exchange.physical.path)
     }
 

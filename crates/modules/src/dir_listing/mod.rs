@@ -33,7 +33,7 @@ use petrel_engine::cold_files::holder_of_file;
 use petrel_engine::cold_files::status_of_failure;
 use petrel_engine::config::{Diagnostic, DirectiveSpec};
 use petrel_engine::file_cache::FileKind;
-use petrel_engine::ledger::Stage;
+use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Pending, Phase};
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::directives::Effect::{Renamed, Works};
@@ -231,7 +231,7 @@ impl Pending for Listing {
         }
     }
 
-    fn holder(&self, exchange: &Exchange) -> String {
+    fn holder(&self, exchange: &Exchange, _: Nanos) -> String {
         holder_of_file(&exchange.physical.path)
     }
 

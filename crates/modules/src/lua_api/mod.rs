@@ -12,11 +12,11 @@ mod reply;
 mod stores;
 mod stream;
 mod subrequest;
-/// What held up a request whose script has waited, in words.
-pub(crate) fn holder_of_wait(exchange: &Exchange) -> String {
+/// What held up a request whose script has waited since `since`, in words.
+pub(crate) fn holder_of_wait(exchange: &Exchange, since: Nanos) -> String {
     let script = exchange.script.as_deref().unwrap_or_default();
     let script = String::from_utf8_lossy(script);
-    match waits::slow_peer_since(exchange.ledger.last()) {
+    match waits::slow_peer_since(since) {
         Some(peer) => format!("{script} waited: {peer}"),
         None => format!("{script} waited"),
     }
@@ -32,6 +32,7 @@ pub(crate) use stream::take_body;
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
+use petrel_engine::ledger::Nanos;
 use petrel_engine::waits;
 use petrel_engine::worker::Worker;
 use petrel_lua::mlua;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
 use petrel_engine::cold_files::ColdWait;
-use petrel_engine::ledger::Stage;
+use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Hook, Outcome, Pending, Phase};
 use petrel_engine::proto::status::Status;
 use petrel_lua::{Progress, Results, Run, ScriptError};
@@ -311,8 +311,8 @@ impl Pending for WaitingRun {
         Some(Stage::Lua)
     }
 
-    fn holder(&self, exchange: &Exchange) -> String {
-        lua_api::holder_of_wait(exchange)
+    fn holder(&self, exchange: &Exchange, since: Nanos) -> String {
+        lua_api::holder_of_wait(exchange, since)
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use petrel_engine::Exchange;
 use petrel_engine::file_cache::FileKind;
-use petrel_engine::ledger::Stage;
+use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Hook, Outcome, Pending};
 
 use super::options::Debug;
@@ -82,8 +82,8 @@ impl Pending for Wait {
         Some(Stage::Cache)
     }
 
-    fn holder(&self, exchange: &Exchange) -> String {
-        crate::remote_store::slow_server(exchange)
+    fn holder(&self, _: &Exchange, since: Nanos) -> String {
+        crate::remote_store::slow_server(since)
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
 use petrel_engine::blocking::{FileDeadline, RunningJob};
-use petrel_engine::ledger::Stage;
+use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Outcome, Pending};
 
 use super::blob::{self, Blob, BlobName};
@@ -174,8 +174,8 @@ impl Pending for Below {
         Some(Stage::Cache)
     }
 
-    fn holder(&self, exchange: &Exchange) -> String {
-        crate::remote_store::slow_server(exchange)
+    fn holder(&self, _: &Exchange, since: Nanos) -> String {
+        crate::remote_store::slow_server(since)
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {

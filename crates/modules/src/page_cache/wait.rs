@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
-use petrel_engine::ledger::Stage;
+use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Outcome, Pending};
 use tokio::time::{error::Elapsed, timeout};
 
@@ -37,7 +37,7 @@ impl Pending for WaitingLookup {
         Some(Stage::Cache)
     }
 
-    fn holder(&self, exchange: &Exchange) -> String {
+    fn holder(&self, exchange: &Exchange, _: Nanos) -> String {
         format!(
             "another request fetches {} for the cache",
             exchange.waits_path()

@@ -36,10 +36,9 @@ mod memcached;
 mod pool;
 mod redis;
 mod server;
-/// What held up a request that waited for a server, in words.
-pub(crate) fn slow_server(exchange: &Exchange) -> String {
-    waits::slow_peer_since(exchange.ledger.last())
-        .unwrap_or_else(|| "a server that stores pages".to_owned())
+/// What held up a request that has waited for a server since `since`, in words.
+pub(crate) fn slow_server(since: Nanos) -> String {
+    waits::slow_peer_since(since).unwrap_or_else(|| "a server that stores pages".to_owned())
 }
 
 #[cfg(test)]
@@ -52,8 +51,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::gateway::resolve::FollowedNames;
-use petrel_engine::Exchange;
 use petrel_engine::clock::Clock;
+use petrel_engine::ledger::Nanos;
 use petrel_engine::log::LogHandle;
 use petrel_engine::tls::TlsServer;
 use petrel_engine::waits;

@@ -14,7 +14,7 @@ use petrel_engine::blocking::{FileDeadline, JobWaiter, NotDone, SharedJobs};
 use petrel_engine::cold_files::holder_of_file;
 use petrel_engine::cold_files::status_of_failure;
 use petrel_engine::file_cache::FileEntry;
-use petrel_engine::ledger::Stage;
+use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::mounts::Storage;
 use petrel_engine::proto::accept::Coding;
@@ -83,7 +83,7 @@ impl Pending for Asking {
         Some(Stage::Stat)
     }
 
-    fn holder(&self, exchange: &Exchange) -> String {
+    fn holder(&self, exchange: &Exchange, _: Nanos) -> String {
         holder_of_file(&exchange.physical.path)
     }
 

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use petrel_engine::Exchange;
-use petrel_engine::ledger::Stage;
+use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
@@ -105,9 +105,8 @@ impl Pending for LdapLogin {
         Some(Stage::Authorize)
     }
 
-    fn holder(&self, exchange: &Exchange) -> String {
-        waits::slow_peer_since(exchange.ledger.last())
-            .unwrap_or_else(|| "the LDAP server".to_owned())
+    fn holder(&self, _: &Exchange, since: Nanos) -> String {
+        waits::slow_peer_since(since).unwrap_or_else(|| "the LDAP server".to_owned())
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use petrel_engine::Exchange;
 use petrel_engine::config::{Config, Diagnostic, Entry};
-use petrel_engine::ledger::Stage;
+use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Configure, ModuleSpec, Outcome, Pending};
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
@@ -204,8 +204,7 @@ impl Pending for PamLogin {
         Some(Stage::Authorize)
     }
 
-    fn holder(&self, exchange: &Exchange) -> String {
-        let _ = exchange;
+    fn holder(&self, _: &Exchange, _: Nanos) -> String {
         "the PAM helper checked the password".to_owned()
     }
 
