@@ -261,7 +261,10 @@ pub struct Proxied {
 /// Variables for backends, scripts and logs. There are few, so this is a list.
 #[derive(Default)]
 pub struct Environment {
+    /// The first `count` are set. The buffers behind them are those of earlier requests, and wait to be used
+    /// again.
     variables: Vec<(String, Vec<u8>)>,
+    count: usize,
 }
 
 /// What was sent to the client for one exchange.
@@ -327,7 +330,7 @@ impl Exchange {
             request,
             physical,
             response,
-            environment: Environment { variables },
+            environment,
             sent,
             wake_at_s,
             is_half_closed,
@@ -344,7 +347,7 @@ impl Exchange {
         request.clear();
         physical.clear();
         response.clear();
-        variables.clear();
+        environment.clear();
         *sent = SentBytes::default();
         *wake_at_s = Deadlines::NEVER;
         *is_half_closed = false;
@@ -1057,28 +1060,58 @@ impl std::fmt::Display for Peer {
 impl Environment {
     /// The value of `name`.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        self.variables
-            .iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, value)| value.as_slice())
+        let mut all = self.iter();
+        all.find(|(known, _)| *known == name)
+            .map(|(_, value)| value)
     }
 
-    /// Sets or replaces `name`.
+    /// Sets or replaces `name`. It is the last of all variables then.
     pub fn set(&mut self, name: &str, value: &[u8]) {
-        self.variables.retain(|(known, _)| known != name);
-        self.variables.push((name.to_owned(), value.to_vec()));
+        let index = self.iter().position(|(known, _)| known == name);
+        match index {
+            Some(index) => self.variables[index..self.count].rotate_left(1),
+            None if self.count == self.variables.len() => {
+                self.variables.push((name.to_owned(), Vec::new()));
+                self.count += 1;
+            }
+            None => self.count += 1,
+        }
+        let (last, content) = &mut self.variables[self.count - 1];
+        last.clear();
+        last.push_str(name);
+        content.clear();
+        content.extend_from_slice(value);
     }
 
     /// Keeps only the variables whose names `stays` accepts.
     pub fn retain(&mut self, stays: impl Fn(&str) -> bool) {
-        self.variables.retain(|(name, _)| stays(name));
+        let mut index = 0;
+        while index < self.count {
+            if stays(&self.variables[index].0) {
+                index += 1;
+            } else {
+                self.variables[index..self.count].rotate_left(1);
+                self.count -= 1;
+            }
+        }
     }
 
     /// All variables, in the order in which they were set.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.variables
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_slice()))
+        let set = self.variables[..self.count].iter();
+        set.map(|(name, value)| (name.as_str(), value.as_slice()))
+    }
+
+    /// Unsets all variables. Keeps the buffers of a few small ones, so that a warm request that sets them
+    /// allocates nothing.
+    fn clear(&mut self) {
+        let Environment { variables, count } = self;
+        if std::mem::take(count) > 0 {
+            variables.truncate(limits::POOLED_VARIABLES_MAX);
+            variables.retain(|(name, value)| {
+                name.capacity() + value.capacity() <= limits::POOLED_VARIABLE_BYTES_MAX
+            });
+        }
     }
 }
 
@@ -1108,6 +1141,45 @@ mod tests {
             exchange.clear();
             assert_eq!(exchange.is_worth_keeping(), is_kept, "{length}");
         }
+    }
+
+    #[test]
+    fn variables_keep_their_order_and_small_buffers_serve_the_next_request() {
+        let mut environment = Environment::default();
+        let shown = |environment: &Environment| -> String {
+            let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+            let all = environment.iter();
+            all.map(|(name, value)| format!("{name}={} ", text(value)))
+                .collect()
+        };
+        environment.set("A", b"1");
+        environment.set("B", b"2");
+        environment.set("C", b"3");
+        environment.set("A", b"4");
+        assert_eq!(shown(&environment), "B=2 C=3 A=4 ");
+        environment.retain(|name| name != "C");
+        assert_eq!(shown(&environment), "B=2 A=4 ");
+        assert_eq!(environment.get("C"), None);
+        environment.set("D", &[b'x'; 5000]);
+        environment.clear();
+        assert_eq!(
+            (shown(&environment).as_str(), environment.get("A")),
+            ("", None)
+        );
+        let kept: Vec<_> = environment
+            .variables
+            .iter()
+            .map(|(_, value)| value.as_ptr())
+            .collect();
+        assert_eq!(kept.len(), 2, "the large one is not kept");
+        environment.set("E", b"5");
+        assert_eq!(shown(&environment), "E=5 ");
+        assert_eq!(environment.variables[0].1.as_ptr(), kept[0]);
+        for number in 0..1000 {
+            environment.set(&number.to_string(), b"x");
+        }
+        environment.clear();
+        assert!(environment.variables.len() <= limits::POOLED_VARIABLES_MAX);
     }
 
     #[test]

@@ -86,6 +86,12 @@ pub(crate) const EXCHANGE_POOL_MAX: usize = 256;
 /// buffer of a connection is shrunk.
 pub const POOLED_BUFFER_BYTES_MAX: usize = 16 * 1024;
 
+/// Variables of a request ([`Environment`](crate::exchange::Environment)) whose buffers the next one gets.
+pub(crate) const POOLED_VARIABLES_MAX: usize = 16;
+
+/// Bytes of capacity that name and value of such a variable may have together.
+pub(crate) const POOLED_VARIABLE_BYTES_MAX: usize = 1024;
+
 /// Pieces of a body in memory up to this size are copied after the head and sent with it: for the kernel a
 /// second vector element costs more than the copy.
 pub(crate) const INLINED_PIECE_BYTES_MAX: usize = 4096;
