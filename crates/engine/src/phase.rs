@@ -137,11 +137,14 @@ fn step(exchange: &mut Exchange) -> Outcome {
             }
             exchange.progress.hook += 1;
             exchange.progress.worked = true;
-            let outcome = hook.run(exchange);
-            if matches!(outcome, Outcome::Cold) {
-                exchange.progress.hook -= 1;
+            match hook.run(exchange) {
+                Outcome::Next => continue,
+                Outcome::Cold => {
+                    exchange.progress.hook -= 1;
+                    return Outcome::Cold;
+                }
+                outcome => return outcome,
             }
-            return outcome;
         }
         match end_of(phase, exchange) {
             Outcome::Next => advance(exchange, phase),
