@@ -986,6 +986,14 @@ impl Physical {
         }
     }
 
+    /// How many bytes of `path` are the base: 0 if a script has set a path that is not below it.
+    pub fn base_length(&self) -> usize {
+        match self.path.starts_with(&self.base) {
+            true => self.base.len(),
+            false => 0,
+        }
+    }
+
     /// Makes `root` the document root, and builds the physical path of `url_path` below it.
     pub fn map(&mut self, root: &[u8], url_path: &[u8]) {
         self.document_root.clear();

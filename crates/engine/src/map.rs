@@ -78,8 +78,9 @@ fn look_up(exchange: &Exchange) -> Option<Rc<FileEntry>> {
 /// looked up, the result is that failure.
 fn split_path_info(exchange: &mut Exchange, not_found: Rc<FileEntry>) -> Option<Rc<FileEntry>> {
     let path = &exchange.physical.path;
-    // An alias may lead to a file. Then the base itself is the file.
-    let base = exchange.physical.base.len().min(path.len());
+    // An alias may lead to a file. Then the base itself is the file. In a path that a script has set, path-info
+    // begins after the first segment that is a file, wherever that file is.
+    let base = exchange.physical.base_length();
     let slashes: Vec<usize> = memchr::memchr_iter(b'/', &path[base..])
         .map(|slash| base + slash)
         .collect();

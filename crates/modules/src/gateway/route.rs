@@ -84,7 +84,7 @@ fn shorten(physical: &mut Physical, name: &[u8], info: &[u8]) {
         Some(length)
     };
     let is_mapped = !physical.path.is_empty();
-    match without(&physical.path).filter(|length| *length >= physical.base.len()) {
+    match without(&physical.path).filter(|length| *length >= physical.base_length()) {
         Some(length) => physical.path.truncate(length),
         // An alias has replaced more of the path than the part that names the program.
         None => {

@@ -220,10 +220,6 @@ fn change_physical(exchange: &mut Exchange, attribute: Attribute, value: &[u8]) 
     };
     part.clear();
     part.extend_from_slice(value);
-    if !physical.path.starts_with(&physical.base) {
-        // Path-info begins after the first segment that is a file, wherever that file is.
-        physical.base.clear();
-    }
     true
 }
 

@@ -128,6 +128,27 @@ fn a_whole_path_as_path_info_names_the_program_as_well() {
 }
 
 #[test]
+fn a_path_outside_the_root_leaves_the_base_directory_and_has_path_info() {
+    let script = "local a = lighty.r.req_attr
+        local before, root = a['physical.basedir'], a['physical.doc-root']
+        a['physical.path'] = 'ROOT/elsewhere/b.txt' .. lighty.r.req_attr['uri.path']
+        lighty.r.resp_header['X-Same'] = tostring(before == root and a['physical.basedir'] == root)";
+    let scripts = Scripts::new(&[("physical-path", script)]);
+    scripts.write("elsewhere/b.txt", "elsewhere");
+    let answer = scripts.get("/info");
+    assert_eq!(answer.field("X-Same").as_deref(), Some("true"));
+    assert_eq!(text(&answer), "elsewhere");
+    assert_eq!(answer.exchange().physical.path_info, b"/info");
+    assert!(
+        answer
+            .exchange()
+            .physical
+            .path
+            .ends_with(b"/elsewhere/b.txt")
+    );
+}
+
+#[test]
 fn a_path_that_is_written_is_what_is_served() {
     let script = "local a = lighty.env if not lighty.stat(a['physical.path']) then
         a['uri.path'] = '/a.txt' a['physical.rel-path'] = a['uri.path']
