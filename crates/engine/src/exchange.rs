@@ -723,6 +723,7 @@ impl Exchange {
     }
 
     /// Whether an error handler answers this exchange. Its response stands for an error.
+    #[inline]
     pub fn handles_error(&self) -> bool {
         self.progress.error.is_some()
     }
@@ -735,6 +736,7 @@ impl Exchange {
 
     /// Whether the server made this request itself, as a [`Subrequest`](crate::subrequest::Subrequest), for a
     /// request of the client that [`Exchange::connection`] names.
+    #[inline]
     pub fn is_subrequest(&self) -> bool {
         self.subrequest_depth() > 0
     }
@@ -746,6 +748,7 @@ impl Exchange {
 
     /// 0 for a client's request, 1 for its subrequests, 2 for their subrequests; at most
     /// [`limits::SUBREQUEST_DEPTH_MAX`].
+    #[inline]
     pub fn subrequest_depth(&self) -> u8 {
         self.lineage.depth
     }

@@ -116,16 +116,23 @@ impl LimitKey {
 
     /// The hash of the key that this request has. It is never 0, which marks a free slot of the table. `None`
     /// if the request has no key.
-    #[inline]
+    #[inline(always)]
     pub(super) fn hash(&self, exchange: &Exchange, secret: &HashSecret) -> Option<u64> {
-        let hash = match self {
-            LimitKey::Address(networks) => match &exchange.connection.peer {
-                Peer::Ip(SocketAddr::V4(address)) => networks.hash_v4(*address.ip(), secret),
-                peer => networks.hash(peer.ip(), secret),
-            },
-            _ => secret.for_text.hash_one(self.text(exchange)?),
+        let hash = match (self, &exchange.connection.peer) {
+            (LimitKey::Address(networks), Peer::Ip(SocketAddr::V4(address))) => {
+                networks.hash_v4(*address.ip(), secret)
+            }
+            _ => self.hash_of_others(exchange, secret)?,
         };
         Some(hash.max(1))
+    }
+
+    #[inline(never)]
+    fn hash_of_others(&self, exchange: &Exchange, secret: &HashSecret) -> Option<u64> {
+        Some(match self {
+            LimitKey::Address(networks) => networks.hash(exchange.connection.peer.ip(), secret),
+            _ => secret.for_text.hash_one(self.text(exchange)?),
+        })
     }
 
     /// The text of a key that is hashed as text. A request whose text is empty has no key.

@@ -149,14 +149,18 @@ impl Prepared {
     fn count(&self, exchange: &mut Exchange) -> Outcome {
         let now = exchange.worker.clock().latest();
         let mut marks = 0;
-        for (index, state) in self.states.iter().enumerate() {
+        for state in &self.states {
             let Some(hash) = state.hash(exchange) else {
                 continue;
             };
             marks |= state.mark;
-            match state.admit(hash, now) {
+            match state.take_token(hash, now) {
                 LimitVerdict::Admitted | LimitVerdict::Uncounted => {}
-                refusal => return refuse_for(refusal, exchange, state, &self.states[..index]),
+                refusal => {
+                    let before = |counted: &&Arc<LimitState>| !Arc::ptr_eq(counted, state);
+                    let counted = self.states.iter().take_while(before);
+                    return refuse_for(refusal, exchange, state, counted);
+                }
             }
         }
         exchange.mark(marks);
@@ -165,6 +169,7 @@ impl Prepared {
     }
 
     /// Counts a request where rules have counted it before, or leave more than a mark on it.
+    #[inline(never)]
     fn count_in_full(&self, exchange: &mut Exchange) -> Outcome {
         let now = exchange.worker.clock().latest();
         let before = exchange.kept::<Admitted>(NAME);

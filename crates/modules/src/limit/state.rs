@@ -95,9 +95,17 @@ impl LimitState {
     }
 
     /// Counts a request of the key with this hash.
-    #[inline]
     pub(super) fn admit(&self, hash: u64, now: u64) -> LimitVerdict {
         self.table.admit(hash, now, &self.rule.allowance)
+    }
+
+    /// [`LimitState::admit`] for a rule that does not limit requests under way.
+    #[inline(always)]
+    pub(super) fn take_token(&self, hash: u64, now: u64) -> LimitVerdict {
+        match &self.rule.allowance.rate {
+            Some(rate) => self.table.take_token(hash, now, rate),
+            None => LimitVerdict::Admitted,
+        }
     }
 
     /// Returns the token of a request that this rule has just admitted and another rule refuses. What it
