@@ -220,6 +220,13 @@ pub fn client_of_key(key: u64) -> String {
     }
 }
 
+/// Whether these are the names of one module. Mostly they are one text in memory, which is seen without comparing
+/// it.
+#[inline]
+fn is_same(one: &'static str, other: &'static str) -> bool {
+    std::ptr::eq(one, other) || one == other
+}
+
 /// The key of `::1`, whose upper 64 bits are 0.
 const LOOPBACK_KEY: u64 = 1;
 
@@ -489,7 +496,11 @@ impl Exchange {
 
     /// Stores `what` for `module` until the end of the request. Restarts and error handlers do not clear it.
     pub fn keep(&mut self, module: &'static str, what: Rc<dyn Any>) {
-        match self.kept.iter_mut().find(|(owner, _)| *owner == module) {
+        match self
+            .kept
+            .iter_mut()
+            .find(|(owner, _)| is_same(owner, module))
+        {
             Some((_, kept)) => *kept = what,
             None => self.kept.push((module, what)),
         }
@@ -498,7 +509,8 @@ impl Exchange {
     /// The value that `module` stored with [`Exchange::keep`].
     #[inline]
     pub fn kept<T: Any>(&self, module: &'static str) -> Option<Rc<T>> {
-        let (_, what) = self.kept.iter().find(|(owner, _)| *owner == module)?;
+        let mut kept = self.kept.iter();
+        let (_, what) = kept.find(|(owner, _)| is_same(owner, module))?;
         Rc::clone(what).downcast().ok()
     }
 

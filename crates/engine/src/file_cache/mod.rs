@@ -238,12 +238,21 @@ impl FileCache {
         }
     }
 
+    /// Whether a look-up now would find `entry` again, as far as that is known without asking the kernel. The
+    /// table has each valid entry.
+    #[inline]
+    pub fn is_sure_of(&self, entry: &FileEntry, now_s: u32) -> bool {
+        self.keeps(entry) && !entry.is_due_for_check(now_s)
+    }
+
     #[inline]
     fn is_current(&self, entry: &FileEntry, path: &[u8], now_s: u32) -> bool {
-        if !entry.is_valid() || self.engine == StatCache::Disabled {
-            return false;
-        }
-        !entry.is_due_for_check(now_s) || entry.is_still_right(path, now_s)
+        self.keeps(entry) && (!entry.is_due_for_check(now_s) || entry.is_still_right(path, now_s))
+    }
+
+    #[inline]
+    fn keeps(&self, entry: &FileEntry) -> bool {
+        entry.is_valid() && self.engine != StatCache::Disabled
     }
 
     /// Asks the kernel for what it has in its caches. `None`: the caches do not have it, or asking could wait

@@ -10,7 +10,7 @@ use petrel_engine::proto::status::Status;
 use super::accounts::Groups;
 use super::guard::{Guard, shown};
 use super::lockout::{Failures, Guess, LoginOrigin, address_key};
-use super::logins::LoginHash;
+use super::logins::{KnownLogin, LoginHash};
 use super::rules::Rule;
 
 /// An attempt of a client to log in under a rule.
@@ -21,6 +21,8 @@ pub(super) struct LoginAttempt {
     /// user by several names.
     pub(super) counted_as: Option<Vec<u8>>,
     pub(super) groups: Arc<Groups>,
+    /// The user's line in the file that the password is compared with; see [`KnownLogin::stored`].
+    pub(super) stored: Vec<u8>,
     /// The key that a good log-in is to be remembered under.
     pub(super) hash: Option<LoginHash>,
     /// The log-in is remembered already. Lock-outs do not apply to it.
@@ -30,6 +32,20 @@ pub(super) struct LoginAttempt {
 }
 
 impl LoginAttempt {
+    /// The attempt of `user`, of which nothing else is known yet.
+    pub(super) fn new(rule: &Rc<Rule>, groups: Arc<Groups>, user: Vec<u8>) -> LoginAttempt {
+        LoginAttempt {
+            rule: Rc::clone(rule),
+            user,
+            counted_as: None,
+            groups,
+            stored: Vec::new(),
+            hash: None,
+            is_remembered: false,
+            password: None,
+        }
+    }
+
     fn guess(&self) -> Guess<'_> {
         Guess {
             realm: &self.rule.realm,
@@ -45,43 +61,44 @@ pub(super) fn one_spelling(user: &[u8]) -> Vec<u8> {
     text.split_whitespace().collect::<String>().into_bytes()
 }
 
+/// What [`Guard::recall`] has found.
+#[derive(Default)]
+pub(super) struct Recalled {
+    /// The key that a good log-in is to be remembered under. `None`: log-ins are not remembered.
+    pub(super) hash: Option<LoginHash>,
+    /// The log-in that is remembered under it.
+    pub(super) known: Option<KnownLogin>,
+}
+
+impl Recalled {
+    /// Whether the log-in is remembered, and the key if it is still to be.
+    pub(super) fn for_attempt(self) -> (Option<LoginHash>, bool) {
+        let is_remembered = self.known.is_some();
+        (self.hash.filter(|_| !is_remembered), is_remembered)
+    }
+}
+
 impl Guard {
-    /// Looks whether a log-in with `secret` is remembered (`auth.cache`). If not, prepares the key to
-    /// remember it under.
+    /// Looks whether the log-in by what the client has `sent` is remembered (`auth.cache`). `kind` is what was
+    /// asked about it.
     ///
     /// A remembered log-in passes a lock-out. So where `auth.lockout` is set, the key has the client's
     /// address in it: a client at another address that guesses the password during a lock-out still gets 429.
-    pub(super) fn recall(
-        &self,
-        exchange: &Exchange,
-        login: &mut LoginAttempt,
-        secret: &[u8],
-        kind: &[u8],
-    ) {
-        (login.hash, login.is_remembered) = self.recalled(exchange, &login.user, secret, kind);
-    }
-
-    /// The same for a `user`: what the log-in is to be remembered by, and whether it is already.
-    pub(super) fn recalled(
-        &self,
-        exchange: &Exchange,
-        user: &[u8],
-        secret: &[u8],
-        kind: &[u8],
-    ) -> (Option<LoginHash>, bool) {
+    pub(super) fn recall(&self, exchange: &Exchange, sent: &[u8], kind: &[u8]) -> Recalled {
         if self.max_age_s.is_none() {
-            return (None, false);
+            return Recalled::default();
         }
         let logins = self.logins(exchange);
-        let now_s = exchange.worker.clock().seconds();
-        let address = address_key(exchange).unwrap_or_default().to_ne_bytes();
-        let address = match self.lockout {
-            Some(_) => &address[..],
-            None => &[],
+        let hash = match self.lockout {
+            Some(_) => {
+                let address = address_key(exchange).unwrap_or_default();
+                logins.hash(&[sent, kind, &address.to_ne_bytes()])
+            }
+            None => logins.hash(&[sent, kind]),
         };
-        let hash = logins.hash(user, secret, [kind, address]);
-        let is_remembered = hash.is_some_and(|hash| logins.has(&hash, now_s));
-        (hash.filter(|_| !is_remembered), is_remembered)
+        let now_s = exchange.worker.clock().seconds();
+        let known = hash.and_then(|hash| logins.find(&hash, now_s));
+        Recalled { hash, known }
     }
 
     /// Remembers a good log-in.
@@ -89,7 +106,11 @@ impl Guard {
         if let (Some(hash), Some(max_age_s)) = (login.hash, self.max_age_s) {
             let now_s = exchange.worker.clock().seconds();
             let logins = self.logins(exchange);
-            logins.add(hash, now_s, now_s.saturating_add(max_age_s));
+            let known = KnownLogin {
+                user: login.user.as_slice().into(),
+                stored: login.stored.as_slice().into(),
+            };
+            logins.add(hash, known, now_s, now_s.saturating_add(max_age_s));
         }
     }
 

@@ -21,6 +21,11 @@ impl Credentials {
         self.pair.get(self.colon + 1..).unwrap_or_default()
     }
 
+    /// Name and password, with the colon between them.
+    pub(super) fn pair(&self) -> &[u8] {
+        &self.pair
+    }
+
     /// The user's name, without the password behind it.
     pub(super) fn into_user(mut self) -> Vec<u8> {
         self.pair.truncate(self.colon);
@@ -40,12 +45,23 @@ pub(super) enum BasicField {
 
 /// Reads the value of Authorization.
 pub(super) fn read(field: Option<&[u8]>) -> BasicField {
-    let Some(encoded) = field.and_then(|field| after_scheme(field, b"basic")) else {
+    let Some(encoded) = encoded(field) else {
         return BasicField::Absent;
     };
     match decode(encoded) {
         Some(credentials) => BasicField::Credentials(credentials),
         None => BasicField::Malformed,
+    }
+}
+
+/// Name and password as they stand in the value of Authorization, in base64. `None`: there is no field, or it
+/// has another scheme.
+pub(super) fn encoded(field: Option<&[u8]>) -> Option<&[u8]> {
+    let field = field?;
+    // As nearly all clients write it.
+    match field.strip_prefix(b"Basic ") {
+        Some(rest) => Some(rest.trim_ascii()),
+        None => after_scheme(field, b"basic"),
     }
 }
 

@@ -22,8 +22,8 @@ use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
 
 use super::accounts::{Accounts, Groups};
-use super::attempt::LoginAttempt;
-use super::basic::{self, BasicField, Credentials};
+use super::attempt::{LoginAttempt, Recalled};
+use super::basic::{self, BasicField};
 use super::digest::{self, Algorithm, DigestField, DigestOptions};
 use super::htdigest;
 use super::lockout::{Failures, Lockout};
@@ -62,7 +62,7 @@ struct ProvedUser {
     /// Earlier log-ins of the same request, under other rules.
     before: Option<Rc<ProvedUser>>,
     /// The user, which is in REMOTE_USER.
-    user: Vec<u8>,
+    user: Arc<[u8]>,
     /// REMOTE_USER before that: the name in a client certificate, or a name from a script or another module.
     user_from_outside: Option<Vec<u8>>,
 }
@@ -158,6 +158,26 @@ impl Guard {
         rule: &Rc<Rule>,
         files: &UserFiles,
     ) -> Outcome {
+        let field = exchange.request.head.field(KnownField::Authorization);
+        let recalled = match (files.form, basic::encoded(field)) {
+            (FileForm::Htpasswd, Some(encoded)) => self.recall(exchange, encoded, &files.kind),
+            _ => Recalled::default(),
+        };
+        if let Some(known) = recalled.known {
+            let (accounts, groups) = match self.files(exchange, rule, files) {
+                Ok(found) => found,
+                Err(outcome) => return outcome,
+            };
+            // Otherwise the user's line has changed, and the password is compared again.
+            if accounts.find(&known.user).next() == Some(&known.stored) {
+                let is_member = |group: &[u8]| groups.has(group, &known.user);
+                if rule.who.includes(&known.user, is_member) {
+                    return self.let_in(exchange, rule, known.user);
+                }
+                let login = LoginAttempt::new(rule, groups, known.user.to_vec());
+                return refuse(exchange, &login);
+            }
+        }
         let sent = match basic::read(exchange.request.head.field(KnownField::Authorization)) {
             BasicField::Credentials(sent) => sent,
             BasicField::Absent => return challenge(exchange, rule, Staleness::New),
@@ -176,22 +196,26 @@ impl Guard {
                 stored.is_some() && is_same
             }
             FileForm::Htdigest => htdigest::is_right(&accounts, user, &rule.realm, password),
-            FileForm::Htpasswd => return self.hashed(exchange, rule, groups, &accounts, sent),
+            FileForm::Htpasswd => {
+                let login = LoginAttempt {
+                    hash: recalled.hash,
+                    password: self.number_of(exchange, user, password),
+                    ..LoginAttempt::new(rule, groups, user.to_vec())
+                };
+                return self.hashed(exchange, login, &accounts, password);
+            }
         };
         let (mut hash, mut is_remembered) = (None, false);
         if is_right && self.lockout.is_some() {
             // The password is compared each time. The log-in is remembered only so that it passes a lock-out.
-            let kind = files.form.name();
-            (hash, is_remembered) = self.recalled(exchange, user, password, kind);
+            let recalled = self.recall(exchange, sent.pair(), &files.kind);
+            (hash, is_remembered) = recalled.for_attempt();
         }
         let login = LoginAttempt {
-            rule: Rc::clone(rule),
-            groups,
-            counted_as: None,
             hash,
             is_remembered,
             password: self.number_of(exchange, user, password),
-            user: sent.into_user(),
+            ..LoginAttempt::new(rule, groups, user.to_vec())
         };
         self.conclude(exchange, &login, is_right)
     }
@@ -265,19 +289,11 @@ impl Guard {
         let client_method = exchange.client_method();
         let proves = proves_for(exchange.request.head.method().as_str())
             || client_method.is_some_and(|method| proves_for(method.as_str()));
-        let mut login = LoginAttempt {
-            rule: Rc::clone(rule),
-            user,
-            groups,
-            counted_as: None,
-            hash: None,
-            is_remembered: false,
-            password: None,
-        };
+        let mut login = LoginAttempt::new(rule, groups, user);
         let is_right = is_user && is_known && proves;
         if is_right && self.lockout.is_some() {
             // The server gave this nonce to this client alone.
-            self.recall(exchange, &mut login, &sent.nonce, b"digest");
+            self.recall_digest(exchange, &mut login, &sent.nonce);
         }
         let outcome = self.conclude(exchange, &login, is_right);
         if is_right
@@ -286,7 +302,7 @@ impl Guard {
             && let Some(nonce) = nonces.and_then(|nonces| nonces.make(now_s))
         {
             if self.lockout.is_some() {
-                self.recall(exchange, &mut login, nonce.as_bytes(), b"digest");
+                self.recall_digest(exchange, &mut login, nonce.as_bytes());
                 self.remember(exchange, &login);
             }
             let next = format!("nextnonce=\"{nonce}\"");
@@ -295,6 +311,13 @@ impl Guard {
                 .carry("Authentication-Info", next.as_bytes());
         }
         outcome
+    }
+
+    /// Looks whether a log-in by `nonce` is remembered.
+    fn recall_digest(&self, exchange: &Exchange, login: &mut LoginAttempt, nonce: &[u8]) {
+        let sent = [nonce, b":", &login.user].concat();
+        let recalled = self.recall(exchange, &sent, b"digest");
+        (login.hash, login.is_remembered) = recalled.for_attempt();
     }
 
     /// The users, and the groups if the rule names some.
@@ -309,7 +332,7 @@ impl Guard {
     ) -> Result<(Arc<Accounts>, Arc<Groups>), Outcome> {
         let found = files.accounts(exchange).and_then(|accounts| {
             let groups = match rule.who.groups.is_empty() {
-                true => Arc::default(),
+                true => Arc::clone(&files.no_groups),
                 false => files.groups(exchange)?,
             };
             Ok((accounts, groups))
@@ -322,38 +345,15 @@ impl Guard {
         self.logins.get_or_init(|| Logins::of(exchange))
     }
 
-    /// Checks a password against a hash of htpasswd, on a thread if that takes long. A remembered log-in
-    /// needs no hash.
+    /// Checks a password against a hash of htpasswd, on a thread if that takes long.
     fn hashed(
         self: &Rc<Guard>,
         exchange: &mut Exchange,
-        rule: &Rc<Rule>,
-        groups: Arc<Groups>,
+        mut login: LoginAttempt,
         accounts: &Accounts,
-        sent: Credentials,
+        password: &[u8],
     ) -> Outcome {
-        let (user, password) = (sent.user(), sent.password());
-        let known = accounts.find(user).next();
-        let (hash, is_remembered) = match known {
-            Some(stored) => self.recalled(exchange, user, password, stored),
-            None => (None, false),
-        };
-        let mut login = LoginAttempt {
-            rule: Rc::clone(rule),
-            groups,
-            counted_as: None,
-            hash,
-            is_remembered,
-            password: None,
-            user: Vec::new(),
-        };
-        if is_remembered {
-            login.user = sent.into_user();
-            return self.conclude(exchange, &login, true);
-        }
-        login.password = self.number_of(exchange, user, password);
-        let password = password.to_vec();
-        login.user = sent.into_user();
+        let known = accounts.find(&login.user).next();
         let logins = self.logins(exchange);
         // An unknown user takes the time of one that is known.
         let other = || accounts.any(logins.number_of(&login.user));
@@ -361,15 +361,16 @@ impl Guard {
             return self.conclude(exchange, &login, false);
         };
         let is_known = known.is_some();
+        login.stored = stored.to_vec();
         if let Some(outcome) = self.locked_out(exchange, &login) {
             return outcome;
         }
         if HashForm::of(stored).is_none_or(|form| !form.takes_long()) {
-            let verified = password::verify(stored, &password);
+            let verified = password::verify(stored, password);
             return self.verified(exchange, &login, is_known, verified);
         }
-        let hash = logins.hash(&login.user, &password, [stored, b""]);
-        let stored = stored.to_vec();
+        let hash = logins.hash(&[&login.user, password, stored]);
+        let (stored, password) = (stored.to_vec(), password.to_vec());
         let origin = Origin::PROCESSOR
             .for_client(exchange.connection.client_key())
             .with_bytes(password::memory_bytes(&stored));
@@ -423,17 +424,22 @@ impl Guard {
             return refuse(exchange, login);
         }
         self.remember(exchange, login);
+        self.let_in(exchange, &login.rule, user.as_slice().into())
+    }
+
+    /// Lets in a user that `rule` names.
+    fn let_in(&self, exchange: &mut Exchange, rule: &Rc<Rule>, user: Arc<[u8]>) -> Outcome {
         if self.logs_all {
-            let (user, path) = (shown(user), shown(exchange.request.url.path()));
+            let (user, path) = (shown(&user), shown(exchange.request.url.path()));
             exchange.log_error("authorize", format_args!("{user} may have {path}"));
         }
-        remember(exchange, &login.rule, login.user.clone());
+        note(exchange, rule, user);
         Outcome::Next
     }
 }
 
 /// Notes for the rest of the request that `rule` has let `user` in.
-fn remember(exchange: &mut Exchange, rule: &Rc<Rule>, user: Vec<u8>) {
+fn note(exchange: &mut Exchange, rule: &Rc<Rule>, user: Arc<[u8]>) {
     let user_from_outside = user_from_outside(exchange);
     let environment = &mut exchange.environment;
     environment.set("REMOTE_USER", &user);
@@ -452,7 +458,7 @@ fn remember(exchange: &mut Exchange, rule: &Rc<Rule>, user: Vec<u8>) {
 fn user_from_outside(exchange: &Exchange) -> Option<Vec<u8>> {
     let user = exchange.environment.get("REMOTE_USER");
     match exchange.kept::<ProvedUser>(NAME) {
-        Some(admission) if user == Some(&admission.user) => admission.user_from_outside.clone(),
+        Some(admission) if user == Some(&*admission.user) => admission.user_from_outside.clone(),
         _ => user.map(<[u8]>::to_vec),
     }
 }

@@ -1,7 +1,8 @@
 //! Remembers good log-ins for all workers (`auth.cache`).
 //!
-//! A log-in is remembered by a keyed hash of the user, the password and the user's line in the file. The
-//! password is not kept, and a log-in with a changed line has another hash.
+//! A log-in is found by a keyed hash of what the client has sent. The password is not kept. With the log-in
+//! are its user and the user's line in the file: the caller compares that line with the file as it is now, so
+//! that a log-in ends when its line is changed.
 
 use std::collections::HashMap;
 use std::hash::Hasher as _;
@@ -10,24 +11,33 @@ use std::hash::Hasher as _;
     reason = "the only SipHash-2-4 of the standard library; its successor names no algorithm"
 )]
 use std::hash::SipHasher;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use petrel_engine::Exchange;
-use petrel_engine::shared::lock;
 use petrel_lua::library::random;
 
 /// The remembered log-ins.
 pub(super) struct Logins {
     /// `None`: the system has no random numbers, so no log-in is remembered.
-    keys: Option<[[u64; 2]; 2]>,
-    /// The second in which each log-in ends, by the workers' clocks.
-    good: Mutex<HashMap<LoginHash, u32, foldhash::fast::RandomState>>,
+    key: Option<[u64; 2]>,
+    /// Each log-in with the second in which it ends, by the workers' clocks.
+    good: Mutex<HashMap<LoginHash, (KnownLogin, u32), foldhash::fast::RandomState>>,
 }
 
-/// The hash of a log-in: SipHash-2-4 with each of two keys. It is made for short messages, and no client sees
-/// or chooses a key, so that a guess has one chance in 2^128 to be taken for a log-in. HMAC-SHA256 took 8,000
-/// instructions, half of what a log-in cost.
-pub(super) type LoginHash = [u64; 2];
+/// A log-in that was good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KnownLogin {
+    pub(super) user: Arc<[u8]>,
+    /// The user's line in the file when the password was compared with it. Empty where there is no file.
+    pub(super) stored: Arc<[u8]>,
+}
+
+/// The hash of a log-in: SipHash-2-4, which is made for short messages. No client sees the key or chooses it, so
+/// a guessed password has one chance in 2^64 to be taken for one log-in that is remembered, and each guess that
+/// fails costs its client the wait for a real check. HMAC-SHA256 took 8,000 instructions, half of what a log-in
+/// cost.
+pub(super) type LoginHash = u64;
 
 impl Logins {
     /// The remembered log-ins of this server process.
@@ -36,41 +46,33 @@ impl Logins {
     }
 
     fn new() -> Logins {
-        let mut drawn = [0; 32];
+        let mut drawn = [0; 16];
         let is_drawn = random::fill(&mut drawn).is_ok();
-        let word = |index: usize| {
-            let bytes = drawn.get(index * 8..).and_then(|rest| rest.first_chunk());
-            u64::from_ne_bytes(bytes.copied().unwrap_or_default())
-        };
+        let (first, second) = drawn.split_at(8);
+        let word = |half: &[u8]| u64::from_ne_bytes(half.try_into().unwrap_or_default());
         Logins {
-            keys: is_drawn.then(|| [[word(0), word(1)], [word(2), word(3)]]),
+            key: is_drawn.then(|| [word(first), word(second)]),
             good: Mutex::default(),
         }
     }
 
-    /// The hash of a log-in. `rest` has what also makes it another log-in, such as the user's line in a file.
-    pub(super) fn hash(&self, user: &[u8], password: &[u8], rest: [&[u8]; 2]) -> Option<LoginHash> {
-        let [kind, more] = rest;
-        self.sign(&[user, password, kind, more])
-    }
-
     /// A number that is always the same for `user`. No client can compute it.
     pub(super) fn number_of(&self, user: &[u8]) -> u64 {
-        self.sign(&[user]).map_or(0, |[number, _]| number)
+        self.hash(&[user]).unwrap_or_default()
     }
 
-    /// Whether `login` is remembered at `now_s`.
-    pub(super) fn has(&self, login: &LoginHash, now_s: u32) -> bool {
-        lock(&self.good)
-            .get(login)
-            .is_some_and(|until_s| now_s < *until_s)
+    /// The log-in with this hash, if it is remembered at `now_s`.
+    pub(super) fn find(&self, login: &LoginHash, now_s: u32) -> Option<KnownLogin> {
+        let good = self.good.lock();
+        let (known, until_s) = good.get(login)?;
+        (now_s < *until_s).then(|| known.clone())
     }
 
-    /// Remembers `login` until `until_s`.
-    pub(super) fn add(&self, login: LoginHash, now_s: u32, until_s: u32) {
-        let mut good = lock(&self.good);
+    /// Remembers `known` by the hash `login` until `until_s`.
+    pub(super) fn add(&self, login: LoginHash, known: KnownLogin, now_s: u32, until_s: u32) {
+        let mut good = self.good.lock();
         if good.len() >= LOGINS_MAX {
-            good.retain(|_, until_s| now_s < *until_s);
+            good.retain(|_, (_, until_s)| now_s < *until_s);
         }
         if good.len() >= LOGINS_MAX {
             // It does not matter which half goes: the passwords of these users are hashed once more.
@@ -80,67 +82,91 @@ impl Logins {
                 number.is_multiple_of(2)
             });
         }
-        good.insert(login, until_s);
+        good.insert(login, (known, until_s));
     }
 
-    /// Each part has its length in front, so that two lists of parts never make the same bytes.
+    /// The hash of a log-in. `parts` are what the client has sent and what else makes it another log-in. Each
+    /// part has its length in front, so that two lists of parts never make the same bytes.
     #[expect(deprecated, reason = "see above")]
-    fn sign(&self, parts: &[&[u8]]) -> Option<LoginHash> {
-        let keys = self.keys.as_ref()?;
+    pub(super) fn hash(&self, parts: &[&[u8]]) -> Option<LoginHash> {
+        let [first, second] = self.key?;
         // In one piece: with a call for each part the standard library's SipHash takes twice as long.
-        let mut bytes = Vec::with_capacity(256);
+        let length = parts.iter().map(|part| LENGTH_BYTES + part.len()).sum();
+        let (mut few, mut many) = ([0; FEW_BYTES], Vec::new());
+        let bytes = match few.get_mut(..length) {
+            Some(bytes) => bytes,
+            None => {
+                many.resize(length, 0);
+                &mut many[..]
+            }
+        };
+        let mut rest = &mut *bytes;
         for part in parts {
-            bytes.extend_from_slice(&part.len().to_ne_bytes());
-            bytes.extend_from_slice(part);
+            let (front, behind) = rest.split_at_mut(LENGTH_BYTES);
+            front.copy_from_slice(&part.len().to_ne_bytes());
+            let (front, behind) = behind.split_at_mut(part.len());
+            front.copy_from_slice(part);
+            rest = behind;
         }
-        Some(keys.map(|[first, second]| {
-            let mut hasher = SipHasher::new_with_keys(first, second);
-            hasher.write(&bytes);
-            hasher.finish()
-        }))
+        let mut hasher = SipHasher::new_with_keys(first, second);
+        hasher.write(bytes);
+        Some(hasher.finish())
     }
 }
 
-/// How many log-ins are remembered, at 20 bytes each.
+const LENGTH_BYTES: usize = size_of::<usize>();
+
+/// So many bytes are put together without an allocation: enough for most names and passwords.
+const FEW_BYTES: usize = 256;
+
+/// How many log-ins are remembered, at about 150 bytes each.
 const LOGINS_MAX: usize = 65_536;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn known(user: &str) -> KnownLogin {
+        KnownLogin {
+            user: user.as_bytes().into(),
+            stored: b"$hash"[..].into(),
+        }
+    }
+
     #[test]
     fn a_login_is_good_until_its_time_is_over() {
         let logins = Logins::new();
-        let login = logins
-            .hash(b"anna", b"pw", [b"$hash", b""])
-            .expect("random numbers");
-        assert!(!logins.has(&login, 1));
-        logins.add(login, 1, 5);
-        assert!(logins.has(&login, 4) && !logins.has(&login, 5));
-        for (user, password, stored) in [
-            (&b"anna"[..], &b"pw"[..], &b"$other"[..]),
-            (b"anna", b"p", b"w$hash"),
-            (b"ann", b"apw", b"$hash"),
-            (b"bob", b"pw", b"$hash"),
-            (b"anna", b"pw", b"$has"),
-        ] {
-            let other = logins
-                .hash(user, password, [stored, b""])
-                .expect("random numbers");
-            assert!(!logins.has(&other, 1));
+        let long = [b'x'; 1000];
+        for sent in [b"anna:pw", &long[..]] {
+            let login = logins.hash(&[sent, b"file"]).expect("random numbers");
+            assert_eq!(logins.find(&login, 1), None);
+            logins.add(login, known("anna"), 1, 5);
+            assert_eq!(logins.find(&login, 4), Some(known("anna")));
+            assert_eq!(logins.find(&login, 5), None);
+            let elsewhere = Logins::new().hash(&[sent, b"file"]);
+            assert_ne!(elsewhere, Some(login));
         }
-        let elsewhere = Logins::new().hash(b"anna", b"pw", [b"$hash", b""]);
-        assert_ne!(elsewhere, Some(login));
+        for parts in [
+            [&b"anna:pw"[..], b"other"],
+            [b"anna:pwf", b"ile"],
+            [b"anna:p", b"wfile"],
+            [b"anna:p", b"file"],
+            [b"bob:pw", b"file"],
+            [&long[1..], b"file"],
+        ] {
+            let other = logins.hash(&parts).expect("random numbers");
+            assert_eq!(logins.find(&other, 1), None, "{parts:?}");
+        }
     }
 
     #[test]
     fn their_number_has_an_end() {
         let logins = Logins::new();
         for number in 0..=LOGINS_MAX {
-            logins.add([number as u64, 0], 0, 10);
+            logins.add(number as u64, known("anna"), 0, 10);
         }
-        assert!(lock(&logins.good).len() <= LOGINS_MAX / 2 + 1);
-        logins.add([1; 2], 10, 20);
-        assert!(logins.has(&[1; 2], 10));
+        assert!(logins.good.lock().len() <= LOGINS_MAX / 2 + 1);
+        logins.add(1, known("bob"), 10, 20);
+        assert_eq!(logins.find(&1, 10), Some(known("bob")));
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! The file cache reads a file, and a thread parses it: a file of a hundred thousand users would hold up the
 //! worker. The result counts as long as the file's stat is the same, so a file is not parsed for each request
-//! where nothing is cached (`server.stat-cache-engine = "disable"`). This file knows nothing of users.
+//! where nothing is cached (`server.stat-cache-engine = "disable"`). [`NamedFile`] is what callers use. This file
+//! knows nothing of users.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -24,7 +25,7 @@ use super::accounts::LeftOut;
 use super::users::NoFile;
 
 /// The files that a worker has parsed to a `T`.
-pub(super) struct ParsedFiles<T> {
+struct ParsedFiles<T> {
     known: RefCell<HashMap<ParsedAs, KnownFile<T>, foldhash::fast::RandomState>>,
     parsing: SharedJobs<ParsedAs, ParsedFile<T>>,
 }
@@ -67,24 +68,24 @@ impl<T> Default for ParsedFiles<T> {
 }
 
 impl<T: Send + Sync + 'static> ParsedFiles<T> {
-    /// The result of `parse` for the file at `path` as it is now. The result may depend on `form` and on
-    /// nothing else.
-    pub(super) fn read(
+    /// The result of `parse` for `file` at `path`, and whether it stays the same as long as this is the entry
+    /// of the file.
+    fn of_entry(
         exchange: &Exchange,
         path: &Rc<[u8]>,
+        file: &Rc<FileEntry>,
         form: usize,
         parse: impl FnOnce(&[u8]) -> (T, Option<LeftOut>) + Send + 'static,
-    ) -> Result<Arc<T>, NoFile> {
+    ) -> Result<(Arc<T>, bool), NoFile> {
         let files = exchange.worker.belonging(ParsedFiles::<T>::default);
-        let file = exchange.look_up(path, SYMLINKS).ok_or(NoFile::Cold)?;
         let key = (Rc::clone(path), form);
         let now_s = exchange.worker.clock().seconds();
-        if let Some(content) = files.get(&key, &file, now_s) {
-            return Ok(content);
+        if let Some(known) = files.get(&key, file, now_s) {
+            return Ok(known);
         }
-        let bytes = read(exchange, path, &file).map_err(|error| failed(exchange, path, &error))?;
+        let bytes = read(exchange, path, file).map_err(|error| failed(exchange, path, &error))?;
         let bytes = bytes.ok_or(NoFile::Cold)?;
-        let (stat, is_settled) = (*file.stat(), is_settled(exchange, &file));
+        let (stat, is_settled) = (*file.stat(), is_settled(exchange, file));
         let work = move || {
             let (content, left_out) = parse(whole_lines(&bytes, is_settled));
             ParsedFile {
@@ -104,14 +105,56 @@ impl<T: Send + Sync + 'static> ParsedFiles<T> {
         }
     }
 
-    /// The result for `file`, if it still counts. A file that was parsed right after a change counts in that
-    /// second alone: it may have changed again without another stat.
-    fn get(&self, key: &ParsedAs, file: &FileEntry, now_s: u32) -> Option<Arc<T>> {
+    /// The result for `file`, if it still counts, and whether it is settled. A file that was parsed right after
+    /// a change counts in that second alone: it may have changed again without another stat.
+    fn get(&self, key: &ParsedAs, file: &FileEntry, now_s: u32) -> Option<(Arc<T>, bool)> {
         let known = self.known.borrow();
         let known = known.get(key)?;
         let counts = known.file.is_settled || known.at_s == now_s;
         let is_same = file.kind() == FileKind::Regular && *file.stat() == known.file.stat;
-        (counts && is_same).then(|| Arc::clone(&known.file.content))
+        (counts && is_same).then(|| (Arc::clone(&known.file.content), known.file.is_settled))
+    }
+}
+
+/// A file that one set of settings names, as it was parsed last.
+pub(super) struct NamedFile<T> {
+    path: Rc<[u8]>,
+    form: usize,
+    /// The entry in the file cache that it was parsed from. As long as the cache is sure of that entry, the
+    /// file has not changed.
+    latest: RefCell<Option<(Weak<FileEntry>, Arc<T>)>>,
+}
+
+impl<T: Send + Sync + 'static> NamedFile<T> {
+    /// The file at `path`. What it comes to may depend on `form` and on nothing else.
+    pub(super) fn new(path: Rc<[u8]>, form: usize) -> NamedFile<T> {
+        NamedFile {
+            path,
+            form,
+            latest: RefCell::default(),
+        }
+    }
+
+    /// The result of `parse` for the file as it is now.
+    pub(super) fn read(
+        &self,
+        exchange: &Exchange,
+        parse: impl FnOnce(&[u8]) -> (T, Option<LeftOut>) + Send + 'static,
+    ) -> Result<Arc<T>, NoFile> {
+        if let Some((entry, content)) = &*self.latest.borrow()
+            && entry
+                .upgrade()
+                .is_some_and(|entry| exchange.is_sure_of(&entry))
+        {
+            return Ok(Arc::clone(content));
+        }
+        let file = exchange.look_up(&self.path, SYMLINKS);
+        let file = file.ok_or(NoFile::Cold)?;
+        let (content, is_settled) =
+            ParsedFiles::of_entry(exchange, &self.path, &file, self.form, parse)?;
+        let latest = is_settled.then(|| (Rc::downgrade(&file), Arc::clone(&content)));
+        *self.latest.borrow_mut() = latest;
+        Ok(content)
     }
 }
 

@@ -63,7 +63,7 @@ mod tests {
     fn equal_logins_share_a_job_until_it_is_over() {
         let (shared, begun) = (SharedJobs::default(), Cell::new(0));
         let join = |login: Option<u64>| {
-            shared.join(login.map(|login| [login; 2]), || {
+            shared.join(login, || {
                 begun.set(begun.get() + 1);
                 ready(begun.get())
             })

@@ -1,5 +1,6 @@
 //! Where users are looked up: `auth.backend` and its files.
 
+use std::hash::{DefaultHasher, Hasher as _};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -7,15 +8,15 @@ use petrel_engine::Exchange;
 use petrel_engine::config::Diagnostic;
 use petrel_engine::module::{Configure, Pending};
 use petrel_engine::proto::status::Status;
+use petrel_engine::settings::Values;
 use petrel_engine::settings::core::absolute_root;
 
 use super::accounts::{Accounts, Groups};
 use super::ldap::LdapUsers;
 use super::pam::PamUsers;
-use super::parsed_files::ParsedFiles;
+use super::parsed_files::NamedFile;
 
 /// Where the users of one set of settings are.
-#[derive(Debug)]
 pub(super) enum Users {
     /// In files.
     Files(UserFiles),
@@ -28,11 +29,15 @@ pub(super) enum Users {
 }
 
 /// Files with users.
-#[derive(Debug)]
 pub(super) struct UserFiles {
     pub(super) form: FileForm,
-    users: Rc<[u8]>,
-    groups: Option<Rc<[u8]>>,
+    /// Tells log-ins by one file from those by another (`auth.cache`). A short number, because it is hashed for
+    /// each request. If two files shared one, the log-ins of each would push out the other's.
+    pub(super) kind: [u8; 8],
+    users: NamedFile<Accounts>,
+    groups: Option<NamedFile<Groups>>,
+    /// For rules that name no group. Kept, because making one allocates.
+    pub(super) no_groups: Arc<Groups>,
 }
 
 /// What a line of the file has behind the name.
@@ -53,6 +58,14 @@ impl FileForm {
             FileForm::Plain => b"plain",
             FileForm::Htpasswd => b"htpasswd",
             FileForm::Htdigest => b"htdigest",
+        }
+    }
+
+    /// How many parts between colons name a user.
+    fn name_parts(self) -> usize {
+        match self {
+            FileForm::Plain | FileForm::Htpasswd => 1,
+            FileForm::Htdigest => 2,
         }
     }
 }
@@ -97,12 +110,24 @@ impl Users {
         let Some(users) = values.string(directive) else {
             return Ok(Users::Nowhere(format!("{directive} is not set")));
         };
+        let users = absolute_root(users);
+        let mut kind = DefaultHasher::new();
+        kind.write(form.name());
+        kind.write(&users);
         Ok(Users::Files(UserFiles {
             form,
-            users: absolute_root(users),
-            groups: values.string(GROUPFILE).map(absolute_root),
+            kind: kind.finish().to_ne_bytes(),
+            users: NamedFile::new(users, form.name_parts()),
+            groups: group_file(values),
+            no_groups: Arc::default(),
         }))
     }
+}
+
+/// The file with the groups, if there is one.
+pub(super) fn group_file(values: &Values<'_>) -> Option<NamedFile<Groups>> {
+    let path = values.string(GROUPFILE).map(absolute_root)?;
+    Some(NamedFile::new(path, 0))
 }
 
 /// Whether `name` is a backend of lighttpd that Petrel does not have.
@@ -125,20 +150,16 @@ pub(super) const GROUPFILE: &str = "auth.backend.plain.groupfile";
 impl UserFiles {
     /// The users in the file.
     pub(super) fn accounts(&self, exchange: &Exchange) -> Result<Arc<Accounts>, NoFile> {
-        let parts = match self.form {
-            FileForm::Plain | FileForm::Htpasswd => 1,
-            FileForm::Htdigest => 2,
-        };
-        ParsedFiles::read(exchange, &self.users, parts, move |content| {
-            Accounts::parse(content, parts)
-        })
+        let parts = self.form.name_parts();
+        let parse = move |content: &[u8]| Accounts::parse(content, parts);
+        self.users.read(exchange, parse)
     }
 
     /// The groups in the file.
     pub(super) fn groups(&self, exchange: &Exchange) -> Result<Arc<Groups>, NoFile> {
         match &self.groups {
-            Some(path) => ParsedFiles::read(exchange, path, 0, Groups::parse),
-            None => Ok(Arc::default()),
+            Some(file) => file.read(exchange, Groups::parse),
+            None => Ok(Arc::clone(&self.no_groups)),
         }
     }
 }

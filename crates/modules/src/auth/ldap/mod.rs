@@ -44,17 +44,17 @@ impl Guard {
             BasicField::Absent => return challenge(exchange, rule, Staleness::New),
             BasicField::Malformed => return exchange.answer(Status::BAD_REQUEST),
         };
+        let recalled = self.recall(exchange, sent.pair(), &users.kind(rule));
+        let (hash, is_remembered) = recalled.for_attempt();
         let password = sent.password().to_vec();
         let user = sent.into_user();
         let spelling = one_spelling(&user);
         let mut login = LoginAttempt {
-            rule: Rc::clone(rule),
-            groups: Arc::default(),
-            hash: None,
-            is_remembered: false,
+            hash,
+            is_remembered,
             password: self.number_of(exchange, &spelling, &password),
             counted_as: Some(spelling),
-            user,
+            ..LoginAttempt::new(rule, Arc::default(), user)
         };
         // A server takes a bind without a password for an anonymous one, and accepts it (RFC 4513 section
         // 5.1.2).
@@ -64,7 +64,6 @@ impl Guard {
         if is_empty || login.user.is_empty() || !is_text {
             return self.conclude(exchange, &login, false);
         }
-        self.recall(exchange, &mut login, &password, &users.kind(rule));
         if login.is_remembered {
             // The key has the rule in it, so the groups were looked up for the same rule.
             login.groups = Arc::new(Groups::of(&rule.who.groups, &login.user));

@@ -21,26 +21,24 @@ use petrel_engine::module::{Configure, ModuleSpec, Outcome, Pending};
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::Values;
-use petrel_engine::settings::core::absolute_root;
 use petrel_sys::pam::Pam;
 
 use super::accounts::Groups;
 use super::attempt::{LoginAttempt, one_spelling};
 use super::basic::{self, BasicField};
 use super::guard::{Guard, RETRY_AFTER_S, Staleness, challenge, no_file};
-use super::parsed_files::ParsedFiles;
+use super::parsed_files::NamedFile;
 use super::rules::Rule;
 use super::shared_hashing::{SharedJobs, SharedWaiter};
-use super::users::{BACKEND, GROUPFILE};
+use super::users::{BACKEND, group_file};
 
 pub use door::{PamAsker, PamDoor, PamInbox, pam_pair};
 pub use message::{PamQuestion, PamReply};
 
 /// What one set of settings says.
-#[derive(Debug)]
 pub(super) struct PamUsers {
     service: String,
-    groups: Option<Rc<[u8]>>,
+    groups: Option<NamedFile<Groups>>,
     /// The way to the helper; `None` where a configuration is only checked.
     door: Option<Arc<PamDoor>>,
 }
@@ -54,7 +52,7 @@ impl PamUsers {
         let values = configure.values;
         Ok(PamUsers {
             service: service(values)?,
-            groups: values.string(GROUPFILE).map(absolute_root),
+            groups: group_file(values),
             door: configure.handed::<PamDoor>(),
         })
     }
@@ -120,31 +118,25 @@ impl Guard {
             BasicField::Malformed => return exchange.answer(Status::BAD_REQUEST),
         };
         let groups = match (&users.groups, rule.who.groups.is_empty()) {
-            (Some(path), false) => match ParsedFiles::read(exchange, path, 0, Groups::parse) {
+            (Some(file), false) => match file.read(exchange, Groups::parse) {
                 Ok(groups) => groups,
                 Err(missing) => return no_file(exchange, missing),
             },
             _ => Arc::default(),
         };
+        let service = users.service.as_bytes();
+        let recalled = self.recall(exchange, sent.pair(), &[b"pam:", service].concat());
+        let (hash, is_remembered) = recalled.for_attempt();
         let password = sent.password().to_vec();
         let user = sent.into_user();
         let spelling = one_spelling(&user);
-        let mut login = LoginAttempt {
-            rule: Rc::clone(rule),
-            groups,
-            hash: None,
-            is_remembered: false,
+        let login = LoginAttempt {
+            hash,
+            is_remembered,
             password: self.number_of(exchange, &spelling, &password),
             counted_as: Some(spelling),
-            user,
+            ..LoginAttempt::new(rule, groups, user)
         };
-        let service = users.service.as_bytes();
-        self.recall(
-            exchange,
-            &mut login,
-            &password,
-            &[b"pam:", service].concat(),
-        );
         if login.is_remembered {
             return self.conclude(exchange, &login, true);
         }
@@ -166,7 +158,7 @@ impl Guard {
             return unavailable(exchange, "no process asks PAM");
         };
         let logins = self.logins(exchange);
-        let hash = logins.hash(&login.user, &question.password, [&bytes, b"pam"]);
+        let hash = logins.hash(&[&bytes, b"pam"]);
         let verdict = exchange
             .worker
             .belonging(SharedJobs::default)

@@ -1,5 +1,6 @@
 //! Files with users: who parses them and how often, and how many hashes a log-in takes.
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -12,7 +13,7 @@ use petrel_engine::proto::status::Status;
 use petrel_engine::testing::Site;
 
 use super::{FILES, HASTY, ask, modules, rule};
-use crate::auth::parsed_files::ParsedFiles;
+use crate::auth::parsed_files::NamedFile;
 use crate::auth::password::HashForm;
 use crate::auth::password::tests::forms_hashed;
 use crate::auth::users::NoFile;
@@ -25,12 +26,13 @@ static LENGTH: ModuleSpec = ModuleSpec {
     loaded: Loaded::Always,
     directives: &[],
     configure: |configure: &mut Configure<'_>| {
-        configure.add(Phase::Content, Length);
+        configure.add(Phase::Content, Length::default());
         Ok(())
     },
 };
 
-struct Length;
+#[derive(Default)]
+struct Length(OnceCell<NamedFile<ParsedLength>>);
 
 /// What a file comes to in these tests.
 struct ParsedLength {
@@ -44,7 +46,8 @@ impl Hook for Length {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         let root = exchange.physical.document_root.clone();
         let path: Rc<[u8]> = [&*root, b"/users"].concat().into();
-        let length = ParsedFiles::<ParsedLength>::read(exchange, &path, 0, |content| {
+        let file = self.0.get_or_init(|| NamedFile::new(path, 0));
+        let length = file.read(exchange, |content| {
             PARSED.fetch_add(1, Ordering::Relaxed);
             let (bytes, thread) = (content.len(), thread::current().id());
             (ParsedLength { bytes, thread }, None)
