@@ -149,7 +149,7 @@ fn what_lets_no_client_in_or_is_unknown_is_told_with_its_line() {
         ),
         (
             "\"require\" => \"owner=anna\"",
-            "\"owner\" is none of user and group",
+            "\"owner\" is none of user, group and address",
         ),
     ] {
         let refused = check(rule);

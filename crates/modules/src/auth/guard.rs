@@ -122,6 +122,12 @@ impl Guard {
         if all.any(|proved| Rc::ptr_eq(&proved.rule, rule)) {
             return Outcome::Next;
         }
+        if rule.who.needs_no_password(exchange.connection.peer.ip()) {
+            return Outcome::Next;
+        }
+        if rule.who.is_of_addresses_alone() {
+            return exchange.answer(Status::FORBIDDEN);
+        }
         if (self.accepts_extern || rule.method == Method::Extern)
             && let Some(user) = user_from_outside(exchange)
             && rule.who.includes(&user, |_| false)

@@ -57,7 +57,7 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     loaded: Loaded::Listed,
     directives: directives! {
         "auth.require", Map, Request, "()", Effect::Works,
-            "Who may have the URLs that begin with a key: method (basic, digest or extern), realm, require (valid-user, or user=NAME and group=NAME joined by |), and for digest algorithm, nonce-secret and userhash. The first key that fits counts.";
+            "Who may have the URLs that begin with a key: method (basic, digest or extern), realm, require (valid-user, or user=NAME, group=NAME and address=RANGE joined by |; clients in a RANGE such as 10.0.0.0/8 need no password), and for digest algorithm, nonce-secret and userhash. The first key that fits counts.";
         "auth.backend", String, Request, "unset", Effect::Works,
             "Where users are looked up: plain, htpasswd, htdigest, ldap or pam. With gssapi, sasl, dbi or mysql, which are not built, what auth.require guards is answered 503.";
         "auth.extern-authn", Bool, Request, "disable", Effect::Works,

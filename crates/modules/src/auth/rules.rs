@@ -1,6 +1,8 @@
 //! Reads `auth.require`: which URLs are guarded, how clients log in, and which users may have them.
 
-use petrel_engine::config::{Array, Diagnostic, Element};
+use std::net::IpAddr;
+
+use petrel_engine::config::{AddressRange, Array, Diagnostic, Element};
 use petrel_engine::settings::Values;
 
 use super::digest::{Algorithm, DEFAULT_ALGORITHM, DigestOptions};
@@ -25,13 +27,15 @@ pub(super) enum Method {
     Extern,
 }
 
-/// The users that a rule lets in.
+/// The clients that a rule lets in.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Who {
     /// Every user.
     pub(super) all: bool,
     pub(super) users: Vec<Box<[u8]>>,
     pub(super) groups: Vec<Box<[u8]>>,
+    /// Clients at these addresses need no password.
+    addresses: Vec<AddressRange>,
 }
 
 impl Method {
@@ -64,7 +68,20 @@ impl Who {
             || self.groups.iter().any(|group| is_member(group))
     }
 
-    /// `valid-user`, or rules such as `user=anna|group=staff`.
+    /// Whether the rule lets a client at `address` in without a password. `None`: the client comes by a unix
+    /// socket.
+    pub(super) fn needs_no_password(&self, address: Option<IpAddr>) -> bool {
+        let mut ranges = self.addresses.iter();
+        address.is_some_and(|address| ranges.any(|range| range.contains(address)))
+    }
+
+    /// Whether the rule names addresses and no user, so that no password lets a client in.
+    pub(super) fn is_of_addresses_alone(&self) -> bool {
+        let names_users = self.all || !self.users.is_empty() || !self.groups.is_empty();
+        !self.addresses.is_empty() && !names_users
+    }
+
+    /// `valid-user`, or rules such as `user=anna|group=staff|address=10.0.0.0/8`.
     fn read(text: &str) -> Result<Who, String> {
         let mut who = Who::default();
         for rule in text.split('|') {
@@ -79,9 +96,10 @@ impl Who {
             match kind {
                 "user" => who.users.push(name.as_bytes().into()),
                 "group" => who.groups.push(name.as_bytes().into()),
+                "address" => who.addresses.push(AddressRange::parse(name)?),
                 // lighttpd accepts it, and it never matches there.
                 "host" => {}
-                _ => return Err(format!("{kind:?} is none of user and group")),
+                _ => return Err(format!("{kind:?} is none of user, group and address")),
             }
         }
         Ok(who)
@@ -182,9 +200,33 @@ mod tests {
     }
 
     #[test]
+    fn clients_at_named_addresses_need_no_password() {
+        let address = |text: &str| Some(text.parse().expect("an address"));
+        let who = "address=10.0.0.0/8|user=anna|address=2001:db8::/32|address=192.0.2.7";
+        let who = Who::read(who).expect("valid");
+        for inside in ["10.1.2.3", "::ffff:10.1.2.3", "192.0.2.7", "2001:db8::1"] {
+            assert!(who.needs_no_password(address(inside)), "{inside}");
+        }
+        for outside in ["11.0.0.1", "192.0.2.8", "2001:db9::1", "::1"] {
+            assert!(!who.needs_no_password(address(outside)), "{outside}");
+        }
+        assert!(!who.needs_no_password(None));
+        assert!(who.includes(b"anna", |_| false) && !who.includes(b"10.1.2.3", |_| false));
+        assert!(!who.is_of_addresses_alone());
+        let alone = |text: &str| Who::read(text).is_ok_and(|who| who.is_of_addresses_alone());
+        assert!(alone("address=::/0") && alone("address=::1|host=x"));
+        assert!(!alone("address=::1|valid-user") && !alone("address=::1|group=g"));
+        assert!(!alone("host=x"));
+    }
+
+    #[test]
     fn other_words_are_refused() {
         for text in [
             "",
+            "address=",
+            "address=a.example",
+            "address=10.0.0.0/33",
+            "address=10.0.0.0/8,::1",
             "anna",
             "user=",
             "=x",

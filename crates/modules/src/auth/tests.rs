@@ -191,6 +191,39 @@ fn groups_are_those_of_the_file() {
 }
 
 #[test]
+fn clients_of_a_named_network_need_no_password() {
+    let tree = Tree::new(FILES);
+    let rules = [
+        rule("/a/b/", "address=10.0.0.0/8"),
+        rule("/a/", "address=10.0.0.0/8|address=2001:db8::/32|user=anna"),
+        rule("/n/", "valid-user"),
+    ];
+    let config = format!("auth.require = ( {} )", rules.join(", "));
+    let mut site = site(&tree, &config);
+    for (address, open, addresses_alone) in [
+        ("10.1.2.3", 200, 200),
+        ("[::ffff:10.1.2.3]", 200, 200),
+        ("[2001:db8::7]", 200, 403),
+        ("192.0.2.1", 401, 403),
+        ("[::1]", 401, 403),
+    ] {
+        lockout::come_from(&mut site, address);
+        assert_eq!(site.get("/a/f.html").status(), open, "{address}");
+        assert_eq!(
+            site.get("/a/b/f.html").status(),
+            addresses_alone,
+            "{address}"
+        );
+        assert_eq!(ask(&site, "/a/f.html", ANNA).status(), 200, "{address}");
+        let wrong = ask(&site, "/a/f.html", NOT_ANNA);
+        assert_eq!(wrong.status(), open, "{address}");
+        assert_eq!(wrong.exchange().environment.get("REMOTE_USER"), None);
+        // Another rule asks all clients.
+        assert_eq!(site.get("/n/index.html").status(), 401, "{address}");
+    }
+}
+
+#[test]
 fn digests_serve_for_passwords() {
     let tree = Tree::new(FILES);
     let config = "auth.backend = \"htdigest\"\nauth.backend.htdigest.userfile = \"ROOT/digests\"\n";

@@ -70,8 +70,7 @@ pub(crate) fn warnings(config: &Config) -> Vec<Diagnostic> {
         }
         if text_of(rules, "require").any(names_host) {
             let message = "auth.require: host= lets no client in, as in lighttpd".to_owned();
-            let hint =
-                "to let in by address, set auth.require in $HTTP[\"remoteip\"] != \"...\" { }";
+            let hint = "address=10.0.0.0/8 lets clients of a network in without a password";
             warnings.push(Diagnostic::warning(message, rules.name_span).with_hint(hint));
         }
         warnings.extend(unmatched(rules));
@@ -90,7 +89,16 @@ fn entry<'c>(block: &'c Block, name: &str) -> Option<&'c Entry> {
 }
 
 fn uses_passwords(rules: &Entry) -> bool {
-    text_of(rules, "method").any(|method| method != "extern")
+    let rules = rules.value.as_array().into_iter().flatten();
+    let mut rules = rules.filter_map(|rule| rule.value.as_array());
+    rules.any(|rule| {
+        let is = |key: &str, test: &dyn Fn(&str) -> bool| {
+            let value = rule.get(key).and_then(|option| option.value.as_str());
+            value.is_some_and(test)
+        };
+        let names_users = |text: &str| text.split('|').any(|part| !part.starts_with("address="));
+        is("method", &|method| method != "extern") && is("require", &names_users)
+    })
 }
 
 fn names_host(require: &str) -> bool {

@@ -14,7 +14,7 @@ const LOCKOUT: &str = "auth.lockout = ( \"failures\" => 3, \"user-failures\" => 
     \"within\" => 60, \"for\" => 30 )\n";
 
 /// Requests come from this address now.
-fn come_from(site: &mut Site, address: &str) {
+pub(super) fn come_from(site: &mut Site, address: &str) {
     let mut connection = site.connection();
     let address = format!("{address}:1").parse().expect("an address");
     connection.peer = Peer::Ip(address);
