@@ -3,6 +3,8 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use petrel_tests::{Authority, Builder, Server, Tree, eventually, free_port, run};
@@ -297,6 +299,58 @@ fn nonsense(reply: &'static [u8]) -> u16 {
         }
     });
     port
+}
+
+/// What a server does with a request that it does not answer.
+#[derive(Clone, Copy)]
+enum Unanswered {
+    Kept,
+    Closed,
+}
+
+/// A server that answers nothing, and how many bytes it has got.
+fn unanswering(end: Unanswered) -> (u16, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("it listens").port();
+    let got = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&got);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (Ok(mut stream), got) = (stream, Arc::clone(&counted)) else {
+                return;
+            };
+            std::thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while let Ok(count @ 1..) = stream.read(&mut buffer) {
+                    got.fetch_add(count, Ordering::Relaxed);
+                    if let Unanswered::Closed = end {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (port, got)
+}
+
+#[test]
+fn a_password_that_a_server_may_have_got_goes_to_no_other() {
+    let more = "auth.backend.ldap.filter := \",ou=people,o=x\"
+auth.backend.ldap.timeout = \"300000\"";
+    for end in [Unanswered::Kept, Unanswered::Closed] {
+        let ((first, first_got), (second, second_got)) = (unanswering(end), unanswering(end));
+        let url = format!("ldap://127.0.0.1:{first} ldap://127.0.0.1:{second}");
+        let server = asking(&url, more).start();
+        assert_eq!(status(&server, "anna:secret", "/private/", &[]), "503");
+        assert_ne!(first_got.load(Ordering::Relaxed), 0);
+        assert_eq!(second_got.load(Ordering::Relaxed), 0);
+        server.expect_log("users cannot be looked up: ldap 127.0.0.1");
+        // A server that cannot be reached has not got it.
+        let url = format!("ldap://127.0.0.1:1 ldap://127.0.0.1:{second}");
+        let server = asking(&url, more).start();
+        assert_eq!(status(&server, "anna:secret", "/private/", &[]), "503");
+        assert_ne!(second_got.load(Ordering::Relaxed), 0);
+    }
 }
 
 #[test]

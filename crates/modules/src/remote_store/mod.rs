@@ -59,9 +59,9 @@ use petrel_engine::waits;
 use petrel_engine::worker::Worker;
 
 pub(crate) use address::StoreAddress;
-pub(crate) use error::StoreError;
 #[cfg(test)]
-pub(crate) use error::{Kind, OperationStage};
+pub(crate) use error::Kind;
+pub(crate) use error::{OperationStage, StoreError};
 pub(crate) use ldap::{Ldap, LdapOptions, LdapTls, TlsStart};
 pub(crate) use link::Link;
 pub(crate) use memcached::{

@@ -8,7 +8,7 @@ use petrel_engine::proto::ldap::{LdapResult, Scope, Search, escape_in_filter, re
 use super::super::rules::Rule;
 use super::options::{LdapUsers, Wanted};
 use crate::remote_store::ldap::{said, shown_result};
-use crate::remote_store::{Ldap, StoreError};
+use crate::remote_store::{Ldap, OperationStage, StoreError};
 
 /// Tells for an entry whether its log-ins are locked out.
 pub(super) type IsLocked = dyn Fn(&[u8]) -> bool;
@@ -50,9 +50,10 @@ impl LdapVerdict {
 
 /// Why a server has not answered.
 enum NoVerdict {
-    /// The next server may be asked.
+    /// The server has not got the password. The next server may be asked.
     HereNot(String),
-    /// The server has got the password. No other server gets it, because each one counts wrong passwords.
+    /// The server may have got the password. No other server gets it: each one counts wrong passwords, so that
+    /// one wrong password could count several times.
     Anywhere(String),
 }
 
@@ -63,7 +64,7 @@ impl From<StoreError> for NoVerdict {
 }
 
 impl LdapQuestion {
-    /// Asks one server after the other until one answers the bind.
+    /// Asks one server after the other until one gets the password.
     ///
     /// # Errors
     /// No server has answered; the reasons in one line.
@@ -78,7 +79,11 @@ impl LdapQuestion {
                     failures.push(why);
                     break;
                 }
-                Err(_) => failures.push(format!("{}: no answer in time", server.peer())),
+                Err(_) => {
+                    // Search and bind have timeouts of their own, so the group was being looked up.
+                    failures.push(format!("{}: no answer in time", server.peer()));
+                    break;
+                }
             }
         }
         Err(failures.join("; "))
@@ -123,7 +128,11 @@ impl LdapQuestion {
                 ..LdapVerdict::default()
             });
         }
-        let bound = server.bind(&name, &self.password).await?;
+        let bound = server.bind(&name, &self.password).await;
+        let bound = bound.map_err(|error| match error.stage {
+            OperationStage::Write | OperationStage::Read => NoVerdict::Anywhere(error.to_string()),
+            _ => NoVerdict::HereNot(error.to_string()),
+        })?;
         if bound.code != SUCCESS {
             let behind_bind = |error: StoreError| NoVerdict::Anywhere(error.to_string());
             let verdict = refused(server, &bound).map_err(behind_bind)?;
