@@ -29,11 +29,20 @@ pub(super) struct LoginAttempt {
     pub(super) is_remembered: bool,
     /// A number that stands for the password; see [`Guess`].
     pub(super) password: Option<u64>,
+    /// The second before which a wrong password is not answered.
+    pub(super) refused_at_s: u32,
 }
 
 impl LoginAttempt {
-    /// The attempt of `user`, of which nothing else is known yet.
-    pub(super) fn new(rule: &Rc<Rule>, groups: Arc<Groups>, user: Vec<u8>) -> LoginAttempt {
+    /// The attempt of `user`, which begins now. The time of the answer to a wrong password counts from here: if
+    /// it counted from the verdict, clients could tell names that a server looks up faster, because they do not
+    /// exist, from the others.
+    pub(super) fn new(
+        exchange: &Exchange,
+        rule: &Rc<Rule>,
+        groups: Arc<Groups>,
+        user: Vec<u8>,
+    ) -> LoginAttempt {
         LoginAttempt {
             rule: Rc::clone(rule),
             user,
@@ -43,6 +52,7 @@ impl LoginAttempt {
             hash: None,
             is_remembered: false,
             password: None,
+            refused_at_s: exchange.worker.clock().after(DELAY_S),
         }
     }
 
@@ -54,6 +64,9 @@ impl LoginAttempt {
         }
     }
 }
+
+/// As in lighttpd.
+const DELAY_S: u32 = 1;
 
 /// One spelling for all names that many directories take for the same user: lower case, without spaces.
 pub(super) fn one_spelling(user: &[u8]) -> Vec<u8> {

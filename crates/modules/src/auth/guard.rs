@@ -180,7 +180,7 @@ impl Guard {
                 if rule.who.includes(&known.user, is_member) {
                     return self.let_in(exchange, rule, known.user);
                 }
-                let login = LoginAttempt::new(rule, groups, known.user.to_vec());
+                let login = LoginAttempt::new(exchange, rule, groups, known.user.to_vec());
                 return refuse(exchange, &login);
             }
         }
@@ -206,7 +206,7 @@ impl Guard {
                 let login = LoginAttempt {
                     hash: recalled.hash,
                     password: self.number_of(exchange, user, password),
-                    ..LoginAttempt::new(rule, groups, user.to_vec())
+                    ..LoginAttempt::new(exchange, rule, groups, user.to_vec())
                 };
                 return self.hashed(exchange, login, &accounts, password);
             }
@@ -221,7 +221,7 @@ impl Guard {
             hash,
             is_remembered,
             password: self.number_of(exchange, user, password),
-            ..LoginAttempt::new(rule, groups, user.to_vec())
+            ..LoginAttempt::new(exchange, rule, groups, user.to_vec())
         };
         self.conclude(exchange, &login, is_right)
     }
@@ -295,7 +295,7 @@ impl Guard {
         let client_method = exchange.client_method();
         let proves = proves_for(exchange.request.head.method().as_str())
             || client_method.is_some_and(|method| proves_for(method.as_str()));
-        let mut login = LoginAttempt::new(rule, groups, user);
+        let mut login = LoginAttempt::new(exchange, rule, groups, user);
         let is_right = is_user && is_known && proves;
         if is_right && self.lockout.is_some() {
             // The server gave this nonce to this client alone.
@@ -529,7 +529,7 @@ fn busy(exchange: &mut Exchange, cause: Arguments<'_>) -> Outcome {
     outcome
 }
 
-/// A wrong password that is already in the log; the client gets its answer a second later.
+/// A wrong password that is already in the log; the client gets its answer later.
 struct Refusal {
     rule: Rc<Rule>,
     at_s: u32,
@@ -566,7 +566,7 @@ fn refuse(exchange: &mut Exchange, login: &LoginAttempt) -> Outcome {
     }
     Outcome::Later(Box::new(Refusal {
         rule: Rc::clone(&login.rule),
-        at_s: exchange.worker.clock().after(DELAY_S),
+        at_s: login.refused_at_s,
     }))
 }
 
@@ -664,9 +664,6 @@ pub(super) fn shown(text: &[u8]) -> String {
 }
 
 const NAME: &str = "mod_auth";
-
-/// As lighttpd.
-const DELAY_S: u32 = 1;
 
 pub(super) const RETRY_AFTER_S: &[u8] = b"2";
 

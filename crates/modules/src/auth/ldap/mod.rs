@@ -54,7 +54,7 @@ impl Guard {
             is_remembered,
             password: self.number_of(exchange, &spelling, &password),
             counted_as: Some(spelling),
-            ..LoginAttempt::new(rule, Arc::default(), user)
+            ..LoginAttempt::new(exchange, rule, Arc::default(), user)
         };
         // A server takes a bind without a password for an anonymous one, and accepts it (RFC 4513 section
         // 5.1.2).

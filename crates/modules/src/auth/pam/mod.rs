@@ -135,7 +135,7 @@ impl Guard {
             is_remembered,
             password: self.number_of(exchange, &spelling, &password),
             counted_as: Some(spelling),
-            ..LoginAttempt::new(rule, groups, user)
+            ..LoginAttempt::new(exchange, rule, groups, user)
         };
         if login.is_remembered {
             return self.conclude(exchange, &login, true);

@@ -137,6 +137,33 @@ fn an_unknown_user_takes_as_many_hashes_as_a_known_one() {
     }
 }
 
+/// Otherwise the time would tell which names a server knows: it looks up the others faster.
+#[tokio::test(flavor = "local")]
+async fn the_pause_after_a_wrong_password_begins_with_the_request() {
+    let tree = Tree::new(FILES);
+    let delayed = "server.feature-flags := ( \"auth.delay-invalid-creds\" => \"enable\" )";
+    let site = hashes(&tree, delayed);
+    let request = |password: &str| {
+        format!("GET /a/f.html HTTP/1.1\r\nHost: a\r\nAuthorization: Basic {password}\r\n\r\n")
+    };
+    // anna:secret. From now on the worker knows all files.
+    let right = site.request_async(&request("YW5uYTpzZWNyZXQ=")).await;
+    assert_eq!(right.status(), 200);
+    let (open, is_open) = std::sync::mpsc::channel::<()>();
+    let busy = blocking::run_for(Class::Compute, Origin::PROCESSOR, move || {
+        let _ = is_open.recv();
+    });
+    // The verdict comes ten seconds later, and the clock stands still from then on.
+    let verdict = async {
+        site.worker().clock().skip(Duration::from_secs(10));
+        drop(open);
+    };
+    let wrong = request("YW5uYTp3cm9uZw==");
+    let (answer, ()) = tokio::join!(site.request_async(&wrong), verdict);
+    assert_eq!(answer.status(), 401);
+    busy.await.expect("it ran");
+}
+
 #[tokio::test(flavor = "local")]
 async fn a_password_does_not_wait_for_ever_to_be_hashed() {
     let tree = Tree::new(FILES);
