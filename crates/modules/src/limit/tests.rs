@@ -216,6 +216,32 @@ fn a_request_counts_once_under_each_rule() {
     assert_eq!(counter(&site, "limit.outer.refused-rate"), 1);
 }
 
+/// The first 64 rules have a mark each. The others remember in another way what they have counted.
+#[test]
+fn rules_behind_the_64th_count_a_request_once_through_rewriting_and_restarts() {
+    let others = (0..66)
+        .map(|number| format!("\"r{number}\" => ( \"rate\" => \"100/d\", \"entries\" => 512 ),\n"));
+    let config = format!(
+        "limit.rules = ( {} \"last\" => ( \"rate\" => \"4/d\", \"entries\" => 512 ) )
+        url.rewrite-if-not-file = ( \"^/old$\" => \"/new\" )
+        server.error-handler-404 = \"/handler\"",
+        others.collect::<String>()
+    );
+    let site = site(&config);
+    // Rewritten, restarted for the error handler, both, neither.
+    for target in ["/old", "/other", "/old", "/handler"] {
+        assert_eq!(site.get(target).status(), 404, "{target}");
+    }
+    assert_eq!(counter(&site, "limit.last.refused-rate"), 0);
+    // What the last rule refuses costs nothing under those before it.
+    for _ in 0..200 {
+        assert_eq!(site.get("/old").status(), 429);
+    }
+    assert_eq!(counter(&site, "limit.last.refused-rate"), 200);
+    assert_eq!(counter(&site, "limit.r0.refused-rate"), 0);
+    assert_eq!(counter(&site, "limit.r65.refused-rate"), 0);
+}
+
 /// Otherwise one client could use up the limit that all clients share.
 #[test]
 fn what_one_rule_refuses_costs_nothing_under_the_others() {
