@@ -56,7 +56,7 @@ cd 'DIRECTORY' || exit 1
 [ "$PAM_TYPE" = account ] && { [ "$PAM_USER" != gone ]; exit; }
 password=$(tr -d '\000')
 case "$password" in
-    hang) echo $$ > hanging; exec sleep 1000 ;;
+    hang) echo $$ >> hanging; exec sleep 1000 ;;
     crash) kill -9 "$PPID"; sleep 1000 ;;
     tell) echo "$PAM_USER $PAM_RHOST $PAM_SERVICE" > told; cut -d' ' -f4 "/proc/$PPID/stat" > helper; exit 0 ;;
     secret) case "$PAM_USER" in anna|bob|gone) exit 0 ;; esac ;;
@@ -258,6 +258,43 @@ fn wrong_passwords_lock_out_and_a_flood_leaves_room() {
     assert_eq!(ask("anna:wrong"), "429");
     assert_eq!(ask("anna:secret"), "200", "it is remembered");
     assert_eq!(ask("bob:secret"), "200");
+}
+
+#[test]
+fn passwords_of_one_address_beyond_the_queue_are_refused_at_once_and_hold_up_no_other() {
+    if !can_run("auth::passwords_of_one_address_beyond_the_queue_are_refused_at_once") {
+        return;
+    }
+    let (builder, _service) = asking("queue", "");
+    let server = builder.start();
+    // A password that waits is given up before the check of one that hangs ends.
+    let hang = |user: String| status(&server, &user, "/private/", &["-m", "8"]);
+    let hangs = || {
+        let pids = std::fs::read_to_string(server.tree().path("hanging"));
+        pids.map_or(0, |pids| pids.lines().count())
+    };
+    std::thread::scope(|scope| {
+        let begun: Vec<_> = (0..8)
+            .map(|number| scope.spawn(move || hang(format!("begun{number}:hang"))))
+            .collect();
+        assert!(eventually(|| hangs() == 8), "{} hang", hangs());
+        let waiting: Vec<_> = (0..37)
+            .map(|number| scope.spawn(move || hang(format!("waiting{number}:hang"))))
+            .collect();
+        server.expect_log("pam: passwords cannot be checked: 32 passwords of this address wait");
+        let other = ["--interface", "127.0.0.2"];
+        let asked = Instant::now();
+        assert_eq!(status(&server, "bob:secret", "/private/", &other), "200");
+        assert!(asked.elapsed() < Duration::from_secs(6), "it waits, too");
+        assert_eq!(hangs(), 8);
+        let count = |clients: Vec<std::thread::ScopedJoinHandle<'_, String>>, wanted| {
+            let statuses = clients.into_iter().map(|client| client.join());
+            let statuses = statuses.map(|status| status.expect("it ends"));
+            statuses.filter(|status| status == wanted).count()
+        };
+        assert_eq!(count(waiting, "503"), 5);
+        assert_eq!(count(begun, "000"), 8);
+    });
 }
 
 #[test]
