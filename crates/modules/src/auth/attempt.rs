@@ -34,9 +34,8 @@ pub(super) struct LoginAttempt {
 }
 
 impl LoginAttempt {
-    /// The attempt of `user`, which begins now. The time of the answer to a wrong password counts from here: if
-    /// it counted from the verdict, clients could tell names that a server looks up faster, because they do not
-    /// exist, from the others.
+    /// The attempt of `user`, which begins now. The pause before the answer to a wrong password begins here. If
+    /// it began with the verdict, the time would tell which names do not exist: a server looks those up faster.
     pub(super) fn new(
         exchange: &Exchange,
         rule: &Rc<Rule>,
@@ -92,8 +91,8 @@ impl Recalled {
 }
 
 impl Guard {
-    /// Looks whether the log-in by what the client has `sent` is remembered (`auth.cache`). `kind` is what was
-    /// asked about it.
+    /// Looks whether the log-in by what the client has `sent` is remembered (`auth.cache`). `kind` tells what
+    /// it was checked against.
     ///
     /// A remembered log-in passes a lock-out. So where `auth.lockout` is set, the key has the client's
     /// address in it: a client at another address that guesses the password during a lock-out still gets 429.

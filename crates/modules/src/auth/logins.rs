@@ -33,10 +33,9 @@ pub(super) struct KnownLogin {
     pub(super) stored: Arc<[u8]>,
 }
 
-/// The hash of a log-in: SipHash-2-4, which is made for short messages. No client sees the key or chooses it, so
-/// a guessed password has one chance in 2^64 to be taken for one log-in that is remembered, and each guess that
-/// fails costs its client the wait for a real check. HMAC-SHA256 took 8,000 instructions, half of what a log-in
-/// cost.
+/// The hash of a log-in: SipHash-2-4, which is made for short messages. No client sees the key or chooses it.
+/// So a guess has one chance in 2^64 to be taken for one of the remembered log-ins, and a client waits for a
+/// real check after each guess that fails. HMAC-SHA256 took 8,000 instructions, half of what a log-in cost.
 pub(super) type LoginHash = u64;
 
 impl Logins {

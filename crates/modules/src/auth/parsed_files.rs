@@ -2,7 +2,7 @@
 //!
 //! The file cache reads a file, and a thread parses it: a file of a hundred thousand users would hold up the
 //! worker. The result counts as long as the file's stat is the same, so a file is not parsed for each request
-//! where nothing is cached (`server.stat-cache-engine = "disable"`). [`NamedFile`] is what callers use. This file
+//! where nothing is cached (`server.stat-cache-engine = "disable"`). Callers use [`NamedFile`]. This module
 //! knows nothing of users.
 
 use std::cell::RefCell;
@@ -105,8 +105,8 @@ impl<T: Send + Sync + 'static> ParsedFiles<T> {
         }
     }
 
-    /// The result for `file`, if it still counts, and whether it is settled. A file that was parsed right after
-    /// a change counts in that second alone: it may have changed again without another stat.
+    /// The result for `file`, if it still counts, and whether it is settled. A file that was parsed right
+    /// after a change counts in that second alone: it may have changed again without another stat.
     fn get(&self, key: &ParsedAs, file: &FileEntry, now_s: u32) -> Option<(Arc<T>, bool)> {
         let known = self.known.borrow();
         let known = known.get(key)?;

@@ -31,8 +31,8 @@ pub(super) enum Users {
 /// Files with users.
 pub(super) struct UserFiles {
     pub(super) form: FileForm,
-    /// Tells log-ins by one file from those by another (`auth.cache`). A short number, because it is hashed for
-    /// each request. If two files shared one, the log-ins of each would push out the other's.
+    /// Tells log-ins by one file from those by another (`auth.cache`). It is short, because it is hashed for
+    /// each request. If two files had the same, the log-ins of each would push out the other's.
     pub(super) kind: [u8; 8],
     users: NamedFile<Accounts>,
     groups: Option<NamedFile<Groups>>,

@@ -52,8 +52,8 @@ impl LdapVerdict {
 enum NoVerdict {
     /// The server has not got the password. The next server may be asked.
     HereNot(String),
-    /// The server may have got the password. No other server gets it: each one counts wrong passwords, so that
-    /// one wrong password could count several times.
+    /// The server may have got the password. No other server gets it: each one counts wrong passwords, so one
+    /// wrong password could count several times.
     Anywhere(String),
 }
 
