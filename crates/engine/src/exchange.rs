@@ -35,6 +35,7 @@ use crate::waits::{self, LongWait, Wait, Waits};
 use crate::worker::Worker;
 
 pub mod cold_files;
+pub mod dry_run;
 mod lineage;
 mod listener_facts;
 pub mod module;
@@ -43,6 +44,7 @@ mod run_state;
 pub mod settings;
 pub mod worker;
 
+use dry_run::DryRun;
 pub(crate) use lineage::Lineage;
 pub use listener_facts::ListenerFacts;
 pub(crate) use progress::{HandledError, WalkProgress};
@@ -86,6 +88,8 @@ pub struct Exchange {
     pub(crate) lineage: Lineage,
     /// Look-ups and reads of files that this request started, and their results.
     pub(crate) cold: ColdFiles,
+    /// Set while this is a dry run.
+    dry_run: Option<Box<DryRun>>,
 }
 
 /// The request as it is now; hooks may have changed it.
@@ -313,6 +317,7 @@ impl Exchange {
             run_state: RunState::default(),
             lineage: Lineage::default(),
             cold: ColdFiles::default(),
+            dry_run: None,
         }
     }
 
@@ -348,6 +353,7 @@ impl Exchange {
             run_state,
             lineage,
             cold,
+            dry_run,
         } = self;
         waits.clear();
         *script = None;
@@ -365,6 +371,7 @@ impl Exchange {
         *run_state = RunState::default();
         *lineage = Lineage::default();
         cold.clear();
+        *dry_run = None;
     }
 
     /// Makes a response with `status`. An error handler or error page may still replace it.
@@ -388,6 +395,7 @@ impl Exchange {
     pub(crate) fn resettle(&mut self) {
         let Some(scope) = &self.scope else { return };
         self.settings = self.worker.settings_table().settings(scope, &*self);
+        self.record_decisions();
     }
 
     /// Chooses the settings that change the response. As in lighttpd, conditions on the URL now see the path
@@ -539,6 +547,7 @@ impl Exchange {
         }
         self.settings = self.worker.settings_table().settings(&scope, &*self);
         self.scope = Some(scope);
+        self.record_decisions();
     }
 
     /// The captures of the condition of `block`, and the text that their ranges point into.
@@ -815,6 +824,7 @@ impl Exchange {
         let log = &self.settings.core.error_log;
         let line = format_args!("({stage}) {cause}{}", self.details());
         log.common_error(line, format_args!(" id={}", self.id));
+        self.record_line(stage, cause, format_args!(""));
     }
 
     /// Like [`Exchange::log_error`], for an error that very many requests may have. Each second the log
@@ -834,6 +844,18 @@ impl Exchange {
         let log = &self.settings.core.error_log;
         let details = format_args!("{particulars}{} id={}", self.details(), self.id);
         log.common_error(format_args!("({stage}) {cause}"), details);
+        self.record_line(stage, cause, particulars);
+    }
+
+    fn record_line(
+        &self,
+        stage: &str,
+        cause: std::fmt::Arguments<'_>,
+        particulars: std::fmt::Arguments<'_>,
+    ) {
+        if let Some(dry_run) = &self.dry_run {
+            dry_run.log(format!("({stage}) {cause}{particulars}"));
+        }
     }
 
     /// The end of a log line, which says what request it is about. It is only built when it is written.

@@ -29,6 +29,7 @@ pub mod log;
 mod map;
 pub mod mounts;
 pub mod network_backend;
+pub mod offline;
 pub mod pace;
 pub mod paths;
 pub mod phase;

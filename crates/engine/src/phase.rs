@@ -13,6 +13,7 @@ use petrel_proto::status::Status;
 use crate::cold_files::Cold;
 use crate::deadlines::Deadlines;
 use crate::error_page;
+use crate::exchange::dry_run::{self, Note};
 use crate::exchange::{Exchange, HandledError};
 use crate::file_cache::{FileKind, Role};
 use crate::limits;
@@ -119,8 +120,8 @@ pub(crate) fn refuse(exchange: &mut Exchange, status: Status) {
 pub(crate) fn log(exchange: &mut Exchange) {
     trace::over(exchange);
     let settings = Rc::clone(&exchange.settings);
-    for hook in settings.hooks(Phase::Log) {
-        hook.run(exchange);
+    for installed in settings.hooks(Phase::Log) {
+        installed.hook.run(exchange);
     }
 }
 
@@ -131,13 +132,17 @@ fn step(exchange: &mut Exchange) -> Outcome {
         let phase = exchange.progress.phase();
         let hooks = exchange.settings.hooks(phase);
         if let Some(hook) = hooks.get(exchange.progress.hook) {
-            let hook = Rc::clone(hook);
+            let installed = hook.clone();
             if exchange.progress.counts_as.is_some() {
                 stamp_if_worked(exchange);
             }
             exchange.progress.hook += 1;
             exchange.progress.worked = true;
-            match hook.run(exchange) {
+            let outcome = match exchange.dry_run().is_some() {
+                true => dry_run::run_hook(&installed, phase, exchange),
+                false => installed.hook.run(exchange),
+            };
+            match outcome {
                 Outcome::Next => continue,
                 Outcome::Cold => {
                     exchange.progress.hook -= 1;
@@ -146,7 +151,7 @@ fn step(exchange: &mut Exchange) -> Outcome {
                 outcome => return outcome,
             }
         }
-        match end_of(phase, exchange) {
+        match dry_run::run_core(phase, exchange, |exchange| end_of(phase, exchange)) {
             Outcome::Next => advance(exchange, phase),
             outcome => return outcome,
         }
@@ -354,7 +359,18 @@ fn leave_with_answer(exchange: &mut Exchange) {
     stamp_if_worked(exchange);
     trace::answered(exchange, exchange.progress.phase());
     if let Some(handler) = error_page::handler_for(exchange) {
-        error_page::run_handler(exchange, &handler);
+        let run_handler = |exchange: &mut Exchange| {
+            let status = exchange.response.status;
+            error_page::run_handler(exchange, &handler);
+            exchange.note(|| {
+                Note::Text(format!(
+                    "the error handler answers in place of {}",
+                    status.0
+                ))
+            });
+            Outcome::Again(Phase::Translate)
+        };
+        dry_run::run_core(exchange.progress.phase(), exchange, run_handler);
         return restart(exchange, Phase::Translate);
     }
     exchange.response.take_handed_on();

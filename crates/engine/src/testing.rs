@@ -31,10 +31,10 @@ use crate::exchange::ListenerFacts;
 use crate::exchange::{ConnectionFacts, Exchange, Peer, Scheme};
 use crate::log::LogRegistry;
 use crate::module::ModuleSpec;
+use crate::offline::OfflineWorker;
 use crate::settings::directives::DIRECTIVES;
 use crate::settings::{ConnectionScope, ProcessSettings, SettingsTable, loaded_modules};
-use crate::shared::Shared;
-use crate::worker::{self, Drain, Worker};
+use crate::worker::{self, Worker};
 
 pub use crate::exchange::Interim;
 pub use crate::phase::Walked;
@@ -42,17 +42,9 @@ pub use crate::run::{AnswerHead, ExchangeRun};
 
 /// A configuration that a test can send requests to.
 pub struct Site {
-    worker: Rc<Worker>,
+    worker: OfflineWorker,
     scope: Rc<ConnectionScope>,
     facts: ConnectionFacts,
-}
-
-/// The pooled exchanges hold references to the worker. Draining drops them, so that the worker and its
-/// inotify watches end with the site.
-impl Drop for Site {
-    fn drop(&mut self) {
-        self.worker.drain(Drain::Stop);
-    }
 }
 
 /// The response to a request.
@@ -115,12 +107,7 @@ impl Site {
             modules,
             Arc::clone(&logs),
         );
-        let worker = Worker::new(
-            table,
-            Arc::new(process),
-            Arc::new(Shared::new(1, OPEN_FILES_MAX)),
-            logs,
-        );
+        let worker = OfflineWorker::new(table, Arc::new(process), logs);
         let facts = ConnectionFacts {
             peer: Peer::Ip(SocketAddr::from((Ipv4Addr::LOCALHOST, 40000))),
             scheme: Scheme::Http,
@@ -394,6 +381,3 @@ const MOMENT: Duration = Duration::from_millis(1);
 
 /// The longest time for an awaited response.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
-
-/// How many files a site keeps open.
-const OPEN_FILES_MAX: usize = 64;

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 
 use crate::blocking::{self, Class, FileDeadline, Late, RunningJob};
 use crate::exchange::Exchange;
+use crate::exchange::dry_run::LookUpSource;
 use crate::file_cache::read::read_full;
 use crate::file_cache::{
     Asker, DiskWait, FileEntry, FoundFile, LookResult, LookTimes, NextNames, Symlinks,
@@ -186,17 +187,32 @@ impl Exchange {
             client: self.connection.client_key(),
             wants_first: self.settings.core.network_backend.reads_by_threads(),
         };
+        let kernel_look_ups = self.dry_run().map(|_| self.kernel_look_ups());
         match self
             .worker
             .files()
             .lookup(path, symlinks, now_s, asker, next)
         {
-            LookResult::Here(entry) => Some(entry),
+            LookResult::Here(entry) => {
+                if let (Some(before), Some(dry_run)) = (kernel_look_ups, self.dry_run()) {
+                    let source = match before == self.kernel_look_ups() {
+                        true => LookUpSource::Memory,
+                        false => LookUpSource::Kernel,
+                    };
+                    dry_run.looked_up(path, source, &entry);
+                }
+                Some(entry)
+            }
             LookResult::Cold(waiting) => {
                 self.cold.change().waiting = Some(waiting);
                 None
             }
         }
+    }
+
+    /// How many look-ups the kernel has answered from its caches.
+    fn kernel_look_ups(&self) -> u64 {
+        self.worker.shared().contents().look_ups().cached
     }
 
     /// The file at `path`, if the file cache knows it. Otherwise starts a look-up, so that later calls find
@@ -387,6 +403,11 @@ impl Exchange {
         let now_s = self.worker.clock().seconds();
         match self.worker.files().poll_cold(&mut waiting, now_s, context) {
             Poll::Ready(found) => {
+                if let Some(dry_run) = self.dry_run() {
+                    for file in &found {
+                        dry_run.looked_up(&file.path, LookUpSource::Disk, &file.entry);
+                    }
+                }
                 let mut asked = self.cold.change();
                 asked.times = found.iter().map(|one| one.times).collect();
                 asked.found.extend(found);

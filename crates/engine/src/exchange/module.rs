@@ -59,10 +59,12 @@ pub struct Configure<'a> {
     /// Whether the hooks will serve requests or the values are only checked.
     pub purpose: Purpose,
     pub(crate) handed: &'a Handed,
-    pub(crate) first_hooks: Vec<(Phase, Rc<dyn Hook>)>,
-    pub(crate) early_hooks: Vec<(Phase, Rc<dyn Hook>)>,
-    pub(crate) hooks: Vec<(Phase, Rc<dyn Hook>)>,
-    pub(crate) last_hooks: Vec<(Phase, Rc<dyn Hook>)>,
+    /// The module that is being called.
+    pub(crate) module: &'static str,
+    pub(crate) first_hooks: Vec<(Phase, InstalledHook)>,
+    pub(crate) early_hooks: Vec<(Phase, InstalledHook)>,
+    pub(crate) hooks: Vec<(Phase, InstalledHook)>,
+    pub(crate) last_hooks: Vec<(Phase, InstalledHook)>,
     pub(crate) wants_local_address: bool,
     pub(crate) unread: Vec<TakesUnread>,
     pub(crate) next_names: Vec<LooksNext>,
@@ -89,6 +91,16 @@ pub enum Purpose {
     Check,
     /// A worker is about to serve requests with these settings.
     Serve,
+    /// A worker is about to make dry runs with these settings. The module adds the same hooks as for serving,
+    /// and must not open or create anything.
+    DryRun,
+}
+
+/// A hook, and its module.
+#[derive(Clone)]
+pub(crate) struct InstalledHook {
+    pub(crate) module: &'static str,
+    pub(crate) hook: Rc<dyn Hook>,
 }
 
 impl Configure<'_> {
@@ -99,25 +111,36 @@ impl Configure<'_> {
 
     /// Adds `hook` to `phase`. Hooks of one phase run in the order of `server.modules`.
     pub fn add(&mut self, phase: Phase, hook: impl Hook + 'static) {
-        self.hooks.push((phase, Rc::new(hook)));
+        let hook = self.installed(hook);
+        self.hooks.push((phase, hook));
     }
 
     /// Adds `hook` to `phase` before all others, wherever its module stands in `server.modules`. For facts
     /// that the other hooks rely on.
     pub fn add_first(&mut self, phase: Phase, hook: impl Hook + 'static) {
-        self.first_hooks.push((phase, Rc::new(hook)));
+        let hook = self.installed(hook);
+        self.first_hooks.push((phase, hook));
     }
 
     /// Adds `hook` to `phase` after the hooks of [`Configure::add_first`], which find out who the client is,
     /// and before those of [`Configure::add`].
     pub fn add_early(&mut self, phase: Phase, hook: impl Hook + 'static) {
-        self.early_hooks.push((phase, Rc::new(hook)));
+        let hook = self.installed(hook);
+        self.early_hooks.push((phase, hook));
     }
 
     /// Adds `hook` to `phase` after all hooks of [`Configure::add`]. For rules that must see what the others
     /// have changed.
     pub fn add_last(&mut self, phase: Phase, hook: impl Hook + 'static) {
-        self.last_hooks.push((phase, Rc::new(hook)));
+        let hook = self.installed(hook);
+        self.last_hooks.push((phase, hook));
+    }
+
+    fn installed(&self, hook: impl Hook + 'static) -> InstalledHook {
+        InstalledHook {
+            module: self.module,
+            hook: Rc::new(hook),
+        }
     }
 
     /// Makes [`Exchange::local_address`] known on wildcard listeners, too. This costs a system call for each
@@ -186,6 +209,13 @@ pub trait Hook {
     /// Looks at the exchange and returns what happens next. The worker's thread calls this, so it must not
     /// wait: work that waits belongs into [`Outcome::Later`].
     fn run(&self, exchange: &mut Exchange) -> Outcome;
+
+    /// Called instead of [`Hook::run`] in a dry run ([`crate::exchange::dry_run`]). A hook that reaches other
+    /// programs, runs scripts, hashes passwords, counts clients or stores anything does none of that here. It
+    /// says by [`Exchange::note`] what it would do.
+    fn dry_run(&self, exchange: &mut Exchange) -> Outcome {
+        self.run(exchange)
+    }
 }
 
 /// What happens after a hook.

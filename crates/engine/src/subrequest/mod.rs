@@ -82,6 +82,9 @@ impl Subrequest {
         run.ledger.start(worker.clock().now());
         run.lineage = lineage;
         head::begin(&mut run, parent, &head)?;
+        if let Some(dry_run) = parent.dry_run() {
+            run.set_dry_run(dry_run.for_subrequest());
+        }
         take_body(&mut run, &head.body);
         Ok(Subrequest {
             run,

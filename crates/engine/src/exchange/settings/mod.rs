@@ -20,7 +20,8 @@ use petrel_config::{Array, BlockId, Config, Diagnostic, Effect, Entry, Op, Schem
 use crate::handed::Handed;
 use crate::log::LogRegistry;
 use crate::module::{
-    Configure, Hook, Loaded, LooksNext, ModuleSpec, Phase, ProxyHeaders, Purpose, TakesUnread,
+    Configure, InstalledHook, Loaded, LooksNext, ModuleSpec, Phase, ProxyHeaders, Purpose,
+    TakesUnread,
 };
 use crate::tls::TlsHost;
 pub use core::CoreSettings;
@@ -48,13 +49,13 @@ pub struct Settings {
     pub(crate) tls: Option<Rc<TlsHost>>,
     /// Whether clients must speak TLS. If `tls` is `None`, their handshakes fail with an alert.
     pub(crate) speaks_tls: bool,
-    hooks: [Vec<Rc<dyn Hook>>; Phase::COUNT],
+    hooks: [Vec<InstalledHook>; Phase::COUNT],
 }
 
 impl Settings {
     /// The hooks of `phase`, in the order of `server.modules`.
     #[inline]
-    pub(crate) fn hooks(&self, phase: Phase) -> &[Rc<dyn Hook>] {
+    pub(crate) fn hooks(&self, phase: Phase) -> &[InstalledHook] {
         &self.hooks[phase as usize]
     }
 
@@ -77,6 +78,7 @@ impl Settings {
             logs,
             purpose,
             handed,
+            module: "",
             first_hooks: Vec::new(),
             early_hooks: Vec::new(),
             hooks: Vec::new(),
@@ -88,6 +90,7 @@ impl Settings {
             tls: None,
         };
         for module in modules {
+            configure.module = module.name;
             (module.configure)(&mut configure)?;
         }
         let wants_local_address = configure.wants_local_address;
@@ -99,7 +102,7 @@ impl Settings {
             .into_iter()
             .chain(configure.early_hooks);
         let inner = configure.hooks.into_iter().chain(configure.last_hooks);
-        let mut hooks: [Vec<Rc<dyn Hook>>; Phase::COUNT] = Default::default();
+        let mut hooks: [Vec<InstalledHook>; Phase::COUNT] = Default::default();
         for (phase, hook) in outer.chain(inner) {
             hooks[phase as usize].push(hook);
         }
@@ -222,6 +225,12 @@ impl<'c> Values<'c> {
             .filter(|entry| exposes(entry))
             .collect();
         values
+    }
+
+    /// All entries that count, with the names of their directives and their blocks, in no order.
+    pub(crate) fn chosen(self) -> impl Iterator<Item = (&'c str, BlockId, &'c Entry)> {
+        let chosen = self.chosen.into_iter();
+        chosen.map(|(name, (block, entry))| (name, block, entry))
     }
 
     /// The configuration the values come from.

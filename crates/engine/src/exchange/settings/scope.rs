@@ -13,11 +13,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use petrel_config::{Block, BlockId, Condition, Config, Diagnostic, Schema, Subject};
+use petrel_config::{Block, BlockId, Condition, Config, Diagnostic, Entry, Schema, Subject};
 
 use super::process::Http2Offer;
 use super::{MimeCache, Settings, Values, nested_tls};
 use crate::exchange::Scheme;
+use crate::exchange::dry_run::{Decision, Verdict};
 use crate::handed::Handed;
 use crate::limits;
 use crate::log::LogRegistry;
@@ -32,6 +33,7 @@ pub struct SettingsTable {
     logs: Arc<LogRegistry>,
     mime: MimeCache,
     handed: Handed,
+    purpose: Purpose,
     stability: Vec<Stability>,
     /// Blocks that are decided for each connection, in the order of the text.
     connection_blocks: Vec<BlockId>,
@@ -142,6 +144,7 @@ impl SettingsTable {
             logs,
             mime: MimeCache::default(),
             handed: Handed::default(),
+            purpose: Purpose::Serve,
             stability,
             connections: RefCell::default(),
             interned: RefCell::default(),
@@ -153,6 +156,13 @@ impl SettingsTable {
     #[must_use]
     pub fn with_handed(mut self, handed: Handed) -> SettingsTable {
         self.handed = handed;
+        self
+    }
+
+    /// The settings of this table are for dry runs.
+    #[must_use]
+    pub fn for_dry_runs(mut self) -> SettingsTable {
+        self.purpose = Purpose::DryRun;
         self
     }
 
@@ -312,10 +322,66 @@ impl SettingsTable {
     /// The blocks that are true for a request in `scope`, in the order of the text, without the global one.
     /// For tracing: the result is not cached.
     pub fn true_blocks(&self, scope: &HostScope, request: &dyn ConditionValues) -> Vec<&Block> {
-        let mut truths = scope.truths.clone();
-        self.decide_candidates(scope, request, &mut truths);
+        let truths = self.truths_for(scope, request);
         let is_true = |block: &&Block| block.id != BlockId::GLOBAL && truths.is_true(block.id);
         self.config.blocks.iter().filter(is_true).collect()
+    }
+
+    /// The entries that count for a request in `scope`. For dry runs: the result is not cached.
+    pub(crate) fn entries_for(
+        &self,
+        scope: &HostScope,
+        request: &dyn ConditionValues,
+    ) -> Vec<(&str, BlockId, &Entry)> {
+        let truths = self.truths_for(scope, request);
+        let ids = self.config.blocks.iter().map(|block| block.id);
+        let true_blocks = ids.filter(|id| truths.is_true(*id));
+        Values::merge(&self.config, &self.schema, true_blocks)
+            .chosen()
+            .collect()
+    }
+
+    /// How each condition is decided for a request in `scope`, in the order of the text. For dry runs.
+    pub(crate) fn decisions(
+        &self,
+        scope: &HostScope,
+        request: &dyn ConditionValues,
+    ) -> Vec<Decision> {
+        let truths = self.truths_for(scope, request);
+        let blocks = self.config.blocks.iter();
+        let decision = |block: &Block| {
+            let around = block.parent.is_none_or(|parent| truths.is_true(parent));
+            let verdict = match (around, truths.is_true(block.id)) {
+                (false, _) => Verdict::OuterFails,
+                (true, true) => Verdict::Holds,
+                (true, false) if truths.an_earlier_branch_is_true(&self.config, block) => {
+                    Verdict::EarlierBranchHolds
+                }
+                (true, false) => Verdict::Fails,
+            };
+            let is_compared = matches!(verdict, Verdict::Holds | Verdict::Fails);
+            let subject = subject(block).filter(|_| is_compared);
+            let value = subject.map(|subject| {
+                let mut text = Vec::new();
+                request.with_value(subject, &mut |value| {
+                    text.extend_from_slice(value);
+                    true
+                });
+                text
+            });
+            Decision {
+                block: block.id,
+                verdict,
+                value,
+            }
+        };
+        blocks.skip(1).map(decision).collect()
+    }
+
+    fn truths_for(&self, scope: &HostScope, request: &dyn ConditionValues) -> Truths {
+        let mut truths = scope.truths.clone();
+        self.decide_candidates(scope, request, &mut truths);
+        truths
     }
 
     /// The condition of a block.
@@ -431,15 +497,7 @@ impl SettingsTable {
         }
         let (modules, logs, mime) = (&self.modules, &self.logs, &self.mime);
         let handed = &self.handed;
-        let built = Settings::build(
-            &values,
-            modules,
-            logs,
-            mime,
-            handed,
-            Purpose::Serve,
-            profile,
-        );
+        let built = Settings::build(&values, modules, logs, mime, handed, self.purpose, profile);
         let settings = Rc::new(built.unwrap_or_else(|diagnostic| {
             // Start-up has checked every block. If building fails now, it is because of a combination of
             // blocks, or because of a passing problem. Serving no request is the safe reaction.
