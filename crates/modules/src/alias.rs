@@ -5,7 +5,9 @@
 //! become `/x/../b`: it is answered 403.
 
 use petrel_engine::Exchange;
-use petrel_engine::config::{Array, Config, Diagnostic, Effect};
+use petrel_engine::config::value::Key;
+use petrel_engine::config::{Array, Config, Diagnostic, Effect, Span};
+use petrel_engine::exchange::dry_run::Note;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::core::absolute_root;
@@ -28,7 +30,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     };
     let pairs = array
         .iter()
-        .filter_map(|element| Some((element.key()?, element.value.as_str()?)));
+        .filter_map(|element| Some((element.key.as_ref()?, element.value.as_str()?)));
     let aliases: Vec<_> = pairs
         .map(|(prefix, target)| Alias::new(prefix, target))
         .collect();
@@ -87,17 +89,20 @@ struct Alias {
     prefix: Box<[u8]>,
     /// Absolute, and with a slash at its end if the configuration has one.
     target: Box<[u8]>,
+    /// Where the prefix stands.
+    span: Span,
 }
 
 impl Alias {
-    fn new(prefix: &str, target: &str) -> Alias {
+    fn new(prefix: &Key, target: &str) -> Alias {
         let mut path = absolute_root(target).to_vec();
         if target.ends_with('/') || path.is_empty() {
             path.push(b'/');
         }
         Alias {
-            prefix: prefix.as_bytes().into(),
+            prefix: prefix.text.as_bytes().into(),
             target: path.into(),
+            span: prefix.span,
         }
     }
 
@@ -133,6 +138,7 @@ impl Hook for Aliases {
             return Outcome::Next;
         };
         if alias.escapes(rest) {
+            exchange.note(|| Note::Rule(alias.span));
             return exchange.answer(Status::FORBIDDEN);
         }
         // The buffer of the base is used for the new path, so that nothing is allocated.
@@ -150,6 +156,7 @@ impl Hook for Aliases {
         physical.base.clear();
         physical.base.extend_from_slice(base);
         physical.base_shows_slash = base.len() < base_and_slash.len();
+        exchange.note(|| Note::Rule(alias.span));
         Outcome::Next
     }
 }

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use petrel_engine::Exchange;
 use petrel_engine::config::{Diagnostic, Effect};
+use petrel_engine::exchange::dry_run::Note;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use petrel_engine::proto::status::Status;
 use petrel_engine::shared::lock;
@@ -73,6 +74,16 @@ impl Hook for AddressLimit {
         // Replaces what an earlier run of this hook has kept, so that a request that begins again is counted
         // once.
         exchange.keep(NAME, Rc::new(counted));
+        Outcome::Next
+    }
+
+    fn dry_run(&self, exchange: &mut Exchange) -> Outcome {
+        exchange.note(|| {
+            let most = self.connections_max;
+            Note::Text(format!(
+                "would count the connections of the client ({most} at most)"
+            ))
+        });
         Outcome::Next
     }
 }

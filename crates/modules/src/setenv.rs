@@ -42,7 +42,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let rules = Rc::new(SetenvRules::new(configure.values)?);
     // If another scope has rules, a scope without rules needs the hooks as well, to keep that it has none:
     // see the module's documentation.
-    if configure.purpose == Purpose::Serve && (rules.has_any() || is_used(configure.values)) {
+    if configure.purpose != Purpose::Check && (rules.has_any() || is_used(configure.values)) {
         configure.add(Phase::Translate, RequestRules(Rc::clone(&rules)));
         configure.add(Phase::Transform, ResponseRules(rules));
     }

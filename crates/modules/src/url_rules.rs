@@ -10,6 +10,7 @@ use petrel_engine::Exchange;
 use petrel_engine::config::{
     BlockId, Captures, Diagnostic, Element, Pattern, PatternSet, Sources, Span, Template,
 };
+use petrel_engine::exchange::dry_run::Note;
 use petrel_engine::module::Outcome;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::Values;
@@ -89,10 +90,11 @@ impl UrlRules {
             Ok(None) => return Ok(None),
             Err(rule) => return Err(self.too_many_steps(exchange, rule)),
         };
-        let template = self
-            .rules
-            .get(rule)
-            .and_then(|rule| rule.replacement.as_ref());
+        let matched = self.rules.get(rule);
+        if let Some(matched) = matched {
+            exchange.note(|| Note::Rule(matched.span));
+        }
+        let template = matched.and_then(|rule| rule.replacement.as_ref());
         Ok(template.map(|template| Replacement {
             rule,
             text: substitutions::expand(template, groups, target, condition, exchange),

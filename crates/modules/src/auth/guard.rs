@@ -16,6 +16,7 @@ use std::task::{Context, Poll};
 use futures_util::FutureExt as _;
 use petrel_engine::Exchange;
 use petrel_engine::blocking::{self, Class, NotDone, Origin};
+use petrel_engine::exchange::dry_run::Note;
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Configure, Hook, Outcome, Pending, Phase};
 use petrel_engine::proto::request_head::KnownField;
@@ -72,18 +73,23 @@ impl Hook for UrlGuard {
         let rule = self.0.rule_for(exchange.request.url.path());
         rule.map_or(Outcome::Next, |rule| self.0.admit(exchange, rule))
     }
+
+    fn dry_run(&self, exchange: &mut Exchange) -> Outcome {
+        let rule = self.0.rule_for(exchange.request.url.path());
+        rule.map_or(Outcome::Next, |rule| self.0.admit_dry(exchange, rule))
+    }
 }
 
 /// A hook of its own, because the engine does not run a hook again after the answer that it waited for.
 impl Hook for FileGuard {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
-        if self.0.opens_path_of_url(exchange) {
-            return Outcome::Next;
-        }
-        let physical = &exchange.physical;
-        let path = [&*physical.relative, &*physical.path_info].concat();
-        let rule = self.0.rule_for(&path);
+        let rule = self.0.rule_for_file(exchange);
         rule.map_or(Outcome::Next, |rule| self.0.admit(exchange, rule))
+    }
+
+    fn dry_run(&self, exchange: &mut Exchange) -> Outcome {
+        let rule = self.0.rule_for_file(exchange);
+        rule.map_or(Outcome::Next, |rule| self.0.admit_dry(exchange, rule))
     }
 }
 
@@ -101,6 +107,32 @@ impl Guard {
         self.rules
             .iter()
             .find(|rule| rule.covers(path, self.ignores_case))
+    }
+
+    /// The rule for the path that is opened, if that is not the path of the URL.
+    fn rule_for_file(&self, exchange: &Exchange) -> Option<&Rc<Rule>> {
+        if self.opens_path_of_url(exchange) {
+            return None;
+        }
+        let physical = &exchange.physical;
+        self.rule_for(&[&*physical.relative, &*physical.path_info].concat())
+    }
+
+    /// In a dry run the password is taken to be right: it is not looked up, and nothing is hashed.
+    fn admit_dry(self: &Rc<Guard>, exchange: &mut Exchange, rule: &Rc<Rule>) -> Outcome {
+        exchange.note(|| Note::Rule(rule.span));
+        let has_password = exchange
+            .request
+            .head
+            .field(KnownField::Authorization)
+            .is_some();
+        let asks_for_it = rule.method != Method::Extern && !matches!(self.users, Users::Nowhere(_));
+        if has_password && asks_for_it {
+            let sentence = "does not check the password here, and takes it to be right";
+            exchange.note(|| Note::Text(sentence.to_owned()));
+            return Outcome::Next;
+        }
+        self.admit(exchange, rule)
     }
 
     /// Whether the path that is opened is that of the URL, apart from path-info.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use petrel_engine::config::{AddressRange, Array, Diagnostic, Element};
+use petrel_engine::config::{AddressRange, Array, Diagnostic, Element, Span};
 use petrel_engine::settings::Values;
 
 use super::digest::{Algorithm, DEFAULT_ALGORITHM, DigestOptions};
@@ -14,6 +14,8 @@ pub(super) struct Rule {
     pub(super) method: Method,
     pub(super) realm: Box<str>,
     pub(super) who: Who,
+    /// Where its prefix stands.
+    pub(super) span: Span,
 }
 
 /// How clients log in.
@@ -157,6 +159,7 @@ fn rule(element: &Element) -> Result<Rule, Diagnostic> {
         method,
         realm: realm.into(),
         who: Who::read(needed("require")?).map_err(error)?,
+        span: element.key.as_ref().map_or(element.span, |key| key.span),
     })
 }
 

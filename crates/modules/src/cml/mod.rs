@@ -26,6 +26,7 @@ use std::rc::Rc;
 
 use petrel_engine::Exchange;
 use petrel_engine::config::{Diagnostic, Effect};
+use petrel_engine::exchange::dry_run::{DryRun, Note};
 use petrel_engine::file_cache::FileKind;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 
@@ -80,23 +81,52 @@ impl Hook for PowerMagnet {
             _ => Outcome::Next,
         }
     }
+
+    fn dry_run(&self, exchange: &mut Exchange) -> Outcome {
+        if exchange.dry_run().is_some_and(DryRun::runs_scripts) {
+            return self.run(exchange);
+        }
+        if let Some(path) = &self.0.power_magnet {
+            exchange.note(|| would_run(path));
+        }
+        Outcome::Next
+    }
 }
 
-impl Hook for CmlScripts {
-    fn run(&self, exchange: &mut Exchange) -> Outcome {
+impl CmlScripts {
+    /// Whether the request leads to a script.
+    fn takes(&self, exchange: &Exchange) -> bool {
         let physical = &exchange.physical;
         let is_file = physical
             .file
             .as_ref()
             .is_some_and(|file| file.kind() == FileKind::Regular);
-        match &self.0.extension {
-            Some(extension) if is_file && physical.path.ends_with(extension) => {
-                let path = physical.path.clone();
-                run::run(exchange, &self.0, &path, Role::Script)
-            }
-            _ => Outcome::Next,
-        }
+        let extension = self.0.extension.as_ref();
+        is_file && extension.is_some_and(|extension| physical.path.ends_with(extension))
     }
+}
+
+impl Hook for CmlScripts {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        if !self.takes(exchange) {
+            return Outcome::Next;
+        }
+        let path = exchange.physical.path.clone();
+        run::run(exchange, &self.0, &path, Role::Script)
+    }
+
+    fn dry_run(&self, exchange: &mut Exchange) -> Outcome {
+        let runs = exchange.dry_run().is_some_and(DryRun::runs_scripts);
+        if runs || !self.takes(exchange) {
+            return self.run(exchange);
+        }
+        exchange.note(|| would_run(&exchange.physical.path));
+        exchange.answer_is_made_by("script")
+    }
+}
+
+fn would_run(path: &[u8]) -> Note {
+    Note::Text(format!("would run {}", String::from_utf8_lossy(path)))
 }
 
 /// The key under which this module keeps things with an exchange.

@@ -28,6 +28,7 @@ use std::rc::Rc;
 use petrel_engine::Exchange;
 use petrel_engine::body::{Body, Piece};
 use petrel_engine::config::{Config, Diagnostic, DirectiveSpec};
+use petrel_engine::exchange::dry_run::Note;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase, Purpose};
 use petrel_engine::proto::accept::Coding;
 use petrel_engine::proto::method::Method;
@@ -138,6 +139,18 @@ impl Hook for Deflate {
             Decision::Leave(_) | Decision::NotForThisClient => {}
         }
         Outcome::Next
+    }
+
+    fn dry_run(&self, exchange: &mut Exchange) -> Outcome {
+        match decide::decide(exchange, &self.options) {
+            Decision::Compress(coding) if !fields::client_has_it(exchange, coding) => {
+                fields::add_vary(&mut exchange.response);
+                exchange
+                    .note(|| Note::Text(format!("would compress the answer ({})", coding.name())));
+                Outcome::Next
+            }
+            _ => self.run(exchange),
+        }
     }
 }
 

@@ -208,7 +208,7 @@ fn cache(
                     )
                 })?;
             match purpose {
-                Purpose::Check => None,
+                Purpose::Check | Purpose::DryRun => None,
                 Purpose::Serve => open(text, logs),
             }
         }

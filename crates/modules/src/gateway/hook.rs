@@ -9,10 +9,11 @@ use std::rc::Rc;
 
 use petrel_engine::Exchange;
 use petrel_engine::body::ReadAhead;
+use petrel_engine::exchange::dry_run::{BackendRoute, Note};
 use petrel_engine::module::{Configure, Hook, Outcome, Phase};
 use petrel_engine::proto::request_head::BodyFraming;
 
-use super::options::{Gateway, Mode, Protocol, Route};
+use super::options::{BackendHost, Gateway, Mode, Protocol, Route, RouteKey, shown};
 use super::request::GatewayRequest;
 use super::route;
 use super::upgrade;
@@ -130,16 +131,69 @@ impl GatewayRoutes {
         ) else {
             return Outcome::Next;
         };
-        let first = route.hosts.first();
-        if let Some(host) = first
-            && host.mode == Mode::Responder
-            && exchange.physical.is_virtual
-        {
-            route::split(route, host, exchange);
-        }
+        split_if_virtual(route, exchange);
         let request = GatewayRequest::new(Rc::clone(&self.gateway), upstream);
         Outcome::Later(Box::new(request))
     }
+}
+
+/// The program and path-info of a URL whose file is not looked up.
+fn split_if_virtual(route: &Route, exchange: &mut Exchange) {
+    if let Some(host) = route.hosts.first()
+        && host.mode == Mode::Responder
+        && exchange.physical.is_virtual
+    {
+        route::split(route, host, exchange);
+    }
+}
+
+/// What a dry run says about the route at position `index`.
+impl GatewayRoutes {
+    fn note(&self, exchange: &Exchange, index: usize) {
+        let Some(route) = self.gateway.routes.get(index) else {
+            return;
+        };
+        exchange.note(|| {
+            let key = match &route.key {
+                RouteKey::All => String::new(),
+                RouteKey::Prefix(key) | RouteKey::Suffix(key) => {
+                    String::from_utf8_lossy(key).into_owned()
+                }
+            };
+            Note::Backends(BackendRoute {
+                directive: self.gateway.directive,
+                key,
+                protocol: self.gateway.protocol.name(),
+                choice: self.gateway.balance.in_words(),
+                backends: route.hosts.iter().map(|host| in_words(host)).collect(),
+            })
+        });
+    }
+
+    /// An authorizer is taken to let the request in.
+    fn note_authorizer(&self, exchange: &Exchange, index: usize) {
+        self.note(exchange, index);
+        let sentence = "does not ask this authorizer here, and takes it to let the request in";
+        exchange.note(|| Note::Text(sentence.to_owned()));
+    }
+}
+
+/// A backend: its address, and what matters when one is chosen.
+fn in_words(host: &BackendHost) -> String {
+    let mut words = shown(&host.address);
+    if host.label != words && !words.ends_with(&host.label) {
+        words = format!("{words} {:?}", host.label);
+    }
+    if host.weight != 1 {
+        words += &format!(", weight {}", host.weight);
+    }
+    if host.tls.is_some() {
+        words += ", by TLS";
+    }
+    if let Some(spawn) = &host.spawn {
+        words += &format!(", runs {}", spawn.command.join(" "));
+    }
+    words
 }
 
 impl Hook for Claim {
@@ -158,36 +212,62 @@ impl Hook for Claim {
     }
 }
 
-impl Hook for EarlyAuthorizer {
-    fn run(&self, exchange: &mut Exchange) -> Outcome {
+impl EarlyAuthorizer {
+    fn route_for(&self, exchange: &Exchange) -> Option<usize> {
         let gate = &self.0;
         let url = exchange.request.url.path();
         let route = route::find_unchecked(&gate.gateway, Mode::Authorizer, url);
-        match route.and_then(|route| gate.index(route)) {
-            Some(index) => gate.pass(exchange, index),
-            None => Outcome::Next,
-        }
+        route.and_then(|route| gate.index(route))
     }
 }
 
-impl Hook for Authorizer {
+impl Hook for EarlyAuthorizer {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
+        match self.route_for(exchange) {
+            Some(index) => self.0.pass(exchange, index),
+            None => Outcome::Next,
+        }
+    }
+
+    fn dry_run(&self, exchange: &mut Exchange) -> Outcome {
+        if let Some(index) = self.route_for(exchange) {
+            self.0.note_authorizer(exchange, index);
+        }
+        Outcome::Next
+    }
+}
+
+impl Authorizer {
+    fn route_for(&self, exchange: &Exchange) -> Option<usize> {
         let gate = &self.0;
         let (url, file) = (exchange.request.url.path(), &exchange.physical.path);
         let route = route::find(&gate.gateway, Mode::Authorizer, url, file);
         // Such an authorizer was asked before, by `EarlyAuthorizer`.
         let route = route.filter(|route| !is_virtual(route));
-        match route.and_then(|route| gate.index(route)) {
-            Some(index) => gate.pass(exchange, index),
-            None => Outcome::Next,
-        }
+        route.and_then(|route| gate.index(route))
     }
 }
 
-impl Hook for PassToBackend {
+impl Hook for Authorizer {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
+        match self.route_for(exchange) {
+            Some(index) => self.0.pass(exchange, index),
+            None => Outcome::Next,
+        }
+    }
+
+    fn dry_run(&self, exchange: &mut Exchange) -> Outcome {
+        if let Some(index) = self.route_for(exchange) {
+            self.0.note_authorizer(exchange, index);
+        }
+        Outcome::Next
+    }
+}
+
+impl PassToBackend {
+    fn route_for(&self, exchange: &Exchange) -> Option<usize> {
         let gate = &self.0;
-        let index = if exchange.physical.is_virtual {
+        if exchange.physical.is_virtual {
             let claimed = exchange.kept::<Claimed>(KEPT);
             claimed
                 .filter(|claimed| claimed.directive == gate.gateway.directive)
@@ -196,11 +276,27 @@ impl Hook for PassToBackend {
             let (url, file) = (exchange.request.url.path(), &exchange.physical.path);
             let route = route::find(&gate.gateway, Mode::Responder, url, file);
             route.and_then(|route| gate.index(route))
-        };
-        match index {
-            Some(index) => gate.pass(exchange, index),
+        }
+    }
+}
+
+impl Hook for PassToBackend {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        match self.route_for(exchange) {
+            Some(index) => self.0.pass(exchange, index),
             None => Outcome::Next,
         }
+    }
+
+    fn dry_run(&self, exchange: &mut Exchange) -> Outcome {
+        let Some(index) = self.route_for(exchange) else {
+            return Outcome::Next;
+        };
+        if let Some(route) = self.0.gateway.routes.get(index) {
+            split_if_virtual(route, exchange);
+        }
+        self.0.note(exchange, index);
+        exchange.answer_is_made_by("backend")
     }
 }
 

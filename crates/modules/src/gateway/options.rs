@@ -121,6 +121,19 @@ pub enum Protocol {
     Http,
 }
 
+impl Protocol {
+    /// The name, for people.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Protocol::FastCgi => "FastCGI",
+            Protocol::Scgi => "SCGI",
+            Protocol::Uwsgi => "uwsgi",
+            Protocol::Ajp13 => "AJP13",
+            Protocol::Http => "HTTP",
+        }
+    }
+}
+
 /// One gateway directive in one scope: its routes and common options.
 #[derive(Debug)]
 pub struct Gateway {
@@ -180,6 +193,20 @@ pub enum Balance {
     First,
     /// The backend that the client's cookie names. The cookie is set when it is missing.
     Cookie,
+}
+
+impl Balance {
+    /// The rule, for people.
+    pub(crate) fn in_words(self) -> &'static str {
+        match self {
+            Balance::ShortestQueue => "the one with the fewest requests under way for its weight",
+            Balance::RoundRobin => "each in turn",
+            Balance::Hash => "by host and URL",
+            Balance::Sticky => "by the client's address",
+            Balance::First => "the first that works",
+            Balance::Cookie => "the one that the client's cookie names",
+        }
+    }
 }
 
 /// The options of one backend.

@@ -26,6 +26,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use petrel_engine::Exchange;
 use petrel_engine::config::{Diagnostic, Effect, Subject};
+use petrel_engine::exchange::dry_run::Note;
 use petrel_engine::ledger::Nanos;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use petrel_engine::settings::Values;
@@ -140,6 +141,11 @@ impl Hook for Limits {
             _ => prepared.count_in_full(exchange),
         }
     }
+
+    fn dry_run(&self, exchange: &mut Exchange) -> Outcome {
+        exchange.note(|| Note::Text(format!("would count the request for {NAME_OF_RULES}")));
+        Outcome::Next
+    }
 }
 
 impl Prepared {
@@ -224,6 +230,10 @@ impl Prepared {
 impl Hook for SharedLimits {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         self.0.run(exchange)
+    }
+
+    fn dry_run(&self, exchange: &mut Exchange) -> Outcome {
+        self.0.dry_run(exchange)
     }
 }
 

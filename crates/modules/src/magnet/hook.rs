@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
 use petrel_engine::cold_files::ColdWait;
+use petrel_engine::exchange::dry_run::{DryRun, Note};
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Hook, Outcome, Pending, Phase};
 use petrel_engine::proto::status::Status;
@@ -68,6 +69,17 @@ impl Hook for Magnet {
         self.scripts.found(exchange).1.note(exchange);
         exchange.count_as(Stage::Lua);
         self.scripts.run_from(0, exchange)
+    }
+
+    fn dry_run(&self, exchange: &mut Exchange) -> Outcome {
+        if exchange.dry_run().is_some_and(DryRun::runs_scripts) {
+            return self.run(exchange);
+        }
+        for path in &self.scripts.paths {
+            let path = String::from_utf8_lossy(path);
+            exchange.note(|| Note::Text(format!("would run {path}, which may change all of this")));
+        }
+        Outcome::Next
     }
 }
 

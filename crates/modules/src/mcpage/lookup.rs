@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use petrel_engine::Exchange;
+use petrel_engine::exchange::dry_run::Note;
 use petrel_engine::file_cache::FileKind;
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Hook, Outcome, Pending};
@@ -67,6 +68,13 @@ impl Hook for PageLookup {
             get: Box::pin(async move { clients.get(&asked).await }),
             url,
         }))
+    }
+
+    fn dry_run(&self, exchange: &mut Exchange) -> Outcome {
+        if !key::is_led_elsewhere(exchange) && key::of(exchange).is_ok() {
+            exchange.note(|| Note::Text("would ask memcached for the page first".to_owned()));
+        }
+        Outcome::Next
     }
 }
 

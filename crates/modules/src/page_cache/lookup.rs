@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use petrel_engine::Exchange;
+use petrel_engine::exchange::dry_run::Note;
 use petrel_engine::module::{Hook, Outcome};
 use petrel_engine::proto::status::Status;
 
@@ -45,6 +46,25 @@ impl Hook for CacheLookup {
             true => Outcome::Next,
             false => self.0.look(exchange, LookupTurn::default()),
         }
+    }
+
+    fn dry_run(&self, exchange: &mut Exchange) -> Outcome {
+        if exchange.handles_error() {
+            return Outcome::Next;
+        }
+        match request::classify(exchange, &self.0.options) {
+            Class::Page(_) => exchange.note(|| {
+                Note::Text("would look for a stored page first, and store the answer".to_owned())
+            }),
+            Class::Bypass(reason) => {
+                exchange.note(|| Note::Text(format!("would bypass the cache ({})", reason.word())))
+            }
+            Class::Unsafe => exchange.note(|| {
+                Note::Text("would remove the stored pages of this URL afterwards".to_owned())
+            }),
+            Class::Ignored => {}
+        }
+        Outcome::Next
     }
 }
 

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
+use petrel_engine::exchange::dry_run::Note;
 use petrel_engine::module::{Hook, Outcome};
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::status::Status;
@@ -47,6 +48,19 @@ impl Hook for Purge {
         exchange.response.is_final = true;
         exchange.response.body = format!("purged: {count}\n").into_bytes().into();
         Outcome::Answer
+    }
+
+    fn dry_run(&self, exchange: &mut Exchange) -> Outcome {
+        let may_purge = self
+            .0
+            .options
+            .purgers
+            .include(exchange.connection.peer.ip());
+        if exchange.request.method != Method::Purge || !may_purge {
+            return self.run(exchange);
+        }
+        exchange.note(|| Note::Text("would remove the stored pages of this URL".to_owned()));
+        exchange.answer(Status::OK)
     }
 }
 

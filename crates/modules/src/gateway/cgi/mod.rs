@@ -20,6 +20,7 @@ use std::rc::Rc;
 
 use petrel_engine::Exchange;
 use petrel_engine::config::Diagnostic;
+use petrel_engine::exchange::dry_run::Note;
 use petrel_engine::file_cache::FileKind;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use petrel_engine::proto::status::Status;
@@ -117,6 +118,26 @@ impl Hook for Cgi {
                 Launch::begin(exchange, &self.gateway, &self.options.host, program, body)
             }
         }
+    }
+
+    fn dry_run(&self, exchange: &mut Exchange) -> Outcome {
+        let physical = &exchange.physical;
+        let file = physical.file.as_ref();
+        let Some(file) = file.filter(|file| file.kind() == FileKind::Regular) else {
+            return Outcome::Next;
+        };
+        let (path, url) = (&physical.path, exchange.request.url.path());
+        let Run::By(interpreter) = self.options.run(path, url, file.stat().mode) else {
+            return self.run(exchange);
+        };
+        exchange.note(|| {
+            let script = String::from_utf8_lossy(path);
+            Note::Text(match interpreter {
+                "" => format!("would run {script}"),
+                interpreter => format!("would run {interpreter} {script}"),
+            })
+        });
+        exchange.answer_is_made_by("program")
     }
 }
 
