@@ -180,6 +180,18 @@ pub struct LateFacts {
 }
 
 impl ConnectionFacts {
+    /// The facts of a connection from `peer` that `listener` has accepted, at its first request.
+    pub fn new(peer: Peer, scheme: Scheme, listener: Rc<ListenerFacts>) -> ConnectionFacts {
+        ConnectionFacts {
+            peer,
+            scheme,
+            listener,
+            request_number: 1,
+            id: 1,
+            late: None,
+        }
+    }
+
     /// The facts that few connections have, for changing. Exchanges that have begun keep the earlier ones.
     pub fn late(&mut self) -> &mut LateFacts {
         Rc::make_mut(self.late.get_or_insert_default())

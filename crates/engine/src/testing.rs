@@ -108,14 +108,11 @@ impl Site {
             Arc::clone(&logs),
         );
         let worker = OfflineWorker::new(table, Arc::new(process), logs);
-        let facts = ConnectionFacts {
-            peer: Peer::Ip(SocketAddr::from((Ipv4Addr::LOCALHOST, 40000))),
-            scheme: Scheme::Http,
-            listener: Rc::new(ListenerFacts::new(LISTENER.to_owned(), 80)),
-            request_number: 1,
-            id: 1,
-            late: None,
-        };
+        let facts = ConnectionFacts::new(
+            Peer::Ip(SocketAddr::from((Ipv4Addr::LOCALHOST, 40000))),
+            Scheme::Http,
+            Rc::new(ListenerFacts::new(LISTENER.to_owned(), 80)),
+        );
         let scope = facts.scope(worker.settings_table());
         Site {
             worker,

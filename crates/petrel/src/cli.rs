@@ -114,6 +114,8 @@ pub(crate) enum Command {
     FcgiStatAccel(Box<FcgiStatAccel>),
     /// Run a script of mod_magnet on a made-up request, and show what it does
     Lua(Box<Lua>),
+    /// Say what the server would do with a request, and why
+    Explain(Box<Explain>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -363,6 +365,46 @@ pub(crate) struct Lua {
     /// The document root
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) root: PathBuf,
+}
+
+/// Options of `petrel explain`.
+#[derive(Debug, clap::Args)]
+#[command(
+    long_about = "Say what the server would do with a request, and why.\n\n\
+        The request goes through the configuration in this process: conditions, rewriting, access rules, files. \
+        Nothing is sent to a backend, no script or program runs, no password is checked, and no running server \
+        is needed.",
+    after_help = "Started by root, it looks at files as the user of the configuration (server.username)."
+)]
+pub(crate) struct Explain {
+    /// The URL, or a path such as /a?b on localhost; may be given again
+    #[arg(value_name = "URL", required = true)]
+    pub(crate) urls: Vec<String>,
+    /// The configuration
+    #[arg(
+        short = 'f',
+        value_name = "FILE",
+        default_value = "/etc/petrel/petrel.conf"
+    )]
+    pub(crate) file: PathBuf,
+    /// The request method
+    #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET")]
+    pub(crate) method: String,
+    /// A field of the request, such as 'Accept: text/html'; may be given again
+    #[arg(short = 'H', long, value_name = "FIELD")]
+    pub(crate) header: Vec<String>,
+    /// The IP address of the client
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub(crate) client: IpAddr,
+    /// Show all conditions, and all directives with their defaults
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Print a JSON object for each URL, one on a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Run the Lua scripts of the configuration, which can do anything
+    #[arg(long)]
+    pub(crate) run_scripts: bool,
 }
 
 /// The places where mod_magnet runs scripts.

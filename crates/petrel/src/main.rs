@@ -12,6 +12,7 @@ mod check;
 mod cli;
 mod command;
 mod control;
+mod explain;
 mod fcgi_magnet;
 mod fcgi_program;
 mod fcgi_stat_accel;
@@ -96,6 +97,7 @@ fn run(arguments: Arguments, called: Called) -> u8 {
         Some(Command::Completions { shell }) => print(&cli::completions(*shell)),
         Some(Command::Spawn(options)) => spawn::run(options, "petrel spawn"),
         Some(Command::Lua(options)) => lua_command::run(options),
+        Some(Command::Explain(options)) => explain::run(options),
         Some(Command::FcgiMagnet(options)) => fcgi_magnet::run(options),
         Some(Command::FcgiStatAccel(options)) => fcgi_stat_accel::run(options),
         Some(Command::Man { command }) => match cli::manual_page(command.as_deref()) {

@@ -136,7 +136,8 @@ fn give_up(
     }
 }
 
-fn enter(root: &Path) -> io::Result<()> {
+/// Makes `root` the root directory of the process.
+pub(crate) fn enter(root: &Path) -> io::Result<()> {
     // If this fails, the next line reports it.
     let _ = mounts::prepare_for(root);
     // If this fails, the network backend that needs it says so when it is used.

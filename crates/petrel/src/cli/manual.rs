@@ -71,6 +71,13 @@ fn exit_status(command: &str) -> &'static [(&'static str, &'static str)] {
                 "The command line is wrong, or a file cannot be read.",
             ),
         ],
+        "explain" => &[
+            ("0", "The request was explained, whatever its answer is."),
+            (
+                "255",
+                "The command line, the URL or the configuration is wrong; standard error says what.",
+            ),
+        ],
         "man" | "completions" | "help" => &[
             ("0", "The text was printed."),
             ("255", "It was not: there is no such command or shell."),
@@ -96,6 +103,10 @@ fn files(command: &str) -> &'static [(&'static str, &'static str)] {
         )],
         // They use only files that the command line names.
         "spawn" | "lua" | "fcgi-magnet" | "fcgi-stat-accel" | "man" | "completions" | "help" => &[],
+        "explain" => &[(
+            "/etc/petrel/petrel.conf",
+            "The configuration that is used without -f.",
+        )],
         _ => &[
             (
                 "/etc/petrel/petrel.conf, /etc/petrel/conf.d/*.conf",
