@@ -100,7 +100,9 @@ pub enum Note {
     Rule(Span),
     /// The request would go to one of these backends.
     Backends(BackendRoute),
-    /// A sentence without a full stop.
+    /// This script would run. Whatever follows depends on it.
+    Script(String),
+    /// A sentence without a subject and a full stop.
     Text(String),
 }
 
@@ -259,12 +261,13 @@ impl Exchange {
     }
 
     /// The values that are set for this request, in the order of their directives' names, each with its
-    /// block.
-    pub fn entries_in_force(&self) -> Vec<(&str, BlockId, &Entry)> {
-        let Some(scope) = &self.scope else {
-            return Vec::new();
-        };
-        let mut entries = self.worker.settings_table().entries_for(scope, self);
+    /// block. `record` is that of its dry run: the settings are those that were chosen last. Later changes of
+    /// the request did not change them.
+    pub fn entries_in_force(&self, record: &DryRunRecord) -> Vec<(&str, BlockId, &Entry)> {
+        let decisions = record.decisions.last().into_iter().flatten();
+        let holds = decisions.filter(|decision| decision.verdict == Verdict::Holds);
+        let blocks = std::iter::once(BlockId::GLOBAL).chain(holds.map(|decision| decision.block));
+        let mut entries = self.worker.settings_table().entries_of(blocks);
         entries.sort_unstable_by_key(|(name, _, _)| *name);
         entries
     }

@@ -87,7 +87,7 @@ impl Hook for PowerMagnet {
             return self.run(exchange);
         }
         if let Some(path) = &self.0.power_magnet {
-            exchange.note(|| would_run(path));
+            exchange.note(|| script(path));
         }
         Outcome::Next
     }
@@ -120,13 +120,13 @@ impl Hook for CmlScripts {
         if runs || !self.takes(exchange) {
             return self.run(exchange);
         }
-        exchange.note(|| would_run(&exchange.physical.path));
+        exchange.note(|| script(&exchange.physical.path));
         exchange.answer_is_made_by("script")
     }
 }
 
-fn would_run(path: &[u8]) -> Note {
-    Note::Text(format!("would run {}", String::from_utf8_lossy(path)))
+fn script(path: &[u8]) -> Note {
+    Note::Script(String::from_utf8_lossy(path).into_owned())
 }
 
 /// The key under which this module keeps things with an exchange.

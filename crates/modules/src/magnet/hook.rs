@@ -76,8 +76,7 @@ impl Hook for Magnet {
             return self.run(exchange);
         }
         for path in &self.scripts.paths {
-            let path = String::from_utf8_lossy(path);
-            exchange.note(|| Note::Text(format!("would run {path}, which may change all of this")));
+            exchange.note(|| Note::Script(String::from_utf8_lossy(path).into_owned()));
         }
         Outcome::Next
     }

@@ -50,7 +50,8 @@ pub(super) struct AnswerInWords {
     pub(super) status: Option<u16>,
     /// The module, or `core`.
     pub(super) module: String,
-    pub(super) phase: &'static str,
+    /// `None`: the request was refused before its phases.
+    pub(super) phase: Option<&'static str>,
     /// The kind of thing that makes the answer, if it was not asked: backend, program or script.
     pub(super) made_by: Option<&'static str>,
     /// The length of the body. `None`: not known before it is sent.
@@ -150,6 +151,12 @@ impl Explanation {
                 "no listener has the port of the URL: {listener} was taken"
             ));
         }
+        let mut notes = cold.record.steps.iter().flat_map(|step| &step.notes);
+        if notes.any(|note| matches!(note, Note::Script(_))) {
+            let remark =
+                "scripts were not run, and may change everything (--run-scripts runs them)";
+            remarks.push(remark.to_owned());
+        }
         Explanation {
             method: request.method.clone(),
             url: request.url.clone(),
@@ -199,7 +206,7 @@ impl Words<'_> {
                 None => Some(response.status.0),
             },
             module: module_of(last).to_owned(),
-            phase: last.map_or("the head", |step| phase_name(step.phase)),
+            phase: last.map(|step| phase_name(step.phase)),
             made_by,
             length: response.body.length().filter(|_| made_by.is_none()),
             body: self.body(),
@@ -306,7 +313,7 @@ impl Words<'_> {
             return reasons;
         }
         let names = directives_of(step, self.loaded);
-        for (name, _, entry) in self.exchange.entries_in_force() {
+        for (name, _, entry) in self.exchange.entries_in_force(self.record) {
             if names.contains(&name) && entry.value.is_enabling() {
                 reasons.push(Reason {
                     text: name.to_owned(),
@@ -330,7 +337,7 @@ impl Words<'_> {
             choice,
             backends,
         } = routes.next()?.clone();
-        let entries = self.exchange.entries_in_force();
+        let entries = self.exchange.entries_in_force(self.record);
         let mut entries = entries.iter().filter(|(name, _, _)| *name == directive);
         Some(BackendsInWords {
             place: entries
@@ -345,13 +352,18 @@ impl Words<'_> {
     }
 
     fn directives(&self, shows_all: bool) -> Vec<DirectiveInWords> {
-        let entries = self.exchange.entries_in_force();
+        let entries = self.exchange.entries_in_force(self.record);
         let schema: &Schema = &self.loaded.schema;
         let is_shown = |name: &str| {
             let scope = schema.get(name).map(|spec| spec.scope);
             shows_all || scope == Some(Scope::Request)
         };
-        let set = entries.iter().filter(|(name, _, _)| is_shown(name));
+        let tables = self.loaded.modules.iter().map(|module| module.directives);
+        let known = || std::iter::once(DIRECTIVES).chain(tables.clone()).flatten();
+        // Those of modules that are not loaded have no effect.
+        let set = entries
+            .iter()
+            .filter(|(name, _, _)| is_shown(name) && known().any(|spec| spec.name == *name));
         let mut directives: Vec<_> = set
             .map(|(name, _, entry)| DirectiveInWords {
                 name: (*name).to_owned(),
@@ -360,13 +372,11 @@ impl Words<'_> {
             })
             .collect();
         if shows_all {
-            let defaults = self.loaded.modules.iter().map(|module| module.directives);
-            let defaults = std::iter::once(DIRECTIVES).chain(defaults).flatten();
             let is_default = |spec: &&DirectiveSpec| {
                 let is_set = entries.iter().any(|(name, _, _)| *name == spec.name);
                 spec.effect == Effect::Works && !is_set
             };
-            directives.extend(defaults.filter(is_default).map(|spec| DirectiveInWords {
+            directives.extend(known().filter(is_default).map(|spec| DirectiveInWords {
                 name: spec.name.to_owned(),
                 value: spec.default.to_owned(),
                 place: None,
@@ -408,6 +418,7 @@ fn did(step: &Step) -> Vec<String> {
         match note {
             Note::Rule(_) => {}
             Note::Backends(route) => did.push(format!("would ask a backend of {:?}", route.key)),
+            Note::Script(path) => did.push(format!("would run {path}")),
             Note::Text(text) => did.push(text.clone()),
         }
     }
@@ -496,15 +507,15 @@ fn operations(look_up: &LookUp) -> String {
     let calls = match (look_up.kind, look_up.has_content) {
         (FileKind::Regular, true) => "open, stat, read",
         (FileKind::Regular | FileKind::Directory | FileKind::Special, _) => "open, stat",
-        _ => "open, which fails",
+        _ => "open (fails)",
     };
     match (look_up.source, look_up.storage) {
-        (LookUpSource::Memory, _) => "nothing".to_owned(),
+        (LookUpSource::Memory, _) => "no system call".to_owned(),
         (LookUpSource::Kernel, _) => calls.to_owned(),
         (LookUpSource::Disk, Storage::Remote) => {
-            format!("{calls} by a disk thread (remote file system)")
+            format!("{calls}; by a disk thread, on a remote file system")
         }
-        (LookUpSource::Disk, _) => format!("{calls} by a disk thread"),
+        (LookUpSource::Disk, _) => format!("{calls}; by a disk thread"),
     }
 }
 
@@ -552,7 +563,10 @@ fn value_in_words(value: &Value) -> String {
     let whole = whole_value(value);
     match value {
         Value::Array(array) if whole.chars().count() > VALUE_CHARS_MAX => {
-            format!("( {} entries )", array.iter().count())
+            match array.iter().count() {
+                1 => "( 1 entry )".to_owned(),
+                count => format!("( {count} entries )"),
+            }
         }
         _ => whole,
     }

@@ -88,7 +88,7 @@ impl MadeUpRequest {
             head: head.into_bytes(),
             client: options.client,
             listener: listener.to_string(),
-            is_listener_assumed: of_port.is_none(),
+            is_listener_assumed: of_port.is_none() && !url.starts_with('/'),
             port: port_of(listener),
             scheme: parts.scheme,
         })

@@ -1,5 +1,7 @@
 //! The explanation as text for a terminal: sections with aligned columns.
 
+use proto::status::Status;
+
 use super::explanation::{ConditionInWords, Explanation, Place, StepInWords};
 
 /// The text. With `shows_all` conditions that were not looked at are listed, too.
@@ -78,12 +80,17 @@ fn summary(explanation: &Explanation, files: &Names) -> String {
         "Answer",
         match (answer.made_by, answer.status) {
             (Some(what), _) => format!("what the {what} says"),
-            (None, status) => status.map(|status| status.to_string()).unwrap_or_default(),
+            (None, status) => status.map_or_else(String::new, |status| {
+                format!("{status} {}", Status(status).reason())
+            }),
         },
     );
     row(
         "Made by",
-        format!("{}, in the phase {}", answer.module, answer.phase),
+        match answer.phase {
+            Some(phase) => format!("{}, in the phase {phase}", answer.module),
+            None => "the parser of requests, which refuses this one".to_owned(),
+        },
     );
     if let Some(backends) = &explanation.backends {
         let place = backends.place.as_ref().map(|place| files.shown(place));
@@ -121,10 +128,10 @@ fn summary(explanation: &Explanation, files: &Names) -> String {
             format!("{}{}", length.unwrap_or_default(), answer.body),
         );
     }
-    for (name, value) in &answer.fields {
-        row(name, value.clone());
-    }
-    aligned(&rows, "")
+    let fields = answer.fields.iter();
+    let fields = fields.map(|(name, value)| vec![format!("{name}:"), value.clone()]);
+    let fields: Vec<_> = fields.collect();
+    aligned(&rows, "") + &section("Fields of the answer", &fields)
 }
 
 fn conditions(explanation: &Explanation, files: &Names, shows_all: bool) -> String {
@@ -170,7 +177,9 @@ fn conditions(explanation: &Explanation, files: &Names, shows_all: bool) -> Stri
 fn row_of(condition: &ConditionInWords, files: &Names) -> Vec<String> {
     let value = |value: &Option<String>| value.as_ref().map(|value| format!("{value:?}"));
     let mut compared = value(&condition.value).unwrap_or_default();
-    if let Some((verdict, first)) = &condition.at_first {
+    if let Some((verdict, first)) = &condition.at_first
+        && *verdict != condition.verdict
+    {
         let first = value(first).map(|first| format!(" for {first}"));
         compared += &format!("  (at first {verdict}{})", first.unwrap_or_default());
     }

@@ -327,18 +327,13 @@ impl SettingsTable {
         self.config.blocks.iter().filter(is_true).collect()
     }
 
-    /// The entries that count for a request in `scope`. For dry runs: the result is not cached.
-    pub(crate) fn entries_for(
+    /// The entries that count where these blocks are true. For dry runs: the result is not cached.
+    pub(crate) fn entries_of(
         &self,
-        scope: &HostScope,
-        request: &dyn ConditionValues,
+        true_blocks: impl Iterator<Item = BlockId>,
     ) -> Vec<(&str, BlockId, &Entry)> {
-        let truths = self.truths_for(scope, request);
-        let ids = self.config.blocks.iter().map(|block| block.id);
-        let true_blocks = ids.filter(|id| truths.is_true(*id));
-        Values::merge(&self.config, &self.schema, true_blocks)
-            .chosen()
-            .collect()
+        let values = Values::merge(&self.config, &self.schema, true_blocks);
+        values.chosen().collect()
     }
 
     /// How each condition is decided for a request in `scope`, in the order of the text. For dry runs.
