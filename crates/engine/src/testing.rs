@@ -28,10 +28,11 @@ use petrel_proto::request_head::RequestHead;
 use crate::body::{Body, Piece};
 use crate::deadlines::Alarm;
 use crate::exchange::ListenerFacts;
+use crate::exchange::dry_run::DryRun;
 use crate::exchange::{ConnectionFacts, Exchange, Peer, Scheme};
 use crate::log::LogRegistry;
 use crate::module::ModuleSpec;
-use crate::offline::OfflineWorker;
+use crate::offline::{DryRunAnswer, OfflineWorker};
 use crate::settings::directives::DIRECTIVES;
 use crate::settings::{ConnectionScope, ProcessSettings, SettingsTable, loaded_modules};
 use crate::worker::{self, Worker};
@@ -162,6 +163,17 @@ impl Site {
             "no answer after {ANSWER_TIME_MAX:?}: {request:?}"
         );
         driven.finish()
+    }
+
+    /// Sends a request as a dry run.
+    ///
+    /// # Panics
+    /// The process has no descriptor left.
+    pub fn dry_run(&self, request: &str, dry_run: DryRun) -> DryRunAnswer {
+        let answer = self
+            .worker
+            .dry_run(&self.facts, request.as_bytes(), dry_run);
+        answer.expect("a runtime can be made")
     }
 
     /// Awaits `future` while the worker's clock runs.

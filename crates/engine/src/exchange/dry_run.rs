@@ -401,3 +401,174 @@ impl Pending for WatchedPending {
         polled
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::module::{Configure, Hook, Loaded, ModuleSpec};
+    use crate::testing::Site;
+    use petrel_config::Diagnostic;
+
+    static MODULE: ModuleSpec = ModuleSpec {
+        name: "mod_test",
+        doc: "For these tests.",
+        loaded: Loaded::Always,
+        directives: &[],
+        configure: add_hooks,
+    };
+
+    fn add_hooks(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
+        configure.add(Phase::Translate, Rewrites);
+        configure.add(Phase::Authorize, Acts);
+        Ok(())
+    }
+
+    /// Makes `/new` of `/old`, after a wait.
+    struct Rewrites;
+
+    impl Hook for Rewrites {
+        fn run(&self, exchange: &mut Exchange) -> Outcome {
+            match exchange.request.url.path() {
+                b"/old" => Outcome::Later(Box::new(Turn(false))),
+                _ => Outcome::Next,
+            }
+        }
+    }
+
+    struct Turn(bool);
+
+    impl Pending for Turn {
+        fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
+            if !std::mem::replace(&mut self.0, true) {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            exchange.set_target(b"/new").expect("a target");
+            Poll::Ready(Outcome::Rewritten)
+        }
+    }
+
+    /// Must not run in a dry run.
+    struct Acts;
+
+    impl Hook for Acts {
+        fn run(&self, _: &mut Exchange) -> Outcome {
+            panic!("a dry run acts");
+        }
+
+        fn dry_run(&self, exchange: &mut Exchange) -> Outcome {
+            exchange.note(|| Note::Text("would act".to_owned()));
+            Outcome::Next
+        }
+    }
+
+    fn get(site: &Site, target: &str) -> DryRunRecord {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: a.example\r\n\r\n");
+        site.dry_run(&request, DryRun::default()).record
+    }
+
+    #[test]
+    fn steps_tell_what_each_hook_has_changed_or_would_do() {
+        let site = Site::new("server.document-root = \"/nonexistent\"", &[&MODULE]);
+        let record = get(&site, "/old");
+        let steps: Vec<_> = record.steps.iter().collect();
+        let [rewritten, noted, mapped, missing] = steps[..] else {
+            panic!("{steps:?}");
+        };
+        assert_eq!(
+            (rewritten.module, rewritten.phase),
+            (Some("mod_test"), Phase::Translate)
+        );
+        assert_eq!(rewritten.end, StepEnd::Again(Phase::Translate));
+        assert_eq!(rewritten.before.target, b"/old");
+        assert_eq!(rewritten.after.target, b"/new");
+        assert_eq!(noted.notes, [Note::Text("would act".to_owned())]);
+        assert_eq!((mapped.module, mapped.phase), (None, Phase::DocumentRoot));
+        assert_eq!(mapped.after.path, b"/nonexistent/new");
+        assert_eq!(missing.end, StepEnd::Answer(Status::NOT_FOUND));
+        assert_eq!(missing.after.found, Some(FileKind::Missing));
+    }
+
+    #[test]
+    fn conditions_come_with_the_values_that_were_compared() {
+        let config = "server.document-root = \"/nonexistent\"
+            $HTTP[\"url\"] == \"/old\" {
+                $HTTP[\"host\"] == \"a.example\" { server.tag = \"old\" }
+            }
+            else $HTTP[\"url\"] == \"/new\" { server.tag = \"new\" }
+            else { server.tag = \"other\" }";
+        let record = get(&Site::new(config, &[&MODULE]), "/old");
+        let words = |decisions: &[Decision]| -> Vec<(Verdict, Option<String>)> {
+            let value = |decision: &Decision| {
+                let value = decision.value.as_deref();
+                value.map(|value| String::from_utf8_lossy(value).into_owned())
+            };
+            decisions
+                .iter()
+                .map(|decision| (decision.verdict, value(decision)))
+                .collect()
+        };
+        let [before, after] = &record.decisions[..] else {
+            panic!("{:?}", record.decisions);
+        };
+        let text = |value: &str| Some(value.to_owned());
+        let expected = [
+            (Verdict::Holds, text("/old")),
+            (Verdict::Holds, text("a.example")),
+            (Verdict::EarlierBranchHolds, None),
+            (Verdict::EarlierBranchHolds, None),
+        ];
+        assert_eq!(words(before), expected);
+        let expected = [
+            (Verdict::Fails, text("/new")),
+            (Verdict::OuterFails, None),
+            (Verdict::Holds, text("/new")),
+            (Verdict::EarlierBranchHolds, None),
+        ];
+        assert_eq!(words(after), expected);
+    }
+
+    #[test]
+    fn entries_are_those_of_the_settings_that_were_chosen_last() {
+        let config = "server.document-root = \"/nonexistent\"\nserver.tag = \"outside\"
+            $HTTP[\"url\"] == \"/new\" { server.tag = \"new\" }";
+        let site = Site::new(config, &[&MODULE]);
+        for (target, tag) in [("/old", "new"), ("/x", "outside")] {
+            let request = format!("GET {target} HTTP/1.1\r\nHost: a.example\r\n\r\n");
+            let answer = site.dry_run(&request, DryRun::default());
+            let entries = answer.exchange().entries_in_force(&answer.record);
+            let value = entries.iter().find(|(name, _, _)| *name == "server.tag");
+            let value = value.and_then(|(_, _, entry)| entry.value.as_str());
+            assert_eq!(value, Some(tag), "{target}");
+        }
+    }
+
+    #[test]
+    fn the_file_cache_answers_the_second_run() {
+        let site = Site::new("server.document-root = \"/usr\"", &[&MODULE]);
+        let sources = |record: DryRunRecord| -> Vec<LookUpSource> {
+            let look_ups = record.look_ups.iter();
+            look_ups.map(|look_up| look_up.source).collect()
+        };
+        let first = sources(get(&site, "/bin/env"));
+        assert!(
+            !first.is_empty() && !first.contains(&LookUpSource::Memory),
+            "{first:?}"
+        );
+        assert_eq!(sources(get(&site, "/bin/env")), [LookUpSource::Memory]);
+    }
+
+    #[test]
+    fn wrong_requests_are_refused_as_by_a_connection() {
+        let site = Site::new("server.document-root = \"/usr\"", &[&MODULE]);
+        for request in [
+            "GET /%00 HTTP/1.1\r\nHost: a.example\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
+            "GET / HTTP/1.1\r\n",
+        ] {
+            let answer = site.dry_run(request, DryRun::default());
+            assert_eq!(answer.exchange().response.status, Status::BAD_REQUEST);
+            assert_eq!(answer.record.log.len(), 1, "{:?}", answer.record.log);
+        }
+    }
+}

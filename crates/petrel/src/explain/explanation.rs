@@ -3,11 +3,11 @@
 
 use config::{Block, Config, DirectiveSpec, Effect, Entry, Schema, Scope, Span, Subject, Value};
 use engine::body::Body;
-use engine::exchange::Exchange;
 use engine::exchange::dry_run::{
     BackendRoute, Decision, DryRunRecord, LookUp, LookUpSource, Note, RequestView, Step, StepEnd,
     Verdict,
 };
+use engine::exchange::{Exchange, Scheme};
 use engine::file_cache::FileKind;
 use engine::module::Phase;
 use engine::mounts::Storage;
@@ -157,6 +157,13 @@ impl Explanation {
                 "scripts were not run, and may change everything (--run-scripts runs them)";
             remarks.push(remark.to_owned());
         }
+        if words.is_enabled("ssl.engine") && words.exchange.scheme() == Scheme::Http {
+            remarks.push("the listener speaks TLS: its URLs begin with https://".to_owned());
+        }
+        if words.is_enabled("ssl.verifyclient.activate") {
+            remarks
+                .push("certificates of clients (ssl.verifyclient.*) were not looked at".to_owned());
+        }
         Explanation {
             method: request.method.clone(),
             url: request.url.clone(),
@@ -184,6 +191,12 @@ struct Words<'a> {
 impl Words<'_> {
     fn config(&self) -> &Config {
         &self.loaded.config
+    }
+
+    fn is_enabled(&self, directive: &str) -> bool {
+        let entries = self.exchange.entries_in_force(self.record);
+        let mut entries = entries.iter();
+        entries.any(|(name, _, entry)| *name == directive && entry.value.is_enabling())
     }
 
     fn place(&self, span: Span) -> Place {
