@@ -19,6 +19,9 @@ _petrel() {
             petrel,completions)
                 cmd="petrel__subcmd__completions"
                 ;;
+            petrel,explain)
+                cmd="petrel__subcmd__explain"
+                ;;
             petrel,fcgi-magnet)
                 cmd="petrel__subcmd__fcgi__subcmd__magnet"
                 ;;
@@ -54,6 +57,9 @@ _petrel() {
                 ;;
             petrel__subcmd__help,completions)
                 cmd="petrel__subcmd__help__subcmd__completions"
+                ;;
+            petrel__subcmd__help,explain)
+                cmd="petrel__subcmd__help__subcmd__explain"
                 ;;
             petrel__subcmd__help,fcgi-magnet)
                 cmd="petrel__subcmd__help__subcmd__fcgi__subcmd__magnet"
@@ -95,7 +101,7 @@ _petrel() {
 
     case "${cmd}" in
         petrel)
-            opts="-f -m -i -1 -p -t -D -v -V -h --version --help serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help"
+            opts="-f -m -i -1 -p -t -D -v -V -h --version --help serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua explain completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -127,6 +133,44 @@ _petrel() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        petrel__subcmd__explain)
+            opts="-f -X -H -h --method --header --client --all --json --run-scripts --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                -f)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --method)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -X)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -H)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --client)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -235,7 +279,7 @@ _petrel() {
             return 0
             ;;
         petrel__subcmd__help)
-            opts="serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua completions man help"
+            opts="serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua explain completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -249,6 +293,20 @@ _petrel() {
             return 0
             ;;
         petrel__subcmd__help__subcmd__completions)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        petrel__subcmd__help__subcmd__explain)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

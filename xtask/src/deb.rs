@@ -76,6 +76,7 @@ const PRINTED: &[(&[&str], &str)] = &[
         "usr/share/man/man1/petrel-fcgi-stat-accel.1",
     ),
     (&["man", "lua"], "usr/share/man/man1/petrel-lua.1"),
+    (&["man", "explain"], "usr/share/man/man1/petrel-explain.1"),
     (
         &["completions", "bash"],
         "usr/share/bash-completion/completions/petrel",

@@ -60,6 +60,10 @@ const DOCUMENTS: &[Document] = &[
         source: Source::Petrel(&["man", "lua"]),
     },
     Document {
+        path: "docs/petrel-explain.1",
+        source: Source::Petrel(&["man", "explain"]),
+    },
+    Document {
         path: "docs/completions/petrel.bash",
         source: Source::Petrel(&["completions", "bash"]),
     },

@@ -370,11 +370,10 @@ pub(crate) struct Lua {
 /// Options of `petrel explain`.
 #[derive(Debug, clap::Args)]
 #[command(
-    long_about = "Say what the server would do with a request, and why.\n\n\
-        The request goes through the configuration in this process: conditions, rewriting, access rules, files. \
-        Nothing is sent to a backend, no script or program runs, no password is checked, and no running server \
-        is needed.",
-    after_help = "Started by root, it looks at files as the user of the configuration (server.username)."
+    after_help = "The request goes through the configuration in this process: conditions, rewriting, access \
+        rules, files. Nothing is sent to a backend, no script or program runs, no password is checked, and no \
+        running server is needed. Started by root, it looks at files as the user of the configuration \
+        (server.username)."
 )]
 pub(crate) struct Explain {
     /// The URL, or a path such as /a?b on localhost; may be given again

@@ -430,7 +430,9 @@ fn did(step: &Step) -> Vec<String> {
     for note in &step.notes {
         match note {
             Note::Rule(_) => {}
-            Note::Backends(route) => did.push(format!("would ask a backend of {:?}", route.key)),
+            Note::Backends(route) => {
+                did.push(format!("would ask a backend of {}", quoted(&route.key)))
+            }
             Note::Script(path) => did.push(format!("would run {path}")),
             Note::Text(text) => did.push(text.clone()),
         }
@@ -506,7 +508,7 @@ fn look_ups(cold: &[LookUp], warm: &[LookUp]) -> Vec<LookUpInWords> {
         LookUpInWords {
             path: text(&look_up.path),
             is: match look_up.kind {
-                FileKind::Regular => format!("regular file, {} bytes", look_up.size),
+                FileKind::Regular => format!("regular file, {}", byte_count(look_up.size)),
                 kind => kind_name(kind).to_owned(),
             },
             cold: operations(look_up),
@@ -587,17 +589,30 @@ fn value_in_words(value: &Value) -> String {
 
 fn whole_value(value: &Value) -> String {
     match value {
-        Value::String(text) => format!("{text:?}"),
+        Value::String(text) => quoted(text),
         Value::Integer(number) => number.to_string(),
         Value::Array(array) if array.is_empty() => "()".to_owned(),
         Value::Array(array) => {
             let elements = array.iter().map(|element| match element.key() {
-                Some(key) => format!("{key:?} => {}", whole_value(&element.value)),
+                Some(key) => format!("{} => {}", quoted(key), whole_value(&element.value)),
                 None => whole_value(&element.value),
             });
             format!("( {} )", elements.collect::<Vec<_>>().join(", "))
         }
     }
+}
+
+/// A number of bytes.
+pub(super) fn byte_count(count: u64) -> String {
+    match count {
+        1 => "1 byte".to_owned(),
+        count => format!("{count} bytes"),
+    }
+}
+
+/// A string as the configuration language has it, where a backslash escapes only a quote.
+pub(super) fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "\\\""))
 }
 
 /// Bytes of a request, with control characters escaped.

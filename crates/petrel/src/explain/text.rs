@@ -2,7 +2,9 @@
 
 use proto::status::Status;
 
-use super::explanation::{ConditionInWords, Explanation, Place, StepInWords};
+use super::explanation::{
+    ConditionInWords, DirectiveInWords, Explanation, Place, StepInWords, byte_count, quoted,
+};
 
 /// The text. With `shows_all` conditions that were not looked at are listed, too.
 pub(super) fn render(explanation: &Explanation, shows_all: bool) -> String {
@@ -97,9 +99,9 @@ fn summary(explanation: &Explanation, files: &Names) -> String {
         row(
             "Route",
             format!(
-                "{} {:?}  {}",
+                "{} {}  {}",
                 backends.directive,
-                backends.key,
+                quoted(&backends.key),
                 place.unwrap_or_default()
             ),
         );
@@ -122,7 +124,7 @@ fn summary(explanation: &Explanation, files: &Names) -> String {
         row("Document root", file.document_root.clone());
     }
     if !answer.body.is_empty() {
-        let length = answer.length.map(|length| format!("{length} bytes "));
+        let length = answer.length.map(|length| byte_count(length) + " ");
         row(
             "Body",
             format!("{}{}", length.unwrap_or_default(), answer.body),
@@ -175,7 +177,7 @@ fn conditions(explanation: &Explanation, files: &Names, shows_all: bool) -> Stri
 }
 
 fn row_of(condition: &ConditionInWords, files: &Names) -> Vec<String> {
-    let value = |value: &Option<String>| value.as_ref().map(|value| format!("{value:?}"));
+    let value = |value: &Option<String>| value.as_deref().map(quoted);
     let mut compared = value(&condition.value).unwrap_or_default();
     if let Some((verdict, first)) = &condition.at_first
         && *verdict != condition.verdict
@@ -228,7 +230,7 @@ fn steps(explanation: &Explanation, files: &Names) -> Vec<Vec<String>> {
 
 fn directives(explanation: &Explanation, files: &Names) -> Vec<Vec<String>> {
     let directives = explanation.directives.iter();
-    let row = |directive: &super::explanation::DirectiveInWords| {
+    let row = |directive: &DirectiveInWords| {
         let place = directive.place.as_ref();
         vec![
             directive.name.clone(),
