@@ -30,7 +30,7 @@ pub struct DryRun {
 #[derive(Debug, Default)]
 pub struct DryRunRecord {
     /// What hooks, and the core between them, have changed or decided, in this order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<DryRunStep>,
     /// How the conditions were decided, each time with another result.
     pub decisions: Vec<Vec<Decision>>,
     /// The files that were looked up, each once.
@@ -46,7 +46,7 @@ pub struct DryRunRecord {
 
 /// What one hook, or the core after the hooks of a phase, has done.
 #[derive(Debug)]
-pub struct Step {
+pub struct DryRunStep {
     /// The phase.
     pub phase: Phase,
     /// The module of the hook. `None`: the core.
@@ -369,7 +369,7 @@ impl BegunStep {
         if end == StepEnd::Next && notes.is_empty() && after == self.before {
             return;
         }
-        record.steps.push(Step {
+        record.steps.push(DryRunStep {
             phase: self.phase,
             module: self.module,
             notes,

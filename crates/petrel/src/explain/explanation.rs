@@ -4,8 +4,8 @@
 use config::{Block, Config, DirectiveSpec, Effect, Entry, Schema, Scope, Span, Subject, Value};
 use engine::body::Body;
 use engine::exchange::dry_run::{
-    BackendRoute, Decision, DryRunRecord, LookUp, LookUpSource, Note, RequestView, Step, StepEnd,
-    Verdict,
+    BackendRoute, Decision, DryRunRecord, DryRunStep, LookUp, LookUpSource, Note, RequestView,
+    StepEnd, Verdict,
 };
 use engine::exchange::{Exchange, Scheme};
 use engine::file_cache::FileKind;
@@ -209,7 +209,7 @@ impl Words<'_> {
 
     fn answer(&self) -> AnswerInWords {
         let response = &self.exchange.response;
-        let answered = |step: &&Step| matches!(step.end, StepEnd::Answer(_));
+        let answered = |step: &&DryRunStep| matches!(step.end, StepEnd::Answer(_));
         let last = self.record.steps.iter().rev().find(answered);
         let made_by = self.record.asked;
         let fields = response.fields().iter();
@@ -309,7 +309,7 @@ impl Words<'_> {
     }
 
     /// The rule that has matched; without one, what is set of the module's directives.
-    fn because(&self, step: &Step) -> Vec<Reason> {
+    fn because(&self, step: &DryRunStep) -> Vec<Reason> {
         let rules = step.notes.iter().filter_map(|note| match note {
             Note::Rule(span) => Some(Reason {
                 text: self.config().sources.text(*span).to_owned(),
@@ -400,7 +400,7 @@ impl Words<'_> {
     }
 }
 
-fn did(step: &Step) -> Vec<String> {
+fn did(step: &DryRunStep) -> Vec<String> {
     let (before, after) = (&step.before, &step.after);
     let mut did = Vec::new();
     let mut changed = |name: &str, part: fn(&RequestView) -> &[u8]| {
@@ -460,7 +460,7 @@ fn did(step: &Step) -> Vec<String> {
 }
 
 /// The directives that say what the step does.
-fn directives_of(step: &Step, loaded: &Loaded) -> Vec<&'static str> {
+fn directives_of(step: &DryRunStep, loaded: &Loaded) -> Vec<&'static str> {
     let Some(name) = step.module else {
         let is_mapped = step.before.document_root != step.after.document_root;
         return match (is_mapped, step.end) {
@@ -534,7 +534,7 @@ fn operations(look_up: &LookUp) -> String {
     }
 }
 
-fn module_of(step: Option<&Step>) -> &'static str {
+fn module_of(step: Option<&DryRunStep>) -> &'static str {
     step.and_then(|step| step.module).unwrap_or("core")
 }
 
