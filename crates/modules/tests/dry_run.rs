@@ -150,6 +150,7 @@ fn passwords_are_asked_for_and_not_looked_up() {
     };
     assert_eq!(status(""), 401);
     assert_eq!(status("Authorization: Basic dTpw\r\n"), 200);
+    assert_eq!(status("Authorization: Basic !\r\n"), 400);
 }
 
 #[test]

@@ -121,13 +121,13 @@ impl Guard {
     /// In a dry run the password is taken to be right: it is not looked up, and nothing is hashed.
     fn admit_dry(self: &Rc<Guard>, exchange: &mut Exchange, rule: &Rc<Rule>) -> Outcome {
         exchange.note(|| Note::Rule(rule.span));
-        let has_password = exchange
-            .request
-            .head
-            .field(KnownField::Authorization)
-            .is_some();
-        let asks_for_it = rule.method != Method::Extern && !matches!(self.users, Users::Nowhere(_));
-        if has_password && asks_for_it {
+        let field = exchange.request.head.field(KnownField::Authorization);
+        let has_password = match rule.method {
+            Method::Basic => matches!(basic::read(field), BasicField::Credentials(_)),
+            Method::Digest(_) => matches!(digest::read(field), DigestField::Response(_)),
+            Method::Extern => false,
+        };
+        if has_password && !matches!(self.users, Users::Nowhere(_)) {
             let sentence = "does not check the password here, and takes it to be right";
             exchange.note(|| Note::Text(sentence.to_owned()));
             return Outcome::Next;
