@@ -25,6 +25,7 @@
 //! | [`proxy_protocol`], [`forwarded`] | the client's address, as a proxy in front reports it |
 //! | [`client_hello`] | what a TLS client asks for, before there is a key |
 //! | [`syntax`] | the small rules that many fields share |
+//! | [`trace_context`], [`otlp`] | the trace that a request belongs to; spans for OpenTelemetry |
 //! | [`escape`] | escaping for HTML, JSON, URLs and logs |
 
 #![forbid(unsafe_code)]
@@ -49,6 +50,7 @@ pub mod http2;
 pub mod ldap;
 pub mod memcached;
 pub mod method;
+pub mod otlp;
 pub mod proxy_protocol;
 pub mod range;
 mod reasons;
@@ -58,6 +60,7 @@ pub mod resp;
 pub mod scgi;
 pub mod status;
 pub mod syntax;
+pub mod trace_context;
 pub mod trailers;
 pub mod url;
 pub mod uwsgi;
