@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use petrel_tests::{Backend, Server, SlowFs, Speaks, eventually};
+use petrel_tests::{Backend, Operation, Server, SlowFs, Speaks, eventually};
 
 /// How long a request is made to wait.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -13,7 +13,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const STAGE_MIN: Duration = Duration::from_millis(100);
 
 const CONFIG: &str = "server.max-worker = 1\nledger.server-timing = \"enable\"\n\
-    accesslog.format = \"%U %{stages}x\"\naccesslog.filename = var.dir + \"/access.log\"\n";
+    accesslog.format = \"%U %{stages}x in-kernel=%{in-kernel}x waits=%{waits}x\"\naccesslog.filename = var.dir + \"/access.log\"\n";
 
 /// The milliseconds of `stage` in a Server-Timing field.
 fn in_field(field: &str, stage: &str) -> f64 {
@@ -26,54 +26,130 @@ fn in_field(field: &str, stage: &str) -> f64 {
         .sum()
 }
 
-/// The microseconds of `stage` in the line of the access log about `path`.
-fn in_log(server: &Server, path: &str, stage: &str) -> u64 {
-    let log = server.tree().path("access.log");
-    let line_of = || {
-        let text = std::fs::read_to_string(&log).unwrap_or_default();
+/// What the access log says about `path`.
+struct Line(String);
+
+impl Line {
+    #[track_caller]
+    fn about(server: &Server, path: &str) -> Line {
+        let log = server.tree().path("access.log");
         let prefix = format!("{path} ");
-        text.lines()
-            .find_map(|line| line.strip_prefix(&prefix))
-            .map(str::to_owned)
-    };
-    assert!(eventually(|| line_of().is_some()), "no line about {path}");
-    let line = line_of().unwrap_or_default();
-    let told = line
-        .split([' ', ','])
-        .find_map(|part| part.strip_prefix(&format!("{stage}=")));
-    told.map_or(0, |micros| micros.parse().expect("a number"))
+        let find = || {
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            let mut lines = text.lines();
+            lines.find_map(|line| line.strip_prefix(&prefix).map(str::to_owned))
+        };
+        assert!(eventually(|| find().is_some()), "no line about {path}");
+        Line(find().unwrap_or_default())
+    }
+
+    /// The microseconds of `stage`.
+    fn micros(&self, stage: &str) -> u64 {
+        let (times, _) = self.0.split_once(" waits=").expect("the notes are last");
+        let prefix = format!("{stage}=");
+        let told = times
+            .split([' ', ','])
+            .find_map(|part| part.strip_prefix(&prefix));
+        told.map_or(0, |micros| micros.parse().expect("a number"))
+    }
+
+    /// The notes about what held the request up.
+    fn waits(&self) -> &str {
+        self.0.split_once(" waits=").expect("the notes are last").1
+    }
+
+    /// The pause was in `stage`, and the rest of the request took no time that a reader would look for.
+    #[track_caller]
+    fn expect(&self, stage: &str) -> &Line {
+        let micros = self.micros(stage);
+        assert!(u128::from(micros) >= STAGE_MIN.as_micros(), "{}", self.0);
+        self
+    }
+
+    /// There is a note about `stage` whose holder contains `words`.
+    #[track_caller]
+    fn expect_note(&self, stage: &str, words: &str) -> &Line {
+        let mut notes = self.waits().split("; ");
+        let is_it = |note: &str| {
+            note.strip_prefix(stage)
+                .is_some_and(|rest| rest.starts_with(' ') && rest.contains(words))
+        };
+        assert!(notes.any(is_it), "no {stage} with {words:?}: {}", self.0);
+        self
+    }
 }
 
 #[track_caller]
 fn expect_stage(server: &Server, path: &str, stage: &str) {
-    let micros = in_log(server, path, stage);
-    assert!(
-        u128::from(micros) >= STAGE_MIN.as_micros(),
-        "{path} {stage}={micros}"
-    );
+    Line::about(server, path).expect(stage);
 }
 
-#[test]
-fn waiting_for_a_look_up_is_told_as_map() {
+/// A server with a file on a file system that hangs on request. `None`: there is no FUSE here.
+fn slow_site(test: &str) -> Option<(Server, SlowFs)> {
     let mut slow = None;
     let server = Server::build()
         .file("www/slow/a.txt", "a")
-        .tree(|tree| slow = SlowFs::mount_or_skip("stages", &tree.path("www/slow")))
+        .file("www/slow/big.txt", vec![b'x'; 300_000])
+        .tree(|tree| slow = SlowFs::mount_or_skip(test, &tree.path("www/slow")))
         .config(&format!("server.modules += (\"mod_accesslog\")\n{CONFIG}"))
         .start();
-    let Some(slow) = slow else { return };
-    slow.hang();
-    let before = slow.total();
+    Some((server, slow?))
+}
+
+/// Requests `path` and lets the file system answer after [`PAUSE`]. Returns Server-Timing.
+fn get_slowly(server: &Server, slow: &SlowFs, path: &str) -> String {
     let mut client = server.client();
-    client.send("GET /slow/a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert!(eventually(|| slow.total() > before), "it is not looked up");
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    slow.expect_hanging(1);
     thread::sleep(PAUSE);
     slow.release();
     let response = client.response();
-    assert_eq!(response.text(), "a");
-    let field = response.field("Server-Timing").unwrap_or_default();
-    assert!(in_field(field, "map") >= 100.0, "{field}");
-    expect_stage(&server, "/slow/a.txt", "map");
+    assert_eq!(response.status, 200);
+    response
+        .field("Server-Timing")
+        .unwrap_or_default()
+        .to_owned()
+}
+
+#[test]
+fn a_slow_look_up_is_told_as_open() {
+    let Some((server, slow)) = slow_site("open") else {
+        return;
+    };
+    slow.hang_on(&[Operation::Lookup]);
+    let field = get_slowly(&server, &slow, "/slow/a.txt");
+    assert!(in_field(&field, "open") >= 100.0, "{field}");
+    assert!(in_field(&field, "map") < 50.0, "{field}");
+    Line::about(&server, "/slow/a.txt")
+        .expect("open")
+        .expect_note("open", "/slow (fuse");
+}
+
+/// Opening a file may ask the file system for its metadata as well, to check permissions. FUSE does so here.
+#[test]
+fn slow_metadata_is_told_as_open_or_stat() {
+    let Some((server, slow)) = slow_site("stat") else {
+        return;
+    };
+    slow.hang_on(&[Operation::Stat]);
+    let field = get_slowly(&server, &slow, "/slow/a.txt");
+    let asked = in_field(&field, "open") + in_field(&field, "stat");
+    assert!(asked >= 100.0, "{field}");
+    assert!(in_field(&field, "map") < 50.0, "{field}");
+    let line = Line::about(&server, "/slow/a.txt");
+    assert!(line.waits().contains("/slow/a.txt on "), "{}", line.0);
+}
+
+#[test]
+fn slow_reads_are_told_as_read_file() {
+    let Some((server, slow)) = slow_site("read-file") else {
+        return;
+    };
+    slow.hang_on(&[Operation::Read]);
+    get_slowly(&server, &slow, "/slow/big.txt");
+    Line::about(&server, "/slow/big.txt")
+        .expect("read-file")
+        .expect_note("read-file", "/slow/big.txt on ");
 }
 
 #[test]
@@ -123,4 +199,111 @@ fn every_wait_for_a_backend_has_its_stage() {
     assert_eq!(client.response().text(), "late");
     expect_stage(&server, "/b/posted", "request-body");
     expect_stage(&server, "/b/posted", "backend-first-byte");
+}
+
+#[test]
+fn a_full_pool_is_told_as_backend_queue_with_its_holder() {
+    let backend = Backend::start(Speaks::Http, |exchange| {
+        exchange.pause(2 * PAUSE);
+        exchange.answer(200, &[], "late");
+    });
+    let server = Server::build()
+        .config(&format!(
+            "server.modules += (\"mod_accesslog\")\n{CONFIG}{}",
+            backend.directive("/b/", "\"max-connections\" => 1, "),
+        ))
+        .start();
+    let mut holder = server.client();
+    holder.send("GET /b/holder HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(
+        eventually(|| backend.requests().len() == 1),
+        "it has no request"
+    );
+    assert_eq!(server.get("/b/queued").text(), "late");
+    assert_eq!(holder.response().text(), "late");
+    Line::about(&server, "/b/queued")
+        .expect("backend-queue")
+        .expect_note("backend-queue", "/b/holder");
+}
+
+#[test]
+fn a_client_that_reads_slowly_is_told_as_client_drain() {
+    let server = Server::build()
+        .file("www/large.bin", vec![b'x'; 16 << 20])
+        .config(&format!("server.modules += (\"mod_accesslog\")\n{CONFIG}"))
+        .start();
+    let mut client = server.client().with_receive_buffer(1 << 16);
+    client.send("GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
+    thread::sleep(PAUSE);
+    assert_eq!(client.response().body.len(), 16 << 20);
+    let line = Line::about(&server, "/large.bin");
+    line.expect("client-drain")
+        .expect_note("client-drain", "the client took ");
+    assert!(
+        line.micros("send") < line.micros("client-drain"),
+        "{}",
+        line.0
+    );
+}
+
+#[test]
+fn a_bandwidth_limit_is_told_as_throttle() {
+    let server = Server::build()
+        .file("www/limited.bin", vec![b'x'; 200_000])
+        .config(&format!(
+            "server.modules += (\"mod_accesslog\")\n{CONFIG}connection.kbytes-per-second = 100\n"
+        ))
+        .start();
+    assert_eq!(server.get("/limited.bin").body.len(), 200_000);
+    expect_stage(&server, "/limited.bin", "throttle");
+}
+
+/// A script that keeps its worker busy for 300 ms.
+const BUSY: &str = "local begin = os.clock()\nwhile os.clock() - begin < 0.3 do end\n";
+
+fn busy_site() -> Server {
+    Server::build()
+        .file("busy.lua", BUSY)
+        .file("www/a.txt", "a")
+        .file("www/lagged.txt", "b")
+        .config(&format!(
+            "server.modules += (\"mod_accesslog\", \"mod_magnet\")\n{CONFIG}\
+             lua.max-run-time = 2000\n\
+             $HTTP[\"url\"] =~ \"^/busy\" {{ magnet.attract-raw-url-to = (var.dir + \"/busy.lua\") }}\n"
+        ))
+        .start()
+}
+
+#[test]
+fn a_script_that_runs_for_long_is_told_as_lua() {
+    let server = busy_site();
+    server.get("/busy");
+    expect_stage(&server, "/busy", "lua");
+}
+
+#[test]
+fn a_busy_worker_is_told_as_lag_and_names_the_script() {
+    let server = busy_site();
+    let mut clients = [(); 3].map(|()| server.client());
+    for client in &mut clients {
+        assert_eq!(client.get("/a.txt").text(), "a");
+    }
+    // While the worker runs the script for the first client, two more requests come. It learns of both at once,
+    // and runs the script for the second client before it reads the request of the third.
+    for (client, target) in clients
+        .iter_mut()
+        .zip(["/busy-1", "/busy-2", "/lagged.txt"])
+    {
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        thread::sleep(PAUSE / 4);
+    }
+    for client in &mut clients {
+        client.response();
+    }
+    let line = Line::about(&server, "/lagged.txt");
+    line.expect("lag").expect_note("lag", "busy.lua ran ");
+    assert!(line.micros("lag") < 1_000_000, "{}", line.0);
+    let line = Line::about(&server, "/busy-2");
+    line.expect("in-kernel").expect_note("lag", "busy.lua ran ");
+    assert!(line.micros("lag") < line.micros("in-kernel"), "{}", line.0);
 }
