@@ -7,7 +7,7 @@
 
 use crate::report::{connections_title, number};
 use crate::results::{Cell, Results, Summary};
-use std::fmt::Write as _;
+use petrel_plot::svg::{COLOURS, rectangle, text};
 use std::path::Path;
 use std::{fs, io};
 
@@ -185,28 +185,6 @@ fn panel(out: &mut String, (x, y): (f64, f64), bars: &[Bar], full: f64) {
     );
 }
 
-/// A rectangle; `style`: attributes.
-pub fn rectangle(out: &mut String, (x, y): (f64, f64), (width, height): (f64, f64), style: &str) {
-    let _infallible = writeln!(
-        out,
-        "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" {style}/>"
-    );
-}
-
-/// Text that starts at this position of its base line; `style`: attributes.
-pub fn text(out: &mut String, (x, y): (f64, f64), style: &str, words: &str) {
-    let words = words.replace('&', "&amp;").replace('<', "&lt;");
-    let _infallible = writeln!(
-        out,
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" {style}>{words}</text>"
-    );
-}
-
-/// One per server, in their order; also distinguishable for people who are colour-blind.
-pub const COLOURS: [&str; 9] = [
-    "#0072b2", "#009e73", "#56b4e9", "#e69f00", "#cc79a7", "#d55e00", "#8c6bb1", "#a6761d",
-    "#777777",
-];
 const COLUMNS: usize = 2;
 const MARGIN: f64 = 24.0;
 const PANEL_WIDTH: f64 = 440.0;
@@ -222,13 +200,6 @@ const FOOTER: f64 = 30.0;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn markup_in_words_is_escaped() {
-        let mut out = String::new();
-        text(&mut out, (1.0, 2.0), "", "a < b & c");
-        assert_eq!(out, "<text x=\"1.0\" y=\"2.0\" >a &lt; b &amp; c</text>\n");
-    }
 
     #[test]
     fn the_longest_bar_fills_the_panel_and_a_failed_one_says_so() {

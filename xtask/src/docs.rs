@@ -36,6 +36,10 @@ const DOCUMENTS: &[Document] = &[
         source: Source::Example("reference"),
     },
     Document {
+        path: "docs/ledger.md",
+        source: Source::Example("stages"),
+    },
+    Document {
         path: "docs/petrel.1",
         source: Source::Petrel(&["man"]),
     },
@@ -62,6 +66,10 @@ const DOCUMENTS: &[Document] = &[
     Document {
         path: "docs/petrel-explain.1",
         source: Source::Petrel(&["man", "explain"]),
+    },
+    Document {
+        path: "docs/petrel-plot.1",
+        source: Source::Petrel(&["man", "plot"]),
     },
     Document {
         path: "docs/completions/petrel.bash",

@@ -1,9 +1,9 @@
 //! The final table as one chart: a group of bars for each line, with one bar per server, all on one scale.
 
 use super::final_table::{CONNECTIONS, Entry, ROWS, cell};
-use crate::plot::{COLOURS, rectangle, text};
 use crate::report::connections_title;
 use crate::results::Results;
+use petrel_plot::svg::{COLOURS, rectangle, text};
 use std::path::Path;
 use std::{fs, io};
 

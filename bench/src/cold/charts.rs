@@ -2,8 +2,8 @@
 
 use super::report::label;
 use super::results::{Cell, Results};
-use crate::plot::{COLOURS, rectangle, text};
 use crate::report::number;
+use petrel_plot::svg::{COLOURS, rectangle, text};
 use std::fs;
 use std::io;
 use std::path::Path;

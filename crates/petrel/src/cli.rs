@@ -116,6 +116,8 @@ pub(crate) enum Command {
     Lua(Box<Lua>),
     /// Say what the server would do with a request, and why
     Explain(Box<Explain>),
+    /// Draw the stage times of an access log
+    Plot(Box<Plot>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -404,6 +406,48 @@ pub(crate) struct Explain {
     /// Run the Lua scripts of the configuration, which can do anything
     #[arg(long)]
     pub(crate) run_scripts: bool,
+}
+
+/// Options of `petrel plot`.
+#[derive(Debug, clap::Args)]
+#[command(
+    long_about = "Draw the stage times of an access log.\n\n\
+        The lines need %{stages}x in accesslog.format, or the format \"json\". An error log with lines of \
+        debug.log-timing can be drawn as well.",
+    after_help = "Without --format and -f, logs in JSON and lines of debug.log-timing are recognised. Compressed logs: \
+        zcat access.log.*.gz | petrel plot - -o FILE. For PNG: --gnuplot DIR, then gnuplot plot.gp there."
+)]
+pub(crate) struct Plot {
+    /// The log; - is standard input
+    #[arg(value_name = "LOG")]
+    pub(crate) log: PathBuf,
+    /// Write the drawing, which is SVG, to this file; to standard output unless told
+    #[arg(short = 'o', value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Draw only this: stage times over time, percentiles of each stage, or the routes; all of them and the slowest
+    /// requests unless told
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) by: Option<PlotBy>,
+    /// The value of accesslog.format; or json, or timing for lines of debug.log-timing
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Option<String>,
+    /// Take the format from this configuration
+    #[arg(short = 'f', value_name = "CONFIG", conflicts_with = "format")]
+    pub(crate) file: Option<PathBuf>,
+    /// Write data and a script for gnuplot to this directory, in the manner of lighttpd 1.5
+    #[arg(long, value_name = "DIR")]
+    pub(crate) gnuplot: Option<PathBuf>,
+}
+
+/// What `petrel plot` draws.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum PlotBy {
+    /// Percentiles of each stage.
+    Stage,
+    /// The mean stage times of each route.
+    Route,
+    /// The mean stage times over time.
+    Time,
 }
 
 /// The places where mod_magnet runs scripts.

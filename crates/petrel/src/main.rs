@@ -24,6 +24,7 @@ mod load;
 mod local_authority;
 mod lua_command;
 mod names;
+mod plot;
 mod serve_dir;
 mod server;
 mod spawn;
@@ -98,6 +99,7 @@ fn run(arguments: Arguments, called: Called) -> u8 {
         Some(Command::Spawn(options)) => spawn::run(options, "petrel spawn"),
         Some(Command::Lua(options)) => lua_command::run(options),
         Some(Command::Explain(options)) => explain::run(options),
+        Some(Command::Plot(options)) => plot::run(options),
         Some(Command::FcgiMagnet(options)) => fcgi_magnet::run(options),
         Some(Command::FcgiStatAccel(options)) => fcgi_stat_accel::run(options),
         Some(Command::Man { command }) => match cli::manual_page(command.as_deref()) {

@@ -78,6 +78,13 @@ fn exit_status(command: &str) -> &'static [(&'static str, &'static str)] {
                 "The command line, the URL or the configuration is wrong; standard error says what.",
             ),
         ],
+        "plot" => &[
+            ("0", "The log was drawn."),
+            (
+                "255",
+                "It was not: it cannot be read, its format is not known, or no line tells stage times.",
+            ),
+        ],
         "man" | "completions" | "help" => &[
             ("0", "The text was printed."),
             ("255", "It was not: there is no such command or shell."),
@@ -102,7 +109,8 @@ fn files(command: &str) -> &'static [(&'static str, &'static str)] {
             "The certificate authority that --tls makes.",
         )],
         // They use only files that the command line names.
-        "spawn" | "lua" | "fcgi-magnet" | "fcgi-stat-accel" | "man" | "completions" | "help" => &[],
+        "spawn" | "lua" | "plot" | "fcgi-magnet" | "fcgi-stat-accel" | "man" | "completions"
+        | "help" => &[],
         "explain" => &[(
             "/etc/petrel/petrel.conf",
             "The configuration that is used without -f.",
