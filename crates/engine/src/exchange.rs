@@ -720,14 +720,14 @@ impl Exchange {
     #[cold]
     fn note_lag(&mut self, nanos: Nanos) {
         let now = self.worker.clock().latest();
-        let holder = self.worker.hog_since(now.saturating_sub(nanos));
+        let holder = self.worker.hog_between(now.saturating_sub(nanos), now);
         self.note_wait(Stage::Lag, nanos, holder);
     }
 
     #[cold]
     fn note_in_kernel(&mut self, nanos: Nanos) {
         let turn = self.worker.clock().turn();
-        let holder = self.worker.hog_since(turn.saturating_sub(nanos));
+        let holder = self.worker.hog_between(turn.saturating_sub(nanos), turn);
         let holder =
             format!("up to this long in the kernel's queue before the request began: {holder}");
         self.note_wait(Stage::Lag, nanos, holder);

@@ -116,6 +116,33 @@ impl fmt::Display for Hog {
     }
 }
 
+/// The requests that kept a worker busy for longest: in the turn that goes on, and in the one before. What lagged in
+/// this turn waited for the first, what lay in the kernel until this turn began waited for the second.
+#[derive(Default)]
+pub(crate) struct Hogs {
+    latest: Option<Hog>,
+    earlier: Option<Hog>,
+}
+
+impl Hogs {
+    /// Adds `hog`, which has just ended, in the turn that began at `turn`.
+    pub(crate) fn note(&mut self, hog: Hog, turn: Nanos) {
+        match &self.latest {
+            Some(latest) if latest.ended < turn => self.earlier = self.latest.take(),
+            Some(latest) if latest.ran > hog.ran => return,
+            _ => {}
+        }
+        self.latest = Some(hog);
+    }
+
+    /// The one that ran for longest, of those that ended from `since` to `until`.
+    pub(crate) fn between(&self, since: Nanos, until: Nanos) -> Option<&Hog> {
+        let both = [&self.latest, &self.earlier].into_iter().flatten();
+        let then = both.filter(|hog| (since..=until).contains(&hog.ended));
+        then.max_by_key(|hog| hog.ran)
+    }
+}
+
 thread_local! {
     /// The last slow answer of a server that scripts and caches of this worker use, in words, and when it
     /// came. A global of the thread, because pools of connections know no worker.
@@ -240,6 +267,30 @@ mod tests {
         assert!(waits.all().contains(&wait(120, "holder 20")));
         waits.clear();
         assert!(waits.all().is_empty());
+    }
+
+    #[test]
+    fn the_longest_hog_of_a_turn_is_named() {
+        let hog = |what: &str, ran, ended| Hog {
+            what: what.to_owned(),
+            stage: Some(Stage::Lua),
+            ran,
+            on_processor: ran,
+            ended,
+        };
+        let mut hogs = Hogs::default();
+        // One turn begins at 0, the next one at 1,000.
+        hogs.note(hog("first", 900, 950), 0);
+        hogs.note(hog("long", 500, 1_500), 1_000);
+        hogs.note(hog("short", 20, 1_520), 1_000);
+        let named = |since, until| hogs.between(since, until).map(|hog| hog.what.as_str());
+        assert_eq!(named(1_000, 1_600), Some("long"));
+        assert_eq!(
+            named(0, 1_000),
+            Some("first"),
+            "it lay in the kernel meanwhile"
+        );
+        assert_eq!(named(1_600, 2_000), None);
     }
 
     #[test]

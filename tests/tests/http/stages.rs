@@ -302,8 +302,6 @@ fn a_busy_worker_is_told_as_lag_and_names_the_script() {
     }
     let line = Line::about(&server, "/lagged.txt");
     line.expect("lag").expect_note("lag", "busy.lua ran ");
-    assert!(line.micros("lag") < 1_000_000, "{}", line.0);
     let line = Line::about(&server, "/busy-2");
     line.expect("in-kernel").expect_note("lag", "busy.lua ran ");
-    assert!(line.micros("lag") < line.micros("in-kernel"), "{}", line.0);
 }

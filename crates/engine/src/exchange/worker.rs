@@ -24,7 +24,7 @@ use crate::request_id::{RequestId, RequestIds};
 use crate::settings::{CoreSettings, ProcessSettings, Settings, SettingsTable};
 use crate::shared::Shared;
 use crate::tls::TlsBuffers;
-use crate::waits::Hog;
+use crate::waits::{Hog, Hogs};
 
 /// What all connections of one worker share. Only its own thread uses it, so there is no lock.
 pub struct Worker {
@@ -71,8 +71,8 @@ pub struct Worker {
     pub(crate) detached: Cell<u32>,
     belongings: RefCell<Vec<Rc<dyn Any>>>,
     readers: Rc<Readers>,
-    /// The request that last kept the worker busy for long.
-    hog: RefCell<Option<Hog>>,
+    /// The requests that kept the worker busy for long.
+    hogs: RefCell<Hogs>,
     /// The processor time of the worker at the beginning of the present second.
     processor_time: Cell<Nanos>,
 }
@@ -185,7 +185,7 @@ impl Worker {
             detached: Cell::new(0),
             belongings: RefCell::default(),
             readers: Rc::new(readers),
-            hog: RefCell::default(),
+            hogs: RefCell::default(),
             processor_time: Cell::new(0),
         })
     }
@@ -308,15 +308,15 @@ impl Worker {
             ended: self.clock.latest(),
         };
         let told = (hog.ran, hog.to_string());
-        *self.hog.borrow_mut() = Some(hog);
+        self.hogs.borrow_mut().note(hog, self.clock.turn());
         told
     }
 
-    /// Which request has kept the worker busy since the monotonic time `since`, in words.
-    pub(crate) fn hog_since(&self, since: Nanos) -> String {
-        match &*self.hog.borrow() {
-            Some(hog) if hog.ended >= since => hog.to_string(),
-            _ => "the worker ran many other tasks, or had no processor".to_owned(),
+    /// Which request kept the worker busy for longest from `since` to `until`, in words.
+    pub(crate) fn hog_between(&self, since: Nanos, until: Nanos) -> String {
+        match self.hogs.borrow().between(since, until) {
+            Some(hog) => hog.to_string(),
+            None => "the worker ran many other tasks, or had no processor".to_owned(),
         }
     }
 
