@@ -181,13 +181,15 @@ fn percentiles(out: &mut String, y: f64, summary: &Summary, palette: &Palette) -
     let note = "bars from the median to the 99th percentile, on a logarithmic scale";
     let mut y = heading(out, y, "Stages", note);
     let columns = ["share", "50 %", "90 %", "99 %", "99.9 %", "max"];
-    let column = |n: usize| MARGIN + LABEL + 60.0 + 68.0 * n as f64;
+    let column = |n: usize| MARGIN + LABEL + 68.0 * (n + 1) as f64;
     for (n, name) in columns.iter().enumerate() {
         text(out, (column(n), y + 12.0), &format!("{GREY} {RIGHT}"), name);
     }
     y += ROW;
     let bars = column(columns.len() - 1) + 16.0;
-    let scale = (WIDTH - MARGIN - bars) / (summary.total.max().max(2) as f64).ln();
+    // What takes less than a microsecond is of no interest here.
+    let magnitude = |nanos: u64| (nanos.max(1_000) as f64 / 1e3).ln();
+    let scale = (WIDTH - MARGIN - bars) / magnitude(summary.total.max().max(2_000));
     let of = summary.requests;
     let stages = summary.stages_by_time();
     let rows = stages.iter().filter_map(|stage| {
@@ -203,7 +205,7 @@ fn percentiles(out: &mut String, y: f64, summary: &Summary, palette: &Palette) -
         for (n, value) in texts.chain([shown(histogram.max())]).enumerate() {
             text(out, (column(n), y + 12.0), RIGHT, &value);
         }
-        let place = |nanos: u64| bars + scale * (nanos.max(1) as f64).ln();
+        let place = |nanos: u64| bars + scale * magnitude(nanos);
         let (from, to) = (place(values[0]), place(values[2]));
         rectangle(
             out,
