@@ -34,6 +34,7 @@ pub mod pace;
 pub mod paths;
 pub mod phase;
 pub mod ranges;
+pub mod recorder;
 pub mod request_id;
 pub mod response;
 // Public only for tests of other crates; see `testing`.

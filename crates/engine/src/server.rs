@@ -21,6 +21,7 @@ use crate::limits;
 use crate::listener::{self, ListeningSocket};
 use crate::log::LogRegistry;
 use crate::module::ModuleSpec;
+use crate::recorder::SharedMemory;
 use crate::settings::{ProcessSettings, SettingsTable};
 use crate::shared::Shared;
 use crate::tls;
@@ -40,6 +41,8 @@ pub struct ServerPlan {
     pub logs: Arc<LogRegistry>,
     /// Objects that modules created while the process had privileges.
     pub handed: Handed,
+    /// Memory that outlives this process.
+    pub memory: SharedMemory,
 }
 
 /// An address with its listening sockets.
@@ -84,10 +87,11 @@ impl Server {
         blocking::configure(plan.process.threads);
         let workers = plan.process.workers.get();
         let fds = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let shared = Arc::new(Shared::new(
+        let shared = Shared::new(
             plan.process.connections_max(fds),
             cached_descriptors_max(fds, workers),
-        ));
+        );
+        let shared = Arc::new(shared.with_memory(plan.memory.clone()));
         let (ended, alive) = io::pipe()?;
         let (accepting, accepts) = io::pipe()?;
         let mut server = Server {

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use crate::file_accounts::FileAccounts;
 use crate::file_cache::Contents;
 use crate::http2_counters::Http2Counters;
+use crate::recorder::SharedMemory;
 use crate::request_id::{RequestIdSpace, RequestIds};
 use crate::throttle::{Bucket, ScopeThrottle};
 use crate::tls::TlsCounts;
@@ -31,6 +32,7 @@ pub struct Shared {
     contents: Arc<Contents>,
     tls_counts: TlsCounts,
     request_ids: RequestIdSpace,
+    memory: SharedMemory,
     belongings: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
@@ -54,8 +56,20 @@ impl Shared {
             contents: Arc::new(contents),
             tls_counts: TlsCounts::default(),
             request_ids: RequestIdSpace::new(),
+            memory: SharedMemory::private(),
             belongings: Mutex::default(),
         }
+    }
+
+    /// Has counters and records in `memory`, which other server processes use as well.
+    #[must_use]
+    pub fn with_memory(self, memory: SharedMemory) -> Shared {
+        Shared { memory, ..self }
+    }
+
+    /// Memory for counters and records that outlive this process.
+    pub fn memory(&self) -> &SharedMemory {
+        &self.memory
     }
 
     /// How many connections are open.

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use engine::handed::Handed;
 use engine::log::{LogRegistry, LogTarget};
 use engine::mounts;
+use engine::recorder::SharedMemory;
 use engine::server::{BoundListener, Server, ServerPlan};
 use engine::worker::{Cut, Drain};
 use engine::{file_report, limits};
@@ -60,6 +61,8 @@ pub(crate) struct Handover {
     pub(crate) pam: Option<PamDoor>,
     /// Whether this process logs how it reads files: at a start, and not at a reload.
     pub(crate) reports_files: bool,
+    /// Memory that outlives this process.
+    pub(crate) memory: SharedMemory,
 }
 
 /// Serves until the keeper orders the process to stop. Returns the exit code.
@@ -83,6 +86,7 @@ pub(crate) fn run(handover: Handover) -> u8 {
             tls: handover.tls,
             pam: handover.pam,
             reports_files: handover.reports_files,
+            memory: handover.memory,
         };
         process.serve(
             &handover.loaded,
@@ -196,6 +200,7 @@ struct Process<'a> {
     tls: Option<Arc<TlsStore>>,
     pam: Option<PamDoor>,
     reports_files: bool,
+    memory: SharedMemory,
 }
 
 impl Process<'_> {
@@ -227,6 +232,7 @@ impl Process<'_> {
             process: Arc::clone(&loaded.process),
             logs: Arc::new(self.logs.clone()),
             handed,
+            memory: self.memory.clone(),
         };
         if self.reports_files {
             file_report::tell(&loaded.config, &loaded.process, &self.logs);

@@ -16,5 +16,6 @@ pub mod prefetch;
 pub mod process;
 pub mod read_queue;
 pub mod readiness;
+pub mod shared_memory;
 pub mod socket;
 pub mod spawn;

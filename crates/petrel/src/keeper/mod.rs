@@ -22,6 +22,7 @@ pub(crate) mod pam_helper;
 mod pid_file;
 mod process;
 mod program;
+mod recorder;
 mod reload;
 mod signals;
 pub(crate) mod tls_reader;
@@ -59,6 +60,7 @@ use pam_helper::{PamAsking, PamHelper, StartedPamHelper};
 use pid_file::PidFile;
 use process::{ServerProcess, ServerStage, StartedServer, describe};
 use program::Program;
+use recorder::KeptRecorder;
 use signals::{Received, Signals};
 use tls_reader::{StartedTlsReader, TlsReader, TlsReading};
 use trial::Trial;
@@ -156,6 +158,8 @@ struct Keeper {
     tls_tend_at: Instant,
     /// What asks PAM about passwords, from the first configuration on that needs it.
     pam: Option<PamHelper>,
+    /// The memory of counters and records.
+    recorder: KeptRecorder,
     stopping: Option<Stopping>,
 }
 
@@ -197,6 +201,7 @@ impl Keeper {
         for warning in opened.warnings {
             terminal::complain(format_args!("petrel: warning: {warning}"));
         }
+        let recorder = KeptRecorder::open(&current.loaded.process, &logs);
         let mut keeper = Keeper {
             origin: options.origin,
             idle: options.idle,
@@ -230,6 +235,7 @@ impl Keeper {
             tls_reader_at: Instant::now(),
             tls_tend_at: Instant::now() + TLS_TEND_EVERY,
             pam: None,
+            recorder,
             stopping: None,
         };
         if let Some(warning) = keeper.open_command_socket()? {
@@ -317,7 +323,9 @@ impl Keeper {
             Ok(pam) => pam,
             Err(error) => return self.could_not_start(generation, &error.to_string()),
         };
-        match ServerProcess::start(generation, &self.logs, self.idle, self.detached, pam) {
+        let memory = self.recorder.memory_beside(&self.processes);
+        let (idle, detached) = (self.idle, self.detached);
+        match ServerProcess::start(generation, &self.logs, idle, detached, pam, memory) {
             Ok(StartedServer::Server(handover)) => {
                 return ControlFlow::Break(KeeperExit::Server(handover));
             }

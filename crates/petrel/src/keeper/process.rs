@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use engine::limits;
 use engine::log::{LogRegistry, LogTarget};
+use engine::recorder::SharedMemory;
 use engine::worker::Cut;
 use modules::auth::PamDoor;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
@@ -98,6 +99,7 @@ impl ServerProcess {
         idle: Option<Duration>,
         detached: bool,
         pam: Option<PamDoor>,
+        memory: SharedMemory,
     ) -> io::Result<StartedServer> {
         let keeper = std::process::id();
         let listeners = generation.listeners.borrow().copies()?;
@@ -118,6 +120,7 @@ impl ServerProcess {
                 tls: generation.tls.as_ref().map(|tls| Arc::clone(&tls.store)),
                 pam,
                 reports_files: generation.number == 1,
+                memory,
             }))),
             Forked::Parent(id) => Ok(StartedServer::Keeper(ServerProcess {
                 pid: Pid::from_raw(id).expect("fork answers the id of a process"),

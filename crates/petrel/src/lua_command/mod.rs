@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use engine::handed::Handed;
 use engine::log::{LogRegistry, LogTarget};
+use engine::recorder::SharedMemory;
 use engine::server::{BoundListener, Server, ServerPlan};
 use engine::worker::Cut;
 use modules::openssl;
@@ -128,6 +129,7 @@ fn serve_once(
             sockets: vec![listener.into()],
         };
         let plan = ServerPlan {
+            memory: SharedMemory::private(),
             config: Arc::clone(&loaded.config),
             schema: Arc::clone(&loaded.schema),
             modules: loaded.modules.clone(),

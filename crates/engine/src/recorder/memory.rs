@@ -1,0 +1,386 @@
+//! The memory that the keeper makes and every server process inherits: counters and records that are still there
+//! after a reload and after a crash.
+//!
+//! It begins with a header and a directory. A server process claims a region by name when it starts; the next
+//! process that asks for the same name and the same layout gets the same words. Regions are never moved, and given
+//! back only for another layout of the same name. The keeper makes this memory and does not read it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use petrel_sys::shared_memory::Words;
+
+/// The shared memory of a server, as the keeper or one of its server processes has it.
+#[derive(Clone)]
+pub struct SharedMemory {
+    /// `None`: there is no keeper, and all regions belong to this process.
+    all: Option<Words>,
+    /// The other server processes that were alive when this one was forked.
+    others: Arc<[u32]>,
+    claimed: Arc<Mutex<Vec<Claimed>>>,
+}
+
+/// A region that this process has claimed.
+struct Claimed {
+    name: Name,
+    layout: u64,
+    words: Words,
+}
+
+impl SharedMemory {
+    /// Memory for counters and for rings of `ring_bytes` in all. Also returns its descriptor, by which it can be
+    /// read only.
+    ///
+    /// # Errors
+    /// The kernel is older than Linux 5.1, or has no descriptors or address space left.
+    pub fn create(ring_bytes: usize) -> io::Result<(SharedMemory, OwnedFd)> {
+        // A draining process keeps its rings, and a changed size needs new ones.
+        let bytes = ring_bytes
+            .saturating_mul(RINGS_SPARE)
+            .saturating_add(COUNTER_BYTES)
+            .min(BYTES_MAX);
+        let (all, descriptor) = Words::shared(c"petrel-recorder", bytes / 8)?;
+        all[AT_VERSION].store(LAYOUT_VERSION, Relaxed);
+        all[AT_COUNT].store(all.len() as u64, Relaxed);
+        all[AT_FREE].store(REGIONS as u64, Relaxed);
+        all[AT_MAGIC].store(MAGIC, Release);
+        Ok((SharedMemory::of(Some(all)), descriptor))
+    }
+
+    /// Memory that no other process sees.
+    pub fn private() -> SharedMemory {
+        SharedMemory::of(None)
+    }
+
+    fn of(all: Option<Words>) -> SharedMemory {
+        SharedMemory {
+            all,
+            others: Arc::new([]),
+            claimed: Arc::default(),
+        }
+    }
+
+    /// The memory for a server process that is about to be forked, while the server processes `others` are alive.
+    #[must_use]
+    pub fn beside(&self, others: Vec<u32>) -> SharedMemory {
+        SharedMemory {
+            all: self.all.clone(),
+            others: others.into(),
+            claimed: Arc::default(),
+        }
+    }
+
+    /// `count` counters with the name `name`, zero at first. Processes that claim the same name with the same
+    /// `layout` share them, at one time and one after another: count by `fetch_add`. `layout` is a hash of what the
+    /// caller keeps where ([`layout_hash`]); with another layout the caller gets other words. All workers of this
+    /// process get the same words.
+    ///
+    /// If the shared memory is full, the counters belong to this process alone.
+    ///
+    /// # Panics
+    /// The name has more than 24 bytes.
+    pub fn counters(&self, name: &str, layout: u64, count: usize) -> Words {
+        let name = name_of(name);
+        let mut claimed = self.lock();
+        let is_same = |known: &&Claimed| {
+            known.name == name && known.layout == layout && known.words.len() == count
+        };
+        if let Some(known) = claimed.iter().find(is_same) {
+            return known.words.clone();
+        }
+        let shared = self
+            .all
+            .as_ref()
+            .and_then(|all| self.find_counters(all, name, layout, count));
+        let words = shared.unwrap_or_else(|| Words::private(count));
+        claimed.push(Claimed {
+            name,
+            layout,
+            words: words.clone(),
+        });
+        words
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Claimed>> {
+        self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find_counters(&self, all: &Words, name: Name, layout: u64, count: usize) -> Option<Words> {
+        let mut reusable = None;
+        for entry in entries(all) {
+            if entry.kind() != COUNTERS || entry.name() != name {
+                continue;
+            }
+            let Some(words) = entry.words(all).and_then(|words| words.part(0..count)) else {
+                continue;
+            };
+            if entry.0[ENTRY_LAYOUT].load(Relaxed) == layout {
+                return Some(words);
+            }
+            reusable = Some((entry, words));
+        }
+        // No other process counts with the old layout.
+        if self.others.is_empty()
+            && let Some((entry, words)) = reusable
+        {
+            words.iter().for_each(|word| word.store(0, Relaxed));
+            entry.0[ENTRY_LAYOUT].store(layout, Relaxed);
+            return Some(words);
+        }
+        allot(all, COUNTERS, name, layout, count)
+    }
+
+    /// A region of `count` words for one worker of this process, which no living process uses. Prefers the one that
+    /// has been out of use for longest. `None`: the shared memory is full, or there is none.
+    pub fn ring(&self, count: usize) -> Option<Words> {
+        let all = self.all.as_ref()?;
+        let _guard = self.lock();
+        let process = u64::from(std::process::id());
+        let is_free = |entry: &Entry<'_>| {
+            let owner = entry.0[ENTRY_OWNER].load(Relaxed);
+            owner != process && !self.others.iter().any(|other| u64::from(*other) == owner)
+        };
+        let free = entries(all)
+            .filter(|entry| entry.kind() == RING && is_free(entry))
+            .filter_map(|entry| Some((entry, entry.words(all)?)))
+            .filter(|(_, words)| words.len() == count)
+            .min_by_key(|(entry, _)| entry.0[ENTRY_LAYOUT].load(Relaxed));
+        let number = all[AT_CLAIMS].fetch_add(1, Relaxed);
+        let (entry, words) = match free {
+            Some(found) => found,
+            None => {
+                let words = allot(all, RING, name_of("ring"), number, count)?;
+                let entry = entries(all).find(|entry| {
+                    let offset = entry.0[ENTRY_OFFSET].load(Relaxed) as usize;
+                    all.get(offset)
+                        .is_some_and(|first| std::ptr::eq(first, &words[0]))
+                })?;
+                (entry, words)
+            }
+        };
+        entry.0[ENTRY_LAYOUT].store(number, Relaxed);
+        entry.0[ENTRY_OWNER].store(process, Release);
+        Some(words)
+    }
+}
+
+/// A hash of the parts of a layout, the same in every process of one program: FNV-1a.
+pub fn layout_hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let mut hash = 0xcbf2_9ce4_8422_2325;
+    for part in parts {
+        hash = part.iter().fold(hash, |hash, byte| step(hash, *byte));
+        // Not a byte of UTF-8, so that no two lists of names have the same bytes.
+        hash = step(hash, 0xff);
+    }
+    hash
+}
+
+/// An entry of the directory.
+#[derive(Clone, Copy)]
+struct Entry<'a>(&'a [AtomicU64; ENTRY_WORDS]);
+
+impl Entry<'_> {
+    fn kind(self) -> u64 {
+        self.0[ENTRY_KIND].load(Acquire)
+    }
+
+    fn name(self) -> Name {
+        std::array::from_fn(|index| self.0[ENTRY_NAME + index].load(Relaxed))
+    }
+
+    /// The words of the region. `None`: it does not lie in the memory. A process with a defect may have written
+    /// anything there.
+    fn words(self, all: &Words) -> Option<Words> {
+        let offset = usize::try_from(self.0[ENTRY_OFFSET].load(Relaxed)).ok()?;
+        let count = usize::try_from(self.0[ENTRY_COUNT].load(Relaxed)).ok()?;
+        if offset < REGIONS || count == 0 {
+            return None;
+        }
+        all.part(offset..offset.checked_add(count)?)
+    }
+}
+
+fn entries(all: &Words) -> impl Iterator<Item = Entry<'_>> {
+    let used = all[AT_ENTRIES].load(Acquire).min(ENTRIES_MAX as u64) as usize;
+    let (entries, _) = all[HEADER_WORDS..REGIONS].as_chunks();
+    entries.iter().take(used).map(Entry)
+}
+
+/// Takes a new region. The keeper starts one server process at a time, and [`SharedMemory`] has a lock, so no two
+/// claims meet.
+fn allot(all: &Words, kind: u64, name: Name, layout: u64, count: usize) -> Option<Words> {
+    let used = usize::try_from(all[AT_ENTRIES].load(Relaxed)).ok()?;
+    let offset = usize::try_from(all[AT_FREE].load(Relaxed)).ok()?;
+    let end = offset.checked_add(count)?;
+    let words = all
+        .part(offset..end)
+        .filter(|_| offset >= REGIONS && count > 0)?;
+    let (entries, _) = all[HEADER_WORDS..REGIONS].as_chunks::<ENTRY_WORDS>();
+    let entry = entries.get(used)?;
+    for (index, part) in name.iter().enumerate() {
+        entry[ENTRY_NAME + index].store(*part, Relaxed);
+    }
+    entry[ENTRY_LAYOUT].store(layout, Relaxed);
+    entry[ENTRY_OFFSET].store(offset as u64, Relaxed);
+    entry[ENTRY_COUNT].store(count as u64, Relaxed);
+    entry[ENTRY_KIND].store(kind, Release);
+    all[AT_FREE].store(end.next_multiple_of(PAGE_WORDS) as u64, Relaxed);
+    all[AT_ENTRIES].store(used as u64 + 1, Release);
+    Some(words)
+}
+
+type Name = [u64; 3];
+
+fn name_of(name: &str) -> Name {
+    let mut bytes = [0; 24];
+    bytes[..name.len()].copy_from_slice(name.as_bytes());
+    let (words, _) = bytes.as_chunks();
+    std::array::from_fn(|index| u64::from_le_bytes(words[index]))
+}
+
+/// `petrelre`, as the bytes of a word.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"petrelre");
+/// Changes with the layout of this memory or of the records.
+pub(crate) const LAYOUT_VERSION: u64 = 1;
+
+// The header.
+pub(crate) const AT_MAGIC: usize = 0;
+pub(crate) const AT_VERSION: usize = 1;
+/// How many words there are.
+pub(crate) const AT_COUNT: usize = 2;
+/// The first word that belongs to no region.
+const AT_FREE: usize = 3;
+/// How many entries of the directory are used.
+pub(crate) const AT_ENTRIES: usize = 4;
+/// How often a ring was claimed.
+const AT_CLAIMS: usize = 5;
+pub(crate) const HEADER_WORDS: usize = 8;
+
+// An entry of the directory.
+pub(crate) const ENTRY_KIND: usize = 0;
+const ENTRY_NAME: usize = 1;
+/// The hash of the layout of counters; the number of the last claim of a ring.
+pub(crate) const ENTRY_LAYOUT: usize = 4;
+pub(crate) const ENTRY_OFFSET: usize = 5;
+pub(crate) const ENTRY_COUNT: usize = 6;
+/// The process that a ring belongs to, or belonged to.
+pub(crate) const ENTRY_OWNER: usize = 7;
+pub(crate) const ENTRY_WORDS: usize = 8;
+
+// Kinds of regions.
+const COUNTERS: u64 = 1;
+pub(crate) const RING: u64 = 2;
+
+pub(crate) const ENTRIES_MAX: usize = 1023;
+/// Where regions begin.
+pub(crate) const REGIONS: usize = HEADER_WORDS + ENTRIES_MAX * ENTRY_WORDS;
+const PAGE_WORDS: usize = 512;
+
+/// How often all rings fit into the memory.
+const RINGS_SPARE: usize = 4;
+/// For counters. Pages that are not used take no memory.
+const COUNTER_BYTES: usize = 64 << 20;
+const BYTES_MAX: usize = 1 << 36;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory() -> SharedMemory {
+        SharedMemory::create(1 << 20)
+            .expect("the kernel has memfd")
+            .0
+    }
+
+    #[test]
+    fn counters_of_one_name_and_layout_are_the_same_in_all_processes() {
+        let keeper = memory();
+        let first = keeper.beside(vec![]);
+        first.counters("requests", 1, 10)[9].fetch_add(7, Relaxed);
+        assert_eq!(first.counters("requests", 1, 10)[9].load(Relaxed), 7);
+        let second = keeper.beside(vec![4711]);
+        assert_eq!(second.counters("requests", 1, 10)[9].load(Relaxed), 7);
+        assert_eq!(second.counters("others", 1, 10)[9].load(Relaxed), 0);
+    }
+
+    #[test]
+    fn another_layout_gets_other_words_and_the_old_ones_once_no_process_has_them() {
+        let keeper = memory();
+        let first = keeper.beside(vec![]);
+        let old = first.counters("requests", 1, 10);
+        old[0].store(7, Relaxed);
+        let second = keeper.beside(vec![4711]);
+        let new = second.counters("requests", 2, 10);
+        new[0].fetch_add(1, Relaxed);
+        assert_eq!(old[0].load(Relaxed), 7);
+        let third = keeper.beside(vec![]);
+        assert_eq!(third.counters("requests", 2, 10)[0].load(Relaxed), 1);
+        let again = third.counters("requests", 3, 5);
+        assert_eq!(again[0].load(Relaxed), 0);
+        assert!(std::ptr::eq(&again[0], &new[0]) || std::ptr::eq(&again[0], &old[0]));
+    }
+
+    #[test]
+    fn without_a_keeper_or_room_counters_belong_to_the_process() {
+        for memory in [SharedMemory::private(), memory()] {
+            let many = COUNTER_BYTES;
+            memory.counters("many", 1, many)[many - 1].fetch_add(3, Relaxed);
+            assert_eq!(memory.counters("many", 1, many)[many - 1].load(Relaxed), 3);
+            let beside = memory.beside(vec![]);
+            assert_eq!(beside.counters("many", 1, many)[many - 1].load(Relaxed), 0);
+        }
+    }
+
+    #[test]
+    fn a_ring_is_one_workers_until_its_process_is_gone() {
+        let keeper = memory();
+        let first = keeper.beside(vec![]);
+        let one = first.ring(4096).expect("there is room");
+        let other = first.ring(4096).expect("there is room");
+        assert!(!std::ptr::eq(&one[0], &other[0]));
+        one[5].store(7, Relaxed);
+        // To this test's process its own rings are in use. Let another process own them.
+        let all = keeper.all.as_ref().expect("shared");
+        entries(all).for_each(|entry| entry.0[ENTRY_OWNER].store(4711, Relaxed));
+        let third = keeper.beside(vec![4711]).ring(4096).expect("there is room");
+        assert_eq!(third[5].load(Relaxed), 0);
+        let fourth = keeper.beside(vec![]).ring(4096).expect("the oldest");
+        assert_eq!(fourth[5].load(Relaxed), 7);
+        assert!(keeper.ring(1 << 30).is_none());
+        assert!(SharedMemory::private().ring(4096).is_none());
+    }
+
+    #[test]
+    fn a_directory_that_was_overwritten_gives_no_words_outside() {
+        let keeper = memory();
+        keeper.beside(vec![]).counters("requests", 1, 10);
+        let all = keeper.all.as_ref().expect("shared");
+        for (at, value) in [
+            (ENTRY_OFFSET, 0),
+            (ENTRY_OFFSET, u64::MAX),
+            (ENTRY_COUNT, u64::MAX),
+        ] {
+            let entry = entries(all).next().expect("there is one");
+            let before = entry.0[at].swap(value, Relaxed);
+            assert_eq!(keeper.beside(vec![]).counters("requests", 1, 10).len(), 10);
+            entry.0[at].store(before, Relaxed);
+        }
+        for at in [AT_FREE, AT_ENTRIES] {
+            let before = all[at].swap(u64::MAX, Relaxed);
+            assert_eq!(keeper.beside(vec![]).counters("more", 1, 10).len(), 10);
+            all[at].store(before, Relaxed);
+        }
+    }
+
+    #[test]
+    fn the_hash_tells_lists_apart() {
+        let hash = |parts: &[&str]| layout_hash(parts.iter().map(|part| part.as_bytes()));
+        assert_eq!(hash(&["ab", "c"]), hash(&["ab", "c"]));
+        assert_ne!(hash(&["ab", "c"]), hash(&["a", "bc"]));
+        assert_ne!(hash(&["ab"]), hash(&["ab", ""]));
+    }
+}
