@@ -36,6 +36,7 @@ use crate::worker::Worker;
 
 pub mod cold_files;
 pub mod dry_run;
+mod finished;
 mod lineage;
 mod listener_facts;
 pub mod module;

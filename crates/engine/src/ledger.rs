@@ -231,7 +231,14 @@ impl Ledger {
         self.stages[stage as usize]
     }
 
+    /// A bit for each stage that was stamped, in the order of [`Stage::ALL`].
+    #[inline]
+    pub(crate) fn touched_bits(&self) -> u32 {
+        self.touched
+    }
+
     /// The stages that were stamped, in their order.
+    #[inline]
     pub fn touched(&self) -> impl Iterator<Item = Stage> + use<> {
         let mut left = self.touched;
         std::iter::from_fn(move || {

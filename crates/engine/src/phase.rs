@@ -34,6 +34,10 @@ pub enum Walked {
 
 /// Runs hooks until there is a response or a hook has to wait.
 pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Walked> {
+    if let Some(recorder) = exchange.worker.recorder() {
+        let path = exchange.request.url.path_raw();
+        recorder.works_for(exchange.id, exchange.ledger.started(), path);
+    }
     loop {
         let outcome = match exchange.progress.pending.take() {
             Some(mut pending) => {
@@ -119,6 +123,7 @@ pub(crate) fn refuse(exchange: &mut Exchange, status: Status) {
 /// Runs the hooks of the log phase, after the response was sent. They cannot wait or change anything.
 pub(crate) fn log(exchange: &mut Exchange) {
     trace::over(exchange);
+    exchange.record();
     let settings = Rc::clone(&exchange.settings);
     for installed in settings.hooks(Phase::Log) {
         installed.hook.run(exchange);

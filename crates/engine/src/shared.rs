@@ -33,6 +33,7 @@ pub struct Shared {
     tls_counts: TlsCounts,
     request_ids: RequestIdSpace,
     memory: SharedMemory,
+    workers: AtomicUsize,
     belongings: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
@@ -57,6 +58,7 @@ impl Shared {
             tls_counts: TlsCounts::default(),
             request_ids: RequestIdSpace::new(),
             memory: SharedMemory::private(),
+            workers: AtomicUsize::new(0),
             belongings: Mutex::default(),
         }
     }
@@ -96,6 +98,11 @@ impl Shared {
     /// How many requests are being received or answered. May be a second old.
     pub fn open_requests(&self) -> usize {
         self.open_requests.load(Ordering::Relaxed)
+    }
+
+    /// The number of one more worker, from 0.
+    pub(crate) fn number_of_next_worker(&self) -> usize {
+        self.workers.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The ids of the requests of one more worker.

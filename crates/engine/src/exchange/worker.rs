@@ -20,6 +20,7 @@ use crate::ledger::{Nanos, Stage};
 use crate::limits;
 use crate::log::LogRegistry;
 use crate::network_backend::{FileReader, Readers};
+use crate::recorder::Recorder;
 use crate::request_id::{RequestId, RequestIds};
 use crate::settings::{CoreSettings, ProcessSettings, Settings, SettingsTable};
 use crate::shared::Shared;
@@ -63,6 +64,7 @@ pub struct Worker {
     connection_ended: Notify,
     connection_ids: Cell<u64>,
     request_ids: RequestIds,
+    recorder: Option<Recorder>,
     requests: Cell<u64>,
     /// How many exchanges are in use, and the number that this worker last told the others.
     exchanges_used: Cell<usize>,
@@ -154,8 +156,11 @@ impl Worker {
             shared.contents(),
             &clock,
         );
-        Rc::new(Worker {
+        let number = shared.number_of_next_worker();
+        let recorder = Recorder::new(shared.memory(), process.recorder, number);
+        let worker = Rc::new(Worker {
             clock,
+            recorder,
             files: FileCache::new(process.stat_cache, Arc::clone(shared.contents())),
             request_ids: shared.request_ids_of_worker(),
             settings,
@@ -187,7 +192,9 @@ impl Worker {
             readers: Rc::new(readers),
             hogs: RefCell::default(),
             processor_time: Cell::new(0),
-        })
+        });
+        worker.tend_recorder();
+        worker
     }
 
     /// The clock.
@@ -381,6 +388,20 @@ impl Worker {
         }
     }
 
+    /// Where requests are recorded. `None`: the configuration has switched that off.
+    #[inline]
+    pub(crate) fn recorder(&self) -> Option<&Recorder> {
+        self.recorder.as_ref()
+    }
+
+    fn tend_recorder(&self) {
+        if let Some(recorder) = &self.recorder {
+            let now = self.clock.latest();
+            let to_wall = self.clock.wall_nanos_at(now).wrapping_sub(now);
+            recorder.tick(to_wall, now);
+        }
+    }
+
     /// Counts an answered request. Other workers see the count within a second.
     #[inline]
     pub(crate) fn count_request(&self) {
@@ -467,6 +488,7 @@ pub(crate) async fn tick(worker: Rc<Worker>) {
         worker.clock.now();
         worker.deadlines.sweep(worker.clock.seconds());
         worker.publish_counts();
+        worker.tend_recorder();
         worker.look_after();
         blocking::look_after();
         worker.clock.now();

@@ -9,6 +9,7 @@ use super::mime::{MimeCache, MimeTypes};
 use super::process::{Http2Offer, unknown};
 pub use crate::file_accounts::NetworkBackend;
 use crate::file_cache::Symlinks;
+use crate::ledger::Nanos;
 use crate::log::{LogHandle, LogRegistry, LogTarget};
 use crate::pace::MinRate;
 use crate::throttle::ScopeThrottle;
@@ -81,6 +82,8 @@ pub struct CoreSettings {
     pub error_log: LogHandle,
     /// `ledger.server-timing`: sends the stages of the exchange in a Server-Timing field.
     pub server_timing: bool,
+    /// `ledger.log-slower-than`: requests that took this long get a line in the error log.
+    pub log_slower_nanos: Nanos,
     /// What to trace in the error log.
     pub debug: Debug,
 }
@@ -179,6 +182,10 @@ impl CoreSettings {
             etag_size: switch("etag.use-size", true),
             error_log: logs.error_log(values.string("server.errorlog").map(LogTarget::parse)),
             server_timing: switch("ledger.server-timing", false),
+            log_slower_nanos: match values.unsigned("ledger.log-slower-than", 0) {
+                0 => Nanos::MAX,
+                millis => Nanos::from(millis) * 1_000_000,
+            },
             debug: debug(values),
         })
     }

@@ -70,6 +70,12 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "The file that holds the process id while the server runs.";
     "server.control-socket", String, Server, "beside server.pid-file", Works,
         "The unix socket by which petrel reload, stop, reopen and status reach the server; mode 0600. Unset: the path of server.pid-file with .control in the place of .pid, or without a pid file petrel-HASH.control, after the path of the configuration, in /run for root and in /run/user/UID for others. Petrel's own.";
+    "recorder.size", Int, Server, "1048576", Works,
+        "Bytes of memory in which each worker records its last requests, for petrel why: about 120 bytes for one, and parts of it for errors and slow requests. The memory is taken as it is filled. 0: nothing is recorded. docs/why.md explains the recorder. Petrel's own.";
+    "recorder.slowest", Short, Server, "8", Works,
+        "How many of the slowest requests of the last hour each worker keeps of each host, besides the last ones. 0: none. Petrel's own.";
+    "recorder.dump", String, Server, "the directory of server.errorlog", Works,
+        "The directory to which SIGUSR2 writes all recorded requests, as a trace for Perfetto (.trace.json) and for OpenTelemetry (.otlp.json). The user of the server process must be allowed to write there. Petrel's own.";
     "server.drain-timeout", Int, Server, "86400", Works,
         "Seconds that a reload leaves to the requests and tunnels of the old server process; then \
          they are cut. 0 is no limit. If unset, server.graceful-shutdown-timeout of \
@@ -230,6 +236,8 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "Traces the chunked coding (lighttpd 1.5).";
     "ledger.server-timing", Bool, Request, "disable", Works,
         "Sends how long each stage of the exchange took in a Server-Timing field: only those in which it spent time. docs/ledger.md explains the stages.";
+    "ledger.log-slower-than", Int, Request, "0", Works,
+        "Milliseconds. A request that took as long or longer gets a line in the error log that says in which stages it spent the time, and what held it up. 0: none does. Tunnels get no such line.";
 
     // Tracing.
     "debug.log-condition-handling", Bool, Request, "disable", Works,

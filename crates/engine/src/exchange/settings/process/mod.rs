@@ -22,6 +22,7 @@ use crate::blocking::{THREADS, Threads};
 use crate::file_cache::StatCache;
 use crate::limits;
 use crate::log::{LogTarget, SyslogFacility};
+use crate::recorder::RecorderSize;
 pub(crate) use features::{Features, Http2Offer};
 pub use listeners::ListenerSettings;
 
@@ -47,6 +48,10 @@ pub struct ProcessSettings {
     pub control_socket: Option<PathBuf>,
     /// `server.core-files`.
     pub core_files: bool,
+    /// `recorder.size`, `recorder.slowest`.
+    pub recorder: RecorderSize,
+    /// `recorder.dump`, or the directory of the error log if that is a file.
+    pub recorder_dump: Option<PathBuf>,
     /// `server.max-fds`; see [`ProcessSettings::fds_to_ask_for`].
     pub max_fds: Option<u64>,
     /// `server.max-connections`; see [`ProcessSettings::connections_max`].
@@ -130,6 +135,8 @@ impl ProcessSettings {
             pid_file: values.string("server.pid-file").map(PathBuf::from),
             control_socket: values.string("server.control-socket").map(PathBuf::from),
             core_files: switch("server.core-files"),
+            recorder: recorder(values),
+            recorder_dump: recorder_dump(values),
             max_fds: positive(values, "server.max-fds").map(u64::from),
             max_connections: positive(values, "server.max-connections").map(|most| most as usize),
             error_log: error_log(values),
@@ -175,6 +182,23 @@ fn workers(values: &Values<'_>) -> NonZeroUsize {
     asked
         .or_else(|| std::thread::available_parallelism().ok())
         .unwrap_or(NonZeroUsize::MIN)
+}
+
+fn recorder(values: &Values<'_>) -> RecorderSize {
+    RecorderSize {
+        bytes: (values.unsigned("recorder.size", 1 << 20) as usize).min(RECORDER_BYTES_MAX),
+        slowest: values.unsigned("recorder.slowest", 8) as usize,
+    }
+}
+
+fn recorder_dump(values: &Values<'_>) -> Option<PathBuf> {
+    if let Some(directory) = values.string("recorder.dump") {
+        return Some(PathBuf::from(directory));
+    }
+    match error_log(values) {
+        LogTarget::File(path) => Some(path.parent()?.to_owned()),
+        _ => None,
+    }
 }
 
 fn error_log(values: &Values<'_>) -> LogTarget {
@@ -255,6 +279,9 @@ pub(super) fn unknown<'a>(
 
 /// The limit on open files if `server.max-fds` is unset and the hard limit is higher.
 const FDS_MAX_UNSET: u64 = 65_536;
+
+/// More is never recorded, whatever `recorder.size` says.
+const RECORDER_BYTES_MAX: usize = 1 << 30;
 
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,120 @@
+//! The end of an exchange: what the recorder keeps of it, and the line about a slow one.
+
+use crate::exchange::{Exchange, Scheme};
+use crate::recorder::{self, Finished, Flag, HOST_BYTES_MAX, PATH_BYTES_MAX, where_time_went};
+
+impl Exchange {
+    /// Records the exchange, which is over.
+    #[inline]
+    pub(crate) fn record(&self) {
+        if self.ledger.total() >= self.settings.core.log_slower_nanos {
+            self.log_slow();
+        }
+        let Some(recorder) = self.worker.recorder() else {
+            return;
+        };
+        let host = self.request.head.host();
+        let path = self.recorded_path();
+        let is_cut = host.len() > HOST_BYTES_MAX || path.len() > PATH_BYTES_MAX;
+        let flag = |flag: Flag, is_true: bool| if is_true { flag as u8 } else { 0 };
+        let finished = Finished {
+            id: self.id,
+            ledger: &self.ledger,
+            method: self.request.head.method(),
+            status: self.response.status.0,
+            cause: self.recorded_cause(),
+            flags: flag(Flag::Complete, self.sent.is_complete)
+                | flag(Flag::Tls, self.connection.scheme == Scheme::Https)
+                | flag(Flag::Subrequest, self.is_subrequest())
+                | flag(Flag::Own, !self.response.is_final)
+                | flag(Flag::Cut, is_cut),
+            client: self.connection.client_key(),
+            sent_bytes: self.sent.bytes,
+            host: recorder::cut(host, HOST_BYTES_MAX),
+            path: recorder::cut(path, PATH_BYTES_MAX),
+            answered_by: self.answered_by(),
+        };
+        let waits = self.waits().iter();
+        let waits = waits.map(|wait| (wait.stage, wait.nanos, &*wait.holder));
+        recorder.add(&finished, waits);
+    }
+
+    /// The code of the cause of an error that Petrel itself made; 0: none.
+    #[inline]
+    fn recorded_cause(&self) -> u16 {
+        0
+    }
+
+    /// The module or backend that answered; empty: not known.
+    #[inline]
+    fn answered_by(&self) -> &[u8] {
+        b""
+    }
+
+    /// The path that the client asked for, without its query.
+    #[inline]
+    fn recorded_path(&self) -> &[u8] {
+        let target = self.request.original_target.as_slice();
+        match target.first() {
+            Some(b'/') => match memchr::memchr(b'?', target) {
+                Some(query) => &target[..query],
+                None => target,
+            },
+            // The absolute form.
+            _ => self.request.url.path_raw(),
+        }
+    }
+
+    /// Writes the line that `ledger.log-slower-than` asks for.
+    #[cold]
+    fn log_slow(&self) {
+        // The time of a tunnel is that of the conversation, and a subrequest delays the request that made it.
+        if self.is_tunnel() || self.is_subrequest() {
+            return;
+        }
+        let stages = self.ledger.touched();
+        let stages = stages.map(|stage| (stage, self.ledger.stage(stage)));
+        let waits = self.waits().iter();
+        let waits = waits.map(|wait| (wait.stage, wait.nanos, &*wait.holder));
+        let text = where_time_went(self.ledger.total(), stages, waits);
+        self.log_error("slow", format_args!("{text};"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::testing::Site;
+
+    #[test]
+    fn a_query_is_not_recorded() {
+        let site = Site::new("", &[]);
+        for (target, path) in [
+            ("/a/b?token=secret", "/a/b"),
+            ("/a%20b", "/a%20b"),
+            ("/?", "/"),
+            ("http://a.example/p?q", "/p"),
+        ] {
+            let answer = site.get(target);
+            let recorded = String::from_utf8_lossy(answer.exchange().recorded_path()).into_owned();
+            assert_eq!(recorded, path, "{target}");
+        }
+    }
+
+    #[test]
+    fn only_slow_requests_have_a_line() {
+        let site = Site::new("ledger.log-slower-than = 100", &[]);
+        let answer = site.get("/");
+        let core = &answer.exchange().settings.core;
+        assert_eq!(
+            core.log_slower_nanos,
+            Duration::from_millis(100).as_nanos() as u64
+        );
+        let site = Site::new("", &[]);
+        assert_eq!(
+            site.get("/").exchange().settings.core.log_slower_nanos,
+            u64::MAX
+        );
+    }
+}

@@ -1,0 +1,450 @@
+//! A record: what is kept of one request, and how it lies in memory.
+//!
+//! A record is a few words of 64 bits: seven with numbers, one for each stage that was stamped, then texts, each
+//! filled up to a whole word, then the notes about waits, and a last word by which a reader finds the beginning. It
+//! has no query and no header field but the host.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use petrel_proto::method::Method;
+
+use crate::ledger::{Ledger, Nanos, Stage};
+use crate::request_id::RequestId;
+
+/// A request that is over, for [`encode`].
+pub(crate) struct Finished<'a> {
+    pub(crate) id: RequestId,
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) method: Method,
+    pub(crate) status: u16,
+    /// The code of the cause of an error that Petrel itself made; 0: none.
+    pub(crate) cause: u16,
+    /// See [`Flag`].
+    pub(crate) flags: u8,
+    /// [`ConnectionFacts::client_key`](crate::exchange::ConnectionFacts::client_key).
+    pub(crate) client: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) host: &'a [u8],
+    /// Without a query.
+    pub(crate) path: &'a [u8],
+    /// The module or backend that answered; empty: not known.
+    pub(crate) answered_by: &'a [u8],
+}
+
+/// What is true of a recorded request: each is a bit of its flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Flag {
+    /// The whole response was handed to the kernel.
+    Complete = 1,
+    /// The client speaks TLS.
+    Tls = 2,
+    /// The server made the request itself, for another one.
+    Subrequest = 4,
+    /// Petrel made the response, and no backend or script.
+    Own = 8,
+    /// Host or path were longer than what is kept.
+    Cut = 16,
+}
+
+/// A recorded request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its id.
+    pub id: RequestId,
+    /// When its first byte arrived, in nanoseconds since 1970.
+    pub started: u64,
+    /// How long it took.
+    pub total: Nanos,
+    /// Its method, as the client sent it.
+    pub method: Method,
+    /// The status of the response; 0: there was none.
+    pub status: u16,
+    /// The code of the cause of an error that Petrel itself made; 0: none.
+    pub cause: u16,
+    flags: u8,
+    /// The client ([`client_of_key`](crate::exchange::client_of_key)).
+    pub client: u64,
+    /// How many bytes were sent, head included.
+    pub sent_bytes: u64,
+    /// The number of its worker within the server process, from 0.
+    pub worker: u16,
+    /// The stages in which it was, with their times, in the order of [`Stage::ALL`].
+    pub stages: Vec<(Stage, Nanos)>,
+    /// The host that the client asked for.
+    pub host: Box<[u8]>,
+    /// The path, without a query.
+    pub path: Box<[u8]>,
+    /// The module or backend that answered; empty: not known.
+    pub answered_by: Box<[u8]>,
+    /// Its long waits.
+    pub waits: Vec<RecordedWait>,
+}
+
+/// A long wait of a recorded request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedWait {
+    /// The stage in which the request waited.
+    pub stage: Stage,
+    /// How long.
+    pub nanos: Nanos,
+    /// What held it up, in words; cut.
+    pub holder: Box<[u8]>,
+}
+
+impl Record {
+    /// Whether `flag` is true of the request.
+    pub fn is(&self, flag: Flag) -> bool {
+        self.flags & flag as u8 != 0
+    }
+
+    /// The time that belongs to no stage.
+    pub fn unattributed(&self) -> Nanos {
+        let known = self.stages.iter().map(|(_, nanos)| *nanos);
+        self.total
+            .saturating_sub(known.fold(0, Nanos::saturating_add))
+    }
+}
+
+/// The words that a record is written into. There is always room for the longest one.
+pub(crate) type Window = [AtomicU64; RECORD_WORDS_MAX];
+
+/// Writes `finished`, which began `to_wall` nanoseconds after its monotonic time, as a record of `worker`. Returns how
+/// many words it has, the last one included, which [`seal`] writes.
+#[inline]
+pub(crate) fn encode<'a>(
+    window: &Window,
+    finished: &Finished<'_>,
+    waits: impl ExactSizeIterator<Item = (Stage, Nanos, &'a str)>,
+    to_wall: u64,
+) -> usize {
+    let ledger = finished.ledger;
+    put(window, AT_STARTED, ledger.started().wrapping_add(to_wall));
+    put(window, AT_ID, finished.id.to_bits());
+    let total = ledger.total().min(NANOS_MAX);
+    let kind = (finished.method as u64) << 48 | u64::from(finished.flags) << 56;
+    put(window, AT_TOTAL, total | kind);
+    put(window, AT_CLIENT, finished.client);
+    put(window, AT_SENT, finished.sent_bytes);
+    let codes = u64::from(finished.status) << 32 | u64::from(finished.cause) << 48;
+    put(window, AT_STAGES, u64::from(ledger.touched_bits()) | codes);
+    let mut at = FIXED_WORDS;
+    for stage in ledger.touched() {
+        put(window, at, ledger.stage(stage));
+        at += 1;
+    }
+    let (host, path) = (finished.host, finished.path);
+    at = put_bytes(window, at, host);
+    at = put_bytes(window, at, path);
+    let mut lengths = host.len() as u64 | (path.len() as u64) << 8;
+    if !finished.answered_by.is_empty() || waits.len() > 0 {
+        at = encode_rare(window, at, finished.answered_by, waits, &mut lengths);
+    }
+    put(window, AT_LENGTHS, lengths);
+    at + 1
+}
+
+/// What most requests do not have.
+#[cold]
+#[inline(never)]
+fn encode_rare<'a>(
+    window: &Window,
+    mut at: usize,
+    answered_by: &[u8],
+    waits: impl Iterator<Item = (Stage, Nanos, &'a str)>,
+    lengths: &mut u64,
+) -> usize {
+    let answered_by = cut(answered_by, ANSWERED_BY_BYTES_MAX);
+    at = put_bytes(window, at, answered_by);
+    *lengths |= (answered_by.len() as u64) << 16;
+    let mut count = 0;
+    for (stage, nanos, holder) in waits {
+        // One word for the numbers, and the last one of the record.
+        let room = RECORD_WORDS_MAX.saturating_sub(at + 2) * 8;
+        let holder = cut(holder.as_bytes(), HOLDER_BYTES_MAX);
+        if room < holder.len() {
+            break;
+        }
+        let kind = (stage as u64) << 48 | (holder.len() as u64) << 56;
+        put(window, at, nanos.min(NANOS_MAX) | kind);
+        at = put_bytes(window, at + 1, holder);
+        count += 1;
+    }
+    *lengths |= count << 24;
+    at
+}
+
+/// The last word of a record of `count` words that begins `position` words after the beginning of its ring's time.
+#[inline]
+pub(crate) fn last_word(position: u64, count: usize, worker: u16) -> u64 {
+    position << 24 | u64::from(worker & 0xfff) << 12 | count as u64
+}
+
+/// How many words the record has whose last word is `last`, if it begins at a position that fits.
+pub(crate) fn count_in(last: u64, end: u64) -> Option<usize> {
+    let count = last & 0xfff;
+    let begins = end.checked_sub(count)?;
+    (count > 0 && begins << 24 == last & !0xff_ffff).then_some(count as usize)
+}
+
+/// Reads a record from its words. `None`: they are none.
+pub(crate) fn decode(words: &[u64]) -> Option<Record> {
+    let (last, words) = words.split_last()?;
+    let fixed: &[u64; FIXED_WORDS] = words.first_chunk()?;
+    let mut rest = Rest(&words[FIXED_WORDS..]);
+    let (kind, codes, lengths) = (fixed[AT_TOTAL], fixed[AT_STAGES], fixed[AT_LENGTHS]);
+    let touched = codes as u32;
+    let mut stages = Vec::new();
+    for (number, stage) in Stage::ALL.iter().enumerate() {
+        if touched & 1 << number != 0 {
+            stages.push((*stage, rest.word()?));
+        }
+    }
+    let host = rest.bytes(lengths as u8)?;
+    let path = rest.bytes((lengths >> 8) as u8)?;
+    let answered_by = rest.bytes((lengths >> 16) as u8)?;
+    let mut waits = Vec::new();
+    for _ in 0..(lengths >> 24) as u8 {
+        let wait = rest.word()?;
+        waits.push(RecordedWait {
+            stage: *Stage::ALL.get(usize::from((wait >> 48) as u8))?,
+            nanos: wait & NANOS_MAX,
+            holder: rest.bytes((wait >> 56) as u8)?,
+        });
+    }
+    rest.0.is_empty().then_some(Record {
+        id: RequestId::from_bits(fixed[AT_ID]),
+        started: fixed[AT_STARTED],
+        total: kind & NANOS_MAX,
+        method: *Method::ALL.get(usize::from((kind >> 48) as u8))?,
+        status: (codes >> 32) as u16,
+        cause: (codes >> 48) as u16,
+        flags: (kind >> 56) as u8,
+        client: fixed[AT_CLIENT],
+        sent_bytes: fixed[AT_SENT],
+        worker: (last >> 12) as u16 & 0xfff,
+        stages,
+        host,
+        path,
+        answered_by,
+        waits,
+    })
+}
+
+/// The words of a record that are still to be read.
+struct Rest<'a>(&'a [u64]);
+
+impl Rest<'_> {
+    fn word(&mut self) -> Option<u64> {
+        let (word, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*word)
+    }
+
+    fn bytes(&mut self, length: u8) -> Option<Box<[u8]>> {
+        let length = usize::from(length);
+        let (words, rest) = self.0.split_at_checked(length.div_ceil(8))?;
+        self.0 = rest;
+        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        bytes.truncate(length);
+        Some(bytes.into())
+    }
+}
+
+#[inline(always)]
+pub(crate) fn put(window: &Window, at: usize, value: u64) {
+    // `at` is always inside. The mask only spares the check: RECORD_WORDS_MAX is a power of two.
+    window[at & (RECORD_WORDS_MAX - 1)].store(value, Relaxed);
+}
+
+/// Writes `bytes`, filled up with zeroes to a whole word. Returns where the next word comes.
+#[inline(always)]
+fn put_bytes(window: &Window, mut at: usize, bytes: &[u8]) -> usize {
+    let (words, rest) = bytes.as_chunks();
+    for word in words {
+        put(window, at, u64::from_le_bytes(*word));
+        at += 1;
+    }
+    if !rest.is_empty() {
+        put(window, at, last_of(bytes, rest));
+        at += 1;
+    }
+    at
+}
+
+/// The word of `rest`, the last 1 to 7 of `bytes`.
+#[inline(always)]
+fn last_of(bytes: &[u8], rest: &[u8]) -> u64 {
+    let length = rest.len();
+    if let Some(last) = bytes.last_chunk() {
+        // The bytes in front of `rest` are shifted out.
+        return u64::from_le_bytes(*last) >> (64 - 8 * length);
+    }
+    // Two reads that overlap.
+    if let (Some(first), Some(last)) = (rest.first_chunk(), rest.last_chunk()) {
+        let (first, last) = (u32::from_le_bytes(*first), u32::from_le_bytes(*last));
+        return u64::from(first) | u64::from(last) << (8 * (length - 4));
+    }
+    let byte = |at: usize| rest.get(at).map_or(0, |byte| u64::from(*byte));
+    byte(0) | byte(1) << 8 | byte(2) << 16
+}
+
+/// At most the first `bytes_max` of `bytes`.
+#[inline]
+pub(crate) fn cut(bytes: &[u8], bytes_max: usize) -> &[u8] {
+    bytes.get(..bytes_max).unwrap_or(bytes)
+}
+
+const AT_STARTED: usize = 0;
+const AT_ID: usize = 1;
+/// The total in 48 bits, the method in 8, the flags in 8.
+const AT_TOTAL: usize = 2;
+const AT_CLIENT: usize = 3;
+const AT_SENT: usize = 4;
+/// A bit for each stage in 32 bits, the status in 16, the cause in 16.
+const AT_STAGES: usize = 5;
+/// The lengths of host, path and `answered_by`, and the number of notes; 8 bits each.
+const AT_LENGTHS: usize = 6;
+const FIXED_WORDS: usize = 7;
+
+/// 78 hours, in 48 bits.
+const NANOS_MAX: u64 = (1 << 48) - 1;
+
+pub(crate) const HOST_BYTES_MAX: usize = 40;
+pub(crate) const PATH_BYTES_MAX: usize = 96;
+const ANSWERED_BY_BYTES_MAX: usize = 40;
+const HOLDER_BYTES_MAX: usize = 240;
+/// The longest record, the last word included.
+pub(crate) const RECORD_WORDS_MAX: usize = 128;
+
+// All but the notes fits; these stop before the end.
+const _: () = {
+    let texts = (HOST_BYTES_MAX + PATH_BYTES_MAX + ANSWERED_BY_BYTES_MAX) / 8;
+    assert!(FIXED_WORDS + Stage::ALL.len() + texts + 2 < RECORD_WORDS_MAX);
+    assert!(RECORD_WORDS_MAX.is_power_of_two() && RECORD_WORDS_MAX < 1 << 12);
+    assert!(HOLDER_BYTES_MAX < 256 && PATH_BYTES_MAX < 256);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window() -> Box<Window> {
+        Box::new(std::array::from_fn(|_| AtomicU64::new(u64::MAX)))
+    }
+
+    fn finished<'a>(ledger: &'a Ledger, host: &'a [u8], path: &'a [u8]) -> Finished<'a> {
+        Finished {
+            id: RequestId::from_bits(0x1234),
+            ledger,
+            method: Method::Post,
+            status: 503,
+            cause: 77,
+            flags: Flag::Complete as u8 | Flag::Own as u8,
+            client: 1 << 32 | 0x7f00_0001,
+            sent_bytes: 1 << 40,
+            host,
+            path,
+            answered_by: b"",
+        }
+    }
+
+    fn through(finished: &Finished<'_>, waits: &[(Stage, Nanos, &str)]) -> Record {
+        let window = window();
+        let count = encode(&window, finished, waits.iter().copied(), 1_000_000);
+        put(&window, count - 1, last_word(640, count, 3));
+        let words: Vec<u64> = window[..count]
+            .iter()
+            .map(|word| word.load(Relaxed))
+            .collect();
+        assert_eq!(count_in(words[count - 1], 640 + count as u64), Some(count));
+        assert_eq!(count_in(words[count - 1], 641 + count as u64), None);
+        decode(&words).expect("it is a record")
+    }
+
+    #[test]
+    fn texts_of_every_length_come_back() {
+        let mut ledger = Ledger::default();
+        ledger.start(1_000);
+        ledger.stamp(Stage::Parse, 1_500);
+        ledger.stamp(Stage::ReadFile, 10_000_000_000);
+        ledger.stamp(Stage::Send, 10_000_000_020);
+        let text: Vec<u8> = (1..=200).collect();
+        for host in 0..=HOST_BYTES_MAX {
+            for path in 0..=PATH_BYTES_MAX {
+                let record = through(
+                    &finished(&ledger, &text[..host], &text[100 - path..100]),
+                    &[],
+                );
+                assert_eq!(*record.host, text[..host]);
+                assert_eq!(*record.path, text[100 - path..100]);
+            }
+        }
+        let record = through(&finished(&ledger, b"h", b"/"), &[]);
+        assert_eq!((record.started, record.total), (1_001_000, 9_999_999_020));
+        let stages = [
+            (Stage::Parse, 500),
+            (Stage::ReadFile, 9_999_998_500),
+            (Stage::Send, 20),
+        ];
+        assert_eq!(
+            (record.stages.as_slice(), record.unattributed()),
+            (&stages[..], 0)
+        );
+        assert_eq!((record.id.to_bits(), record.worker), (0x1234, 3));
+        assert_eq!(
+            (record.method, record.status, record.cause),
+            (Method::Post, 503, 77)
+        );
+        assert_eq!(
+            (record.client, record.sent_bytes),
+            (1 << 32 | 0x7f00_0001, 1 << 40)
+        );
+        assert!(record.is(Flag::Own) && !record.is(Flag::Tls));
+    }
+
+    #[test]
+    fn notes_are_kept_as_far_as_there_is_room() {
+        let mut ledger = Ledger::default();
+        ledger.start(0);
+        for (number, stage) in Stage::ALL.iter().enumerate() {
+            ledger.stamp(*stage, number as u64 * 10);
+        }
+        let long = "x".repeat(300);
+        let texts = [b'h'; HOST_BYTES_MAX];
+        let path = [b'p'; PATH_BYTES_MAX];
+        let mut all = finished(&ledger, &texts, &path);
+        all.answered_by = &[b'b'; 300];
+        for length in 0..300 {
+            let notes = [(Stage::Stat, u64::MAX, &long[..length]); 8];
+            let record = through(&all, &notes);
+            assert!((1..=8).contains(&record.waits.len()), "{length}");
+            let wait = &record.waits[0];
+            assert_eq!(
+                *wait.holder,
+                *cut(&long.as_bytes()[..length], HOLDER_BYTES_MAX)
+            );
+            assert_eq!((wait.stage, wait.nanos), (Stage::Stat, NANOS_MAX));
+            assert_eq!(*record.answered_by, [b'b'; ANSWERED_BY_BYTES_MAX]);
+        }
+    }
+
+    #[test]
+    fn other_words_are_no_record() {
+        assert_eq!(decode(&[]), None);
+        let mut state = 1_u64;
+        for _ in 0..20_000 {
+            let words: Vec<u64> = (0..state % 60)
+                .map(|_| {
+                    state = state
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1);
+                    state >> (state >> 60)
+                })
+                .collect();
+            state = state.wrapping_add(1);
+            let _ = decode(&words);
+        }
+    }
+}

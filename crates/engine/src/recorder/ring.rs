@@ -1,0 +1,257 @@
+//! A ring of records with one writer, and readers in other processes that may come at any time.
+//!
+//! Positions count words and never go back; the place in the ring is the rest of the division by its size. Before
+//! the writer changes words it says how far it may get (`reserved`), and when they are complete, how far it got
+//! (`written`). A reader notes `written`, copies the ring, and then notes `reserved`: what is less than a ring behind
+//! the latter has not changed meanwhile. It goes through the records from the last one back, because the oldest one
+//! may be half overwritten. A record never goes over the end of the ring: what is left there is skipped.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::fence;
+
+use petrel_sys::shared_memory::Words;
+
+use super::record::{RECORD_WORDS_MAX, Window, count_in, last_word, put};
+
+/// The writer's side of a ring.
+pub(crate) struct Ring {
+    /// `reserved` and `written`.
+    state: Words,
+    words: Words,
+    position: Cell<u64>,
+    /// The position in the ring.
+    at: Cell<usize>,
+    worker: u16,
+}
+
+impl Ring {
+    /// The ring in `words`, with its state in `state` (two words). Goes on where the last writer ended.
+    pub(crate) fn new(state: Words, words: Words, worker: u16) -> Ring {
+        assert!(words.len() >= RING_WORDS_MIN && state.len() == STATE_WORDS);
+        let position = state[WRITTEN].load(Acquire);
+        let at = (position % words.len() as u64) as usize;
+        Ring {
+            state,
+            words,
+            position: Cell::new(position),
+            at: Cell::new(at),
+            // The largest number stands for a skip.
+            worker: worker.min(0xffe),
+        }
+    }
+
+    /// Adds a record, which `write` writes into the window; it returns the number of words, the last one included,
+    /// which is left to the ring.
+    #[inline]
+    pub(crate) fn add(&self, write: impl FnOnce(&Window) -> usize) {
+        let at = self.at.get();
+        let window = match self.words.get(at..).and_then(<[_]>::first_chunk) {
+            Some(window) => window,
+            None => self.skip_to_start(),
+        };
+        let position = self.position.get();
+        self.state[RESERVED].store(position + RECORD_WORDS_MAX as u64, Relaxed);
+        // A reader that sees one of the words below sees this number as well.
+        fence(Release);
+        let count = write(window);
+        put(window, count - 1, last_word(position, count, self.worker));
+        let end = position + count as u64;
+        self.state[WRITTEN].store(end, Release);
+        self.position.set(end);
+        self.at.set(self.at.get() + count);
+    }
+
+    /// There is no room for the longest record before the end of the ring. The last word of the ring says how many
+    /// words are skipped.
+    #[cold]
+    fn skip_to_start(&self) -> &Window {
+        let at = self.at.replace(0);
+        let position = self.position.get();
+        let count = self.words.len() - at;
+        self.state[RESERVED].store(position + count as u64, Relaxed);
+        fence(Release);
+        if count > 0 {
+            self.words[self.words.len() - 1].store(skipped(position, count), Relaxed);
+        }
+        self.state[WRITTEN].store(position + count as u64, Release);
+        self.position.set(position + count as u64);
+        self.words
+            .first_chunk()
+            .expect("a ring has room for a record")
+    }
+}
+
+/// The word at the end of the ring that tells how many words are skipped there.
+fn skipped(position: u64, count: usize) -> u64 {
+    last_word(position, count, 0xfff)
+}
+
+/// Goes through the records in `words`, a copy of a ring, from the last one back. `written` was read before the copy
+/// was made, and `reserved` after. Calls `each` with the words of each record until it returns false.
+pub(crate) fn read_back(
+    words: &[u64],
+    written: u64,
+    reserved: u64,
+    mut each: impl FnMut(&[u64]) -> bool,
+) {
+    let size = words.len() as u64;
+    if size == 0 || reserved < written || reserved - written > size {
+        return;
+    }
+    let oldest = reserved.saturating_sub(size);
+    let mut end = written;
+    while end > oldest {
+        let last = match (end % size) as usize {
+            0 => words.len() - 1,
+            at => at - 1,
+        };
+        let Some(count) = count_in(words[last], end) else {
+            return;
+        };
+        let begins = end - count as u64;
+        if begins < oldest || last + 1 < count {
+            return;
+        }
+        let record = &words[last + 1 - count..=last];
+        end = begins;
+        let is_skipped = words[last] == skipped(begins, count);
+        if !is_skipped && !each(record) {
+            return;
+        }
+    }
+}
+
+/// How many words the state of a ring has.
+pub(crate) const STATE_WORDS: usize = 2;
+pub(crate) const RESERVED: usize = 0;
+pub(crate) const WRITTEN: usize = 1;
+/// Then a ring holds at least one record of any length.
+pub(crate) const RING_WORDS_MIN: usize = 3 * RECORD_WORDS_MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring(size: usize) -> (Words, Ring) {
+        let all = Words::private(STATE_WORDS + size);
+        let part = |range| all.part(range).expect("it is inside");
+        let ring = Ring::new(
+            part(0..STATE_WORDS),
+            part(STATE_WORDS..STATE_WORDS + size),
+            5,
+        );
+        (all, ring)
+    }
+
+    /// The first words of the records, the last record first.
+    fn read(all: &Words) -> Vec<u64> {
+        let copy: Vec<u64> = all.iter().map(|word| word.load(Relaxed)).collect();
+        let mut found = Vec::new();
+        read_back(
+            &copy[STATE_WORDS..],
+            copy[WRITTEN],
+            copy[RESERVED],
+            |record| {
+                let first = record[0];
+                assert!(record[..record.len() - 1].iter().all(|word| *word == first));
+                found.push(first);
+                true
+            },
+        );
+        found
+    }
+
+    fn add(ring: &Ring, count: usize, value: u64) {
+        ring.add(|window| {
+            (0..count - 1).for_each(|at| put(window, at, value));
+            count
+        });
+    }
+
+    #[test]
+    fn records_of_every_length_are_read_back_from_rings_of_every_size() {
+        for size in (RING_WORDS_MIN..RING_WORDS_MIN + 40).chain([1000, 4096]) {
+            let (all, ring) = ring(size);
+            assert!(read(&all).is_empty());
+            for number in 1..600_u64 {
+                let count = 2 + (number * 37 % (RECORD_WORDS_MAX as u64 - 1)) as usize;
+                add(&ring, count, number);
+                let found = read(&all);
+                assert_eq!(found[0], number);
+                let in_order = found.windows(2).all(|pair| pair[0] == pair[1] + 1);
+                assert!(in_order && !found.contains(&0), "{size} {number} {found:?}");
+            }
+            // Short records are all there.
+            (600..610).for_each(|number| add(&ring, 2, number));
+            assert!(read(&all).len() >= 10);
+        }
+    }
+
+    #[test]
+    fn the_next_writer_goes_on() {
+        let (all, first) = ring(600);
+        (1..100).for_each(|number| add(&first, 50, number));
+        let part = |range| all.part(range).expect("it is inside");
+        let second = Ring::new(
+            part(0..STATE_WORDS),
+            part(STATE_WORDS..STATE_WORDS + 600),
+            5,
+        );
+        add(&second, 50, 100);
+        assert_eq!(read(&all)[..2], [100, 99]);
+    }
+
+    #[test]
+    fn what_was_overwritten_while_it_was_copied_is_not_shown() {
+        let (all, ring) = ring(1024);
+        (1..200).for_each(|number| add(&ring, 20, number));
+        let copy =
+            |all: &Words| -> Vec<u64> { all.iter().map(|word| word.load(Relaxed)).collect() };
+        let before = copy(&all);
+        for more in 0..60 {
+            // The first half is from before, the second half from later.
+            let after = copy(&all);
+            for cut in (0..1024).step_by(61) {
+                let mut torn = before[STATE_WORDS..].to_vec();
+                torn[cut..].copy_from_slice(&after[STATE_WORDS + cut..]);
+                read_back(&torn, before[WRITTEN], after[RESERVED], |record| {
+                    assert!(record[0] < 200, "later than what the reader began with");
+                    let first = record[0];
+                    assert!(record[..record.len() - 1].iter().all(|word| *word == first));
+                    true
+                });
+            }
+            add(&ring, 20 + more % 7, 200 + more as u64);
+        }
+    }
+
+    #[test]
+    fn a_writer_that_ended_within_a_record_leaves_the_others() {
+        let (all, ring) = ring(1024);
+        (1..100).for_each(|number| add(&ring, 20, number));
+        let written = all[WRITTEN].load(Relaxed);
+        all[RESERVED].store(written + RECORD_WORDS_MAX as u64, Relaxed);
+        let at = STATE_WORDS + (written % 1024) as usize;
+        for word in all.get(at..at + 10).unwrap_or_default() {
+            word.store(u64::MAX, Relaxed);
+        }
+        assert_eq!(read(&all)[..3], [99, 98, 97]);
+    }
+
+    #[test]
+    fn numbers_without_sense_are_no_records() {
+        let words = vec![u64::MAX; 512];
+        for (written, reserved) in [
+            (0, 0),
+            (u64::MAX, u64::MAX),
+            (u64::MAX, 0),
+            (1, u64::MAX),
+            (512, 512),
+            (513, 600),
+        ] {
+            read_back(&words, written, reserved, |_| panic!("there is none"));
+            read_back(&[], written, reserved, |_| panic!("there is none"));
+        }
+    }
+}

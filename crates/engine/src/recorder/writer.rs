@@ -1,0 +1,451 @@
+//! What one worker records: the last requests, errors, and the slowest requests of each host.
+//!
+//! Each worker has one region of the shared memory. Errors and slow requests are copied to parts of it that the ring
+//! of all requests does not overwrite: 5xx and Petrel's own 4xx to a ring each, so that a flood of 404 leaves the 5xx
+//! alone, and slow ones to slots.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::{AtomicU64, fence};
+
+use petrel_sys::shared_memory::Words;
+
+use super::memory::SharedMemory;
+use super::record::{Finished, Flag, RECORD_WORDS_MAX, Window, cut, encode};
+use super::ring::{RING_WORDS_MIN, Ring, STATE_WORDS};
+use crate::ledger::{Nanos, Stage};
+use crate::request_id::RequestId;
+
+/// The recorder of one worker.
+pub(crate) struct Recorder {
+    recent: Ring,
+    errors: Ring,
+    refusals: Ring,
+    now: Words,
+    slow: Slow,
+    /// Added to a time of the monotonic clock, gives one since 1970.
+    to_wall: Cell<u64>,
+}
+
+/// How much is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecorderSize {
+    /// `recorder.size`: bytes for each worker; 0: nothing is recorded.
+    pub bytes: usize,
+    /// `recorder.slowest`: the requests that are kept of each host; 0: none.
+    pub slowest: usize,
+}
+
+impl RecorderSize {
+    /// How many words the region of a worker has.
+    fn words(self) -> usize {
+        (self.bytes / 8).max(REGION_WORDS_MIN)
+    }
+}
+
+impl Recorder {
+    /// The recorder of worker `worker` of this process. `None`: the configuration wants none.
+    pub(crate) fn new(
+        memory: &SharedMemory,
+        size: RecorderSize,
+        worker: usize,
+    ) -> Option<Recorder> {
+        if size.bytes == 0 {
+            return None;
+        }
+        let count = size.words();
+        let words = memory.ring(count).unwrap_or_else(|| Words::private(count));
+        let worker = u16::try_from(worker).unwrap_or(u16::MAX);
+        let areas = Areas::of(count, size.slowest);
+        areas.write(&words, worker);
+        let ring = |area: Area, state: usize| {
+            let state = part(
+                &words,
+                Area {
+                    at: state,
+                    count: STATE_WORDS,
+                },
+            );
+            Ring::new(state, part(&words, area), worker)
+        };
+        Some(Recorder {
+            recent: ring(areas.recent, AT_RECENT_STATE),
+            errors: ring(areas.errors, AT_ERRORS_STATE),
+            refusals: ring(areas.refusals, AT_REFUSALS_STATE),
+            now: part(
+                &words,
+                Area {
+                    at: AT_NOW,
+                    count: NOW_WORDS,
+                },
+            ),
+            slow: Slow::new(part(&words, areas.slow), areas.slowest),
+            to_wall: Cell::new(0),
+        })
+    }
+
+    /// Called once a second: `to_wall` is the difference between the wall clock and the monotonic one.
+    pub(crate) fn tick(&self, to_wall: u64, now: Nanos) {
+        self.to_wall.set(to_wall);
+        self.slow.forget_old(now);
+    }
+
+    /// The worker works for this request now. If it crashes, this one was it.
+    #[inline]
+    pub(crate) fn works_for(&self, id: RequestId, started: Nanos, target: &[u8]) {
+        let Some(now) = self.now.first_chunk::<NOW_WORDS>() else {
+            return;
+        };
+        // A request that goes on after a wait is the same one most of the time.
+        now[NOW_ID].store(id.to_bits(), Relaxed);
+        now[NOW_STARTED].store(started.wrapping_add(self.to_wall.get()), Relaxed);
+        match target.first_chunk::<16>() {
+            Some(target) => {
+                let (words, _) = target.as_chunks();
+                now[NOW_TARGET].store(u64::from_le_bytes(words[0]), Relaxed);
+                now[NOW_TARGET + 1].store(u64::from_le_bytes(words[1]), Relaxed);
+            }
+            None => short_target(now, target),
+        }
+    }
+
+    /// Records a request that is over.
+    #[inline]
+    pub(crate) fn add<'a>(
+        &self,
+        finished: &Finished<'_>,
+        waits: impl ExactSizeIterator<Item = (Stage, Nanos, &'a str)> + Clone,
+    ) {
+        let to_wall = self.to_wall.get();
+        self.recent
+            .add(|window| encode(window, finished, waits.clone(), to_wall));
+        let is_slow = finished.ledger.total() > self.slow.threshold(finished.host);
+        if is_slow || finished.status >= 400 {
+            self.add_to_others(finished, waits, is_slow);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add_to_others<'a>(
+        &self,
+        finished: &Finished<'_>,
+        waits: impl ExactSizeIterator<Item = (Stage, Nanos, &'a str)> + Clone,
+        is_slow: bool,
+    ) {
+        let to_wall = self.to_wall.get();
+        let is_own = finished.flags & Flag::Own as u8 != 0;
+        let ring = match finished.status {
+            500.. => Some(&self.errors),
+            400..500 if is_own => Some(&self.refusals),
+            _ => None,
+        };
+        if let Some(ring) = ring {
+            ring.add(|window| encode(window, finished, waits.clone(), to_wall));
+        }
+        if is_slow {
+            self.slow
+                .add(finished, |window| encode(window, finished, waits, to_wall));
+        }
+    }
+}
+
+#[cold]
+fn short_target(now: &[AtomicU64; NOW_WORDS], target: &[u8]) {
+    let mut bytes = [0; 16];
+    let target = cut(target, bytes.len());
+    bytes[..target.len()].copy_from_slice(target);
+    let (words, _) = bytes.as_chunks();
+    now[NOW_TARGET].store(u64::from_le_bytes(words[0]), Relaxed);
+    now[NOW_TARGET + 1].store(u64::from_le_bytes(words[1]), Relaxed);
+}
+
+/// The slowest requests of each host. Hosts are told apart by a small hash: a few of them may share their slots.
+struct Slow {
+    slots: Words,
+    /// How many slots each group has. A group is for the hosts of one hash.
+    slowest: usize,
+    /// For each hash: the time that a request must exceed to get a slot.
+    thresholds: [Cell<Nanos>; HASHES],
+    groups: RefCell<Groups>,
+}
+
+/// Which slots belong to which hash, and what is in them.
+struct Groups {
+    of_hash: [Option<u16>; HASHES],
+    assigned: usize,
+    /// For each slot the time that its request took, and when it ended by the monotonic clock; 0: it is empty.
+    taken: Vec<(Nanos, Nanos)>,
+    looked: Nanos,
+}
+
+impl Slow {
+    fn new(slots: Words, slowest: usize) -> Slow {
+        // What another process has left there is shown until the slots are used again.
+        let count = slots.len() / SLOT_WORDS;
+        let first = match slowest > 0 && count >= slowest {
+            true => 0,
+            false => Nanos::MAX,
+        };
+        Slow {
+            slots,
+            slowest,
+            thresholds: std::array::from_fn(|_| Cell::new(first)),
+            groups: RefCell::new(Groups {
+                of_hash: [None; HASHES],
+                assigned: 0,
+                taken: vec![(0, 0); count],
+                looked: 0,
+            }),
+        }
+    }
+
+    #[inline]
+    fn threshold(&self, host: &[u8]) -> Nanos {
+        self.thresholds[hash(host)].get()
+    }
+
+    fn add(&self, finished: &Finished<'_>, write: impl FnOnce(&Window) -> usize) {
+        let hash = hash(finished.host);
+        let mut groups = self.groups.borrow_mut();
+        let Groups {
+            of_hash,
+            assigned,
+            taken,
+            ..
+        } = &mut *groups;
+        let group = of_hash[hash].get_or_insert_with(|| {
+            *assigned += 1;
+            // When all groups are in use, further hosts share them.
+            ((*assigned - 1) % (taken.len() / self.slowest).max(1)) as u16
+        });
+        let first = usize::from(*group) * self.slowest;
+        let range = first..first + self.slowest;
+        let Some(of_host) = taken.get_mut(range) else {
+            return;
+        };
+        let total = finished.ledger.total();
+        let Some(least) = (0..of_host.len()).min_by_key(|slot| of_host[*slot].0) else {
+            return;
+        };
+        if total > of_host[least].0 {
+            of_host[least] = (total, finished.ledger.last());
+            let at = (first + least) * SLOT_WORDS;
+            if let Some(slot) = self.slots.get(at..).and_then(<[_]>::first_chunk) {
+                write_slot(slot, write);
+            }
+        }
+        let threshold = of_host.iter().map(|(nanos, _)| *nanos).min();
+        self.thresholds[hash].set(threshold.unwrap_or(Nanos::MAX));
+    }
+
+    /// Makes room for new ones where a request ended more than an hour ago.
+    fn forget_old(&self, now: Nanos) {
+        let mut groups = self.groups.borrow_mut();
+        if self.slowest == 0 || now < groups.looked + FORGET_EVERY {
+            return;
+        }
+        groups.looked = now;
+        let Groups { of_hash, taken, .. } = &mut *groups;
+        for slot in taken.iter_mut().filter(|(nanos, _)| *nanos > 0) {
+            if slot.1 + KEPT < now {
+                // It stays in memory until a slower request than the others comes.
+                *slot = (0, 0);
+            }
+        }
+        for (hash, group) in of_hash.iter().enumerate() {
+            let Some(group) = group else { continue };
+            let first = usize::from(*group) * self.slowest;
+            let of_host = taken.get(first..first + self.slowest).unwrap_or_default();
+            if of_host.iter().any(|(nanos, _)| *nanos == 0) {
+                self.thresholds[hash].set(0);
+            }
+        }
+    }
+}
+
+/// Writes a record into a slot. Its first word is odd meanwhile, and changes.
+fn write_slot(slot: &[AtomicU64; SLOT_WORDS], write: impl FnOnce(&Window) -> usize) {
+    let Some((state, window)) = slot.split_first() else {
+        return;
+    };
+    let Some(window) = window.first_chunk() else {
+        return;
+    };
+    let before = state.load(Relaxed);
+    state.store(before | 1, Relaxed);
+    fence(Release);
+    let count = write(window);
+    super::record::put(window, count - 1, super::record::last_word(0, count, 0));
+    // The count, and a number that is another one each time.
+    let turn = (before >> 17).wrapping_add(1);
+    state.store(turn << 17 | (count as u64) << 1, Release);
+}
+
+/// How many words the record in a slot with this state has.
+pub(crate) fn count_in_slot(state: u64) -> Option<usize> {
+    let count = (state >> 1) as usize & 0xffff;
+    (state & 1 == 0 && (1..=RECORD_WORDS_MAX).contains(&count)).then_some(count)
+}
+
+#[inline]
+fn hash(host: &[u8]) -> usize {
+    // The last letters of hosts are mostly the same, and so are the first ones.
+    let ends = match (host.first_chunk::<8>(), host.last_chunk::<8>()) {
+        (Some(first), Some(last)) => {
+            u64::from_le_bytes(*first) ^ u64::from_le_bytes(*last).rotate_left(29)
+        }
+        _ => host
+            .iter()
+            .fold(0, |hash, byte| hash << 8 | u64::from(*byte)),
+    };
+    (ends.wrapping_add(host.len() as u64)).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize
+        >> (usize::BITS - HASH_BITS)
+}
+
+/// Where the parts of a worker's region are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Areas {
+    pub(crate) recent: Area,
+    pub(crate) errors: Area,
+    pub(crate) refusals: Area,
+    pub(crate) slow: Area,
+    slowest: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Area {
+    pub(crate) at: usize,
+    pub(crate) count: usize,
+}
+
+impl Areas {
+    /// Divides a region of `count` words: an eighth for each ring of errors, a quarter for slow requests, and the
+    /// rest for all requests.
+    fn of(count: usize, slowest: usize) -> Areas {
+        let room = count.saturating_sub(REGION_HEADER_WORDS);
+        let eighth = (room / 8).max(RING_WORDS_MIN);
+        let slots = match slowest {
+            0 => 0,
+            slowest => room / 4 / SLOT_WORDS / slowest * slowest,
+        };
+        let mut at = REGION_HEADER_WORDS;
+        let mut area = |count: usize| {
+            at += count;
+            Area {
+                at: at - count,
+                count,
+            }
+        };
+        let (errors, refusals) = (area(eighth), area(eighth));
+        let slow = area(slots * SLOT_WORDS);
+        let left = count.saturating_sub(at);
+        Areas {
+            recent: Area { at, count: left },
+            errors,
+            refusals,
+            slow,
+            slowest,
+        }
+    }
+
+    /// Tells readers where the parts are. Where the division is another one, what was there is forgotten.
+    fn write(&self, words: &Words, worker: u16) {
+        let numbers = self.numbers();
+        let is_same = |(word, number): (&AtomicU64, &u64)| word.load(Relaxed) == *number;
+        let is_used = words[AT_AREAS].load(Relaxed) != 0;
+        if is_used && !words[AT_AREAS..].iter().zip(&numbers).all(is_same) {
+            words.iter().for_each(|word| word.store(0, Relaxed));
+        }
+        for (word, number) in words[AT_AREAS..].iter().zip(numbers) {
+            word.store(number, Relaxed);
+        }
+        words[AT_WORKER].store(worker.into(), Relaxed);
+        for word in &words[AT_NOW..AT_NOW + NOW_WORDS] {
+            word.store(0, Relaxed);
+        }
+    }
+
+    fn numbers(&self) -> [u64; AREA_NUMBERS] {
+        let Areas {
+            recent,
+            errors,
+            refusals,
+            slow,
+            slowest,
+        } = self;
+        [
+            recent.at,
+            recent.count,
+            errors.at,
+            errors.count,
+            refusals.at,
+            refusals.count,
+            slow.at,
+            slow.count,
+            *slowest,
+        ]
+        .map(|number| number as u64)
+    }
+
+    /// Reads them from the header of a region of `count` words. `None`: they lie outside, or over each other.
+    pub(crate) fn read(header: &[u64], count: usize) -> Option<Areas> {
+        let mut numbers = header.get(AT_AREAS..)?.iter();
+        let mut next = || usize::try_from(*numbers.next()?).ok();
+        let mut area = || {
+            Some(Area {
+                at: next()?,
+                count: next()?,
+            })
+        };
+        let (recent, errors, refusals, slow) = (area()?, area()?, area()?, area()?);
+        let mut all = [recent, errors, refusals, slow];
+        all.sort_by_key(|area| area.at);
+        let mut free = REGION_HEADER_WORDS;
+        for area in all.into_iter().filter(|area| area.count > 0) {
+            if area.at < free {
+                return None;
+            }
+            free = area.at.checked_add(area.count)?;
+        }
+        (free <= count).then_some(Areas {
+            recent,
+            errors,
+            refusals,
+            slow,
+            slowest: 0,
+        })
+    }
+}
+
+fn part(words: &Words, area: Area) -> Words {
+    let part = words.part(area.at..area.at + area.count);
+    part.expect("a region has room for its parts: REGION_WORDS_MIN")
+}
+
+// The header of a worker's region.
+pub(crate) const AT_AREAS: usize = 0;
+const AREA_NUMBERS: usize = 9;
+pub(crate) const AT_WORKER: usize = 15;
+// Each on cache lines of its own worker only: no other worker writes here.
+pub(crate) const AT_RECENT_STATE: usize = 16;
+pub(crate) const AT_ERRORS_STATE: usize = 18;
+pub(crate) const AT_REFUSALS_STATE: usize = 20;
+pub(crate) const AT_NOW: usize = 24;
+pub(crate) const REGION_HEADER_WORDS: usize = 32;
+
+// What the worker does now.
+pub(crate) const NOW_ID: usize = 0;
+pub(crate) const NOW_STARTED: usize = 1;
+pub(crate) const NOW_TARGET: usize = 2;
+pub(crate) const NOW_WORDS: usize = 4;
+
+/// A slot: its state, and a record.
+pub(crate) const SLOT_WORDS: usize = RECORD_WORDS_MAX + 8;
+const REGION_WORDS_MIN: usize = REGION_HEADER_WORDS + 8 * RING_WORDS_MIN;
+
+const HASH_BITS: u32 = 8;
+const HASHES: usize = 1 << HASH_BITS;
+/// How long the slowest requests are kept.
+const KEPT: Nanos = 3_600_000_000_000;
+const FORGET_EVERY: Nanos = 60_000_000_000;
