@@ -8,6 +8,8 @@ use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use engine::request_id::RequestId;
+
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
 /// The command line.
@@ -18,7 +20,8 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
     long_about = "A web server that takes lighttpd's configuration as it is.\n\n\
         Without any argument it serves a small bundled site on http://127.0.0.1:8080/.",
     after_help = "Signals to the process that was started: TERM stops at once, INT stops gracefully, HUP \
-        reopens the logs, USR1 reloads the configuration and lets requests in progress finish. \
+        reopens the logs, USR1 reloads the configuration and lets requests in progress finish, USR2 writes the recorded requests to \
+        files (recorder.dump). \
         The commands stop, reopen and reload do the same and wait until it is done.",
     disable_version_flag = true,
     args_conflicts_with_subcommands = true,
@@ -106,6 +109,13 @@ pub(crate) enum Command {
         #[command(flatten)]
         server: RunningServer,
     },
+    /// Show where the time of a request went, from the last requests that a running server has recorded
+    #[command(
+        after_help = "The id of a request is in the error log (id=), on error pages, and by %{id}x in the access log. \
+        The server keeps its last requests, its last errors and the slowest requests of each host in memory: see \
+        recorder.size. Without an id, the last requests are listed, the newest last. Times are in UTC."
+    )]
+    Why(Box<Why>),
     /// Start FastCGI programs, with the options of spawn-fcgi
     Spawn(Box<Spawn>),
     /// Run Lua scripts as a FastCGI program
@@ -140,6 +150,35 @@ pub(crate) struct RunningServer {
     /// The control socket of the server, if the configuration cannot be read: see server.control-socket
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
+}
+
+/// Options of `petrel why`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Why {
+    /// The id of the request: 16 hexadecimal digits
+    #[arg(value_name = "ID", conflicts_with_all = ["errors", "slowest", "last", "chrome", "otlp"])]
+    pub(crate) id: Option<RequestId>,
+    /// The server.
+    #[command(flatten)]
+    pub(crate) server: RunningServer,
+    /// List errors: the last answers with a status of 500 or more, and those of Petrel's own from 400 to 499
+    #[arg(long, conflicts_with = "slowest")]
+    pub(crate) errors: bool,
+    /// List the slowest requests of the last hour, the slowest first; of one host if it is named
+    #[arg(long, value_name = "HOST", num_args = 0..=1)]
+    pub(crate) slowest: Option<Option<String>>,
+    /// List at most this many requests
+    #[arg(long, value_name = "N")]
+    pub(crate) last: Option<usize>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write all recorded requests to this file, for ui.perfetto.dev or chrome://tracing; - is standard output
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["errors", "slowest", "last", "json"])]
+    pub(crate) chrome: Option<PathBuf>,
+    /// Write all recorded requests to this file, as traces of OpenTelemetry (OTLP JSON); - is standard output
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["errors", "slowest", "last", "json"])]
+    pub(crate) otlp: Option<PathBuf>,
 }
 
 /// Options of `petrel serve`.

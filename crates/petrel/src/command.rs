@@ -1,6 +1,7 @@
-//! `petrel reload`, `stop`, `reopen` and `status`: sends a command to a running server over its keeper's
+//! `petrel reload`, `stop`, `reopen`, `status` and `why`: sends a command to a running server over its keeper's
 //! control socket. [`crate::keeper::command_socket`] describes the protocol.
 
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,19 +13,35 @@ use crate::keeper::command_socket;
 use crate::load::{self, Origin};
 use crate::terminal::{self, EXIT_FAILURE};
 
+/// Asks the server for the memory of its recorder.
+///
+/// # Errors
+/// What to tell the user: no server was reached, or it has no such memory.
+pub(crate) fn recorder_of(server: &RunningServer) -> Result<File, String> {
+    let path = socket_of("recorder", server)?;
+    let asked = command_socket::ask_for_descriptor("recorder", &path, CONNECT_TIME);
+    let (descriptor, rest) = asked.map_err(|error| not_reached(&path, &error))?;
+    descriptor.map(File::from).ok_or_else(|| {
+        let said = rest.lines().find_map(|line| line.strip_prefix("err "));
+        said.unwrap_or("the server has no recorder").to_owned()
+    })
+}
+
+fn not_reached(path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+            format!("no server listens at {path} ({error}). {REMEDY}")
+        }
+        ErrorKind::WouldBlock => format!("the server at {path} does not answer"),
+        _ => format!("the control socket {path}: {error}"),
+    }
+}
+
 /// Sends `command` to the server and prints its reply. Returns the exit code that the server sent.
 pub(crate) fn run(command: &str, server: &RunningServer) -> u8 {
     let done = socket_of(command, server).and_then(|path| {
-        ask(command, &path).map_err(|error| {
-            let path = path.display();
-            match error.kind() {
-                ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
-                    format!("no server listens at {path} ({error}). {REMEDY}")
-                }
-                ErrorKind::WouldBlock => format!("the server at {path} does not answer"),
-                _ => format!("the control socket {path}: {error}"),
-            }
-        })
+        ask(command, &path).map_err(|error| not_reached(&path, &error))
     });
     done.unwrap_or_else(|message| {
         terminal::complain(format_args!("petrel: {message}"));

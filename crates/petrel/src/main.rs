@@ -33,6 +33,7 @@ mod summary;
 mod terminal;
 mod tls_files;
 mod user;
+mod why;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
@@ -95,6 +96,7 @@ fn run(arguments: Arguments, called: Called) -> u8 {
         Some(Command::Stop { now: true, server }) => command::run("stop now", server),
         Some(Command::Reopen { server }) => command::run("reopen", server),
         Some(Command::Status { server }) => command::run("status", server),
+        Some(Command::Why(options)) => why::run(options),
         Some(Command::Completions { shell }) => print(&cli::completions(*shell)),
         Some(Command::Spawn(options)) => spawn::run(options, "petrel spawn"),
         Some(Command::Lua(options)) => lua_command::run(options),

@@ -158,6 +158,7 @@ fn leave_signals_to_the_keeper() -> io::Result<()> {
         Signal::SIGINT,
         Signal::SIGHUP,
         Signal::SIGUSR1,
+        Signal::SIGUSR2,
     ]);
     Ok(mask.thread_set_mask()?)
 }

@@ -56,6 +56,11 @@ fn exit_status(command: &str) -> &'static [(&'static str, &'static str)] {
                 "It has not, and standard error says why; or no server was reached.",
             ),
         ],
+        "why" => &[
+            ("0", "The request was found, or there is at least one to list."),
+            ("1", "It is not recorded, or no longer."),
+            ("255", "No server was reached, or it records nothing that can be read."),
+        ],
         "spawn" => &[
             ("0", "The programs were started."),
             (

@@ -3,12 +3,13 @@
 //! It is a unix socket with mode 0600. One connection carries one command: a line of at most
 //! [`COMMAND_BYTES_MAX`] bytes. The reply consists of lines that begin with `out ` or `err `, for standard
 //! output and standard error of the program that sent the command, and a last line `exit ` with its exit
-//! code. Nothing here blocks: the keeper's loop polls the socket and its connections. This module does not
+//! code. A descriptor may come with the first bytes of the reply. Nothing here blocks: the keeper's loop polls the socket and its connections. This module does not
 //! know what the commands do.
 
 use std::fs;
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use rustix::fs::Mode;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recvmsg, sendmsg,
+    socket_with,
+};
 use rustix::process::umask;
 
 /// The path of the control socket of a server with the configuration `file`. It is `control_socket`
@@ -82,6 +87,38 @@ pub(crate) fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream>
     }
     rustix::net::connect(&stream, &SocketAddrUnix::new(path)?)?;
     Ok(stream)
+}
+
+/// Sends `command` to the server at `path`. Returns the descriptor that came with the reply, and the reply's lines.
+///
+/// # Errors
+/// As [`connect`], or those of the socket.
+pub(crate) fn ask_for_descriptor(
+    command: &str,
+    path: &Path,
+    patience: Duration,
+) -> io::Result<(Option<OwnedFd>, String)> {
+    let mut stream = connect(path, patience)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.write_all(format!("{command}\n").as_bytes())?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut first = [0; COMMAND_BYTES_MAX];
+    let received = recvmsg(
+        &stream,
+        &mut [IoSliceMut::new(&mut first)],
+        &mut ancillary,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+    let mut descriptor = None;
+    for ancillary in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut passed) = ancillary {
+            descriptor = passed.next();
+        }
+    }
+    let mut reply = first[..received.bytes].to_vec();
+    stream.read_to_end(&mut reply)?;
+    Ok((descriptor, String::from_utf8_lossy(&reply).into_owned()))
 }
 
 /// The listening socket. Its name is removed when the process that made it drops the value.
@@ -188,6 +225,8 @@ struct Peer {
     state: PeerState,
     input: Vec<u8>,
     output: Vec<u8>,
+    /// Goes with the first bytes of the output.
+    descriptor: Option<OwnedFd>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -291,6 +330,14 @@ impl Commands {
         self.close_gone();
     }
 
+    /// Replies to a command with a descriptor.
+    pub(crate) fn answer_with(&mut self, peer: PeerId, descriptor: OwnedFd) {
+        if let Some(peer) = self.peers.iter_mut().find(|known| known.id == peer) {
+            peer.descriptor = Some(descriptor);
+        }
+        self.answer(peer, &CommandReply::default(), 0);
+    }
+
     fn close_gone(&mut self) {
         self.peers.retain(|peer| peer.state != PeerState::Gone);
     }
@@ -325,6 +372,7 @@ impl Commands {
                 state: PeerState::Asks(now + PEER_TIME),
                 input: Vec::new(),
                 output: Vec::new(),
+                descriptor: None,
             });
         }
     }
@@ -386,14 +434,32 @@ impl Peer {
         if !matches!(self.state, PeerState::IsAnswered(_)) {
             return;
         }
-        match self.stream.write(&self.output) {
-            Ok(count) if count > 0 => drop(self.output.drain(..count)),
+        match self.send() {
+            Ok(count) if count > 0 => {
+                self.descriptor = None;
+                self.output.drain(..count);
+            }
             Err(error) if is_for_later(&error) => return,
             _ => self.output.clear(),
         }
         if self.output.is_empty() {
             self.state = PeerState::Gone;
         }
+    }
+}
+
+impl Peer {
+    fn send(&self) -> io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let descriptors: Vec<BorrowedFd<'_>> = self.descriptor.iter().map(AsFd::as_fd).collect();
+        if !descriptors.is_empty() {
+            let fits = ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+            assert!(fits, "the space is made for one descriptor");
+        }
+        let output = [IoSlice::new(&self.output)];
+        let sent = sendmsg(&self.stream, &output, &mut ancillary, SendFlags::NOSIGNAL)?;
+        Ok(sent)
     }
 }
 
@@ -517,6 +583,32 @@ mod tests {
             .collect();
         assert_eq!(lines, ["out one", "out two", "err three", "exit 7"]);
         assert!(commands.peers.is_empty(), "it is closed at once");
+    }
+
+    #[test]
+    fn a_descriptor_comes_with_the_reply() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut commands = socket_in(directory.path());
+        let path = directory.path().join("control");
+        let client = std::thread::spawn(move || {
+            ask_for_descriptor("recorder", &path, Duration::from_secs(20)).expect("a reply")
+        });
+        let asked = loop {
+            if let Some(asked) = commands.tend(Instant::now()).pop() {
+                break asked;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        commands.answer_with(asked.peer, writer.into());
+        let (descriptor, reply) = client.join().expect("no panic");
+        assert_eq!((asked.command.as_str(), reply.as_str()), ("recorder", "exit 0\n"));
+        let mut writer = fs::File::from(descriptor.expect("it came"));
+        writer.write_all(b"x").expect("the pipe is open");
+        drop(writer);
+        let mut read = String::new();
+        reader.read_to_string(&mut read).expect("the only writer is closed");
+        assert_eq!(read, "x");
     }
 
     #[test]

@@ -79,9 +79,18 @@ impl Keeper {
                 }
                 For::Counts(now + COUNT_TIME)
             }
+            ["recorder"] => return self.hand_out_recorder(peer),
             _ => return self.refuse_command(peer, &format!("there is no command {command:?}")),
         };
         self.waiting.push(Waiting { peer, is_for });
+    }
+
+    /// Passes the descriptor by which the recorder's memory can be read.
+    fn hand_out_recorder(&mut self, peer: PeerId) {
+        match self.recorder.copy_of_descriptor() {
+            Some(descriptor) => self.commands.answer_with(peer, descriptor),
+            None => self.refuse_command(peer, "the server has no memory for a recorder"),
+        }
     }
 
     fn refuse_command(&mut self, peer: PeerId, why: &str) {

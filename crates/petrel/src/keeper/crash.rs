@@ -36,6 +36,10 @@ impl Keeper {
                     "server process {id} {how} while it was ending"
                 ));
             }
+            let has_served = process.stage >= ServerStage::Serving;
+            if status.exit_status() != Some(0) && has_served && self.stopping.is_none() {
+                self.report_crash(&process)?;
+            }
             self.ended(process, &how)?;
         }
         ControlFlow::Continue(())

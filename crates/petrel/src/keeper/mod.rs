@@ -280,6 +280,7 @@ impl Keeper {
         self.hear_tls_readers(now);
         self.tend_tls(now);
         self.tend_pam_helper();
+        self.hear_recorder(now);
         self.tend_backends(now);
         self.tend_commands(now);
         match self.stopping {
@@ -291,6 +292,7 @@ impl Keeper {
     fn start_what_is_due(&mut self) -> Step {
         // Also while the server stops: requests that are under way may need it.
         self.start_pam_helper()?;
+        self.dump_recorder()?;
         if self.stopping.is_some() {
             return ControlFlow::Continue(());
         }
@@ -348,6 +350,7 @@ impl Keeper {
             descriptors.extend(trial.says());
         }
         descriptors.extend(self.tls_readers.iter().filter_map(TlsReader::tells));
+        descriptors.extend(self.recorder.says());
         let readable = descriptors.into_iter().map(|known| (known, PollFlags::IN));
         let watched: Vec<_> = readable.chain(self.commands.polled()).collect();
         let mut polled: Vec<PollFd<'_>> = watched
@@ -382,6 +385,7 @@ impl Keeper {
             .chain(self.wants_tls_reader().then_some(self.tls_reader_at))
             .chain(self.pam.as_ref().and_then(PamHelper::start_at))
             .chain(self.backends.deadline(Instant::now()))
+            .chain(self.recorder.deadline())
             .chain(self.commands.deadline())
             .chain(self.commands_due())
             .min()
@@ -394,6 +398,7 @@ impl Keeper {
             Signal::SIGINT => self.stop_gracefully(&format!("by {}", sender(received))),
             Signal::SIGHUP => drop(self.reopen_logs()),
             Signal::SIGUSR1 => drop(self.reload(false)),
+            Signal::SIGUSR2 => self.recorder.wants_dump = true,
             // SIGCHLD needs no action here, because `bury` looks at every process in each turn.
             _ => {}
         }

@@ -22,6 +22,7 @@ impl Signals {
             Signal::SIGINT,
             Signal::SIGHUP,
             Signal::SIGUSR1,
+            Signal::SIGUSR2,
             Signal::SIGCHLD,
         ]);
         mask.thread_block()?;

@@ -1,0 +1,92 @@
+//! A recorded request in one line, and how its parts are written.
+
+use engine::exchange::client_of_key;
+use engine::recorder::{Flag, NowRecord, Record, percent_of};
+use engine::waits::Time;
+
+/// `2026-11-26 02:30:22.123 0123456789abcdef 503 2.2 s GET www.example.org/report.php (94 % backend-queue) client=...`
+pub(crate) fn line(record: &Record) -> String {
+    let longest = record.stages.iter().max_by_key(|(_, nanos)| *nanos);
+    let stage = longest.map_or(String::new(), |(stage, nanos)| {
+        format!(" ({} % {})", percent_of(*nanos, record.total), stage.name())
+    });
+    format!(
+        "{} {} {} {:>7} {}{stage} client={}",
+        time(record.started),
+        record.id,
+        record.status,
+        Time(record.total).to_string(),
+        request(record),
+        client_of_key(record.client),
+    )
+}
+
+/// `GET www.example.org/report.php`, without control characters.
+pub(crate) fn request(record: &Record) -> String {
+    format!(
+        "{} {}{}{}",
+        record.method.as_str(),
+        printable(&record.host),
+        printable(&record.path),
+        if record.is(Flag::Cut) { "..." } else { "" }
+    )
+}
+
+/// The request that a worker worked for when it ended.
+pub(crate) fn now(now: &NowRecord) -> String {
+    let path = printable(&now.path);
+    format!("id={} path={path} begun at {}", now.id, time(now.started))
+}
+
+/// Text of a client, escaped so that it is one line and changes no terminal.
+pub(crate) fn printable(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).escape_debug().to_string()
+}
+
+/// A time in UTC: `2026-11-26 02:30:22.123`.
+pub(crate) fn time(nanos: u64) -> String {
+    let (seconds, millis) = (nanos / 1_000_000_000, nanos / 1_000_000 % 1_000);
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = date(days);
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{millis:03}")
+}
+
+/// The Gregorian date of a day since 1970. March begins the year, so that leap days are at its end.
+fn date(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, later) = match month {
+        0..10 => (month + 3, 0),
+        _ => (month - 9, 1),
+    };
+    (era * 400 + year + later, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (seconds, shown) in [
+            (0, "1970-01-01 00:00:00.000"),
+            (951_782_400, "2000-02-29 00:00:00.000"),
+            (951_868_799, "2000-02-29 23:59:59.000"),
+            (1_795_660_222, "2026-11-26 02:30:22.000"),
+            (4_107_542_400, "2100-03-01 00:00:00.000"),
+        ] {
+            assert_eq!(time(seconds * 1_000_000_000), shown);
+        }
+        assert_eq!(time(u64::MAX).len(), "2026-11-26 02:30:22.000".len());
+    }
+
+    #[test]
+    fn text_of_a_client_stays_in_its_line() {
+        assert_eq!(printable(b"/a\x1b[2J\nb\xff"), "/a\\u{1b}[2J\\nb\u{fffd}");
+    }
+}

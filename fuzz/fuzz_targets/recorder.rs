@@ -1,0 +1,30 @@
+//! The memory of a recorder is read whatever it holds: a server process with a defect may have written anything there.
+//!
+//! The input is laid over a memory with a few regions, so that the fuzzer does not have to find the magic number.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use petrel_engine::recorder::{Recording, Source};
+
+fuzz_target!(|input: &[u8]| {
+    let _ = Recording::read(input);
+    // A header of this version, and a directory in the input.
+    let mut memory = vec![0_u8; 256 * 1024];
+    memory[..8].copy_from_slice(b"petrelre");
+    memory[8] = 1;
+    memory[16..24].copy_from_slice(&(32 * 1024_u64).to_le_bytes());
+    memory[32] = 4;
+    let (directory, rest) = input.split_at(input.len().min(256));
+    memory[64..64 + directory.len()].copy_from_slice(directory);
+    let rest = &rest[..rest.len().min(64 * 1024)];
+    // Regions begin here.
+    let regions = 65_536;
+    memory[regions..regions + rest.len()].copy_from_slice(rest);
+    assert_eq!(memory.as_slice().bytes().ok(), Some(memory.len() as u64));
+    if let Ok(recording) = Recording::read(memory.as_slice()) {
+        for record in recording.all() {
+            assert!(record.host.len() <= 255 && record.path.len() <= 255);
+            assert!(record.waits.len() <= 255);
+        }
+    }
+});
