@@ -23,6 +23,8 @@ pub struct Clock {
     turn: Cell<Nanos>,
     /// For how long the worker was busy in the turn before, without waiting for events.
     earlier_turn: Cell<Nanos>,
+    /// The longest turn since [`Clock::take_longest_turn`].
+    longest_turn: Cell<Nanos>,
     /// The monotonic time until which `wall_s` is right.
     second_ends: Cell<Nanos>,
     wall_s: Cell<u64>,
@@ -85,6 +87,7 @@ impl Clock {
             gap: Cell::new(0),
             turn: Cell::new(0),
             earlier_turn: Cell::new(0),
+            longest_turn: Cell::new(0),
             second_ends: Cell::new(0),
             wall_s: Cell::new(0),
             monotonic_s: Cell::new(0),
@@ -121,7 +124,16 @@ impl Clock {
         TURN_POLLS.set(1);
         self.gap.set(0);
         let began = self.turn.replace(now);
-        self.earlier_turn.set(before.saturating_sub(began));
+        let took = before.saturating_sub(began);
+        self.earlier_turn.set(took);
+        if took > self.longest_turn.get() {
+            self.longest_turn.set(took);
+        }
+    }
+
+    /// The longest turn since the last call.
+    pub(crate) fn take_longest_turn(&self) -> Nanos {
+        self.longest_turn.take()
     }
 
     /// When the worker last asked the kernel for events: all that is handled now had happened by then. Exact

@@ -25,6 +25,7 @@ use crate::file_cache::FileEntry;
 
 use crate::ledger::{Ledger, Nanos, Stage, StageKind};
 use crate::limits;
+use crate::metrics::Route;
 use crate::module::{Outcome, Phase};
 use crate::request_id::RequestId;
 use crate::response::Response;
@@ -574,6 +575,25 @@ impl Exchange {
             });
         }
         (captures, text)
+    }
+
+    /// What the response counts for in the metrics.
+    pub fn route(&self) -> Route {
+        self.progress.route
+    }
+
+    /// For a hook that answers: the response counts for `route`, a part of its module
+    /// ([`Exchange::detailed_route`]).
+    #[inline]
+    pub fn set_route(&mut self, route: Route) {
+        self.progress.route = route;
+    }
+
+    /// For a hook: the route of the part `detail` of its module. Takes a lock, so use it once and keep the
+    /// result.
+    pub fn detailed_route(&self, detail: &str) -> Route {
+        let metrics = self.worker.shared().metrics();
+        metrics.detailed_route(self.progress.route, detail)
     }
 
     /// For a hook that took only some nanoseconds: its time goes to the next stage unless another hook of the

@@ -16,7 +16,11 @@ pub const PREFIX: &str = "server.io.";
 /// old. A file system is listed while it has work.
 pub fn read(worker: &Worker) -> Vec<(String, u64)> {
     worker.publish_counts();
-    let shared = worker.shared();
+    read_shared(worker.shared())
+}
+
+/// All counters, as workers have published them in the last second.
+pub fn read_shared(shared: &Shared) -> Vec<(String, u64)> {
     let accounts = shared.accounts();
     let mut all = Vec::new();
     let mut add = |name: std::fmt::Arguments<'_>, count: u64| {

@@ -248,6 +248,19 @@ impl Ledger {
         })
     }
 
+    /// Calls `with` with the number and the time of each stage that was stamped.
+    #[inline]
+    pub(crate) fn each_touched(&self, mut with: impl FnMut(usize, Nanos)) {
+        let mut left = self.touched;
+        while left != 0 {
+            let stage = left.trailing_zeros() as usize;
+            left &= left - 1;
+            if let Some(nanos) = self.stages.get(stage) {
+                with(stage, *nanos);
+            }
+        }
+    }
+
     /// From the first byte of the request to the last stamp.
     pub fn total(&self) -> Nanos {
         self.ended.saturating_sub(self.started)

@@ -27,6 +27,7 @@ pub mod limits;
 pub mod listener;
 pub mod log;
 mod map;
+pub mod metrics;
 pub mod mounts;
 pub mod network_backend;
 pub mod offline;

@@ -410,3 +410,31 @@ pub(crate) const NOTED_WAITS_MAX: usize = 8;
 
 /// Bytes of a path in a note.
 pub(crate) const NOTED_PATH_BYTES_MAX: usize = 120;
+
+/// Routes that are counted apart: modules, and parts of their configuration. Requests of further parts count
+/// for their module.
+pub const ROUTES_MAX: usize = 12_000;
+
+/// Bytes of the name of a part of the configuration in the name of a route.
+pub(crate) const ROUTE_DETAIL_BYTES_MAX: usize = 200;
+
+/// Seconds that the metrics remember one by one.
+pub const METRICS_SECONDS: usize = 300;
+
+/// Names in a worker's table of the most frequent hosts, and in that of the paths.
+pub(crate) const TOP_NAMES: usize = 100;
+
+/// Names that are shown of them.
+pub const TOP_SHOWN: usize = 20;
+
+/// Bytes of a name in these tables.
+pub const TOP_NAME_BYTES_MAX: usize = 200;
+
+/// Requests a second that a worker looks at for these tables; a busier worker leaves out others evenly.
+pub(crate) const TOP_SAMPLES_PER_S: u32 = 256;
+
+/// After this number of seconds a request counts half in these tables.
+pub(crate) const TOP_HALF_LIFE_S: u32 = 60;
+
+/// For how many seconds the slowest request of a route is its exemplar, even if others follow.
+pub(crate) const EXEMPLAR_S: u32 = 30;

@@ -18,6 +18,7 @@ use crate::exchange::{Exchange, HandledError};
 use crate::file_cache::{FileKind, Role};
 use crate::limits;
 use crate::map;
+use crate::metrics::{Ended, Host, Route, StatusClass};
 use crate::module::{Outcome, Phase};
 use crate::ranges;
 use crate::trace;
@@ -122,11 +123,39 @@ pub(crate) fn refuse(exchange: &mut Exchange, status: Status) {
 
 /// Runs the hooks of the log phase, after the response was sent. They cannot wait or change anything.
 pub(crate) fn log(exchange: &mut Exchange) {
+    count(exchange);
     trace::over(exchange);
     exchange.record();
     let settings = Rc::clone(&exchange.settings);
     for installed in settings.hooks(Phase::Log) {
         installed.hook.run(exchange);
+    }
+}
+
+/// Counts the request for the metrics.
+#[inline]
+fn count(exchange: &Exchange) {
+    let sent = &exchange.sent;
+    let class = match sent.is_complete {
+        true => StatusClass::of(exchange.response.status.0),
+        false => StatusClass::Aborted,
+    };
+    let ended = Ended {
+        id: exchange.id,
+        route: exchange.progress.route,
+        host: exchange
+            .scope
+            .as_ref()
+            .map_or(Host::OTHER, |scope| scope.name),
+        class,
+        ledger: &exchange.ledger,
+        sent_bytes: sent.bytes,
+        received_bytes: exchange.request.body_bytes,
+    };
+    let metrics = exchange.worker.metrics();
+    if metrics.count(&ended) {
+        let (host, path) = (exchange.request.head.host(), exchange.request.url.path());
+        metrics.count_top(host, path, sent.bytes, exchange.ledger.total());
     }
 }
 
@@ -138,6 +167,9 @@ fn step(exchange: &mut Exchange) -> Outcome {
         let hooks = exchange.settings.hooks(phase);
         if let Some(hook) = hooks.get(exchange.progress.hook) {
             let installed = hook.clone();
+            if phase < Phase::Store {
+                exchange.progress.route = installed.route;
+            }
             if exchange.progress.counts_as.is_some() {
                 stamp_if_worked(exchange);
             }
@@ -158,7 +190,10 @@ fn step(exchange: &mut Exchange) -> Outcome {
         }
         match dry_run::run_core(phase, exchange, |exchange| end_of(phase, exchange)) {
             Outcome::Next => advance(exchange, phase),
-            outcome => return outcome,
+            outcome => {
+                exchange.progress.route = Route::CORE;
+                return outcome;
+            }
         }
         if exchange.progress.is_over() {
             return Outcome::Next;

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use crate::file_accounts::FileAccounts;
 use crate::file_cache::Contents;
 use crate::http2_counters::Http2Counters;
+use crate::metrics::Metrics;
 use crate::recorder::SharedMemory;
 use crate::request_id::{RequestIdSpace, RequestIds};
 use crate::throttle::{Bucket, ScopeThrottle};
@@ -34,6 +35,7 @@ pub struct Shared {
     request_ids: RequestIdSpace,
     memory: SharedMemory,
     workers: AtomicUsize,
+    metrics: Metrics,
     belongings: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
@@ -59,6 +61,7 @@ impl Shared {
             request_ids: RequestIdSpace::new(),
             memory: SharedMemory::private(),
             workers: AtomicUsize::new(0),
+            metrics: Metrics::default(),
             belongings: Mutex::default(),
         }
     }
@@ -108,6 +111,11 @@ impl Shared {
     /// The ids of the requests of one more worker.
     pub(crate) fn request_ids_of_worker(&self) -> RequestIds {
         self.request_ids.of_next_worker()
+    }
+
+    /// Counts of requests by route, stage, host and second.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// Counters of TLS.

@@ -135,6 +135,11 @@ impl Hogs {
         self.latest = Some(hog);
     }
 
+    /// The one that ran for longest in the latest turn that had one.
+    pub(crate) fn latest(&self) -> Option<&Hog> {
+        self.latest.as_ref()
+    }
+
     /// The one that ran for longest, of those that ended from `since` to `until`.
     pub(crate) fn between(&self, since: Nanos, until: Nanos) -> Option<&Hog> {
         let both = [&self.latest, &self.earlier].into_iter().flatten();

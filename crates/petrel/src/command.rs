@@ -40,9 +40,8 @@ fn not_reached(path: &Path, error: &io::Error) -> String {
 
 /// Sends `command` to the server and prints its reply. Returns the exit code that the server sent.
 pub(crate) fn run(command: &str, server: &RunningServer) -> u8 {
-    let done = socket_of(command, server).and_then(|path| {
-        ask(command, &path).map_err(|error| not_reached(&path, &error))
-    });
+    let done = socket_of(command, server)
+        .and_then(|path| ask(command, &path).map_err(|error| not_reached(&path, &error)));
     done.unwrap_or_else(|message| {
         terminal::complain(format_args!("petrel: {message}"));
         EXIT_FAILURE

@@ -19,6 +19,7 @@ use crate::file_cache::NextNames;
 use crate::handed::Handed;
 use crate::ledger::{Nanos, Stage};
 use crate::log::LogRegistry;
+use crate::metrics::Route;
 use crate::settings::Values;
 use crate::tls::TlsHost;
 
@@ -61,6 +62,8 @@ pub struct Configure<'a> {
     pub(crate) handed: &'a Handed,
     /// The module that is being called.
     pub(crate) module: &'static str,
+    /// The route of that module.
+    pub(crate) route: Route,
     pub(crate) first_hooks: Vec<(Phase, InstalledHook)>,
     pub(crate) early_hooks: Vec<(Phase, InstalledHook)>,
     pub(crate) hooks: Vec<(Phase, InstalledHook)>,
@@ -96,10 +99,11 @@ pub enum Purpose {
     DryRun,
 }
 
-/// A hook, and its module.
+/// A hook, its module, and the route that its responses count for.
 #[derive(Clone)]
 pub(crate) struct InstalledHook {
     pub(crate) module: &'static str,
+    pub(crate) route: Route,
     pub(crate) hook: Rc<dyn Hook>,
 }
 
@@ -139,6 +143,7 @@ impl Configure<'_> {
     fn installed(&self, hook: impl Hook + 'static) -> InstalledHook {
         InstalledHook {
             module: self.module,
+            route: self.route,
             hook: Rc::new(hook),
         }
     }

@@ -3,6 +3,7 @@
 use petrel_proto::status::Status;
 
 use crate::ledger::Stage;
+use crate::metrics::Route;
 use crate::module::{Pending, Phase};
 
 /// The state of the phase loop for one exchange.
@@ -10,6 +11,9 @@ use crate::module::{Pending, Phase};
 pub(crate) struct WalkProgress {
     pub(crate) phase: Option<Phase>,
     pub(crate) hook: usize,
+    /// What the response counts for: the module whose hook ran last before there was one, unless the hook says
+    /// more exactly ([`Exchange::set_route`](crate::Exchange::set_route)).
+    pub(crate) route: Route,
     pub(crate) restarts: u8,
     pub(crate) pending: Option<Box<dyn Pending>>,
     /// The error that an error handler answers for, or that an error page shows.

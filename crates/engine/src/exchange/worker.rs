@@ -19,6 +19,7 @@ use crate::file_cache::FileCache;
 use crate::ledger::{Nanos, Stage};
 use crate::limits;
 use crate::log::LogRegistry;
+use crate::metrics::{HogShown, WorkerGauges, WorkerMetrics};
 use crate::network_backend::{FileReader, Readers};
 use crate::recorder::Recorder;
 use crate::request_id::{RequestId, RequestIds};
@@ -65,6 +66,7 @@ pub struct Worker {
     connection_ids: Cell<u64>,
     request_ids: RequestIds,
     recorder: Option<Recorder>,
+    metrics: Arc<WorkerMetrics>,
     requests: Cell<u64>,
     /// How many exchanges are in use, and the number that this worker last told the others.
     exchanges_used: Cell<usize>,
@@ -158,9 +160,13 @@ impl Worker {
         );
         let number = shared.number_of_next_worker();
         let recorder = Recorder::new(shared.memory(), process.recorder, number);
+        let metrics = shared.metrics();
+        metrics.name_hosts(settings.host_names());
+        let metrics = metrics.of_next_worker(settings.module_names());
         let worker = Rc::new(Worker {
             clock,
             recorder,
+            metrics,
             files: FileCache::new(process.stat_cache, Arc::clone(shared.contents())),
             request_ids: shared.request_ids_of_worker(),
             settings,
@@ -241,7 +247,7 @@ impl Worker {
     }
 
     /// State that all workers share.
-    pub fn shared(&self) -> &Shared {
+    pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
@@ -402,6 +408,30 @@ impl Worker {
         }
     }
 
+    /// What this worker counts for the metrics.
+    #[inline]
+    pub(crate) fn metrics(&self) -> &WorkerMetrics {
+        &self.metrics
+    }
+
+    /// Adds what was counted in the last second to the metrics of all workers.
+    fn publish_metrics(&self) {
+        let hogs = self.hogs.borrow();
+        let gauges = WorkerGauges {
+            connections: self.connections.get() as u64,
+            open_requests: self.exchanges_used.get() as u64,
+            turn_max: self.clock.take_longest_turn(),
+            hog: hogs.latest().map(|hog| HogShown {
+                what: hog.what.clone(),
+                stage: hog.stage,
+                ran: hog.ran,
+                ended: hog.ended,
+            }),
+        };
+        let second = (self.clock.latest() / 1_000_000_000) as u32;
+        self.metrics.publish(self.shared.metrics(), second, gauges);
+    }
+
     /// Counts an answered request. Other workers see the count within a second.
     #[inline]
     pub(crate) fn count_request(&self) {
@@ -489,6 +519,7 @@ pub(crate) async fn tick(worker: Rc<Worker>) {
         worker.deadlines.sweep(worker.clock.seconds());
         worker.publish_counts();
         worker.tend_recorder();
+        worker.publish_metrics();
         worker.look_after();
         blocking::look_after();
         worker.clock.now();

@@ -57,9 +57,15 @@ fn exit_status(command: &str) -> &'static [(&'static str, &'static str)] {
             ),
         ],
         "why" => &[
-            ("0", "The request was found, or there is at least one to list."),
+            (
+                "0",
+                "The request was found, or there is at least one to list.",
+            ),
             ("1", "It is not recorded, or no longer."),
-            ("255", "No server was reached, or it records nothing that can be read."),
+            (
+                "255",
+                "No server was reached, or it records nothing that can be read.",
+            ),
         ],
         "spawn" => &[
             ("0", "The programs were started."),

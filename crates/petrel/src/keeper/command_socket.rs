@@ -602,12 +602,17 @@ mod tests {
         let (mut reader, writer) = io::pipe().expect("a pipe");
         commands.answer_with(asked.peer, writer.into());
         let (descriptor, reply) = client.join().expect("no panic");
-        assert_eq!((asked.command.as_str(), reply.as_str()), ("recorder", "exit 0\n"));
+        assert_eq!(
+            (asked.command.as_str(), reply.as_str()),
+            ("recorder", "exit 0\n")
+        );
         let mut writer = fs::File::from(descriptor.expect("it came"));
         writer.write_all(b"x").expect("the pipe is open");
         drop(writer);
         let mut read = String::new();
-        reader.read_to_string(&mut read).expect("the only writer is closed");
+        reader
+            .read_to_string(&mut read)
+            .expect("the only writer is closed");
         assert_eq!(read, "x");
     }
 

@@ -19,6 +19,7 @@ use petrel_config::{Array, BlockId, Config, Diagnostic, Effect, Entry, Op, Schem
 
 use crate::handed::Handed;
 use crate::log::LogRegistry;
+use crate::metrics::Route;
 use crate::module::{
     Configure, InstalledHook, Loaded, LooksNext, ModuleSpec, Phase, ProxyHeaders, Purpose,
     TakesUnread,
@@ -79,6 +80,7 @@ impl Settings {
             purpose,
             handed,
             module: "",
+            route: Route::CORE,
             first_hooks: Vec::new(),
             early_hooks: Vec::new(),
             hooks: Vec::new(),
@@ -89,8 +91,9 @@ impl Settings {
             proxy_headers: None,
             tls: None,
         };
-        for module in modules {
+        for (index, module) in modules.iter().enumerate() {
             configure.module = module.name;
+            configure.route = Route::of_module(index);
             (module.configure)(&mut configure)?;
         }
         let wants_local_address = configure.wants_local_address;

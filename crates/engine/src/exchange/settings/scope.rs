@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use petrel_config::{Block, BlockId, Condition, Config, Diagnostic, Entry, Schema, Subject};
+use petrel_config::{Block, BlockId, Condition, Config, Diagnostic, Entry, Op, Schema, Subject};
 
 use super::process::Http2Offer;
 use super::{MimeCache, Settings, Values, nested_tls};
@@ -22,6 +22,7 @@ use crate::exchange::dry_run::{Decision, Verdict};
 use crate::handed::Handed;
 use crate::limits;
 use crate::log::LogRegistry;
+use crate::metrics::Host;
 use crate::module::{ModuleSpec, ProxyHeaders, Purpose};
 use crate::tls::TlsHost;
 
@@ -45,6 +46,8 @@ pub struct SettingsTable {
     /// Blocks that switch TLS on for a whole listener, even while they are false.
     nested_tls: Vec<BlockId>,
     asks_for_host: bool,
+    /// The blocks whose condition names one host, for the metrics.
+    named_hosts: Vec<BlockId>,
     /// Whether `debug.log-state-handling` is on for some requests.
     pub(crate) traces_states: bool,
     /// The scope of all connections, if no condition compares the socket or the address.
@@ -83,6 +86,8 @@ pub struct ConnectionScope {
 /// What is decided once for a host on a connection.
 pub struct HostScope {
     truths: Truths,
+    /// Which of the hosts that the configuration names this is.
+    pub(crate) name: Host,
     /// Blocks that are decided for each request, in the order of the text.
     candidates: Vec<BlockId>,
     uses_physical: bool,
@@ -125,6 +130,12 @@ impl SettingsTable {
             .blocks
             .iter()
             .any(|block| subject(block) == Some(&Subject::Host));
+        let named_hosts = config
+            .blocks
+            .iter()
+            .filter(|block| is_host_name(block))
+            .map(|block| block.id)
+            .collect();
         let traces_states = config
             .blocks
             .iter()
@@ -136,6 +147,7 @@ impl SettingsTable {
             mixed_blocks: blocks_of(&[Stability::HostOnConnection]),
             nested_tls,
             asks_for_host,
+            named_hosts,
             traces_states,
             any_connection: OnceCell::new(),
             config,
@@ -200,6 +212,29 @@ impl SettingsTable {
     /// The configuration that the table was made from.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// The names of the loaded modules, in the order of their hooks.
+    pub(crate) fn module_names(&self) -> impl Iterator<Item = &'static str> {
+        self.modules.iter().map(|module| module.name)
+    }
+
+    /// The hosts that conditions of the configuration name (`$HTTP["host"] == "NAME"`). A host with several
+    /// blocks is there several times.
+    pub(crate) fn host_names(&self) -> impl Iterator<Item = &str> {
+        let conditions = self.blocks(&self.named_hosts).map(|block| &block.condition);
+        conditions.flatten().map(|condition| &*condition.pattern)
+    }
+
+    /// Which of [`SettingsTable::host_names`] `host` is.
+    fn name_of(&self, host: &[u8]) -> Host {
+        let mut conditions = self.blocks(&self.named_hosts).map(|block| &block.condition);
+        let is_it = |condition: &Option<Condition>| {
+            condition
+                .as_ref()
+                .is_some_and(|condition| condition.matcher.matches(host))
+        };
+        conditions.position(is_it).map_or(Host::OTHER, Host::named)
     }
 
     /// Decides the blocks for a connection that `listener` (its address in canonical form) accepted from
@@ -450,6 +485,7 @@ impl SettingsTable {
         let only = candidates.is_empty().then(|| self.intern(&truths));
         Rc::new(HostScope {
             truths,
+            name: self.name_of(host),
             candidates,
             uses_physical,
             settings: RefCell::default(),
@@ -598,6 +634,14 @@ fn holds_for_connection(
 
 fn subject(block: &Block) -> Option<&Subject> {
     block.condition.as_ref().map(|condition| &condition.subject)
+}
+
+fn is_host_name(block: &Block) -> bool {
+    block.condition.as_ref().is_some_and(|condition| {
+        condition.subject == Subject::Host
+            && condition.op == Op::Eq
+            && !condition.pattern.is_empty()
+    })
 }
 
 fn stabilities(config: &Config) -> Vec<Stability> {

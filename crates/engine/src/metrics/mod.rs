@@ -1,0 +1,346 @@
+//! Counts of requests: how many, how long, in which stages, by the route that answered them.
+//!
+//! Each worker counts for itself ([`WorkerMetrics`]): a counter has one writer, which loads, adds and stores.
+//! Other threads read the counters while they change. So a sum may lack the request that just ends, and that
+//! is all. Memory for a route is allocated when its first request ends.
+//!
+//! Once a second a worker adds what it has counted to the [`Seconds`] that all workers share. Names of routes and
+//! hosts come from the configuration, so there is a bounded number of them; paths that clients choose are only in
+//! [`Top`], which has a fixed size.
+//!
+//! This module knows ledgers and names. It knows no exchange and no HTTP; [`phase`](crate::phase) calls it when a
+//! request ends, and the status module reads it.
+
+mod cells;
+mod histogram;
+mod names;
+mod seconds;
+mod top;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::ledger::{Ledger, Nanos, Stage};
+use crate::limits;
+use crate::request_id::RequestId;
+
+pub use cells::{ClassCounts, Exemplar, HostCounts, RouteCounts, StageCounts};
+use cells::{HostCells, RouteCells, Slots};
+pub use histogram::{LATENCY_BOUNDS, LATENCY_BUCKETS, STAGE_BOUNDS, STAGE_BUCKETS};
+use names::Names;
+pub use names::{Host, Route};
+use seconds::Seconds;
+pub use seconds::{Second, Totals};
+use top::Top;
+pub use top::TopEntry;
+
+/// What the response to a request was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum StatusClass {
+    /// 1xx: the connection became a tunnel.
+    Informational,
+    /// 2xx.
+    Successful,
+    /// 3xx.
+    Redirection,
+    /// 4xx.
+    ClientError,
+    /// 5xx.
+    ServerError,
+    /// The response could not be completed.
+    Aborted,
+}
+
+impl StatusClass {
+    /// All classes.
+    pub const ALL: [StatusClass; 6] = [
+        StatusClass::Informational,
+        StatusClass::Successful,
+        StatusClass::Redirection,
+        StatusClass::ClientError,
+        StatusClass::ServerError,
+        StatusClass::Aborted,
+    ];
+
+    /// The name in metrics and on the status page: `2xx`, `aborted`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            StatusClass::Informational => "1xx",
+            StatusClass::Successful => "2xx",
+            StatusClass::Redirection => "3xx",
+            StatusClass::ClientError => "4xx",
+            StatusClass::ServerError => "5xx",
+            StatusClass::Aborted => "aborted",
+        }
+    }
+
+    /// The class of a response with `status` that was sent as a whole.
+    #[inline]
+    pub(crate) fn of(status: u16) -> StatusClass {
+        match status {
+            200..300 => StatusClass::Successful,
+            300..400 => StatusClass::Redirection,
+            400..500 => StatusClass::ClientError,
+            500.. => StatusClass::ServerError,
+            _ => StatusClass::Informational,
+        }
+    }
+}
+
+/// A request that has ended.
+pub(crate) struct Ended<'e> {
+    pub(crate) id: RequestId,
+    pub(crate) route: Route,
+    pub(crate) host: Host,
+    pub(crate) class: StatusClass,
+    pub(crate) ledger: &'e Ledger,
+    pub(crate) sent_bytes: u64,
+    pub(crate) received_bytes: u64,
+}
+
+/// The counts of all workers.
+#[derive(Default)]
+pub struct Metrics {
+    routes: Names,
+    hosts: Names,
+    workers: Mutex<Vec<Arc<WorkerMetrics>>>,
+    seconds: Mutex<Seconds>,
+}
+
+/// The counts of one worker. Only this worker changes them.
+#[derive(Default)]
+pub struct WorkerMetrics {
+    routes: Slots<RouteCells>,
+    hosts: Slots<HostCells>,
+    /// The most that a request lagged since the worker last published its counts.
+    lag_max: AtomicU64,
+    /// How many requests end before the next one is counted in [`Top`], and how many each of those stands for.
+    until_sample: AtomicU32,
+    sample_weight: AtomicU32,
+    tops: Mutex<Tops>,
+    published: Mutex<Published>,
+}
+
+/// The hosts and paths with the most requests.
+#[derive(Default)]
+struct Tops {
+    hosts: Top,
+    paths: Top,
+    /// How often the worker has published its counts.
+    ticks: u32,
+}
+
+/// What the worker last published.
+#[derive(Default)]
+struct Published {
+    totals: Totals,
+    state: WorkerState,
+}
+
+/// A worker as it was at the end of the last second.
+#[derive(Clone, Debug, Default)]
+pub struct WorkerState {
+    /// Requests since the process was started.
+    pub requests: u64,
+    /// Requests in the last second.
+    pub requests_per_s: u64,
+    /// The lag of all requests of the last second.
+    pub lag: Nanos,
+    /// The most that one request lagged.
+    pub lag_max: Nanos,
+    /// What the worker told about itself.
+    pub gauges: WorkerGauges,
+}
+
+/// What only the worker knows.
+#[derive(Clone, Debug, Default)]
+pub struct WorkerGauges {
+    /// Open connections of clients.
+    pub connections: u64,
+    /// Requests that are being received or answered.
+    pub open_requests: u64,
+    /// The longest time of the last second that the worker ran without asking for events.
+    pub turn_max: Nanos,
+    /// The request that last kept it busy for long.
+    pub hog: Option<HogShown>,
+}
+
+/// A request that has kept its worker busy.
+#[derive(Clone, Debug)]
+pub struct HogShown {
+    /// The script, or method and path.
+    pub what: String,
+    /// In which stage. `None`: it was no request.
+    pub stage: Option<Stage>,
+    /// For how long.
+    pub ran: Nanos,
+    /// When that ended, on the monotonic clock.
+    pub ended: Nanos,
+}
+
+/// The counts of all workers at one time.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// By route; only routes that have answered.
+    pub routes: Vec<(Arc<str>, RouteCounts)>,
+    /// By host of the configuration; only hosts that were asked for.
+    pub hosts: Vec<(Arc<str>, HostCounts)>,
+    /// The workers in the order in which they were started.
+    pub workers: Vec<WorkerState>,
+    /// The last seconds, the oldest first, and the monotonic second of the first.
+    pub seconds: Vec<Second>,
+    /// The monotonic second of the first of `seconds`.
+    pub first_second: u32,
+    /// Hosts that clients asked for, the most frequent first.
+    pub top_hosts: Vec<TopEntry>,
+    /// Paths that clients asked for, the most frequent first.
+    pub top_paths: Vec<TopEntry>,
+}
+
+impl Metrics {
+    /// The counts of one more worker, whose modules are `modules`.
+    pub(crate) fn of_next_worker<'m>(
+        &self,
+        modules: impl Iterator<Item = &'m str>,
+    ) -> Arc<WorkerMetrics> {
+        self.routes.begin_with(std::iter::once(CORE).chain(modules));
+        let made = Arc::<WorkerMetrics>::default();
+        lock(&self.workers).push(Arc::clone(&made));
+        made
+    }
+
+    /// The hosts that the configuration names, in the order of their numbers.
+    pub(crate) fn name_hosts<'h>(&self, hosts: impl Iterator<Item = &'h str>) {
+        self.hosts.begin_with(std::iter::once("").chain(hosts));
+    }
+
+    /// The route `detail` of the module of `route`: `mod_fastcgi .php`. Takes a lock, so use it once and keep
+    /// the result. If there are [`limits::ROUTES_MAX`] routes, it is the one of the module.
+    pub fn detailed_route(&self, route: Route, detail: &str) -> Route {
+        self.routes.detailed(route, detail)
+    }
+
+    /// Everything that was counted, for `now` on the monotonic clock.
+    pub fn snapshot(&self, now: Nanos) -> Snapshot {
+        let workers: Vec<_> = lock(&self.workers).iter().map(Arc::clone).collect();
+        let mut snapshot = Snapshot::default();
+        for (number, name) in self.routes.all().into_iter().enumerate() {
+            let mut counts = RouteCounts::default();
+            for cells in workers
+                .iter()
+                .filter_map(|worker| worker.routes.get(number))
+            {
+                cells.add_to(&mut counts);
+            }
+            if counts.requests() > 0 {
+                snapshot.routes.push((name, counts));
+            }
+        }
+        for (number, name) in self.hosts.all().into_iter().enumerate() {
+            let mut counts = HostCounts::default();
+            for cells in workers.iter().filter_map(|worker| worker.hosts.get(number)) {
+                cells.add_to(&mut counts);
+            }
+            if counts.classes.iter().any(|count| *count > 0) {
+                snapshot.hosts.push((name, counts));
+            }
+        }
+        let (mut hosts, mut paths) = (Top::default(), Top::default());
+        for worker in &workers {
+            let tops = lock(&worker.tops);
+            hosts.merge(&tops.hosts);
+            paths.merge(&tops.paths);
+            drop(tops);
+            snapshot.workers.push(lock(&worker.published).state.clone());
+        }
+        snapshot.top_hosts = hosts.entries();
+        snapshot.top_paths = paths.entries();
+        let second = (now / 1_000_000_000) as u32;
+        (snapshot.first_second, snapshot.seconds) = lock(&self.seconds).complete(second);
+        snapshot
+    }
+}
+
+impl WorkerMetrics {
+    /// Counts a request that has ended. Returns whether it is one of those that [`WorkerMetrics::count_top`]
+    /// counts.
+    #[inline]
+    pub(crate) fn count(&self, ended: &Ended<'_>) -> bool {
+        let cells = self.routes.of(ended.route.slot());
+        let ledger = ended.ledger;
+        ledger.each_touched(|stage, nanos| cells.count_stage(stage, nanos));
+        let class = cells.class(ended.class);
+        class.count(ledger.total(), ended);
+        if ledger.stage(Stage::Lag) > self.lag_max.load(Relaxed) {
+            self.lag_max.store(ledger.stage(Stage::Lag), Relaxed);
+        }
+        if ended.host != Host::OTHER {
+            self.hosts.of(ended.host.slot()).count(ended);
+        }
+        let left = self.until_sample.load(Relaxed);
+        self.until_sample.store(left.wrapping_sub(1), Relaxed);
+        left == 0
+    }
+
+    /// Counts the host and path of a request for the lists of the most frequent ones.
+    #[cold]
+    pub(crate) fn count_top(&self, host: &[u8], path: &[u8], sent_bytes: u64, time: Nanos) {
+        let weight = self.sample_weight.load(Relaxed).max(1);
+        self.until_sample.store(weight - 1, Relaxed);
+        let mut tops = lock(&self.tops);
+        tops.hosts.count(host, weight, sent_bytes, time);
+        tops.paths.count(path, weight, sent_bytes, time);
+    }
+
+    /// Adds what was counted since the last call to the seconds that all workers share. The worker calls it
+    /// once a second; `second` is that of the monotonic clock.
+    pub(crate) fn publish(&self, metrics: &Metrics, second: u32, gauges: WorkerGauges) {
+        let mut totals = Totals::default();
+        for cells in self.routes.all() {
+            cells.add_totals(&mut totals);
+        }
+        let mut published = lock(&self.published);
+        let more = totals.since(&published.totals);
+        let requests = more.requests();
+        published.state = WorkerState {
+            requests: totals.requests(),
+            requests_per_s: requests,
+            lag: more.stages[Stage::Lag as usize],
+            lag_max: self.lag_max.swap(0, Relaxed),
+            gauges,
+        };
+        published.totals = totals;
+        lock(&metrics.seconds).add(second.wrapping_sub(1), &more, &published.state);
+        self.look_after(requests);
+    }
+
+    /// Chooses how many requests are looked at for the lists of the most frequent ones, and lets old counts
+    /// fade.
+    fn look_after(&self, requests: u64) {
+        let weight = requests / u64::from(limits::TOP_SAMPLES_PER_S) + 1;
+        let weight = u32::try_from(weight).unwrap_or(u32::MAX);
+        self.sample_weight.store(weight, Relaxed);
+        self.until_sample.store(0, Relaxed);
+        let mut tops = lock(&self.tops);
+        tops.ticks += 1;
+        if tops.ticks.is_multiple_of(limits::TOP_HALF_LIFE_S) {
+            tops.hosts.halve();
+            tops.paths.halve();
+        }
+        if tops.ticks.is_multiple_of(limits::EXEMPLAR_S) {
+            self.routes.all().for_each(RouteCells::forget_slowest);
+        }
+    }
+}
+
+/// The name of the route of requests that no module has answered.
+pub const CORE: &str = "core";
+
+/// Like [`shared::lock`](crate::shared::lock), which imports this module.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

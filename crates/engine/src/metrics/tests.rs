@@ -1,0 +1,161 @@
+use super::*;
+
+const MODULES: [&str; 2] = ["mod_a", "mod_b"];
+
+/// A worker's counts, and those of all workers.
+fn worker(metrics: &Metrics) -> Arc<WorkerMetrics> {
+    metrics.name_hosts(["a.example", "b.example"].into_iter());
+    metrics.of_next_worker(MODULES.into_iter())
+}
+
+/// A ledger with these stages.
+fn ledger(stages: &[(Stage, Nanos)]) -> Ledger {
+    let mut ledger = Ledger::default();
+    ledger.start(1_000);
+    let mut now = 1_000;
+    for (stage, nanos) in stages {
+        now += nanos;
+        ledger.stamp(*stage, now);
+    }
+    ledger
+}
+
+fn end(own: &WorkerMetrics, route: Route, class: StatusClass, ledger: &Ledger) {
+    let ended = Ended {
+        id: RequestId::from_bits(ledger.total()),
+        route,
+        host: Host::named(1),
+        class,
+        ledger,
+        sent_bytes: 100,
+        received_bytes: 7,
+    };
+    if own.count(&ended) {
+        own.count_top(b"h", b"/p", 100, ledger.total());
+    }
+}
+
+#[test]
+fn what_workers_count_is_added_up_by_route_class_and_stage() {
+    let metrics = Metrics::default();
+    let (one, other) = (worker(&metrics), worker(&metrics));
+    let b = Route::of_module(1);
+    let fast = ledger(&[(Stage::Parse, 1_000), (Stage::Send, 9_000)]);
+    let slow = ledger(&[(Stage::Parse, 1_000), (Stage::Lua, 3_000_000_000)]);
+    end(&one, b, StatusClass::Successful, &fast);
+    end(&other, b, StatusClass::Successful, &slow);
+    end(&other, b, StatusClass::Aborted, &fast);
+    end(&one, Route::CORE, StatusClass::ClientError, &fast);
+    let snapshot = metrics.snapshot(0);
+    let names: Vec<&str> = snapshot.routes.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(names, [CORE, "mod_b"], "mod_a has answered nothing");
+    let counts = &snapshot.routes[1].1;
+    assert_eq!(counts.requests(), 3);
+    let good = &counts.classes[StatusClass::Successful as usize];
+    assert_eq!((good.requests(), good.sum), (2, 3_000_011_000));
+    assert_eq!((good.sent_bytes, good.received_bytes), (200, 14));
+    let parse = &counts.stages[Stage::Parse as usize];
+    assert_eq!((parse.requests(), parse.sum), (3, 3_000));
+    assert_eq!(counts.stages[Stage::Lua as usize].requests(), 1);
+    assert_eq!(counts.stages[Stage::Cache as usize].requests(), 0);
+    let exemplar = good.exemplar.expect("the slow one");
+    assert_eq!(exemplar.id, RequestId::from_bits(3_000_001_000));
+    assert_eq!(good.buckets[exemplar.bucket()], 1);
+    assert_eq!(snapshot.hosts.len(), 1);
+    assert_eq!(&*snapshot.hosts[0].0, "b.example");
+    assert_eq!(snapshot.hosts[0].1.sent_bytes, 400);
+    assert_eq!(snapshot.top_paths[0].requests, 4);
+}
+
+#[test]
+fn each_second_has_what_was_counted_since_the_one_before() {
+    let metrics = Metrics::default();
+    let own = worker(&metrics);
+    let lagged = ledger(&[(Stage::Lag, 5_000), (Stage::Parse, 1_000)]);
+    end(&own, Route::CORE, StatusClass::Successful, &lagged);
+    own.publish(&metrics, 11, WorkerGauges::default());
+    end(
+        &own,
+        Route::CORE,
+        StatusClass::ServerError,
+        &ledger(&[(Stage::Parse, 2_000)]),
+    );
+    end(
+        &own,
+        Route::CORE,
+        StatusClass::ServerError,
+        &ledger(&[(Stage::Parse, 2_000)]),
+    );
+    own.publish(&metrics, 12, WorkerGauges::default());
+    let snapshot = metrics.snapshot(13_000_000_000);
+    assert_eq!(snapshot.first_second, 10);
+    let seconds = &snapshot.seconds;
+    let requests: Vec<u64> = seconds
+        .iter()
+        .map(|second| second.totals.requests())
+        .collect();
+    assert_eq!(requests, [1, 2]);
+    assert_eq!((seconds[0].lag_max, seconds[1].lag_max), (5_000, 0));
+    assert_eq!(seconds[1].totals.stages[Stage::Parse as usize], 4_000);
+    assert_eq!(
+        seconds[1].totals.classes[StatusClass::ServerError as usize],
+        2
+    );
+    assert_eq!(seconds[1].totals.latency.iter().sum::<u64>(), 2);
+    let state = &snapshot.workers[0];
+    assert_eq!((state.requests, state.requests_per_s), (3, 2));
+}
+
+#[test]
+fn a_busy_worker_looks_at_a_part_of_its_requests_for_the_most_frequent_names() {
+    let metrics = Metrics::default();
+    let own = worker(&metrics);
+    let ended = ledger(&[(Stage::Parse, 1_000)]);
+    let mut end_many = |count: u32| {
+        for _ in 0..count {
+            end(&own, Route::CORE, StatusClass::Successful, &ended);
+        }
+        own.publish(&metrics, 1, WorkerGauges::default());
+        metrics.snapshot(0).top_paths[0].requests
+    };
+    let busy = 100 * limits::TOP_SAMPLES_PER_S;
+    assert_eq!(end_many(busy), u64::from(busy), "not yet known to be busy");
+    let both = end_many(busy);
+    let expected = u64::from(2 * busy);
+    assert!(both.abs_diff(expected) <= 101, "{both} {expected}");
+    let looked_at = own.sample_weight.load(Relaxed);
+    assert_eq!(looked_at, 101);
+}
+
+#[test]
+fn memory_is_allocated_when_a_route_is_first_used() {
+    let metrics = Metrics::default();
+    let own = worker(&metrics);
+    for number in 0..10_000 {
+        metrics.detailed_route(Route::of_module(0), &format!("/{number}"));
+    }
+    assert_eq!(own.routes.all().count(), 0);
+    let last = metrics.detailed_route(Route::of_module(0), "/9999");
+    end(
+        &own,
+        last,
+        StatusClass::Successful,
+        &ledger(&[(Stage::Parse, 1)]),
+    );
+    assert_eq!(own.routes.all().count(), 1);
+    assert_eq!(&*metrics.snapshot(0).routes[0].0, "mod_a /9999");
+}
+
+#[test]
+fn a_class_is_that_of_its_status() {
+    for (status, name) in [
+        (101, "1xx"),
+        (200, "2xx"),
+        (304, "3xx"),
+        (404, "4xx"),
+        (503, "5xx"),
+        (999, "5xx"),
+    ] {
+        assert_eq!(StatusClass::of(status).name(), name);
+    }
+}
