@@ -37,8 +37,8 @@ pub struct Clock {
     stopped_at: Cell<Option<(i64, i64)>>,
 }
 
-/// Reads the monotonic clock, for disk threads, which have no worker.
-pub(crate) fn thread_now() -> Nanos {
+/// Reads the monotonic clock, for threads that have no worker.
+pub fn thread_now() -> Nanos {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as Nanos * SECOND + now.tv_nsec as Nanos
 }

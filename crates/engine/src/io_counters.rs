@@ -54,6 +54,14 @@ pub fn read_shared(shared: &Shared) -> Vec<(String, u64)> {
     all
 }
 
+/// The file systems that have jobs now, with their numbers as in mountinfo: `8:1`.
+pub fn devices(shared: &Shared) -> Vec<(String, DeviceLoad)> {
+    let loads = device_loads(shared.accounts()).into_iter();
+    loads
+        .map(|load| (DeviceNumber(load.device).to_string(), load))
+        .collect()
+}
+
 /// The counter `name`. `None`: there is no such counter, or it belongs to a file system without work.
 pub fn one(worker: &Worker, name: &str) -> Option<u64> {
     let mut all = read(worker).into_iter();

@@ -105,6 +105,15 @@ pub fn of_path(path: &[u8]) -> MountedPlace {
     mount.map_or(MountedPlace::default(), |mount| mount.place)
 }
 
+/// A mount of the file system with the number `device` ([`MountedPlace::device`]), as the table was last read:
+/// the directory, the type, and how it answers.
+pub fn of_device(device: u64) -> Option<(Vec<u8>, String, Storage)> {
+    let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    let mut mounts = table.mounts.iter();
+    let mount = mounts.find(|mount| mount.place.device == device)?;
+    Some((mount.point.clone(), mount.kind.clone(), mount.place.storage))
+}
+
 /// The mount that an absolute `path` is in by its text alone, symlinks ignored.
 pub(crate) fn over_path(path: &[u8]) -> Option<Mount> {
     refresh_if_changed();

@@ -59,8 +59,8 @@ pub(crate) struct Handover {
     pub(crate) tls: Option<Arc<TlsStore>>,
     /// The way to the process that asks PAM about passwords.
     pub(crate) pam: Option<PamDoor>,
-    /// Whether this process logs how it reads files: at a start, and not at a reload.
-    pub(crate) reports_files: bool,
+    /// How often the configuration was loaded: 1 at a start, more after reloads.
+    pub(crate) generation: u64,
     /// Memory that outlives this process.
     pub(crate) memory: SharedMemory,
 }
@@ -85,7 +85,7 @@ pub(crate) fn run(handover: Handover) -> u8 {
             log_targets: &handover.log_targets,
             tls: handover.tls,
             pam: handover.pam,
-            reports_files: handover.reports_files,
+            generation: handover.generation,
             memory: handover.memory,
         };
         process.serve(
@@ -200,7 +200,7 @@ struct Process<'a> {
     log_targets: &'a [LogTarget],
     tls: Option<Arc<TlsStore>>,
     pam: Option<PamDoor>,
-    reports_files: bool,
+    generation: u64,
     memory: SharedMemory,
 }
 
@@ -235,7 +235,8 @@ impl Process<'_> {
             handed,
             memory: self.memory.clone(),
         };
-        if self.reports_files {
+        // At a start, and not at a reload.
+        if self.generation == 1 {
             file_report::tell(&loaded.config, &loaded.process, &self.logs);
         }
         if loaded.runs_lua() && !lua::budget::proof::compiled_loops_stop() {
@@ -243,6 +244,7 @@ impl Process<'_> {
                 .error(format_args!("lua: {}", lua::budget::proof::REMEDY));
         }
         let server = Server::start(plan, listeners)?;
+        server.shared().metrics().set_generation(self.generation);
         if let Some(servers) = self.name_servers.take() {
             FollowedNames::of(server.shared()).prepare(servers);
         }

@@ -421,6 +421,7 @@ impl Worker {
             connections: self.connections.get() as u64,
             open_requests: self.exchanges_used.get() as u64,
             turn_max: self.clock.take_longest_turn(),
+            is_draining: self.draining.get().is_some(),
             hog: hogs.latest().map(|hog| HogShown {
                 what: hog.what.clone(),
                 stage: hog.stage,

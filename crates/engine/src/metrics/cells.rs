@@ -75,11 +75,34 @@ struct StageCells {
     sum: AtomicU64,
 }
 
+/// Times of whole requests or of a backend, counted by one thread.
+#[derive(Debug, Default)]
+pub struct LatencyCells {
+    buckets: [AtomicU64; LATENCY_BUCKETS],
+    sum: AtomicU64,
+}
+
+impl LatencyCells {
+    /// Counts a time. This is not atomic: only the thread that owns the cells calls it.
+    #[inline]
+    pub fn count(&self, nanos: Nanos) {
+        add(&self.sum, nanos);
+        if let Some(bucket) = self.buckets.get(latency_bucket(nanos)) {
+            add(bucket, 1);
+        }
+    }
+
+    /// Adds what was counted to `counts`.
+    pub fn add_to(&self, counts: &mut LatencyCounts) {
+        counts.sum += self.sum.load(Relaxed);
+        add_all(&mut counts.buckets, &self.buckets);
+    }
+}
+
 /// The requests of one status class.
 #[derive(Default)]
 pub(super) struct ClassCells {
-    buckets: [AtomicU64; LATENCY_BUCKETS],
-    sum: AtomicU64,
+    latency: LatencyCells,
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
     /// The slowest request of late.
@@ -140,10 +163,9 @@ impl RouteCells {
         }
         for (class, cells) in self.classes() {
             let counts = &mut counts.classes[class];
-            counts.sum += cells.sum.load(Relaxed);
+            cells.latency.add_to(&mut counts.latency);
             counts.sent_bytes += cells.sent_bytes.load(Relaxed);
             counts.received_bytes += cells.received_bytes.load(Relaxed);
-            add_all(&mut counts.buckets, &cells.buckets);
             counts.exemplar = [counts.exemplar, cells.slowest.read()]
                 .into_iter()
                 .flatten()
@@ -156,10 +178,9 @@ impl RouteCells {
             *sum += cells.sum.load(Relaxed);
         }
         for (class, cells) in self.classes() {
-            let before: u64 = totals.latency.iter().sum();
-            add_all(&mut totals.latency, &cells.buckets);
-            totals.classes[class] += totals.latency.iter().sum::<u64>() - before;
-            totals.time += cells.sum.load(Relaxed);
+            let before = totals.latency.requests();
+            cells.latency.add_to(&mut totals.latency);
+            totals.classes[class] += totals.latency.requests() - before;
             totals.sent_bytes += cells.sent_bytes.load(Relaxed);
             totals.received_bytes += cells.received_bytes.load(Relaxed);
         }
@@ -169,10 +190,7 @@ impl RouteCells {
 impl ClassCells {
     #[inline]
     pub(super) fn count(&self, nanos: Nanos, ended: &Ended<'_>) {
-        add(&self.sum, nanos);
-        if let Some(bucket) = self.buckets.get(latency_bucket(nanos)) {
-            add(bucket, 1);
-        }
+        self.latency.count(nanos);
         add(&self.sent_bytes, ended.sent_bytes);
         add(&self.received_bytes, ended.received_bytes);
         if nanos > self.slowest.floor.load(Relaxed) {
@@ -244,13 +262,20 @@ pub struct StageCounts {
     pub sum: Nanos,
 }
 
+/// Requests by the time that they took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LatencyCounts {
+    /// One count for each of [`LATENCY_BOUNDS`], and one for longer times.
+    pub buckets: [u64; LATENCY_BUCKETS],
+    /// The sum of the times.
+    pub sum: Nanos,
+}
+
 /// The requests of one status class.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClassCounts {
     /// Requests by the time that they took.
-    pub buckets: [u64; LATENCY_BUCKETS],
-    /// The sum of the times.
-    pub sum: Nanos,
+    pub latency: LatencyCounts,
     /// Bytes of the responses with their heads.
     pub sent_bytes: u64,
     /// Bytes of the request bodies.
@@ -291,31 +316,29 @@ impl Default for RouteCounts {
 impl RouteCounts {
     /// All requests.
     pub fn requests(&self) -> u64 {
-        self.classes.iter().map(ClassCounts::requests).sum()
+        self.latency().requests()
     }
 
-    /// The time of all requests.
-    pub fn time(&self) -> Nanos {
-        self.classes.iter().map(|class| class.sum).sum()
+    /// All requests by the time that they took.
+    pub fn latency(&self) -> LatencyCounts {
+        let mut all = LatencyCounts::default();
+        self.classes
+            .iter()
+            .for_each(|class| all.add(&class.latency));
+        all
     }
 
     /// Adds the counts of `other`, without its exemplars.
     pub fn add(&mut self, other: &RouteCounts) {
         for (own, other) in self.stages.iter_mut().zip(&other.stages) {
             own.sum += other.sum;
-            own.buckets
-                .iter_mut()
-                .zip(&other.buckets)
-                .for_each(|(own, other)| *own += other);
+            let buckets = own.buckets.iter_mut().zip(&other.buckets);
+            buckets.for_each(|(own, other)| *own += other);
         }
         for (own, other) in self.classes.iter_mut().zip(&other.classes) {
-            own.sum += other.sum;
+            own.latency.add(&other.latency);
             own.sent_bytes += other.sent_bytes;
             own.received_bytes += other.received_bytes;
-            own.buckets
-                .iter_mut()
-                .zip(&other.buckets)
-                .for_each(|(own, other)| *own += other);
         }
     }
 }
@@ -327,10 +350,17 @@ impl StageCounts {
     }
 }
 
-impl ClassCounts {
+impl LatencyCounts {
     /// All requests.
     pub fn requests(&self) -> u64 {
         self.buckets.iter().sum()
+    }
+
+    /// Adds the counts of `other`.
+    pub fn add(&mut self, other: &LatencyCounts) {
+        self.sum += other.sum;
+        let buckets = self.buckets.iter_mut().zip(&other.buckets);
+        buckets.for_each(|(own, other)| *own += other);
     }
 }
 

@@ -24,7 +24,9 @@ use crate::ledger::{Ledger, Nanos, Stage};
 use crate::limits;
 use crate::request_id::RequestId;
 
-pub use cells::{ClassCounts, Exemplar, HostCounts, RouteCounts, StageCounts};
+pub use cells::{
+    ClassCounts, Exemplar, HostCounts, LatencyCells, LatencyCounts, RouteCounts, StageCounts,
+};
 use cells::{HostCells, RouteCells, Slots};
 pub use histogram::{LATENCY_BOUNDS, LATENCY_BUCKETS, STAGE_BOUNDS, STAGE_BUCKETS};
 use names::Names;
@@ -106,6 +108,7 @@ pub struct Metrics {
     hosts: Names,
     workers: Mutex<Vec<Arc<WorkerMetrics>>>,
     seconds: Mutex<Seconds>,
+    generation: AtomicU64,
 }
 
 /// The counts of one worker. Only this worker changes them.
@@ -162,6 +165,8 @@ pub struct WorkerGauges {
     pub open_requests: u64,
     /// The longest time of the last second that the worker ran without asking for events.
     pub turn_max: Nanos,
+    /// Whether it accepts no more connections.
+    pub is_draining: bool,
     /// The request that last kept it busy for long.
     pub hog: Option<HogShown>,
 }
@@ -208,6 +213,16 @@ impl Metrics {
         let made = Arc::<WorkerMetrics>::default();
         lock(&self.workers).push(Arc::clone(&made));
         made
+    }
+
+    /// How often the configuration was loaded: 1 at the start, one more with each reload. 0: it is not known.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Relaxed)
+    }
+
+    /// Sets what [`Metrics::generation`] tells.
+    pub fn set_generation(&self, generation: u64) {
+        self.generation.store(generation, Relaxed);
     }
 
     /// The hosts that the configuration names, in the order of their numbers.

@@ -4,8 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::histogram::LATENCY_BUCKETS;
-use super::{StatusClass, WorkerState};
+use super::{LatencyCounts, StatusClass, WorkerState};
 use crate::ledger::{Nanos, Stage};
 use crate::limits;
 
@@ -17,9 +16,7 @@ pub struct Totals {
     /// By [`Stage`], in its order.
     pub stages: [Nanos; Stage::ALL.len()],
     /// Requests by the time that they took.
-    pub latency: [u64; LATENCY_BUCKETS],
-    /// The time of all requests.
-    pub time: Nanos,
+    pub latency: LatencyCounts,
     /// Bytes of the responses with their heads.
     pub sent_bytes: u64,
     /// Bytes of the request bodies.
@@ -41,16 +38,19 @@ impl Totals {
         let Totals {
             classes,
             stages,
-            latency,
-            time,
+            latency: LatencyCounts { buckets, sum },
             sent_bytes,
             received_bytes,
         } = self;
         Totals {
             classes: std::array::from_fn(|index| combine(classes[index], other.classes[index])),
             stages: std::array::from_fn(|index| combine(stages[index], other.stages[index])),
-            latency: std::array::from_fn(|index| combine(latency[index], other.latency[index])),
-            time: combine(*time, other.time),
+            latency: LatencyCounts {
+                buckets: std::array::from_fn(|index| {
+                    combine(buckets[index], other.latency.buckets[index])
+                }),
+                sum: combine(*sum, other.latency.sum),
+            },
             sent_bytes: combine(*sent_bytes, other.sent_bytes),
             received_bytes: combine(*received_bytes, other.received_bytes),
         }

@@ -52,7 +52,10 @@ fn what_workers_count_is_added_up_by_route_class_and_stage() {
     let counts = &snapshot.routes[1].1;
     assert_eq!(counts.requests(), 3);
     let good = &counts.classes[StatusClass::Successful as usize];
-    assert_eq!((good.requests(), good.sum), (2, 3_000_011_000));
+    assert_eq!(
+        (good.latency.requests(), good.latency.sum),
+        (2, 3_000_011_000)
+    );
     assert_eq!((good.sent_bytes, good.received_bytes), (200, 14));
     let parse = &counts.stages[Stage::Parse as usize];
     assert_eq!((parse.requests(), parse.sum), (3, 3_000));
@@ -60,7 +63,7 @@ fn what_workers_count_is_added_up_by_route_class_and_stage() {
     assert_eq!(counts.stages[Stage::Cache as usize].requests(), 0);
     let exemplar = good.exemplar.expect("the slow one");
     assert_eq!(exemplar.id, RequestId::from_bits(3_000_001_000));
-    assert_eq!(good.buckets[exemplar.bucket()], 1);
+    assert_eq!(good.latency.buckets[exemplar.bucket()], 1);
     assert_eq!(snapshot.hosts.len(), 1);
     assert_eq!(&*snapshot.hosts[0].0, "b.example");
     assert_eq!(snapshot.hosts[0].1.sent_bytes, 400);
@@ -101,7 +104,7 @@ fn each_second_has_what_was_counted_since_the_one_before() {
         seconds[1].totals.classes[StatusClass::ServerError as usize],
         2
     );
-    assert_eq!(seconds[1].totals.latency.iter().sum::<u64>(), 2);
+    assert_eq!(seconds[1].totals.latency.requests(), 2);
     let state = &snapshot.workers[0];
     assert_eq!((state.requests, state.requests_per_s), (3, 2));
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use petrel_engine::log::LogHandle;
+use petrel_engine::metrics::{LatencyCells, LatencyCounts};
 use petrel_engine::shared::lock;
 use petrel_engine::tls::TlsServer;
 
@@ -47,6 +48,8 @@ pub struct SharedBackend {
     pub(crate) shares: Arc<PoolShares>,
     /// Requests it was sent.
     pub requests: AtomicU64,
+    /// The times until the first byte of its replies.
+    pub(crate) first_bytes: FirstBytes,
     /// Connections made.
     pub connected: AtomicU64,
     /// Requests that had to wait for a connection.
@@ -78,6 +81,42 @@ pub(crate) struct SharedBackends {
 /// The id of a backend, and its TLS options as text.
 type BackendKey = (String, Option<String>);
 
+/// The times until the first byte of a backend's replies. Each worker has a part that only it writes.
+#[derive(Default)]
+pub(crate) struct FirstBytes(Mutex<FirstByteParts>);
+
+#[derive(Default)]
+struct FirstByteParts {
+    parts: Vec<Arc<LatencyCells>>,
+    /// What workers have counted that use the backend no more.
+    before: LatencyCounts,
+}
+
+impl FirstBytes {
+    /// A part for one more worker.
+    fn part(&self) -> Arc<LatencyCells> {
+        let FirstByteParts { parts, before } = &mut *lock(&self.0);
+        parts.retain(|part| {
+            let is_used = Arc::strong_count(part) > 1;
+            if !is_used {
+                part.add_to(before);
+            }
+            is_used
+        });
+        let made = Arc::<LatencyCells>::default();
+        parts.push(Arc::clone(&made));
+        made
+    }
+
+    /// What all workers have counted.
+    pub(crate) fn read(&self) -> LatencyCounts {
+        let all = lock(&self.0);
+        let mut counts = all.before;
+        all.parts.iter().for_each(|part| part.add_to(&mut counts));
+        counts
+    }
+}
+
 /// One backend, as one worker sees it.
 pub struct Backend {
     /// Its options.
@@ -91,6 +130,8 @@ pub struct Backend {
     weight: u32,
     /// This worker's part of the board of requests that have connections.
     pub(super) holders: Rc<OwnHolders>,
+    /// The times until the first byte of its replies to this worker.
+    pub(super) first_bytes: Arc<LatencyCells>,
     idle: KeptConnections<Box<BackendConnection>>,
     /// Requests of this worker that wait for a connection.
     pub(super) queue: Queue,
@@ -132,6 +173,7 @@ impl SharedBackends {
             load: AtomicU32::new(0),
             shares: Arc::default(),
             requests: AtomicU64::new(0),
+            first_bytes: FirstBytes::default(),
             connected: AtomicU64::new(0),
             backlogged: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
@@ -262,6 +304,7 @@ impl Backend {
             host,
             address,
             holders: shared.holders.part(),
+            first_bytes: shared.first_bytes.part(),
             shared,
             workbench,
             priority,

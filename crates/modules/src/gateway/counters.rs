@@ -2,15 +2,17 @@
 //!
 //! They are read from the backends when the status module asks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use petrel_engine::metrics::LatencyCounts;
 use petrel_engine::shared::Shared;
 
 use super::active_check::now_ms;
 use super::backend::{SharedBackend, SharedBackends};
 use super::cgi::RunningPrograms;
+use super::holders::Held;
 use super::options::Protocol;
 
 /// Adds the gateways' counters to `counters`. Counters of the same name are added up: those of backends that
@@ -25,6 +27,114 @@ pub fn read(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
         of_lighttpd_14(backend, &mut add);
     }
     of_lighttpd_15(&backends, &mut add);
+}
+
+/// A backend, for the metrics and the status page.
+pub(crate) struct BackendReport {
+    /// Its name in the configuration.
+    pub(crate) label: String,
+    /// Its address.
+    pub(crate) address: String,
+    /// The directive and the key that lead to it.
+    pub(crate) route: String,
+    /// Its protocol.
+    pub(crate) protocol: &'static str,
+    /// `up`, `strained` or `down`.
+    pub(crate) state: &'static str,
+    /// Open connections to it.
+    pub(crate) connections: u64,
+    /// How many there may be.
+    pub(crate) limit: Option<u64>,
+    /// Whether the limit was learned.
+    pub(crate) limit_is_learned: bool,
+    /// Requests under way, those that wait for a connection included.
+    pub(crate) load: u64,
+    /// Requests that wait for a connection.
+    pub(crate) waiting: u64,
+    /// Requests that had to wait.
+    pub(crate) backlogged: u64,
+    /// Requests that were sent.
+    pub(crate) requests: u64,
+    /// Connections that were made.
+    pub(crate) connected: u64,
+    /// Requests that it failed.
+    pub(crate) died: u64,
+    /// Requests that it had no room for.
+    pub(crate) overloaded: u64,
+    /// The times until the first byte of its replies.
+    pub(crate) first_bytes: LatencyCounts,
+    /// The requests that have its connections, the oldest first.
+    pub(crate) holders: Vec<Held>,
+}
+
+/// All backends, in the order of their routes. Backends of one label and address are one backend to the reader,
+/// whichever block of the configuration they come from.
+pub(crate) fn report(shared: &Shared) -> Vec<BackendReport> {
+    let mut all: Vec<BackendReport> = Vec::new();
+    let mut known: HashMap<(String, String), usize> = HashMap::new();
+    for (id, backend) in shared.belonging(SharedBackends::default).all() {
+        let one = BackendReport::of(&id, &backend);
+        let key = (one.label.clone(), one.address.clone());
+        match known.get(&key).and_then(|index| all.get_mut(*index)) {
+            Some(before) => before.add(one),
+            None => {
+                known.insert(key, all.len());
+                all.push(one);
+            }
+        }
+    }
+    all
+}
+
+impl BackendReport {
+    fn of(id: &str, backend: &SharedBackend) -> BackendReport {
+        let health = backend.health.counters(now_ms());
+        let end = format!(" {} {}", backend.label, backend.name);
+        let route = id.strip_suffix(&end).unwrap_or(id);
+        BackendReport {
+            label: backend.label.clone(),
+            address: backend.name.clone(),
+            // The id of a route begins with the number of its block.
+            route: route
+                .split_once(' ')
+                .map_or(route, |(_, rest)| rest)
+                .to_owned(),
+            protocol: backend.protocol.label(),
+            state: match (health.is_down, health.is_strained) {
+                (true, _) => "down",
+                (false, true) => "strained",
+                (false, false) => "up",
+            },
+            connections: backend.limit.open().into(),
+            limit: backend.limit.known().map(u64::from),
+            limit_is_learned: backend.limit.is_learned(),
+            load: backend.load.load(Relaxed).into(),
+            waiting: backend.waiting.load(Relaxed).into(),
+            backlogged: backend.backlogged.load(Relaxed),
+            requests: backend.requests.load(Relaxed),
+            connected: backend.connected.load(Relaxed),
+            died: health.died,
+            overloaded: health.overloaded,
+            first_bytes: backend.first_bytes.read(),
+            holders: backend.holders.all(),
+        }
+    }
+
+    fn add(&mut self, other: BackendReport) {
+        self.connections += other.connections;
+        self.limit = self.limit.zip(other.limit).map(|(one, other)| one + other);
+        self.limit_is_learned |= other.limit_is_learned;
+        self.load += other.load;
+        self.waiting += other.waiting;
+        self.backlogged += other.backlogged;
+        self.requests += other.requests;
+        self.connected += other.connected;
+        self.died += other.died;
+        self.overloaded += other.overloaded;
+        self.first_bytes.add(&other.first_bytes);
+        self.holders.extend(other.holders);
+        self.holders.sort_by_key(|held| held.since);
+    }
 }
 
 /// lighttpd has counters for each process. Here each host entry is one process, because all processes of a

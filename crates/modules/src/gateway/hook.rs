@@ -10,6 +10,7 @@ use std::rc::Rc;
 use petrel_engine::Exchange;
 use petrel_engine::body::ReadAhead;
 use petrel_engine::exchange::dry_run::{BackendRoute, Note};
+use petrel_engine::metrics;
 use petrel_engine::module::{Configure, Hook, Outcome, Phase};
 use petrel_engine::proto::request_head::BodyFraming;
 
@@ -53,7 +54,8 @@ pub(super) fn install(configure: &mut Configure<'_>, gateway: Gateway) {
 /// The routes of one gateway directive, with what this worker has made of them.
 struct GatewayRoutes {
     gateway: Rc<Gateway>,
-    upstreams: RefCell<Vec<Option<Rc<Upstream>>>>,
+    /// For each route its upstream, and what its responses count for in the metrics.
+    upstreams: RefCell<Vec<Option<(Rc<Upstream>, metrics::Route)>>>,
     /// Marks that exchanges keep when a route has claimed them, one for each route.
     claims: Vec<Rc<Claimed>>,
 }
@@ -93,15 +95,21 @@ impl GatewayRoutes {
         }
     }
 
-    fn upstream(&self, exchange: &Exchange, index: usize) -> Option<Rc<Upstream>> {
+    fn upstream(&self, exchange: &mut Exchange, index: usize) -> Option<Rc<Upstream>> {
         let mut upstreams = self.upstreams.borrow_mut();
         let place = upstreams.get_mut(index)?;
         if place.is_none() {
             let route = self.gateway.routes.get(index)?;
             let known = Upstreams::of(&exchange.worker).get(route, self.gateway.balance);
-            *place = Some(known);
+            let counts_for = match &*route.key.text() {
+                "" => exchange.route(),
+                key => exchange.detailed_route(key),
+            };
+            *place = Some((known, counts_for));
         }
-        place.clone()
+        let (upstream, counts_for) = place.as_ref()?;
+        exchange.set_route(*counts_for);
+        Some(Rc::clone(upstream))
     }
 
     /// The position of `route` in the gateway.

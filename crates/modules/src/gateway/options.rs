@@ -19,6 +19,7 @@ pub(super) mod testing;
 mod tls;
 mod warnings;
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -132,6 +133,17 @@ impl Protocol {
             Protocol::Http => "HTTP",
         }
     }
+
+    /// The name in metrics and on the status page.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Protocol::FastCgi => "fastcgi",
+            Protocol::Scgi => "scgi",
+            Protocol::Uwsgi => "uwsgi",
+            Protocol::Ajp13 => "ajp13",
+            Protocol::Http => "http",
+        }
+    }
 }
 
 /// One gateway directive in one scope: its routes and common options.
@@ -176,6 +188,16 @@ pub enum RouteKey {
     Prefix(Vec<u8>),
     /// Paths with this suffix.
     Suffix(Vec<u8>),
+}
+
+impl RouteKey {
+    /// The key as it is written in the configuration.
+    pub(crate) fn text(&self) -> Cow<'_, str> {
+        match self {
+            RouteKey::All => Cow::Borrowed(""),
+            RouteKey::Prefix(text) | RouteKey::Suffix(text) => String::from_utf8_lossy(text),
+        }
+    }
 }
 
 /// How one of several backends is chosen.

@@ -598,10 +598,13 @@ impl GatewayRequest {
         });
         if !had_begun && relay.talk.reply_has_begun() {
             let name = relay.talk.peer.name();
+            let before = exchange.ledger.stage(Stage::BackendFirstByte);
             exchange.stamp_wait_latest(Stage::BackendFirstByte, |_| {
                 format!("{name} worked on the request")
             });
             if let Some(backend) = &relay.talk.peer.backend {
+                let waited = exchange.ledger.stage(Stage::BackendFirstByte) - before;
+                backend.first_bytes.count(waited);
                 let now_ms = exchange.worker.clock().latest_ms();
                 backend.shared.health.replied(now_ms);
             }

@@ -9,6 +9,7 @@ use petrel_engine::Exchange;
 use petrel_engine::cold_files::ColdWait;
 use petrel_engine::exchange::dry_run::{DryRun, Note};
 use petrel_engine::ledger::{Nanos, Stage};
+use petrel_engine::metrics::Route;
 use petrel_engine::module::{Hook, Outcome, Pending, Phase};
 use petrel_engine::proto::status::Status;
 use petrel_lua::{Progress, Results, Run, ScriptError};
@@ -41,6 +42,8 @@ struct StageScripts {
     /// The absolute paths of the scripts.
     paths: Vec<Rc<[u8]>>,
     options: LuaOptions,
+    /// For each script what its responses count for in the metrics, once it has run.
+    routes: Vec<OnceCell<Route>>,
     /// Objects of the worker, fetched when they are first needed.
     found: OnceCell<(Rc<LuaHost>, Rc<Others>)>,
 }
@@ -52,6 +55,7 @@ impl Magnet {
         Magnet {
             scripts: Rc::new(StageScripts {
                 stage,
+                routes: vec![OnceCell::new(); paths.len()],
                 paths: paths.into_iter().map(Rc::from).collect(),
                 options,
                 found: OnceCell::new(),
@@ -88,6 +92,13 @@ impl StageScripts {
         let (host, _) = self.found(exchange);
         for (number, path) in self.paths.iter().enumerate().skip(first) {
             exchange.script = Some(Rc::clone(path));
+            if self.stage != ScriptStage::Answer
+                && let Some(route) = self.routes.get(number)
+            {
+                let of_script = || exchange.detailed_route(&String::from_utf8_lossy(path));
+                let route = *route.get_or_init(of_script);
+                exchange.set_route(route);
+            }
             let begun = host
                 .state(&exchange.worker)
                 .and_then(|state| Ok((state.extension(Environment::new)?, state)));

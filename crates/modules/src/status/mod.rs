@@ -1,7 +1,14 @@
-//! mod_status: the counters of the server as text.
+//! mod_status: what the server is doing, as text, as metrics and as JSON.
 //!
-//! There is one line `name: value` for each counter, sorted by name. Modules keep their own counters, which
-//! are read when a client asks; [`COUNTERS`] lists them.
+//! The text has one line `name: value` for each counter, sorted by name. Modules keep their own counters, which
+//! are read when a client asks; [`COUNTERS`] lists them. Metrics and JSON have more, and other threads make
+//! them.
+
+mod guard;
+mod json;
+pub mod metrics;
+mod report;
+mod shared_page;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,10 +17,13 @@ use petrel_engine::config::Diagnostic;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::status::Status;
+use petrel_engine::settings::Values;
 use petrel_engine::settings::directives::Effect::{NotYet, Works};
 use petrel_engine::shared::Shared;
 use petrel_engine::worker::Worker;
 use petrel_engine::{Exchange, io_counters};
+
+use guard::Guard;
 
 use crate::{auth, gateway, limit, lua_api, magnet, page_cache, remote_store};
 
@@ -25,6 +35,10 @@ pub static MODULE: ModuleSpec = ModuleSpec {
     directives: petrel_engine::directives! {
         "status.statistics-url", String, Request, "unset", Works,
             "The URL path of the counters: a sorted list of lines \"name: value\". Access rules apply to it.";
+        "status.metrics-url", String, Request, "unset", Works,
+            "The URL path of the metrics for Prometheus, which status.allow and access rules guard; with the query ?json, of the status as JSON.";
+        "status.allow", List, Request, "()", Works,
+            "The addresses and ranges (10.0.0.0/8) of clients that may see the pages of this module, besides clients of this machine. A request that a proxy has forwarded gets 403, also from this machine, unless mod_extforward or the PROXY protocol names its client and the list has that client. status.statistics-url is not affected.";
         "status.status-url", String, Request, "unset", NotYet(NO_PAGES),
             "The URL of the status page.";
         "status.config-url", String, Request, "unset", NotYet(NO_PAGES),
@@ -46,25 +60,36 @@ static COUNTERS: &[ReadCounters] = &[
     page_cache::counters::read,
     remote_store::counters::read,
     limit::read_counters,
-    magnet::read_counters,
     lua_api::read_counters,
 ];
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
-    let name = "status.statistics-url";
-    let Some(path) = configure.values.string(name) else {
-        return Ok(());
-    };
-    if !path.starts_with('/') {
-        let error = configure
-            .values
-            .error(name, format!("{name} takes a URL path"));
-        return Err(error.with_hint("begin it with a slash, for example \"/counters\""));
-    }
-    let path = path.as_bytes().into();
+    let guard = Guard::new(configure.values)?;
     // After all access rules, and before any module looks for a file.
-    configure.add_last(Phase::Authorize, Statistics { path });
+    if let Some(path) = url_path(configure.values, "status.statistics-url")? {
+        configure.add_last(Phase::Authorize, Statistics { path });
+    }
+    if let Some(path) = url_path(configure.values, "status.metrics-url")? {
+        configure.add_last(Phase::Authorize, MetricsPage { path, guard });
+    }
     Ok(())
+}
+
+/// The URL path that is the value of `name`.
+fn url_path(values: &Values<'_>, name: &str) -> Result<Option<Box<[u8]>>, Diagnostic> {
+    match values.string(name) {
+        Some(path) if !path.starts_with('/') => {
+            let error = values.error(name, format!("{name} takes a URL path"));
+            Err(error.with_hint("begin it with a slash, for example \"/counters\""))
+        }
+        path => Ok(path.map(|path| path.as_bytes().into())),
+    }
+}
+
+/// Whether `exchange` asks for the page at `path`.
+fn is_for(exchange: &Exchange, path: &[u8]) -> bool {
+    let request = &exchange.request;
+    request.url.path() == path && matches!(request.method, Method::Get | Method::Head)
 }
 
 struct Statistics {
@@ -73,8 +98,7 @@ struct Statistics {
 
 impl Hook for Statistics {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
-        let is_mine = exchange.request.url.path() == &*self.path;
-        if !is_mine || !matches!(exchange.request.method, Method::Get | Method::Head) {
+        if !is_for(exchange, &self.path) {
             return Outcome::Next;
         }
         let text = text(&exchange.worker);
@@ -86,11 +110,32 @@ impl Hook for Statistics {
     }
 }
 
+struct MetricsPage {
+    path: Box<[u8]>,
+    guard: Guard,
+}
+
+impl Hook for MetricsPage {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        if !is_for(exchange, &self.path) {
+            return Outcome::Next;
+        }
+        if !self.guard.admits(exchange) {
+            return exchange.answer_by_page(Status::FORBIDDEN);
+        }
+        match exchange.request.url.query() {
+            b"json" => json::answer(exchange),
+            _ => metrics::answer(exchange),
+        }
+    }
+}
+
 fn text(worker: &Worker) -> String {
     let mut counters = BTreeMap::new();
     for read in COUNTERS {
         read(worker.shared(), &mut counters);
     }
+    magnet::read_counters(worker.shared(), &mut counters);
     counters.extend(io_counters::read(worker));
     let mut text = String::new();
     for (name, count) in counters {

@@ -119,7 +119,7 @@ impl ServerProcess {
                 detached,
                 tls: generation.tls.as_ref().map(|tls| Arc::clone(&tls.store)),
                 pam,
-                reports_files: generation.number == 1,
+                generation: generation.number,
                 memory,
             }))),
             Forked::Parent(id) => Ok(StartedServer::Keeper(ServerProcess {

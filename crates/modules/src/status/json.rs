@@ -1,0 +1,447 @@
+//! The status as JSON, for the status page and `petrel top`. docs/status-json.md describes it.
+
+use std::sync::Arc;
+
+use petrel_engine::Exchange;
+use petrel_engine::blocking::Counts;
+use petrel_engine::exchange::client_of_key;
+use petrel_engine::ledger::{Nanos, Stage, StageKind};
+use petrel_engine::limits;
+use petrel_engine::metrics::{
+    LATENCY_BOUNDS, LatencyCounts, RouteCounts, Second, StatusClass, TopEntry, Totals, WorkerState,
+};
+use petrel_engine::module::Outcome;
+use petrel_engine::proto::escape;
+use petrel_engine::shared::Shared;
+
+use super::report::{DeviceReport, Report};
+use super::shared_page;
+use crate::gateway::counters::BackendReport;
+
+/// Answers with the status as JSON.
+pub(super) fn answer(exchange: &mut Exchange) -> Outcome {
+    shared_page::answer(exchange, page, "application/json")
+}
+
+fn page(shared: &Arc<Shared>) -> Vec<u8> {
+    text(&Report::new(shared))
+}
+
+/// The whole object.
+fn text(report: &Report) -> Vec<u8> {
+    let mut json = Json::default();
+    json.object(|json| {
+        json.number("format", FORMAT);
+        json.key("server").object(|json| server(report, json));
+        json.key("totals").object(|json| totals(report, json));
+        json.key("stages").list(Stage::ALL, |stage, json| {
+            json.object(|json| {
+                json.text("name", stage.name());
+                json.text("kind", kind(*stage));
+                json.text("meaning", stage.meaning());
+            });
+        });
+        let bounds = LATENCY_BOUNDS.map(|bound| bound / MICRO);
+        json.key("latency_bounds_us").numbers(bounds);
+        json.key("seconds").object(|json| seconds(report, json));
+        routes(report, json.key("routes"));
+        tops("host", &report.requests.top_hosts, json.key("hosts"));
+        tops("path", &report.requests.top_paths, json.key("paths"));
+        json.key("backends")
+            .list(&report.backends, |backend, json| {
+                json.object(|json| self::backend(backend, report.now, json));
+            });
+        json.key("caches").object(|json| caches(report, json));
+        json.key("disk").object(|json| disk(report, json));
+        let workers: Vec<_> = report.requests.workers.iter().enumerate().collect();
+        json.key("workers")
+            .list(&workers, |(number, worker), json| {
+                json.object(|json| self::worker(*number, worker, report.now, json));
+            });
+        // The recorder will know them.
+        json.key("in_flight").numbers([]);
+        json.key("slowest").numbers([]);
+        json.key("counters").object(|json| {
+            for (name, count) in report.counters.iter().chain(&report.script_counters) {
+                json.number(name, *count);
+            }
+        });
+    });
+    json.out.push(b'\n');
+    json.out
+}
+
+fn kind(stage: Stage) -> &'static str {
+    match stage.kind() {
+        StageKind::Work => "work",
+        StageKind::Wait => "wait",
+    }
+}
+
+fn server(report: &Report, json: &mut Json) {
+    let wall_ms = u64::try_from(report.wall.as_millis()).unwrap_or(0);
+    let uptime_ms = u64::try_from(report.uptime.as_millis()).unwrap_or(0);
+    let mut workers = report.requests.workers.iter();
+    json.text("version", env!("CARGO_PKG_VERSION"));
+    json.number("pid", std::process::id().into());
+    json.number("generation", report.generation);
+    json.number("started_ms", wall_ms.saturating_sub(uptime_ms));
+    json.number("now_ms", wall_ms);
+    json.number("uptime_s", report.uptime.as_secs());
+    json.truth(
+        "is_draining",
+        workers.any(|worker| worker.gauges.is_draining),
+    );
+}
+
+fn totals(report: &Report, json: &mut Json) {
+    let mut all = RouteCounts::default();
+    report
+        .requests
+        .routes
+        .iter()
+        .for_each(|(_, counts)| all.add(counts));
+    requests(&all, json);
+    json.number("open_requests", report.open_requests());
+    json.number("connections", report.connections);
+    json.number("connections_max", report.connections_max);
+}
+
+/// The fields that totals and routes have in common.
+fn requests(counts: &RouteCounts, json: &mut Json) {
+    let bytes = counts.classes.iter();
+    json.number("requests", counts.requests());
+    json.number(
+        "sent_bytes",
+        bytes.clone().map(|class| class.sent_bytes).sum(),
+    );
+    json.number(
+        "received_bytes",
+        bytes.map(|class| class.received_bytes).sum(),
+    );
+    json.key("status").object(|json| {
+        for (class, counts) in StatusClass::ALL.iter().zip(&counts.classes) {
+            json.number(class.name(), counts.latency.requests());
+        }
+    });
+    json.number("time_us", counts.latency().sum / MICRO);
+}
+
+fn seconds(report: &Report, json: &mut Json) {
+    let all = &report.requests.seconds;
+    let column = |name: &str, value: fn(&Second) -> u64, json: &mut Json| {
+        json.key(name).numbers(all.iter().map(value));
+    };
+    let age_s = (report.now / SECOND).saturating_sub(report.requests.first_second.into());
+    json.number("first_s", report.wall.as_secs().saturating_sub(age_s));
+    column("requests", |second| second.totals.requests(), json);
+    column("sent_bytes", |second| second.totals.sent_bytes, json);
+    column(
+        "received_bytes",
+        |second| second.totals.received_bytes,
+        json,
+    );
+    json.key("status").object(|json| {
+        for class in StatusClass::ALL {
+            let counts = all
+                .iter()
+                .map(|second| second.totals.classes[class as usize]);
+            json.key(class.name()).numbers(counts);
+        }
+    });
+    json.key("stage_us").object(|json| {
+        for stage in Stage::ALL {
+            let time = |totals: &Totals| totals.stages[*stage as usize];
+            if all.iter().any(|second| time(&second.totals) > 0) {
+                let times = all.iter().map(|second| time(&second.totals) / MICRO);
+                json.key(stage.name()).numbers(times);
+            }
+        }
+    });
+    json.key("latency")
+        .list(all, |second, json| histogram(&second.totals.latency, json));
+    let lag = |second: &Second| second.totals.stages[Stage::Lag as usize] / MICRO;
+    column("lag_us", lag, json);
+    column("lag_max_us", |second| second.lag_max / MICRO, json);
+    column("turn_max_us", |second| second.turn_max / MICRO, json);
+    column("connections", |second| second.connections, json);
+    column("open_requests", |second| second.open_requests, json);
+}
+
+/// A histogram without its empty buckets at the end.
+fn histogram(counts: &LatencyCounts, json: &mut Json) {
+    let empty = counts.buckets.iter().rev().take_while(|count| **count == 0);
+    let used = counts.buckets.len() - empty.count();
+    json.numbers(counts.buckets[..used].iter().copied());
+}
+
+fn routes(report: &Report, json: &mut Json) {
+    let mut sorted: Vec<(&str, &RouteCounts, Nanos)> = report
+        .requests
+        .routes
+        .iter()
+        .map(|(name, counts)| (&**name, counts, counts.latency().sum))
+        .collect();
+    sorted.sort_by_key(|(.., time)| std::cmp::Reverse(*time));
+    let shown = sorted.len().min(ROUTES_SHOWN);
+    let mut others = RouteCounts::default();
+    sorted[shown..]
+        .iter()
+        .for_each(|(_, counts, _)| others.add(counts));
+    sorted.truncate(shown);
+    if others.requests() > 0 {
+        sorted.push((OTHERS, &others, 0));
+    }
+    json.list(&sorted, |(name, counts, _), json| {
+        json.object(|json| route(name, counts, json));
+    });
+}
+
+fn route(name: &str, counts: &RouteCounts, json: &mut Json) {
+    let (module, detail) = match name.split_once(' ') {
+        Some((module, detail)) => (module, Some(detail)),
+        None => (name, None),
+    };
+    json.text("route", name);
+    json.text("module", module);
+    json.optional_text("detail", detail);
+    requests(counts, json);
+    histogram(&counts.latency(), json.key("latency"));
+    json.key("stage_us").object(|json| {
+        for (stage, counts) in Stage::ALL.iter().zip(&counts.stages) {
+            if counts.requests() > 0 {
+                json.number(stage.name(), counts.sum / MICRO);
+            }
+        }
+    });
+}
+
+fn tops(what: &str, entries: &[TopEntry], json: &mut Json) {
+    json.list(entries, |entry, json| {
+        json.object(|json| {
+            json.bytes(what, &entry.name);
+            json.number("requests", entry.requests);
+            json.number("error_requests", entry.error);
+            json.number("sent_bytes", entry.sent_bytes);
+            json.number("time_us", entry.time / MICRO);
+        });
+    });
+}
+
+fn backend(backend: &BackendReport, now: Nanos, json: &mut Json) {
+    json.text("label", &backend.label);
+    json.text("address", &backend.address);
+    json.text("route", &backend.route);
+    json.text("protocol", backend.protocol);
+    json.text("state", backend.state);
+    json.number("connections", backend.connections);
+    json.optional_number("limit", backend.limit);
+    json.truth("limit_is_learned", backend.limit_is_learned);
+    json.number("load", backend.load);
+    json.number("waiting", backend.waiting);
+    json.number("backlogged", backend.backlogged);
+    json.number("requests", backend.requests);
+    json.number("connected", backend.connected);
+    json.number("died", backend.died);
+    json.number("overloaded", backend.overloaded);
+    histogram(&backend.first_bytes, json.key("first_byte"));
+    json.number("first_byte_us", backend.first_bytes.sum / MICRO);
+    json.key("holders").list(&backend.holders, |held, json| {
+        json.object(|json| {
+            json.bytes("path", &held.path);
+            json.text("client", &client_of_key(held.client));
+            json.number("age_ms", now.saturating_sub(held.since) / MILLI);
+        });
+    });
+}
+
+fn caches(report: &Report, json: &mut Json) {
+    let counter = |name: &str| report.counters.get(name).copied().unwrap_or(0);
+    json.key("files").object(|json| {
+        json.number("memory_bytes", counter("server.io.memory-bytes"));
+        json.number("cached", counter("server.io.lookup.cached"));
+        json.number("disk", counter("server.io.lookup.disk"));
+    });
+    let pages: Vec<_> = report
+        .counters
+        .iter()
+        .filter(|(name, _)| name.starts_with("page-cache."))
+        .collect();
+    match pages.is_empty() {
+        true => json.key("pages").null(),
+        false => json.key("pages").object(|json| {
+            pages
+                .iter()
+                .for_each(|(name, count)| json.number(name, **count));
+        }),
+    }
+}
+
+fn disk(report: &Report, json: &mut Json) {
+    json.key("classes")
+        .list(&report.classes, |(name, counts), json| {
+            json.object(|json| class(name, counts, json));
+        });
+    json.key("devices").list(&report.devices, |device, json| {
+        json.object(|json| self::device(device, json));
+    });
+}
+
+fn class(name: &str, counts: &Counts, json: &mut Json) {
+    json.text("name", name);
+    json.number("threads", counts.threads as u64);
+    json.number("running", counts.running as u64);
+    json.number("queued", counts.queued as u64);
+    json.number("stuck", counts.stuck as u64);
+    json.number("jobs", counts.jobs);
+    json.number("refused", counts.refused);
+    json.number("wait_us", counts.wait_us);
+    json.number("wait_max_us", counts.wait_us_max);
+    json.number("run_us", counts.run_us);
+    json.number("run_max_us", counts.run_us_max);
+}
+
+fn device(device: &DeviceReport, json: &mut Json) {
+    let oldest = device.load.oldest;
+    let oldest_ms = oldest.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+    json.text("device", &device.device);
+    json.optional_text("mount", device.mount.as_deref());
+    json.optional_text("type", device.kind.as_deref());
+    json.truth("is_remote", device.is_remote);
+    json.number("running", device.load.running as u64);
+    json.number("queued", device.load.waiting as u64);
+    json.optional_number("oldest_ms", oldest_ms);
+}
+
+fn worker(number: usize, worker: &WorkerState, now: Nanos, json: &mut Json) {
+    let gauges = &worker.gauges;
+    json.number("worker", number as u64);
+    json.number("requests", worker.requests);
+    json.number("requests_per_s", worker.requests_per_s);
+    json.number("connections", gauges.connections);
+    json.number("open_requests", gauges.open_requests);
+    json.number("lag_us", worker.lag / MICRO);
+    json.number("lag_max_us", worker.lag_max / MICRO);
+    json.number("turn_max_us", gauges.turn_max / MICRO);
+    match &gauges.hog {
+        None => json.key("hog").null(),
+        Some(hog) => json.key("hog").object(|json| {
+            json.text("what", &hog.what);
+            json.text("stage", hog.stage.name());
+            json.number("ran_us", hog.ran / MICRO);
+            json.number("ago_ms", now.saturating_sub(hog.ended) / MILLI);
+        }),
+    }
+}
+
+/// JSON that is being written.
+#[derive(Default)]
+struct Json {
+    out: Vec<u8>,
+}
+
+impl Json {
+    /// Begins a value: a comma if it is not the first one.
+    fn begin(&mut self) {
+        if !matches!(self.out.last(), None | Some(b'{' | b'[' | b':')) {
+            self.out.push(b',');
+        }
+    }
+
+    fn object(&mut self, fields: impl FnOnce(&mut Json)) {
+        self.begin();
+        self.out.push(b'{');
+        fields(self);
+        self.out.push(b'}');
+    }
+
+    fn list<T>(&mut self, values: &[T], mut value: impl FnMut(&T, &mut Json)) {
+        self.begin();
+        self.out.push(b'[');
+        values.iter().for_each(|one| value(one, self));
+        self.out.push(b']');
+    }
+
+    fn numbers(&mut self, numbers: impl IntoIterator<Item = u64>) {
+        self.begin();
+        self.out.push(b'[');
+        for number in numbers {
+            self.plain(number);
+        }
+        self.out.push(b']');
+    }
+
+    fn plain(&mut self, number: u64) {
+        self.begin();
+        self.out
+            .extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    }
+
+    fn null(&mut self) {
+        self.begin();
+        self.out.extend_from_slice(b"null");
+    }
+
+    fn string(&mut self, text: &[u8]) {
+        self.begin();
+        self.out.push(b'"');
+        escape::json(&mut self.out, text);
+        self.out.push(b'"');
+    }
+
+    fn key(&mut self, name: &str) -> &mut Json {
+        self.string(name.as_bytes());
+        self.out.push(b':');
+        self
+    }
+
+    fn number(&mut self, name: &str, number: u64) {
+        self.key(name).plain(number);
+    }
+
+    fn optional_number(&mut self, name: &str, number: Option<u64>) {
+        match number {
+            Some(number) => self.number(name, number),
+            None => self.key(name).null(),
+        }
+    }
+
+    fn bytes(&mut self, name: &str, text: &[u8]) {
+        self.key(name).string(text);
+    }
+
+    fn text(&mut self, name: &str, text: &str) {
+        self.bytes(name, text.as_bytes());
+    }
+
+    fn optional_text(&mut self, name: &str, text: Option<&str>) {
+        match text {
+            Some(text) => self.text(name, text),
+            None => self.key(name).null(),
+        }
+    }
+
+    fn truth(&mut self, name: &str, truth: bool) {
+        let text: &[u8] = if truth { b"true" } else { b"false" };
+        self.key(name).begin();
+        self.out.extend_from_slice(text);
+    }
+}
+
+/// Rises when a field changes its meaning or goes.
+const FORMAT: u64 = 1;
+
+/// How many routes are listed one by one.
+const ROUTES_SHOWN: usize = 200;
+
+/// The name of the rest of the routes.
+const OTHERS: &str = "(others)";
+
+const MICRO: Nanos = 1_000;
+const MILLI: Nanos = 1_000_000;
+const SECOND: Nanos = 1_000_000_000;
+
+const _: () = assert!(limits::TOP_SHOWN <= 20, "docs/status-json.md says so");
+
+#[cfg(test)]
+mod tests;
