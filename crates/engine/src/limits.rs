@@ -416,7 +416,10 @@ pub(crate) const NOTED_PATH_BYTES_MAX: usize = 120;
 pub const ROUTES_MAX: usize = 12_000;
 
 /// Bytes of the name of a part of the configuration in the name of a route.
-pub(crate) const ROUTE_DETAIL_BYTES_MAX: usize = 200;
+pub(crate) const ROUTE_DETAIL_BYTES_MAX: usize = 180;
+
+/// Routes, and hosts, whose counts survive a reload and a crash.
+pub(crate) const KEPT_ROUTES_MAX: usize = 1024;
 
 /// Seconds that the metrics remember one by one.
 pub const METRICS_SECONDS: usize = 300;

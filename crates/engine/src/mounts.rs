@@ -105,8 +105,8 @@ pub fn of_path(path: &[u8]) -> MountedPlace {
     mount.map_or(MountedPlace::default(), |mount| mount.place)
 }
 
-/// A mount of the file system with the number `device` ([`MountedPlace::device`]), as the table was last read:
-/// the directory, the type, and how it answers.
+/// A mount of the file system with the number `device` ([`MountedPlace::device`]), as the table was last
+/// read: the directory, the type, and how it answers.
 pub fn of_device(device: u64) -> Option<(Vec<u8>, String, Storage)> {
     let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
     let mut mounts = table.mounts.iter();

@@ -59,9 +59,9 @@ impl Shared {
             contents: Arc::new(contents),
             tls_counts: TlsCounts::default(),
             request_ids: RequestIdSpace::new(),
+            metrics: Metrics::new(SharedMemory::private()),
             memory: SharedMemory::private(),
             workers: AtomicUsize::new(0),
-            metrics: Metrics::default(),
             belongings: Mutex::default(),
         }
     }
@@ -69,7 +69,11 @@ impl Shared {
     /// Has counters and records in `memory`, which other server processes use as well.
     #[must_use]
     pub fn with_memory(self, memory: SharedMemory) -> Shared {
-        Shared { memory, ..self }
+        Shared {
+            metrics: Metrics::new(memory.clone()),
+            memory,
+            ..self
+        }
     }
 
     /// Memory for counters and records that outlive this process.

@@ -9,6 +9,7 @@ use super::histogram::{
 use super::seconds::Totals;
 use super::{Ended, StatusClass};
 use crate::ledger::{Nanos, Stage};
+use crate::recorder::Words;
 use crate::request_id::RequestId;
 
 const CLASSES: usize = StatusClass::ALL.len();
@@ -37,77 +38,40 @@ impl<T> Default for Slots<T> {
     }
 }
 
-impl<T: Default> Slots<T> {
-    /// The value at `slot`. Numbers that are too large share values.
+impl<T> Slots<T> {
+    /// The value at `slot`, which `make` makes when it is first used.
     #[inline]
-    pub(super) fn of(&self, slot: u16) -> &T {
+    pub(super) fn of(&self, slot: u16, make: impl FnOnce() -> T) -> &T {
         let slot = usize::from(slot);
         let page = self.0[slot / PAGE_SLOTS % PAGES]
             .get_or_init(|| Box::new([const { OnceLock::new() }; PAGE_SLOTS]));
-        page[slot % PAGE_SLOTS].get_or_init(Box::default)
+        page[slot % PAGE_SLOTS].get_or_init(|| Box::new(make()))
     }
 
-    /// The value at `slot` if it was used.
-    pub(super) fn get(&self, slot: usize) -> Option<&T> {
-        let page = self.0.get(slot / PAGE_SLOTS)?.get()?;
-        page[slot % PAGE_SLOTS].get().map(Box::as_ref)
-    }
-
-    /// All values that were used.
-    pub(super) fn all(&self) -> impl Iterator<Item = &T> {
-        let pages = self.0.iter().filter_map(OnceLock::get);
-        let slots = pages.flat_map(|page| page.iter());
-        slots.filter_map(|slot| slot.get().map(Box::as_ref))
+    /// All values that were used, and their slots.
+    pub(super) fn all(&self) -> impl Iterator<Item = (usize, &T)> {
+        let pages = self.0.iter().enumerate();
+        let pages = pages.filter_map(|(number, page)| Some((number * PAGE_SLOTS, page.get()?)));
+        let slots = pages.flat_map(|(first, page)| (first..).zip(page.iter()));
+        slots.filter_map(|(number, slot)| Some((number, &**slot.get()?)))
     }
 }
 
-/// The counters of one route.
+/// The counters of one route: times of stages, then requests by status class.
 pub(super) struct RouteCells {
-    stages: [StageCells; STAGES],
-    /// Of each [`StatusClass`], once there was a request of it.
-    classes: [OnceLock<Box<ClassCells>>; CLASSES],
+    words: Words,
+    /// The slowest request of late of each class.
+    slowest: [ExemplarCells; CLASSES],
 }
 
-/// The times of one stage.
-#[derive(Default)]
-struct StageCells {
-    buckets: [AtomicU64; STAGE_BUCKETS],
-    sum: AtomicU64,
-}
+/// Counters of one stage: buckets, and the sum of the times.
+const STAGE_WORDS: usize = STAGE_BUCKETS + 1;
 
-/// Times of whole requests or of a backend, counted by one thread.
-#[derive(Debug, Default)]
-pub struct LatencyCells {
-    buckets: [AtomicU64; LATENCY_BUCKETS],
-    sum: AtomicU64,
-}
+/// Counters of one status class: buckets, the sum of the times, bytes sent, bytes received.
+const CLASS_WORDS: usize = LATENCY_BUCKETS + 3;
 
-impl LatencyCells {
-    /// Counts a time. This is not atomic: only the thread that owns the cells calls it.
-    #[inline]
-    pub fn count(&self, nanos: Nanos) {
-        add(&self.sum, nanos);
-        if let Some(bucket) = self.buckets.get(latency_bucket(nanos)) {
-            add(bucket, 1);
-        }
-    }
-
-    /// Adds what was counted to `counts`.
-    pub fn add_to(&self, counts: &mut LatencyCounts) {
-        counts.sum += self.sum.load(Relaxed);
-        add_all(&mut counts.buckets, &self.buckets);
-    }
-}
-
-/// The requests of one status class.
-#[derive(Default)]
-pub(super) struct ClassCells {
-    latency: LatencyCells,
-    sent_bytes: AtomicU64,
-    received_bytes: AtomicU64,
-    /// The slowest request of late.
-    slowest: ExemplarCells,
-}
+/// Counters of one route.
+pub(super) const ROUTE_WORDS: usize = STAGES * STAGE_WORDS + CLASSES * CLASS_WORDS;
 
 #[derive(Default)]
 struct ExemplarCells {
@@ -118,85 +82,81 @@ struct ExemplarCells {
     ended: AtomicU64,
 }
 
-impl Default for RouteCells {
-    fn default() -> RouteCells {
+impl RouteCells {
+    /// The counters in `words`.
+    pub(super) fn new(words: Words) -> RouteCells {
         RouteCells {
-            stages: std::array::from_fn(|_| StageCells::default()),
-            classes: [const { OnceLock::new() }; CLASSES],
+            words,
+            slowest: Default::default(),
         }
     }
-}
 
-impl RouteCells {
     #[inline]
     pub(super) fn count_stage(&self, stage: usize, nanos: Nanos) {
-        let Some(cells) = self.stages.get(stage) else {
-            return;
-        };
-        add(&cells.sum, nanos);
-        if let Some(bucket) = cells.buckets.get(stage_bucket(nanos)) {
-            add(bucket, 1);
+        if let Some(cells) = stage_cells(&self.words).get(stage) {
+            add(&cells[STAGE_BUCKETS], nanos);
+            add(&cells[stage_bucket(nanos)], 1);
         }
     }
 
     #[inline]
-    pub(super) fn class(&self, class: StatusClass) -> &ClassCells {
-        self.classes[class as usize].get_or_init(Box::default)
-    }
-
-    fn classes(&self) -> impl Iterator<Item = (usize, &ClassCells)> {
-        let classes = self.classes.iter().enumerate();
-        classes.filter_map(|(class, cells)| Some((class, &**cells.get()?)))
+    pub(super) fn count(&self, nanos: Nanos, ended: &Ended<'_>) {
+        let class = ended.class as usize;
+        if let Some(cells) = class_cells(&self.words).get(class) {
+            add(&cells[latency_bucket(nanos)], 1);
+            add(&cells[LATENCY_BUCKETS], nanos);
+            add(&cells[LATENCY_BUCKETS + 1], ended.sent_bytes);
+            add(&cells[LATENCY_BUCKETS + 2], ended.received_bytes);
+        }
+        let slowest = &self.slowest[class];
+        if nanos > slowest.floor.load(Relaxed) {
+            slowest.set(nanos, ended);
+        }
     }
 
     /// From now on any request may be the slowest of its class.
     pub(super) fn forget_slowest(&self) {
-        for (_, class) in self.classes() {
-            class.slowest.floor.store(0, Relaxed);
+        for slowest in &self.slowest {
+            slowest.floor.store(0, Relaxed);
         }
     }
 
-    pub(super) fn add_to(&self, counts: &mut RouteCounts) {
-        for (cells, counts) in self.stages.iter().zip(&mut counts.stages) {
-            counts.sum += cells.sum.load(Relaxed);
-            add_all(&mut counts.buckets, &cells.buckets);
+    /// Adds what was counted to `totals`.
+    pub(super) fn add_totals(&self, totals: &mut Totals) {
+        for (cells, sum) in stage_cells(&self.words).iter().zip(&mut totals.stages) {
+            *sum += cells[STAGE_BUCKETS].load(Relaxed);
         }
-        for (class, cells) in self.classes() {
-            let counts = &mut counts.classes[class];
-            cells.latency.add_to(&mut counts.latency);
-            counts.sent_bytes += cells.sent_bytes.load(Relaxed);
-            counts.received_bytes += cells.received_bytes.load(Relaxed);
-            counts.exemplar = [counts.exemplar, cells.slowest.read()]
+        for (cells, count) in class_cells(&self.words).iter().zip(&mut totals.classes) {
+            let before = totals.latency.requests();
+            add_all(&mut totals.latency.buckets, cells);
+            *count += totals.latency.requests() - before;
+            totals.latency.sum += cells[LATENCY_BUCKETS].load(Relaxed);
+            totals.sent_bytes += cells[LATENCY_BUCKETS + 1].load(Relaxed);
+            totals.received_bytes += cells[LATENCY_BUCKETS + 2].load(Relaxed);
+        }
+    }
+
+    /// Makes the slowest requests the exemplars of `counts`, where they are slower than those.
+    pub(super) fn show_slowest(&self, counts: &mut RouteCounts) {
+        for (slowest, counts) in self.slowest.iter().zip(&mut counts.classes) {
+            counts.exemplar = [counts.exemplar, slowest.read()]
                 .into_iter()
                 .flatten()
                 .max_by_key(|exemplar| exemplar.nanos);
         }
     }
-
-    pub(super) fn add_totals(&self, totals: &mut Totals) {
-        for (cells, sum) in self.stages.iter().zip(&mut totals.stages) {
-            *sum += cells.sum.load(Relaxed);
-        }
-        for (class, cells) in self.classes() {
-            let before = totals.latency.requests();
-            cells.latency.add_to(&mut totals.latency);
-            totals.classes[class] += totals.latency.requests() - before;
-            totals.sent_bytes += cells.sent_bytes.load(Relaxed);
-            totals.received_bytes += cells.received_bytes.load(Relaxed);
-        }
-    }
 }
 
-impl ClassCells {
-    #[inline]
-    pub(super) fn count(&self, nanos: Nanos, ended: &Ended<'_>) {
-        self.latency.count(nanos);
-        add(&self.sent_bytes, ended.sent_bytes);
-        add(&self.received_bytes, ended.received_bytes);
-        if nanos > self.slowest.floor.load(Relaxed) {
-            self.slowest.set(nanos, ended);
-        }
-    }
+#[inline]
+fn stage_cells(words: &[AtomicU64]) -> &[[AtomicU64; STAGE_WORDS]] {
+    let stages = words.get(..STAGES * STAGE_WORDS).unwrap_or_default();
+    stages.as_chunks().0
+}
+
+#[inline]
+fn class_cells(words: &[AtomicU64]) -> &[[AtomicU64; CLASS_WORDS]] {
+    let classes = words.get(STAGES * STAGE_WORDS..ROUTE_WORDS);
+    classes.unwrap_or_default().as_chunks().0
 }
 
 impl ExemplarCells {
@@ -218,23 +178,46 @@ impl ExemplarCells {
     }
 }
 
-/// The counters of one host of the configuration.
-#[derive(Default)]
-pub(super) struct HostCells {
-    classes: [AtomicU64; CLASSES],
-    sent_bytes: AtomicU64,
-}
+/// The counters of one host of the configuration: requests by status class, then bytes sent.
+pub(super) struct HostCells(Words);
+
+/// Counters of one host.
+pub(super) const HOST_WORDS: usize = CLASSES + 1;
 
 impl HostCells {
-    #[inline]
-    pub(super) fn count(&self, ended: &Ended<'_>) {
-        add(&self.classes[ended.class as usize], 1);
-        add(&self.sent_bytes, ended.sent_bytes);
+    /// The counters in `words`.
+    pub(super) fn new(words: Words) -> HostCells {
+        HostCells(words)
     }
 
-    pub(super) fn add_to(&self, counts: &mut HostCounts) {
-        add_all(&mut counts.classes, &self.classes);
-        counts.sent_bytes += self.sent_bytes.load(Relaxed);
+    #[inline]
+    pub(super) fn count(&self, ended: &Ended<'_>) {
+        if let Some(cells) = self.0.first_chunk::<HOST_WORDS>() {
+            add(&cells[ended.class as usize], 1);
+            add(&cells[CLASSES], ended.sent_bytes);
+        }
+    }
+}
+
+/// Times of whole requests or of a backend, counted by one thread.
+#[derive(Debug, Default)]
+pub struct LatencyCells {
+    buckets: [AtomicU64; LATENCY_BUCKETS],
+    sum: AtomicU64,
+}
+
+impl LatencyCells {
+    /// Counts a time. This is not atomic: only the thread that owns the cells calls it.
+    #[inline]
+    pub fn count(&self, nanos: Nanos) {
+        add(&self.sum, nanos);
+        add(&self.buckets[latency_bucket(nanos)], 1);
+    }
+
+    /// Adds what was counted to `counts`.
+    pub fn add_to(&self, counts: &mut LatencyCounts) {
+        counts.sum += self.sum.load(Relaxed);
+        add_all(&mut counts.buckets, &self.buckets);
     }
 }
 
@@ -314,6 +297,20 @@ impl Default for RouteCounts {
 }
 
 impl RouteCounts {
+    /// Adds the counters of a route of one worker.
+    pub(super) fn add_cells(&mut self, words: &[AtomicU64]) {
+        for (cells, counts) in stage_cells(words).iter().zip(&mut self.stages) {
+            add_all(&mut counts.buckets, cells);
+            counts.sum += cells[STAGE_BUCKETS].load(Relaxed);
+        }
+        for (cells, counts) in class_cells(words).iter().zip(&mut self.classes) {
+            add_all(&mut counts.latency.buckets, cells);
+            counts.latency.sum += cells[LATENCY_BUCKETS].load(Relaxed);
+            counts.sent_bytes += cells[LATENCY_BUCKETS + 1].load(Relaxed);
+            counts.received_bytes += cells[LATENCY_BUCKETS + 2].load(Relaxed);
+        }
+    }
+
     /// All requests.
     pub fn requests(&self) -> u64 {
         self.latency().requests()
@@ -339,6 +336,16 @@ impl RouteCounts {
             own.latency.add(&other.latency);
             own.sent_bytes += other.sent_bytes;
             own.received_bytes += other.received_bytes;
+        }
+    }
+}
+
+impl HostCounts {
+    /// Adds the counters of a host of one worker.
+    pub(super) fn add_cells(&mut self, words: &[AtomicU64]) {
+        if let Some(cells) = words.first_chunk::<HOST_WORDS>() {
+            add_all(&mut self.classes, cells);
+            self.sent_bytes += cells[CLASSES].load(Relaxed);
         }
     }
 }

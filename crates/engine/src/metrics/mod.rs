@@ -4,30 +4,35 @@
 //! Other threads read the counters while they change. So a sum may lack the request that just ends, and that
 //! is all. Memory for a route is allocated when its first request ends.
 //!
-//! Once a second a worker adds what it has counted to the [`Seconds`] that all workers share. Names of routes and
-//! hosts come from the configuration, so there is a bounded number of them; paths that clients choose are only in
-//! [`Top`], which has a fixed size.
+//! Once a second a worker adds what it has counted to the [`Seconds`] that all workers share. Names of routes
+//! and hosts come from the configuration, so there is a bounded number of them; paths that clients choose are
+//! only in [`Top`], which has a fixed size.
 //!
-//! This module knows ledgers and names. It knows no exchange and no HTTP; [`phase`](crate::phase) calls it when a
-//! request ends, and the status module reads it.
+//! This module knows ledgers and names. It knows no exchange and no HTTP; [`phase`](crate::phase) calls it
+//! when a request ends, and the status module reads it.
 
+mod arena;
 mod cells;
 mod histogram;
 mod names;
 mod seconds;
 mod top;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::ledger::{Ledger, Nanos, Stage};
 use crate::limits;
+use crate::recorder::{SharedMemory, Words};
 use crate::request_id::RequestId;
 
+pub use arena::ARENA_BYTES;
+use arena::{Arena, Table};
 pub use cells::{
     ClassCounts, Exemplar, HostCounts, LatencyCells, LatencyCounts, RouteCounts, StageCounts,
 };
-use cells::{HostCells, RouteCells, Slots};
+use cells::{HOST_WORDS, HostCells, ROUTE_WORDS, RouteCells, Slots};
 pub use histogram::{LATENCY_BOUNDS, LATENCY_BUCKETS, STAGE_BOUNDS, STAGE_BUCKETS};
 use names::Names;
 pub use names::{Host, Route};
@@ -102,27 +107,57 @@ pub(crate) struct Ended<'e> {
 }
 
 /// The counts of all workers.
-#[derive(Default)]
 pub struct Metrics {
-    routes: Names,
-    hosts: Names,
+    memory: SharedMemory,
+    routes: Arc<Names>,
+    hosts: Arc<Names>,
+    /// All arenas, also those of workers of other server processes.
+    arenas: Mutex<Vec<Arena>>,
     workers: Mutex<Vec<Arc<WorkerMetrics>>>,
     seconds: Mutex<Seconds>,
     generation: AtomicU64,
 }
 
 /// The counts of one worker. Only this worker changes them.
-#[derive(Default)]
 pub struct WorkerMetrics {
     routes: Slots<RouteCells>,
     hosts: Slots<HostCells>,
+    place: Place,
     /// The most that a request lagged since the worker last published its counts.
     lag_max: AtomicU64,
-    /// How many requests end before the next one is counted in [`Top`], and how many each of those stands for.
+    /// How many requests end before the next one is counted in [`Top`], and how many each of those stands
+    /// for.
     until_sample: AtomicU32,
     sample_weight: AtomicU32,
     tops: Mutex<Tops>,
     published: Mutex<Published>,
+}
+
+/// Where the counters of a worker are.
+struct Place {
+    arena: Arena,
+    route_names: Arc<Names>,
+    host_names: Arc<Names>,
+    /// Counters that have found no room in the arena. They end with the process.
+    beside: Mutex<Vec<(Table, String, Words)>>,
+}
+
+impl Place {
+    /// The counters of the route or host with the number `slot`.
+    #[cold]
+    fn counters(&self, table: Table, slot: u16) -> Words {
+        let (names, count) = match table {
+            Table::Routes => (&self.route_names, ROUTE_WORDS),
+            Table::Hosts => (&self.host_names, HOST_WORDS),
+        };
+        let name = names.name(slot);
+        self.arena.counters(table, &name).unwrap_or_else(|| {
+            let words = Words::private(count);
+            let beside = (table, String::from(&*name), words.clone());
+            lock(&self.beside).push(beside);
+            words
+        })
+    }
 }
 
 /// The hosts and paths with the most requests.
@@ -204,13 +239,41 @@ pub struct Snapshot {
 }
 
 impl Metrics {
+    /// The counts in `memory`.
+    pub(crate) fn new(memory: SharedMemory) -> Metrics {
+        Metrics {
+            arenas: Mutex::new(Arena::all(&memory)),
+            memory,
+            routes: Arc::default(),
+            hosts: Arc::default(),
+            workers: Mutex::default(),
+            seconds: Mutex::default(),
+            generation: AtomicU64::new(0),
+        }
+    }
+
     /// The counts of one more worker, whose modules are `modules`.
     pub(crate) fn of_next_worker<'m>(
         &self,
         modules: impl Iterator<Item = &'m str>,
     ) -> Arc<WorkerMetrics> {
         self.routes.begin_with(std::iter::once(CORE).chain(modules));
-        let made = Arc::<WorkerMetrics>::default();
+        let place = Place {
+            arena: Arena::claim(&self.memory, &mut lock(&self.arenas)),
+            route_names: Arc::clone(&self.routes),
+            host_names: Arc::clone(&self.hosts),
+            beside: Mutex::default(),
+        };
+        let made = Arc::new(WorkerMetrics {
+            routes: Slots::default(),
+            hosts: Slots::default(),
+            place,
+            lag_max: AtomicU64::new(0),
+            until_sample: AtomicU32::new(0),
+            sample_weight: AtomicU32::new(1),
+            tops: Mutex::default(),
+            published: Mutex::default(),
+        });
         lock(&self.workers).push(Arc::clone(&made));
         made
     }
@@ -239,28 +302,41 @@ impl Metrics {
     /// Everything that was counted, for `now` on the monotonic clock.
     pub fn snapshot(&self, now: Nanos) -> Snapshot {
         let workers: Vec<_> = lock(&self.workers).iter().map(Arc::clone).collect();
-        let mut snapshot = Snapshot::default();
-        for (number, name) in self.routes.all().into_iter().enumerate() {
-            let mut counts = RouteCounts::default();
-            for cells in workers
-                .iter()
-                .filter_map(|worker| worker.routes.get(number))
-            {
-                cells.add_to(&mut counts);
-            }
-            if counts.requests() > 0 {
-                snapshot.routes.push((name, counts));
-            }
-        }
-        for (number, name) in self.hosts.all().into_iter().enumerate() {
-            let mut counts = HostCounts::default();
-            for cells in workers.iter().filter_map(|worker| worker.hosts.get(number)) {
-                cells.add_to(&mut counts);
-            }
-            if counts.classes.iter().any(|count| *count > 0) {
-                snapshot.hosts.push((name, counts));
+        let arenas = lock(&self.arenas).clone();
+        let mut routes: BTreeMap<String, RouteCounts> = BTreeMap::new();
+        let mut hosts: BTreeMap<String, HostCounts> = BTreeMap::new();
+        let mut add = |table, name: String, words: &Words| match table {
+            Table::Routes => routes.entry(name).or_default().add_cells(words),
+            Table::Hosts => hosts.entry(name).or_default().add_cells(words),
+        };
+        for table in [Table::Routes, Table::Hosts] {
+            for (name, words) in arenas.iter().flat_map(|arena| arena.entries(table)) {
+                add(table, name, &words);
             }
         }
+        for worker in &workers {
+            for (table, name, words) in &*lock(&worker.place.beside) {
+                add(*table, name.clone(), words);
+            }
+        }
+        let names = self.routes.all();
+        for (slot, cells) in workers.iter().flat_map(|worker| worker.routes.all()) {
+            if let Some(counts) = names.get(slot).and_then(|name| routes.get_mut(&**name)) {
+                cells.show_slowest(counts);
+            }
+        }
+        let mut snapshot = Snapshot {
+            routes: routes
+                .into_iter()
+                .filter(|(_, counts)| counts.requests() > 0)
+                .map(|(name, counts)| (name.into(), counts))
+                .collect(),
+            hosts: hosts
+                .into_iter()
+                .map(|(name, counts)| (name.into(), counts))
+                .collect(),
+            ..Snapshot::default()
+        };
         let (mut hosts, mut paths) = (Top::default(), Top::default());
         for worker in &workers {
             let tops = lock(&worker.tops);
@@ -282,20 +358,30 @@ impl WorkerMetrics {
     /// counts.
     #[inline]
     pub(crate) fn count(&self, ended: &Ended<'_>) -> bool {
-        let cells = self.routes.of(ended.route.slot());
+        let slot = ended.route.slot();
+        let cells = self.routes.of(slot, || self.route_cells(slot));
         let ledger = ended.ledger;
         ledger.each_touched(|stage, nanos| cells.count_stage(stage, nanos));
-        let class = cells.class(ended.class);
-        class.count(ledger.total(), ended);
+        cells.count(ledger.total(), ended);
         if ledger.stage(Stage::Lag) > self.lag_max.load(Relaxed) {
             self.lag_max.store(ledger.stage(Stage::Lag), Relaxed);
         }
         if ended.host != Host::OTHER {
-            self.hosts.of(ended.host.slot()).count(ended);
+            let slot = ended.host.slot();
+            let make = || HostCells::new(self.place.counters(Table::Hosts, slot));
+            self.hosts.of(slot, make).count(ended);
         }
         let left = self.until_sample.load(Relaxed);
         self.until_sample.store(left.wrapping_sub(1), Relaxed);
         left == 0
+    }
+
+    #[cold]
+    fn route_cells(&self, slot: u16) -> RouteCells {
+        let cells = RouteCells::new(self.place.counters(Table::Routes, slot));
+        // What is there already was counted in an earlier process.
+        cells.add_totals(&mut lock(&self.published).totals);
+        cells
     }
 
     /// Counts the host and path of a request for the lists of the most frequent ones.
@@ -312,14 +398,14 @@ impl WorkerMetrics {
     /// once a second; `second` is that of the monotonic clock.
     pub(crate) fn publish(&self, metrics: &Metrics, second: u32, gauges: WorkerGauges) {
         let mut totals = Totals::default();
-        for cells in self.routes.all() {
+        for (_, cells) in self.routes.all() {
             cells.add_totals(&mut totals);
         }
         let mut published = lock(&self.published);
         let more = totals.since(&published.totals);
         let requests = more.requests();
         published.state = WorkerState {
-            requests: totals.requests(),
+            requests: published.state.requests + requests,
             requests_per_s: requests,
             lag: more.stages[Stage::Lag as usize],
             lag_max: self.lag_max.swap(0, Relaxed),
@@ -344,7 +430,9 @@ impl WorkerMetrics {
             tops.paths.halve();
         }
         if tops.ticks.is_multiple_of(limits::EXEMPLAR_S) {
-            self.routes.all().for_each(RouteCells::forget_slowest);
+            self.routes
+                .all()
+                .for_each(|(_, cells)| cells.forget_slowest());
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Numbers for the names of routes and hosts. A name gets its number once, and counting needs only the number.
+//! Numbers for the names of routes and hosts. A name gets its number once, and counting needs only the
+//! number.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -84,6 +85,13 @@ impl Names {
             true => Route(table.push(&name)),
             false => Route(table.numbers.get(module).copied().unwrap_or(0)),
         }
+    }
+
+    /// The name with the number `number`.
+    pub(super) fn name(&self, number: u16) -> Arc<str> {
+        let table = lock(&self.0);
+        let name = table.names.get(usize::from(number)).map(Arc::clone);
+        name.unwrap_or_default()
     }
 
     /// All names by their numbers.

@@ -37,7 +37,7 @@ fn end(own: &WorkerMetrics, route: Route, class: StatusClass, ledger: &Ledger) {
 
 #[test]
 fn what_workers_count_is_added_up_by_route_class_and_stage() {
-    let metrics = Metrics::default();
+    let metrics = Metrics::new(SharedMemory::private());
     let (one, other) = (worker(&metrics), worker(&metrics));
     let b = Route::of_module(1);
     let fast = ledger(&[(Stage::Parse, 1_000), (Stage::Send, 9_000)]);
@@ -72,7 +72,7 @@ fn what_workers_count_is_added_up_by_route_class_and_stage() {
 
 #[test]
 fn each_second_has_what_was_counted_since_the_one_before() {
-    let metrics = Metrics::default();
+    let metrics = Metrics::new(SharedMemory::private());
     let own = worker(&metrics);
     let lagged = ledger(&[(Stage::Lag, 5_000), (Stage::Parse, 1_000)]);
     end(&own, Route::CORE, StatusClass::Successful, &lagged);
@@ -111,10 +111,10 @@ fn each_second_has_what_was_counted_since_the_one_before() {
 
 #[test]
 fn a_busy_worker_looks_at_a_part_of_its_requests_for_the_most_frequent_names() {
-    let metrics = Metrics::default();
+    let metrics = Metrics::new(SharedMemory::private());
     let own = worker(&metrics);
     let ended = ledger(&[(Stage::Parse, 1_000)]);
-    let mut end_many = |count: u32| {
+    let end_many = |count: u32| {
         for _ in 0..count {
             end(&own, Route::CORE, StatusClass::Successful, &ended);
         }
@@ -132,7 +132,7 @@ fn a_busy_worker_looks_at_a_part_of_its_requests_for_the_most_frequent_names() {
 
 #[test]
 fn memory_is_allocated_when_a_route_is_first_used() {
-    let metrics = Metrics::default();
+    let metrics = Metrics::new(SharedMemory::private());
     let own = worker(&metrics);
     for number in 0..10_000 {
         metrics.detailed_route(Route::of_module(0), &format!("/{number}"));
@@ -147,6 +147,50 @@ fn memory_is_allocated_when_a_route_is_first_used() {
     );
     assert_eq!(own.routes.all().count(), 1);
     assert_eq!(&*metrics.snapshot(0).routes[0].0, "mod_a /9999");
+}
+
+#[test]
+fn what_has_no_room_in_the_arena_is_counted_beside_it() {
+    let metrics = Metrics::new(SharedMemory::private());
+    let own = worker(&metrics);
+    let ended = ledger(&[(Stage::Parse, 1_000)]);
+    let count = limits::KEPT_ROUTES_MAX + 10;
+    for number in 0..count {
+        let route = metrics.detailed_route(Route::of_module(0), &format!("/{number:05}"));
+        end(&own, route, StatusClass::Successful, &ended);
+    }
+    let snapshot = metrics.snapshot(0);
+    assert_eq!(snapshot.routes.len(), count);
+    assert!(
+        snapshot
+            .routes
+            .iter()
+            .all(|(_, counts)| counts.requests() == 1)
+    );
+}
+
+#[test]
+fn a_worker_counts_on_where_one_of_an_earlier_process_has_stopped() {
+    let (keeper, _descriptor) = SharedMemory::create(4 * ARENA_BYTES).expect("memfd");
+    let ended = ledger(&[(Stage::Parse, 1_000)]);
+    let before = Metrics::new(keeper.beside(Vec::new()));
+    let gone = worker(&before);
+    end(&gone, Route::of_module(0), StatusClass::Successful, &ended);
+    gone.place.arena.disown();
+    let after = Metrics::new(keeper.beside(Vec::new()));
+    let own = worker(&after);
+    end(&own, Route::of_module(0), StatusClass::ServerError, &ended);
+    own.publish(&after, 9, WorkerGauges::default());
+    let snapshot = after.snapshot(11_000_000_000);
+    assert_eq!(snapshot.routes.len(), 1);
+    assert_eq!(snapshot.routes[0].1.requests(), 2);
+    assert_eq!(snapshot.workers[0].requests, 1);
+    assert_eq!(
+        snapshot.seconds[0].totals.requests(),
+        1,
+        "the other one is old"
+    );
+    assert_eq!(lock(&after.arenas).len(), 1);
 }
 
 #[test]

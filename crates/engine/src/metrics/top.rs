@@ -1,8 +1,8 @@
 //! The most frequent of names that clients choose, in memory of a fixed size.
 //!
-//! This is the algorithm Space-Saving (Metwally, Agrawal, El Abbadi 2005): a name that is not in the table takes the
-//! place of the rarest one and inherits its count, which is then how much too high its own count may be. Every
-//! name that has more than one in [`limits::TOP_NAMES`] of the requests is in the table.
+//! This is the algorithm Space-Saving (Metwally, Agrawal, El Abbadi 2005): a name that is not in the table
+//! takes the place of the rarest one and inherits its count, which is then how much too high its own count
+//! may be. Every name that has more than one in [`limits::TOP_NAMES`] of the requests is in the table.
 
 use crate::ledger::Nanos;
 use crate::limits;

@@ -104,6 +104,22 @@ impl SharedMemory {
         words
     }
 
+    /// Counters that a process has claimed before by [`SharedMemory::counters`]. `None`: there are none.
+    pub fn known_counters(&self, name: &str, layout: u64, count: usize) -> Option<Words> {
+        let (all, name) = (self.all.as_ref()?, name_of(name));
+        let is_same = |entry: &Entry<'_>| {
+            let known_layout = entry.0[ENTRY_LAYOUT].load(Relaxed);
+            entry.kind() == COUNTERS && entry.name() == name && known_layout == layout
+        };
+        let entry = entries(all).find(is_same)?;
+        entry.words(all)?.part(0..count)
+    }
+
+    /// Whether `process` is another server process that was alive when this one was forked.
+    pub fn is_of_other(&self, process: u64) -> bool {
+        self.others.iter().any(|other| u64::from(*other) == process)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Claimed>> {
         self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use engine::log::LogRegistry;
+use engine::metrics::ARENA_BYTES;
 use engine::recorder::{Record, Recording, SharedMemory, WorkerRecording};
 use engine::settings::ProcessSettings;
 
@@ -43,8 +44,9 @@ impl KeptRecorder {
     /// Makes the memory for a server with the settings `process`. If that fails, counters and records end with each
     /// server process.
     pub(super) fn open(process: &ProcessSettings, logs: &LogRegistry) -> KeptRecorder {
-        let ring_bytes = process.workers.get().saturating_mul(process.recorder.bytes);
-        let (memory, descriptor) = match SharedMemory::create(ring_bytes) {
+        let of_worker = process.recorder.bytes.saturating_add(ARENA_BYTES);
+        let bytes = process.workers.get().saturating_mul(of_worker);
+        let (memory, descriptor) = match SharedMemory::create(bytes) {
             Ok((memory, descriptor)) => (memory, Some(descriptor)),
             Err(error) => {
                 logs.error(format_args!(

@@ -1,0 +1,255 @@
+//! Where the counters of a worker are: a part of the memory that outlives the server process.
+//!
+//! Each arena has one owner, a worker, and only the owner writes to it. The next server process gives its
+//! workers the arenas whose owners have gone, and they count on from what is there. So counts survive a
+//! reload and a crash to the last request. A sum goes over all arenas, whoever owns them.
+//!
+//! An arena has two tables, for routes and for hosts. An entry is a name and its counters; it gets its place
+//! when the first request for that name ends.
+
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+use super::StatusClass;
+use super::cells::{HOST_WORDS, ROUTE_WORDS};
+use crate::ledger::Stage;
+use crate::limits;
+use crate::recorder::{SharedMemory, Words, layout_hash};
+
+/// The counters of one worker.
+#[derive(Clone)]
+pub(super) struct Arena(Words);
+
+/// A table of an arena.
+#[derive(Clone, Copy)]
+pub(super) enum Table {
+    Routes,
+    Hosts,
+}
+
+impl Table {
+    /// Where the number of entries is.
+    fn at_used(self) -> usize {
+        match self {
+            Table::Routes => 1,
+            Table::Hosts => 2,
+        }
+    }
+
+    fn begin(self) -> usize {
+        match self {
+            Table::Routes => HEADER_WORDS,
+            Table::Hosts => HEADER_WORDS + ENTRIES * Table::Routes.entry_words(),
+        }
+    }
+
+    fn entry_words(self) -> usize {
+        NAME_WORDS + self.counter_words()
+    }
+
+    fn counter_words(self) -> usize {
+        match self {
+            Table::Routes => ROUTE_WORDS,
+            Table::Hosts => HOST_WORDS,
+        }
+    }
+}
+
+impl Arena {
+    /// All arenas of `memory`.
+    pub(super) fn all(memory: &SharedMemory) -> Vec<Arena> {
+        let arenas = (0..).map_while(|number| {
+            let words = memory.known_counters(&name_of_arena(number), layout(), ARENA_WORDS);
+            words.map(Arena)
+        });
+        arenas.collect()
+    }
+
+    /// An arena for one more worker of this process: the first of `all` that no living worker owns, or a new
+    /// one, which is added to `all`.
+    pub(super) fn claim(memory: &SharedMemory, all: &mut Vec<Arena>) -> Arena {
+        if let Some(arena) = all.iter().find(|arena| arena.take(memory)) {
+            return arena.clone();
+        }
+        let name = name_of_arena(all.len());
+        let arena = Arena(memory.counters(&name, layout(), ARENA_WORDS));
+        arena.take(memory);
+        all.push(arena.clone());
+        arena
+    }
+
+    /// Becomes the owner, unless a living worker is.
+    fn take(&self, memory: &SharedMemory) -> bool {
+        let own = u64::from(std::process::id());
+        let Some(word) = self.0.get(AT_OWNER) else {
+            return false;
+        };
+        let owner = word.load(Relaxed);
+        let is_free = owner != own && !memory.is_of_other(owner);
+        is_free && word.compare_exchange(owner, own, Relaxed, Relaxed).is_ok()
+    }
+
+    /// As if the owner had ended.
+    #[cfg(test)]
+    pub(super) fn disown(&self) {
+        self.0[AT_OWNER].store(GONE, Relaxed);
+    }
+
+    /// The counters of `name`. `None`: there is no room for it.
+    pub(super) fn counters(&self, table: Table, name: &str) -> Option<Words> {
+        let name = packed(name);
+        let used = self.used(table);
+        let known = (0..used).find(|entry| self.packed_name(table, *entry) == Some(name));
+        if let Some(entry) = known {
+            return self.words(table, entry);
+        }
+        let words = self.words(table, used).filter(|_| used < ENTRIES)?;
+        let at = table.begin() + used * table.entry_words();
+        for (word, part) in self.0.get(at..at + NAME_WORDS)?.iter().zip(name) {
+            word.store(part, Relaxed);
+        }
+        self.0[table.at_used()].store(used as u64 + 1, Release);
+        Some(words)
+    }
+
+    /// All names with their counters.
+    pub(super) fn entries(&self, table: Table) -> impl Iterator<Item = (String, Words)> {
+        (0..self.used(table)).filter_map(move |entry| {
+            let name = self.packed_name(table, entry)?;
+            Some((unpacked(name), self.words(table, entry)?))
+        })
+    }
+
+    fn used(&self, table: Table) -> usize {
+        let used = self
+            .0
+            .get(table.at_used())
+            .map_or(0, |used| used.load(Acquire));
+        usize::try_from(used).unwrap_or(0).min(ENTRIES)
+    }
+
+    fn packed_name(&self, table: Table, entry: usize) -> Option<PackedName> {
+        let at = table.begin() + entry * table.entry_words();
+        let words: &[AtomicU64; NAME_WORDS] = self.0.get(at..at + NAME_WORDS)?.as_array()?;
+        Some(words.each_ref().map(|word| word.load(Relaxed)))
+    }
+
+    fn words(&self, table: Table, entry: usize) -> Option<Words> {
+        let at = table.begin() + entry * table.entry_words() + NAME_WORDS;
+        self.0.part(at..at + table.counter_words())
+    }
+}
+
+type PackedName = [u64; NAME_WORDS];
+
+/// The name as words, cut to their size.
+fn packed(name: &str) -> PackedName {
+    let cut = name.floor_char_boundary(NAME_WORDS * 8);
+    let mut bytes = [0; NAME_WORDS * 8];
+    bytes[..cut].copy_from_slice(&name.as_bytes()[..cut]);
+    let (words, _) = bytes.as_chunks();
+    std::array::from_fn(|index| u64::from_le_bytes(words[index]))
+}
+
+fn unpacked(name: PackedName) -> String {
+    let bytes: Vec<u8> = name.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let end = bytes.iter().position(|byte| *byte == 0);
+    String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
+}
+
+fn name_of_arena(number: usize) -> String {
+    format!("metrics.{number}")
+}
+
+/// Changes when the meaning of a counter does.
+fn layout() -> u64 {
+    let stages = Stage::ALL.iter().map(|stage| stage.name().as_bytes());
+    let classes = StatusClass::ALL.iter().map(|class| class.name().as_bytes());
+    let sizes = [&[
+        ROUTE_WORDS as u8,
+        (ROUTE_WORDS >> 8) as u8,
+        HOST_WORDS as u8,
+    ][..]];
+    layout_hash(stages.chain(classes).chain(sizes))
+}
+
+/// Which process owns the arena.
+const AT_OWNER: usize = 0;
+const HEADER_WORDS: usize = 8;
+
+/// Words of a name: 208 bytes.
+const NAME_WORDS: usize = 26;
+
+/// Entries of each table.
+const ENTRIES: usize = limits::KEPT_ROUTES_MAX;
+
+const ARENA_WORDS: usize =
+    HEADER_WORDS + ENTRIES * (NAME_WORDS + ROUTE_WORDS) + ENTRIES * (NAME_WORDS + HOST_WORDS);
+
+/// Bytes of an arena. Pages that no counter uses take no memory.
+pub const ARENA_BYTES: usize = ARENA_WORDS * 8;
+
+/// A process that has ended.
+#[cfg(test)]
+const GONE: u64 = u32::MAX as u64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_have_one_place_and_their_number_is_bounded() {
+        let memory = SharedMemory::private();
+        let arena = Arena::claim(&memory, &mut Vec::new());
+        let counters = |name: &str| arena.counters(Table::Hosts, name);
+        counters("a").expect("there is room")[0].store(7, Relaxed);
+        assert_eq!(counters("a").expect("it is known")[0].load(Relaxed), 7);
+        for number in 1..ENTRIES {
+            assert!(counters(&number.to_string()).is_some());
+        }
+        assert!(counters("one more").is_none());
+        assert_eq!(arena.entries(Table::Hosts).count(), ENTRIES);
+        assert_eq!(arena.entries(Table::Routes).count(), 0);
+        let routes = arena.counters(Table::Routes, "a").expect("another table");
+        assert_eq!(routes[0].load(Relaxed), 0);
+        assert_eq!(
+            arena
+                .entries(Table::Hosts)
+                .next()
+                .map(|(name, _)| name)
+                .as_deref(),
+            Some("a")
+        );
+    }
+
+    #[test]
+    fn long_names_are_cut_between_characters() {
+        let long = "\u{20ac}".repeat(1000);
+        let name = unpacked(packed(&long));
+        assert!(long.starts_with(&name));
+        assert_eq!(name.len(), NAME_WORDS * 8 / 3 * 3);
+    }
+
+    #[test]
+    fn a_worker_counts_on_in_an_arena_whose_owner_has_gone() {
+        let (keeper, _descriptor) = SharedMemory::create(4 * ARENA_BYTES).expect("memfd");
+        let gone = keeper.beside(Vec::new());
+        let mut all = Arena::all(&gone);
+        let (first, second) = (Arena::claim(&gone, &mut all), Arena::claim(&gone, &mut all));
+        assert_eq!(all.len(), 2);
+        first.counters(Table::Hosts, "a").expect("room")[0].store(7, Relaxed);
+        // The process of the first worker has ended, that of the second drains.
+        first.disown();
+        second.0[AT_OWNER].store(1_000_002, Relaxed);
+        let next = keeper.beside(vec![1_000_002]);
+        let mut all = Arena::all(&next);
+        assert_eq!(all.len(), 2);
+        let adopted = Arena::claim(&next, &mut all);
+        assert_eq!(
+            adopted.counters(Table::Hosts, "a").expect("known")[0].load(Relaxed),
+            7
+        );
+        let new = Arena::claim(&next, &mut all);
+        assert_eq!(new.entries(Table::Hosts).count(), 0);
+        assert_eq!(all.len(), 3);
+    }
+}
