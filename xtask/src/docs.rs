@@ -1,7 +1,7 @@
 //! `cargo xtask docs`: writes the parts of docs/ that can be generated from the code, so that they agree with
 //! it.
 //!
-//! The directive reference comes from the tables of the modules, the man page and the completions from the
+//! The directive reference and the page about metrics come from the tables of the modules, the man page and the completions from the
 //! definitions of the command line, and the picture in ARCHITECTURE.md from the text of a graph.
 
 use std::fs;
@@ -38,6 +38,10 @@ const DOCUMENTS: &[Document] = &[
     Document {
         path: "docs/ledger.md",
         source: Source::Example("stages"),
+    },
+    Document {
+        path: "docs/metrics.md",
+        source: Source::Example("metrics"),
     },
     Document {
         path: "docs/petrel.1",

@@ -153,6 +153,8 @@ const UNPACKED: &[&str] = &[
     "media-types",
     "dokuwiki",
     "phpsysinfo",
+    // Its programs need nothing else, and an installed one would run as a service.
+    "prometheus",
     // phpSysInfo's styles link to it.
     "libjs-bootstrap4",
 ];

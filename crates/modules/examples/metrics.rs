@@ -40,8 +40,9 @@ fn shown(family: &Family) -> String {
 
 const INTRODUCTION: &str = r#"# Metrics
 
-Petrel counts requests, their times and stages, its backends, caches, disks and workers, and shows the counts at a
-URL in the text format of [Prometheus](https://prometheus.io). Nothing else has to be installed beside it.
+Petrel counts requests, their times and stages, its backends, caches, disks and workers, and shows the
+counts at a URL in the text format of [Prometheus](https://prometheus.io). Nothing else has to be installed
+beside it.
 
 ```lighttpd
 server.modules += ( "mod_status" )
@@ -52,18 +53,19 @@ status.metrics-url = "/metrics"
 curl http://127.0.0.1/metrics
 ```
 
-A client that asks for it (`Accept: application/openmetrics-text`, as Prometheus does) gets OpenMetrics 1.0, which
-also has units, and for each route and status class the id of the slowest request of the last half minute as an
-exemplar. That id is in the access log and the error log.
+A client that asks for it (`Accept: application/openmetrics-text`, as Prometheus does) gets OpenMetrics 1.0,
+which also has units, and for each route and status class the id of the slowest request of the last half
+minute as an exemplar. That id is in the access log and the error log.
 
-A thread for computing makes the text, at most once a second, however many clients ask. No worker's time goes into
-it. With 1,000 routes that takes a few milliseconds.
+A thread for computing makes the text, at most once a second, however many clients ask. No worker's time
+goes into it. With 1,000 routes that takes a few milliseconds.
 
 ## Who may see it
 
-Clients of this machine: those that connect from a loopback address or by a unix socket. All others get 403. So
-does every request that a proxy has forwarded (`X-Forwarded-For`, `Forwarded`, `X-Real-IP` or `Via` is there, or
-the PROXY protocol or mod_extforward names another client), even if the proxy runs on this machine.
+Clients of this machine: those that connect from a loopback address or by a unix socket. All others get 403.
+So does every request that a proxy has forwarded (`X-Forwarded-For`, `Forwarded`, `X-Real-IP` or `Via` is
+there, or the PROXY protocol or mod_extforward names another client), even if the proxy runs on this
+machine.
 
 A list of addresses opens the page:
 
@@ -71,9 +73,9 @@ A list of addresses opens the page:
 status.allow = ( "192.0.2.17", "10.1.0.0/16" )
 ```
 
-For a request that comes through a proxy, the client counts that mod_extforward or the PROXY protocol names; it has
-to be in the list. Without these modules it is not known who the client is, and the request gets 403. Access rules
-(`url.access-deny`, `auth.require`) apply as well.
+For a request that comes through a proxy, the client counts that mod_extforward or the PROXY protocol names;
+it has to be in the list. Without these modules it is not known who the client is, and the request gets 403.
+Access rules (`url.access-deny`, `auth.require`) apply as well.
 
 ## Prometheus
 
@@ -99,22 +101,22 @@ Some questions, and the query that answers each:
 
 ## Labels
 
-`route` is what made the response: a module, and where that helps the part of its configuration or the script:
-`mod_staticfile`, `mod_fastcgi .php`, `mod_proxy /api`, `mod_magnet /srv/lua/front.lua`. `core` are responses that no
-module has made. `code` is the status class, `2xx`, or `aborted` if the response could not be completed, because the
-client left or the source of the response failed. `host` is there for hosts that a condition of the configuration
-names (`$HTTP["host"] == "www.example.org"`).
+`route` is what made the response: a module, and where that helps the part of its configuration or the
+script: `mod_staticfile`, `mod_fastcgi .php`, `mod_proxy /api`, `mod_magnet /srv/lua/front.lua`. `core` are
+responses that no module has made. `code` is the status class, `2xx`, or `aborted` if the response could not
+be completed, because the client left or the source of the response failed. `host` is there for hosts that a
+condition of the configuration names (`$HTTP["host"] == "www.example.org"`).
 
-No label holds what a client has sent. There are at most 12,000 routes; requests of further ones count for their
-module.
+No label holds what a client has sent. There are at most 12,000 routes; requests of further ones count for
+their module.
 
-Gauges such as `petrel_worker_lag_max_seconds` are about the last second, so a scrape each 15
-seconds sees one second of 15. The [status as JSON](status-json.md) has every second of the last five minutes.
+Gauges such as `petrel_worker_lag_max_seconds` are about the last second, so a scrape each 15 seconds sees
+one second of 15. The [status as JSON](status-json.md) has every second of the last five minutes.
 
 ## All metrics
 
-A histogram has the samples `_bucket`, `_sum` and `_count`. The buckets of whole requests and of backends begin at
-8 us and double up to 69 s; those of stages begin at 16 us and go up to 4.3 s by factors of four.
+A histogram has the samples `_bucket`, `_sum` and `_count`. The buckets of whole requests and of backends
+begin at 8 us and double up to 69 s; those of stages begin at 16 us and go up to 4.3 s by factors of four.
 
 | name | type | labels | meaning |
 |---|---|---|---|

@@ -67,8 +67,8 @@ pub(crate) struct BackendReport {
     pub(crate) holders: Vec<Held>,
 }
 
-/// All backends, in the order of their routes. Backends of one label and address are one backend to the reader,
-/// whichever block of the configuration they come from.
+/// All backends, in the order of their routes. Backends of one label and address are one backend to the
+/// reader, whichever block of the configuration they come from.
 pub(crate) fn report(shared: &Shared) -> Vec<BackendReport> {
     let mut all: Vec<BackendReport> = Vec::new();
     let mut known: HashMap<(String, String), usize> = HashMap::new();

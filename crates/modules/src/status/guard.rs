@@ -1,8 +1,8 @@
 //! Who may see the pages of mod_status: clients of this machine, and those that `status.allow` names.
 //!
-//! A request that a proxy has forwarded comes from another client, even if the proxy runs on this machine and so
-//! connects from 127.0.0.1. Such a request is refused unless mod_extforward or the PROXY protocol tells who the
-//! client is, and `status.allow` names that client.
+//! A request that a proxy has forwarded comes from another client, even if the proxy runs on this machine and
+//! so connects from 127.0.0.1. Such a request is refused unless mod_extforward or the PROXY protocol tells
+//! who the client is, and `status.allow` names that client.
 
 use std::net::IpAddr;
 

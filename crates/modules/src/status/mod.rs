@@ -1,8 +1,8 @@
 //! mod_status: what the server is doing, as text, as metrics and as JSON.
 //!
-//! The text has one line `name: value` for each counter, sorted by name. Modules keep their own counters, which
-//! are read when a client asks; [`COUNTERS`] lists them. Metrics and JSON have more, and other threads make
-//! them.
+//! The text has one line `name: value` for each counter, sorted by name. Modules keep their own counters,
+//! which are read when a client asks; [`COUNTERS`] lists them. Metrics and JSON have more, and other threads
+//! make them.
 
 mod guard;
 mod json;

@@ -1,7 +1,7 @@
 //! A page that takes a while to make: one job makes it for all requests that come within a second.
 //!
-//! The job runs on a thread for computing, so that no worker's time goes into it. A page is made anew when it is
-//! a second old, and only if a client asks.
+//! The job runs on a thread for computing, so that no worker's time goes into it. A page is made anew when it
+//! is a second old, and only if a client asks.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};

@@ -842,8 +842,8 @@ fn by_device(
     }
 }
 
-/// Samples of the counters whose names begin with `prefix`. `values` makes the labels' values of the rest of the
-/// name; `None`: the counter belongs to another family.
+/// Samples of the counters whose names begin with `prefix`. `values` makes the labels' values of the rest of
+/// the name; `None`: the counter belongs to another family.
 fn by_prefix<'r>(
     report: &'r Report,
     family: &Family,

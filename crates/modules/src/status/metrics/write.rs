@@ -1,7 +1,7 @@
 //! The text formats of Prometheus (0.0.4) and OpenMetrics (1.0.0), which differ little.
 //!
-//! Written here and not by a crate: prometheus-client, the one that its makers keep, wants to own the counters,
-//! and those of Petrel belong to the workers. What is left is escaping and numbers.
+//! Written here and not by a crate: prometheus-client, the one that its makers keep, wants to own the
+//! counters, and those of Petrel belong to the workers. What is left is escaping and numbers.
 
 use std::time::Duration;
 
@@ -223,8 +223,8 @@ fn write_labels(out: &mut Vec<u8>, labels: &[(&str, &str)]) {
     }
 }
 
-/// Appends a label's value. The formats have escapes for three characters only. Other control characters would
-/// end a line for some readers, so they are replaced.
+/// Appends a label's value. The formats have escapes for three characters only. Other control characters
+/// would end a line for some readers, so they are replaced.
 fn write_label_value(out: &mut Vec<u8>, value: &str) {
     let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\' && byte < 0x7f;
     if value.bytes().all(is_plain) {
