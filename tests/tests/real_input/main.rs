@@ -11,3 +11,4 @@ mod isolated;
 mod published;
 mod published_tls;
 mod python_doc;
+mod status_page;

@@ -23,7 +23,8 @@ pub(super) fn answer(exchange: &mut Exchange) -> Outcome {
     shared_page::answer(exchange, page, "application/json")
 }
 
-fn page(shared: &Arc<Shared>) -> Vec<u8> {
+/// The status as JSON.
+pub(super) fn page(shared: &Arc<Shared>) -> Vec<u8> {
     text(&Report::new(shared))
 }
 
@@ -327,7 +328,7 @@ fn worker(number: usize, worker: &WorkerState, now: Nanos, json: &mut Json) {
         None => json.key("hog").null(),
         Some(hog) => json.key("hog").object(|json| {
             json.text("what", &hog.what);
-            json.text("stage", hog.stage.name());
+            json.text("stage", hog.stage.map_or("", |stage| stage.name()));
             json.number("ran_us", hog.ran / MICRO);
             json.number("ago_ms", now.saturating_sub(hog.ended) / MILLI);
         }),

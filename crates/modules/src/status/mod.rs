@@ -1,29 +1,37 @@
-//! mod_status: what the server is doing, as text, as metrics and as JSON.
+//! mod_status: what the server is doing, as a page, as text, as metrics and as JSON.
 //!
-//! The text has one line `name: value` for each counter, sorted by name. Modules keep their own counters,
-//! which are read when a client asks; [`COUNTERS`] lists them. Metrics and JSON have more, and other threads
-//! make them.
+//! The text has one line `name: value` for each counter, sorted by name. Modules keep their own counters, which
+//! are read when a client asks; [`COUNTERS`] lists them. Metrics and JSON have more, and other threads make
+//! them. The page is made from the JSON, which `petrel top` reads as well ([`model`]).
 
+mod config_page;
 mod guard;
 mod json;
+mod lighttpd;
 pub mod metrics;
+pub mod model;
+mod page;
+mod pages;
 mod report;
 mod shared_page;
+pub mod text;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 
 use petrel_engine::config::Diagnostic;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::Values;
-use petrel_engine::settings::directives::Effect::{NotYet, Works};
+use petrel_engine::settings::directives::Effect::Works;
 use petrel_engine::shared::Shared;
 use petrel_engine::worker::Worker;
 use petrel_engine::{Exchange, io_counters};
 
 use guard::Guard;
+use pages::{ConfigPage, StatusPage};
 
 use crate::{auth, gateway, limit, lua_api, magnet, page_cache, remote_store};
 
@@ -39,12 +47,12 @@ pub static MODULE: ModuleSpec = ModuleSpec {
             "The URL path of the metrics for Prometheus, which status.allow and access rules guard; with the query ?json, of the status as JSON.";
         "status.allow", List, Request, "()", Works,
             "The addresses and ranges (10.0.0.0/8) of clients that may see the pages of this module, besides clients of this machine. A request that a proxy has forwarded gets 403, also from this machine, unless mod_extforward or the PROXY protocol names its client and the list has that client. status.statistics-url is not affected.";
-        "status.status-url", String, Request, "unset", NotYet(NO_PAGES),
-            "The URL of the status page.";
-        "status.config-url", String, Request, "unset", NotYet(NO_PAGES),
-            "The URL of the page about the configuration.";
-        "status.enable-sort", Bool, Request, "enable", NotYet(NO_PAGES),
-            "Tables of the status page can be sorted.";
+        "status.status-url", String, Request, "unset", Works,
+            "The URL path of the status page, which status.allow and access rules guard. With the query ?auto it is the text, with ?json the JSON that monitors of lighttpd read, with ?refresh=N the page is fetched every N seconds.";
+        "status.config-url", String, Request, "unset", Works,
+            "The URL path of the page about features, listeners and loaded modules, which status.allow and access rules guard.";
+        "status.enable-sort", Bool, Request, "enable", Works,
+            "Tables of the status page can be sorted by a click on the head of a column.";
     },
     configure,
 };
@@ -70,9 +78,36 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
         configure.add_last(Phase::Authorize, Statistics { path });
     }
     if let Some(path) = url_path(configure.values, "status.metrics-url")? {
+        let guard = guard.clone();
         configure.add_last(Phase::Authorize, MetricsPage { path, guard });
     }
+    if let Some(path) = url_path(configure.values, "status.status-url")? {
+        let can_sort = configure.values.bool("status.enable-sort").unwrap_or(true);
+        let guard = guard.clone();
+        let page = StatusPage {
+            path,
+            guard,
+            can_sort,
+        };
+        configure.add_last(Phase::Authorize, page);
+    }
+    if let Some(path) = url_path(configure.values, "status.config-url")? {
+        configure.add_last(Phase::Authorize, ConfigPage { path, guard });
+    }
     Ok(())
+}
+
+/// The status as JSON, for `petrel top`. Takes milliseconds.
+pub fn json(shared: &Arc<Shared>) -> Vec<u8> {
+    json::page(shared)
+}
+
+/// The status page of `json` as files: a page that does not change, and its style. For pictures of it.
+///
+/// # Errors
+/// It is not the JSON of a status.
+pub fn still(json: &str) -> Result<Vec<(&'static str, String)>, String> {
+    pages::still(json)
 }
 
 /// The URL path that is the value of `name`.
@@ -161,9 +196,6 @@ fn of_server(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
     }
     counters.extend(shared.http2().read());
 }
-
-const NO_PAGES: &str =
-    "the status page is not built; status.statistics-url shows the counters as text";
 
 #[cfg(test)]
 mod tests {

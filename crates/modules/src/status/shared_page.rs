@@ -31,7 +31,7 @@ struct Page {
     made: PageJob,
 }
 
-type PageJob = SharedFuture<BoxFuture<'static, Result<Bytes, NotDone>>>;
+pub(super) type PageJob = SharedFuture<BoxFuture<'static, Result<Bytes, NotDone>>>;
 
 /// Answers with the page that `make` makes, as `content_type`.
 pub(super) fn answer(
@@ -45,7 +45,7 @@ pub(super) fn answer(
 }
 
 /// The job that makes the page, begun at most [`PAGE_NANOS`] ago or not done yet.
-fn job(shared: &Arc<Shared>, make: MakePage, now: Nanos) -> PageJob {
+pub(super) fn job(shared: &Arc<Shared>, make: MakePage, now: Nanos) -> PageJob {
     let pages = shared.belonging(Pages::default);
     let mut pages = lock(&pages.0);
     let is_fresh = |page: &Page| {

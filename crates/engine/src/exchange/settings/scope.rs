@@ -215,7 +215,7 @@ impl SettingsTable {
     }
 
     /// The names of the loaded modules, in the order of their hooks.
-    pub(crate) fn module_names(&self) -> impl Iterator<Item = &'static str> {
+    pub fn module_names(&self) -> impl Iterator<Item = &'static str> {
         self.modules.iter().map(|module| module.name)
     }
 

@@ -1,0 +1,594 @@
+//! The status of a server, as its JSON describes it (docs/status-json.md). The status page and `petrel top`
+//! read it.
+//!
+//! Fields that are missing have their default value, and unknown ones are ignored, so that `petrel top` can
+//! show a server of a neighbouring version.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use petrel_engine::ledger::Stage;
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+
+/// The whole object.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// Which server process has answered.
+    pub server: ServerInfo,
+    /// Counts since the start.
+    pub totals: Totals,
+    /// The upper bounds of the buckets of histograms, in microseconds.
+    pub latency_bounds_us: Vec<u64>,
+    /// The last five minutes.
+    pub seconds: Seconds,
+    /// What answered the requests, the most time first.
+    pub routes: Vec<Route>,
+    /// The hosts with the most requests.
+    pub hosts: Vec<Top>,
+    /// The paths with the most requests.
+    pub paths: Vec<Top>,
+    /// The backends of the gateways.
+    pub backends: Vec<Backend>,
+    /// What is kept in memory.
+    pub caches: Caches,
+    /// Work that waits for disks.
+    pub disk: Disk,
+    /// The workers.
+    pub workers: Vec<WorkerStatus>,
+    /// Requests that are being answered, the oldest first.
+    pub in_flight: Vec<RequestStatus>,
+    /// The slowest requests that were kept, the slowest first.
+    pub slowest: Vec<RequestStatus>,
+}
+
+/// Which server process has answered.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ServerInfo {
+    /// Petrel's version.
+    pub version: String,
+    /// The process id.
+    pub pid: u32,
+    /// How often the configuration was loaded.
+    pub generation: u64,
+    /// The wall-clock time, in milliseconds since 1970.
+    pub now_ms: u64,
+    /// How long the server process has been running.
+    pub uptime_s: u64,
+    /// A newer server process has taken over.
+    pub is_draining: bool,
+}
+
+/// Counts since the start.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Totals {
+    /// Requests that were answered or given up.
+    pub requests: u64,
+    /// Bytes of responses with their heads.
+    pub sent_bytes: u64,
+    /// Requests that are being received or answered.
+    pub open_requests: u64,
+    /// Open connections of clients.
+    pub connections: u64,
+    /// `server.max-connections`.
+    pub connections_max: u64,
+}
+
+/// Requests by the class of their status.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct StatusClasses<T: Default> {
+    /// 4xx.
+    #[serde(rename = "4xx")]
+    pub client_errors: T,
+    /// 5xx.
+    #[serde(rename = "5xx")]
+    pub server_errors: T,
+    /// The response could not be completed.
+    pub aborted: T,
+}
+
+/// The last five minutes; lists have an entry for each second, the oldest first.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Seconds {
+    /// Requests that ended.
+    pub requests: Vec<u64>,
+    /// Bytes that were sent.
+    pub sent_bytes: Vec<u64>,
+    /// Requests by the class of their status.
+    pub status: StatusClasses<Vec<u64>>,
+    /// The time of all requests in each stage.
+    pub stage_us: HashMap<String, Vec<u64>>,
+    /// Histograms of the times of requests.
+    pub latency: Vec<Vec<u64>>,
+    /// The most that one request lagged.
+    pub lag_max_us: Vec<u64>,
+    /// Requests that were open at the end of the second.
+    pub open_requests: Vec<u64>,
+}
+
+/// What answered requests.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Route {
+    /// The name.
+    pub route: String,
+    /// Requests.
+    pub requests: u64,
+    /// Bytes that were sent.
+    pub sent_bytes: u64,
+    /// Requests by the class of their status.
+    pub status: StatusClasses<u64>,
+    /// The time of all requests.
+    pub time_us: u64,
+    /// Their times, as a histogram.
+    pub latency: Vec<u64>,
+    /// The time in each stage.
+    pub stage_us: StageTimes,
+}
+
+/// A host or path with many requests.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Top {
+    /// The host or path.
+    #[serde(alias = "host", alias = "path")]
+    pub name: String,
+    /// Its requests, estimated.
+    pub requests: u64,
+    /// Bytes that were sent.
+    pub sent_bytes: u64,
+    /// The time of its requests.
+    pub time_us: u64,
+}
+
+/// A backend.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Backend {
+    /// Its name in the configuration.
+    pub label: String,
+    /// Its address.
+    pub address: String,
+    /// The directive and key that lead to it.
+    pub route: String,
+    /// `up`, `down` or `trying`.
+    pub state: String,
+    /// Open connections.
+    pub connections: u64,
+    /// How many there may be.
+    pub limit: Option<u64>,
+    /// Petrel has found the limit out.
+    pub limit_is_learned: bool,
+    /// Requests that wait for a connection.
+    pub waiting: u64,
+    /// Requests that were sent.
+    pub requests: u64,
+    /// How often it failed.
+    pub died: u64,
+    /// How often it was too busy.
+    pub overloaded: u64,
+    /// The times until the first byte of its replies, as a histogram.
+    pub first_byte: Vec<u64>,
+    /// The requests that have its connections, the longest first.
+    pub holders: Vec<Holder>,
+}
+
+/// A request that has a connection of a backend.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Holder {
+    /// The beginning of its path.
+    pub path: String,
+    /// Its client.
+    pub client: String,
+    /// How long it has had the connection.
+    pub age_ms: u64,
+}
+
+/// What is kept in memory.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Caches {
+    /// Files.
+    pub files: FileCacheStatus,
+    /// Scripts.
+    pub scripts: ScriptCacheStatus,
+    /// The counters of the page cache, by name.
+    pub pages: Option<HashMap<String, u64>>,
+}
+
+/// Files in memory.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct FileCacheStatus {
+    /// Memory for contents.
+    pub memory_bytes: u64,
+    /// Look-ups that the kernel's caches could answer.
+    pub cached: u64,
+    /// Look-ups for which a disk was asked.
+    pub disk: u64,
+}
+
+/// Compiled scripts in memory.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ScriptCacheStatus {
+    /// How many.
+    pub entries: u64,
+}
+
+/// Work that waits for disks.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Disk {
+    /// By kind of work.
+    pub classes: Vec<DiskClass>,
+    /// By file system; those that have work now.
+    pub devices: Vec<DiskDevice>,
+}
+
+/// A kind of disk work.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct DiskClass {
+    /// Its name.
+    pub name: String,
+    /// Threads.
+    pub threads: u64,
+    /// Jobs that run.
+    pub running: u64,
+    /// Jobs that wait.
+    pub queued: u64,
+    /// Jobs that have run for long.
+    pub stuck: u64,
+    /// Jobs since the start.
+    pub jobs: u64,
+    /// How long jobs have waited.
+    pub wait_us: u64,
+    /// How long jobs have run.
+    pub run_us: u64,
+    /// The longest time that a job ran.
+    pub run_max_us: u64,
+}
+
+/// A file system that has work.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct DiskDevice {
+    /// Its number.
+    pub device: String,
+    /// Where it is mounted.
+    pub mount: Option<String>,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    /// Jobs that run.
+    pub running: u64,
+    /// Jobs that wait.
+    pub queued: u64,
+    /// The age of the oldest job.
+    pub oldest_ms: Option<u64>,
+}
+
+/// A worker.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WorkerStatus {
+    /// Its number.
+    pub worker: u64,
+    /// Requests in the last second.
+    pub requests_per_s: u64,
+    /// Open connections.
+    pub connections: u64,
+    /// Open requests.
+    pub open_requests: u64,
+    /// The lag of all requests in the last second.
+    pub lag_us: u64,
+    /// The most that one of them lagged.
+    pub lag_max_us: u64,
+    /// The longest time without asking for new events.
+    pub turn_max_us: u64,
+    /// What last kept it busy for long.
+    pub hog: Option<Hog>,
+}
+
+/// A request that kept a worker busy.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Hog {
+    /// The script, or method and path.
+    pub what: String,
+    /// The stage.
+    pub stage: String,
+    /// For how long.
+    pub ran_us: u64,
+    /// When that was.
+    pub ago_ms: u64,
+}
+
+/// A request: one that is being answered, or one of the slowest.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct RequestStatus {
+    /// Its id, as in the logs.
+    pub id: String,
+    /// The worker that serves it.
+    pub worker: u64,
+    /// Its method.
+    pub method: String,
+    /// Its host.
+    pub host: String,
+    /// Its path.
+    pub path: String,
+    /// Its client.
+    pub client: String,
+    /// What answers it.
+    pub route: String,
+    /// How long it has taken.
+    pub time_us: u64,
+    /// The stage in which it is; empty when it has ended.
+    pub stage: String,
+    /// When it ended, in milliseconds since 1970.
+    pub ended_ms: u64,
+    /// The status of its answer.
+    pub status: u16,
+    /// Bytes that were sent.
+    pub sent_bytes: u64,
+    /// The time in each stage.
+    pub stage_us: StageTimes,
+    /// The time in no stage.
+    pub unattributed_us: u64,
+    /// What held it up.
+    pub waits: Vec<NotedWait>,
+}
+
+/// A long wait, and what the request waited for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NotedWait {
+    /// The stage.
+    pub stage: String,
+    /// How long.
+    pub time_us: u64,
+    /// What held it up, in words.
+    pub holder: String,
+}
+
+/// Times by stage, in microseconds. An array, because there is one for each route.
+#[derive(Clone, Debug)]
+pub struct StageTimes([u64; Stage::ALL.len()]);
+
+impl StageTimes {
+    /// The time in `stage`.
+    pub fn of(&self, stage: Stage) -> u64 {
+        self.0[stage as usize]
+    }
+
+    /// Adds the times of `other`.
+    pub fn add(&mut self, other: &StageTimes) {
+        for (sum, time) in self.0.iter_mut().zip(other.0) {
+            *sum += time;
+        }
+    }
+}
+
+impl Default for StageTimes {
+    fn default() -> StageTimes {
+        StageTimes([0; Stage::ALL.len()])
+    }
+}
+
+/// From an object with the names of stages. Those of another version are ignored.
+impl<'de> Deserialize<'de> for StageTimes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<StageTimes, D::Error> {
+        struct Times;
+        impl<'de> Visitor<'de> for Times {
+            type Value = StageTimes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("times by stage")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<StageTimes, A::Error> {
+                let mut times = StageTimes::default();
+                while let Some((StageName(stage), time)) = map.next_entry()? {
+                    if let Some(stage) = stage {
+                        times.0[stage as usize] = time;
+                    }
+                }
+                Ok(times)
+            }
+        }
+        deserializer.deserialize_map(Times)
+    }
+}
+
+/// The stage that a name stands for.
+struct StageName(Option<Stage>);
+
+impl<'de> Deserialize<'de> for StageName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<StageName, D::Error> {
+        struct Name;
+        impl Visitor<'_> for Name {
+            type Value = StageName;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a stage")
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<StageName, E> {
+                let mut stages = Stage::ALL.iter().copied();
+                Ok(StageName(stages.find(|stage| stage.name() == name)))
+            }
+        }
+        deserializer.deserialize_identifier(Name)
+    }
+}
+
+/// What stages have in common, for colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StageGroup {
+    /// The request could go on, but something else had its turn.
+    Waiting,
+    /// A backend works.
+    Backend,
+    /// A disk works.
+    Disk,
+    /// The worker works.
+    Server,
+    /// The client sends or receives.
+    Client,
+}
+
+impl StageGroup {
+    /// All groups, in the order in which charts stack them.
+    pub const ALL: [StageGroup; 5] = [
+        StageGroup::Waiting,
+        StageGroup::Backend,
+        StageGroup::Disk,
+        StageGroup::Server,
+        StageGroup::Client,
+    ];
+
+    /// The group of a stage.
+    pub fn of(stage: Stage) -> StageGroup {
+        match stage {
+            Stage::Lag
+            | Stage::DiskQueue
+            | Stage::BackendQueue
+            | Stage::Cache
+            | Stage::Throttle => StageGroup::Waiting,
+            Stage::BackendConnect
+            | Stage::BackendSend
+            | Stage::BackendFirstByte
+            | Stage::BackendBody => StageGroup::Backend,
+            Stage::Open | Stage::Stat | Stage::ReadFile => StageGroup::Disk,
+            Stage::Parse
+            | Stage::Match
+            | Stage::Translate
+            | Stage::Authorize
+            | Stage::Map
+            | Stage::Lua
+            | Stage::Content
+            | Stage::Transform
+            | Stage::Send => StageGroup::Server,
+            Stage::Tls | Stage::ReadHead | Stage::RequestBody | Stage::ClientDrain => {
+                StageGroup::Client
+            }
+        }
+    }
+
+    /// Its name in legends.
+    pub const fn name(self) -> &'static str {
+        match self {
+            StageGroup::Waiting => "waiting",
+            StageGroup::Backend => "backend",
+            StageGroup::Disk => "disk",
+            StageGroup::Server => "server",
+            StageGroup::Client => "client",
+        }
+    }
+
+    /// The stages of the group, in their order.
+    pub fn stages(self) -> impl Iterator<Item = Stage> {
+        let all = Stage::ALL.iter().copied();
+        all.filter(move |stage| StageGroup::of(*stage) == self)
+    }
+}
+
+impl Status {
+    /// Reads the JSON.
+    ///
+    /// # Errors
+    /// It is not the JSON of a status; the message says where.
+    pub fn parse(json: &str) -> Result<Status, String> {
+        serde_json::from_str(json).map_err(|error| error.to_string())
+    }
+
+    /// The time below which the share `quantile` of the requests in `histogram` was, in microseconds. `None`
+    /// without requests. Within a bucket it is interpolated, so the result is as exact as the buckets.
+    pub fn quantile_us(&self, histogram: &[u64], quantile: f64) -> Option<u64> {
+        let total: u64 = histogram.iter().sum();
+        let wanted = (total as f64 * quantile).max(1.0);
+        let mut before = 0.0;
+        for (index, count) in histogram.iter().enumerate() {
+            let count = *count as f64;
+            if count > 0.0 && before + count >= wanted {
+                let low = match index {
+                    0 => 0,
+                    _ => *self.latency_bounds_us.get(index - 1)?,
+                };
+                let high = self
+                    .latency_bounds_us
+                    .get(index)
+                    .copied()
+                    .unwrap_or(low * 2);
+                let part = (wanted - before) / count;
+                return Some(low + ((high - low.min(high)) as f64 * part) as u64);
+            }
+            before += count;
+        }
+        None
+    }
+
+    /// The histograms of the last `count` seconds, added up.
+    pub fn latency_of_last(&self, count: usize) -> Vec<u64> {
+        let mut sum = Vec::new();
+        for histogram in self.seconds.latency.iter().rev().take(count) {
+            add_histogram(&mut sum, histogram);
+        }
+        sum
+    }
+}
+
+/// Adds the counts of `more` to `sum`.
+pub fn add_histogram(sum: &mut Vec<u64>, more: &[u64]) {
+    if sum.len() < more.len() {
+        sum.resize(more.len(), 0);
+    }
+    for (sum, more) in sum.iter_mut().zip(more) {
+        *sum += more;
+    }
+}
+
+/// The mean of the last `count` entries, for numbers of a second.
+pub fn mean_of_last(values: &[u64], count: usize) -> f64 {
+    let last = &values[values.len().saturating_sub(count)..];
+    match last.len() {
+        0 => 0.0,
+        length => last.iter().sum::<u64>() as f64 / length as f64,
+    }
+}
+
+impl Backend {
+    /// The requests that have its connections, by path, the most first: path, how many, the age of the oldest
+    /// and its client.
+    pub fn held_by(&self) -> Vec<(&str, usize, &Holder)> {
+        let mut groups: Vec<(&str, usize, &Holder)> = Vec::new();
+        for holder in &self.holders {
+            match groups.iter_mut().find(|(path, ..)| *path == holder.path) {
+                Some((_, count, oldest)) => {
+                    *count += 1;
+                    if holder.age_ms > oldest.age_ms {
+                        *oldest = holder;
+                    }
+                }
+                None => groups.push((&holder.path, 1, holder)),
+            }
+        }
+        groups.sort_by_key(|(_, count, oldest)| std::cmp::Reverse((*count, oldest.age_ms)));
+        groups
+    }
+
+    /// Whether it needs a look: it is down, full, or requests wait for it.
+    pub fn is_troubled(&self) -> bool {
+        self.state != "up"
+            || self.waiting > 0
+            || self.limit.is_some_and(|limit| self.connections >= limit)
+    }
+}

@@ -1,0 +1,163 @@
+//! The status page as HTML, complete without a script: tables, and charts as SVG.
+//!
+//! The script gets the same page once a second and changes what is different (script.js), so there is one
+//! place that draws. The page has no inline style and no inline script, because its Content-Security-Policy
+//! allows none: sizes are attributes of SVG, colours are classes of style.css.
+
+mod chart;
+mod markup;
+mod sections;
+
+use super::model::Status;
+pub(super) use markup::Text;
+
+/// What the page depends on besides the status.
+pub(super) struct PageOptions<'a> {
+    /// The host that the client asked for.
+    pub(super) host: &'a str,
+    /// `status.enable-sort`.
+    pub(super) can_sort: bool,
+    /// After how many seconds the page is fetched again.
+    pub(super) every_s: u32,
+    /// What the URLs of style and script end with, so that browsers can keep them.
+    pub(super) version: &'a str,
+}
+
+/// The page.
+pub(super) fn write(status: &Status, options: &PageOptions<'_>) -> String {
+    let mut out = String::with_capacity(PAGE_BYTES);
+    let PageOptions {
+        every_s, version, ..
+    } = options;
+    let host = Text(options.host);
+    // Without a script the whole page is loaded again, which a reader notices.
+    let still_s = every_s.max(&STILL_S);
+    out.push_str(&format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>{host} – Petrel</title>\n\
+         <link rel=\"icon\" href=\"?icon={version}\">\n<link rel=\"stylesheet\" href=\"?style={version}\">\n\
+         <script src=\"?script={version}\" defer></script>\n\
+         <noscript><meta http-equiv=\"refresh\" content=\"{still_s}\"></noscript>\n</head>\n\
+         <body data-every=\"{every_s}\">\n"
+    ));
+    sections::write(&mut out, status, options);
+    out.push_str("</body>\n</html>\n");
+    out
+}
+
+/// Room for a usual page.
+const PAGE_BYTES: usize = 128 * 1024;
+/// After how many seconds the page without a script loads itself again, at least.
+const STILL_S: u32 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(status: &Status) -> String {
+        let options = PageOptions {
+            host: "www.example.org\"><script>alert(1)</script>",
+            can_sort: true,
+            every_s: 1,
+            version: "1",
+        };
+        write(status, &options)
+    }
+
+    fn example() -> Status {
+        let json = include_str!("../../../../../tests/fixtures/status.json");
+        Status::parse(json).expect("the example is a status")
+    }
+
+    #[test]
+    fn the_page_without_a_script_names_who_holds_requests_up() {
+        let page = page(&example());
+        for text in [
+            "<noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript>",
+            "8 of 8",
+            "8× <bdi>/report.php</bdi> <span class=\"quiet\">oldest 31.0 s, 192.0.2.7</span>",
+            "pool &quot;www&quot; full (8 of 8)",
+            "<bdi>/srv/lua/slow.lua</bdi> <span class=\"quiet\">41 ms in lua, ",
+            "<bdi>/mnt/nfs</bdi>",
+            "class=\"area s-backend-first-byte\"",
+        ] {
+            assert!(page.contains(text), "{text}\n{page}");
+        }
+    }
+
+    /// The tags of a page, with their attributes.
+    fn tags(page: &str) -> impl Iterator<Item = &str> {
+        let tags = page.split('<').skip(1);
+        tags.map(|tag| tag.split_once('>').expect("a tag ends").0)
+    }
+
+    #[test]
+    fn text_of_clients_makes_no_tags_and_hides_nothing() {
+        let mut status = example();
+        let usual: Vec<String> = tags(&page(&status)).map(kind_of).collect();
+        let hostile = "/\"' onload=alert(1)><script>alert(1)</script>\u{202e}\u{0}&amp;";
+        status.routes[0].route = hostile.to_owned();
+        status.hosts[0].name = hostile.to_owned();
+        status.paths[0].name = format!("{hostile}{}", "x".repeat(1 << 20));
+        status.backends[0].label = hostile.to_owned();
+        status.backends[0].state = hostile.to_owned();
+        status.backends[0].holders[0].path = hostile.to_owned();
+        for request in [&mut status.slowest[0], &mut status.in_flight[0]] {
+            request.id = hostile.to_owned();
+            request.path = hostile.to_owned();
+            request.method = hostile.to_owned();
+            request.stage = hostile.to_owned();
+        }
+        status.slowest[0].waits[0].holder = hostile.to_owned();
+        status.slowest[0].waits[0].stage = hostile.to_owned();
+        let page = page(&status);
+        for tag in tags(&page).map(kind_of) {
+            assert!(usual.contains(&tag), "<{tag}> in {page}");
+        }
+        assert!(!page.contains('\u{202e}') && !page.contains('\u{0}'));
+        assert!(page.contains("\\u{202e}"));
+        assert!(page.len() < 400_000, "{}", page.len());
+    }
+
+    /// The name of a tag and those of its attributes.
+    fn kind_of(tag: &str) -> String {
+        // Every second piece is the value of an attribute.
+        let outside: Vec<&str> = tag.split('"').step_by(2).collect();
+        outside.concat()
+    }
+
+    #[test]
+    fn nothing_is_inline() {
+        let page = page(&example());
+        for tag in tags(&page).map(kind_of) {
+            let words: Vec<&str> = tag.split(' ').collect();
+            assert!(!words.contains(&"style="), "{tag}");
+            assert!(!words.iter().any(|word| word.starts_with("on")), "{tag}");
+        }
+        assert!(!page.contains("<style"));
+        assert!(page.contains("<script src=\"?script=1\" defer></script>"));
+    }
+
+    #[test]
+    fn a_server_that_has_just_started_has_a_page() {
+        assert!(page(&Status::default()).contains("None yet."));
+    }
+
+    #[test]
+    fn the_page_of_a_large_server_is_short() {
+        let mut status = example();
+        for number in 0..1_000 {
+            status.routes.push(super::super::model::Route {
+                route: format!("mod_proxy /{number}"),
+                time_us: 1,
+                requests: 1,
+                ..Default::default()
+            });
+        }
+        let page = page(&status);
+        assert!(page.contains("<bdi>(986 others)</bdi>"), "{page}");
+        assert!(page.len() < 200_000, "{}", page.len());
+    }
+}

@@ -1,0 +1,421 @@
+//! `status.status-url` and `status.config-url`: the status page with its style and script, the same as text and
+//! as JSON, and the page about the configuration.
+//!
+//! All of them are made from the status as JSON, which a thread makes at most once a second (`json`). Another
+//! job makes the page out of it, so that no worker's time goes into that either.
+
+use std::sync::LazyLock;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+
+use petrel_engine::Exchange;
+use petrel_engine::blocking::{self, Class, NotDone, Origin};
+use petrel_engine::body::{Body, Piece};
+use petrel_engine::module::{Hook, Outcome, Pending};
+use petrel_engine::proto::request_head::KnownField;
+use petrel_engine::proto::status::Status;
+
+use super::guard::Guard;
+use super::model::Status as Model;
+use super::page::{self, PageOptions};
+use super::shared_page::{self, PageJob};
+use super::{config_page, is_for, json, lighttpd};
+
+/// `status.status-url`.
+pub(super) struct StatusPage {
+    pub(super) path: Box<[u8]>,
+    pub(super) guard: Guard,
+    pub(super) can_sort: bool,
+}
+
+/// `status.config-url`.
+pub(super) struct ConfigPage {
+    pub(super) path: Box<[u8]>,
+    pub(super) guard: Guard,
+}
+
+impl Hook for StatusPage {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        if !is_for(exchange, &self.path) {
+            return Outcome::Next;
+        }
+        if !self.guard.admits(exchange) {
+            return exchange.answer_by_page(Status::FORBIDDEN);
+        }
+        let query = String::from_utf8_lossy(exchange.request.url.query());
+        let words = || query.split('&');
+        let has = |name: &str| words().any(|word| word.split('=').next() == Some(name));
+        if let Some(asset) = ASSETS.iter().find(|asset| has(asset.name)) {
+            return asset.answer(exchange);
+        }
+        // The order is lighttpd's.
+        let form = match () {
+            () if has("auto") => Form::Text,
+            () if has("json") => Form::Json,
+            () => Form::Page {
+                host: host_of(exchange),
+                can_sort: self.can_sort,
+                every_s: words().find_map(seconds_in).unwrap_or(1),
+            },
+        };
+        let json = {
+            let worker = &exchange.worker;
+            shared_page::job(worker.shared(), json::page, worker.clock().latest())
+        };
+        Outcome::Later(Box::new(AwaitedForm {
+            form: Some(form),
+            step: Step::Json(json),
+        }))
+    }
+}
+
+impl Hook for ConfigPage {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        if !is_for(exchange, &self.path) {
+            return Outcome::Next;
+        }
+        if !self.guard.admits(exchange) {
+            return exchange.answer_by_page(Status::FORBIDDEN);
+        }
+        let page = config_page::write(&exchange.worker);
+        put(exchange, HTML, Bytes::from(page));
+        Outcome::Answer
+    }
+}
+
+/// The requested host, for the title.
+fn host_of(exchange: &Exchange) -> String {
+    let host = exchange.request.head.field(KnownField::Host);
+    String::from_utf8_lossy(host.unwrap_or_default()).into_owned()
+}
+
+/// `refresh=N`, as in lighttpd.
+fn seconds_in(word: &str) -> Option<u32> {
+    let seconds = word.strip_prefix("refresh=")?.parse().ok()?;
+    Some(u32::clamp(seconds, 1, REFRESH_S_MAX))
+}
+
+/// Style, script or icon of the page.
+struct Asset {
+    /// The query that asks for it.
+    name: &'static str,
+    content_type: &'static str,
+    content: &'static str,
+}
+
+impl Asset {
+    fn answer(&self, exchange: &mut Exchange) -> Outcome {
+        put(
+            exchange,
+            self.content_type,
+            Bytes::from_static(self.content.as_bytes()),
+        );
+        // The query has their version.
+        exchange
+            .response
+            .set("Cache-Control", b"private, max-age=31536000, immutable");
+        Outcome::Answer
+    }
+}
+
+const ASSETS: [Asset; 3] = [
+    Asset {
+        name: "style",
+        content_type: "text/css; charset=utf-8",
+        content: include_str!("page/style.css"),
+    },
+    Asset {
+        name: "script",
+        content_type: "text/javascript; charset=utf-8",
+        content: include_str!("page/script.js"),
+    },
+    Asset {
+        name: "icon",
+        content_type: "image/svg+xml",
+        content: include_str!("page/icon.svg"),
+    },
+];
+
+/// Changes with the contents of the assets, so that a browser may keep them for a year.
+static ASSET_VERSION: LazyLock<String> = LazyLock::new(|| {
+    let mut hash = crc32fast::Hasher::new();
+    for asset in &ASSETS {
+        hash.update(asset.content.as_bytes());
+    }
+    format!("{:08x}", hash.finalize())
+});
+
+/// See [`still`](super::still).
+pub(super) fn still(json: &str) -> Result<Vec<(&'static str, String)>, String> {
+    let form = Form::Page {
+        host: "www.example.org".to_owned(),
+        can_sort: true,
+        every_s: 1,
+    };
+    let page = form.make(json.as_bytes())?;
+    let version = ASSET_VERSION.as_str();
+    let files = ASSETS.iter().filter(|asset| asset.name == "style");
+    let mut written = Vec::new();
+    let mut page = page.replace(&format!("?script={version}"), "data:,");
+    for asset in files {
+        page = page.replace(&format!("?{}={version}", asset.name), "style.css");
+        written.push(("style.css", asset.content.to_owned()));
+    }
+    written.push(("index.html", page));
+    Ok(written)
+}
+
+/// What a client gets.
+enum Form {
+    Page {
+        host: String,
+        can_sort: bool,
+        every_s: u32,
+    },
+    Text,
+    Json,
+}
+
+impl Form {
+    fn content_type(&self) -> &'static str {
+        match self {
+            Form::Page { .. } => HTML,
+            Form::Text => "text/plain",
+            Form::Json => "application/json",
+        }
+    }
+
+    /// Makes it from the status as JSON.
+    fn make(&self, json: &[u8]) -> Result<String, String> {
+        let text = std::str::from_utf8(json).map_err(|error| error.to_string())?;
+        let status = Model::parse(text)?;
+        Ok(match self {
+            Form::Page {
+                host,
+                can_sort,
+                every_s,
+            } => page::write(
+                &status,
+                &PageOptions {
+                    host,
+                    can_sort: *can_sort,
+                    every_s: *every_s,
+                    version: ASSET_VERSION.as_str(),
+                },
+            ),
+            Form::Text => lighttpd::text(&status),
+            Form::Json => lighttpd::json(&status, text),
+        })
+    }
+}
+
+/// A request that waits for the status, and then for what is made out of it.
+struct AwaitedForm {
+    /// Taken when the second step begins.
+    form: Option<Form>,
+    step: Step,
+}
+
+enum Step {
+    Json(PageJob),
+    Form(&'static str, FormJob),
+}
+
+type FormJob = BoxFuture<'static, Result<Result<String, String>, NotDone>>;
+
+impl Pending for AwaitedForm {
+    fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
+        loop {
+            let failed = match &mut self.step {
+                Step::Json(job) => match (ready!(job.poll_unpin(context)), self.form.take()) {
+                    (Ok(json), Some(form)) => {
+                        self.step = begin(form, json);
+                        continue;
+                    }
+                    (Err(error), _) => error.to_string(),
+                    (Ok(_), None) => "the status was made twice".to_owned(),
+                },
+                Step::Form(content_type, job) => match ready!(job.poll_unpin(context)) {
+                    Ok(Ok(text)) => {
+                        put(exchange, content_type, Bytes::from(text));
+                        return Poll::Ready(Outcome::Answer);
+                    }
+                    Ok(Err(error)) => error,
+                    Err(error) => error.to_string(),
+                },
+            };
+            exchange.log_error(
+                "content",
+                format_args!("status: no page was made: {failed}"),
+            );
+            return Poll::Ready(exchange.answer_by_page(Status::SERVICE_UNAVAILABLE));
+        }
+    }
+}
+
+fn begin(form: Form, json: Bytes) -> Step {
+    let content_type = form.content_type();
+    let job = blocking::run_for(Class::Compute, Origin::default(), move || form.make(&json));
+    Step::Form(content_type, job.boxed())
+}
+
+fn put(exchange: &mut Exchange, content_type: &str, content: Bytes) {
+    let response = &mut exchange.response;
+    response.answer(Status::OK);
+    for (name, value) in HEADERS {
+        response.set(name, value.as_bytes());
+    }
+    response.set("Content-Type", content_type.as_bytes());
+    response.body = Body::Piece(Piece::Bytes(content));
+}
+
+/// Nothing of the page comes from elsewhere, no other site may embed or read it, and nothing in it runs that the
+/// server has not sent as its script.
+const HEADERS: [(&str, &str); 6] = [
+    ("Cache-Control", "no-store"),
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Referrer-Policy", "no-referrer"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+];
+
+const HTML: &str = "text/html; charset=utf-8";
+/// The longest time between two refreshes that `?refresh=N` can ask for, an hour.
+const REFRESH_S_MAX: u32 = 3_600;
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use petrel_engine::exchange::Peer;
+    use petrel_engine::testing::Site;
+
+    use super::super::MODULE;
+
+    const CONFIG: &str =
+        "status.status-url = \"/server-status\"\nstatus.config-url = \"/server-config\"\n";
+
+    fn site(more: &str) -> Site {
+        Site::new(&format!("{CONFIG}{more}"), &[&MODULE])
+    }
+
+    async fn text(site: &Site, url: &str) -> String {
+        let answer = site.get_async(url).await;
+        String::from_utf8(answer.body().to_vec()).expect("UTF-8")
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn the_page_comes_with_its_style_and_script_and_nothing_else() {
+        let site = site("");
+        let answer = site.get_async("/server-status").await;
+        assert_eq!(answer.status(), 200);
+        let policy = answer.field("Content-Security-Policy").expect("a policy");
+        assert!(policy.starts_with("default-src 'none';"), "{policy}");
+        assert!(!policy.contains("unsafe"), "{policy}");
+        assert_eq!(answer.field("Cache-Control").as_deref(), Some("no-store"));
+        let page = String::from_utf8(answer.body().to_vec()).expect("UTF-8");
+        for (name, content_type) in [
+            ("style", "text/css; charset=utf-8"),
+            ("script", "text/javascript; charset=utf-8"),
+            ("icon", "image/svg+xml"),
+        ] {
+            let begin = format!("\"?{name}=");
+            let (_, rest) = page.split_once(&begin).expect("it is linked");
+            let (version, _) = rest.split_once('"').expect("a quoted URL");
+            let asset = site
+                .get_async(&format!("/server-status?{name}={version}"))
+                .await;
+            assert_eq!(asset.field("Content-Type").as_deref(), Some(content_type));
+            let kept = asset.field("Cache-Control").expect("a rule");
+            assert!(kept.contains("immutable"), "{kept}");
+        }
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn monitors_get_text_and_json() {
+        let site = site("");
+        let text = site.get_async("/server-status?auto").await;
+        assert_eq!(text.field("Content-Type").as_deref(), Some("text/plain"));
+        let text = String::from_utf8(text.body().to_vec()).expect("UTF-8");
+        let names: Vec<_> = text
+            .lines()
+            .filter_map(|line| line.split_once(": "))
+            .collect();
+        let names: Vec<_> = names.into_iter().map(|(name, _)| name).collect();
+        assert_eq!(
+            names,
+            [
+                "Total Accesses",
+                "Total kBytes",
+                "Uptime",
+                "BusyServers",
+                "IdleServers",
+                "Scoreboard"
+            ]
+        );
+        let json = site.get_async("/server-status?json").await;
+        let json: serde_json::Value = serde_json::from_slice(json.body()).expect("JSON");
+        assert_eq!(json["RequestsTotal"], 0);
+        assert_eq!(json["format"], 1);
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn the_page_about_the_configuration_lists_the_modules() {
+        let page = text(&site(""), "/server-config").await;
+        assert!(
+            page.contains("<td><b>Loaded Modules</b></td><td>status</td>"),
+            "{page}"
+        );
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn strangers_and_forwarded_requests_get_403() {
+        let mut site = site("status.allow = ( \"192.0.2.0/24\" )");
+        let forwarded =
+            "GET /server-status HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 127.0.0.1\r\n\r\n";
+        assert_eq!(site.request_async(forwarded).await.status(), 403);
+        for (address, status) in [("198.51.100.1:1", 403), ("192.0.2.1:1", 200)] {
+            let address: SocketAddr = address.parse().expect("an address");
+            let mut facts = site.connection();
+            facts.peer = Peer::Ip(address);
+            site.set_connection(facts);
+            for url in [
+                "/server-status",
+                "/server-status?json",
+                "/server-status?auto",
+                "/server-status?script=1",
+                "/server-config",
+            ] {
+                assert_eq!(
+                    site.get_async(url).await.status(),
+                    status,
+                    "{address} {url}"
+                );
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn refresh_and_sorting_are_as_the_client_and_the_configuration_want() {
+        let page = text(&site(""), "/server-status?refresh=30").await;
+        assert!(
+            page.contains("content=\"30\"") && page.contains("data-every=\"30\""),
+            "{page}"
+        );
+        assert!(page.contains(" data-sort"));
+        let still = site("status.enable-sort = \"disable\"");
+        let page = text(&still, "/server-status?refresh=0").await;
+        assert!(
+            page.contains("data-every=\"1\"") && !page.contains(" data-sort"),
+            "{page}"
+        );
+    }
+}
