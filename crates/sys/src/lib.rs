@@ -14,6 +14,7 @@ pub mod pam;
 pub mod pooled;
 pub mod prefetch;
 pub mod process;
+pub mod ptrace;
 pub mod read_queue;
 pub mod readiness;
 pub mod shared_memory;
