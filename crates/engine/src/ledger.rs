@@ -126,7 +126,14 @@ pub struct Ledger {
     /// A bit for each stage that was stamped. Only those have a time.
     touched: u32,
     stages: [Nanos; COUNT],
+    /// The stamps one by one, for `petrel costs`; `None` everywhere else.
+    trail: Option<Box<Trail>>,
 }
+
+/// The stamps of one exchange in the order in which they were made: the stage that the time since the stamp
+/// before belongs to (`None`: to no stage), and the time of the stamp.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trail(pub Vec<(Option<Stage>, Nanos)>);
 
 impl Ledger {
     /// Starts the clock: the first byte of a request arrived at `now`.
@@ -140,6 +147,9 @@ impl Ledger {
         self.started = now;
         self.last = now;
         self.ended = now;
+        if let Some(Trail(stamps)) = self.trail.as_deref_mut() {
+            stamps.clear();
+        }
     }
 
     /// The worker learned at `ready` that the first bytes of the request had arrived, and ran other tasks
@@ -160,12 +170,41 @@ impl Ledger {
         self.started = self.started.saturating_sub(took);
     }
 
+    /// Keeps the stamps from now on one by one, also those of later exchanges. Each stage that was stamped
+    /// before counts as one stamp.
+    pub fn keep_trail(&mut self) {
+        if self.trail.is_some() {
+            return;
+        }
+        let (mut trail, mut at) = (Trail::default(), self.started);
+        for stage in Stage::ALL.iter().filter(|stage| self.stage(**stage) > 0) {
+            at += self.stage(*stage);
+            trail.0.push((Some(*stage), at));
+        }
+        self.trail = Some(Box::new(trail));
+    }
+
+    /// The stamps one by one, if [`Ledger::keep_trail`] was called.
+    pub fn trail(&self) -> Option<&Trail> {
+        self.trail.as_deref()
+    }
+
+    #[cold]
+    fn note(&mut self, stage: Option<Stage>, now: Nanos) {
+        if let Some(Trail(stamps)) = self.trail.as_deref_mut() {
+            stamps.push((stage, now));
+        }
+    }
+
     /// Gives the time since the last stamp to `stage`.
     #[inline]
     pub fn stamp(&mut self, stage: Stage, now: Nanos) {
         self.add(stage, now.saturating_sub(self.last));
         self.last = now;
         self.ended = now;
+        if self.trail.is_some() {
+            self.note(Some(stage), now);
+        }
     }
 
     #[inline]
@@ -203,6 +242,9 @@ impl Ledger {
     pub fn skip(&mut self, now: Nanos) {
         self.last = now;
         self.ended = now;
+        if self.trail.is_some() {
+            self.note(None, now);
+        }
     }
 
     /// Counts system calls ([`system_calls`](crate::system_calls)).
@@ -391,6 +433,28 @@ mod tests {
             assert_eq!(ledger.unattributed(), skipped, "{ledger:?}");
             assert_eq!(ledger.total(), now - ready, "{ledger:?}");
         }
+    }
+
+    #[test]
+    fn a_trail_has_every_stamp_and_ends_with_the_exchange() {
+        let mut ledger = Ledger::default();
+        ledger.start(100);
+        ledger.stamp(Stage::Parse, 150);
+        assert_eq!(ledger.trail(), None);
+        ledger.keep_trail();
+        ledger.stamp(Stage::Content, 170);
+        ledger.skip(180);
+        ledger.stamp(Stage::Content, 200);
+        let content = Some(Stage::Content);
+        let stamps = vec![
+            (Some(Stage::Parse), 150),
+            (content, 170),
+            (None, 180),
+            (content, 200),
+        ];
+        assert_eq!(ledger.trail(), Some(&Trail(stamps)));
+        ledger.start(300);
+        assert_eq!(ledger.trail(), Some(&Trail::default()));
     }
 
     #[test]
