@@ -78,6 +78,7 @@ const PRINTED: &[(&[&str], &str)] = &[
     (&["man", "lua"], "usr/share/man/man1/petrel-lua.1"),
     (&["man", "explain"], "usr/share/man/man1/petrel-explain.1"),
     (&["man", "plot"], "usr/share/man/man1/petrel-plot.1"),
+    (&["man", "costs"], "usr/share/man/man1/petrel-costs.1"),
     (
         &["completions", "bash"],
         "usr/share/bash-completion/completions/petrel",

@@ -76,6 +76,10 @@ const DOCUMENTS: &[Document] = &[
         source: Source::Petrel(&["man", "plot"]),
     },
     Document {
+        path: "docs/petrel-costs.1",
+        source: Source::Petrel(&["man", "costs"]),
+    },
+    Document {
         path: "docs/completions/petrel.bash",
         source: Source::Petrel(&["completions", "bash"]),
     },

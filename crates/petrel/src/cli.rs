@@ -128,6 +128,8 @@ pub(crate) enum Command {
     Explain(Box<Explain>),
     /// Draw the stage times of an access log
     Plot(Box<Plot>),
+    /// Show what one request costs: its stages, and the system calls that each made
+    Costs(Box<Costs>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -406,6 +408,45 @@ pub(crate) struct Lua {
     /// The document root
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) root: PathBuf,
+}
+
+/// Options of `petrel costs`.
+#[derive(Debug, clap::Args)]
+#[command(
+    long_about = "Show what one request costs: its stages, and the system calls that each made.\n\n\
+        A private instance of the configuration answers the request, and is traced meanwhile. It has listeners, \
+        sockets, backend programs (bin-path) and caches on disk of its own, writes no log, and the server that runs \
+        by the configuration notices nothing of it. Backends that the configuration only names (host, port, socket) \
+        are those of that server, and they do get the requests.\n\n\
+        The request is made once cold, when the instance has just started, and then warm. Methods other than GET, \
+        HEAD and OPTIONS are used three times in all, these fifteen times."
+)]
+pub(crate) struct Costs {
+    /// The configuration file
+    #[arg(
+        short = 'f',
+        value_name = "FILE",
+        default_value = "/etc/petrel/petrel.conf"
+    )]
+    pub(crate) file: PathBuf,
+    /// The URL: http://HOST/PATH, or a path for the host localhost
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+    /// Another URL to compare with
+    #[arg(long, value_name = "URL2")]
+    pub(crate) compare: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Also write a picture to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+    /// The request method
+    #[arg(short = 'X', value_name = "METHOD", default_value = "GET")]
+    pub(crate) method: String,
+    /// A field of the request, such as 'Accept: text/html'; may be given again
+    #[arg(short = 'H', value_name = "FIELD")]
+    pub(crate) field: Vec<String>,
 }
 
 /// Options of `petrel explain`.

@@ -143,12 +143,24 @@ fn target_of(value: &config::Value) -> Option<LogTarget> {
 /// # Errors
 /// All its errors, together with its warnings.
 pub(crate) fn load(origin: &Origin) -> Result<Loaded, Diagnostics> {
+    load_changed(origin, |_| ())
+}
+
+/// As [`load`], with `change` made to the configuration before it is checked.
+///
+/// # Errors
+/// Those of [`load`].
+pub(crate) fn load_changed(
+    origin: &Origin,
+    change: impl FnOnce(&mut Config),
+) -> Result<Loaded, Diagnostics> {
     let schema = modules::schema();
     let options = LoadOptions::from_process();
     let mut config = match origin {
         Origin::File(path) => config::load(path, &schema, &options)?,
         Origin::Text { name, text } => config::parse_str(name, text, &schema, &options)?,
     };
+    change(&mut config);
     let warnings = modules::warnings(&config);
     config.warnings.extend(warnings);
     let refusals = modules::refusals(&config);

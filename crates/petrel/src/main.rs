@@ -12,6 +12,7 @@ mod check;
 mod cli;
 mod command;
 mod control;
+mod costs;
 mod explain;
 mod fcgi_magnet;
 mod fcgi_program;
@@ -102,6 +103,7 @@ fn run(arguments: Arguments, called: Called) -> u8 {
         Some(Command::Lua(options)) => lua_command::run(options),
         Some(Command::Explain(options)) => explain::run(options),
         Some(Command::Plot(options)) => plot::run(options),
+        Some(Command::Costs(options)) => costs::run(options),
         Some(Command::FcgiMagnet(options)) => fcgi_magnet::run(options),
         Some(Command::FcgiStatAccel(options)) => fcgi_stat_accel::run(options),
         Some(Command::Man { command }) => match cli::manual_page(command.as_deref()) {

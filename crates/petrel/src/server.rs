@@ -108,7 +108,7 @@ pub(crate) fn run(handover: Handover) -> u8 {
 
 /// Does what needs privileges, then gives them up. No thread may be running yet. With a chroot, returns the
 /// system's name servers, since their configuration is out of reach afterwards.
-fn give_up(
+pub(crate) fn give_up(
     loaded: &Loaded,
     identity: &Identity,
     keeper: u32,

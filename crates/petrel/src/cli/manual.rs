@@ -96,6 +96,17 @@ fn exit_status(command: &str) -> &'static [(&'static str, &'static str)] {
                 "It was not: it cannot be read, its format is not known, or no line tells stage times.",
             ),
         ],
+        "costs" => &[
+            ("0", "The costs were shown."),
+            (
+                "1",
+                "The request could not be made or traced; standard error says why.",
+            ),
+            (
+                "255",
+                "The command line is wrong, or a file cannot be written.",
+            ),
+        ],
         "man" | "completions" | "help" => &[
             ("0", "The text was printed."),
             ("255", "It was not: there is no such command or shell."),
@@ -120,8 +131,8 @@ fn files(command: &str) -> &'static [(&'static str, &'static str)] {
             "The certificate authority that --tls makes.",
         )],
         // They use only files that the command line names.
-        "spawn" | "lua" | "plot" | "fcgi-magnet" | "fcgi-stat-accel" | "man" | "completions"
-        | "help" => &[],
+        "spawn" | "lua" | "plot" | "costs" | "fcgi-magnet" | "fcgi-stat-accel" | "man"
+        | "completions" | "help" => &[],
         "explain" => &[(
             "/etc/petrel/petrel.conf",
             "The configuration that is used without -f.",

@@ -24,7 +24,7 @@ mod process;
 mod program;
 mod recorder;
 mod reload;
-mod signals;
+pub(crate) mod signals;
 pub(crate) mod tls_reader;
 mod trial;
 

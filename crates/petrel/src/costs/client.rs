@@ -1,0 +1,175 @@
+//! The client of the private instance. It sends requests on one connection, and knows that a response is
+//! complete when the instance reports the request.
+
+use std::io::{self, BufRead, BufReader, PipeReader, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use engine::ledger::Nanos;
+use nix::sys::signal::Signal;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::instance::EntrancePlace;
+use super::reporter::RequestReport;
+use super::tracer::now;
+use crate::keeper::signals::Signals;
+
+/// A client with its connection.
+pub(super) struct CostsClient<'a> {
+    place: &'a EntrancePlace,
+    request: &'a [u8],
+    reports: &'a mut BufReader<PipeReader>,
+    signals: &'a Signals,
+    stream: Option<Box<dyn ClientStream>>,
+}
+
+trait ClientStream: Read + Write + AsFd + Send {}
+
+impl<T: Read + Write + AsFd + Send> ClientStream for T {}
+
+/// A request that was answered.
+#[derive(Clone, Debug)]
+pub(super) struct AnsweredRequest {
+    /// What the instance reported.
+    pub(super) report: RequestReport,
+    /// From the beginning to when the instance was idle again.
+    pub(super) window: (Nanos, Nanos),
+}
+
+impl<'a> CostsClient<'a> {
+    /// A client that is not connected.
+    pub(super) fn new(
+        place: &'a EntrancePlace,
+        request: &'a [u8],
+        reports: &'a mut BufReader<PipeReader>,
+        signals: &'a Signals,
+    ) -> CostsClient<'a> {
+        CostsClient {
+            place,
+            request,
+            reports,
+            signals,
+            stream: None,
+        }
+    }
+
+    /// Sends the request once, connecting first if the last response closed the connection.
+    ///
+    /// # Errors
+    /// The instance ended or did not answer in time, or this process was told to stop.
+    pub(super) fn ask(&mut self) -> io::Result<AnsweredRequest> {
+        let begin = now();
+        let mut stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => self.connect()?,
+        };
+        let mut unsent = self.request;
+        let mut is_open = true;
+        let line = loop {
+            while !unsent.is_empty() && is_open {
+                match stream.write(unsent) {
+                    Ok(count) => unsent = unsent.get(count..).unwrap_or_default(),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    // The server may answer and close before it has read everything.
+                    Err(_) => unsent = &[],
+                }
+            }
+            let wants_room = !unsent.is_empty();
+            if self.wait(is_open.then(|| stream.as_fd()), wants_room)? {
+                let mut line = String::new();
+                self.reports.read_line(&mut line)?;
+                break line;
+            }
+            is_open = is_open && takes_everything(&mut stream);
+        };
+        // What the worker does when it has sent the response: it closes, or returns to its wait.
+        std::thread::sleep(SETTLING_TIME);
+        if is_open && takes_everything(&mut stream) {
+            self.stream = Some(stream);
+        }
+        let report = RequestReport::parse(line.trim_end());
+        let report = report.ok_or_else(|| io::Error::other("the private instance has ended"))?;
+        Ok(AnsweredRequest {
+            report,
+            window: (begin, now()),
+        })
+    }
+
+    fn connect(&self) -> io::Result<Box<dyn ClientStream>> {
+        Ok(match self.place {
+            EntrancePlace::Tcp(address) => {
+                let stream = TcpStream::connect(address)?;
+                stream.set_nodelay(true)?;
+                stream.set_nonblocking(true)?;
+                Box::new(stream)
+            }
+            EntrancePlace::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_nonblocking(true)?;
+                Box::new(stream)
+            }
+        })
+    }
+
+    /// Waits for the response or the report. Returns whether the report has come.
+    fn wait(&self, stream: Option<BorrowedFd<'_>>, wants_room: bool) -> io::Result<bool> {
+        if !self.reports.buffer().is_empty() {
+            return Ok(true);
+        }
+        let (reports, signals) = (self.reports.get_ref().as_fd(), self.signals.as_fd());
+        let mut polled = vec![
+            PollFd::new(&reports, PollFlags::IN),
+            PollFd::new(&signals, PollFlags::IN),
+        ];
+        let wanted = match wants_room {
+            true => PollFlags::IN | PollFlags::OUT,
+            false => PollFlags::IN,
+        };
+        polled.extend(stream.iter().map(|stream| PollFd::new(stream, wanted)));
+        let limit = Timespec {
+            tv_sec: PATIENCE.as_secs() as i64,
+            tv_nsec: 0,
+        };
+        match poll(&mut polled, Some(&limit)) {
+            Ok(0) => {
+                let message = format!("no response within {} s", PATIENCE.as_secs());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+            }
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let has_report = polled
+            .first()
+            .is_some_and(|reports| !reports.revents().is_empty());
+        while let Some(received) = self.signals.next() {
+            if matches!(
+                received.signal,
+                Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP
+            ) {
+                return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted"));
+            }
+        }
+        Ok(has_report)
+    }
+}
+
+/// Reads what has arrived. Returns whether the connection is still open.
+fn takes_everything(stream: &mut Box<dyn ClientStream>) -> bool {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+        }
+    }
+}
+
+/// How long the instance gets to become idle after a response.
+const SETTLING_TIME: Duration = Duration::from_millis(20);
+/// How long it may send nothing.
+const PATIENCE: Duration = Duration::from_secs(60);
+const BUFFER_BYTES: usize = 64 * 1024;
