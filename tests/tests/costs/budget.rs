@@ -1,0 +1,75 @@
+//! The system calls of each route are those of its budget, exactly.
+
+use petrel_tests::{Calls, Client, Server, Tracer};
+
+use crate::routes::{BUDGETS, RouteCase, cases, write_files};
+use crate::system_calls::{REQUESTS, expect};
+
+#[test]
+fn each_route_makes_the_system_calls_of_its_budget() {
+    for budget in BUDGETS {
+        for case in cases(budget.route) {
+            // A persistent connection to a backend belongs to one worker. With two workers it might be closed
+            // for the other's sake.
+            let server = Server::build()
+                .tree(|tree| write_files(tree))
+                .config(&format!(
+                    "server.max-keep-alive-requests = 65535\nserver.max-worker = 1\n{}",
+                    case.config
+                ))
+                .start();
+            for target in case.targets {
+                eprintln!("{}, {target}: {:?}", budget.name, budget.calls);
+                count(&server, &case, target, budget.calls);
+            }
+        }
+    }
+}
+
+fn count(server: &Server, case: &RouteCase, target: &str, budget: &[(&str, u64)]) {
+    let mut client = server.client();
+    // From the second request on, everything is as warm as at the thousandth.
+    ask(&mut client, case, target, 2);
+    let tracer = Tracer::attach(server);
+    ask(&mut client, case, target, REQUESTS);
+    let mut calls = tracer.stop().without_waits();
+    if !case.config.contains("mod_magnet") {
+        expect_budget(&calls, budget);
+        return;
+    }
+    // The watchdog looks at scripts once a millisecond, and LuaJIT compiles what runs often.
+    for name in BESIDE_SCRIPTS {
+        assert!(
+            calls.count(name) < REQUESTS,
+            "one for each request: {calls:?}"
+        );
+        calls.0.remove(*name);
+    }
+    expect_budget(&calls, budget);
+}
+
+fn expect_budget(calls: &Calls, budget: &[(&str, u64)]) {
+    let names: Vec<[&str; 1]> = budget.iter().map(|(name, _)| [*name]).collect();
+    let expected: Vec<(&[&str], u64)> = names
+        .iter()
+        .zip(budget)
+        .map(|(name, (_, count))| (&name[..], *count))
+        .collect();
+    expect(calls, &expected);
+}
+
+fn ask(client: &mut Client, case: &RouteCase, target: &str, times: u64) {
+    for _ in 0..times {
+        let response = client.request("GET", target, &[case.field]);
+        assert_eq!(response.status, case.status, "{target}");
+    }
+}
+
+/// What threads beside the worker call, and the compiler.
+const BESIDE_SCRIPTS: &[&str] = &[
+    "clock_nanosleep",
+    "clock_gettime",
+    "mmap",
+    "mprotect",
+    "munmap",
+];
