@@ -186,7 +186,11 @@ mod tests {
         let leader = child.id() as i32;
         match seize(leader) {
             // A container that forbids it. `petrel costs` says so.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                drop(child.stdin.take());
+                child.wait().expect("its input has ended");
+                return;
+            }
             seized => seized.expect("our own child"),
         }
         interrupt(leader).expect("it is traced");
@@ -217,6 +221,8 @@ mod tests {
             };
             resume(thread, Until::SystemCall, signal).expect("it has stopped");
         }
+        // It was waited for above.
+        assert!(child.wait().is_err(), "it was waited for with its group");
         assert!(read >= 1 && entries >= 2, "{read} of {entries}");
         // Five bytes were read and written.
         assert!(
