@@ -12,7 +12,7 @@ fn each_route_makes_the_system_calls_of_its_budget() {
             // A persistent connection to a backend belongs to one worker. With two workers it might be closed
             // for the other's sake.
             let server = Server::build()
-                .tree(|tree| write_files(tree))
+                .tree(write_files)
                 .config(&format!(
                     "server.max-keep-alive-requests = 65535\nserver.max-worker = 1\n{}",
                     case.config
