@@ -44,6 +44,10 @@ const DOCUMENTS: &[Document] = &[
         source: Source::Example("metrics"),
     },
     Document {
+        path: "docs/causes.md",
+        source: Source::Example("causes"),
+    },
+    Document {
         path: "docs/petrel.1",
         source: Source::Petrel(&["man"]),
     },

@@ -7,6 +7,7 @@ use petrel_proto::method::Method;
 use petrel_proto::status::Status;
 
 use crate::body::{Body, Piece};
+use crate::cause::ErrorCause;
 use crate::exchange::{Exchange, HandledError};
 use crate::file_cache::FileKind;
 
@@ -36,11 +37,12 @@ pub(crate) fn handler_for(exchange: &Exchange) -> Option<Rc<[u8]>> {
 /// `server.error-handler-404` is used by applications as their front controller, so it gets the request as
 /// the client sent it.
 pub(crate) fn run_handler(exchange: &mut Exchange, handler: &Rc<[u8]>) {
-    let status = exchange.response.status;
+    let (status, origin) = (exchange.response.status, exchange.response.status_origin());
     let is_for_all = exchange.settings.core.error_handler.is_some();
     exchange.progress.error = Some(HandledError {
         status,
         keeps_status: is_for_all,
+        origin,
     });
     keep_challenges(exchange);
     exchange.response.clear();
@@ -65,13 +67,18 @@ pub(crate) fn run_handler(exchange: &mut Exchange, handler: &Rc<[u8]>) {
         .set_path_and_query(handler, &options)
         .is_err()
     {
+        // The error stands; its handler is no URL.
         exchange.response.answer(status);
+        exchange.response.origin = origin;
     }
 }
 
 /// Gives an error response its final status and body.
 pub(crate) fn finish(exchange: &mut Exchange) {
-    exchange.response.status = final_status(exchange);
+    if let Some(error) = standing_error(exchange) {
+        exchange.response.status = error.status;
+        exchange.response.origin = error.origin;
+    }
     if is_intercepted(exchange) {
         forget_words(exchange);
     }
@@ -119,23 +126,18 @@ fn wants_page(exchange: &Exchange) -> bool {
         && response.announced_length.is_none()
 }
 
-/// The final status: that of the error for which a handler ran, or the handler's own.
-fn final_status(exchange: &Exchange) -> Status {
-    match exchange.progress.error {
-        Some(error)
-            if !is_application_s(exchange) && (error.keeps_status || handler_failed(exchange)) =>
-        {
-            error.status
-        }
-        _ => exchange.response.status,
-    }
+/// The error for which a handler ran, if the client gets its status and not that of the handler.
+fn standing_error(exchange: &Exchange) -> Option<HandledError> {
+    let error = exchange.progress.error?;
+    let stands = error.keeps_status || handler_failed(exchange);
+    (stands && !is_application_s(exchange)).then_some(error)
 }
 
 impl Exchange {
     /// Replaces a response with an error and its error file or page. For hooks of the transform phase, when
     /// error handlers can no longer run.
-    pub fn replace_by_error(&mut self, status: Status) {
-        self.response.answer(status);
+    pub fn replace_by_error(&mut self, cause: impl Into<ErrorCause>) {
+        self.response.fail(cause);
         put_page(self);
     }
 }
@@ -175,9 +177,10 @@ fn is_intercepted(exchange: &Exchange) -> bool {
 fn forget_words(exchange: &mut Exchange) {
     let response = &mut exchange.response;
     let kept = KEPT.map(|name| (name, response.get(name).map(<[u8]>::to_vec)));
-    let close = response.close;
+    let (close, origin) = (response.close, response.status_origin());
     response.answer(response.status);
     response.close = close;
+    response.origin = origin;
     for (name, value) in kept {
         if let Some(value) = value {
             response.set(name, &value);
@@ -195,8 +198,9 @@ pub(crate) fn is_on_disk(exchange: &Exchange) -> bool {
         && !exchange.gave_up_on_files()
         && handler_for(exchange).is_none()
         && (is_intercepted(exchange) || wants_page(exchange));
+    let status = || standing_error(exchange).map_or(exchange.response.status, |error| error.status);
     is_wanted
-        && path_of_error_file(exchange, final_status(exchange)).is_some_and(|path| {
+        && path_of_error_file(exchange, status()).is_some_and(|path| {
             exchange
                 .look_up(&path, exchange.settings.core.symlinks)
                 .is_none()
@@ -235,31 +239,36 @@ fn error_file(exchange: &mut Exchange) -> bool {
     true
 }
 
-/// Makes the built-in page the body. The pages of registered status codes are built once and shared.
+/// Makes the built-in page the body, with the id of the request in it. The rest of the page is built once for
+/// each registered status.
 fn builtin_page(exchange: &mut Exchange) {
     let status = exchange.response.status;
     exchange
         .response
         .set("Content-Type", b"text/html; charset=utf-8");
-    exchange.response.body = match PAGES.of(status) {
-        Some(page) => Body::from_static(page.as_bytes()),
-        None => Body::from(page(status).into_bytes()),
-    };
+    let (id, worker) = (exchange.id.digits(), &exchange.worker);
+    exchange.response.body = Body::Piece(Piece::Bytes(match PAGES.of(status) {
+        Some(page) => worker.join_bytes([page.as_bytes(), &id, PAGE_END]),
+        None => worker.join_bytes([page(status).as_bytes(), &id, PAGE_END]),
+    }));
 }
 
+/// The page up to the id of the request.
 fn page(status: Status) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\"><title>{code} {reason}</title></head>\n\
-         <body><h1>{code} {reason}</h1></body>\n</html>\n",
+         <body><h1>{code} {reason}</h1>\n<p>Request id: <code>",
         code = status.0,
         reason = status.reason(),
     )
 }
 
+const PAGE_END: &[u8] = b"</code></p></body>\n</html>\n";
+
 static PAGES: LazyLock<Pages> = LazyLock::new(Pages::new);
 
-/// The pages of all registered error status codes.
+/// The pages of all registered error status codes, up to the id of the request.
 struct Pages {
     by_code: Vec<Option<String>>,
 }
@@ -287,6 +296,7 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cause::CauseCode;
 
     #[test]
     fn every_registered_error_has_a_page_at_hand() {
@@ -305,11 +315,44 @@ mod tests {
     }
 
     #[test]
-    fn equal_errors_send_the_same_bytes() {
+    fn a_page_names_its_request_and_nothing_else_of_it() {
         let site = crate::testing::Site::new("server.document-root = \"/nonexistent\"", &[]);
-        let (one, two) = (site.get("/"), site.get("/other"));
-        assert_eq!(one.status(), 404);
-        assert_eq!(one.body(), page(Status::NOT_FOUND).as_bytes());
-        assert_eq!(one.body(), two.body());
+        let answers = [site.get("/"), site.get("/other")];
+        for answer in &answers {
+            assert_eq!(answer.status(), 404);
+            let id = answer.exchange().id.digits();
+            let whole = [page(Status::NOT_FOUND).as_bytes(), &id, PAGE_END].concat();
+            assert_eq!(answer.body(), whole);
+        }
+        assert_ne!(answers[0].body(), answers[1].body());
+    }
+
+    #[test]
+    fn an_error_keeps_its_cause_behind_its_handler() {
+        for directive in ["server.error-handler", "server.error-handler-404"] {
+            let config = format!("server.document-root = \"/nonexistent\"\n{directive} = \"/h\"");
+            let answer = crate::testing::Site::new(&config, &[]).get("/");
+            assert_eq!(answer.status(), 404);
+            let told = answer.exchange().response.cause();
+            assert_eq!(told, Some(CauseCode::FileMissing.into()), "{directive}");
+        }
+    }
+
+    #[test]
+    fn the_cause_is_sent_only_if_the_configuration_says_so() {
+        let root = "server.document-root = \"/nonexistent\"";
+        for (more, sent) in [
+            ("", None),
+            ("server.error-cause-header = \"disable\"", None),
+            (
+                "server.error-cause-header = \"enable\"",
+                Some("file-missing"),
+            ),
+        ] {
+            let site = crate::testing::Site::new(&format!("{root}\n{more}"), &[]);
+            let mut answer = site.get("/");
+            answer.head();
+            assert_eq!(answer.field("Petrel-Cause").as_deref(), sent, "{more}");
+        }
     }
 }

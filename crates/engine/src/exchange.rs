@@ -19,6 +19,7 @@ use petrel_proto::url::Url;
 use petrel_sys::pooled::GiveBack;
 
 use crate::body::{ReadAhead, RequestBody};
+use crate::cause::ErrorCause;
 use crate::cold_files::ColdFiles;
 use crate::deadlines::Deadlines;
 use crate::file_cache::FileEntry;
@@ -388,20 +389,26 @@ impl Exchange {
         *dry_run = None;
     }
 
-    /// Makes a response with `status`. An error handler or error page may still replace it.
-    pub fn answer(&mut self, status: Status) -> Outcome {
-        self.response.answer(status);
+    /// Makes an error response, with the status of `cause`. An error handler or error page may still replace
+    /// it.
+    pub fn fail(&mut self, cause: impl Into<ErrorCause>) -> Outcome {
+        self.response.fail(cause);
         Outcome::Answer
     }
 
-    /// Makes a response with `status` and its error page or error file. No error handler runs, because it may
-    /// be a script or a backend, which requests like this one must not reach.
-    pub fn answer_by_page(&mut self, status: Status) -> Outcome {
-        self.progress.error = Some(HandledError {
-            status,
-            keeps_status: true,
-        });
-        self.answer(status)
+    /// Makes an error response with `status` and its error page or error file. No error handler runs, because
+    /// it may be a script or a backend, which requests like this one must not reach.
+    pub fn fail_by_page(&mut self, cause: impl Into<ErrorCause>, status: Status) -> Outcome {
+        self.response.fail_with_status(cause, status);
+        self.progress.error = Some(HandledError::standing(&self.response));
+        Outcome::Answer
+    }
+
+    /// Makes a response with `status`, which the configuration or a script has chosen. An error that the
+    /// server makes by itself has a cause: see [`Exchange::fail`].
+    pub fn answer_as_told(&mut self, status: Status) -> Outcome {
+        self.response.answer_as_told(status);
+        Outcome::Answer
     }
 
     /// Chooses the settings for the request as it is now. Call this after a change to a value that conditions
@@ -536,8 +543,9 @@ impl Exchange {
         Rc::clone(what).downcast().ok()
     }
 
-    /// Sets bits that last as long as values of [`Exchange::keep`]. mod_limit has one bit for each of its first
-    /// 64 rules: that rule has counted the request. [`Exchange::keep`] would take ten times as many instructions.
+    /// Sets bits that last as long as values of [`Exchange::keep`]. mod_limit has one bit for each of its
+    /// first 64 rules: that rule has counted the request. [`Exchange::keep`] would take ten times as many
+    /// instructions.
     #[inline]
     pub fn mark(&mut self, bits: u64) {
         self.marks |= bits;
@@ -854,10 +862,20 @@ impl Exchange {
     /// that the log can count identical lines that one client causes on many connections. Lines that differ
     /// only in the id of the request are identical.
     pub fn log_error(&self, stage: &str, cause: std::fmt::Arguments<'_>) {
+        self.log_line(stage, cause, self.response.cause());
+    }
+
+    /// Like [`Exchange::log_error`], about a failure for which the client may not get an error: the request
+    /// may be tried again.
+    pub fn log_failure(&self, stage: &str, failure: ErrorCause, what: std::fmt::Arguments<'_>) {
+        self.log_line(stage, what, Some(failure));
+    }
+
+    fn log_line(&self, stage: &str, what: std::fmt::Arguments<'_>, why: Option<ErrorCause>) {
         let log = &self.settings.core.error_log;
-        let line = format_args!("({stage}) {cause}{}", self.details());
-        log.common_error(line, format_args!(" id={}", self.id));
-        self.record_line(stage, cause, format_args!(""));
+        let line = format_args!("({stage}) {what}{}", self.details());
+        log.common_error(line, format_args!("{}", self.particulars(why)));
+        self.record_line(stage, what, format_args!(""));
     }
 
     /// Like [`Exchange::log_error`], for an error that very many requests may have. Each second the log
@@ -875,7 +893,8 @@ impl Exchange {
         particulars: std::fmt::Arguments<'_>,
     ) {
         let log = &self.settings.core.error_log;
-        let details = format_args!("{particulars}{} id={}", self.details(), self.id);
+        let own = self.particulars(self.response.cause());
+        let details = format_args!("{particulars}{}{own}", self.details());
         log.common_error(format_args!("({stage}) {cause}"), details);
         self.record_line(stage, cause, particulars);
     }
@@ -891,7 +910,20 @@ impl Exchange {
         }
     }
 
-    /// The end of a log line, which says what request it is about. It is only built when it is written.
+    /// The end of a log line: why the request failed, and its id. Lines that differ only in it repeat each
+    /// other.
+    fn particulars(&self, why: Option<ErrorCause>) -> impl std::fmt::Display + use<> {
+        let id = self.id;
+        std::fmt::from_fn(move |f| {
+            if let Some(why) = why {
+                write!(f, " cause={why}")?;
+            }
+            write!(f, " id={id}")
+        })
+    }
+
+    /// The part of a log line before it, which says what request it is about. It is only built when it is
+    /// written.
     fn details(&self) -> impl std::fmt::Display + '_ {
         std::fmt::from_fn(|f| {
             let client = self.connection.peer.without_port();

@@ -10,6 +10,7 @@
 pub mod beneath;
 pub mod blocking;
 pub mod body;
+pub mod cause;
 mod change;
 pub mod clock;
 mod connection;

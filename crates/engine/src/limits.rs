@@ -158,8 +158,11 @@ pub(crate) const LOG_WAKE_BYTES: usize = 256 * 1024;
 /// Milliseconds between two rounds of the writer. The first line after a quiet time is written at once.
 pub(crate) const LOG_ROUND_MS: u64 = 50;
 
-/// Bytes of the target of a request in a line of the error log. Escaped they may become six times as many, and
-/// the id of the request has to stand behind them in [`ERROR_MESSAGE_BYTES_MAX`].
+/// Bytes that short texts of a worker's responses share: some 20 error pages.
+pub(crate) const JOINED_BYTES: usize = 8 * 1024;
+
+/// Bytes of the target of a request in a line of the error log. Escaped they may become six times as many,
+/// and the id of the request has to stand behind them in [`ERROR_MESSAGE_BYTES_MAX`].
 pub(crate) const LOGGED_TARGET_BYTES_MAX: usize = 2 * 1024;
 
 /// Bytes of the host in the same lines; a name in the DNS has at most 253 (RFC 1035 2.3.4).

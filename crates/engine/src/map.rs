@@ -6,7 +6,8 @@ use std::rc::Rc;
 use petrel_proto::escape;
 use petrel_proto::status::Status;
 
-use crate::cold_files::status_of_failure;
+use crate::cause::CauseCode;
+use crate::cold_files::cause_of_failure;
 use crate::exchange::Exchange;
 use crate::file_cache::{FileEntry, FileKind};
 use crate::module::Outcome;
@@ -16,7 +17,7 @@ pub(crate) fn map(exchange: &mut Exchange) -> Outcome {
     let (core, physical) = (&exchange.settings.core, &mut exchange.physical);
     if physical.document_root.is_empty() {
         let Some(root) = &core.document_root else {
-            return exchange.answer(Status::NOT_FOUND);
+            return exchange.fail(CauseCode::NoDocumentRoot);
         };
         physical.document_root.extend_from_slice(root);
         physical.shows_slash = core.document_root_has_slash;
@@ -53,13 +54,15 @@ pub(crate) fn resolve(exchange: &mut Exchange) -> Outcome {
         FileKind::Directory => exchange.redirect_to_directory(),
         FileKind::Missing | FileKind::NotADirectory => not_found(exchange),
         FileKind::Denied if is_taken_unread => Outcome::Next,
-        FileKind::Denied | FileKind::Special => exchange.answer(Status::FORBIDDEN),
+        FileKind::Denied => exchange.fail(CauseCode::FileDenied),
+        FileKind::Special => exchange.fail(CauseCode::FileSpecial),
         FileKind::Failed(errno) => {
+            let outcome = exchange.fail(cause_of_failure(errno));
             exchange.log_error(
                 "map",
                 format_args!("{errno} path={:?}", shown_path(exchange)),
             );
-            exchange.answer(status_of_failure(errno))
+            outcome
         }
     }
 }
@@ -142,13 +145,14 @@ impl Exchange {
 }
 
 fn not_found(exchange: &mut Exchange) -> Outcome {
+    let outcome = exchange.fail(CauseCode::FileMissing);
     if exchange.settings.core.debug.file_not_found {
         exchange.log_error(
             "map",
             format_args!("file not found path={:?}", shown_path(exchange)),
         );
     }
-    exchange.answer(Status::NOT_FOUND)
+    outcome
 }
 
 fn shown_path(exchange: &Exchange) -> String {

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use petrel_proto::http1::Parsed;
-use petrel_proto::status::Status;
 use tokio::runtime::{Builder, LocalOptions};
 
+use crate::cause::CauseCode;
 use crate::deadlines::Alarm;
 use crate::exchange::dry_run::{DryRun, DryRunRecord};
 use crate::exchange::{ConnectionFacts, Exchange};
@@ -81,19 +81,22 @@ impl OfflineWorker {
         let options = run.head_options();
         let refused = match run.request.head.parse(request, &options) {
             Ok(Parsed::Complete { .. }) => None,
-            Ok(Parsed::Partial) => Some((Status::BAD_REQUEST, "the head is incomplete".to_owned())),
-            Err(error) => Some((error.status(), error.to_string())),
+            Ok(Parsed::Partial) => Some((
+                CauseCode::HeadMalformed,
+                "the head is incomplete".to_owned(),
+            )),
+            Err(error) => Some((CauseCode::of_head(error), error.to_string())),
         };
-        if let Some((status, cause)) = refused {
+        if let Some((cause, what)) = refused {
             run.set_dry_run(dry_run);
             run.request.keep_refused_line(request);
-            return run.refuse(Stage::Parse, status, format_args!("{cause}"));
+            return run.refuse(Stage::Parse, cause, format_args!("{what}"));
         }
         let parsed = run.begin(&facts.scope(self.0.settings_table()));
         run.set_dry_run(dry_run);
         if let Err(error) = parsed {
-            let cause = format_args!("the URL is refused: {error}");
-            run.refuse(Stage::Parse, Status::BAD_REQUEST, cause);
+            let what = format_args!("the URL is refused: {error}");
+            run.refuse(Stage::Parse, CauseCode::UrlMalformed, what);
         }
         run.complete_body();
     }

@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use petrel_proto::method::Method;
 use petrel_proto::status::Status;
 
+use crate::cause::{CauseCode, ErrorCause};
 use crate::cold_files::Cold;
 use crate::deadlines::Deadlines;
 use crate::error_page;
@@ -91,6 +92,11 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
             Outcome::Later(pending) => exchange.progress.pending = Some(pending),
         }
         if exchange.progress.is_over() {
+            debug_assert!(
+                !exchange.response.lacks_cause(),
+                "{} has no cause",
+                exchange.response.status.0
+            );
             return Poll::Ready(Walked::Answered);
         }
     }
@@ -103,8 +109,8 @@ fn wait_for_disk(exchange: &mut Exchange, then: Outcome) {
     exchange.progress.pending = Some(Box::new(wait));
 }
 
-/// Answers with `status` because the request itself is wrong. Only the phases store and transform run.
-pub(crate) fn refuse(exchange: &mut Exchange, status: Status) {
+/// Answers with an error because the request itself is wrong. Only the phases store and transform run.
+pub(crate) fn refuse(exchange: &mut Exchange, cause: ErrorCause) {
     exchange.progress.pending = None;
     exchange.progress.waits_in = None;
     exchange.run_state.is_refused = true;
@@ -112,12 +118,9 @@ pub(crate) fn refuse(exchange: &mut Exchange, status: Status) {
     // Hooks that change the response get no more of the request body, and do not wait for it.
     exchange.request.body.clear();
     exchange.request.body.complete();
-    exchange.response.answer(status);
+    exchange.response.fail(cause);
     exchange.response.close = true;
-    exchange.progress.error = Some(HandledError {
-        status,
-        keeps_status: true,
-    });
+    exchange.progress.error = Some(HandledError::standing(&exchange.response));
     leave_with_answer(exchange);
 }
 
@@ -126,6 +129,9 @@ pub(crate) fn log(exchange: &mut Exchange) {
     count(exchange);
     trace::over(exchange);
     exchange.record();
+    if let Some(cause) = exchange.response.cause() {
+        exchange.worker.shared().causes().count(cause.code);
+    }
     let settings = Rc::clone(&exchange.settings);
     for installed in settings.hooks(Phase::Log) {
         installed.hook.run(exchange);
@@ -256,7 +262,7 @@ fn end_of(phase: Phase, exchange: &mut Exchange) -> Outcome {
 /// Answers `OPTIONS *`, which asks what the server as a whole supports.
 fn options_of_the_server(exchange: &mut Exchange) -> Outcome {
     if exchange.request.method == Method::Options && exchange.request.url.path() == b"*" {
-        return allow(exchange, Status::OK);
+        return allow(exchange);
     }
     Outcome::Next
 }
@@ -306,24 +312,23 @@ pub fn closed_file(exchange: &mut Exchange) -> Option<Outcome> {
 }
 
 fn answer_closed(exchange: &mut Exchange, directive: &str) -> Outcome {
+    let outcome = exchange.fail(CauseCode::ModuleMissing);
     // Every request may get this, so one is logged and the others are counted.
     exchange.log_common_error(
         "authorize",
         format_args!("{directive} has no effect, so requests that it is about get 503"),
     );
-    exchange.answer(Status::SERVICE_UNAVAILABLE)
+    outcome
 }
 
 /// Logs why a directory gets 403 if the settings have no index names: that is mostly a mistake. With names it
 /// is not logged, because crawlers and users ask for directories without an index file all the time.
 fn tell_of_directory(exchange: &Exchange) {
-    let file = exchange.physical.file.as_ref();
-    let is_directory = file.is_some_and(|file| file.kind() == FileKind::Directory);
     let has_names = || {
         let mut names = exchange.settings.next_names.iter();
         names.any(|names| names(exchange).is_some_and(|names| names.role == Role::Indexes))
     };
-    if is_directory && !has_names() {
+    if !has_names() {
         exchange.log_common_error_of(
             "content",
             format_args!(
@@ -340,41 +345,44 @@ fn tell_of_directory(exchange: &Exchange) {
 /// The response if no hook has answered.
 fn answer_of_the_core(exchange: &mut Exchange) -> Outcome {
     match exchange.request.method {
-        Method::Options => allow(exchange, Status::OK),
+        Method::Options => allow(exchange),
         Method::Get | Method::Head | Method::Post => {
+            let file = exchange.physical.file.as_ref();
+            if file.is_none_or(|file| file.kind() != FileKind::Directory) {
+                return exchange.fail(CauseCode::NothingAnswers);
+            }
+            let outcome = exchange.fail(CauseCode::DirectoryDenied);
             if exchange.request.method != Method::Post {
                 tell_of_directory(exchange);
             }
-            exchange.answer(Status::FORBIDDEN)
+            outcome
         }
         _ => {
-            let outcome = allow(exchange, Status::METHOD_NOT_ALLOWED);
-            exchange.response.is_final = false;
+            let outcome = exchange.fail(CauseCode::MethodNotAllowed);
+            exchange.response.set("Allow", ALLOWED);
             outcome
         }
     }
 }
 
-fn allow(exchange: &mut Exchange, status: Status) -> Outcome {
-    exchange.response.answer(status);
-    exchange.response.set("Allow", b"OPTIONS, GET, HEAD, POST");
+fn allow(exchange: &mut Exchange) -> Outcome {
+    exchange.response.answer(Status::OK);
+    exchange.response.set("Allow", ALLOWED);
     exchange.response.is_final = true;
     Outcome::Answer
 }
 
+const ALLOWED: &[u8] = b"OPTIONS, GET, HEAD, POST";
+
 fn restart(exchange: &mut Exchange, phase: Phase) {
     exchange.progress.restarts += 1;
     if exchange.progress.restarts > limits::RESTARTS_MAX {
+        exchange.response.fail(CauseCode::TooManyRestarts);
         exchange.log_error(
             "translate",
             format_args!("more than {} restarts", limits::RESTARTS_MAX),
         );
-        exchange.response.answer(Status::INTERNAL_SERVER_ERROR);
-        let status = exchange.response.status;
-        exchange.progress.error = Some(HandledError {
-            status,
-            keeps_status: true,
-        });
+        exchange.progress.error = Some(HandledError::standing(&exchange.response));
         leave_with_answer(exchange);
         return;
     }

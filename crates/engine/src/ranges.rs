@@ -1,7 +1,7 @@
 //! Byte ranges of an answer whose whole body is known (RFC 9110 section 14).
 //!
-//! A module that answers with a file or a stored page calls [`asked`] before it chooses the body. The phase loop calls [`cut`]
-//! behind the last filter, for all other answers: those of programs, scripts and listings.
+//! A module that answers with a file or a stored page calls [`asked`] before it chooses the body. The phase
+//! loop calls [`cut`] behind the last filter, for all other answers: those of programs, scripts and listings.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,6 +14,7 @@ use petrel_proto::request_head::{KnownField, Version};
 use petrel_proto::status::Status;
 
 use crate::body::{Body, Piece};
+use crate::cause::{CauseCode, StatusOrigin};
 use crate::exchange::Exchange;
 use crate::{error_page, limits};
 
@@ -44,7 +45,7 @@ fn asked_by_field(exchange: &mut Exchange, size: u64) -> AskedRange {
         RangeOutcome::Ignore => AskedRange::Whole,
         RangeOutcome::Multiple(ranges) => AskedRange::Ranges(ranges),
         RangeOutcome::Unsatisfiable => {
-            exchange.response.answer(Status::RANGE_NOT_SATISFIABLE);
+            exchange.response.fail(CauseCode::RangeUnsatisfiable);
             tell_size(exchange, size);
             AskedRange::Nothing
         }
@@ -56,8 +57,8 @@ fn asked_by_field(exchange: &mut Exchange, size: u64) -> AskedRange {
 }
 
 /// Cuts an answer with status 200 to the ranges that the client asks for, as lighttpd does: if its body is
-/// there as a whole, and no filter has encoded it. A body that is made while it is sent is sent whole, and so is
-/// what a `server.error-handler` answers: a client that resumes a download must not append it to its file.
+/// there as a whole, and no filter has encoded it. A body that is made while it is sent is sent whole, and so
+/// is what a `server.error-handler` answers: a client that resumes a download must not append it to its file.
 #[inline]
 pub(crate) fn cut(exchange: &mut Exchange) {
     let has_field = exchange.request.head.field(KnownField::Range).is_some();
@@ -151,11 +152,12 @@ fn tell_size(exchange: &mut Exchange, size: u64) {
         .set("Content-Range", content_range.as_bytes());
 }
 
-/// Answers 416. Fields that filters have added stay; those about the body go with it, and so does how long the
-/// body may be cached: a shared cache would keep the error for clients that ask for the whole.
+/// Answers 416. Fields that filters have added stay; those about the body go with it, and so does how long
+/// the body may be cached: a shared cache would keep the error for clients that ask for the whole.
 fn refuse(exchange: &mut Exchange, size: u64) {
     let response = &mut exchange.response;
     response.status = Status::RANGE_NOT_SATISFIABLE;
+    response.origin = StatusOrigin::Own(CauseCode::RangeUnsatisfiable.into());
     for name in [
         "ETag",
         "Last-Modified",

@@ -11,6 +11,7 @@ use petrel_proto::header_block::HeaderBlock;
 use petrel_proto::status::Status;
 
 use crate::body::{Body, Piece};
+use crate::cause::{ErrorCause, StatusOrigin};
 
 /// A response, while hooks build it.
 pub struct Response {
@@ -41,6 +42,8 @@ pub struct Response {
     /// Fields of a backend that has redirected internally to another URL; see [`Response::hand_on`].
     handed_on: HeaderBlock,
     has_carried: bool,
+    /// Why `status` is an error, if it is one. A new status forgets it.
+    pub(crate) origin: StatusOrigin,
 }
 
 /// A body that a module keeps.
@@ -79,6 +82,7 @@ impl Default for Response {
             carried: HeaderBlock::new(),
             handed_on: HeaderBlock::new(),
             has_carried: false,
+            origin: StatusOrigin::Answer,
         }
     }
 }
@@ -100,6 +104,7 @@ impl Response {
             carried,
             handed_on,
             has_carried,
+            origin,
         } = self;
         *status = UNSET;
         fields.clear();
@@ -114,6 +119,7 @@ impl Response {
         carried.clear();
         handed_on.clear();
         *has_carried = false;
+        *origin = StatusOrigin::Answer;
     }
 
     /// Makes this a response with `status` and no body; an error page may follow. Fields of
@@ -125,6 +131,52 @@ impl Response {
         self.carried = carried;
         self.handed_on = handed_on;
         self.status = status;
+    }
+
+    /// Makes this an error of the server's own, with the status of `cause` and no body.
+    pub fn fail(&mut self, cause: impl Into<ErrorCause>) {
+        let cause = cause.into();
+        self.fail_with_status(cause, cause.code.status());
+    }
+
+    /// Like [`Response::fail`], with a `status` that the configuration has chosen for this cause.
+    pub fn fail_with_status(&mut self, cause: impl Into<ErrorCause>, status: Status) {
+        self.answer(status);
+        self.origin = StatusOrigin::Own(cause.into());
+    }
+
+    /// Like [`Response::answer`], with a `status` that the configuration or a script has chosen. If it is an
+    /// error, it is not the server's, and has no cause.
+    pub fn answer_as_told(&mut self, status: Status) {
+        self.answer(status);
+        self.origin = StatusOrigin::Told;
+    }
+
+    /// Gives the response another status, which a script has chosen. Fields and body stay.
+    pub fn set_told_status(&mut self, status: Status) {
+        self.status = status;
+        self.origin = StatusOrigin::Told;
+    }
+
+    /// Why the response is an error. `None`: it is none, or not one of the server's own.
+    pub fn cause(&self) -> Option<ErrorCause> {
+        match self.origin {
+            StatusOrigin::Own(cause) if self.status.is_error() => Some(cause),
+            _ => None,
+        }
+    }
+
+    /// Where the status comes from, for another response that has it.
+    pub(crate) fn status_origin(&self) -> StatusOrigin {
+        match self.origin {
+            StatusOrigin::Answer if self.is_final => StatusOrigin::Told,
+            origin => origin,
+        }
+    }
+
+    /// Whether this is an error that the server has made without saying why.
+    pub(crate) fn lacks_cause(&self) -> bool {
+        self.status.is_error() && !self.is_final && self.origin == StatusOrigin::Answer
     }
 
     /// Returns the response, and leaves an empty one with only the fields of [`Response::hand_on`].

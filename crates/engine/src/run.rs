@@ -27,7 +27,8 @@ use petrel_proto::url::UrlError;
 use petrel_sys::pooled::Pooled;
 
 use crate::body::{Body, InMemory, Piece};
-use crate::cold_files::status_of_error;
+use crate::cause::{CauseCode, ErrorCause};
+use crate::cold_files::cause_of_error;
 use crate::deadlines::Deadlines;
 use crate::exchange::{ConnectionFacts, Exchange, Interim};
 use crate::ledger::{Nanos, Stage};
@@ -136,7 +137,7 @@ impl ExchangeRun {
             let cause = format_args!(
                 "the client has begun TLS for a host with other certificates or rules for clients"
             );
-            self.refuse(Stage::Parse, Status::MISDIRECTED_REQUEST, cause);
+            self.refuse(Stage::Parse, CauseCode::Misdirected, cause);
         }
         is_misdirected
     }
@@ -174,7 +175,7 @@ impl ExchangeRun {
         let is_allowed = bytes_max.is_none_or(|bytes_max| length <= bytes_max);
         if !is_allowed {
             let cause = format_args!("the body of {length} bytes is over server.max-request-size");
-            self.refuse(Stage::Parse, Status::CONTENT_TOO_LARGE, cause);
+            self.refuse(Stage::Parse, CauseCode::BodyTooLarge, cause);
         }
         is_allowed
     }
@@ -223,20 +224,18 @@ impl ExchangeRun {
         wants_more && !self.is_tunnel() && !body.is_complete()
     }
 
-    /// The status for refusing the request because its body cannot be stored, and the reason.
-    pub fn body_refusal(&self) -> Option<(Status, String)> {
+    /// The cause for refusing the request because its body cannot be stored, and the reason.
+    pub fn body_refusal(&self) -> Option<(ErrorCause, String)> {
         let failure = self.request.body.failure()?;
-        let status = match failure.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                Status::INSUFFICIENT_STORAGE
-            }
-            io::ErrorKind::TimedOut => Status::GATEWAY_TIMEOUT,
+        let code = match failure.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => CauseCode::BodyDiskFull,
+            io::ErrorKind::TimedOut => CauseCode::BodyDiskTimeout,
             // There is no descriptor left for a temporary file.
-            io::ErrorKind::ResourceBusy => Status::SERVICE_UNAVAILABLE,
-            _ => Status::INTERNAL_SERVER_ERROR,
+            io::ErrorKind::ResourceBusy => CauseCode::BodyShortage,
+            _ => CauseCode::BodyNotKept,
         };
-        let cause = format!("the request body cannot be kept: {failure}");
-        Some((status, cause))
+        let what = format!("the request body cannot be kept: {failure}");
+        Some((ErrorCause::from(code).with_error(failure), what))
     }
 
     /// Counts bytes that the client has sent for the body, framing included.
@@ -313,6 +312,13 @@ impl ExchangeRun {
     pub fn answer_head(&mut self) -> AnswerHead {
         let (length, has_body) = self.settle_body();
         let exchange = &mut *self.0;
+        if exchange.settings.core.error_cause_header
+            && let Some(cause) = exchange.response.cause()
+        {
+            exchange
+                .response
+                .set("Petrel-Cause", cause.code.name().as_bytes());
+        }
         let (status, own) = (exchange.response.status, exchange.response.own());
         let server_timing = match exchange.settings.core.server_timing {
             true => Some(server_timing(exchange)),
@@ -474,26 +480,27 @@ fn server_timing(exchange: &mut Exchange) -> Vec<u8> {
 impl ExchangeRun {
     /// Refuses the request at any point before the response: the response is an error, and the rest of the
     /// request is not needed. The time since the last stamp belongs to `stage`.
-    pub fn refuse(&mut self, stage: Stage, status: Status, cause: Arguments<'_>) {
-        self.log_error(Stage::ReadHead.name(), cause);
-        self.refuse_quietly(stage, status);
+    pub fn refuse(&mut self, stage: Stage, cause: impl Into<ErrorCause>, what: Arguments<'_>) {
+        let cause = cause.into();
+        self.log_failure(Stage::ReadHead.name(), cause, what);
+        self.refuse_quietly(stage, cause);
     }
 
     /// Like [`ExchangeRun::refuse`], without a line in the log; the owner has written one.
-    pub fn refuse_quietly(&mut self, stage: Stage, status: Status) {
+    pub fn refuse_quietly(&mut self, stage: Stage, cause: impl Into<ErrorCause>) {
         self.stamp(stage);
-        phase::refuse(self, status);
+        phase::refuse(self, cause.into());
     }
 
-    /// Replaces a response of which nothing was sent by one with `status`; this works once. Returns false if
-    /// it is too late.
-    pub fn replace_answer(&mut self, status: Status) -> bool {
+    /// Replaces a response of which nothing was sent by an error; this works once. Returns false if it is too
+    /// late.
+    pub fn replace_answer(&mut self, cause: impl Into<ErrorCause>) -> bool {
         if self.sent.bytes > 0 || self.run_state.is_replacement || self.is_tunnel() {
             return false;
         }
         self.run_state.is_replacement = true;
         self.run_state.throttle = None;
-        phase::refuse(self, status);
+        phase::refuse(self, cause.into());
         true
     }
 
@@ -502,8 +509,10 @@ impl ExchangeRun {
     pub fn fail_answer(&mut self, error: &io::Error) -> bool {
         self.replace_answer(match error.kind() {
             // The backend has sent something that is no response.
-            io::ErrorKind::InvalidData => Status::BAD_GATEWAY,
-            _ => status_of_error(error),
+            io::ErrorKind::InvalidData if ErrorCause::carried_by(error).is_none() => {
+                CauseCode::GwReplyInvalid.into()
+            }
+            _ => cause_of_error(error),
         })
     }
 
@@ -557,7 +566,7 @@ mod tests {
 
     fn answered(site: &Site) -> ExchangeRun {
         let mut run = site.unanswered(GET);
-        run.refuse_quietly(Stage::Content, Status::NOT_FOUND);
+        run.refuse_quietly(Stage::Content, CauseCode::FileMissing);
         run
     }
 

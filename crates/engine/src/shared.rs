@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use crate::cause::CauseCounters;
 use crate::file_accounts::FileAccounts;
 use crate::file_cache::Contents;
 use crate::http2_counters::Http2Counters;
@@ -29,6 +30,7 @@ pub struct Shared {
     room: Notify,
     buckets: Mutex<HashMap<u32, Arc<Mutex<Bucket>>>>,
     http2: Http2Counters,
+    causes: CauseCounters,
     accounts: Arc<FileAccounts>,
     contents: Arc<Contents>,
     tls_counts: TlsCounts,
@@ -55,6 +57,7 @@ impl Shared {
             room: Notify::new(),
             buckets: Mutex::default(),
             http2: Http2Counters::default(),
+            causes: CauseCounters::default(),
             accounts,
             contents: Arc::new(contents),
             tls_counts: TlsCounts::default(),
@@ -187,6 +190,11 @@ impl Shared {
     /// Counts the HTTP/2 connections that were ended because of a limit.
     pub fn http2(&self) -> &Http2Counters {
         &self.http2
+    }
+
+    /// Counts the requests that failed, by cause.
+    pub fn causes(&self) -> &CauseCounters {
+        &self.causes
     }
 
     /// Memory and read counters for files.

@@ -315,6 +315,11 @@ impl Answer {
         &self.body
     }
 
+    /// What a connection would write besides the fields. It may add some.
+    pub fn head(&mut self) -> AnswerHead {
+        self.run.answer_head()
+    }
+
     #[cfg(test)]
     pub(crate) fn into_exchange(self) -> ExchangeRun {
         self.run

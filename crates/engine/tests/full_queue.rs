@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use petrel_engine::blocking::{self, Class, Threads};
 use petrel_engine::body::Spool;
-use petrel_engine::cold_files::status_of_failure;
+use petrel_engine::cold_files::cause_of_failure;
 use petrel_engine::file_cache::{
     Asker, Contents, FileCache, FileKind, LookResult, StatCache, Symlinks,
 };
@@ -78,7 +78,10 @@ fn a_look_up_that_finds_the_queue_full_is_503_and_the_next_one_is_not() {
     let FileKind::Failed(errno) = found[0].entry.kind() else {
         panic!("{:?}", found[0].entry.kind());
     };
-    assert_eq!(status_of_failure(errno), Status::SERVICE_UNAVAILABLE);
+    assert_eq!(
+        cause_of_failure(errno).code.status(),
+        Status::SERVICE_UNAVAILABLE
+    );
 
     drop(closed);
     for _ in 0..6000 {
@@ -123,7 +126,10 @@ fn a_look_up_that_finds_no_room_for_its_first_read_is_503() {
             let FileKind::Failed(errno) = found[0].entry.kind() else {
                 panic!("{:?}", found[0].entry.kind());
             };
-            return assert_eq!(status_of_failure(errno), Status::SERVICE_UNAVAILABLE);
+            return assert_eq!(
+                cause_of_failure(errno).code.status(),
+                Status::SERVICE_UNAVAILABLE
+            );
         }
         std::thread::sleep(Duration::from_millis(10));
     }

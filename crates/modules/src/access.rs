@@ -6,9 +6,9 @@
 //! directory with a denied index file can evade a rule.
 
 use petrel_engine::Exchange;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::config::{Diagnostic, Effect};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
-use petrel_engine::proto::status::Status;
 use std::rc::Rc;
 
 /// mod_access.
@@ -66,7 +66,7 @@ struct FileRule(Rc<AccessRules>);
 
 impl Hook for DenyAll {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
-        refuse(exchange, "access.deny-all")
+        refuse(exchange, CauseCode::AccessDenied, "access.deny-all")
     }
 }
 
@@ -123,14 +123,15 @@ impl Suffixes {
 }
 
 fn not_allowed(exchange: &mut Exchange) -> Outcome {
-    refuse(exchange, "url.access-allow")
+    refuse(exchange, CauseCode::AccessNotAllowed, "url.access-allow")
 }
 
 fn is_denied(exchange: &mut Exchange) -> Outcome {
-    refuse(exchange, "url.access-deny")
+    refuse(exchange, CauseCode::AccessDenied, "url.access-deny")
 }
 
-fn refuse(exchange: &mut Exchange, directive: &str) -> Outcome {
+fn refuse(exchange: &mut Exchange, cause: CauseCode, directive: &str) -> Outcome {
+    let outcome = exchange.fail(cause);
     if exchange.settings.core.debug.request_handling {
         let path = String::from_utf8_lossy(exchange.request.url.path());
         exchange.log_error(
@@ -138,7 +139,7 @@ fn refuse(exchange: &mut Exchange, directive: &str) -> Outcome {
             format_args!("denied by {directive} path={path:?}"),
         );
     }
-    exchange.answer(Status::FORBIDDEN)
+    outcome
 }
 
 #[cfg(test)]

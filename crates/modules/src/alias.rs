@@ -5,11 +5,11 @@
 //! become `/x/../b`: it is answered 403.
 
 use petrel_engine::Exchange;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::config::value::Key;
 use petrel_engine::config::{Array, Config, Diagnostic, Effect, Span};
 use petrel_engine::exchange::dry_run::Note;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
-use petrel_engine::proto::status::Status;
 use petrel_engine::settings::core::absolute_root;
 
 /// mod_alias.
@@ -139,7 +139,7 @@ impl Hook for Aliases {
         };
         if alias.escapes(rest) {
             exchange.note(|| Note::Rule(alias.span));
-            return exchange.answer(Status::FORBIDDEN);
+            return exchange.fail(CauseCode::AliasEscape);
         }
         // The buffer of the base is used for the new path, so that nothing is allocated.
         let base_and_slash = &alias.target;

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use petrel_engine::Exchange;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::config::{Diagnostic, Effect};
 use petrel_engine::exchange::dry_run::Note;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
@@ -90,6 +91,7 @@ impl Hook for AddressLimit {
 
 impl AddressLimit {
     fn turn_away(&self, exchange: &mut Exchange) -> Outcome {
+        let outcome = exchange.fail(CauseCode::AddressLimited);
         if !self.is_silent {
             let most = self.connections_max;
             exchange.log_common_error(
@@ -98,7 +100,7 @@ impl AddressLimit {
             );
         }
         if self.location.is_empty() {
-            return exchange.answer(Status::FORBIDDEN);
+            return outcome;
         }
         exchange.response.answer(Status::FOUND);
         exchange.response.set("Location", &self.location);

@@ -7,11 +7,11 @@
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
-use petrel_engine::cold_files::status_of_failure;
+use petrel_engine::cause::CauseCode;
+use petrel_engine::cold_files::cause_of_failure;
 use petrel_engine::config::{Diagnostic, Effect};
 use petrel_engine::file_cache::{FileEntry, FileKind, NextNames, Role};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
-use petrel_engine::proto::status::Status;
 use rustix::io::Errno;
 
 /// mod_indexfile.
@@ -60,7 +60,7 @@ impl Hook for IndexFile {
             match file.kind() {
                 FileKind::Missing | FileKind::NotADirectory => {}
                 FileKind::Denied if !is_taken_unread(exchange, name, &file) => {
-                    return exchange.answer(Status::FORBIDDEN);
+                    return exchange.fail(CauseCode::FileDenied);
                 }
                 FileKind::Failed(errno) => return failed(exchange, name, errno),
                 FileKind::Regular | FileKind::Directory | FileKind::Special | FileKind::Denied => {
@@ -154,8 +154,9 @@ fn append_name(path: &mut Vec<u8>, name: &[u8]) {
 fn failed(exchange: &mut Exchange, name: &[u8], errno: Errno) -> Outcome {
     let path = path_of(exchange, name);
     let path = String::from_utf8_lossy(&path);
+    let outcome = exchange.fail(cause_of_failure(errno));
     exchange.log_error("map", format_args!("{errno} path={path:?}"));
-    exchange.answer(status_of_failure(errno))
+    outcome
 }
 
 #[cfg(test)]
@@ -211,10 +212,8 @@ mod tests {
     #[test]
     fn a_directory_with_such_a_name_ends_the_search_as_in_lighttpd() {
         let tree = Tree::new(&[("second.html/x", ""), ("index.html", "x")]);
-        assert_eq!(
-            opened(&tree, ROOT, "/"),
-            (403, opened(&tree, ROOT, "/").1, "/second.html".into())
-        );
+        let (status, _, path) = opened(&tree, ROOT, "/");
+        assert_eq!((status, &*path), (403, "/second.html"));
     }
 
     #[test]

@@ -124,6 +124,7 @@ fn spec_of(module: &ModuleSpec, directive: &str) -> Option<&'static DirectiveSpe
 mod tests {
     use std::collections::{HashMap, HashSet};
 
+    use petrel_engine::cause::CauseCode;
     use petrel_engine::config::Effect;
 
     use super::*;
@@ -178,6 +179,21 @@ mod tests {
                     "{}",
                     spec.name
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn causes_of_errors_name_directives_that_exist() {
+        let schema = schema();
+        for code in CauseCode::ALL {
+            for text in [code.meaning(), code.remedy()] {
+                let quoted = text.split('`').skip(1).step_by(2);
+                for name in quoted.filter(|name| name.contains('.') && !name.contains('[')) {
+                    let spec = schema.get(name);
+                    let effect = spec.map(|spec| spec.effect);
+                    assert_eq!(effect, Some(Effect::Works), "{name} in {:?}", code.name());
+                }
             }
         }
     }

@@ -84,7 +84,7 @@ impl Hook for Redirect {
             Err(TooManySteps(outcome)) => return outcome,
         };
         let status = self.status.unwrap_or_else(|| default_status(exchange));
-        exchange.response.answer(status);
+        exchange.response.answer_as_told(status);
         exchange.response.set("Location", &location);
         Outcome::Answer
     }

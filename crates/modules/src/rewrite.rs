@@ -1,20 +1,20 @@
 //! mod_rewrite: another URL takes the place of the one that the client asked for.
 //!
-//! Rules match path and query together, normalised. What the first one that matches makes of them becomes the request's
-//! URL, and the request begins anew with it: conditions, access rules and files are those of the new URL. Rules "if not
-//! file" are asked when the physical path is known and no regular file is there; a URL that belongs to a backend which needs
-//! no file is left to it, and nothing is looked up. What the client asked for stays
-//! [`original_target`](petrel_engine::exchange::Request::original_target).
+//! Rules match path and query together, normalised. What the first one that matches makes of them becomes the
+//! request's URL, and the request begins anew with it: conditions, access rules and files are those of the
+//! new URL. Rules "if not file" are asked when the physical path is known and no regular file is there; a URL
+//! that belongs to a backend which needs no file is left to it, and nothing is looked up. What the client
+//! asked for stays [`original_target`](petrel_engine::exchange::Request::original_target).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use petrel_engine::Exchange;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::config::{BlockId, Diagnostic, Effect};
 use petrel_engine::file_cache::FileKind;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
-use petrel_engine::proto::status::Status;
 use petrel_engine::proto::url::UrlError;
 use petrel_engine::settings::Values;
 
@@ -42,7 +42,8 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     configure,
 };
 
-/// Directives whose rules are tried together, in this order. What the last one's rules make is rewritten again.
+/// Directives whose rules are tried together, in this order. What the last one's rules make is rewritten
+/// again.
 type Directives = [&'static str];
 
 const ALWAYS: &Directives = &[
@@ -57,7 +58,8 @@ const IF_NOT_FILE: &Directives = &["url.rewrite-if-not-file", "url.rewrite-repea
 /// How often rules are asked about URLs that rules have made, for one request.
 const ROUNDS_MAX: u16 = 100;
 
-/// Bytes of a URL that a rule makes. A rule that repeats and doubles its URL comes to gigabytes in twenty rounds.
+/// Bytes of a URL that a rule makes. A rule that repeats and doubles its URL comes to gigabytes in twenty
+/// rounds.
 const TARGET_BYTES_MAX: usize = 64 * 1024;
 
 /// From this round on it is kept which rules match, to name those that lead to one another.
@@ -65,8 +67,9 @@ const SUSPICIOUS_ROUND: u16 = 80;
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     if let Some(rewrite) = Rewrite::of(configure.values, ALWAYS)? {
-        // As in lighttpd, where redirects, scripts and mod_setenv see what rules have made, wherever these modules are listed.
-        // mod_extforward comes before: a rule in a condition about the client's address must not be asked for its proxy's.
+        // As in lighttpd, where redirects, scripts and mod_setenv see what rules have made, wherever these
+        // modules are listed. mod_extforward comes before: a rule in a condition about the client's address
+        // must not be asked for its proxy's.
         configure.add_early(Phase::Translate, rewrite);
     }
     if let Some(rewrite) = Rewrite::of(configure.values, IF_NOT_FILE)? {
@@ -163,7 +166,8 @@ impl Rewrite {
         Outcome::Rewritten
     }
 
-    /// What a rule made is no URL. A wrong form is the rule's fault; what may not stand in a URL came from the client's.
+    /// What a rule made is no URL. A wrong form is the rule's fault; what may not stand in a URL came from
+    /// the client's.
     #[cold]
     fn refuse(
         &self,
@@ -173,33 +177,36 @@ impl Rewrite {
     ) -> Outcome {
         let name = self.rules.rules.name(exchange, &[replacement.rule]);
         let made = replacement.text.escape_ascii();
+        let outcome = exchange.fail(match error {
+            UrlError::Form => CauseCode::RewriteNoUrl,
+            _ => CauseCode::RewriteRefused,
+        });
         exchange.log_error(
             "translate",
             format_args!("the rule {name} made \"{made}\": {error}"),
         );
-        exchange.answer(match error {
-            UrlError::Form => Status::INTERNAL_SERVER_ERROR,
-            _ => Status::BAD_REQUEST,
-        })
+        outcome
     }
 
     #[cold]
     fn too_long(&self, exchange: &mut Exchange, replacement: &Replacement) -> Outcome {
         let name = self.rules.rules.name(exchange, &[replacement.rule]);
+        let outcome = exchange.fail(CauseCode::RewriteTooLong);
         let cause =
             format_args!("the rule {name} made a URL of more than {TARGET_BYTES_MAX} bytes");
         exchange.log_error("translate", cause);
-        exchange.answer(Status::INTERNAL_SERVER_ERROR)
+        outcome
     }
 
     #[cold]
     fn endless(&self, exchange: &mut Exchange, suspects: &[usize]) -> Outcome {
         let names = self.rules.rules.name(exchange, suspects);
+        let outcome = exchange.fail(CauseCode::RewriteEndless);
         let cause = format_args!(
             "the URL was rewritten more than {ROUNDS_MAX} times, by {names}; a rule of url.rewrite-once ends that"
         );
         exchange.log_error("translate", cause);
-        exchange.answer(Status::INTERNAL_SERVER_ERROR)
+        outcome
     }
 }
 

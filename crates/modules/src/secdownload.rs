@@ -10,9 +10,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use md5::{Digest as _, Md5};
 use petrel_engine::Exchange;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::config::{Diagnostic, Effect};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
-use petrel_engine::proto::status::Status;
 use petrel_engine::settings::Values;
 use petrel_engine::settings::core::absolute_root;
 
@@ -92,11 +92,12 @@ struct Missing(&'static str);
 
 impl Hook for Missing {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
+        let outcome = exchange.fail(CauseCode::LinkUnset);
         exchange.log_common_error(
             "map",
             format_args!("{} is not set, so every request is answered 500", self.0),
         );
-        exchange.answer(Status::INTERNAL_SERVER_ERROR)
+        outcome
     }
 }
 
@@ -130,7 +131,7 @@ impl Hook for SignedLinks {
             return Outcome::Next;
         };
         if link.made_s.abs_diff(exchange.worker.clock().wall_seconds()) > self.timeout_s {
-            return exchange.answer(Status::GONE);
+            return exchange.fail(CauseCode::LinkExpired);
         }
         let mut signed = self.signed_part(link.path).to_vec();
         if self.signs_query && !url.query().is_empty() {
@@ -142,10 +143,11 @@ impl Hook for SignedLinks {
             exchange.physical.map(&self.root, link.path);
             return Outcome::Next;
         }
+        let outcome = exchange.fail(CauseCode::LinkUnsigned);
         if exchange.settings.core.debug.request_handling {
             exchange.log_error("map", format_args!("the signature of the link is wrong"));
         }
-        exchange.answer(Status::FORBIDDEN)
+        outcome
     }
 }
 

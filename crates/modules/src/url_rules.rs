@@ -1,18 +1,18 @@
 //! Rules that replace a request's path and query by regular expressions, for mod_redirect and mod_rewrite.
 //!
-//! They are compiled once for the block they stand in: the check at the start does it, all workers and settings share
-//! them. Which rules can match is found by the text that they begin with ([`PatternSet`]).
+//! They are compiled once for the block they stand in: the check at the start does it, all workers and
+//! settings share them. Which rules can match is found by the text that they begin with ([`PatternSet`]).
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
 use petrel_engine::Exchange;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::config::{
     BlockId, Captures, Diagnostic, Element, Pattern, PatternSet, Sources, Span, Template,
 };
 use petrel_engine::exchange::dry_run::Note;
 use petrel_engine::module::Outcome;
-use petrel_engine::proto::status::Status;
 use petrel_engine::settings::Values;
 
 use crate::substitutions;
@@ -76,8 +76,8 @@ impl UrlRules {
         self.rules.is_empty()
     }
 
-    /// What the first rule that matches makes of the URL. `condition` is the block whose groups `%0` to `%9` are. `None`: no
-    /// rule matches, or the one that does leaves the URL as it is.
+    /// What the first rule that matches makes of the URL. `condition` is the block whose groups `%0` to `%9`
+    /// are. `None`: no rule matches, or the one that does leaves the URL as it is.
     pub(crate) fn replace(
         &self,
         exchange: &mut Exchange,
@@ -116,9 +116,10 @@ impl UrlRules {
     #[cold]
     fn too_many_steps(&self, exchange: &mut Exchange, rule: usize) -> TooManySteps {
         let name = self.name(exchange, &[rule]);
+        let outcome = exchange.fail(CauseCode::RuleTooSlow);
         let cause = format_args!("the rule {name} takes too many steps to match this URL");
         exchange.log_error("translate", cause);
-        TooManySteps(exchange.answer(Status::INTERNAL_SERVER_ERROR))
+        TooManySteps(outcome)
     }
 }
 
@@ -162,8 +163,9 @@ fn normalizes_urls(values: &Values<'_>) -> bool {
     switch.and_then(|switch| switch.value.as_bool()) != Some(false)
 }
 
-/// `text` as a normalised target would have it: letters of other alphabets percent-encoded, and what is percent-encoded in
-/// upper case. `sign` is what begins an encoded byte in it; in replacements a percent sign is doubled.
+/// `text` as a normalised target would have it: letters of other alphabets percent-encoded, and what is
+/// percent-encoded in upper case. `sign` is what begins an encoded byte in it; in replacements a percent sign
+/// is doubled.
 fn normalized<'t>(text: &'t str, sign: &str) -> Cow<'t, str> {
     if text.is_ascii() && !text.contains('%') {
         return Cow::Borrowed(text);

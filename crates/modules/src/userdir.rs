@@ -15,11 +15,11 @@ use nix::errno::Errno as LookupError;
 use nix::unistd::User;
 use petrel_engine::Exchange;
 use petrel_engine::blocking::{FileDeadline, JobWaiter, NotDone, Origin, SharedJobs};
+use petrel_engine::cause::CauseCode;
 use petrel_engine::config::{Diagnostic, Effect};
 use petrel_engine::file_cache::Symlinks;
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Pending, Phase};
-use petrel_engine::proto::status::Status;
 use petrel_engine::settings::core::absolute_root;
 
 use crate::vhost::{failed, is_directory};
@@ -332,11 +332,12 @@ fn home_of(user: Option<User>, name: &str) -> Option<Vec<u8>> {
 /// Answers that the user cannot be looked up now.
 fn refuse(exchange: &mut Exchange, user: &[u8], cause: &str) -> Outcome {
     let user = user.escape_ascii();
+    let outcome = exchange.fail(CauseCode::UserLookup);
     exchange.log_error(
         "map",
         format_args!("the home directory of \"{user}\" cannot be looked up: {cause}"),
     );
-    exchange.answer(Status::SERVICE_UNAVAILABLE)
+    outcome
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What the modules that turn host names into paths share.
 
 use petrel_engine::Exchange;
-use petrel_engine::cold_files::status_of_failure;
+use petrel_engine::cold_files::cause_of_failure;
 use petrel_engine::file_cache::FileKind;
 use petrel_engine::module::Outcome;
 use rustix::io::Errno;
@@ -58,6 +58,7 @@ pub(crate) fn choose_root(
 /// The answer if the directory of a host or user cannot be examined.
 pub(crate) fn failed(exchange: &mut Exchange, path: &[u8], errno: Errno) -> Outcome {
     let path = String::from_utf8_lossy(path);
+    let outcome = exchange.fail(cause_of_failure(errno));
     exchange.log_error("map", format_args!("{errno} path={path:?}"));
-    exchange.answer(status_of_failure(errno))
+    outcome
 }

@@ -75,6 +75,30 @@ fn a_flood_of_the_same_refused_head_is_a_few_lines() {
     assert!(lines < 40, "{lines} lines\n{}", server.log());
 }
 
+/// An operator finds the lines about a request by the id on its error page.
+#[test]
+fn an_error_page_leads_to_the_lines_of_its_request() {
+    let server = Server::start(&format!(
+        "{LOGS}accesslog.format = \"%{{request-id}}x %{{cause}}x %s\"\n\
+         debug.log-file-not-found = \"enable\"\nserver.error-cause-header = \"enable\""
+    ));
+    let answer = server.get("/missing");
+    assert_eq!(answer.field("Petrel-Cause"), Some("file-missing"));
+    let page = answer.text();
+    let (_, rest) = page.split_once("Request id: <code>").expect("an id");
+    let (id, _) = rest.split_once('<').expect("its end");
+    assert_eq!(id.len(), 16, "{page}");
+    server.expect_log(&format!(
+        "request=\"GET /missing\" cause=file-missing id={id}\n"
+    ));
+    expect_access(&server, &format!("{id} file-missing 404\n"));
+    // A long target is cut, and the id is not.
+    let long = format!("/{}", "%01".repeat(2000));
+    let head = format!("GET {long} HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(server.exchange(&head).status, 400);
+    server.expect_log("%01%01\" cause=url-malformed id=");
+}
+
 /// With a wildcard listener only the connection knows the address.
 #[test]
 fn the_local_address_is_the_one_connected_to() {

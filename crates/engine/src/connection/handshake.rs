@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use petrel_proto::client_hello::{ClientHello, HelloError};
-use petrel_proto::status::Status;
 use rustls::{AlertDescription, ServerConfig};
 
 use super::http2::Http2;
 use super::link::Link;
 use super::serving::Serving;
 use super::{ConnectionState, Step};
+use crate::cause::CauseCode;
 use crate::exchange::ConnectionFacts;
 use crate::ledger::{Nanos, Stage};
 use crate::limits;
@@ -210,7 +210,7 @@ fn answer_in_clear(error: &HelloError, link: &mut Link) -> ConnectionState {
         .map(TlsStream::end_before_it_began)
         .unwrap_or_default();
     let cause = format_args!("{error}");
-    Serving::begin(link).refuse_head(&input, Stage::ReadHead, Status::BAD_REQUEST, cause)
+    Serving::begin(link).refuse_head(&input, Stage::ReadHead, CauseCode::TlsExpected, cause)
 }
 
 fn log(link: &Link, cause: &str) {

@@ -10,13 +10,13 @@ use std::task::{Context, Poll, ready};
 use petrel_proto::header_block::HeaderBlock;
 use petrel_proto::http1::{BodyDecoder, BodyError, BodyLimits, CONTINUE, Parsed, Piece};
 use petrel_proto::request_head::{BodyFraming, HeadError};
-use petrel_proto::status::Status;
 use petrel_proto::trailers;
 
 use super::http2::Http2;
 use super::link::Link;
 use super::serving::{Broken, Serving, Wire};
 use super::{ConnectionState, Step};
+use crate::cause::CauseCode;
 use crate::ledger::Stage;
 use crate::limits;
 use crate::trace;
@@ -128,12 +128,12 @@ impl Serving {
                 self.abort(Stage::Parse, cause, link)
             }
             Err(error) => {
-                let cause = match bytes.first() {
+                let what = match bytes.first() {
                     Some(&TLS_HANDSHAKE) => "the client speaks TLS to a port without it".to_owned(),
                     _ => error.to_string(),
                 };
-                let cause = format_args!("{cause}");
-                self.refuse_head(&bytes, Stage::Parse, error.status(), cause)
+                let cause = CauseCode::of_head(error);
+                self.refuse_head(&bytes, Stage::Parse, cause, format_args!("{what}"))
             }
         }
     }
@@ -143,8 +143,8 @@ impl Serving {
         mut self,
         bytes: &[u8],
         stage: Stage,
-        status: Status,
-        cause: Arguments<'_>,
+        cause: CauseCode,
+        what: Arguments<'_>,
     ) -> ConnectionState {
         let run = &mut self.run;
         // Without a head it is unknown which settings apply. Those of the previous request would be wrong.
@@ -152,20 +152,20 @@ impl Serving {
         run.request.method = run.request.head.method();
         run.request.keep_refused_line(bytes);
         trace::refused_header(run, bytes);
-        self.refuse(stage, status, cause)
+        self.refuse(stage, cause, what)
     }
 
     pub(crate) fn refuse_late_head(mut self) -> ConnectionState {
         let input = std::mem::take(&mut self.wire.input);
-        let cause = format_args!("the request head came too slowly");
-        self.refuse_head(&input, Stage::ReadHead, Status::REQUEST_TIMEOUT, cause)
+        let what = format_args!("the request head came too slowly");
+        self.refuse_head(&input, Stage::ReadHead, CauseCode::HeadTimeout, what)
     }
 
     /// The head is complete: finds the settings, and checks that they allow a body of this length.
     fn begin_request(mut self, link: &mut Link) -> ConnectionState {
         if let Err(error) = self.run.begin(&link.scope) {
             let cause = format_args!("the URL is refused: {error}");
-            return self.refuse(Stage::Parse, Status::BAD_REQUEST, cause);
+            return self.refuse(Stage::Parse, CauseCode::UrlMalformed, cause);
         }
         if self.run.refuse_misdirected() {
             return ConnectionState::Walk(self);

@@ -10,13 +10,13 @@ use std::task::{Context, Poll};
 
 use petrel_proto::header_block::HeaderBlock;
 use petrel_proto::http1::{write_chunk_header, write_interim, write_last_chunk};
-use petrel_proto::status::Status;
 
 use super::link::Link;
 use super::serving::{Broken, Serving};
 use super::{ConnectionState, Step};
 use crate::blocking::Late;
 use crate::body::{Body, InMemory, Piece};
+use crate::cause::CauseCode;
 use crate::deadlines::Deadlines;
 use crate::ledger::Stage;
 use crate::limits;
@@ -507,7 +507,7 @@ impl Serving {
     /// The server process ends during the response. A client that has received nothing of it gets 503.
     pub(crate) fn cut_off_sending(mut self, why: Cut, link: &mut Link) -> ConnectionState {
         self.log_cut(Stage::Send, why);
-        if self.run.replace_answer(Status::SERVICE_UNAVAILABLE) {
+        if self.run.replace_answer(CauseCode::ServerStopping) {
             self.wire.sending.take_back();
             return ConnectionState::Walk(self);
         }

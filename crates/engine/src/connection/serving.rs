@@ -6,13 +6,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use petrel_proto::http1::BodyError;
-use petrel_proto::status::Status;
 use petrel_sys::pooled::{GiveBack, Pooled};
 
 use super::link::Link;
 use super::receive::Receiving;
 use super::send::Sending;
 use super::{ConnectionState, Step, head};
+use crate::cause::{CauseCode, ErrorCause};
 use crate::ledger::Stage;
 use crate::limits;
 use crate::phase::Walked;
@@ -239,10 +239,10 @@ impl Serving {
     pub(crate) fn refuse(
         mut self,
         stage: Stage,
-        status: Status,
-        cause: Arguments<'_>,
+        cause: impl Into<ErrorCause>,
+        what: Arguments<'_>,
     ) -> ConnectionState {
-        self.run.refuse(stage, status, cause);
+        self.run.refuse(stage, cause, what);
         ConnectionState::Walk(self)
     }
 
@@ -252,11 +252,11 @@ impl Serving {
         let unanswered = "the client left before it had its answer";
         match (broken, self.run.body_refusal()) {
             (Broken::Malformed(error), _) => {
-                let cause = format_args!("{error}");
-                self.refuse(stage, error.status(), cause)
+                let cause = CauseCode::of_body(*error);
+                self.refuse(stage, cause, format_args!("{error}"))
             }
-            (Broken::TooEarly, Some((status, cause))) => {
-                self.refuse(stage, status, format_args!("{cause}"))
+            (Broken::TooEarly, Some((cause, what))) => {
+                self.refuse(stage, cause, format_args!("{what}"))
             }
             (Broken::TooEarly, None) => self.abort(stage, format_args!("{incomplete}"), link),
             (Broken::Left, _) => self.abort(stage, format_args!("{unanswered}"), link),
@@ -264,14 +264,14 @@ impl Serving {
     }
 
     pub(crate) fn refuse_late_body(self, stage: Stage) -> ConnectionState {
-        let cause = self.run.lateness_of_body();
-        self.refuse(stage, Status::REQUEST_TIMEOUT, format_args!("{cause}"))
+        let what = self.run.lateness_of_body();
+        self.refuse(stage, CauseCode::BodyTimeout, format_args!("{what}"))
     }
 
     /// The server process ends before there is a response.
     pub(crate) fn cut_off(mut self, stage: Stage, of_log: Stage, why: Cut) -> ConnectionState {
         self.log_cut(of_log, why);
-        self.run.refuse_quietly(stage, Status::SERVICE_UNAVAILABLE);
+        self.run.refuse_quietly(stage, CauseCode::ServerStopping);
         ConnectionState::Walk(self)
     }
 

@@ -13,10 +13,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use petrel_proto::status::Status;
 use rustix::io::Errno;
 
-use crate::blocking::{self, Class, FileDeadline, Late, RunningJob};
+use crate::blocking::{self, Class, FileDeadline, Late, NotDone, RunningJob};
+use crate::cause::{CauseCode, ErrorCause};
 use crate::exchange::Exchange;
 use crate::exchange::dry_run::LookUpSource;
 use crate::file_cache::read::read_full;
@@ -48,7 +48,7 @@ struct Asked {
     /// The file system did not answer in time, so the request waits for no further file.
     is_late: bool,
     /// The status for the response if a file could not be looked up or read for a script.
-    failure: Option<Status>,
+    failure: Option<ErrorCause>,
 }
 
 /// A whole file that a disk thread reads.
@@ -241,8 +241,9 @@ impl Exchange {
 
     /// Gives up on `path` and answers 504.
     pub fn answer_late_file(&mut self, stage: &str, path: &[u8]) -> Outcome {
+        let outcome = self.fail(CauseCode::DiskTimeout);
         self.give_up_on_file(stage, path);
-        self.answer(Status::GATEWAY_TIMEOUT)
+        outcome
     }
 
     /// How long this request waits for a file system. The time runs from its first wait.
@@ -258,18 +259,18 @@ impl Exchange {
     }
 
     /// Notes that a file system failed while a script of this request used it. The script gets an error. If
-    /// it does not catch the error, [`Exchange::file_failure`] is the status of the response.
-    pub fn fail_on_file(&self, status: Status) {
-        self.cold.change().failure = Some(status);
+    /// it does not catch the error, [`Exchange::file_failure`] is the cause of the response.
+    pub fn fail_on_file(&self, cause: ErrorCause) {
+        self.cold.change().failure = Some(cause);
     }
 
-    /// The status of the response when a script failed because of a file: 504 if the file system was too
-    /// slow, else the status of the last failure.
-    pub fn file_failure(&self) -> Option<Status> {
+    /// The cause of the response when a script failed because of a file: a timeout if the file system was too
+    /// slow, else the last failure.
+    pub fn file_failure(&self) -> Option<ErrorCause> {
         let asked = self.cold.0.borrow();
         let asked = asked.as_ref()?;
         match asked.is_late {
-            true => Some(Status::GATEWAY_TIMEOUT),
+            true => Some(CauseCode::DiskTimeout.into()),
             false => asked.failure,
         }
     }
@@ -472,7 +473,7 @@ impl ColdWait {
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Outcome>> {
         self.poll_in_time(exchange, context)
-            .map_err(|_| exchange.answer(Status::GATEWAY_TIMEOUT))
+            .map_err(|_| exchange.fail(CauseCode::DiskTimeout))
     }
 
     /// Like [`ColdWait::poll`], for a caller that makes the response itself.
@@ -532,37 +533,47 @@ impl Pending for Cold {
             // The response is right without the file. An error gets the built-in page, and a hook that
             // changes responses is called again and sees that no look-up is waited for any more.
             Err(_) if self.has_answer => self.then.take().unwrap_or(Outcome::Next),
-            Err(_) => exchange.answer(Status::GATEWAY_TIMEOUT),
+            Err(_) => exchange.fail(CauseCode::DiskTimeout),
         };
         Poll::Ready(then)
     }
 }
 
-/// The status for an error of the file system: 503 if a resource ran short, 504 if the file system is away (a
+/// The cause for an error of the file system: 503 if a resource ran short, 504 if the file system is away (a
 /// network file system with a `soft` mount), 500 otherwise.
-pub fn status_of_failure(errno: Errno) -> Status {
-    match errno {
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::BUSY => Status::SERVICE_UNAVAILABLE,
-        Errno::TIMEDOUT => Status::GATEWAY_TIMEOUT,
-        _ => Status::INTERNAL_SERVER_ERROR,
-    }
+pub fn cause_of_failure(errno: Errno) -> ErrorCause {
+    let code = match errno {
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::BUSY => CauseCode::DiskShortage,
+        Errno::TIMEDOUT => CauseCode::DiskTimeout,
+        _ => CauseCode::DiskError,
+    };
+    ErrorCause::from(code).with_errno(errno)
 }
 
-/// Like [`status_of_failure`], for errors of disk threads: 504 also for a file system that did not answer in
-/// time.
-pub fn status_of_error(error: &io::Error) -> Status {
-    match (Errno::from_io_error(error), error.kind()) {
-        (_, io::ErrorKind::TimedOut) => Status::GATEWAY_TIMEOUT,
-        (_, io::ErrorKind::ResourceBusy | io::ErrorKind::OutOfMemory) => {
-            Status::SERVICE_UNAVAILABLE
-        }
-        (Some(errno), _) => status_of_failure(errno),
-        (None, _) => Status::INTERNAL_SERVER_ERROR,
+/// Like [`cause_of_failure`], for errors of disk threads: 504 also for a file system that did not answer in
+/// time. An error that carries its own cause has that.
+pub fn cause_of_error(error: &io::Error) -> ErrorCause {
+    let code = match (Errno::from_io_error(error), error.kind()) {
+        (Some(errno), _) => return cause_of_failure(errno),
+        (None, io::ErrorKind::TimedOut) => CauseCode::DiskTimeout,
+        (None, io::ErrorKind::ResourceBusy | io::ErrorKind::OutOfMemory) => CauseCode::DiskShortage,
+        (None, _) => CauseCode::DiskError,
+    };
+    ErrorCause::carried_by(error).unwrap_or(code.into())
+}
+
+/// The cause if a disk thread has not done its work.
+pub fn cause_of_not_done(not_done: NotDone) -> ErrorCause {
+    match not_done {
+        NotDone::QueueFull => CauseCode::DiskShortage.into(),
+        NotDone::Lost => CauseCode::DiskJobLost.into(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use petrel_proto::status::Status;
+
     use super::*;
     use crate::file_cache::FileKind;
     use crate::module::{Configure, Hook, Loaded, ModuleSpec, Phase};
@@ -600,7 +611,8 @@ mod tests {
 
     impl Hook for Sends {
         fn run(&self, exchange: &mut Exchange) -> Outcome {
-            exchange.answer(Status::NO_CONTENT)
+            exchange.response.answer(Status::NO_CONTENT);
+            Outcome::Answer
         }
     }
 
@@ -674,17 +686,19 @@ mod tests {
         let exchange = site.unanswered("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         exchange.log_late_file("map", b"/a");
         assert!(!exchange.gave_up_on_files() && exchange.file_failure().is_none());
-        exchange.fail_on_file(Status::SERVICE_UNAVAILABLE);
+        exchange.fail_on_file(CauseCode::DiskShortage.into());
         assert!(!exchange.gave_up_on_files());
-        assert_eq!(exchange.file_failure(), Some(Status::SERVICE_UNAVAILABLE));
+        assert_eq!(
+            exchange.file_failure(),
+            Some(CauseCode::DiskShortage.into())
+        );
         exchange.give_up_on_file("map", b"/b");
         assert!(exchange.gave_up_on_files());
-        assert_eq!(exchange.file_failure(), Some(Status::GATEWAY_TIMEOUT));
+        assert_eq!(exchange.file_failure(), Some(CauseCode::DiskTimeout.into()));
     }
 
     #[test]
     fn failures_say_whether_it_is_worth_asking_again() {
-        use crate::blocking::NotDone;
         for (error, status) in [
             (io::ErrorKind::TimedOut.into(), 504),
             (NotDone::QueueFull.into(), 503),
@@ -695,7 +709,7 @@ mod tests {
             (NotDone::Lost.into(), 500),
         ] {
             let error: io::Error = error;
-            assert_eq!(status_of_error(&error).0, status, "{error}");
+            assert_eq!(cause_of_error(&error).code.status().0, status, "{error}");
         }
     }
 }

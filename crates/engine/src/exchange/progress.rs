@@ -2,9 +2,11 @@
 
 use petrel_proto::status::Status;
 
+use crate::cause::StatusOrigin;
 use crate::ledger::Stage;
 use crate::metrics::Route;
 use crate::module::{Pending, Phase};
+use crate::response::Response;
 
 /// The state of the phase loop for one exchange.
 #[derive(Default)]
@@ -32,6 +34,19 @@ pub(crate) struct HandledError {
     /// Set by `server.error-handler`: the response keeps the status of the error, unless an application sets
     /// another one.
     pub(crate) keeps_status: bool,
+    /// Why it is an error.
+    pub(crate) origin: StatusOrigin,
+}
+
+impl HandledError {
+    /// The error in `response`, which no handler may change.
+    pub(crate) fn standing(response: &Response) -> HandledError {
+        HandledError {
+            status: response.status,
+            keeps_status: true,
+            origin: response.status_origin(),
+        }
+    }
 }
 
 impl WalkProgress {

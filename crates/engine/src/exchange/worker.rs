@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::{Bytes, BytesMut};
 use petrel_proto::hpack::PreparedLines;
 use tokio::sync::Notify;
 
@@ -74,6 +75,8 @@ pub struct Worker {
     /// How many subrequests run although their client is gone.
     pub(crate) detached: Cell<u32>,
     belongings: RefCell<Vec<Rc<dyn Any>>>,
+    /// See [`Worker::join_bytes`].
+    joined: RefCell<BytesMut>,
     readers: Rc<Readers>,
     /// The requests that kept the worker busy for long.
     hogs: RefCell<Hogs>,
@@ -195,6 +198,7 @@ impl Worker {
             exchanges_published: Cell::new(0),
             detached: Cell::new(0),
             belongings: RefCell::default(),
+            joined: RefCell::default(),
             readers: Rc::new(readers),
             hogs: RefCell::default(),
             processor_time: Cell::new(0),
@@ -459,6 +463,20 @@ impl Worker {
         self.connections.set(self.connections.get() - 1);
         self.shared.give_permit();
         self.connection_ended.notify_waiters();
+    }
+
+    /// One short text of several parts, for a response. The texts share one piece of memory, which is used
+    /// again from its beginning when none of them is being sent. So it allocates only when many are.
+    pub(crate) fn join_bytes(&self, parts: [&[u8]; 3]) -> Bytes {
+        let length = parts.iter().map(|part| part.len()).sum();
+        let mut joined = self.joined.borrow_mut();
+        if !joined.try_reclaim(limits::JOINED_BYTES) && joined.capacity() < length {
+            joined.reserve(length.max(limits::JOINED_BYTES));
+        }
+        for part in parts {
+            joined.extend_from_slice(part);
+        }
+        joined.split().freeze()
     }
 
     /// The id of one more request or subrequest.

@@ -55,8 +55,8 @@ impl Default for ErrorLines {
 
 impl ErrorLines {
     /// Passes to `write` the counts of repeated messages of earlier seconds and then `message` with its
-    /// details. If the message was written in this second already, only counts it and does not build its text:
-    /// under a flood of requests that fail, building it would be most of their cost.
+    /// details. If the message was written in this second already, only counts it and does not build its
+    /// text: under a flood of requests that fail, building it would be most of their cost.
     pub(super) fn message(
         &mut self,
         message: Arguments<'_>,

@@ -27,6 +27,7 @@ use bytes::Bytes;
 use petrel_proto::status::Status;
 
 use crate::body::{Body, BodySource, Piece, RequestBody};
+use crate::cause::CauseCode;
 use crate::deadlines::Alarm;
 use crate::exchange::{Exchange, Lineage};
 use crate::ledger::Stage;
@@ -364,7 +365,7 @@ fn refuse_tunnel(run: &mut ExchangeRun) {
         "content",
         format_args!("a subrequest was answered with 101, which it did not ask for"),
     );
-    run.refuse_quietly(Stage::Content, Status::BAD_GATEWAY);
+    run.refuse_quietly(Stage::Content, CauseCode::SubrequestTunnel);
 }
 
 #[cfg(test)]

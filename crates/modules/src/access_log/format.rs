@@ -88,6 +88,8 @@ pub(super) enum Field {
     InKernel(Unit),
     /// %{request-id}x
     RequestId,
+    /// %{cause}x
+    Cause,
 }
 
 /// The port that %p writes.
@@ -368,6 +370,7 @@ fn own(code: &Code<'_>) -> Result<Field, FormatError> {
         "stages" => return Ok(Field::Stages),
         "waits" => return Ok(Field::Waits),
         "request-id" => return Ok(Field::RequestId),
+        "cause" => return Ok(Field::Cause),
         _ => {}
     }
     match parameter.split_once(':').unwrap_or((parameter, "us")) {
@@ -375,7 +378,7 @@ fn own(code: &Code<'_>) -> Result<Field, FormatError> {
         ("in-kernel", unit) => named_unit(code, unit).map(Field::InKernel),
         _ => Err(code.error(
             "%x needs the name of what it tells".to_owned(),
-            "write %{request-id}x, %{stages}x, %{waits}x, %{in-kernel}x, %{stage:content}x or \
+            "write %{request-id}x, %{cause}x, %{stages}x, %{waits}x, %{in-kernel}x, %{stage:content}x or \
              %{stage:total:ms}x",
         )),
     }

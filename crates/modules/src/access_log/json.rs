@@ -54,6 +54,7 @@ impl JsonLine {
         truth("keep_alive", record.sent.keep_alive, out);
         truth("complete", record.sent.is_complete, out);
         text("request_id", &record.id.digits(), out);
+        cause(record, out);
         number("total_ns", record.ledger.total(), out);
         number("in_kernel_max_ns", record.ledger.in_kernel_max(), out);
         key("stages_ns", out);
@@ -95,6 +96,26 @@ fn truth(name: &str, value: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(if value { b"true" } else { b"false" });
 }
 
+/// The code, and an object with what is known besides; empty if there is no cause.
+fn cause(record: &Record<'_>, out: &mut Vec<u8>) {
+    let cause = record.response.cause();
+    let code = cause.map_or("", |cause| cause.code.name());
+    text("cause", code.as_bytes(), out);
+    key("cause_details", out);
+    out.extend_from_slice(b"{");
+    if let Some(cause) = cause {
+        out.extend_from_slice(b"\"stage\":\"");
+        out.extend_from_slice(cause.code.stage().name().as_bytes());
+        out.push(b'"');
+        text("failed", cause.code.culprit().name().as_bytes(), out);
+        number("errno", cause.errno.into(), out);
+        number("attempts", cause.attempts.into(), out);
+        truth("reused", cause.is_reused, out);
+        number("bytes", cause.bytes, out);
+    }
+    out.push(b'}');
+}
+
 fn stages(record: &Record<'_>, out: &mut Vec<u8>) {
     out.push(b'{');
     let mut separator: &[u8] = b"\"";
@@ -125,6 +146,7 @@ fn waits(record: &Record<'_>, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use petrel_engine::cause::{CauseCode, ErrorCause};
     use petrel_engine::ledger::Stage;
     use petrel_engine::waits::Wait;
 
@@ -164,12 +186,28 @@ mod tests {
                  \"bytes_received\":{length},\"bytes_sent\":250,\"body_bytes_sent\":6,\
                  \"referer\":\"r\",\"user_agent\":\"\u{e9}\u{fffd}\",\"file\":\"\",\
                  \"request_number\":3,\"keep_alive\":true,\"complete\":true,\
-                 \"request_id\":\"0123456789abcdef\",\"total_ns\":1234567,\
+                 \"request_id\":\"0123456789abcdef\",\"cause\":\"\",\"cause_details\":{{}},\
+                 \"total_ns\":1234567,\
                  \"in_kernel_max_ns\":7001,\
                  \"stages_ns\":{{\"read-head\":1000,\"content\":33567,\"send\":1200000}},\
                  \"waits\":[{{\"stage\":\"stat\",\"ns\":12000000,\"holder\":\"a\\\"\\n\"}},\
                  {{\"stage\":\"stat\",\"ns\":10000000,\"holder\":\"b\"}}]}}"
             )
         );
+    }
+
+    #[test]
+    fn an_error_has_its_cause() {
+        let mut request = Request::new(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        let mut cause = ErrorCause::from(CauseCode::GwConnectRefused);
+        cause.errno = 111;
+        cause.attempts = 2;
+        request.response.fail(cause);
+        let mut out = Vec::new();
+        JsonLine::new().write(&request.record(), &mut out);
+        let line = String::from_utf8(out).expect("UTF-8");
+        let expected = "\"cause\":\"gw-connect-refused\",\"cause_details\":{\"stage\":\"backend-connect\",\
+            \"failed\":\"backend\",\"errno\":111,\"attempts\":2,\"reused\":false,\"bytes\":0},\"total_ns\":";
+        assert!(line.contains(expected), "{line}");
     }
 }

@@ -100,6 +100,10 @@ fn write_field(field: &Field, escaping: Escaping, record: &Record<'_>, out: &mut
         Field::Waits => waits(record.waits, escaping, out),
         Field::InKernel(unit) => decimal(unit.of_duration(record.ledger.in_kernel_max()), 0, out),
         Field::RequestId => out.extend_from_slice(&record.id.digits()),
+        Field::Cause => match record.response.cause() {
+            Some(cause) => out.extend_from_slice(cause.code.name().as_bytes()),
+            None => out.push(b'-'),
+        },
     }
 }
 
@@ -222,7 +226,9 @@ pub(super) fn decimal(number: u64, digits: usize, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use petrel_engine::cause::CauseCode;
     use petrel_engine::exchange::Peer;
+    use petrel_engine::proto::status::Status;
 
     use super::super::record::tests::Request;
     use super::*;
@@ -395,6 +401,16 @@ mod tests {
     fn the_id_of_the_request_is_told() {
         let request = Request::new(HEAD);
         assert_eq!(line("%{request-id}x|%s", &request), "0123456789abcdef|200");
+    }
+
+    #[test]
+    fn the_cause_of_an_error_is_told() {
+        let mut request = Request::new(HEAD);
+        assert_eq!(line("%{cause}x", &request), "-");
+        request.response.fail(CauseCode::GwClosed);
+        assert_eq!(line("%s %{cause}x", &request), "502 gw-closed");
+        request.response.answer_as_told(Status::BAD_GATEWAY);
+        assert_eq!(line("%s %{cause}x", &request), "502 -");
     }
 
     #[test]

@@ -50,7 +50,8 @@ static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
          %{waits}x says what held the request up, if a wait took 10 ms or more. %{in-kernel}x is for how long at \
          most the request lay in the kernel before its worker looked, in microseconds, or with a unit as \
          %{in-kernel:ms}x. \
-         %{request-id}x is the id of the request, which lines of the error log end with. The format \"json\" writes one \
+         %{request-id}x is the id of the request, which lines of the error log end with; %{cause}x is why \
+         the request failed, a code of docs/causes.md, or a dash. The format \"json\" writes one \
          JSON object a line with everything in it.";
     "accesslog.use-syslog", Bool, Request, "disable", Effect::Works,
         "Send the lines to syslog instead of accesslog.filename, under server.syslog-facility.";

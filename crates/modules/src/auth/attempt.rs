@@ -4,8 +4,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use petrel_engine::Exchange;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::module::Outcome;
-use petrel_engine::proto::status::Status;
 
 use super::accounts::Groups;
 use super::guard::{Guard, shown};
@@ -152,7 +152,7 @@ impl Guard {
         let failures = self.failures(exchange);
         let locked_s = lockout.locked_s(failures, LoginOrigin::of(exchange), &login.guess())?;
         failures.count_refused();
-        let outcome = exchange.answer(Status::TOO_MANY_REQUESTS);
+        let outcome = exchange.fail(CauseCode::AuthLockedOut);
         let seconds = locked_s.to_string();
         exchange.response.set("Retry-After", seconds.as_bytes());
         Some(outcome)

@@ -16,11 +16,11 @@ use std::task::{Context, Poll};
 use futures_util::FutureExt as _;
 use petrel_engine::Exchange;
 use petrel_engine::blocking::{self, Class, NotDone, Origin};
+use petrel_engine::cause::CauseCode;
 use petrel_engine::exchange::dry_run::Note;
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Configure, Hook, Outcome, Pending, Phase};
 use petrel_engine::proto::request_head::KnownField;
-use petrel_engine::proto::status::Status;
 
 use super::accounts::{Accounts, Groups};
 use super::attempt::{LoginAttempt, Recalled};
@@ -158,7 +158,7 @@ impl Guard {
             return Outcome::Next;
         }
         if rule.who.is_of_addresses_alone() {
-            return exchange.answer(Status::FORBIDDEN);
+            return exchange.fail(CauseCode::AuthAddress);
         }
         if (self.accepts_extern || rule.method == Method::Extern)
             && let Some(user) = user_from_outside(exchange)
@@ -167,13 +167,14 @@ impl Guard {
             return Outcome::Next;
         }
         match (&rule.method, &self.users) {
-            (Method::Extern, _) => exchange.answer(Status::UNAUTHORIZED),
+            (Method::Extern, _) => exchange.fail(CauseCode::AuthRequired),
             (_, Users::Nowhere(why)) => {
+                let outcome = exchange.fail(CauseCode::AuthUnusable);
                 exchange.log_common_error(
                     "authorize",
                     format_args!("{why}, so what auth.require guards is answered 503"),
                 );
-                exchange.answer(Status::SERVICE_UNAVAILABLE)
+                outcome
             }
             (Method::Basic, Users::Files(files)) => self.basic(exchange, rule, files),
             (Method::Basic, Users::Ldap(users)) => self.ldap(exchange, rule, users),
@@ -183,8 +184,9 @@ impl Guard {
             }
             (Method::Digest(_), Users::Files(_) | Users::Ldap(_) | Users::Pam(_)) => {
                 let cause = "digest needs passwords that can be read, which auth.backend does not have: what it guards is answered 503";
+                let outcome = exchange.fail(CauseCode::AuthUnusable);
                 exchange.log_common_error("authorize", format_args!("{cause}"));
-                exchange.answer(Status::SERVICE_UNAVAILABLE)
+                outcome
             }
         }
     }
@@ -218,8 +220,8 @@ impl Guard {
         }
         let sent = match basic::read(exchange.request.head.field(KnownField::Authorization)) {
             BasicField::Credentials(sent) => sent,
-            BasicField::Absent => return challenge(exchange, rule, Staleness::New),
-            BasicField::Malformed => return exchange.answer(Status::BAD_REQUEST),
+            BasicField::Absent => return challenge(exchange, rule, CauseCode::AuthRequired),
+            BasicField::Malformed => return exchange.fail(CauseCode::AuthMalformed),
         };
         let (accounts, groups) = match self.files(exchange, rule, files) {
             Ok(found) => found,
@@ -270,21 +272,22 @@ impl Guard {
         let field = field.map(<[u8]>::to_vec);
         let sent = match digest::read(field.as_deref()) {
             DigestField::Response(sent) => sent,
-            DigestField::Absent => return challenge(exchange, rule, Staleness::New),
-            DigestField::Malformed => return exchange.answer(Status::BAD_REQUEST),
+            DigestField::Absent => return challenge(exchange, rule, CauseCode::AuthRequired),
+            DigestField::Malformed => return exchange.fail(CauseCode::AuthMalformed),
         };
         // A subrequest has the Authorization field of its client's request, whose target is another one.
         if !exchange.is_subrequest() && !is_target(&sent.uri, &exchange.request.original_target) {
             let cause = "digest: auth failed: uri mismatch";
             let (uri, address) = (shown(&sent.uri), exchange.connection.peer.address_text());
+            let outcome = exchange.fail(CauseCode::AuthMalformed);
             exchange.log_error("authorize", format_args!("{cause} ({uri}) IP: {address}"));
-            return exchange.answer(Status::BAD_REQUEST);
+            return outcome;
         }
         let algorithm = sent
             .algorithm
             .filter(|wanted| options.algorithms.contains(wanted));
         let Some(algorithm) = algorithm.filter(|_| *sent.realm == *rule.realm.as_bytes()) else {
-            return challenge(exchange, rule, Staleness::New);
+            return challenge(exchange, rule, CauseCode::AuthFailed);
         };
         let now_s = exchange.worker.clock().wall_seconds();
         let nonces = Nonces::new(options.secret.as_deref(), &rule.realm);
@@ -293,7 +296,7 @@ impl Guard {
             .map_or(NonceAge::Stale, |nonces| nonces.age(&sent.nonce, now_s));
         if age == NonceAge::Stale {
             // The client may have made the nonce up, so the server does not spend a hash on it.
-            return challenge(exchange, rule, Staleness::Stale);
+            return challenge(exchange, rule, CauseCode::AuthStale);
         }
         let (accounts, groups) = match self.files(exchange, rule, files) {
             Ok(found) => found,
@@ -506,7 +509,7 @@ pub(super) fn no_file(exchange: &mut Exchange, missing: NoFile) -> Outcome {
     match missing {
         NoFile::Cold => Outcome::Cold,
         NoFile::Parsing(pending) => Outcome::Later(pending),
-        NoFile::Failed(status) => exchange.answer(status),
+        NoFile::Failed(cause) => exchange.fail(cause),
     }
 }
 
@@ -555,8 +558,8 @@ impl Pending for Hashing {
 
 /// Answers 503: there are more passwords than the processors have time for.
 fn busy(exchange: &mut Exchange, cause: Arguments<'_>) -> Outcome {
+    let outcome = exchange.fail(CauseCode::AuthBusy);
     exchange.log_common_error("authorize", cause);
-    let outcome = exchange.answer(Status::SERVICE_UNAVAILABLE);
     exchange.response.set("Retry-After", RETRY_AFTER_S);
     outcome
 }
@@ -581,7 +584,7 @@ impl Pending for Refusal {
             exchange.wake_at(self.at_s);
             return Poll::Pending;
         }
-        Poll::Ready(challenge(exchange, &self.rule, Staleness::New))
+        Poll::Ready(challenge(exchange, &self.rule, CauseCode::AuthFailed))
     }
 }
 
@@ -589,12 +592,13 @@ impl Pending for Refusal {
 fn refuse(exchange: &mut Exchange, login: &LoginAttempt) -> Outcome {
     let (path, user) = (shown(exchange.request.url.path()), shown(&login.user));
     let address = exchange.connection.peer.address_text();
-    exchange.log_error(
+    exchange.log_failure(
         "authorize",
+        CauseCode::AuthFailed.into(),
         format_args!("password doesn't match for {path} username: {user} IP: {address}"),
     );
     if !exchange.worker.process().features.delay_invalid_creds {
-        return challenge(exchange, &login.rule, Staleness::New);
+        return challenge(exchange, &login.rule, CauseCode::AuthFailed);
     }
     Outcome::Later(Box::new(Refusal {
         rule: Rc::clone(&login.rule),
@@ -602,18 +606,10 @@ fn refuse(exchange: &mut Exchange, login: &LoginAttempt) -> Outcome {
     }))
 }
 
-/// Why the client is asked.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Staleness {
-    /// It has sent no log-in, or a wrong one.
-    New,
-    /// Its nonce is too old. The client tries again without asking its user.
-    Stale,
-}
-
-/// Answers 401 and asks the client to log in.
-pub(super) fn challenge(exchange: &mut Exchange, rule: &Rule, staleness: Staleness) -> Outcome {
-    let outcome = exchange.answer(Status::UNAUTHORIZED);
+/// Answers 401 and asks the client to log in. [`CauseCode::AuthStale`]: its nonce is too old, so it tries
+/// again without asking its user.
+pub(super) fn challenge(exchange: &mut Exchange, rule: &Rule, why: CauseCode) -> Outcome {
+    let outcome = exchange.fail(why);
     let mut realm = b" realm=".to_vec();
     write_quoted(rule.realm.as_bytes(), &mut realm);
     realm.extend_from_slice(b", charset=\"UTF-8\"");
@@ -625,7 +621,7 @@ pub(super) fn challenge(exchange: &mut Exchange, rule: &Rule, staleness: Stalene
             let now_s = exchange.worker.clock().wall_seconds();
             let nonces = Nonces::new(options.secret.as_deref(), &rule.realm);
             let Some(nonce) = nonces.and_then(|nonces| nonces.make(now_s)) else {
-                return exchange.answer(Status::SERVICE_UNAVAILABLE);
+                return exchange.fail(CauseCode::AuthNoRandom);
             };
             for algorithm in &options.algorithms {
                 let name = algorithm.name();
@@ -633,7 +629,7 @@ pub(super) fn challenge(exchange: &mut Exchange, rule: &Rule, staleness: Stalene
                 if options.has_userhash {
                     rest.push_str(", userhash=true");
                 }
-                if staleness == Staleness::Stale {
+                if why == CauseCode::AuthStale {
                     rest.push_str(", stale=true");
                 }
                 add(&[b"Digest", &*realm, rest.as_bytes()].concat());

@@ -16,10 +16,10 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use petrel_engine::Exchange;
 use petrel_engine::blocking::{JobWaiter, NotDone, Origin, SharedJobs};
-use petrel_engine::cold_files::status_of_error;
+use petrel_engine::cause::{CauseCode, ErrorCause};
+use petrel_engine::cold_files::cause_of_error;
 use petrel_engine::file_cache::{FileEntry, FileKind, FileStat, Symlinks};
 use petrel_engine::module::{Outcome, Pending};
-use petrel_engine::proto::status::Status;
 
 use super::accounts::LeftOut;
 use super::users::NoFile;
@@ -171,7 +171,7 @@ impl<T: Send + Sync + 'static> Pending for Parsing<T> {
             Ok(file) => file,
             Err(not_done) => {
                 let outcome = match failed(exchange, path, &not_done.into()) {
-                    NoFile::Failed(status) => exchange.answer(status),
+                    NoFile::Failed(cause) => exchange.fail(cause),
                     NoFile::Cold | NoFile::Parsing(_) => Outcome::Cold,
                 };
                 return Poll::Ready(outcome);
@@ -221,8 +221,8 @@ fn failed(exchange: &Exchange, path: &[u8], error: &io::Error) -> NoFile {
     let what = format_args!("users cannot be looked up: {shown:?}: {error}");
     exchange.log_common_error("authorize", what);
     NoFile::Failed(match error.kind() {
-        ErrorKind::TimedOut => status_of_error(error),
-        _ => Status::SERVICE_UNAVAILABLE,
+        ErrorKind::TimedOut => cause_of_error(error),
+        _ => ErrorCause::from(CauseCode::AuthUsersUnreadable).with_error(error),
     })
 }
 

@@ -5,9 +5,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use petrel_engine::Exchange;
+use petrel_engine::cause::ErrorCause;
 use petrel_engine::config::Diagnostic;
 use petrel_engine::module::{Configure, Pending};
-use petrel_engine::proto::status::Status;
 use petrel_engine::settings::Values;
 use petrel_engine::settings::core::absolute_root;
 
@@ -77,7 +77,7 @@ pub(super) enum NoFile {
     /// A thread parses it. Afterwards the engine calls the hook again.
     Parsing(Box<dyn Pending>),
     /// It cannot be read. The log has a line about it.
-    Failed(Status),
+    Failed(ErrorCause),
 }
 
 impl Users {

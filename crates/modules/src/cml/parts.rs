@@ -9,7 +9,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use petrel_engine::Exchange;
 use petrel_engine::body::Piece;
-use petrel_engine::cold_files::status_of_failure;
+use petrel_engine::cold_files::cause_of_failure;
 use petrel_engine::file_cache::{FileEntry, FileKind};
 
 use super::files::absolute;
@@ -95,7 +95,7 @@ fn find_file(
         FileKind::Denied => refused("it may not be read, or a symlink leads there"),
         FileKind::Directory | FileKind::Special => refused("it is no file"),
         FileKind::Failed(errno) => {
-            exchange.fail_on_file(status_of_failure(errno));
+            exchange.fail_on_file(cause_of_failure(errno));
             refused(&errno.to_string())
         }
     }

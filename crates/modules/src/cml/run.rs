@@ -6,11 +6,11 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use petrel_engine::Exchange;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::cold_files::ColdWait;
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::method::Method;
-use petrel_engine::proto::status::Status;
 use petrel_engine::settings::mime;
 use petrel_lua::mlua::{Table, Value};
 use petrel_lua::{Progress, Results, Run, Script, ScriptError};
@@ -295,9 +295,10 @@ const HTML: &[u8] = b"text/html";
 /// Logs the error and answers with 500, or with the status of a file error.
 fn failed(exchange: &mut Exchange, sentence: &str, script: &[u8]) -> Outcome {
     let script = String::from_utf8_lossy(script);
-    exchange.log_error("content", format_args!("{sentence} script={script:?}"));
     let of_files = exchange.file_failure();
-    exchange.answer(of_files.unwrap_or(Status::INTERNAL_SERVER_ERROR))
+    let outcome = exchange.fail(of_files.unwrap_or(CauseCode::CmlError.into()));
+    exchange.log_error("content", format_args!("{sentence} script={script:?}"));
+    outcome
 }
 
 /// The error as one line.

@@ -7,8 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use petrel_engine::Exchange;
 use petrel_engine::body::{Body, BodySource, Piece};
-use petrel_engine::cold_files::holder_of_file;
-use petrel_engine::cold_files::status_of_error;
+use petrel_engine::cold_files::{cause_of_error, holder_of_file};
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::accept::Coding;
@@ -156,7 +155,7 @@ fn gather(
 /// A file that cannot be read could not have been sent either.
 fn fail(exchange: &mut Exchange, error: &io::Error) -> Outcome {
     exchange.log_error("transform", format_args!("compressing failed: {error}"));
-    exchange.replace_by_error(status_of_error(error));
+    exchange.replace_by_error(cause_of_error(error));
     Outcome::Next
 }
 

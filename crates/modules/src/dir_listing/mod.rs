@@ -29,8 +29,8 @@ use futures_util::FutureExt;
 use petrel_engine::Exchange;
 use petrel_engine::blocking::{FileDeadline, JobWaiter, NotDone, Origin, SharedJobs};
 use petrel_engine::body::{Body, Piece};
-use petrel_engine::cold_files::holder_of_file;
-use petrel_engine::cold_files::status_of_failure;
+use petrel_engine::cause::{CauseCode, ErrorCause};
+use petrel_engine::cold_files::{cause_of_failure, holder_of_file};
 use petrel_engine::config::{Diagnostic, DirectiveSpec};
 use petrel_engine::file_cache::FileKind;
 use petrel_engine::ledger::{Nanos, Stage};
@@ -308,15 +308,16 @@ fn set_fields(exchange: &mut Exchange, options: &ListingOptions, format: Listing
 /// Answers that the directory cannot be read.
 fn refuse(exchange: &mut Exchange, errno: Errno) -> Outcome {
     let path = String::from_utf8_lossy(&exchange.physical.path).into_owned();
+    let outcome = exchange.fail(cause_of(errno));
     exchange.log_error("content", format_args!("cannot list {path:?}: {errno}"));
-    exchange.answer(status_of(errno))
+    outcome
 }
 
-fn status_of(errno: Errno) -> Status {
+fn cause_of(errno: Errno) -> ErrorCause {
     match errno {
-        Errno::ACCESS | Errno::PERM | Errno::LOOP => Status::FORBIDDEN,
-        Errno::NOENT | Errno::NOTDIR => Status::NOT_FOUND,
-        other => status_of_failure(other),
+        Errno::ACCESS | Errno::PERM | Errno::LOOP => CauseCode::FileDenied.into(),
+        Errno::NOENT | Errno::NOTDIR => CauseCode::FileMissing.into(),
+        other => cause_of_failure(other),
     }
 }
 

@@ -326,11 +326,20 @@ fn a_directory_that_cannot_be_read_is_forbidden() {
     std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o755)).expect("chmod");
     // Root can read everything, so only the mapping of errors can be tested then.
     assert!(may_all || status == 403, "{status}");
-    assert_eq!(status_of(Errno::ACCESS), Status::FORBIDDEN);
-    assert_eq!(status_of(Errno::NOENT), Status::NOT_FOUND);
-    assert_eq!(status_of(Errno::IO), Status::INTERNAL_SERVER_ERROR);
-    assert_eq!(status_of(Errno::BUSY), Status::SERVICE_UNAVAILABLE);
-    assert_eq!(status_of(Errno::TIMEDOUT), Status::GATEWAY_TIMEOUT);
+    assert_eq!(cause_of(Errno::ACCESS).code.status(), Status::FORBIDDEN);
+    assert_eq!(cause_of(Errno::NOENT).code.status(), Status::NOT_FOUND);
+    assert_eq!(
+        cause_of(Errno::IO).code.status(),
+        Status::INTERNAL_SERVER_ERROR
+    );
+    assert_eq!(
+        cause_of(Errno::BUSY).code.status(),
+        Status::SERVICE_UNAVAILABLE
+    );
+    assert_eq!(
+        cause_of(Errno::TIMEDOUT).code.status(),
+        Status::GATEWAY_TIMEOUT
+    );
 }
 
 #[tokio::test(flavor = "local")]

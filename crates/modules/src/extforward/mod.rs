@@ -12,12 +12,12 @@ mod trust;
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::config::{Config, Diagnostic, Effect};
 use petrel_engine::exchange::{Peer, Scheme};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use petrel_engine::proto::proxy_protocol::Tls;
 use petrel_engine::proto::request_head::KnownField;
-use petrel_engine::proto::status::Status;
 use petrel_engine::settings::Values;
 
 use client::Client;
@@ -150,11 +150,12 @@ impl Hook for ExtForward {
             Ok(None) => Outcome::Next,
             Ok(Some(client)) => self.take(client, exchange),
             Err(Malformed) => {
+                let outcome = exchange.fail(CauseCode::ProxyFieldMalformed);
                 exchange.log_error(
                     "translate",
                     format_args!("the Forwarded field of a trusted proxy is malformed"),
                 );
-                exchange.answer(Status::BAD_REQUEST)
+                outcome
             }
         }
     }
@@ -196,11 +197,12 @@ impl ExtForward {
             let actual = exchange.request.head.host().to_vec();
             let options = exchange.head_options();
             if !exchange.request.head.replace_host(host, &options) {
+                let outcome = exchange.fail(CauseCode::ProxyFieldMalformed);
                 exchange.log_error(
                     "translate",
                     format_args!("the host that a trusted proxy names is malformed"),
                 );
-                return exchange.answer(Status::BAD_REQUEST);
+                return outcome;
             }
             exchange.environment.set(ACTUAL_HOST, &actual);
         }

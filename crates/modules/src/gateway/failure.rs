@@ -3,9 +3,9 @@
 use std::fmt;
 use std::io;
 
-use petrel_engine::cold_files::status_of_error;
+use petrel_engine::cause::{CauseCode, CausedError, ErrorCause};
+use petrel_engine::cold_files::cause_of_error;
 use petrel_engine::ledger::Stage;
-use petrel_engine::proto::status::Status;
 
 use super::health;
 use super::protocol::ReplyError;
@@ -44,21 +44,27 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// The status that the client gets.
-    pub(super) fn status(&self) -> Status {
-        match self {
-            Failure::Connect(_)
-            | Failure::OwnShortage(_)
-            | Failure::Overloaded
-            | Failure::Refused => Status::SERVICE_UNAVAILABLE,
-            Failure::ConnectTimeout | Failure::WriteTimeout | Failure::ReadTimeout => {
-                Status::GATEWAY_TIMEOUT
+    /// Why the client gets an error, and which.
+    pub(super) fn cause(&self) -> ErrorCause {
+        let (code, error) = match self {
+            Failure::Connect(error) => (code_of_connect(error), Some(error)),
+            Failure::OwnShortage(error) => (CauseCode::GwOwnShortage, Some(error)),
+            Failure::Overloaded => (CauseCode::GwListenQueueFull, None),
+            Failure::Refused => (CauseCode::GwOverloaded, None),
+            Failure::ConnectTimeout => (CauseCode::GwConnectTimeout, None),
+            Failure::WriteTimeout => (CauseCode::GwSendTimeout, None),
+            Failure::ReadTimeout => (CauseCode::GwReplyTimeout, None),
+            Failure::Handshake(error) => (CauseCode::GwTlsFailed, Some(error)),
+            Failure::Write(error) => (CauseCode::GwSendFailed, Some(error)),
+            Failure::Read(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                (CauseCode::GwClosed, None)
             }
-            Failure::Handshake(_) | Failure::Write(_) | Failure::Read(_) | Failure::Protocol(_) => {
-                Status::BAD_GATEWAY
-            }
-            Failure::Spool(error) | Failure::Body(error) => status_of_error(error),
-        }
+            Failure::Read(error) => (CauseCode::GwReplyBroken, Some(error)),
+            Failure::Protocol(_) => (CauseCode::GwReplyInvalid, None),
+            Failure::Spool(error) | Failure::Body(error) => return cause_of_error(error),
+        };
+        let cause = ErrorCause::from(code);
+        error.map_or(cause, |error| cause.with_error(error))
     }
 
     /// The stage that the log line names.
@@ -92,12 +98,21 @@ impl Failure {
             true => io::ErrorKind::TimedOut,
             false => io::ErrorKind::InvalidData,
         };
-        io::Error::new(kind, format!("{self} backend={name}"))
+        CausedError::io(kind, self.cause(), format!("{self} backend={name}"))
     }
 
     /// Whether a timeout expired. The backend may be working on the request, so it is not sent again.
     pub(super) fn is_timeout(&self) -> bool {
         matches!(self, Failure::ReadTimeout | Failure::WriteTimeout)
+    }
+}
+
+fn code_of_connect(error: &io::Error) -> CauseCode {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => CauseCode::GwConnectRefused,
+        io::ErrorKind::NotFound => CauseCode::GwSocketMissing,
+        io::ErrorKind::PermissionDenied => CauseCode::GwSocketDenied,
+        _ => CauseCode::GwUnreachable,
     }
 }
 

@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use petrel_engine::Exchange;
 use petrel_engine::body::ReadAhead;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Outcome, Pending};
-use petrel_engine::proto::status::Status;
 
 use super::answer::{self, ReplyVerdict};
 use super::backend::Backend;
@@ -59,6 +59,11 @@ pub(crate) struct GatewayRequest {
     failed: Option<Failure>,
     /// The request is being sent, and not all of it could be sent at once.
     is_sending: bool,
+    /// How many attempts have failed, by whatever fault.
+    attempts: u16,
+    /// Whether the last attempt that failed had begun on a persistent connection, and how many bytes of the
+    /// request the backend had taken.
+    reached: (bool, u64),
     state: RequestState,
 }
 
@@ -194,6 +199,8 @@ impl GatewayRequest {
             sets_cookie: false,
             failed: None,
             is_sending: false,
+            attempts: 0,
+            reached: (false, 0),
             state,
         }
     }
@@ -238,9 +245,9 @@ impl GatewayRequest {
             RequestState::Open(mut opening) => match opening.poll(exchange, context) {
                 Poll::Pending => Transition::Wait(RequestState::Open(opening)),
                 Poll::Ready(Offload::Answered(outcome)) => Transition::End(outcome),
-                Poll::Ready(_) => Transition::End(exchange.answer(Status::BAD_GATEWAY)),
+                Poll::Ready(_) => Transition::End(exchange.fail(CauseCode::GwReplyRefused)),
             },
-            RequestState::Over => Transition::End(exchange.answer(Status::INTERNAL_SERVER_ERROR)),
+            RequestState::Over => Transition::End(exchange.fail(CauseCode::Internal)),
         }
     }
 
@@ -282,13 +289,15 @@ impl GatewayRequest {
                 let what = format_args!(
                     "X-Rewrite-Backend names a backend that this scope does not have;"
                 );
+                let outcome = exchange.fail(CauseCode::GwUnknownBackend);
                 exchange.log_error(Stage::BackendQueue.name(), what);
-                return Transition::End(exchange.answer(Status::BAD_GATEWAY));
+                return Transition::End(outcome);
             }
             Err(NoBackend::Down) if self.failed.is_none() => {
                 let what = format_args!("all backends are down;");
+                let outcome = exchange.fail(CauseCode::GwAllDown);
                 exchange.log_error(Stage::BackendQueue.name(), what);
-                return Transition::End(exchange.answer(Status::SERVICE_UNAVAILABLE));
+                return Transition::End(outcome);
             }
             // A process of a backend died while it had the request. The same address may have other
             // processes.
@@ -321,8 +330,9 @@ impl GatewayRequest {
         }
         let Some(ticket) = backend.wait() else {
             let what = format_args!("too many requests wait for backend={name}");
+            let outcome = exchange.fail(CauseCode::GwQueueFull);
             exchange.log_error(Stage::BackendQueue.name(), what);
-            return Transition::End(exchange.answer(Status::SERVICE_UNAVAILABLE));
+            return Transition::End(outcome);
         };
         self.say(
             exchange,
@@ -393,8 +403,9 @@ impl GatewayRequest {
             Poll::Ready(grant) => self.use_grant(chosen, grant, exchange),
             Poll::Pending => {
                 let what = format_args!("no connection became free in time;");
+                let outcome = exchange.fail(CauseCode::GwQueueTimeout);
                 exchange.log_error(Stage::BackendQueue.name(), what);
-                Transition::End(exchange.answer(Status::GATEWAY_TIMEOUT))
+                Transition::End(outcome)
             }
         }
     }
@@ -480,8 +491,9 @@ impl GatewayRequest {
             Err(error) => {
                 let what =
                     format_args!("the request cannot be sent by this protocol: {};", error.0);
+                let outcome = exchange.fail(CauseCode::GwRequestUnfit);
                 exchange.log_error(Stage::BackendFirstByte.name(), what);
-                Transition::End(exchange.answer(Status::REQUEST_HEADER_FIELDS_TOO_LARGE))
+                Transition::End(outcome)
             }
         }
     }
@@ -531,6 +543,7 @@ impl GatewayRequest {
             }
         };
         stamp_connect(exchange, &attempt);
+        self.failed_with(false, 0);
         let backend = &attempt.chosen.backend;
         self.tried.add(backend);
         self.failures += 1;
@@ -557,6 +570,7 @@ impl GatewayRequest {
             });
             let failure = Failure::OwnShortage(error);
             tell(exchange, backend, &failure);
+            self.failed_with(false, 0);
             self.failed = Some(failure);
             return self.give_up(exchange);
         }
@@ -670,7 +684,7 @@ impl GatewayRequest {
                 return Transition::To(RequestState::Open(opening));
             }
             Some(ReplyVerdict::Refuse) | None => {
-                return Transition::End(exchange.answer(Status::BAD_GATEWAY));
+                return Transition::End(exchange.fail(CauseCode::GwReplyRefused));
             }
             Some(ReplyVerdict::Tunnel) => {
                 exchange.become_tunnel(ReadAhead::Bounded);
@@ -712,6 +726,7 @@ impl GatewayRequest {
         });
         let may_repeat = self.may_repeat(&relay.talk, &failure, exchange);
         let was_closed_idle = relay.talk.was_closed_idle(&failure);
+        self.failed_with(relay.talk.is_on_kept(), relay.talk.bytes_written());
         relay.close();
         let peer = &relay.talk.peer;
         match &peer.backend {
@@ -723,7 +738,7 @@ impl GatewayRequest {
                     let what = format_args!(
                         "{failure}, and the request must not be sent twice; backend={name}"
                     );
-                    exchange.log_error(failure.stage().name(), what);
+                    exchange.log_failure(failure.stage().name(), failure.cause(), what);
                 }
             }
             Some(backend) => {
@@ -763,13 +778,21 @@ impl GatewayRequest {
         attempt.may_be_repeated(exchange.request.method)
     }
 
+    /// One more attempt has failed.
+    fn failed_with(&mut self, is_reused: bool, bytes: u64) {
+        self.attempts = self.attempts.saturating_add(1);
+        self.reached = (is_reused, bytes);
+    }
+
     fn give_up(&self, exchange: &mut Exchange) -> Transition {
-        let status = match &self.failed {
-            Some(failure) => failure.status(),
-            None => Status::SERVICE_UNAVAILABLE,
+        let mut cause = match &self.failed {
+            Some(failure) => failure.cause(),
+            None => CauseCode::GwNoBackend.into(),
         };
+        cause.attempts = self.attempts;
+        (cause.is_reused, cause.bytes) = self.reached;
         exchange.response.clear();
-        Transition::End(exchange.answer(status))
+        Transition::End(exchange.fail(cause))
     }
 
     /// Writes a line to the error log if `*.debug` asks for lines about connections.
@@ -828,7 +851,7 @@ fn tell(exchange: &Exchange, backend: &Backend, failure: &Failure) {
 
 fn tell_log(exchange: &Exchange, backend: &str, failure: &Failure) {
     let what = format_args!("{failure} backend={backend}");
-    exchange.log_error(failure.stage().name(), what);
+    exchange.log_failure(failure.stage().name(), failure.cause(), what);
 }
 
 /// Whether a request that must not be sent twice needs a new connection, because the backend may have closed

@@ -380,9 +380,13 @@ impl Talk {
 
     /// Whether `failure` only shows that the backend had closed this persistent connection while it was idle.
     pub(super) fn was_closed_idle(&self, failure: &Failure) -> bool {
+        self.is_on_kept() && !self.reply_has_begun && !failure.is_timeout()
+    }
+
+    /// Whether the connection had served other requests before.
+    pub(super) fn is_on_kept(&self) -> bool {
         let connection = self.connection.as_ref();
-        let is_kept = connection.is_some_and(|connection| connection.is_kept());
-        is_kept && !self.reply_has_begun && !failure.is_timeout()
+        connection.is_some_and(|connection| connection.is_kept())
     }
 
     /// The timeout that has expired, if one has.

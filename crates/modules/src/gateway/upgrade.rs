@@ -4,12 +4,12 @@
 //! and nothing is logged. So only protocols that the configuration names may be used, and never HTTP itself.
 
 use petrel_engine::Exchange;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::config::{Element, Value};
 use petrel_engine::module::Outcome;
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::reply_head::ReplyHead;
 use petrel_engine::proto::request_head::{KnownField, Version};
-use petrel_engine::proto::status::Status;
 use petrel_lua::library::base64::{self, Alphabet, Padding};
 
 use super::options::BackendHost;
@@ -111,7 +111,7 @@ pub(crate) fn prepare_connect(
         .and_then(|host| host.upgrade.offered(exchange))
         .is_none()
     {
-        return Some(exchange.answer(Status::NOT_IMPLEMENTED));
+        return Some(exchange.fail(CauseCode::TunnelRefused));
     }
     exchange.request.method = Method::Get;
     if exchange.request.head.value_of(KEY_FIELD).is_none() {

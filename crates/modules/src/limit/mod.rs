@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use petrel_engine::Exchange;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::config::{Diagnostic, Effect, Subject};
 use petrel_engine::exchange::dry_run::Note;
 use petrel_engine::ledger::Nanos;
@@ -309,23 +310,31 @@ fn refuse_too_fast(exchange: &mut Exchange, state: &LimitState, wait: Nanos) -> 
     state.too_fast.fetch_add(1, Relaxed);
     let rule = &state.rule;
     let name = &rule.name;
+    let outcome = refuse(
+        exchange,
+        CauseCode::RateLimited,
+        rule,
+        wait.div_ceil(SECOND),
+    );
     if let Some(rate) = &rule.allowance.rate {
         let cause = format_args!("limit.rules: {name:?} allows {rate} for each key");
         tell(exchange, "translate", rule, cause);
     }
-    refuse(exchange, rule, wait.div_ceil(SECOND))
+    outcome
 }
 
 fn refuse_too_many(exchange: &mut Exchange, state: &LimitState) -> Outcome {
     state.too_many.fetch_add(1, Relaxed);
     let rule = &state.rule;
     let name = &rule.name;
+    let cause = CauseCode::ConcurrencyLimited;
+    let outcome = refuse(exchange, cause, rule, CONCURRENT_RETRY_S);
     if let Some(most) = rule.allowance.concurrent {
         let cause =
             format_args!("limit.rules: {name:?} allows {most} at the same time for each key");
         tell(exchange, "translate", rule, cause);
     }
-    refuse(exchange, rule, CONCURRENT_RETRY_S)
+    outcome
 }
 
 fn tell(exchange: &Exchange, stage: &str, rule: &LimitRule, cause: std::fmt::Arguments<'_>) {
@@ -340,8 +349,8 @@ fn tell(exchange: &Exchange, stage: &str, rule: &LimitRule, cause: std::fmt::Arg
 
 /// Answers with an error page, without the error handler: that may be the very script or backend that the
 /// rule protects.
-fn refuse(exchange: &mut Exchange, rule: &LimitRule, retry_s: u64) -> Outcome {
-    let outcome = exchange.answer_by_page(rule.status);
+fn refuse(exchange: &mut Exchange, cause: CauseCode, rule: &LimitRule, retry_s: u64) -> Outcome {
+    let outcome = exchange.fail_by_page(cause, rule.status);
     let retry_s = retry_s.max(1).to_string();
     exchange.response.set("Retry-After", retry_s.as_bytes());
     outcome

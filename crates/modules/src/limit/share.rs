@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
 use petrel_engine::Exchange;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::ledger::Stage;
 use petrel_engine::module::Outcome;
 use petrel_engine::shared::lock;
@@ -67,11 +68,12 @@ pub(crate) fn take_share(
         state.beyond_share.fetch_add(1, Relaxed);
         let (rule, most) = (&state.rule, most.unwrap_or_default());
         let rule_name = &rule.name;
+        let outcome = refuse(exchange, CauseCode::ShareLimited, rule, CONCURRENT_RETRY_S);
         let cause = format_args!(
             "limit.rules: {rule_name:?} allows each key {most} connections ({percent} %) to backend={name}"
         );
         tell(exchange, Stage::BackendQueue.name(), rule, cause);
-        return Err(refuse(exchange, rule, CONCURRENT_RETRY_S));
+        return Err(outcome);
     }
     Ok((!taken.keys.is_empty()).then_some(taken))
 }

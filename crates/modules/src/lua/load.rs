@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
-use petrel_engine::cold_files::status_of_error;
+use petrel_engine::cold_files::cause_of_error;
 use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
 use petrel_lua::{Machine, Script, ScriptError, Scripts};
 
@@ -25,7 +25,7 @@ pub enum LoadFailure {
     Denied,
     /// It is a directory or something else that is not a file, or it is larger than 16 MiB.
     NoScript,
-    /// It could not be examined or read, for this reason. [`Exchange::file_failure`] has the status for the
+    /// It could not be examined or read, for this reason. [`Exchange::file_failure`] has the cause for the
     /// client.
     Unreadable(String),
     /// It has to be read from disk. To be called again after a
@@ -84,7 +84,7 @@ fn load(
 }
 
 fn unreadable(exchange: &Exchange, error: &io::Error) -> LoadFailure {
-    exchange.fail_on_file(status_of_error(error));
+    exchange.fail_on_file(cause_of_error(error));
     LoadFailure::Unreadable(error.to_string())
 }
 

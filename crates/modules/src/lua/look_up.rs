@@ -10,7 +10,7 @@ use std::task::{Poll, ready};
 
 use petrel_engine::Exchange;
 use petrel_engine::blocking::FileDeadline;
-use petrel_engine::cold_files::{ColdWait, status_of_error};
+use petrel_engine::cold_files::{ColdWait, cause_of_error};
 use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
 use petrel_engine::worker::Worker;
 use petrel_lua::Lent;
@@ -97,7 +97,7 @@ fn looked_at(exchange: &Exchange, path: &[u8], file: Rc<FileEntry>) -> mlua::Res
 
 /// The script's error for a failure of the file system.
 fn failure(exchange: &Exchange, path: &[u8], error: &io::Error) -> mlua::Error {
-    exchange.fail_on_file(status_of_error(error));
+    exchange.fail_on_file(cause_of_error(error));
     let path = String::from_utf8_lossy(path);
     mlua::Error::runtime(format_args!("{path}: {error}"))
 }

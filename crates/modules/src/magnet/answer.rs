@@ -121,7 +121,7 @@ fn answer(
     status: Status,
     content: &Content<'_>,
 ) -> mlua::Result<()> {
-    exchange.response.status = status;
+    exchange.response.set_told_status(status);
     let body = match content {
         Content::Nothing => lua_api::take_body(exchange),
         Content::Text(text) => Some(Body::from(text.to_vec())),
@@ -155,8 +155,10 @@ fn answer(
 /// fields are dropped then, except for the challenge that asks for a password.
 fn forget_fields(response: &mut Response) {
     let challenge = response.get("WWW-Authenticate").map(<[u8]>::to_vec);
-    let status = response.status;
-    response.answer(status);
+    match (response.cause(), response.status) {
+        (Some(cause), status) => response.fail_with_status(cause, status),
+        (None, status) => response.answer_as_told(status),
+    }
     response.set("WWW-Authenticate", &challenge.unwrap_or_default());
 }
 
@@ -189,9 +191,9 @@ fn parts_of(exchange: &mut Exchange, path: &[u8], parts: &Table) -> mlua::Result
         Ok(pieces) => Ok(body_of(pieces)),
         Err(missing) => {
             let path = String::from_utf8_lossy(path);
-            exchange.log_error("lua", format_args!("{path}: {missing}"));
             let kept = exchange.response.begin_anew();
-            exchange.response.status = missing.status();
+            exchange.response.fail(missing.cause());
+            exchange.log_error("lua", format_args!("{path}: {missing}"));
             carry_from(&kept, &mut exchange.response);
             Ok(Body::Empty)
         }

@@ -13,7 +13,8 @@ use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
 use petrel_engine::body::{Body, Piece, RequestBody};
-use petrel_engine::cold_files::status_of_error;
+use petrel_engine::cause::CauseCode;
+use petrel_engine::cold_files::cause_of_error;
 use petrel_engine::network_backend::FileReader;
 use petrel_engine::proto::request_head::BodyFraming;
 use petrel_engine::proto::status::Status;
@@ -337,7 +338,7 @@ fn pull(
 
 /// Part of the body is lost, so there is none to send: the answer becomes an error.
 fn failed(exchange: &mut Exchange, error: mlua::Error) -> Poll<mlua::Result<bool>> {
-    exchange.replace_by_error(Status::BAD_GATEWAY);
+    exchange.replace_by_error(CauseCode::LuaBodyLost);
     Poll::Ready(Err(error))
 }
 
@@ -490,7 +491,7 @@ fn unreadable(exchange: &Exchange, piece: &Piece, error: io::Error) -> mlua::Err
         (io::ErrorKind::TimedOut, Piece::File { file, .. }) => {
             exchange.give_up_on_file("lua", &file.path());
         }
-        _ => exchange.fail_on_file(status_of_error(&error)),
+        _ => exchange.fail_on_file(cause_of_error(&error)),
     }
     mlua::Error::external(error)
 }
@@ -559,6 +560,7 @@ mod tests {
         let read = poll_fn(|context| gathering.poll(&exchange, context)).await;
         let error = read.expect_err("it ends before its length").to_string();
         assert!(error.contains(&path), "{error}");
-        assert_eq!(exchange.file_failure(), Some(Status::INTERNAL_SERVER_ERROR));
+        let cause = exchange.file_failure().expect("a failure");
+        assert_eq!(cause.code, CauseCode::DiskError);
     }
 }

@@ -6,9 +6,9 @@ use std::fmt;
 use bytes::Bytes;
 use petrel_engine::Exchange;
 use petrel_engine::body::Piece;
-use petrel_engine::cold_files::status_of_failure;
+use petrel_engine::cause::{CauseCode, ErrorCause};
+use petrel_engine::cold_files::cause_of_failure;
 use petrel_engine::file_cache::{FileKind, Symlinks};
-use petrel_engine::proto::status::Status;
 use petrel_lua::mlua::{self, Table, Value};
 use rustix::io::Errno;
 
@@ -29,12 +29,12 @@ pub(super) struct MissingFile {
 }
 
 impl MissingFile {
-    /// The status for the client.
-    pub(crate) fn status(&self) -> Status {
+    /// Why the client gets an error.
+    pub(crate) fn cause(&self) -> ErrorCause {
         match self.kind {
-            FileKind::Missing | FileKind::NotADirectory => Status::NOT_FOUND,
-            FileKind::Failed(errno) => status_of_failure(errno),
-            _ => Status::FORBIDDEN,
+            FileKind::Missing | FileKind::NotADirectory => CauseCode::LuaFileMissing.into(),
+            FileKind::Failed(errno) => cause_of_failure(errno),
+            _ => CauseCode::LuaFileDenied.into(),
         }
     }
 }
@@ -139,7 +139,7 @@ fn file_part(
         (None, None) => FileKind::Missing,
     };
     if let FileKind::Failed(errno) = kind {
-        exchange.fail_on_file(status_of_failure(errno));
+        exchange.fail_on_file(cause_of_failure(errno));
     }
     let Some(file) = file.filter(|_| kind == FileKind::Regular) else {
         let path = String::from_utf8_lossy(&path).into_owned();

@@ -6,13 +6,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::cold_files::ColdWait;
 use petrel_engine::exchange::dry_run::{DryRun, Note};
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::metrics::Route;
 use petrel_engine::module::{Hook, Outcome, Pending, Phase};
-use petrel_engine::proto::status::Status;
-use petrel_lua::{Progress, Results, Run, ScriptError};
+use petrel_lua::{Cause, Progress, Results, Run, ScriptError};
 
 use super::answer::{self, Verdict};
 use super::content;
@@ -104,7 +104,7 @@ impl StageScripts {
                 .and_then(|state| Ok((state.extension(Environment::new)?, state)));
             let (environment, state) = match begun {
                 Ok(begun) => begun,
-                Err(error) => return self.refuse(exchange, path, &error),
+                Err(error) => return self.refuse(exchange, path, CauseCode::LuaError, &error),
             };
             let script = match state.script(exchange, path) {
                 Ok(script) => script,
@@ -115,7 +115,9 @@ impl StageScripts {
                         wait: ColdWait::new(exchange),
                     }));
                 }
-                Err(failure) => return self.refuse(exchange, path, &failure),
+                Err(failure) => {
+                    return self.refuse(exchange, path, CauseCode::LuaUnloadable, &failure);
+                }
             };
             let run = match state.start(exchange, &script, environment.maker()) {
                 Ok((_, Progress::Ended(results))) => match self.conclude(exchange, number, results)
@@ -175,7 +177,7 @@ impl StageScripts {
             Ok(ControlFlow::Continue((verdict, files)))
         });
         match concluded {
-            Err(error) => Some(self.refuse(exchange, path, &error)),
+            Err(error) => Some(self.refuse(exchange, path, CauseCode::LuaError, &error)),
             Ok(ControlFlow::Break(acted)) => acted,
             Ok(ControlFlow::Continue((verdict, files))) => {
                 Some(Outcome::Later(Box::new(FilesOnDisk {
@@ -200,19 +202,21 @@ impl StageScripts {
         let applied =
             answer::apply(exchange, self.stage, path, verdict, finished).map(|()| verdict);
         match applied {
-            Err(error) => Some(self.refuse(exchange, path, &error)),
+            Err(error) => Some(self.refuse(exchange, path, CauseCode::LuaError, &error)),
             Ok(Verdict::GoOn | Verdict::Interim(_)) => None,
             Ok(Verdict::Restart) if self.stage == ScriptStage::Answer => Some(self.refuse(
                 exchange,
                 path,
+                CauseCode::LuaError,
                 &"an answer cannot be restarted, lighty.RESTART_REQUEST belongs to other stages",
             )),
             Ok(Verdict::Restart) => {
                 let target = std::mem::take(&mut exchange.request.written_target);
                 if !target.is_empty() && exchange.set_target(&target).is_err() {
+                    let outcome = exchange.fail(CauseCode::LuaBadUrl);
                     let cause = "r.req_attr[\"request.uri\"] is no target";
                     exchange.log_error("lua", format_args!("{cause}"));
-                    return Some(exchange.answer(Status::BAD_REQUEST));
+                    return Some(outcome);
                 }
                 answer::carry(&mut exchange.response);
                 Some(Outcome::Again(Phase::Translate))
@@ -222,7 +226,7 @@ impl StageScripts {
             Ok(Verdict::Answer(_)) => Some(Outcome::Answer),
             Ok(Verdict::Impossible(code)) => {
                 let cause = format!("a status of {code} cannot be sent");
-                Some(self.refuse(exchange, path, &cause))
+                Some(self.refuse(exchange, path, CauseCode::LuaError, &cause))
             }
         }
     }
@@ -231,11 +235,12 @@ impl StageScripts {
     fn fail(&self, exchange: &mut Exchange, error: &ScriptError) -> Outcome {
         let stack = error.stack.lines().collect::<Vec<_>>().join(" < ");
         let (message, hint) = (&error.message, hint(&error.message));
+        let outcome = self.answer_error(exchange, code_of(error));
         match stack.is_empty() {
             true => exchange.log_error("lua", format_args!("{message}{hint}")),
             false => exchange.log_error("lua", format_args!("{message}{hint} stack={stack:?}")),
         }
-        self.answer_error(exchange)
+        outcome
     }
 
     /// Logs an error with the script at `path`.
@@ -243,22 +248,32 @@ impl StageScripts {
         &self,
         exchange: &mut Exchange,
         path: &[u8],
-        cause: &dyn std::fmt::Display,
+        code: CauseCode,
+        why: &dyn std::fmt::Display,
     ) -> Outcome {
         let path = String::from_utf8_lossy(path);
-        exchange.log_error("lua", format_args!("{path}: {cause}"));
-        self.answer_error(exchange)
+        let outcome = self.answer_error(exchange, code);
+        exchange.log_error("lua", format_args!("{path}: {why}"));
+        outcome
     }
 
-    /// Answers with 500, or with the status of a file error.
-    fn answer_error(&self, exchange: &mut Exchange) -> Outcome {
-        let of_files = exchange.file_failure();
-        let status = of_files.unwrap_or(Status::INTERNAL_SERVER_ERROR);
+    /// Answers with an error: that of a file, if a file system has failed, else `code`.
+    fn answer_error(&self, exchange: &mut Exchange, code: CauseCode) -> Outcome {
+        let cause = exchange.file_failure().unwrap_or(code.into());
         if self.stage == ScriptStage::Answer {
-            exchange.replace_by_error(status);
+            exchange.replace_by_error(cause);
             return Outcome::Next;
         }
-        exchange.answer(status)
+        exchange.fail(cause)
+    }
+}
+
+fn code_of(error: &ScriptError) -> CauseCode {
+    match error.cause {
+        Cause::Syntax => CauseCode::LuaUnloadable,
+        Cause::Error => CauseCode::LuaError,
+        Cause::Time => CauseCode::LuaTime,
+        Cause::Memory => CauseCode::LuaMemory,
     }
 }
 
@@ -287,7 +302,7 @@ impl Pending for ScriptOnDisk {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         Poll::Ready(match ready!(self.wait.poll_in_time(exchange, context)) {
             Ok(()) => self.scripts.run_from(self.number, exchange),
-            Err(_) => self.scripts.answer_error(exchange),
+            Err(_) => self.scripts.answer_error(exchange, CauseCode::DiskTimeout),
         })
     }
 }
@@ -308,13 +323,13 @@ impl Pending for FilesOnDisk {
         let scripts = &self.scripts;
         while !content::are_known(exchange, &self.files) {
             if ready!(self.wait.poll_in_time(exchange, context)).is_err() {
-                return Poll::Ready(scripts.answer_error(exchange));
+                return Poll::Ready(scripts.answer_error(exchange, CauseCode::DiskTimeout));
             }
         }
         let path = scripts.paths.get(self.number).map_or(&b""[..], |path| path);
         let acted = match Finished::new(&self.results) {
             Ok(finished) => scripts.act(exchange, path, self.verdict, &finished),
-            Err(error) => Some(scripts.refuse(exchange, path, &error)),
+            Err(error) => Some(scripts.refuse(exchange, path, CauseCode::LuaError, &error)),
         };
         Poll::Ready(acted.unwrap_or_else(|| scripts.run_from(self.number + 1, exchange)))
     }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use petrel_engine::Exchange;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::exchange::Environment;
 use petrel_engine::module::{Hook, Outcome};
-use petrel_engine::proto::status::Status;
 use petrel_engine::rustls::pki_types::{CertificateDer, UnixTime};
 use petrel_engine::settings::Values;
 use petrel_engine::tls::TlsConnectionFacts;
@@ -148,6 +148,7 @@ impl Hook for ClientsOfOtherRules {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         match exchange.tls() {
             Some(tls) if tls.client_rule_id != self.client_rule_id => {
+                let outcome = exchange.fail(CauseCode::ClientRule);
                 exchange.log_error(
                     "authorize",
                     format_args!(
@@ -155,7 +156,7 @@ impl Hook for ClientsOfOtherRules {
                          was begun with"
                     ),
                 );
-                exchange.answer(Status::MISDIRECTED_REQUEST)
+                outcome
             }
             _ => Outcome::Next,
         }

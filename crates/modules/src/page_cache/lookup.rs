@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use petrel_engine::Exchange;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::exchange::dry_run::Note;
 use petrel_engine::module::{Hook, Outcome};
 use petrel_engine::proto::status::Status;
@@ -183,7 +184,7 @@ impl Gate {
             return Outcome::Later(Box::new(below));
         }
         if question.wanted.directives.only_if_cached {
-            return exchange.answer(Status::GATEWAY_TIMEOUT);
+            return exchange.fail(CauseCode::CacheOnly);
         }
         let forward = match &usable {
             Some(entry) => match entry.page.times.freshness(question.now_s) {

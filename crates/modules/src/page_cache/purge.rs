@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::exchange::dry_run::Note;
 use petrel_engine::module::{Hook, Outcome};
 use petrel_engine::proto::method::Method;
@@ -23,7 +24,7 @@ impl Hook for Purge {
         }
         let options = &self.0.options;
         if !options.purgers.include(exchange.connection.peer.ip()) {
-            return exchange.answer(Status::FORBIDDEN);
+            return exchange.fail(CauseCode::PurgeDenied);
         }
         let cache = Rc::clone(self.0.cache(exchange));
         let tags = options.tags_header.as_deref();
@@ -60,7 +61,7 @@ impl Hook for Purge {
             return self.run(exchange);
         }
         exchange.note(|| Note::Text("would remove the stored pages of this URL".to_owned()));
-        exchange.answer(Status::OK)
+        exchange.answer_as_told(Status::OK)
     }
 }
 

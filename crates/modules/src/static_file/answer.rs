@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use petrel_engine::Exchange;
 use petrel_engine::body::{Body, Piece};
+use petrel_engine::cause::CauseCode;
 use petrel_engine::file_cache::FileEntry;
 use petrel_engine::proto::conditional::{Preconditions, Verdict, evaluate};
 use petrel_engine::proto::date;
@@ -90,7 +91,7 @@ pub(crate) fn ask(exchange: &mut Exchange, length: u64, modified_s: Option<u64>)
                 return AskedRange::Nothing;
             }
             Verdict::PreconditionFailed => {
-                exchange.response.answer(Status::PRECONDITION_FAILED);
+                exchange.response.fail(CauseCode::PreconditionFailed);
                 return AskedRange::Nothing;
             }
         }

@@ -11,6 +11,7 @@ mod precompressed;
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::config::{Diagnostic, DirectiveSpec, Effect};
 use petrel_engine::file_cache::{FileEntry, FileKind};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
@@ -96,11 +97,11 @@ impl Hook for StaticFile {
         }
         let path_info = &exchange.physical.path_info;
         if !path_info.is_empty() && !self.has_path_info {
-            return exchange.answer(Status::FORBIDDEN);
+            return exchange.fail(CauseCode::PathInfoDenied);
         }
         let path = &exchange.physical.path;
         if self.excluded.iter().any(|suffix| path.ends_with(suffix)) {
-            return exchange.answer(Status::FORBIDDEN);
+            return exchange.fail(CauseCode::FileExcluded);
         }
         let Some((chosen, coding)) = self.precompressed.choose(exchange, Rc::clone(&file)) else {
             return Outcome::Cold;
@@ -116,7 +117,7 @@ impl Hook for StaticFile {
                 Some(asking) => Outcome::Later(Box::new(asking)),
                 None => own_type::refuse(
                     exchange,
-                    Status::SERVICE_UNAVAILABLE,
+                    CauseCode::DiskShortage.into(),
                     &"too many files are being read, or are open",
                 ),
             };

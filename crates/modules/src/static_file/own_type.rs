@@ -11,14 +11,13 @@ use std::task::{Context, Poll, ready};
 use futures_util::FutureExt;
 use petrel_engine::Exchange;
 use petrel_engine::blocking::{FileDeadline, JobWaiter, NotDone, SharedJobs};
-use petrel_engine::cold_files::holder_of_file;
-use petrel_engine::cold_files::status_of_failure;
+use petrel_engine::cause::{CauseCode, ErrorCause};
+use petrel_engine::cold_files::{cause_of_failure, holder_of_file};
 use petrel_engine::file_cache::FileEntry;
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::mounts::Storage;
 use petrel_engine::proto::accept::Coding;
-use petrel_engine::proto::status::Status;
 use petrel_engine::settings::CoreSettings;
 use rustix::io::Errno;
 
@@ -97,8 +96,8 @@ impl Pending for Asking {
             }
             // The type by name must not be used instead, because it would be kept for as long as the file
             // stays the same.
-            Ok(Ok(Err(errno))) => refuse(exchange, status_of_failure(errno), &errno),
-            Ok(Err(not_done)) => refuse(exchange, Status::SERVICE_UNAVAILABLE, &not_done),
+            Ok(Ok(Err(errno))) => refuse(exchange, cause_of_failure(errno), &errno),
+            Ok(Err(not_done)) => refuse(exchange, CauseCode::DiskShortage.into(), &not_done),
             Err(_) => {
                 let path = exchange.physical.path.clone();
                 exchange.answer_late_file("content", &path)
@@ -108,15 +107,20 @@ impl Pending for Asking {
 }
 
 /// The answer when the attribute of a file cannot be read now.
-pub(super) fn refuse(exchange: &mut Exchange, status: Status, cause: &dyn fmt::Display) -> Outcome {
+pub(super) fn refuse(
+    exchange: &mut Exchange,
+    cause: ErrorCause,
+    why: &dyn fmt::Display,
+) -> Outcome {
+    let outcome = exchange.fail(cause);
     exchange.log_error(
         "content",
         format_args!(
-            "the attribute with the type of a file cannot be read: {cause} path={:?}",
+            "the attribute with the type of a file cannot be read: {why} path={:?}",
             String::from_utf8_lossy(&exchange.physical.path)
         ),
     );
-    exchange.answer(status)
+    outcome
 }
 
 /// The type in the attribute; `None` if the file has none.
@@ -166,6 +170,7 @@ mod tests {
     use std::future::poll_fn;
 
     use petrel_engine::blocking::Origin;
+    use petrel_engine::proto::status::Status;
 
     use super::*;
     use crate::testing::Tree;

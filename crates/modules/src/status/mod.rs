@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
+use petrel_engine::cause::CauseCode;
 use petrel_engine::config::Diagnostic;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use petrel_engine::proto::method::Method;
@@ -156,7 +157,7 @@ impl Hook for MetricsPage {
             return Outcome::Next;
         }
         if !self.guard.admits(exchange) {
-            return exchange.answer_by_page(Status::FORBIDDEN);
+            return exchange.fail_by_page(CauseCode::StatusDenied, Status::FORBIDDEN);
         }
         match exchange.request.url.query() {
             b"json" => json::answer(exchange),
@@ -195,6 +196,9 @@ fn of_server(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
         counters.insert(name.to_owned(), count);
     }
     counters.extend(shared.http2().read());
+    for (code, count) in shared.causes().read() {
+        counters.insert(format!("cause.{}", code.name()), count);
+    }
 }
 
 #[cfg(test)]
@@ -229,6 +233,21 @@ mod tests {
         ] {
             assert!(names.contains(&name), "{text}");
         }
+    }
+
+    #[test]
+    fn failed_requests_are_counted_by_their_causes() {
+        let tree = Tree::new(&[("a.txt", "a file")]);
+        let site = tree.site(CONFIG, &[&MODULE, &access::MODULE]);
+        for target in ["/missing", "/missing", "/a.txt?secret"] {
+            site.get(target);
+        }
+        let answer = site.get("/counters");
+        let text = String::from_utf8(answer.body().to_vec()).expect("it is text");
+        for line in ["cause.file-missing: 2\n", "cause.access-denied: 1\n"] {
+            assert!(text.contains(line), "{text}");
+        }
+        assert_eq!(text.matches("cause.").count(), 2, "{text}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use futures_util::future::BoxFuture;
 use petrel_engine::Exchange;
 use petrel_engine::blocking::{self, Class, NotDone, Origin};
 use petrel_engine::body::{Body, Piece};
+use petrel_engine::cause::CauseCode;
 use petrel_engine::module::{Hook, Outcome, Pending};
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
@@ -43,7 +44,7 @@ impl Hook for StatusPage {
             return Outcome::Next;
         }
         if !self.guard.admits(exchange) {
-            return exchange.answer_by_page(Status::FORBIDDEN);
+            return exchange.fail_by_page(CauseCode::StatusDenied, Status::FORBIDDEN);
         }
         let query = String::from_utf8_lossy(exchange.request.url.query());
         let words = || query.split('&');
@@ -78,7 +79,7 @@ impl Hook for ConfigPage {
             return Outcome::Next;
         }
         if !self.guard.admits(exchange) {
-            return exchange.answer_by_page(Status::FORBIDDEN);
+            return exchange.fail_by_page(CauseCode::StatusDenied, Status::FORBIDDEN);
         }
         let page = config_page::write(&exchange.worker);
         put(exchange, HTML, Bytes::from(page));
@@ -251,7 +252,9 @@ impl Pending for AwaitedForm {
                 "content",
                 format_args!("status: no page was made: {failed}"),
             );
-            return Poll::Ready(exchange.answer_by_page(Status::SERVICE_UNAVAILABLE));
+            return Poll::Ready(
+                exchange.fail_by_page(CauseCode::StatusFailed, Status::SERVICE_UNAVAILABLE),
+            );
         }
     }
 }

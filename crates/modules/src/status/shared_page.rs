@@ -13,6 +13,7 @@ use futures_util::future::{BoxFuture, Shared as SharedFuture};
 use petrel_engine::Exchange;
 use petrel_engine::blocking::{self, Class, NotDone, Origin};
 use petrel_engine::body::{Body, Piece};
+use petrel_engine::cause::CauseCode;
 use petrel_engine::ledger::Nanos;
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::status::Status;
@@ -102,7 +103,7 @@ impl Pending for AwaitedPage {
             }
             Err(error) => {
                 exchange.log_error("content", format_args!("status: no page was made: {error}"));
-                exchange.answer_by_page(Status::SERVICE_UNAVAILABLE)
+                exchange.fail_by_page(CauseCode::StatusFailed, Status::SERVICE_UNAVAILABLE)
             }
         })
     }

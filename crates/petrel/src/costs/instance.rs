@@ -220,6 +220,7 @@ fn serve(
             .with(Arc::clone(&loaded.trusts))
             .with(Arc::new(openssl::InTheClear))
             .with(Arc::clone(pipe)),
+        memory: engine::recorder::SharedMemory::private(),
     };
     let server = Server::start(plan, listeners)?;
     server.serve();

@@ -83,7 +83,7 @@ impl RequestReport {
                 has_file: exchange.physical.file.is_some(),
                 is_virtual: exchange.physical.is_virtual,
                 is_cached: cache_status.windows(5).any(|part| part == b"; hit"),
-                asked_backend: exchange.ledger.stage(Stage::BackendWait) > 0,
+                asked_backend: exchange.ledger.stage(Stage::BackendFirstByte) > 0,
             },
             stamps: trail
                 .0

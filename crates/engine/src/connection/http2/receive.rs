@@ -2,10 +2,10 @@
 
 use petrel_proto::http2::{AfterFrame, Http2Error, Http2Event, Lent, StreamKey};
 use petrel_proto::request_head::{BodyFraming, HeadError};
-use petrel_proto::status::Status;
 
 use super::Http2;
 use super::stream::{Http2Stream, Side};
+use crate::cause::CauseCode;
 use crate::connection::link::Link;
 use crate::ledger::{Nanos, Stage};
 use crate::run::ExchangeRun;
@@ -111,7 +111,7 @@ impl Http2 {
         let mut run = self.begin_run(run, now, link);
         if let Err(error) = run.begin(&link.scope) {
             let cause = format_args!("the URL is refused: {error}");
-            run.refuse(Stage::Parse, Status::BAD_REQUEST, cause);
+            run.refuse(Stage::Parse, CauseCode::UrlMalformed, cause);
         } else {
             run.refuse_misdirected();
         }
@@ -151,7 +151,8 @@ impl Http2 {
         run.request.method = head.method();
         run.request.keep_refused_line(&line);
         trace::refused_header(&run, &line);
-        run.refuse(Stage::Parse, error.status(), format_args!("{error}"));
+        let cause = CauseCode::of_head(error);
+        run.refuse(Stage::Parse, cause, format_args!("{error}"));
         self.insert(Http2Stream::new(key, run, body));
     }
 

@@ -19,6 +19,7 @@ use petrel_proto::trailers;
 use super::send_queue::SendQueue;
 use crate::blocking::Late;
 use crate::body::{Body, InMemory, Piece};
+use crate::cause::CauseCode;
 use crate::deadlines::Deadlines;
 use crate::ledger::{Nanos, Stage};
 use crate::limits;
@@ -168,7 +169,7 @@ impl Http2Stream {
                 let is_misleading = !self.run.is_tunnel() && self.run.response.status.0 < 300;
                 if is_tunnel_wanted
                     && is_misleading
-                    && self.run.replace_answer(Status::NOT_IMPLEMENTED)
+                    && self.run.replace_answer(CauseCode::TunnelRefused)
                 {
                     return Continue(());
                 }
@@ -238,10 +239,10 @@ impl Http2Stream {
         let stage = self.stage();
         match self.phase {
             StreamPhase::Walk | StreamPhase::WantedBody => {
-                self.run.refuse_quietly(stage, Status::SERVICE_UNAVAILABLE);
+                self.run.refuse_quietly(stage, CauseCode::ServerStopping);
             }
             StreamPhase::Answer
-                if self.head.is_some() && self.run.replace_answer(Status::SERVICE_UNAVAILABLE) => {}
+                if self.head.is_some() && self.run.replace_answer(CauseCode::ServerStopping) => {}
             StreamPhase::Answer | StreamPhase::Sent => {
                 return self.lose(side, why.sentence(), ErrorCode::InternalError);
             }
@@ -458,16 +459,16 @@ impl Http2Stream {
 
     /// Refuses the request if its body cannot be stored.
     fn refuse_unkept_body(&mut self, side: &mut Side<'_>) -> bool {
-        let Some((status, cause)) = self.run.body_refusal() else {
+        let Some((cause, what)) = self.run.body_refusal() else {
             return false;
         };
         let stage = self.stage();
         if self.phase == StreamPhase::Answer && self.head.is_none() {
             // It is too late for another answer.
-            self.lost = Some(cause);
+            self.lost = Some(what);
             return true;
         }
-        self.run.refuse(stage, status, format_args!("{cause}"));
+        self.run.refuse(stage, cause, format_args!("{what}"));
         self.begin_anew(side);
         true
     }
@@ -475,7 +476,7 @@ impl Http2Stream {
     fn refuse_late_body(&mut self) {
         let (stage, cause) = (self.stage(), self.run.lateness_of_body());
         let cause = format_args!("{cause}");
-        self.run.refuse(stage, Status::REQUEST_TIMEOUT, cause);
+        self.run.refuse(stage, CauseCode::BodyTimeout, cause);
         self.phase = StreamPhase::Walk;
     }
 

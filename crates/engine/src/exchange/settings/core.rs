@@ -80,6 +80,8 @@ pub struct CoreSettings {
     pub etag_size: bool,
     /// `server.errorlog`.
     pub error_log: LogHandle,
+    /// `server.error-cause-header`: names the cause of an error in a Petrel-Cause field.
+    pub error_cause_header: bool,
     /// `ledger.server-timing`: sends the stages of the exchange in a Server-Timing field.
     pub server_timing: bool,
     /// `ledger.log-slower-than`: requests that took this long get a line in the error log.
@@ -181,6 +183,7 @@ impl CoreSettings {
             etag_mtime: switch("etag.use-mtime", true),
             etag_size: switch("etag.use-size", true),
             error_log: logs.error_log(values.string("server.errorlog").map(LogTarget::parse)),
+            error_cause_header: switch("server.error-cause-header", false),
             server_timing: switch("ledger.server-timing", false),
             log_slower_nanos: match values.unsigned("ledger.log-slower-than", 0) {
                 0 => Nanos::MAX,

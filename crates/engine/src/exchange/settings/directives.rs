@@ -234,6 +234,11 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "Uses the chunked coding where the length of a body is not known (lighttpd 1.5).";
     "chunked.debug", Short, Request, "0", NotYet("the chunked coding is not traced"),
         "Traces the chunked coding (lighttpd 1.5).";
+    "server.error-cause-header", Bool, Request, "disable", Works,
+        "Adds to errors that Petrel itself makes a field Petrel-Cause with the code of the cause, such as \
+         gw-connect-refused (docs/causes.md has them all). It tells clients about the inside of the site, so \
+         enable it for those who may know: $HTTP[\"remoteip\"] == \"192.0.2.0/24\". The error log has the \
+         code without it.";
     "ledger.server-timing", Bool, Request, "disable", Works,
         "Sends how long each stage of the exchange took in a Server-Timing field: only those in which it spent time. docs/ledger.md explains the stages.";
     "ledger.log-slower-than", Int, Request, "0", Works,

@@ -14,16 +14,16 @@ use std::task::{Context, Poll, ready};
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use petrel_engine::Exchange;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::request_head::KnownField;
-use petrel_engine::proto::status::Status;
 use petrel_engine::waits;
 
 use super::accounts::Groups;
 use super::attempt::{LoginAttempt, one_spelling};
 use super::basic::{self, BasicField};
-use super::guard::{Guard, RETRY_AFTER_S, Staleness, challenge};
+use super::guard::{Guard, RETRY_AFTER_S, challenge};
 use super::rules::Rule;
 
 use log_in::{LdapQuestion, LdapVerdict};
@@ -41,8 +41,8 @@ impl Guard {
     ) -> Outcome {
         let sent = match basic::read(exchange.request.head.field(KnownField::Authorization)) {
             BasicField::Credentials(sent) => sent,
-            BasicField::Absent => return challenge(exchange, rule, Staleness::New),
-            BasicField::Malformed => return exchange.answer(Status::BAD_REQUEST),
+            BasicField::Absent => return challenge(exchange, rule, CauseCode::AuthRequired),
+            BasicField::Malformed => return exchange.fail(CauseCode::AuthMalformed),
         };
         let recalled = self.recall(exchange, sent.pair(), &users.kind(rule));
         let (hash, is_remembered) = recalled.for_attempt();
@@ -127,7 +127,7 @@ impl Pending for LdapLogin {
             let locked_out = self.guard.locked_out(exchange, &self.login);
             // The lock-out may have ended in this second, but the server has not seen the password.
             return Poll::Ready(
-                locked_out.unwrap_or_else(|| exchange.answer(Status::TOO_MANY_REQUESTS)),
+                locked_out.unwrap_or_else(|| exchange.fail(CauseCode::AuthLockedOut)),
             );
         }
         let outcome = self.guard.conclude(exchange, &self.login, verdict.is_right);
@@ -137,8 +137,8 @@ impl Pending for LdapLogin {
 
 fn unavailable(exchange: &mut Exchange, why: &str) -> Outcome {
     let cause = format_args!("users cannot be looked up: {why}");
+    let outcome = exchange.fail(CauseCode::AuthLdapAway);
     exchange.log_common_error("authorize", cause);
-    let outcome = exchange.answer(Status::SERVICE_UNAVAILABLE);
     exchange.response.set("Retry-After", RETRY_AFTER_S);
     outcome
 }

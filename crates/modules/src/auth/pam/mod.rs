@@ -15,18 +15,18 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use petrel_engine::Exchange;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::config::{Config, Diagnostic, Entry};
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Configure, ModuleSpec, Outcome, Pending};
 use petrel_engine::proto::request_head::KnownField;
-use petrel_engine::proto::status::Status;
 use petrel_engine::settings::Values;
 use petrel_sys::pam::Pam;
 
 use super::accounts::Groups;
 use super::attempt::{LoginAttempt, one_spelling};
 use super::basic::{self, BasicField};
-use super::guard::{Guard, RETRY_AFTER_S, Staleness, challenge, no_file};
+use super::guard::{Guard, RETRY_AFTER_S, challenge, no_file};
 use super::parsed_files::NamedFile;
 use super::rules::Rule;
 use super::shared_hashing::{SharedJobs, SharedWaiter};
@@ -114,8 +114,8 @@ impl Guard {
     ) -> Outcome {
         let sent = match basic::read(exchange.request.head.field(KnownField::Authorization)) {
             BasicField::Credentials(sent) => sent,
-            BasicField::Absent => return challenge(exchange, rule, Staleness::New),
-            BasicField::Malformed => return exchange.answer(Status::BAD_REQUEST),
+            BasicField::Absent => return challenge(exchange, rule, CauseCode::AuthRequired),
+            BasicField::Malformed => return exchange.fail(CauseCode::AuthMalformed),
         };
         let groups = match (&users.groups, rule.who.groups.is_empty()) {
             (Some(file), false) => match file.read(exchange, Groups::parse) {
@@ -220,8 +220,8 @@ impl Pending for PamLogin {
 
 fn unavailable(exchange: &mut Exchange, why: &str) -> Outcome {
     let cause = format_args!("pam: passwords cannot be checked: {why}");
+    let outcome = exchange.fail(CauseCode::AuthPamAway);
     exchange.log_common_error("authorize", cause);
-    let outcome = exchange.answer(Status::SERVICE_UNAVAILABLE);
     exchange.response.set("Retry-After", RETRY_AFTER_S);
     outcome
 }

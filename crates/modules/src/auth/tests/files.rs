@@ -55,14 +55,14 @@ impl Hook for Length {
         match length {
             Ok(length) => {
                 assert_ne!(length.thread, thread::current().id());
-                let outcome = exchange.answer(Status::NO_CONTENT);
+                let outcome = exchange.answer_as_told(Status::NO_CONTENT);
                 let text = length.bytes.to_string();
                 exchange.response.set("X-Length", text.as_bytes());
                 outcome
             }
             Err(NoFile::Cold) => Outcome::Cold,
             Err(NoFile::Parsing(pending)) => Outcome::Later(pending),
-            Err(NoFile::Failed(status)) => exchange.answer(status),
+            Err(NoFile::Failed(cause)) => exchange.fail(cause),
         }
     }
 }

@@ -13,10 +13,10 @@ use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
 use petrel_engine::blocking::{FileDeadline, NotDone};
-use petrel_engine::cold_files::status_of_error;
+use petrel_engine::cause::{CauseCode, ErrorCause};
+use petrel_engine::cold_files::cause_of_error;
 use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Outcome, Pending};
-use petrel_engine::proto::status::Status;
 
 use super::child::{self, StartError, Started, Starting};
 use super::spawn::Program;
@@ -83,8 +83,9 @@ impl Launch {
         let mut talk = match begun {
             Ok(talk) => talk,
             Err(error) => {
+                let outcome = exchange.fail(CauseCode::CgiTooLarge);
                 exchange.log_error("content", format_args!("cgi: {};", error.0));
-                return exchange.answer(Status::REQUEST_HEADER_FIELDS_TOO_LARGE);
+                return outcome;
             }
         };
         talk.accompany(Box::new(started.leash));
@@ -114,24 +115,26 @@ impl Pending for Launch {
 /// Answers a request whose program cannot be started.
 fn refuse(exchange: &mut Exchange, error: &StartError, program: &Path) -> Outcome {
     let path = program.display();
+    let outcome = exchange.fail(cause_of(error));
     exchange.log_error("content", format_args!("cgi: {error} program={path}"));
-    exchange.answer(status_of(error))
+    outcome
 }
 
-fn status_of(error: &StartError) -> Status {
-    match error {
+fn cause_of(error: &StartError) -> ErrorCause {
+    let (code, error) = match error {
         StartError::TooMany | StartError::NotDone(NotDone::QueueFull) => {
-            Status::SERVICE_UNAVAILABLE
+            return CauseCode::CgiTooMany.into();
         }
-        StartError::NotDone(NotDone::Lost) => Status::INTERNAL_SERVER_ERROR,
+        StartError::NotDone(NotDone::Lost) => return CauseCode::CgiLost.into(),
         StartError::Io(error) => match error.kind() {
             // A variable or an argument contains a NUL byte.
-            io::ErrorKind::InvalidInput => Status::BAD_REQUEST,
-            io::ErrorKind::ArgumentListTooLong => Status::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            io::ErrorKind::PermissionDenied => Status::FORBIDDEN,
+            io::ErrorKind::InvalidInput => (CauseCode::CgiBadVariable, error),
+            io::ErrorKind::ArgumentListTooLong => (CauseCode::CgiTooLarge, error),
+            io::ErrorKind::PermissionDenied => (CauseCode::CgiNotExecutable, error),
             // The user of this server may not have more processes.
-            io::ErrorKind::WouldBlock => Status::SERVICE_UNAVAILABLE,
-            _ => status_of_error(error),
+            io::ErrorKind::WouldBlock => (CauseCode::CgiTooMany, error),
+            _ => return cause_of_error(error),
         },
-    }
+    };
+    ErrorCause::from(code).with_error(error)
 }

@@ -19,11 +19,11 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::config::Diagnostic;
 use petrel_engine::exchange::dry_run::Note;
 use petrel_engine::file_cache::FileKind;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
-use petrel_engine::proto::status::Status;
 use petrel_engine::settings::directives::Effect::Works;
 
 use super::environment;
@@ -104,8 +104,9 @@ impl Hook for Cgi {
         match self.options.run(path, url, file.stat().mode) {
             Run::No => Outcome::Next,
             Run::Refuse => {
+                let outcome = exchange.fail(CauseCode::CgiNotExecutable);
                 exchange.log_error("content", format_args!("cgi: the file is not executable;"));
-                exchange.answer(Status::FORBIDDEN)
+                outcome
             }
             Run::By(_) if !prepare_body(exchange, self.gateway.protocol) => Outcome::NeedBody,
             Run::By(interpreter) => {

@@ -16,9 +16,9 @@ use petrel_engine::Exchange;
 use petrel_engine::blocking::{NotDone, RunningJob};
 use petrel_engine::body::Piece;
 use petrel_engine::cold_files::ColdWait;
+use petrel_engine::cold_files::cause_of_not_done;
 use petrel_engine::file_cache::FileEntry;
 use petrel_engine::module::Outcome;
-use petrel_engine::proto::status::Status;
 use tokio::sync::oneshot;
 
 use super::tempfile::TakenFile;
@@ -153,11 +153,9 @@ impl Opening {
 
 fn lost(exchange: &mut Exchange, path: &[u8], error: NotDone) -> Outcome {
     let path = String::from_utf8_lossy(path);
+    let outcome = exchange.fail(cause_of_not_done(error));
     exchange.log_error("content", format_args!("{error} path={path:?}"));
-    exchange.answer(match error {
-        NotDone::QueueFull => Status::SERVICE_UNAVAILABLE,
-        NotDone::Lost => Status::INTERNAL_SERVER_ERROR,
-    })
+    outcome
 }
 
 fn refused(

@@ -11,12 +11,12 @@ use std::rc::Rc;
 
 use petrel_engine::Exchange;
 use petrel_engine::body::{Body, Piece};
-use petrel_engine::cold_files::status_of_failure;
+use petrel_engine::cause::{CauseCode, ErrorCause};
+use petrel_engine::cold_files::cause_of_failure;
 use petrel_engine::file_cache::{FileEntry, FileKind, Symlinks};
 use petrel_engine::limits::PATH_BYTES_MAX;
 use petrel_engine::module::Outcome;
 use petrel_engine::proto::escape::percent_decode;
-use petrel_engine::proto::status::Status;
 
 use super::opening::{OpeningFacts, OpeningWait, Step};
 use super::{BackendHost, beneath};
@@ -32,7 +32,7 @@ pub(super) fn send(
 ) -> Result<Step, &'static str> {
     let (file, path) = match find(exchange, host, value, known)? {
         SendfileTarget::File(file, path) => (file, path),
-        SendfileTarget::Nothing(status) => return Ok(Step::Done(exchange.answer(status))),
+        SendfileTarget::Nothing(cause) => return Ok(Step::Done(exchange.fail(cause))),
         SendfileTarget::Later(wait) => return Ok(Step::Wait(wait)),
     };
     static_file::answer_for_backend(exchange, file, &path);
@@ -60,7 +60,7 @@ pub(super) fn send_ranges(
         }
         let file = match find(exchange, host, path, known)? {
             SendfileTarget::File(file, _) => file,
-            SendfileTarget::Nothing(status) => return Ok(Step::Done(exchange.answer(status))),
+            SendfileTarget::Nothing(cause) => return Ok(Step::Done(exchange.fail(cause))),
             SendfileTarget::Later(wait) => return Ok(Step::Wait(wait)),
         };
         let range = range_in(range, file.stat().size).ok_or("a range is not in its file;")?;
@@ -92,8 +92,8 @@ fn range_in(text: &[u8], size: u64) -> Option<Range<u64>> {
 enum SendfileTarget {
     /// A regular file, and its path.
     File(Rc<FileEntry>, Vec<u8>),
-    /// The status to answer with instead: the file does not exist or cannot be opened.
-    Nothing(Status),
+    /// The error to answer with instead: the file does not exist or cannot be opened.
+    Nothing(ErrorCause),
     /// A disk has to be waited for.
     Later(OpeningWait),
 }
@@ -130,14 +130,15 @@ fn find(
     match file.kind() {
         FileKind::Regular => {}
         FileKind::Missing | FileKind::NotADirectory => {
-            return Ok(SendfileTarget::Nothing(Status::NOT_FOUND));
+            return Ok(SendfileTarget::Nothing(CauseCode::GwFileMissing.into()));
         }
         FileKind::Denied | FileKind::Directory | FileKind::Special => {
-            return Ok(SendfileTarget::Nothing(Status::FORBIDDEN));
+            return Ok(SendfileTarget::Nothing(CauseCode::GwFileDenied.into()));
         }
         FileKind::Failed(errno) => {
-            exchange.log_error("content", format_args!("X-Sendfile: {errno};"));
-            return Ok(SendfileTarget::Nothing(status_of_failure(errno)));
+            let cause = cause_of_failure(errno);
+            exchange.log_failure("content", cause, format_args!("X-Sendfile: {errno};"));
+            return Ok(SendfileTarget::Nothing(cause));
         }
     }
     // If symlinks are refused, the path as text is enough to decide.

@@ -16,10 +16,10 @@ use petrel_engine::Exchange;
 use petrel_engine::beneath::open_without_symlinks;
 use petrel_engine::blocking::{self, Class, Origin};
 use petrel_engine::body::{Body, Piece};
+use petrel_engine::cause::CauseCode;
 use petrel_engine::file_cache::{FileEntry, Uncached};
 use petrel_engine::module::Outcome;
 use petrel_engine::mounts::{self, Storage};
-use petrel_engine::proto::status::Status;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, openat, openat2, unlinkat};
 use tokio::sync::oneshot;
 
@@ -81,11 +81,12 @@ fn begin(exchange: &mut Exchange, name: TemporaryPath) -> Step {
         Ok(()) => Step::Wait(OpeningWait::Temporary { job, path }),
         Err(error) => {
             let path = String::from_utf8_lossy(&path);
+            let outcome = exchange.fail(CauseCode::DiskShortage);
             exchange.log_error(
                 "content",
                 format_args!("a temporary file is neither sent nor removed: {error} path={path:?}"),
             );
-            Step::Done(exchange.answer(Status::SERVICE_UNAVAILABLE))
+            Step::Done(outcome)
         }
     }
 }

@@ -2,6 +2,7 @@ use std::os::unix::fs::symlink;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use petrel_engine::cause::CauseCode;
 use petrel_engine::config::Diagnostic;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Pending, Phase};
 use petrel_engine::proto::status::Status;
@@ -56,7 +57,7 @@ impl Hook for Backend {
             }
             Offload::Answered(outcome) => outcome,
             Offload::Opening(opening) => Outcome::Later(Box::new(Waits(opening))),
-            Offload::Refused => exchange.answer(Status::BAD_GATEWAY),
+            Offload::Refused => exchange.fail(CauseCode::GwReplyRefused),
         }
     }
 }
@@ -68,7 +69,7 @@ impl Pending for Waits {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         self.0.poll(exchange, context).map(|opened| match opened {
             Offload::Answered(outcome) => outcome,
-            Offload::Refused => exchange.answer(Status::BAD_GATEWAY),
+            Offload::Refused => exchange.fail(CauseCode::GwReplyRefused),
             Offload::None | Offload::Opening(_) => unreachable!("it has an end"),
         })
     }

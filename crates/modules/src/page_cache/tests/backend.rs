@@ -111,7 +111,7 @@ impl Hook for Says {
                 ));
             }
             script.asked.push(asked.clone());
-            exchange.response.answer(Status(script.status));
+            exchange.response.answer_as_told(Status(script.status));
             // An error without a body is the server's, as when no backend can be reached.
             exchange.response.is_final = !script.parts.iter().all(String::is_empty);
             for (name, value) in &script.fields {
