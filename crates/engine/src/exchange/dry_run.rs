@@ -79,6 +79,8 @@ pub enum StepEnd {
 pub struct RequestView {
     /// Path and query.
     pub target: Vec<u8>,
+    /// The path alone, decoded. A script or an index file may have changed it without the target.
+    pub url_path: Vec<u8>,
     /// The client's address.
     pub client: String,
     /// The document root; empty until it is known.
@@ -284,6 +286,7 @@ impl Exchange {
         let physical = &self.physical;
         RequestView {
             target: self.request.url.target().to_vec(),
+            url_path: self.request.url.path().to_vec(),
             client: self.connection.peer.address_text(),
             document_root: physical.document_root.clone(),
             path: physical.path.clone(),

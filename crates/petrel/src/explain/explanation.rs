@@ -419,6 +419,16 @@ fn did(step: &DryRunStep) -> Vec<String> {
     changed("document root", |view| &view.document_root);
     changed("path", |view| &view.path);
     changed("path-info", |view| &view.path_info);
+    // An index file changes both paths, and one is enough to tell.
+    if (&before.target, &before.path) == (&after.target, &after.path)
+        && before.url_path != after.url_path
+    {
+        did.push(format!(
+            "URL path {} -> {}",
+            text(&before.url_path),
+            text(&after.url_path)
+        ));
+    }
     if after.found != before.found
         && let Some(found) = after.found
     {
