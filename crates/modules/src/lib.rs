@@ -33,11 +33,13 @@ pub mod magnet;
 pub(crate) mod mcpage;
 mod not_built;
 pub mod openssl;
+pub mod opentelemetry;
 pub mod page_cache;
 pub mod pem;
 pub(crate) mod redirect;
 mod regular_file;
 pub(crate) mod remote_store;
+mod request_trace;
 pub(crate) mod rewrite;
 pub(crate) mod secdownload;
 pub(crate) mod setenv;
@@ -65,6 +67,7 @@ pub use not_built::MODULES as NOT_BUILT_MODULES;
 pub static MODULES: &[&ModuleSpec] = &[
     &extforward::MODULE,
     &openssl::MODULE,
+    &opentelemetry::MODULE,
     &evasive::MODULE,
     &limit::MODULE,
     &index_file::MODULE,

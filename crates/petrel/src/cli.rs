@@ -491,11 +491,9 @@ pub(crate) struct Explain {
 /// Options of `petrel plot`.
 #[derive(Debug, clap::Args)]
 #[command(
-    long_about = "Draw the stage times of an access log.\n\n\
-        The lines need %{stages}x in accesslog.format, or the format \"json\". An error log with lines of \
-        debug.log-timing can be drawn as well.",
-    after_help = "Without --format and -f, logs in JSON and lines of debug.log-timing are recognised. Compressed logs: \
-        zcat access.log.*.gz | petrel plot - -o FILE. For PNG: --gnuplot DIR, then gnuplot plot.gp there."
+    after_help = "The lines need %{stages}x in accesslog.format, or the format \"json\". An error log with lines of \
+        debug.log-timing can be drawn as well. JSON and those lines are recognised without --format and -f. Compressed logs: zcat \
+        access.log.*.gz | petrel plot - -o FILE. For PNG: --gnuplot DIR, then gnuplot plot.gp there."
 )]
 pub(crate) struct Plot {
     /// The log; - is standard input

@@ -177,6 +177,7 @@ pub(crate) fn load_changed(
         .and_then(|process| {
             let mut trusts = LoadedTrusts::load(&config, &modules, runs_lua(&config))?;
             modules::auth::load_authorities(&config, &modules, &mut trusts)?;
+            modules::opentelemetry::load_authorities(&config, &modules, &mut trusts)?;
             modules::auth::check_pam(&config, &modules)?;
             Ok((process, trusts))
         });

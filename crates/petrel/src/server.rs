@@ -255,7 +255,9 @@ impl Process<'_> {
         if result.is_err() {
             server.cut_off(Cut::StopNow);
         }
+        let exporter = modules::opentelemetry::exporter(server.shared());
         server.join();
+        exporter.finish(SPAN_TIME);
         self.logs.shut_down(LOG_TIME);
         result
     }
@@ -465,5 +467,7 @@ const FAILED: u8 = 1;
 const KEEPER_GONE: u8 = 2;
 /// How long the logs may take at the end to write what is queued.
 const LOG_TIME: Duration = Duration::from_secs(1);
+/// How long the collector of traces may take at the end for those that are queued.
+const SPAN_TIME: Duration = Duration::from_secs(2);
 /// The longest wait of the main thread without an order.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

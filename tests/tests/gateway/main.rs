@@ -27,6 +27,7 @@ mod shortage;
 mod slow_disk;
 mod snippets;
 mod tls;
+mod traces;
 mod trailers;
 mod tunnels;
 

@@ -8,6 +8,7 @@ mod component;
 mod dokuwiki;
 mod gitweb;
 mod node;
+mod opentelemetry;
 mod perl_and_ruby;
 mod php;
 mod phpsysinfo;

@@ -21,7 +21,7 @@ use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::settings::Values;
 
 use client::Client;
-use trust::Trust;
+pub(crate) use trust::Trust;
 
 /// An environment variable: the address of the proxy that was believed.
 pub(crate) const ACTUAL_FOR: &str = "_L_EXTFORWARD_ACTUAL_FOR";

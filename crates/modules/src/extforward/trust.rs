@@ -7,7 +7,7 @@ use petrel_engine::settings::Values;
 
 /// The addresses that are trusted.
 #[derive(Debug, Default)]
-pub(super) struct Trust {
+pub(crate) struct Trust {
     /// The entry `all`, which overrides every other entry: trusted, or not.
     everybody: Option<bool>,
     ranges: Vec<AddressRange>,
@@ -16,7 +16,7 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    pub(super) fn parse(values: &Values<'_>) -> Trust {
+    pub(crate) fn parse(values: &Values<'_>) -> Trust {
         let mut trust = Trust::default();
         for element in values.array("extforward.forwarder").into_iter().flatten() {
             trust.add(element);
@@ -33,7 +33,7 @@ impl Trust {
     }
 
     /// Whether a client that connects from `peer` (`None`: from a unix socket) is trusted.
-    pub(super) fn includes(&self, peer: Option<IpAddr>) -> bool {
+    pub(crate) fn includes(&self, peer: Option<IpAddr>) -> bool {
         match (self.everybody, peer) {
             (Some(everybody), _) => everybody,
             (None, Some(address)) => self.names(address),

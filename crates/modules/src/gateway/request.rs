@@ -39,6 +39,7 @@ use super::stream::{Connecting, HandshakeFailure, is_own_shortage, is_port_short
 use super::talk::{ArrivedHead, Flow, InFlight, Peer, Received, Talk};
 use super::upstream::Upstream;
 use crate::limit::take_share;
+use crate::request_trace::{begin_try, end_try};
 
 /// A request on its way to a backend.
 pub(crate) struct GatewayRequest {
@@ -418,6 +419,7 @@ impl GatewayRequest {
     ) -> Transition {
         let backend = &chosen.backend;
         let name = &backend.shared.name;
+        begin_try(exchange, name);
         match grant {
             Grant::Kept(mut connection) => {
                 if !must_be_replaced(exchange, backend, &mut connection) {
@@ -543,6 +545,7 @@ impl GatewayRequest {
             }
         };
         stamp_connect(exchange, &attempt);
+        end_try(exchange, Some(&failure));
         self.failed_with(false, 0);
         let backend = &attempt.chosen.backend;
         self.tried.add(backend);
@@ -678,6 +681,9 @@ impl GatewayRequest {
     ) -> Transition {
         let name = relay.talk.peer.name();
         exchange.stamp_wait_latest(Stage::BackendBody, |_| format!("{name} sent its reply"));
+        if relay.talk.has_ended() {
+            end_try(exchange, None);
+        }
         let ahead = match verdict {
             Some(ReplyVerdict::Discard(outcome)) => return Transition::End(outcome),
             Some(ReplyVerdict::Open(opening)) => {
@@ -724,6 +730,7 @@ impl GatewayRequest {
         exchange.stamp_wait(stage, |_| {
             format!("{} failed: {failure}", relay.talk.peer.name())
         });
+        end_try(exchange, Some(&failure));
         let may_repeat = self.may_repeat(&relay.talk, &failure, exchange);
         let was_closed_idle = relay.talk.was_closed_idle(&failure);
         self.failed_with(relay.talk.is_on_kept(), relay.talk.bytes_written());

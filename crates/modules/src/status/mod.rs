@@ -34,7 +34,7 @@ use petrel_engine::{Exchange, io_counters};
 use guard::Guard;
 use pages::{ConfigPage, StatusPage};
 
-use crate::{auth, gateway, limit, lua_api, magnet, page_cache, remote_store};
+use crate::{auth, gateway, limit, lua_api, magnet, opentelemetry, page_cache, remote_store};
 
 /// mod_status.
 pub static MODULE: ModuleSpec = ModuleSpec {
@@ -70,6 +70,7 @@ static COUNTERS: &[ReadCounters] = &[
     remote_store::counters::read,
     limit::read_counters,
     lua_api::read_counters,
+    opentelemetry::read_counters,
 ];
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
