@@ -91,7 +91,7 @@ impl Palette {
             .iter()
             .map(|(stage, _)| (of(*stage), self.colour(*stage)))
             .collect();
-        let named: u64 = parts.iter().map(|(nanos, _)| nanos).sum();
+        let named = sum(parts.iter().map(|(nanos, _)| *nanos));
         parts.push((total.saturating_sub(named), COLOURS[COLOURS.len() - 1]));
         parts
     }
@@ -135,8 +135,13 @@ fn heading(out: &mut String, y: f64, words: &str, note: &str) -> f64 {
 
 fn timeline(out: &mut String, y: f64, summary: &Summary, palette: &Palette) -> f64 {
     let timeline = &summary.timeline;
-    let seconds = timeline.width / 1_000_000;
-    let note = format!("mean of the requests that ended within {seconds} s, stacked by stage");
+    let note = match summary.has_times {
+        true => {
+            let width = shown(timeline.width.unsigned_abs().saturating_mul(1_000));
+            format!("mean of the requests that ended within {width}, stacked by stage")
+        }
+        false => format!("mean of {} requests each, stacked by stage", timeline.width),
+    };
     let y = heading(out, y, "Over time", &note);
     let (left, width) = (MARGIN + LABEL, WIDTH - 2.0 * MARGIN - LABEL);
     let mean = |part: &Route| part.total / part.requests.max(1);
@@ -164,16 +169,18 @@ fn timeline(out: &mut String, y: f64, summary: &Summary, palette: &Palette) -> f
             rectangle(out, place, (step + 0.2, height), &fill(colour));
         }
     }
-    let end = timeline.begin + timeline.width * timeline.parts.len() as i64;
-    let from = format!("{} UTC", time::shown(timeline.begin));
+    let length = timeline.width.saturating_mul(timeline.parts.len() as i64);
+    let end = timeline.begin.saturating_add(length);
+    let (from, to) = match summary.has_times {
+        true => (
+            format!("{} UTC", time::shown(timeline.begin)),
+            time::shown(end),
+        ),
+        false => ("the first request".to_owned(), "the last one".to_owned()),
+    };
     text(out, (left, bottom + 18.0), GREY, &from);
     let right = format!("{GREY} {RIGHT}");
-    text(
-        out,
-        (left + width, bottom + 18.0),
-        &right,
-        &time::shown(end),
-    );
+    text(out, (left + width, bottom + 18.0), &right, &to);
     bottom + 36.0
 }
 
@@ -253,7 +260,7 @@ fn slowest(out: &mut String, y: f64, summary: &Summary, palette: &Palette) -> f6
     for Slow { line, entry } in &summary.slowest {
         let of = |stage| {
             let of_stage = entry.stages.iter().filter(|(known, _)| *known == stage);
-            of_stage.map(|(_, nanos)| nanos).sum()
+            sum(of_stage.map(|(_, nanos)| *nanos))
         };
         let label = format!("{}, line {line}", shown(entry.total));
         let name = String::from_utf8_lossy(&entry.path);
@@ -326,6 +333,11 @@ pub fn grouped(number: u64) -> String {
         out.push(digit);
     }
     out
+}
+
+/// A line can claim anything.
+fn sum(times: impl Iterator<Item = u64>) -> u64 {
+    times.fold(0, u64::saturating_add)
 }
 
 fn fill(colour: &str) -> String {
@@ -410,6 +422,26 @@ mod tests {
             svg.contains(">s0</text>"),
             "every stage has its percentiles"
         );
+    }
+
+    #[test]
+    fn claims_that_no_server_makes_are_drawn() {
+        let stages = "parse=34000000000000,".repeat(2_000);
+        let log = format!("-9223372036854 /a total=1\n9223372036854 /a {stages}total=1\n");
+        let svg = draw(&summary(&log), &Panel::ALL, "t");
+        assert!(svg.contains("2 requests"), "{svg}");
+    }
+
+    #[test]
+    fn lines_without_a_time_are_in_their_order() {
+        let mut summary = Summary::new(&[]);
+        let lines = Lines::Format(Format::parse("%{stages}x").expect("sound"));
+        let log = "total=1\n".repeat(20_000);
+        let read = summary.read(&mut log.as_bytes(), &lines, &mut |_, _| Ok(()));
+        read.expect("in memory");
+        let svg = draw(&summary, &[Panel::Time], "t");
+        assert!(svg.contains("mean of 15625 requests each"), "{svg}");
+        assert!(!svg.contains("1970"), "{svg}");
     }
 
     #[test]

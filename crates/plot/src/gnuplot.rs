@@ -53,7 +53,7 @@ impl<W: Write> Requests<W> {
         let mut times = [0; 3];
         for (stage, nanos) in &entry.stages {
             if let Some(time) = lighttpd_time(names.name(*stage)).and_then(|n| times.get_mut(n)) {
-                *time += nanos;
+                *time = nanos.saturating_add(*time);
             }
         }
         write!(self.out, "{:.6}", at.saturating_sub(first) as f64 / 1e6)?;
@@ -94,7 +94,7 @@ pub fn stages(out: &mut dyn Write, summary: &Summary) -> io::Result<()> {
     }
     writeln!(out)?;
     for (n, part) in summary.timeline.parts.iter().enumerate() {
-        let seconds = n as i64 * (summary.timeline.width / 1_000_000);
+        let seconds = n as f64 * summary.timeline.width as f64 / 1e6;
         write!(out, "{seconds} {}", part.requests)?;
         for stage in &stages {
             let nanos = part.stages.get(*stage).copied().unwrap_or(0);

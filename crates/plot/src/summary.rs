@@ -23,6 +23,8 @@ pub struct Summary {
     pub total: Histogram,
     /// The times of each stage, by its number.
     pub stages: Vec<Histogram>,
+    /// Whether lines have a time. If none has, the number of the request stands for it, in microseconds.
+    pub has_times: bool,
     /// The times by the time of day.
     pub timeline: Timeline,
     /// The slowest requests, the slowest first.
@@ -74,6 +76,7 @@ impl Summary {
             first_bad: None,
             total: Histogram::default(),
             stages: Vec::new(),
+            has_times: false,
             timeline: Timeline::default(),
             slowest: Vec::new(),
             routes: HashMap::new(),
@@ -110,6 +113,7 @@ impl Summary {
                 }
             }
         }
+        self.timeline.finish();
         Ok(())
     }
 
@@ -119,6 +123,7 @@ impl Summary {
         for (stage, nanos) in &entry.stages {
             at(&mut self.stages, *stage).add(*nanos);
         }
+        self.has_times |= entry.at.is_some();
         let at = entry.at.unwrap_or(self.requests as i64);
         self.timeline.add(at, entry);
         self.route(&entry.path).add(entry);
@@ -197,7 +202,7 @@ fn route_of(path: &[u8]) -> &[u8] {
     path.get(..end.min(PATH_BYTES_MAX)).unwrap_or(path)
 }
 
-/// Sums by the time of day: at first one part for each second, and coarser ones when the log is longer.
+/// Sums by the time of day: at first in short parts, and in coarser ones when the log is longer.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
     /// When the first part begins, in microseconds.
@@ -206,17 +211,23 @@ pub struct Timeline {
     pub width: i64,
     /// The parts.
     pub parts: Vec<Route>,
+    /// The log has times between full seconds.
+    has_fractions: bool,
 }
 
 /// How many parts there are at most.
 const PARTS_MAX: usize = 256;
 
+/// How long a part is at first; doubled six times, it is a second.
+const WIDTH_MIN: i64 = 1_000_000 / 64;
+
 impl Timeline {
     fn add(&mut self, at: i64, entry: &Entry) {
         if self.parts.is_empty() {
-            self.width = 1_000_000;
-            self.begin = at - at.rem_euclid(self.width);
+            self.width = WIDTH_MIN;
+            self.begin = at.saturating_sub(at.rem_euclid(self.width));
         }
+        self.has_fractions |= at % 1_000_000 != 0;
         // Lines are in the order in which requests ended, so that a time may be a little earlier than the first.
         let after = at.saturating_sub(self.begin).max(0);
         while after / self.width >= PARTS_MAX as i64 {
@@ -224,6 +235,13 @@ impl Timeline {
         }
         let part = (after / self.width) as usize;
         crate::summary::at(&mut self.parts, part).add(entry);
+    }
+
+    /// All lines were added. If the log has only full seconds, shorter parts would be empty.
+    fn finish(&mut self) {
+        while !self.has_fractions && (1..1_000_000).contains(&self.width) {
+            self.coarsen();
+        }
     }
 
     fn coarsen(&mut self) {
