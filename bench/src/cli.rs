@@ -97,6 +97,9 @@ pub struct Options {
     /// Which cores client and server run on
     #[arg(long, value_enum, default_value_t = Placement::Apart)]
     pub placement: Placement,
+    /// Run each workload once more on Petrel with an access log, and draw its stage times
+    #[arg(long)]
+    pub stages: bool,
 }
 
 impl Options {

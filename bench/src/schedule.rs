@@ -11,12 +11,18 @@ use crate::certificate::Certificate;
 use crate::cli::Options;
 use crate::load::{self, Client, Outcome, SessionClient, SessionTarget, Target, Until};
 use crate::measure::{self, Cpu, Memory, Snapshot};
-use crate::peers::{Bodies, Chosen};
+use crate::peers::{Bodies, Chosen, Logging, STAGES_LOG, petrel};
 use crate::report::connections_title;
 use crate::stage::{Place, Stage};
 use crate::syscalls::{Counting, Counts, Tracer};
 use crate::workload::{Aim, Protocol, Service, Suite, Workload, files};
 use crate::{interrupt, measure::own_cpu};
+use petrel_plot::chart::{self, Panel};
+use petrel_plot::format::Format;
+use petrel_plot::line::Lines;
+use petrel_plot::summary::Summary;
+use std::fs::File;
+use std::io::BufReader;
 use std::time::Duration;
 
 /// One run of one cell: what was measured, or why nothing was.
@@ -144,6 +150,11 @@ pub fn run(
                     number: round,
                 };
                 round.visit(chosen, workload, &mut conditions, &mut runs);
+                let draws = options.stages && round.number == 0;
+                if draws && chosen.peer.name == petrel::PEER.name {
+                    let drawn = round.draw_stages(chosen, workload);
+                    drawn.map_err(|error| format!("stage times of {}: {error}", workload.name))?;
+                }
                 if interrupt::asked() {
                     return Err("interrupted".to_owned());
                 }
@@ -201,7 +212,7 @@ impl Round<'_> {
                 result,
             });
         };
-        match Visit::new(self, chosen, workload) {
+        match Visit::new(self, chosen, workload, Logging::Off) {
             Ok(visit) => {
                 for connections in self.options.connections(workload) {
                     add(*connections, visit.cell(*connections, conditions));
@@ -213,6 +224,32 @@ impl Round<'_> {
                 }
             }
         }
+    }
+}
+
+impl Round<'_> {
+    /// Runs a workload once more on a server with an access log, and draws the stage times of its requests. Not
+    /// a part of the comparison: writing the log takes time.
+    fn draw_stages(&self, chosen: &Chosen, workload: &'static Workload) -> Result<(), String> {
+        let told = |error: std::io::Error| error.to_string();
+        let out = self.options.out.join(workload.suite.directory());
+        for connections in self.options.connections(workload) {
+            let visit = Visit::new(self, chosen, workload, Logging::Stages)?;
+            let mut client = visit.target.connect(*connections)?;
+            visit.run(&mut client, visit.length())?;
+            std::thread::sleep(LOG_TIME);
+            let log = visit.stage.served.directory.path().join(STAGES_LOG);
+            let mut log = BufReader::new(File::open(log).map_err(told)?);
+            let lines = Lines::Format(Format::parse(petrel::STAGES_FORMAT)?);
+            let mut summary = Summary::new(&[]);
+            let read = summary.read(&mut log, &lines, &mut |_, _| Ok(()));
+            read.map_err(told)?;
+            let title = format!("{}, {}", workload.title, connections_title(*connections));
+            let svg = chart::draw(&summary, &[Panel::Time, Panel::Stage], &title);
+            let file = out.join(format!("stages-{}-{connections}.svg", workload.name));
+            std::fs::write(file, svg).map_err(told)?;
+        }
+        Ok(())
     }
 }
 
@@ -230,8 +267,9 @@ impl<'a> Visit<'a> {
         round: &'a Round<'a>,
         chosen: &Chosen,
         workload: &'static Workload,
+        logging: Logging,
     ) -> Result<Self, String> {
-        let stage = Stage::new(round.place, chosen, workload)?;
+        let stage = Stage::logging(round.place, chosen, workload, logging)?;
         let port = stage.served.port;
         let certificate = &round.place.certificate;
         let (target, head_bytes) = Load::new(workload, chosen.peer.bodies, port, certificate)?;
@@ -475,6 +513,8 @@ const CACHED_BACKEND_US_MAX: f64 = 0.5;
 const ATTEMPTS_MAX: u32 = 5;
 /// After the last reply a server still closes, logs or collects garbage for a moment.
 const SETTLE_TIME: Duration = Duration::from_millis(10);
+/// The server's log writer writes what it has at the latest after this.
+const LOG_TIME: Duration = Duration::from_millis(500);
 /// Long enough for thousands of requests under a tracer.
 const COUNT_TIME: Duration = Duration::from_millis(300);
 /// A run of a number of requests ends after this time in any case.

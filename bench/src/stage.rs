@@ -6,7 +6,7 @@ use crate::backend::{Address, Backend, Kind};
 use crate::certificate::Certificate;
 use crate::cli::Placement;
 use crate::peers::process::Running;
-use crate::peers::{self, Chosen, FileReading, Site, TEMPORARY, Upstream};
+use crate::peers::{self, Chosen, FileReading, Logging, Site, TEMPORARY, Upstream};
 use crate::workload::{Service, Workload};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
@@ -38,17 +38,28 @@ pub struct Served {
 impl Stage {
     /// Starts what a workload needs.
     pub fn new(place: &Place, chosen: &Chosen, workload: &Workload) -> Result<Self, String> {
+        Self::logging(place, chosen, workload, Logging::Off)
+    }
+
+    /// The same with a server that logs.
+    pub fn logging(
+        place: &Place,
+        chosen: &Chosen,
+        workload: &Workload,
+        logging: Logging,
+    ) -> Result<Self, String> {
         let directory = place.directory()?;
         let backend = workload
             .backend
             .map(|kind| place.backend(kind, directory.path()));
         let backend = backend.transpose()?;
         Ok(Self {
-            served: Served::new(
+            served: Served::logging(
                 place,
                 chosen,
                 workload,
                 backend.as_ref().map(|it| &it.address),
+                logging,
             )?,
             backend,
             _directory: directory,
@@ -63,6 +74,16 @@ impl Served {
         chosen: &Chosen,
         workload: &Workload,
         backend: Option<&Address>,
+    ) -> Result<Self, String> {
+        Self::logging(place, chosen, workload, backend, Logging::Off)
+    }
+
+    fn logging(
+        place: &Place,
+        chosen: &Chosen,
+        workload: &Workload,
+        backend: Option<&Address>,
+        logging: Logging,
     ) -> Result<Self, String> {
         let port = peers::free_port().map_err(|error| error.to_string())?;
         let directory = place.directory()?;
@@ -88,6 +109,7 @@ impl Served {
             ),
             store: backend,
             reading: FileReading::default(),
+            logging,
         };
         let server = place.start(|| Running::start(chosen, &site))?;
         Ok(Self {

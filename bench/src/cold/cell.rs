@@ -12,7 +12,7 @@ use crate::backend::Address;
 use crate::disk::{self, Cgroup, Disk, Plan};
 use crate::measure::{self, Memory, Snapshot};
 use crate::peers::process::Running;
-use crate::peers::{self, Chosen, FileReading, Program, Site, TEMPORARY};
+use crate::peers::{self, Chosen, FileReading, Logging, Program, Site, TEMPORARY};
 use crate::stage::open_directory;
 use crate::workload::{self, Reuse};
 use std::net::Ipv4Addr;
@@ -211,6 +211,7 @@ impl Stage {
             .map(|address| accelerate(address, petrel, directory.path()));
         let port = peers::free_port().map_err(told)?;
         let site = Site {
+            logging: Logging::Off,
             root,
             pem: None,
             directory: directory.path(),

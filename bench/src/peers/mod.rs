@@ -12,7 +12,7 @@ mod h2o;
 mod haproxy;
 mod lighttpd;
 mod nginx;
-mod petrel;
+pub mod petrel;
 pub mod process;
 
 use crate::backend::{Address, Route};
@@ -107,7 +107,21 @@ pub struct Site<'a> {
     pub store: Option<&'a Address>,
     /// How the server shall read files.
     pub reading: FileReading<'a>,
+    /// Whether the server logs requests.
+    pub logging: Logging,
 }
+
+/// Whether a server logs requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Logging {
+    /// It does not.
+    Off,
+    /// Petrel writes [`STAGES_LOG`] into its directory; other servers cannot.
+    Stages,
+}
+
+/// The access log with stage times.
+pub const STAGES_LOG: &str = "stages.log";
 
 /// How a server shall read files, as far as it does not decide that itself. Settings that a server does not
 /// have are ignored.

@@ -1,6 +1,6 @@
 //! Petrel, with lighttpd's configuration.
 
-use super::{Bodies, Choice, Peer, Program, Site, TEMPORARY, lighttpd};
+use super::{Bodies, Choice, Logging, Peer, Program, STAGES_LOG, Site, TEMPORARY, lighttpd};
 use crate::backend::Route;
 use crate::workload::{Reuse, Service};
 use std::io;
@@ -42,7 +42,10 @@ pub const PEER: Peer = Peer {
 };
 
 fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
-    let text = lighttpd::configuration(site, &options(site))? + further(site) + &reading(site);
+    let text = lighttpd::configuration(site, &options(site))?
+        + further(site)
+        + &reading(site)
+        + &logging(site);
     let file = site.configure("petrel.conf", &text)?;
     let mut command = Command::new(program);
     command.arg("-D").arg("-f").arg(file);
@@ -76,6 +79,22 @@ fn reading(site: &Site<'_>) -> String {
     }
     text
 }
+
+/// An access log with stage times, if there shall be one.
+fn logging(site: &Site<'_>) -> String {
+    if site.logging == Logging::Off {
+        return String::new();
+    }
+    let log = site.directory.join(STAGES_LOG);
+    let log = log.display();
+    format!(
+        "server.modules += ( \"mod_accesslog\" )\naccesslog.format = \"{STAGES_FORMAT}\"\n\
+         accesslog.filename = \"{log}\"\n"
+    )
+}
+
+/// The format of [`STAGES_LOG`].
+pub const STAGES_FORMAT: &str = "%{usec}t %U %{stages}x";
 
 /// Backend connections are persistent by default.
 fn options(site: &Site<'_>) -> String {
