@@ -90,6 +90,25 @@ fn backends_of_every_protocol_are_told_the_span_of_their_try() {
 }
 
 #[test]
+fn cgi_programs_are_told_their_span() {
+    let collector = collector();
+    let server = traced(
+        &collector,
+        "server.modules += (\"mod_cgi\")\ncgi.assign = (\".sh\" => \"/bin/sh\")\n",
+    )
+    .file(
+        "www/p.sh",
+        "printf 'Content-Type: text/plain\\r\\n\\r\\n%s' \"$HTTP_TRACEPARENT\"\n",
+    )
+    .start();
+    let told = server.get("/p.sh").text().to_owned();
+    let (trace, span) = ids(&told);
+    let text = spans(&collector, 2);
+    let shown = format!("{{\"traceId\":\"{trace}\",\"spanId\":\"{span}\",\"parentSpanId\":\"");
+    assert!(text.contains(&shown), "{told}: {text}");
+}
+
+#[test]
 fn a_trace_of_a_trusted_proxy_goes_on() {
     let collector = collector();
     let backend = Backend::start(Speaks::FastCgi, |exchange| exchange.answer(200, &[], "x"));

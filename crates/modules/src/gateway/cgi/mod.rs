@@ -31,6 +31,7 @@ use super::hook::prepare_body;
 use super::options::{Balance, Extras, Gateway};
 use super::protocol::BodyLength;
 use super::upgrade;
+use crate::request_trace::begin_try;
 use launch::Launch;
 pub(crate) use options::warnings;
 use options::{CgiOptions, Run};
@@ -115,6 +116,7 @@ impl Hook for Cgi {
                     return outcome;
                 }
                 let body = BodyLength::of(exchange, &self.options.host);
+                begin_try(exchange, "cgi");
                 let program = self.program(exchange, interpreter, body);
                 Launch::begin(exchange, &self.gateway, &self.options.host, program, body)
             }
