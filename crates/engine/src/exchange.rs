@@ -709,14 +709,13 @@ impl Exchange {
         waited
     }
 
-    /// Starts the ledger of a request whose first bytes were read just now.
+    /// Starts the ledger of a request whose first bytes were read at `now`, in this turn of the worker.
     #[inline]
-    pub(crate) fn start_ledger(&mut self) {
+    pub(crate) fn start_ledger(&mut self, now: Nanos) {
         let clock = self.worker.clock();
-        let now = clock.now();
         let (turn, earlier) = (clock.turn(), clock.earlier_turn());
         self.ledger.start_late(turn, now, earlier);
-        if now - turn >= limits::NOTED_LAG_NANOS {
+        if now.saturating_sub(turn) >= limits::NOTED_LAG_NANOS {
             self.note_lag(now - turn);
         }
         if earlier >= limits::NOTED_LAG_NANOS {

@@ -1,8 +1,10 @@
 //! Where the time of a request goes, according to the access log and Server-Timing.
 
+use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
+use petrel_tests::http2::Http2Client;
 use petrel_tests::{Backend, Operation, Server, SlowFs, Speaks, eventually};
 
 /// How long a request is made to wait.
@@ -268,7 +270,7 @@ fn busy_site() -> Server {
         .file("www/lagged.txt", "b")
         .config(&format!(
             "server.modules += (\"mod_accesslog\", \"mod_magnet\")\n{CONFIG}\
-             lua.max-run-time = 2000\n\
+             lua.max-run-time = 2000\nserver.h2c = \"enable\"\n\
              $HTTP[\"url\"] =~ \"^/busy\" {{ magnet.attract-raw-url-to = (var.dir + \"/busy.lua\") }}\n"
         ))
         .start()
@@ -304,4 +306,20 @@ fn a_busy_worker_is_told_as_lag_and_names_the_script() {
     line.expect("lag").expect_note("lag", "busy.lua ran ");
     let line = Line::about(&server, "/busy-2");
     line.expect("in-kernel").expect_note("lag", "busy.lua ran ");
+}
+
+#[test]
+fn a_request_of_http2_is_told_what_kept_its_worker_busy() {
+    let server = busy_site();
+    let stream = TcpStream::connect(("127.0.0.1", server.port())).expect("it listens");
+    let mut http2 = Http2Client::begin(stream, "http");
+    assert_eq!(http2.get("/a.txt", 1).ok, 1);
+    let mut busy = server.client();
+    assert_eq!(busy.get("/a.txt").text(), "a");
+    busy.send("GET /busy HTTP/1.1\r\nHost: a\r\n\r\n");
+    thread::sleep(PAUSE / 4);
+    assert_eq!(http2.get("/lagged.txt", 1).ok, 1);
+    Line::about(&server, "/lagged.txt")
+        .expect("in-kernel")
+        .expect_note("lag", "busy.lua ran ");
 }

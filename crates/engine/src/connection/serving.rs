@@ -84,7 +84,8 @@ impl Serving {
     /// Starts a request whose first bytes have arrived.
     pub(crate) fn begin(link: &mut Link) -> Serving {
         let mut run = link.begin_run();
-        run.start_ledger();
+        let now = run.worker.clock().now();
+        run.start_ledger(now);
         link.set_deadline(link.worker.base_settings().core.read_idle_s);
         let wire = Wire::take(&link.worker);
         Serving { run, wire }

@@ -167,10 +167,10 @@ impl Http2 {
                 run.stamp_wait(Stage::ReadHead, |_| {
                     "the client sent the head in pieces".to_owned()
                 });
+                run.count_handshake();
             }
-            None => run.ledger.start_late(link.worker.clock().turn(), now, 0),
+            None => run.start_ledger(now),
         }
-        run.count_handshake();
         run
     }
 
