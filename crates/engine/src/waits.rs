@@ -49,6 +49,10 @@ pub(crate) struct LongWait {
 
 /// The long waits of one request.
 #[derive(Default)]
+#[expect(
+    clippy::box_collection,
+    reason = "few requests have any, and a vector is three words"
+)]
 pub(crate) struct Waits(Option<Box<Vec<Wait>>>);
 
 impl Waits {
