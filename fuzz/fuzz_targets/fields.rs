@@ -1,5 +1,5 @@
-//! The small languages of header fields: dates, entity tags, conditions, content codings; and the escaping of
-//! output.
+//! The small languages of header fields: dates, entity tags, conditions, content codings, trace contexts; and the
+//! escaping of output.
 //!
 //! The input is the value of any field.
 #![no_main]
@@ -7,12 +7,14 @@
 use libfuzzer_sys::fuzz_target;
 use petrel_proto::accept::{Coding, choose_coding};
 use petrel_proto::conditional::{Preconditions, Verdict, evaluate};
+use petrel_proto::trace_context::{TraceParent, trace_state};
 use petrel_proto::{date, escape, etag};
 
 fuzz_target!(|field: &[u8]| {
     dates(field);
     codings(field);
     conditions(field);
+    traces(field);
     escapes(field);
 });
 
@@ -24,6 +26,17 @@ fn dates(field: &[u8]) {
     let mut text = [0; 29];
     date::format_imf(seconds, &mut text);
     assert_eq!(date::parse(&text), Some(seconds));
+}
+
+/// A trace context that was read is written as one that says the same.
+fn traces(field: &[u8]) {
+    if let Some(parent) = TraceParent::parse(field) {
+        assert_eq!(TraceParent::parse(parent.value().as_bytes()), Some(parent));
+    }
+    if let Some(state) = trace_state([field].into_iter()) {
+        assert!(!state.iter().any(u8::is_ascii_control));
+        assert_eq!(trace_state([&*state].into_iter()), Some(state.clone()));
+    }
 }
 
 /// The chosen coding was offered.
