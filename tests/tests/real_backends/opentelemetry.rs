@@ -30,7 +30,7 @@ fn opentelemetry_proto_reads_the_traces() {
             backend.directive("/app", "\"check-local\" => \"disable\"")
         ))
         .start();
-    assert_eq!(server.get("/app/%22%ff").status, 500);
+    assert_eq!(server.get("/app/%22%C3%A9").status, 500);
     assert!(eventually(|| !collector.requests().is_empty()), "no spans");
     let trace = tree.path("trace.json");
     std::fs::write(&trace, &collector.last().body).expect("written");
