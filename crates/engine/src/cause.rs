@@ -77,6 +77,16 @@ macro_rules! causes {
                 match self { $(CauseCode::$variant => $code,)+ }
             }
 
+            /// A number for records in memory: its place in the table, from 1.
+            pub const fn number(self) -> u16 {
+                self as u16 + 1
+            }
+
+            /// The code that [`CauseCode::number`] made a number of.
+            pub fn of_number(number: u16) -> Option<CauseCode> {
+                CauseCode::ALL.get(usize::from(number).checked_sub(1)?).copied()
+            }
+
             /// The status that the client gets, unless the configuration names another one.
             pub const fn status(self) -> Status {
                 match self { $(CauseCode::$variant => Status::$status,)+ }

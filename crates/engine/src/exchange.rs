@@ -77,6 +77,8 @@ pub struct Exchange {
     waits: Waits,
     /// The script that runs or ran last for this request, if that was in the worker.
     pub script: Option<Rc<[u8]>>,
+    /// The backend that was asked last.
+    pub backend: Option<Rc<str>>,
     /// What was sent to the client, for logs.
     pub sent: SentBytes,
     /// The second in which a pending hook is polled again at the latest.
@@ -322,6 +324,7 @@ impl Exchange {
             ledger: Ledger::default(),
             waits: Waits::default(),
             script: None,
+            backend: None,
             sent: SentBytes::default(),
             wake_at_s: Deadlines::NEVER,
             is_half_closed: false,
@@ -354,6 +357,7 @@ impl Exchange {
             settings: _,
             waits,
             script,
+            backend,
             request,
             physical,
             response,
@@ -372,6 +376,7 @@ impl Exchange {
         } = self;
         waits.clear();
         *script = None;
+        *backend = None;
         request.clear();
         physical.clear();
         response.clear();

@@ -175,6 +175,7 @@ fn step(exchange: &mut Exchange) -> Outcome {
             let installed = hook.clone();
             if phase < Phase::Store {
                 exchange.progress.route = installed.route;
+                exchange.progress.module = installed.module;
             }
             if exchange.progress.counts_as.is_some() {
                 stamp_if_worked(exchange);
@@ -198,6 +199,7 @@ fn step(exchange: &mut Exchange) -> Outcome {
             Outcome::Next => advance(exchange, phase),
             outcome => {
                 exchange.progress.route = Route::CORE;
+                exchange.progress.module = "";
                 return outcome;
             }
         }

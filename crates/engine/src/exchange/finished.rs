@@ -42,13 +42,16 @@ impl Exchange {
     /// The code of the cause of an error that Petrel itself made; 0: none.
     #[inline]
     fn recorded_cause(&self) -> u16 {
-        0
+        self.response.cause().map_or(0, |cause| cause.code.number())
     }
 
-    /// The module or backend that answered; empty: not known.
+    /// The backend or module that answered.
     #[inline]
     fn answered_by(&self) -> &[u8] {
-        b""
+        match &self.backend {
+            Some(backend) => backend.as_bytes(),
+            None => self.progress.module.as_bytes(),
+        }
     }
 
     /// The path that the client asked for, without its query.

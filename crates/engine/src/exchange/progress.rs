@@ -25,6 +25,8 @@ pub(crate) struct WalkProgress {
     pub(crate) counts_as: Option<Stage>,
     /// The stage of the present wait ([`Pending::waits_in`]).
     pub(crate) waits_in: Option<Stage>,
+    /// The module whose hook ran last before there was an answer; empty: none has.
+    pub(crate) module: &'static str,
 }
 
 /// An error that `server.error-handler` or `server.error-handler-404` answers.

@@ -125,6 +125,8 @@ pub struct Backend {
     pub address: SocketAddress,
     /// What all workers share about it.
     pub shared: Arc<SharedBackend>,
+    /// [`SharedBackend::name`], for the requests of this worker.
+    pub(crate) name: Rc<str>,
     workbench: Rc<Workbench>,
     priority: u16,
     weight: u32,
@@ -304,6 +306,7 @@ impl Backend {
             host,
             address,
             holders: shared.holders.part(),
+            name: Rc::from(&*shared.name),
             first_bytes: shared.first_bytes.part(),
             shared,
             workbench,

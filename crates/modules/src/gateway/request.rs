@@ -463,6 +463,7 @@ impl GatewayRequest {
             mut in_flight,
         } = chosen;
         in_flight.hold(&backend, exchange);
+        exchange.backend = Some(Rc::clone(&backend.name));
         self.say(
             exchange,
             format_args!(

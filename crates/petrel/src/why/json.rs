@@ -4,6 +4,8 @@ use engine::exchange::client_of_key;
 use engine::recorder::{Flag, Record};
 use proto::escape;
 
+use super::lines;
+
 /// One request as an object, and a line end.
 pub(crate) fn one(record: &Record) -> Vec<u8> {
     let mut out = Vec::new();
@@ -31,7 +33,7 @@ fn write(out: &mut Vec<u8>, record: &Record) {
     text(out, "host", &record.host);
     text(out, "path", &record.path);
     number(out, "status", record.status.into());
-    number(out, "cause", record.cause.into());
+    text(out, "cause", lines::cause(record).as_bytes());
     number(out, "sent_bytes", record.sent_bytes);
     text(out, "client", client_of_key(record.client).as_bytes());
     text(out, "answered_by", &record.answered_by);

@@ -1,5 +1,6 @@
 //! A recorded request in one line, and how its parts are written.
 
+use engine::cause::CauseCode;
 use engine::exchange::client_of_key;
 use engine::recorder::{Flag, NowRecord, Record, percent_of};
 use engine::waits::Time;
@@ -65,6 +66,15 @@ fn date(days: u64) -> (u64, u64, u64) {
         _ => (month - 9, 1),
     };
     (era * 400 + year + later, month, day)
+}
+
+/// The code of the cause of an error that Petrel made; empty: there is none.
+pub(super) fn cause(record: &Record) -> &'static str {
+    match CauseCode::of_number(record.cause) {
+        Some(code) => code.name(),
+        None if record.cause == 0 => "",
+        None => "unknown",
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use engine::exchange::client_of_key;
 use engine::recorder::{Flag, Record, Recording};
 use proto::otlp::{Event, ExportRequest, Span, SpanKind, Value};
 
+use super::lines;
+
 /// All records as the JSON of OTLP, which `/v1/traces` of a collector takes.
 pub(crate) fn traces(recording: &Recording) -> Vec<u8> {
     let version = env!("CARGO_PKG_VERSION");
@@ -39,7 +41,7 @@ fn add(request: &mut ExportRequest, record: &Record) {
         ),
         ("petrel.request.id", Value::Text(text.as_bytes())),
         ("petrel.worker", Value::Int(record.worker.into())),
-        ("petrel.cause", Value::Int(record.cause.into())),
+        ("petrel.cause", Value::Text(lines::cause(record).as_bytes())),
         ("petrel.sent_bytes", Value::Int(record.sent_bytes)),
         (
             "petrel.subrequest",

@@ -55,7 +55,7 @@ fn facts(record: &Record) -> Vec<(&'static str, String)> {
     let mut facts = vec![("request", lines::request(record))];
     let mut status = record.status.to_string();
     if record.cause != 0 {
-        status += &format!(", cause {}", record.cause);
+        status += &format!(", cause {} (docs/causes.md)", lines::cause(record));
     }
     if !record.is(Flag::Complete) {
         status += ", not sent completely";
