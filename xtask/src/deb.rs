@@ -79,6 +79,7 @@ const PRINTED: &[(&[&str], &str)] = &[
     (&["man", "explain"], "usr/share/man/man1/petrel-explain.1"),
     (&["man", "plot"], "usr/share/man/man1/petrel-plot.1"),
     (&["man", "costs"], "usr/share/man/man1/petrel-costs.1"),
+    (&["man", "why"], "usr/share/man/man1/petrel-why.1"),
     (
         &["completions", "bash"],
         "usr/share/bash-completion/completions/petrel",

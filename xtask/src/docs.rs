@@ -84,6 +84,10 @@ const DOCUMENTS: &[Document] = &[
         source: Source::Petrel(&["man", "costs"]),
     },
     Document {
+        path: "docs/petrel-why.1",
+        source: Source::Petrel(&["man", "why"]),
+    },
+    Document {
         path: "docs/completions/petrel.bash",
         source: Source::Petrel(&["completions", "bash"]),
     },

@@ -34,6 +34,7 @@ pub const TARGETS: &[&str] = &[
     "resp",
     "memcached",
     "stored_page",
+    "recorder",
     "client_hello",
     "hpack",
     "http2_frames",

@@ -5,6 +5,7 @@ mod commands;
 mod drain;
 mod http2;
 mod twenty;
+mod why;
 
 use petrel_tests::{Backend, Builder, Client, Server, Speaks, eventually};
 use rustix::process::Signal;

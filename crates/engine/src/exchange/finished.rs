@@ -1,18 +1,28 @@
 //! The end of an exchange: what the recorder keeps of it, and the line about a slow one.
 
 use crate::exchange::{Exchange, Scheme};
-use crate::recorder::{self, Finished, Flag, HOST_BYTES_MAX, PATH_BYTES_MAX, where_time_went};
+use crate::recorder::{
+    self, Finished, Flag, HOST_BYTES_MAX, PATH_BYTES_MAX, Recorder, where_time_went,
+};
 
 impl Exchange {
     /// Records the exchange, which is over.
     #[inline]
     pub(crate) fn record(&self) {
-        if self.ledger.total() >= self.settings.core.log_slower_nanos {
+        let total = self.ledger.total();
+        if total >= self.settings.core.log_slower_nanos {
             self.log_slow();
         }
         let Some(recorder) = self.worker.recorder() else {
             return;
         };
+        if !recorder.leaves_out(total, self.response.status.0) {
+            self.add_to(recorder);
+        }
+    }
+
+    #[inline(never)]
+    fn add_to(&self, recorder: &Recorder) {
         let host = self.request.head.host();
         let path = self.recorded_path();
         let is_cut = host.len() > HOST_BYTES_MAX || path.len() > PATH_BYTES_MAX;

@@ -296,8 +296,8 @@ pub(crate) const ENTRIES_MAX: usize = 1023;
 pub(crate) const REGIONS: usize = HEADER_WORDS + ENTRIES_MAX * ENTRY_WORDS;
 const PAGE_WORDS: usize = 512;
 
-/// How often all rings fit into the memory.
-const RINGS_SPARE: usize = 4;
+/// How often all rings fit into the memory: for this many generations of server processes.
+const RINGS_SPARE: usize = 8;
 /// For counters. Pages that are not used take no memory.
 const COUNTER_BYTES: usize = 64 << 20;
 const BYTES_MAX: usize = 1 << 36;

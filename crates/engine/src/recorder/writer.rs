@@ -25,6 +25,8 @@ pub(crate) struct Recorder {
     slow: Slow,
     /// Added to a time of the monotonic clock, gives one since 1970.
     to_wall: Cell<u64>,
+    /// How many more requests that were fast and went well are recorded in this second.
+    fast_left: Cell<u32>,
 }
 
 /// How much is recorded.
@@ -81,12 +83,14 @@ impl Recorder {
             ),
             slow: Slow::new(part(&words, areas.slow), areas.slowest),
             to_wall: Cell::new(0),
+            fast_left: Cell::new(FAST_EACH_SECOND),
         })
     }
 
     /// Called once a second: `to_wall` is the difference between the wall clock and the monotonic one.
     pub(crate) fn tick(&self, to_wall: u64, now: Nanos) {
         self.to_wall.set(to_wall);
+        self.fast_left.set(FAST_EACH_SECOND);
         self.slow.forget_old(now);
     }
 
@@ -107,6 +111,18 @@ impl Recorder {
             }
             None => short_target(now, target),
         }
+    }
+
+    /// Whether a request that took `total` is left out. Under load nearly all requests are fast and go well. The
+    /// others must not be pushed out by them, and they cost the worker most.
+    #[inline]
+    pub(crate) fn leaves_out(&self, total: Nanos, status: u16) -> bool {
+        if total >= FAST || status >= 400 {
+            return false;
+        }
+        let left = self.fast_left.get();
+        self.fast_left.set(left.saturating_sub(1));
+        left == 0
     }
 
     /// Records a request that is over.
@@ -446,6 +462,30 @@ const REGION_WORDS_MIN: usize = REGION_HEADER_WORDS + 8 * RING_WORDS_MIN;
 
 const HASH_BITS: u32 = 8;
 const HASHES: usize = 1 << HASH_BITS;
+/// A request that took less, and whose status is below 400, is fast and went well.
+const FAST: Nanos = 1_000_000;
+/// How many of those a worker records in a second.
+const FAST_EACH_SECOND: u32 = 250;
 /// How long the slowest requests are kept.
 const KEPT: Nanos = 3_600_000_000_000;
 const FORGET_EVERY: Nanos = 60_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_fast_requests_only_some_in_each_second_are_recorded() {
+        let size = RecorderSize {
+            bytes: 1,
+            slowest: 8,
+        };
+        let recorder = Recorder::new(&SharedMemory::private(), size, 0).expect("it is on");
+        for _ in 0..3 {
+            let left_out = (0..1000).filter(|_| recorder.leaves_out(FAST - 1, 200));
+            assert_eq!(left_out.count(), 1000 - FAST_EACH_SECOND as usize);
+            assert!(!recorder.leaves_out(FAST, 200) && !recorder.leaves_out(1, 404));
+            recorder.tick(0, 0);
+        }
+    }
+}

@@ -14,6 +14,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use engine::recorder::{Record, Recording};
+use engine::request_id::RequestId;
 
 use crate::cli::Why;
 use crate::command;
@@ -41,7 +42,7 @@ fn show(why: &Why, recording: &Recording) -> u8 {
             Some(record) if why.json => print(&json::one(record)),
             Some(record) => print(report::report(record).as_bytes()),
             None => {
-                terminal::complain(format_args!("petrel: {}", gone(&all, why)));
+                terminal::complain(format_args!("petrel: {}", gone(&all, recording, id)));
                 GONE
             }
         };
@@ -93,8 +94,14 @@ fn chosen<'a>(why: &Why, recording: &'a Recording) -> Vec<&'a Record> {
     records
 }
 
-fn gone(all: &[&Record], why: &Why) -> String {
-    let id = why.id.map(|id| id.to_string()).unwrap_or_default();
+fn gone(all: &[&Record], recording: &Recording, id: RequestId) -> String {
+    let mut now = recording
+        .workers
+        .iter()
+        .filter_map(|worker| worker.now.as_ref());
+    if let Some(now) = now.find(|now| now.id == id) {
+        return format!("{} has not ended", lines::now(now));
+    }
     match all.first() {
         Some(oldest) => format!(
             "{id} is not recorded: it is still under way, or older than what is kept (the oldest request that is \

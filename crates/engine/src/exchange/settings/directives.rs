@@ -69,9 +69,9 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "server.pid-file", String, Server, "unset", Works,
         "The file that holds the process id while the server runs.";
     "server.control-socket", String, Server, "beside server.pid-file", Works,
-        "The unix socket by which petrel reload, stop, reopen and status reach the server; mode 0600. Unset: the path of server.pid-file with .control in the place of .pid, or without a pid file petrel-HASH.control, after the path of the configuration, in /run for root and in /run/user/UID for others. Petrel's own.";
+        "The unix socket by which petrel reload, stop, reopen, status and why reach the server; mode 0600. Unset: the path of server.pid-file with .control in the place of .pid, or without a pid file petrel-HASH.control, after the path of the configuration, in /run for root and in /run/user/UID for others. Petrel's own.";
     "recorder.size", Int, Server, "1048576", Works,
-        "Bytes of memory in which each worker records its last requests, for petrel why: about 120 bytes for one, and parts of it for errors and slow requests. The memory is taken as it is filled. 0: nothing is recorded. docs/why.md explains the recorder. Petrel's own.";
+        "Bytes of memory in which each worker records its last requests, for petrel why: about 120 bytes for one, and parts of it for errors and slow requests. Of requests that took less than a millisecond and went well, at most 250 a second are recorded. The memory is taken as it is filled. 0: nothing is recorded. docs/why.md explains the recorder. Petrel's own.";
     "recorder.slowest", Short, Server, "8", Works,
         "How many of the slowest requests of the last hour each worker keeps of each host, besides the last ones. 0: none. Petrel's own.";
     "recorder.dump", String, Server, "the directory of server.errorlog", Works,
