@@ -143,7 +143,7 @@ fn lines(options: &Plot, log: &mut dyn BufRead) -> Result<Lines, String> {
         (None, Some(file)) => {
             let file = std::path::absolute(file).map_err(|error| error.to_string())?;
             let shown = file.display().to_string();
-            // Whoever draws need not have the right to read certificates, so the configuration is only parsed.
+            // The user need not have the right to read certificates, so the configuration is only parsed.
             let config = load::printable(&Origin::File(file))
                 .ok_or_else(|| format!("{shown} cannot be read: petrel -t -f {shown} says why"))?;
             let format = configured(&config, &options.log);

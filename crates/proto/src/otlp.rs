@@ -46,7 +46,7 @@ pub enum Value<'a> {
 }
 
 /// A name and its value.
-pub type Attribute<'a> = (&'a str, Value<'a>);
+pub type SpanAttribute<'a> = (&'a str, Value<'a>);
 
 /// Something that happened at one time within a span.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ pub struct Event<'a> {
     /// What.
     pub name: &'a str,
     /// More about it.
-    pub attributes: &'a [Attribute<'a>],
+    pub attributes: &'a [SpanAttribute<'a>],
 }
 
 /// A span: one piece of work in a trace.
@@ -79,7 +79,7 @@ pub struct Span<'a> {
     /// When it ended, in nanoseconds since the epoch.
     pub ended: u64,
     /// More about it.
-    pub attributes: &'a [Attribute<'a>],
+    pub attributes: &'a [SpanAttribute<'a>],
     /// What happened meanwhile.
     pub events: &'a [Event<'a>],
     /// The work failed, and why. The text may be empty.
@@ -147,7 +147,7 @@ pub struct ExportRequest {
 impl ExportRequest {
     /// A request without spans. `resource`: what made them, at least `service.name`. `scope`: name and version
     /// of the program.
-    pub fn new(resource: &[Attribute<'_>], scope: (&str, &str)) -> ExportRequest {
+    pub fn new(resource: &[SpanAttribute<'_>], scope: (&str, &str)) -> ExportRequest {
         let mut out = Vec::new();
         text(
             &mut out,
@@ -193,14 +193,14 @@ impl ExportRequest {
     }
 }
 
-fn attributes(out: &mut Vec<u8>, all: &[Attribute<'_>]) {
+fn attributes(out: &mut Vec<u8>, all: &[SpanAttribute<'_>]) {
     if !all.is_empty() {
         text(out, ",\"attributes\":");
         list(out, all, write_attribute);
     }
 }
 
-fn write_attribute(out: &mut Vec<u8>, (name, value): &Attribute<'_>) {
+fn write_attribute(out: &mut Vec<u8>, (name, value): &SpanAttribute<'_>) {
     text(out, "{\"key\":\"");
     escape::json(out, name.as_bytes());
     text(out, "\",\"value\":{");

@@ -172,4 +172,7 @@ pub const GLOBALS: &[Global] = &[
 ];
 
 /// Names that several types of one crate may have, by crate.
-pub const NAMES: &[(&str, &[&str])] = &[];
+pub const NAMES: &[(&str, &[&str])] = &[
+    // Redis and OTLP both call it so.
+    ("proto", &["Value"]),
+];

@@ -13,7 +13,7 @@ use petrel_engine::tls::{TlsClient, TlsName, TlsServer};
 
 /// The URL of a collector.
 #[derive(Debug)]
-pub(super) struct Endpoint {
+pub(super) struct Collector {
     /// Host and port as in the URL, for the field Host.
     authority: String,
     /// Without the brackets of an IPv6 address.
@@ -35,19 +35,19 @@ pub(super) enum Answer {
     Later(String, Option<Duration>),
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for Collector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         write!(f, "{scheme}://{}{}", self.authority, self.path)
     }
 }
 
-impl Endpoint {
+impl Collector {
     /// Reads a URL.
     ///
     /// # Errors
     /// It is none: a sentence.
-    pub(super) fn parse(url: &str) -> Result<Endpoint, String> {
+    pub(super) fn parse(url: &str) -> Result<Collector, String> {
         let wrong = || format!("{url:?} is no URL of a collector");
         let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
         let is_tls = match () {
@@ -73,7 +73,7 @@ impl Endpoint {
         if bare.is_empty() || port == 0 || (bare == host && host.contains(':')) {
             return Err(wrong());
         }
-        Ok(Endpoint {
+        Ok(Collector {
             authority: authority.to_owned(),
             host: bare.to_owned(),
             port,
@@ -280,7 +280,7 @@ mod tests {
             ),
             ("http://a", "http://a/v1/traces", "a", 80),
         ] {
-            let endpoint = Endpoint::parse(url).expect(url);
+            let endpoint = Collector::parse(url).expect(url);
             assert_eq!(endpoint.to_string(), shown);
             assert_eq!((endpoint.host.as_str(), endpoint.port), (host, port));
         }
@@ -302,7 +302,7 @@ mod tests {
             "http://::1",
             "http://a?b",
         ] {
-            assert!(Endpoint::parse(url).is_err(), "{url}");
+            assert!(Collector::parse(url).is_err(), "{url}");
         }
     }
 

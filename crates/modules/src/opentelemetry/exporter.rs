@@ -17,13 +17,13 @@ use petrel_engine::proto::otlp::{ExportRequest, Value};
 use petrel_engine::shared::lock;
 use petrel_engine::tls::TlsServer;
 
-use super::endpoint::{Answer, Endpoint};
+use super::endpoint::{Answer, Collector};
 use crate::gateway::trust::LoadedTrusts;
 
 /// Where to send, and how.
 #[derive(Debug)]
 pub(super) struct Destination {
-    pub(super) endpoint: Endpoint,
+    pub(super) endpoint: Collector,
     /// Fields of each request.
     pub(super) fields: Vec<(String, String)>,
     /// The service's name.

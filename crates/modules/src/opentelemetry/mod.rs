@@ -24,7 +24,7 @@ use petrel_engine::shared::Shared;
 use crate::extforward::{ACTUAL_FOR, Trust};
 use crate::gateway::trust::LoadedTrusts;
 use crate::request_trace::{RequestTrace, SpanIds};
-use endpoint::Endpoint;
+use endpoint::Collector;
 use exporter::Destination;
 pub use exporter::Exporter;
 
@@ -104,7 +104,7 @@ fn destination(values: &Values<'_>) -> Result<Option<Destination>, Diagnostic> {
     let Some(url) = values.string("otel.endpoint") else {
         return Ok(None);
     };
-    let endpoint = Endpoint::parse(url).map_err(|message| {
+    let endpoint = Collector::parse(url).map_err(|message| {
         values
             .error("otel.endpoint", message)
             .with_hint("write http://127.0.0.1:4318 or https://collector.example.org:4318")

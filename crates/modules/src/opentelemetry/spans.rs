@@ -4,7 +4,7 @@
 
 use petrel_engine::Exchange;
 use petrel_engine::exchange::Peer;
-use petrel_engine::proto::otlp::{Attribute, Span, SpanKind, Value};
+use petrel_engine::proto::otlp::{Span, SpanAttribute, SpanKind, Value};
 
 use crate::request_trace::RequestTrace;
 
@@ -61,7 +61,7 @@ fn write_server(exchange: &Exchange, trace: &RequestTrace, out: &mut Vec<u8>) {
         Peer::Ip(peer) => peer.ip().to_canonical().to_string(),
         Peer::Unix => "unix:".to_owned(),
     };
-    let mut attributes: Vec<Attribute<'_>> = vec![
+    let mut attributes: Vec<SpanAttribute<'_>> = vec![
         ("http.request.method", Value::Text(method.as_bytes())),
         (
             "url.scheme",
