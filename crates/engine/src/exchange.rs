@@ -701,6 +701,13 @@ impl Exchange {
         }
     }
 
+    /// Like [`Exchange::stamp_wait`] for one of many short waits, whose holder is noted at their end.
+    #[inline]
+    pub(crate) fn stamp_wait_unnoted(&mut self, stage: Stage) {
+        let now = self.worker.clock().now();
+        self.stamp_without_holder(stage, now);
+    }
+
     /// Stamps the end of a wait, and notes what the worker did if it was late. Returns the wait without the
     /// lag.
     #[inline]
@@ -720,9 +727,7 @@ impl Exchange {
         let clock = self.worker.clock();
         let (turn, earlier) = (clock.turn(), clock.earlier_turn());
         self.ledger.start_late(turn, now, earlier);
-        if now.saturating_sub(turn) >= limits::NOTED_LAG_NANOS {
-            self.note_lag(now - turn);
-        }
+        self.note_if_lagged(now.saturating_sub(turn));
         if earlier >= limits::NOTED_LAG_NANOS {
             self.note_in_kernel(earlier);
         }

@@ -236,7 +236,7 @@ fn a_client_that_reads_slowly_is_told_as_client_drain() {
         .start();
     let mut client = server.client().with_receive_buffer(1 << 16);
     client.send("GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
-    thread::sleep(PAUSE);
+    thread::sleep(2 * PAUSE);
     assert_eq!(client.response().body.len(), 16 << 20);
     let line = Line::about(&server, "/large.bin");
     line.expect("client-drain")
@@ -290,8 +290,8 @@ fn a_busy_worker_is_told_as_lag_and_names_the_script() {
     for client in &mut clients {
         assert_eq!(client.get("/a.txt").text(), "a");
     }
-    // While the worker runs the script for the first client, two more requests come. It learns of both at once,
-    // and runs the script for the second client before it reads the request of the third.
+    // While the worker runs the script for the first client, two more requests come. It learns of both at
+    // once, and runs the script for the second client before it reads the request of the third.
     for (client, target) in clients
         .iter_mut()
         .zip(["/busy-1", "/busy-2", "/lagged.txt"])

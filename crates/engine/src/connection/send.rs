@@ -387,11 +387,7 @@ impl Serving {
         let waited_for_maker = std::mem::take(&mut sending.waits_for_maker);
         if let Some(stage) = sending.waits_in.take() {
             // How fast the client was is noted at the end, once.
-            let (now, ready) = (
-                self.run.worker.clock().now(),
-                self.run.worker.clock().turn(),
-            );
-            self.run.ledger.stamp_wait(stage, ready, now);
+            self.run.stamp_wait_unnoted(stage);
         } else if waited_for_maker {
             let stage = self.run.response.body.stage();
             self.run.stamp_wait(stage, waits::for_content);
