@@ -228,8 +228,8 @@ impl Round<'_> {
 }
 
 impl Round<'_> {
-    /// Runs a workload once more on a server with an access log, and draws the stage times of its requests. Not
-    /// a part of the comparison: writing the log takes time.
+    /// Runs a workload once more on a server with an access log, and draws the stage times of its requests.
+    /// Not a part of the comparison: writing the log takes time.
     fn draw_stages(&self, chosen: &Chosen, workload: &'static Workload) -> Result<(), String> {
         let told = |error: std::io::Error| error.to_string();
         let out = self.options.out.join(workload.suite.directory());

@@ -1,5 +1,5 @@
-//! The small languages of header fields: dates, entity tags, conditions, content codings, trace contexts; and the
-//! escaping of output.
+//! The small languages of header fields: dates, entity tags, conditions, content codings, trace contexts; and
+//! the escaping of output.
 //!
 //! The input is the value of any field.
 #![no_main]

@@ -138,11 +138,12 @@ fn conditions(exchange: &Exchange) {
     exchange.log_error("conditions", format_args!("true: {text}"));
 }
 
-/// One line about where the time went. It begins as the line of lighttpd 1.5 does, so that scripts for that find
-/// their words; all stages of the ledger follow, in microseconds.
+/// One line about where the time went. It begins as the line of lighttpd 1.5 does, so that scripts for that
+/// find their words; all stages of the ledger follow, in microseconds.
 ///
-/// lighttpd 1.5 wrote a line for each asynchronous read, in whole milliseconds: how long the read waited for a
-/// thread, how long it took, and how long sending what was read took. Here they are those of the whole request.
+/// lighttpd 1.5 wrote a line for each asynchronous read, in whole milliseconds: how long the read waited for
+/// a thread, how long it took, and how long sending what was read took. Here they are those of the whole
+/// request.
 #[cold]
 fn timing(exchange: &Exchange) {
     let ledger = &exchange.ledger;

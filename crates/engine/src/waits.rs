@@ -120,8 +120,9 @@ impl fmt::Display for Hog {
     }
 }
 
-/// The requests that kept a worker busy for longest: in the turn that goes on, and in the one before. What lagged in
-/// this turn waited for the first, what lay in the kernel until this turn began waited for the second.
+/// The requests that kept a worker busy for longest: in the turn that goes on, and in the one before. What
+/// lagged in this turn waited for the first, what lay in the kernel until this turn began waited for the
+/// second.
 #[derive(Default)]
 pub(crate) struct Hogs {
     latest: Option<Hog>,

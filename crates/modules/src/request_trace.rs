@@ -1,8 +1,8 @@
 //! The trace that a request belongs to, and its tries at backends.
 //!
-//! mod_opentelemetry begins a trace and sends it away at the end of the request; the gateway tells of each try.
-//! A request that is not traced has nothing of this: the functions for the gateway look into the list of what
-//! modules keep for the request, which is then empty or short.
+//! mod_opentelemetry begins a trace and sends it away at the end of the request; the gateway tells of each
+//! try. A request that is not traced has nothing of this: the functions for the gateway look into the list of
+//! what modules keep for the request, which is then empty or short.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -123,15 +123,16 @@ impl RequestTrace {
     }
 }
 
-/// A try at `backend` begins: the `traceparent` that it gets names the span of this try. Ends the one before, if
-/// that goes on.
+/// A try at `backend` begins: the `traceparent` that it gets names the span of this try. Ends the one before,
+/// if that goes on.
 pub(crate) fn begin_try(exchange: &mut Exchange, backend: &str) {
     if let Some(trace) = RequestTrace::of(exchange) {
         trace.begin(exchange, backend);
     }
 }
 
-/// The try ends: its whole reply is there, or it failed. A try that does not end lasts as long as its request.
+/// The try ends: its whole reply is there, or it failed. A try that does not end lasts as long as its
+/// request.
 pub(crate) fn end_try(exchange: &Exchange, failure: Option<&dyn fmt::Display>) {
     if let Some(trace) = RequestTrace::of(exchange) {
         trace.end(exchange.worker.clock().now(), failure);

@@ -1,7 +1,7 @@
 //! `petrel plot`: draws the stage times of an access log.
 //!
-//! The drawing itself is in the crate petrel-plot. This file finds out how the lines are written: by `--format`,
-//! by the configuration, or by the first line.
+//! The drawing itself is in the crate petrel-plot. This file finds out how the lines are written: by
+//! `--format`, by the configuration, or by the first line.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

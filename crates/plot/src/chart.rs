@@ -1,7 +1,8 @@
-//! Draws a [`Summary`] as SVG: stage times by time, percentiles of the stages, routes, and the slowest requests.
+//! Draws a [`Summary`] as SVG: stage times by time, percentiles of the stages, routes, and the slowest
+//! requests.
 //!
-//! The SVG is written directly, since it consists of rectangles and texts. Names and paths come from a log and
-//! pass through [`svg::text`], which escapes them.
+//! The SVG is written directly, since it consists of rectangles and texts. Names and paths come from a log
+//! and pass through [`svg::text`], which escapes them.
 
 use crate::summary::{Route, Slow, Summary};
 use crate::svg::{COLOURS, rectangle, text};

@@ -1,9 +1,9 @@
 //! Takes lines apart that were written in a format of `accesslog.format`.
 //!
 //! Only some codes matter here: the stages, a time, and the path of the request. The values of all others end
-//! where the text behind their code begins. In a value between quotation marks the server has escaped those, so
-//! that no client can make one value look like two. A value without them may end too early; then the line is
-//! counted as one that is not understood.
+//! where the text behind their code begins. In a value between quotation marks the server has escaped those,
+//! so that no client can make one value look like two. A value without them may end too early; then the line
+//! is counted as one that is not understood.
 
 use memchr::memmem;
 

@@ -1,7 +1,7 @@
 //! Data and a script for gnuplot.
 //!
-//! The first picture is that of lighttpd 1.5's developers: each request is a point for each of its three times,
-//! one above the other, at the time of its line. The second one has the mean times of all stages.
+//! The first picture is that of lighttpd 1.5's developers: each request is a point for each of its three
+//! times, one above the other, at the time of its line. The second one has the mean times of all stages.
 
 use std::io::{self, Write};
 

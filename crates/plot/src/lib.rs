@@ -1,9 +1,9 @@
 //! Access logs with stage times: reads them, sums them up, and draws them as SVG or for gnuplot.
 //!
-//! `petrel plot` and `petrel-bench` use it. It knows no server and no configuration: the names of the stages come
-//! in as an argument, and unknown names in a log are stages, too. Memory does not grow with the log: times are
-//! summed up in [`summary::Summary`] line by line. No line makes it panic; lines that it does not understand are
-//! counted.
+//! `petrel plot` and `petrel-bench` use it. It knows no server and no configuration: the names of the stages
+//! come in as an argument, and unknown names in a log are stages, too. Memory does not grow with the log:
+//! times are summed up in [`summary::Summary`] line by line. No line makes it panic; lines that it does not
+//! understand are counted.
 //!
 //! | module | what it knows |
 //! |---|---|

@@ -228,7 +228,8 @@ impl Timeline {
             self.begin = at.saturating_sub(at.rem_euclid(self.width));
         }
         self.has_fractions |= at % 1_000_000 != 0;
-        // Lines are in the order in which requests ended, so that a time may be a little earlier than the first.
+        // Lines are in the order in which requests ended, so that a time may be a little earlier than the
+        // first.
         let after = at.saturating_sub(self.begin).max(0);
         while after / self.width >= PARTS_MAX as i64 {
             self.coarsen();

@@ -10,8 +10,8 @@ pub fn rectangle(out: &mut String, (x, y): (f64, f64), (width, height): (f64, f6
     );
 }
 
-/// Text that starts at this position of its base line; `style`: attributes. Control characters, which XML does
-/// not allow, become question marks.
+/// Text that starts at this position of its base line; `style`: attributes. Control characters, which XML
+/// does not allow, become question marks.
 pub fn text(out: &mut String, (x, y): (f64, f64), style: &str, words: &str) {
     let _infallible = write!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" {style}>");
     for c in words.chars() {

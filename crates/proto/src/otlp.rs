@@ -1,9 +1,9 @@
 //! Traces of OpenTelemetry in the JSON of OTLP: spans to text.
 //!
 //! The text of [`ExportRequest`] is what an OTLP/HTTP receiver takes at `/v1/traces` with the type
-//! `application/json` (OTLP specification, "JSON Protobuf Encoding": ids are hexadecimal, enums are numbers, and
-//! 64-bit integers are strings). The encoder knows no clock and no socket, and makes no ids: all come in as
-//! arguments.
+//! `application/json` (OTLP specification, "JSON Protobuf Encoding": ids are hexadecimal, enums are numbers,
+//! and 64-bit integers are strings). The encoder knows no clock and no socket, and makes no ids: all come in
+//! as arguments.
 
 use crate::escape;
 
@@ -145,8 +145,8 @@ pub struct ExportRequest {
 }
 
 impl ExportRequest {
-    /// A request without spans. `resource`: what made them, at least `service.name`. `scope`: name and version
-    /// of the program.
+    /// A request without spans. `resource`: what made them, at least `service.name`. `scope`: name and
+    /// version of the program.
     pub fn new(resource: &[SpanAttribute<'_>], scope: (&str, &str)) -> ExportRequest {
         let mut out = Vec::new();
         text(

@@ -76,8 +76,8 @@ fn digits(text: &[u8], count: usize) -> Option<u128> {
     })
 }
 
-/// Joins the values of all `tracestate` fields. `None`: there are none, or a member is malformed, or there are
-/// too many or too long ones to be passed on.
+/// Joins the values of all `tracestate` fields. `None`: there are none, or a member is malformed, or there
+/// are too many or too long ones to be passed on.
 pub fn trace_state<'a>(fields: impl Iterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
     let mut joined = Vec::new();
     let mut members = 0;

@@ -52,8 +52,8 @@ fn opentelemetry_proto_reads_the_traces() {
     );
 }
 
-/// Reads the file strictly: an unknown field or a wrong type is an error. JSON of OTLP has ids in hexadecimal, where
-/// protobuf's own JSON has base64.
+/// Reads the file strictly: an unknown field or a wrong type is an error. JSON of OTLP has ids in
+/// hexadecimal, where protobuf's own JSON has base64.
 const READ: &str = r#"
 import base64, json, sys
 sys.path.insert(0, sys.argv[1])

@@ -1,7 +1,7 @@
 //! `accesslog.format`: a text with codes, compiled into a list of parts.
 //!
-//! The codes are those of lighttpd 1.4 and Petrel's own, which all end in `x`. An error says which part of the
-//! format is wrong, and gives a hint. A parameter of a code that takes none is ignored, as in lighttpd.
+//! The codes are those of lighttpd 1.4 and Petrel's own, which all end in `x`. An error says which part of
+//! the format is wrong, and gives a hint. A parameter of a code that takes none is ignored, as in lighttpd.
 
 use std::ops::Range;
 

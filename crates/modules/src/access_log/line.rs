@@ -181,8 +181,8 @@ fn stages(ledger: &Ledger, out: &mut Vec<u8>) {
     decimal(Unit::Microseconds.of_duration(ledger.total()), 0, out);
 }
 
-/// `backend-queue 412 ms: …; stat 2.1 s: …`, or a dash. A holder may contain what clients have sent, such as the
-/// path of another request.
+/// `backend-queue 412 ms: …; stat 2.1 s: …`, or a dash. A holder may contain what clients have sent, such as
+/// the path of another request.
 fn waits(waits: &[Wait], escaping: Escaping, out: &mut Vec<u8>) {
     if waits.is_empty() {
         out.push(b'-');

@@ -1,6 +1,7 @@
 //! The collector: its URL, and one request to it.
 //!
-//! A blocking client for one purpose: a POST on a connection of its own, of whose answer only the status counts.
+//! A blocking client for one purpose: a POST on a connection of its own, of whose answer only the status
+//! counts.
 #![expect(clippy::disallowed_methods, reason = "the thread has no worker")]
 
 use std::fmt;

@@ -1,9 +1,9 @@
 //! The thread that sends spans to the collector.
 //!
-//! Workers put written spans into a bounded queue and never wait. The thread collects them for up to a second, and
-//! sends what it has in one request. If the collector is away or busy, it tries again, later each time, while the
-//! queue fills; what does not fit is dropped and counted. The log is told when sending begins to fail and when it
-//! works again.
+//! Workers put written spans into a bounded queue and never wait. The thread collects them for up to a
+//! second, and sends what it has in one request. If the collector is away or busy, it tries again, later each
+//! time, while the queue fills; what does not fit is dropped and counted. The log is told when sending begins
+//! to fail and when it works again.
 #![expect(clippy::disallowed_methods, reason = "the thread has no worker")]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

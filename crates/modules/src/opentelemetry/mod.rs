@@ -1,9 +1,10 @@
-//! mod_opentelemetry: a span for each request and for each try at a backend, sent to a collector by OTLP/HTTP.
+//! mod_opentelemetry: a span for each request and for each try at a backend, sent to a collector by
+//! OTLP/HTTP.
 //!
 //! The first hook decides whether the request is traced: as a trusted proxy says in `traceparent`, else by
-//! chance. From then on the request's own `traceparent` is what backends get, in any protocol. The last hook writes
-//! the spans ([`mod@spans`]) and hands them to the thread that sends them ([`exporter`]); if its queue is full, they
-//! are dropped and counted, and no request waits. Without `otel.endpoint` there are no hooks.
+//! chance. From then on the request's own `traceparent` is what backends get, in any protocol. The last hook
+//! writes the spans ([`mod@spans`]) and hands them to the thread that sends them ([`exporter`]); if its queue
+//! is full, they are dropped and counted, and no request waits. Without `otel.endpoint` there are no hooks.
 
 mod endpoint;
 mod exporter;
@@ -252,16 +253,16 @@ impl Hook for BeginTrace {
 }
 
 impl BeginTrace {
-    /// Whether the sender of the request is a trusted proxy: one that mod_extforward has believed already, so that
-    /// the request has the client's address now, or one that named no client.
+    /// Whether the sender of the request is a trusted proxy: one that mod_extforward has believed already, so
+    /// that the request has the client's address now, or one that named no client.
     fn is_trusted(&self, exchange: &Exchange) -> bool {
         exchange.environment.get(ACTUAL_FOR).is_some()
             || self.trust.includes(exchange.connection.peer.ip())
     }
 }
 
-/// The trace that the sender names. A `traceparent` that is malformed, or is not the only one, counts as none; then
-/// there is no `tracestate` either.
+/// The trace that the sender names. A `traceparent` that is malformed, or is not the only one, counts as
+/// none; then there is no `tracestate` either.
 fn received(exchange: &Exchange) -> (Option<TraceParent>, Vec<u8>) {
     let head = &exchange.request.head;
     let mut values = head.fields_named(TRACEPARENT);
