@@ -132,7 +132,7 @@ impl Server {
     }
 
     /// Counters of all workers.
-    pub fn shared(&self) -> &Shared {
+    pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 

@@ -111,11 +111,17 @@ pub(crate) enum Command {
     },
     /// Show where the time of a request went, from the last requests that a running server has recorded
     #[command(
-        after_help = "The id of a request is in the error log (id=), on error pages, and by %{id}x in the access log. \
+        after_help = "The id of a request is in the error log (id=), on error pages, and by %{request-id}x in the access log. \
         The server keeps its last requests, its last errors and the slowest requests of each host in memory: see \
         recorder.size. Without an id, the last requests are listed, the newest last. Times are in UTC."
     )]
     Why(Box<Why>),
+    /// Show what a running server does: where the time of requests goes, and what holds them up
+    #[command(
+        after_help = "Keys: q quits, tab and the digits choose the view (overview, backends, slowest, workers), the \
+        arrows scroll, p pauses. Without a terminal all views are printed once, as with --once."
+    )]
+    Top(Top),
     /// Start FastCGI programs, with the options of spawn-fcgi
     Spawn(Box<Spawn>),
     /// Run Lua scripts as a FastCGI program
@@ -181,6 +187,17 @@ pub(crate) struct Why {
     /// Write all recorded requests to this file, as traces of OpenTelemetry (OTLP JSON); - is standard output
     #[arg(long, value_name = "FILE", conflicts_with_all = ["errors", "slowest", "last", "json"])]
     pub(crate) otlp: Option<PathBuf>,
+}
+
+/// Options of `petrel top`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Top {
+    /// Print all views once, as text, and exit
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// The server.
+    #[command(flatten)]
+    pub(crate) server: RunningServer,
 }
 
 /// Options of `petrel serve`.

@@ -1,5 +1,5 @@
-//! `petrel reload`, `stop`, `reopen`, `status` and `why`: sends a command to a running server over its keeper's
-//! control socket. [`crate::keeper::command_socket`] describes the protocol.
+//! `petrel reload`, `stop`, `reopen`, `status`, `why` and `top`: sends a command to a running server over its
+//! keeper's control socket. [`crate::keeper::command_socket`] describes the protocol.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
@@ -40,15 +40,59 @@ fn not_reached(path: &Path, error: &io::Error) -> String {
 
 /// Sends `command` to the server and prints its reply. Returns the exit code that the server sent.
 pub(crate) fn run(command: &str, server: &RunningServer) -> u8 {
-    let done = socket_of(command, server)
-        .and_then(|path| ask(command, &path).map_err(|error| not_reached(&path, &error)));
+    let print = |stream: Stream, text: &str| match stream {
+        Stream::Out => writeln!(io::stdout(), "{text}"),
+        Stream::Err => {
+            terminal::complain(format_args!("{text}"));
+            Ok(())
+        }
+    };
+    let done = socket_of(command, server).and_then(|path| ask(command, &path, print));
     done.unwrap_or_else(|message| {
         terminal::complain(format_args!("petrel: {message}"));
         EXIT_FAILURE
     })
 }
 
-fn socket_of(command: &str, server: &RunningServer) -> Result<PathBuf, String> {
+/// Sends `command` to the server at `path`. Returns what it answers for standard output.
+///
+/// # Errors
+/// The server cannot be reached or refuses the command; the message says why.
+pub(crate) fn fetch(command: &str, path: &Path) -> Result<String, String> {
+    let (mut out, mut err) = (String::new(), String::new());
+    let code = ask(command, path, |stream, text| {
+        match stream {
+            Stream::Out => out.push_str(text),
+            Stream::Err => err.push_str(text),
+        }
+        Ok(())
+    })?;
+    match code {
+        0 => Ok(out),
+        _ => Err(err),
+    }
+}
+
+/// Where the server says a line to.
+#[derive(Clone, Copy)]
+enum Stream {
+    Out,
+    Err,
+}
+
+fn ask(
+    command: &str,
+    path: &Path,
+    take: impl FnMut(Stream, &str) -> io::Result<()>,
+) -> Result<u8, String> {
+    talk(command, path, take).map_err(|error| not_reached(path, &error))
+}
+
+/// The path of the server's control socket.
+///
+/// # Errors
+/// The configuration cannot be read, or the server has no control socket.
+pub(crate) fn socket_of(command: &str, server: &RunningServer) -> Result<PathBuf, String> {
     let file = match (&server.socket, &server.file) {
         (Some(socket), _) => return Ok(socket.clone()),
         (None, Some(file)) => file,
@@ -94,18 +138,22 @@ fn socket_despite_mistakes(file: &Path) -> Option<PathBuf> {
     }
 }
 
-fn ask(command: &str, path: &Path) -> io::Result<u8> {
+fn talk(
+    command: &str,
+    path: &Path,
+    mut take: impl FnMut(Stream, &str) -> io::Result<()>,
+) -> io::Result<u8> {
     let mut stream = command_socket::connect(path, CONNECT_TIME)?;
     // The replies to the other commands come only when the requests under way have ended.
-    if matches!(command, "status" | "reopen") {
+    if matches!(command, "status" | "reopen" | "snapshot") {
         stream.set_read_timeout(Some(ANSWER_TIME))?;
     }
     stream.write_all(format!("{command}\n").as_bytes())?;
     for line in BufReader::new(stream).lines() {
         let line = line?;
         match line.split_once(' ') {
-            Some(("out", text)) => writeln!(io::stdout(), "{text}")?,
-            Some(("err", text)) => terminal::complain(format_args!("{text}")),
+            Some(("out", text)) => take(Stream::Out, text)?,
+            Some(("err", text)) => take(Stream::Err, text)?,
             Some(("exit", code)) => {
                 return code.parse().map_err(|_| ErrorKind::InvalidData.into());
             }

@@ -35,6 +35,8 @@ pub(crate) enum Order {
     Log(u16, OwnedFd),
     /// TLS files have changed; the descriptor holds their contents.
     Tls(OwnedFd),
+    /// Write the status to this connection of the control socket, and close it.
+    Snapshot(OwnedFd),
 }
 
 /// What the server process tells the keeper.
@@ -98,6 +100,7 @@ impl Control {
                 self.send(&[b'L', high, low], Some(descriptor.as_fd()))
             }
             Order::Tls(descriptor) => self.send(b"T", Some(descriptor.as_fd())),
+            Order::Snapshot(descriptor) => self.send(b"J", Some(descriptor.as_fd())),
         }
     }
 
@@ -166,6 +169,7 @@ impl Control {
                 Order::Log(u16::from_be_bytes([*high, *low]), descriptor)
             }
             ([b'T'], Some(descriptor)) => Order::Tls(descriptor),
+            ([b'J'], Some(descriptor)) => Order::Snapshot(descriptor),
             _ => return Err(garbled()),
         };
         Ok(Some(order))

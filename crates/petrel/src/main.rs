@@ -33,6 +33,7 @@ mod stdio;
 mod summary;
 mod terminal;
 mod tls_files;
+mod top;
 mod user;
 mod why;
 
@@ -98,6 +99,7 @@ fn run(arguments: Arguments, called: Called) -> u8 {
         Some(Command::Reopen { server }) => command::run("reopen", server),
         Some(Command::Status { server }) => command::run("status", server),
         Some(Command::Why(options)) => why::run(options),
+        Some(Command::Top(options)) => top::run(options),
         Some(Command::Completions { shell }) => print(&cli::completions(*shell)),
         Some(Command::Spawn(options)) => spawn::run(options, "petrel spawn"),
         Some(Command::Lua(options)) => lua_command::run(options),

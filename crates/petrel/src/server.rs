@@ -5,6 +5,7 @@
 #![expect(clippy::disallowed_methods, reason = "the first thread has no worker")]
 
 mod freed_memory;
+mod snapshot;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,6 +35,7 @@ use crate::stdio;
 use crate::tls_files;
 use crate::user::Identity;
 use freed_memory::FreedMemory;
+use snapshot::Snapshots;
 
 /// What the keeper hands to a server process it has just forked.
 pub(crate) struct Handover {
@@ -281,7 +283,7 @@ impl Process<'_> {
                 Some(Order::Log(number, log)) => self.adopt(number, log),
                 Some(Order::Tls(handed)) => self.adopt_tls(handed),
                 Some(Order::Stop(_) | Order::Finish(_) | Order::Succeeded(_)) => return Ok(false),
-                Some(Order::Serve | Order::Count) | None => {}
+                Some(Order::Serve | Order::Count | Order::Snapshot(_)) | None => {}
             }
         }
     }
@@ -295,6 +297,7 @@ impl Process<'_> {
     ) -> io::Result<()> {
         let mut has_left = false;
         let mut is_told = false;
+        let snapshots = Snapshots::default();
         loop {
             let left = (!has_left).then(|| server.left());
             match self.wait(LOOK_EVERY, Some(server.ended()), left)? {
@@ -328,6 +331,10 @@ impl Process<'_> {
                     }
                     Order::Count => {
                         self.tell_open(server);
+                        continue;
+                    }
+                    Order::Snapshot(connection) => {
+                        snapshots.write(server.shared(), connection);
                         continue;
                     }
                     // `serve` first, so that connections already in the sockets' queues are accepted even

@@ -1,6 +1,7 @@
-//! `petrel reload`, `stop`, `reopen` and `status`.
+//! `petrel reload`, `stop`, `reopen`, `status` and `top`.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
@@ -373,4 +374,94 @@ fn it_works_with_a_chroot_and_another_user() {
         0o600
     );
     says(&server, &["stop"]);
+}
+
+#[test]
+fn top_prints_what_the_server_does() {
+    let server = Server::start("");
+    server.get("/none");
+    // Counts of workers are a second old at most.
+    let has_counted = || {
+        let text = says(&server, &["top", "--once"]);
+        text.contains("core") && text.contains("WORKER")
+    };
+    assert!(eventually(has_counted), "{}", says(&server, &["top"]));
+    // A reload changes the process that answers.
+    reload(&server, "new");
+    let text = says(&server, &["top"]);
+    assert!(text.contains("configuration 2"), "{text}");
+
+    let mut elsewhere = Command::new(petrel());
+    elsewhere.args(["top", "--once", "--socket", "/nonexistent/control"]);
+    let finished = run(&mut elsewhere, PATIENCE);
+    assert_eq!(finished.code(), 255);
+    assert!(
+        finished.errors.contains("no server listens"),
+        "{}",
+        finished.errors
+    );
+}
+
+#[test]
+fn a_reader_of_top_that_does_not_read_holds_nothing_up() {
+    let server = Server::start("");
+    let idle: Vec<UnixStream> = (0..20)
+        .map(|_| {
+            let path = server.tree().path("petrel.control");
+            let mut stream = UnixStream::connect(path).expect("the server listens");
+            stream
+                .write_all(b"snapshot\n")
+                .expect("the command is sent");
+            stream
+        })
+        .collect();
+    assert_eq!(says(&server, &["status"]).lines().count(), 2);
+    drop(idle);
+    assert!(eventually(|| command(&server, &["top"]).code() == 0));
+    let others = server.get("/");
+    assert_eq!(others.status, 404);
+}
+
+/// Runs `petrel top` in a terminal that `script` makes, with `keys` as its input, and returns what it wrote.
+/// Afterwards the terminal must be as before.
+fn in_terminal(server: &Server, wrapped: &str, keys: &str) -> String {
+    let tree = server.tree();
+    let text = format!(
+        "stty rows 30 cols 100\nstty -a > before\n{wrapped}\necho \"ended with $?\"\nstty -a > after\n"
+    );
+    tree.write("terminal.sh", text);
+    let shell = format!(
+        "cd '{}'; (sleep 2; printf '{keys}'; sleep 2) | script -qec 'sh terminal.sh' typescript",
+        tree.root().display()
+    );
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &shell])
+        .env("TERM", "xterm")
+        .env("PETREL", petrel());
+    run(&mut command, PATIENCE);
+    assert_eq!(tree.text("before"), tree.text("after"));
+    let written = tree.read("typescript");
+    String::from_utf8_lossy(&written).into_owned()
+}
+
+#[test]
+fn top_leaves_the_terminal_as_it_was() {
+    let server = Server::start("");
+    let top = "\"$PETREL\" top -f petrel.conf";
+    let written = in_terminal(&server, top, "\\t\\tq");
+    // It has shown three views on the other screen, and has left that.
+    for text in [
+        "\u{1b}[?1049h",
+        "No backends",
+        "No slow requests",
+        "ended with 0",
+    ] {
+        assert!(written.contains(text), "{text:?} in {written:?}");
+    }
+    assert!(written.contains("\u{1b}[?1049l"), "{written:?}");
+    let killed =
+        format!("(sleep 3; kill -TERM \"$(cat pid)\") &\nsh -c 'echo $$ > pid; exec {top}'");
+    let written = in_terminal(&server, &killed, "");
+    assert!(written.contains("\u{1b}[?1049l"), "{written:?}");
 }

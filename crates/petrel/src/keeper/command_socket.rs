@@ -338,6 +338,12 @@ impl Commands {
         self.answer(peer, &CommandReply::default(), 0);
     }
 
+    /// Takes a connection out, for another process to reply to its command.
+    pub(crate) fn give_away(&mut self, peer: PeerId) -> Option<UnixStream> {
+        let index = self.peers.iter().position(|known| known.id == peer)?;
+        Some(self.peers.swap_remove(index).stream)
+    }
+
     fn close_gone(&mut self) {
         self.peers.retain(|peer| peer.state != PeerState::Gone);
     }

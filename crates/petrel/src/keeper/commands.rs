@@ -80,6 +80,7 @@ impl Keeper {
                 For::Counts(now + COUNT_TIME)
             }
             ["recorder"] => return self.hand_out_recorder(peer),
+            ["snapshot"] => return self.pass_on(peer),
             _ => return self.refuse_command(peer, &format!("there is no command {command:?}")),
         };
         self.waiting.push(Waiting { peer, is_for });
@@ -91,6 +92,22 @@ impl Keeper {
             Some(descriptor) => self.commands.answer_with(peer, descriptor),
             None => self.refuse_command(peer, "the server has no memory for a recorder"),
         }
+    }
+
+    /// Hands the connection to the server process that serves the current configuration, which replies.
+    fn pass_on(&mut self, peer: PeerId) {
+        let current = &self.current;
+        let serves = |process: &&ServerProcess| {
+            Rc::ptr_eq(&process.generation, current) && process.stage == ServerStage::Serving
+        };
+        let Some(process) = self.processes.iter().find(serves) else {
+            return self.refuse_command(peer, "no server process serves now");
+        };
+        let Some(stream) = self.commands.give_away(peer) else {
+            return;
+        };
+        // If the process does not read its orders, the client sees the end of the connection.
+        let _ = process.pass_on(stream.into());
     }
 
     fn refuse_command(&mut self, peer: PeerId, why: &str) {

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -162,6 +163,14 @@ impl ServerProcess {
                 None
             }
         }
+    }
+
+    /// Hands a connection of the control socket to the process, which replies with its status.
+    ///
+    /// # Errors
+    /// The process is gone, or does not read its orders.
+    pub(crate) fn pass_on(&self, connection: OwnedFd) -> io::Result<()> {
+        self.control.order(&Order::Snapshot(connection))
     }
 
     /// Asks how many connections and requests are open.
