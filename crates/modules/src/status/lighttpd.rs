@@ -2,8 +2,8 @@
 
 use super::model::{Status, mean_of_last};
 
-/// The text of `?auto`. A connection with a request is `h` (handle-req) in the scoreboard, an open one without
-/// `k` (keep-alive), and one that there may be `_`.
+/// The text of `?auto`. A connection with a request is `h` (handle-req) in the scoreboard, an open one
+/// without `k` (keep-alive), and one that there may be `_`.
 pub(super) fn text(status: &Status) -> String {
     let totals = &status.totals;
     let connections = totals.connections.min(SCOREBOARD_MAX);

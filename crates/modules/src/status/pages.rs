@@ -1,5 +1,5 @@
-//! `status.status-url` and `status.config-url`: the status page with its style and script, the same as text and
-//! as JSON, and the page about the configuration.
+//! `status.status-url` and `status.config-url`: the status page with its style and script, the same as text
+//! and as JSON, and the page about the configuration.
 //!
 //! All of them are made from the status as JSON, which a thread makes at most once a second (`json`). Another
 //! job makes the page out of it, so that no worker's time goes into that either.
@@ -275,8 +275,8 @@ fn put(exchange: &mut Exchange, content_type: &str, content: Bytes) {
     response.body = Body::Piece(Piece::Bytes(content));
 }
 
-/// Nothing of the page comes from elsewhere, no other site may embed or read it, and nothing in it runs that the
-/// server has not sent as its script.
+/// Nothing of the page comes from elsewhere, no other site may embed or read it, and nothing in it runs that
+/// the server has not sent as its script.
 const HEADERS: [(&str, &str); 6] = [
     ("Cache-Control", "no-store"),
     (

@@ -93,8 +93,8 @@ pub(super) fn stage_class(name: &str) -> String {
     }
 }
 
-/// A column of a table: its title, and the class of its cells. `n` is for numbers, and narrow windows leave out
-/// what is `wide`.
+/// A column of a table: its title, and the class of its cells. `n` is for numbers, and narrow windows leave
+/// out what is `wide`.
 pub(super) struct Column(&'static str, &'static str);
 
 /// A column.

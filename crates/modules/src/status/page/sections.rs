@@ -125,7 +125,7 @@ fn figures(out: &mut String, status: &Status) {
         "Failed in a minute",
         &Count(minute(&classes.server_errors) as f64).to_string(),
         &format!(
-            "and {} aborted, {} × 4xx",
+            "{} aborted, {} 4xx",
             Count(minute(&classes.aborted) as f64),
             Count(minute(&classes.client_errors) as f64)
         ),
@@ -136,7 +136,7 @@ fn figures(out: &mut String, status: &Status) {
         "Requests in flight",
         &Count(totals.open_requests as f64).to_string(),
         &format!(
-            "on {} of {} connections",
+            "{} of {} connections",
             Count(totals.connections as f64),
             Count(totals.connections_max as f64)
         ),
@@ -218,7 +218,8 @@ fn route_row(out: &mut String, status: &Status, route: &Route, all: u64) {
     out.push_str("<span class=\"quiet\">");
     for (index, (stage, time)) in largest.iter().take(3).enumerate() {
         let separator = if index == 0 { "" } else { ", " };
-        let part = Percent(*time, route.time_us);
+        let part = Percent(*time, route.time_us).to_string();
+        let part = part.replace(' ', "\u{a0}");
         let _ = write!(out, "{separator}{} {part}", stage.name());
     }
     let _ = write!(
