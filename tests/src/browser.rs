@@ -115,6 +115,17 @@ impl Browser {
         eventually(|| self.evaluate(expression) == "true")
     }
 
+    /// Gives the page a window of this width, also one that is narrower than windows of the browser can be.
+    pub fn set_width(&self, width: u32) {
+        let command = "Emulation.setDeviceMetricsOverride";
+        let body = format!(
+            "{{\"cmd\":\"{command}\",\"params\":{{\"width\":{width},\"height\":800,\
+             \"deviceScaleFactor\":1,\"mobile\":false}}}}"
+        );
+        let answer = self.post("/goog/cdp/execute", &body);
+        assert!(!answer.contains("\"error\""), "{answer}");
+    }
+
     /// Clicks on the first element that a CSS selector finds, and waits until what that loads is there.
     pub fn click(&self, selector: &str) {
         let element = self.element(selector);

@@ -1,7 +1,5 @@
 //! The status page in a browser: live, still, in the dark and on a phone.
 
-use std::net::{IpAddr, Ipv4Addr};
-
 use petrel_tests::{Browser, Server, skip};
 
 const CONFIG: &str = "server.modules += ( \"mod_status\" )\nstatus.status-url = \"/server-status\"\n\
@@ -83,10 +81,8 @@ fn the_page_fits_on_a_phone_in_the_dark() {
         return skip(test, &why);
     }
     let server = server();
-    let browser = Browser::start_with(&[
-        "--window-size=360,800",
-        "--blink-settings=preferredColorScheme=0",
-    ]);
+    let browser = Browser::start_with(&["--blink-settings=preferredColorScheme=0"]);
+    browser.set_width(360);
     browser.open(&server.url("/server-status"));
     assert!(browser.is_true(HAS_ROUTES));
     assert_eq!(
@@ -135,7 +131,6 @@ fn a_still_page_has_everything() {
 #[test]
 fn a_request_that_a_proxy_has_forwarded_is_refused() {
     let server = server();
-    assert_eq!(server.address().ip(), Some(IpAddr::V4(Ipv4Addr::LOCALHOST)));
     for target in ["/server-status", "/server-status?json", "/server-config"] {
         assert_eq!(server.get(target).status, 200);
         let fields = [("X-Forwarded-For", "127.0.0.1")];

@@ -15,6 +15,7 @@ use petrel_engine::Exchange;
 use petrel_engine::blocking::{self, Class, NotDone, Origin};
 use petrel_engine::body::{Body, Piece};
 use petrel_engine::cause::CauseCode;
+use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Hook, Outcome, Pending};
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
@@ -256,6 +257,14 @@ impl Pending for AwaitedForm {
                 exchange.fail_by_page(CauseCode::StatusFailed, Status::SERVICE_UNAVAILABLE),
             );
         }
+    }
+
+    fn waits_in(&self) -> Option<Stage> {
+        Some(Stage::Content)
+    }
+
+    fn holder(&self, _: &Exchange, _: Nanos) -> String {
+        "a thread for computing made the page".to_owned()
     }
 }
 

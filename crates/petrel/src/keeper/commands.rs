@@ -97,8 +97,10 @@ impl Keeper {
     /// Hands the connection to the server process that serves the current configuration, which replies.
     fn pass_on(&mut self, peer: PeerId) {
         let current = &self.current;
+        // One that starts its workers reads the order when they run.
         let serves = |process: &&ServerProcess| {
-            Rc::ptr_eq(&process.generation, current) && process.stage == ServerStage::Serving
+            let is_there = matches!(process.stage, ServerStage::Starting | ServerStage::Serving);
+            is_there && Rc::ptr_eq(&process.generation, current)
         };
         let Some(process) = self.processes.iter().find(serves) else {
             return self.refuse_command(peer, "no server process serves now");

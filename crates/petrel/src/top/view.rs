@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::time::Instant;
 
 use engine::ledger::Stage;
-use modules::status::model::{RequestStatus, StageGroup, Status, mean_of_last};
+use modules::status::model::{RequestStatus, Route, StageGroup, Status, mean_of_last};
 use modules::status::text::{Age, Bytes, Count, Foreign, Micros, Percent};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
@@ -267,29 +267,31 @@ fn routes(status: &Status, rates: &Rates, width: usize) -> Vec<Line<'static>> {
             )],
             vec![Span::raw(Bytes(route.sent_bytes as f64).to_string())],
             vec![Span::raw(Percent(route.time_us, all).to_string())],
-            bar(
-                |group| {
-                    let times = group.stages().map(|stage| route.stage_us.of(stage));
-                    times.sum()
-                },
-                route.time_us,
-            ),
+            stages_of(route),
         ]);
     }
     grid.lines(width)
 }
 
-/// A bar of [`BAR_COLUMNS`] with the groups of stages.
-fn bar(time_of: impl Fn(StageGroup) -> u64, total: u64) -> Vec<Span<'static>> {
+/// A bar with the groups of stages, and the name of the stage with the most time.
+fn stages_of(route: &Route) -> Vec<Span<'static>> {
     let mut spans = Vec::new();
     let (mut before, mut drawn) = (0.0, 0);
     for group in StageGroup::ALL {
-        before += time_of(group) as f64 * BAR_COLUMNS as f64 / total.max(1) as f64;
+        let time: u64 = group.stages().map(|stage| route.stage_us.of(stage)).sum();
+        before += time as f64 * BAR_COLUMNS as f64 / route.time_us.max(1) as f64;
         let to = (before.round() as usize).min(BAR_COLUMNS);
         if to > drawn {
             spans.push(Span::styled("█".repeat(to - drawn), style_of(group)));
             drawn = to;
         }
+    }
+    let most = Stage::ALL
+        .iter()
+        .max_by_key(|stage| route.stage_us.of(**stage));
+    if let Some(stage) = most {
+        let share = Percent(route.stage_us.of(*stage), route.time_us);
+        spans.push(Span::styled(format!(" {} {share}", stage.name()), quiet()));
     }
     spans
 }
