@@ -12,6 +12,7 @@ mod fuzz;
 mod limit;
 mod packages;
 mod picture;
+mod screenshots;
 mod site;
 mod steps;
 mod test;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
     let outcome = match chore {
         Some("test") => test::run(&workspace, &arguments),
         Some("docs") => docs::run(&workspace, &arguments),
+        Some("screenshots") => screenshots::run(&workspace, &arguments),
         Some("site") => site::run(&workspace, &arguments),
         Some("package") => deb::run(&workspace, &arguments),
         Some("tidy") => tidy::check(&workspace),
@@ -65,6 +67,8 @@ cargo xtask test [--quick] [--only STEP]... [--minutes N]
     --minutes take so long and no longer: steps that have no time left count as failed
 cargo xtask docs
     Regenerate docs/: the directive reference, the man page, the shell completions and the picture.
+cargo xtask screenshots
+    Take the pictures of the status page in docs/images, with Chromium.
 cargo xtask site
     Build the documentation as a site with search, into target/site.
 cargo xtask package [--binary FILE] [--version VERSION] [--out DIR] [--uncompressed]
