@@ -50,10 +50,10 @@ pub(crate) fn thread_processor_time() -> Nanos {
 }
 
 thread_local! {
-    /// How many connections the worker of this thread has polled in the present turn, plus one. 0: the worker
-    /// has waited for events since the last reading of its clock. A global of the thread, because the hook of
-    /// the runtime, which sets it, belongs to no worker.
-    static TURN_POLLS: Cell<u32> = const { Cell::new(0) };
+    /// Whether the worker of this thread has asked the kernel for events since the last reading of its clock,
+    /// and how many tasks it has run since it asked. A global of the thread, because the hook of the runtime,
+    /// which sets it, belongs to no worker.
+    static TURN: Cell<(bool, u32)> = const { Cell::new((true, 0)) };
 }
 
 /// tokio asks the kernel for events after this number of tasks, even if more tasks are ready
@@ -62,16 +62,18 @@ pub(crate) const TURN_POLLS_MAX: u32 = 61;
 
 /// The worker of this thread has waited for events: a turn begins.
 pub(crate) fn turn_begins() {
-    TURN_POLLS.set(0);
+    TURN.set((true, 0));
 }
 
-/// The worker of this thread polls a connection.
+/// The worker of this thread runs a task. Short tasks of the worker itself are not counted, so a turn can last
+/// a few tasks longer here than in the runtime.
 #[inline]
-pub(crate) fn connection_polled() {
-    // 0 stays 0: the turn has no reading of the clock yet.
-    let polls = TURN_POLLS.get();
-    let next = polls + u32::from(polls > 0);
-    TURN_POLLS.set(if next > TURN_POLLS_MAX { 0 } else { next });
+pub(crate) fn task_runs() {
+    let (is_new, tasks) = TURN.get();
+    TURN.set(match tasks < TURN_POLLS_MAX {
+        true => (is_new, tasks + 1),
+        false => (true, 0),
+    });
 }
 
 /// `Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n`
@@ -108,9 +110,13 @@ impl Clock {
         #[cfg(test)]
         self.readings.update(|readings| readings + 1);
         let before = self.latest.replace(now);
-        match TURN_POLLS.get() {
-            0 => self.begin_turn(before, now),
-            _ => self.gap.set(now.saturating_sub(before)),
+        let (is_new, tasks) = TURN.get();
+        match is_new {
+            true => {
+                TURN.set((false, tasks));
+                self.begin_turn(before, now);
+            }
+            false => self.gap.set(now.saturating_sub(before)),
         }
         if now >= self.second_ends.get() {
             self.next_second(now);
@@ -121,7 +127,6 @@ impl Clock {
     /// The first reading after the worker has waited for events: a turn begins.
     #[inline]
     fn begin_turn(&self, before: Nanos, now: Nanos) {
-        TURN_POLLS.set(1);
         self.gap.set(0);
         let began = self.turn.replace(now);
         let took = before.saturating_sub(began);

@@ -569,7 +569,7 @@ impl Exchange {
             .worker
             .settings_table()
             .host_scope(connection, self.request.head.host());
-        if scope.has_candidates() && self.progress.phase.is_none() {
+        if scope.has_candidates() && self.scope.is_none() {
             self.stamp(Stage::Parse);
         }
         self.settings = self.worker.settings_table().settings(&scope, &*self);
@@ -715,10 +715,15 @@ impl Exchange {
         let (ready, before) = (self.worker.clock().turn(), self.ledger.last());
         let waited = self.ledger.stamp_wait(stage, ready, now);
         let lag = now.saturating_sub(before).saturating_sub(waited);
-        if lag >= limits::NOTED_LAG_NANOS {
-            self.note_lag(lag);
-        }
+        self.note_if_lagged(lag);
         waited
+    }
+
+    #[inline]
+    pub(crate) fn note_if_lagged(&mut self, nanos: Nanos) {
+        if nanos >= limits::NOTED_LAG_NANOS {
+            self.note_lag(nanos);
+        }
     }
 
     /// Starts the ledger of a request whose first bytes were read at `now`, in this turn of the worker.

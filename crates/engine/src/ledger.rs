@@ -199,7 +199,8 @@ impl Ledger {
     /// Gives the time since the last stamp to `stage`.
     #[inline]
     pub fn stamp(&mut self, stage: Stage, now: Nanos) {
-        self.add(stage, now.saturating_sub(self.last));
+        let now = now.max(self.last);
+        self.add(stage, now - self.last);
         self.last = now;
         self.ended = now;
         if self.trail.is_some() {
@@ -228,7 +229,7 @@ impl Ledger {
         if now > ready {
             self.stamp(Stage::Lag, now);
         }
-        ready.min(now) - before
+        ready.min(now).saturating_sub(before)
     }
 
     /// A part of a wait that ended at `until`, which may lie before the last stamp or after `now`.

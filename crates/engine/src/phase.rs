@@ -17,6 +17,7 @@ use crate::error_page;
 use crate::exchange::dry_run::{self, Note};
 use crate::exchange::{Exchange, HandledError};
 use crate::file_cache::{FileKind, Role};
+use crate::ledger::Ledger;
 use crate::limits;
 use crate::map;
 use crate::metrics::{Ended, Host, Route, StatusClass};
@@ -146,6 +147,15 @@ fn count(exchange: &Exchange) {
         true => StatusClass::of(exchange.response.status.0),
         false => StatusClass::Aborted,
     };
+    // The time of a tunnel is that of the conversation, which may last for hours: it is in no stage.
+    let of_tunnel;
+    let ledger = match exchange.is_tunnel() {
+        true => {
+            of_tunnel = Ledger::default();
+            &of_tunnel
+        }
+        false => &exchange.ledger,
+    };
     let ended = Ended {
         id: exchange.id,
         route: exchange.progress.route,
@@ -154,7 +164,7 @@ fn count(exchange: &Exchange) {
             .as_ref()
             .map_or(Host::OTHER, |scope| scope.name),
         class,
-        ledger: &exchange.ledger,
+        ledger,
         sent_bytes: sent.bytes,
         received_bytes: exchange.request.body_bytes,
     };
@@ -398,6 +408,7 @@ fn begin_again(exchange: &mut Exchange, phase: Phase) {
     }
     // A script that has run meanwhile may have created the missing file.
     exchange.forget_look_ups();
+    exchange.backend = None;
     exchange.resettle();
     trace::restarted(exchange, phase);
     exchange.progress.phase = Some(phase);

@@ -154,21 +154,24 @@ impl Hogs {
 }
 
 thread_local! {
-    /// The last slow answer of a server that scripts and caches of this worker use, in words, and when it
-    /// came. A global of the thread, because pools of connections know no worker.
-    static SLOW_PEER: RefCell<Option<(Nanos, String)>> = const { RefCell::new(None) };
+    /// The last slow answer of a server that scripts and caches of this worker use: how long it took, when it
+    /// came, and both in words. A global of the thread, because pools of connections know no worker.
+    static SLOW_PEER: RefCell<Option<(Nanos, Nanos, String)>> = const { RefCell::new(None) };
 }
 
 /// Notes that a server which scripts or caches use was slow: `what` says which and how slow. The answer came,
-/// or the wait was given up, at `ended`.
-pub fn note_slow_peer(ended: Nanos, what: String) {
-    SLOW_PEER.set(Some((ended, what)));
+/// or the wait was given up, at `ended`, after `took`.
+pub fn note_slow_peer(took: Nanos, ended: Nanos, what: String) {
+    SLOW_PEER.set(Some((took, ended, what)));
 }
 
-/// What [`note_slow_peer`] last told, if that was at `since` or later.
+/// What [`note_slow_peer`] last told, if it ended a wait that began at `since`: it took most of the time from
+/// then on.
 pub fn slow_peer_since(since: Nanos) -> Option<String> {
     SLOW_PEER.with_borrow(|peer| match peer {
-        Some((ended, what)) if *ended >= since => Some(what.clone()),
+        Some((took, ended, what)) if *ended >= since && *took >= (ended - since) / 2 => {
+            Some(what.clone())
+        }
         _ => None,
     })
 }

@@ -83,7 +83,7 @@ fn a_mount_that_hangs_is_named_with_its_oldest_job() {
     slow.hang();
     assert_eq!(asking(&server, "/slow/a.txt").response().status, 504);
     let words = ["/slow/a.txt on ", "/www/slow (fuse", "the oldest for "];
-    expect_holder(&server, "/slow/a.txt", "read-file", &words);
+    expect_holder(&server, "/slow/a.txt", "open", &words);
 }
 
 #[test]

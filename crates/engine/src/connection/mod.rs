@@ -295,7 +295,7 @@ impl Future for Connection {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        clock::connection_polled();
+        clock::task_runs();
         system_calls::since_mark();
         let Connection { link, state: waits } = self.get_mut();
         let mut state = std::mem::replace(waits, ConnectionState::Over(None));

@@ -62,7 +62,7 @@ impl Serving {
     pub(crate) fn poll_first(input: Vec<u8>, link: &mut Link, context: &mut Context<'_>) -> Step {
         if !input.is_empty() {
             // The client has sent its next request already (pipelining).
-            return Continue(Serving::begin(link).take_head(input.into(), link));
+            return Continue(Serving::begin_next(link).take_head(input.into(), link));
         }
         let worker = Rc::clone(&link.worker);
         let mut buffer = worker.receive_buffer.borrow_mut();

@@ -336,6 +336,7 @@ impl Serving {
             }
             // Other connections run first; this one could go on at once.
             if turn == 0 {
+                self.wait_in(Stage::Lag);
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -446,7 +447,6 @@ impl Serving {
     /// The next bytes are still on the disk, which is not the client's fault. The reader has a deadline of
     /// its own.
     fn wait_for_disk(&mut self, link: &mut Link, context: &mut Context<'_>) -> Poll<Ended> {
-        self.run.stamp(Stage::Send);
         self.wait_until(Deadlines::NEVER, link, context)
     }
 
@@ -463,6 +463,7 @@ impl Serving {
         link: &mut Link,
         context: &mut Context<'_>,
     ) -> Poll<Ended> {
+        self.run.stamp(Stage::Send);
         self.wire.sending.waits_for_maker = true;
         self.wire.sending.write_due_s = 0;
         link.set_due(due_s);

@@ -86,6 +86,19 @@ impl Serving {
         let mut run = link.begin_run();
         let now = run.worker.clock().now();
         run.start_ledger(now);
+        Serving::begin_with(run, link)
+    }
+
+    /// Starts a request that the client has sent before it had the response to the one before (pipelining).
+    /// It begins now.
+    pub(crate) fn begin_next(link: &mut Link) -> Serving {
+        let mut run = link.begin_run();
+        let now = run.worker.clock().now();
+        run.ledger.start(now);
+        Serving::begin_with(run, link)
+    }
+
+    fn begin_with(run: ExchangeRun, link: &Link) -> Serving {
         link.set_deadline(link.worker.base_settings().core.read_idle_s);
         let wire = Wire::take(&link.worker);
         Serving { run, wire }
@@ -289,6 +302,7 @@ impl Serving {
         link: &mut Link,
     ) -> ConnectionState {
         link.know_local_address(&mut self.run);
+        self.run.stamp(stage);
         self.note_slow_client(link);
         self.run.ledger.add_calls(system_calls::since_mark());
         self.run.abort(stage, cause);

@@ -43,6 +43,8 @@ struct Asked {
     times: Vec<LookTimes>,
     /// The path that the request waits for, or waited for last.
     awaited: Vec<u8>,
+    /// That wait is for the content of a whole file, not for a look-up.
+    awaits_content: bool,
     /// A read of a whole file, running or finished.
     reading: Option<ReadWhole>,
     /// The file system did not answer in time, so the request waits for no further file.
@@ -143,6 +145,8 @@ impl ColdFiles {
     /// Keeps the path that the request begins to wait for, to name it afterwards.
     fn note_awaited(&self) {
         let mut asked = self.change();
+        asked.times.clear();
+        asked.awaits_content = asked.reading.is_some();
         asked.awaited = match (&asked.reading, &asked.waiting) {
             (Some(reading), _) => reading.path.clone(),
             (None, Some(waiting)) => waiting.path().to_vec(),
@@ -357,12 +361,13 @@ impl Exchange {
     /// between the end of the work and now is lag.
     fn stamp_disk_wait(&mut self) {
         let now = self.worker.clock().now();
-        let (times, path) = {
+        let (times, path, awaits_content) = {
             let mut asked = self.cold.change();
             let asked = &mut *asked;
             (
                 std::mem::take(&mut asked.times),
                 std::mem::take(&mut asked.awaited),
+                asked.awaits_content,
             )
         };
         let before = [Stage::DiskQueue, Stage::Open, Stage::Stat, Stage::ReadFile]
@@ -382,8 +387,14 @@ impl Exchange {
             self.ledger.stamp_part(Stage::ReadFile, at, now);
         }
         match at {
-            // The threads have not reported: the time is up, or a whole file was read for a script.
-            0 => self.stamp_wait_latest(Stage::ReadFile, |_| holder_of_file(&path)),
+            // No thread has reported: the time is up, or a whole file was read for a script.
+            0 => {
+                let stage = match awaits_content {
+                    true => Stage::ReadFile,
+                    false => Stage::Open,
+                };
+                self.stamp_wait_latest(stage, |_| holder_of_file(&path));
+            }
             _ => {
                 for (stage, before) in before {
                     let waited = self.ledger.stage(stage) - before;
@@ -391,7 +402,9 @@ impl Exchange {
                         self.note_wait(stage, waited, holder_of_file(&path));
                     }
                 }
+                let lag = now.saturating_sub(self.ledger.last());
                 self.ledger.stamp_part(Stage::Lag, now, now);
+                self.note_if_lagged(lag);
             }
         }
     }

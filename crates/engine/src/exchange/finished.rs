@@ -37,6 +37,7 @@ impl Exchange {
                 | flag(Flag::Tls, self.connection.scheme == Scheme::Https)
                 | flag(Flag::Subrequest, self.is_subrequest())
                 | flag(Flag::Own, !self.response.is_final)
+                | flag(Flag::Tunnel, self.is_tunnel())
                 | flag(Flag::Cut, is_cut),
             client: self.connection.client_key(),
             sent_bytes: self.sent.bytes,

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::blocking::{self, FileDeadline};
 use crate::clock::Clock;
-use crate::clock::thread_processor_time;
+use crate::clock::{self, thread_processor_time};
 use crate::deadlines::Deadlines;
 use crate::exchange::{Exchange, ListenerFacts, Scheme};
 use crate::file_cache::FileCache;
@@ -563,6 +563,7 @@ pub(crate) async fn watch_files(worker: Rc<Worker>) {
         guard.clear_ready();
         while worker.files.process_events() {
             tokio::task::yield_now().await;
+            clock::task_runs();
         }
     }
 }

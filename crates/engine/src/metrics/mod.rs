@@ -412,7 +412,7 @@ impl WorkerMetrics {
             gauges,
         };
         published.totals = totals;
-        lock(&metrics.seconds).add(second.wrapping_sub(1), &more, &published.state);
+        lock(&metrics.seconds).add(second.saturating_sub(1), &more, &published.state);
         self.look_after(requests);
     }
 

@@ -46,6 +46,8 @@ pub enum Flag {
     Own = 8,
     /// Host or path were longer than what is kept.
     Cut = 16,
+    /// It became a tunnel, whose time is that of the conversation.
+    Tunnel = 32,
 }
 
 /// A recorded request.

@@ -135,7 +135,8 @@ impl Recorder {
         let to_wall = self.to_wall.get();
         self.recent
             .add(|window| encode(window, finished, waits.clone(), to_wall));
-        let is_slow = finished.ledger.total() > self.slow.threshold(finished.host);
+        let is_slow = finished.flags & Flag::Tunnel as u8 == 0
+            && finished.ledger.total() > self.slow.threshold(finished.host);
         if is_slow || finished.status >= 400 {
             self.add_to_others(finished, waits, is_slow);
         }

@@ -75,7 +75,7 @@ impl Failure {
             | Failure::OwnShortage(_)
             | Failure::ConnectTimeout
             | Failure::Overloaded => Stage::BackendConnect,
-            Failure::Write(_) | Failure::WriteTimeout => Stage::BackendFirstByte,
+            Failure::Write(_) | Failure::WriteTimeout => Stage::BackendSend,
             _ => Stage::BackendBody,
         }
     }

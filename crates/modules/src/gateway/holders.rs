@@ -69,7 +69,15 @@ pub(crate) struct Held {
 }
 
 /// Which requests had the connections when another one began to wait.
-pub(super) struct HolderSurvey(Vec<Held>);
+pub(super) struct HolderSurvey {
+    /// Connections that were open or being opened.
+    open: u32,
+    /// The request that had its connection for longest.
+    oldest: Option<Held>,
+    /// The path that most of them asked for, and how many.
+    frequent: Vec<u8>,
+    count: usize,
+}
 
 impl HolderBoard {
     /// A part for one more worker.
@@ -96,9 +104,24 @@ impl HolderBoard {
         all
     }
 
-    /// What a request that begins to wait keeps of the board.
-    pub(super) fn survey(&self) -> HolderSurvey {
-        HolderSurvey(self.all())
+    /// What a request that begins to wait keeps of the board. `open` connections are open.
+    pub(super) fn survey(&self, open: u32) -> HolderSurvey {
+        let all = self.all();
+        let mut paths: HashMap<&[u8], usize> = HashMap::new();
+        for held in &all {
+            *paths.entry(&held.path).or_default() += 1;
+        }
+        let most = paths.iter().max_by_key(|(path, count)| (**count, **path));
+        let (frequent, count) = match most {
+            Some((path, count)) => (path.to_vec(), *count),
+            None => (Vec::new(), 0),
+        };
+        HolderSurvey {
+            open,
+            oldest: all.into_iter().next(),
+            frequent,
+            count,
+        }
     }
 }
 
@@ -180,23 +203,14 @@ impl HolderSurvey {
         let now = exchange.worker.clock().latest();
         let label = &backend.label;
         let mut text = match backend.limit.known() {
-            Some(most) => format!("pool \"{label}\" full ({} of {most})", self.0.len()),
-            None => format!("pool \"{label}\" full ({})", self.0.len()),
+            Some(most) => format!("pool \"{label}\" full ({} of {most})", self.open),
+            None => format!("pool \"{label}\" full ({})", self.open),
         };
-        let Some(oldest) = self.0.first() else {
+        let Some(oldest) = &self.oldest else {
             return text;
         };
-        let mut paths: HashMap<&[u8], usize> = HashMap::new();
-        for held in &self.0 {
-            *paths.entry(&held.path).or_default() += 1;
-        }
-        let most = paths.iter().max_by_key(|(path, count)| (**count, **path));
-        if let Some((path, count)) = most {
-            text += &format!(
-                ": {count}x {}",
-                String::from_utf8_lossy(path).escape_debug()
-            );
-        }
+        let path = String::from_utf8_lossy(&self.frequent);
+        text += &format!(": {}x {}", self.count, path.escape_debug());
         let age = Time(now.saturating_sub(oldest.since));
         text += &format!(", oldest {age}, client {}", client_of_key(oldest.client));
         text

@@ -342,7 +342,7 @@ impl GatewayRequest {
         super::overload::report(exchange, &backend.host);
         Transition::To(RequestState::Queue {
             due_s: due_after(exchange, backend.host.backlog_timeout),
-            holders: Box::new(backend.shared.holders.survey()),
+            holders: Box::new(backend.shared.holders.survey(backend.shared.limit.open())),
             chosen,
             ticket,
         })
@@ -660,7 +660,7 @@ impl GatewayRequest {
         if !was_sending || relay.talk.reply_has_begun() {
             return;
         }
-        match exchange.request.body.is_complete() {
+        match exchange.request.body.is_complete() || relay.talk.has_unsent() {
             true => {
                 let name = relay.talk.peer.name();
                 let holder = |_: &Exchange| format!("{name} did not take the request");

@@ -218,6 +218,12 @@ impl Talk {
         })
     }
 
+    /// Whether there are bytes that the backend has not taken.
+    pub(super) fn has_unsent(&self) -> bool {
+        let connection = self.connection.as_ref();
+        connection.is_some_and(|connection| connection.unsent() > 0)
+    }
+
     /// Keeps `companion` alive until the conversation ends.
     pub(crate) fn accompany(&mut self, companion: Box<dyn Any>) {
         self.companion = Some(companion);
@@ -337,7 +343,11 @@ impl Talk {
                 self.receiving.waits();
             }
             let count = match ready!(polled) {
-                Ok(0) => return Poll::Ready(self.decode_end(take)),
+                Ok(0) => {
+                    // The end of the reply may be a long time after its last byte.
+                    self.now_ns = worker.clock().now();
+                    return Poll::Ready(self.decode_end(take));
+                }
                 Ok(count) => count,
                 Err(error) => return Poll::Ready(Err(Failure::Read(error))),
             };

@@ -197,8 +197,12 @@ impl Http2 {
         if let Some(woken) = &self.woken {
             self.due.extend(woken.take());
         }
+        let mut is_first = true;
         while let Some(slot) = self.due.pop() {
             self.with_stream(slot, link, |stream, side, context| {
+                if !std::mem::take(&mut is_first) {
+                    stream.lags();
+                }
                 stream.advance(side, context)
             });
         }

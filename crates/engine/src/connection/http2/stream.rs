@@ -52,6 +52,8 @@ pub(super) struct Http2Stream {
     write_due_s: u32,
     /// The stage of the present wait for the client or a bandwidth limit.
     waits_in: Option<Stage>,
+    /// A hook of the request has run, or was about to.
+    has_run: bool,
     /// How fast the client opens windows.
     pace: ClientPace,
     /// Why the stream must end although a part of the answer is sent.
@@ -130,14 +132,23 @@ impl Http2Stream {
             body_due_s: Deadlines::NEVER,
             write_due_s: 0,
             waits_in: None,
+            has_run: false,
             pace: ClientPace::default(),
             lost: None,
+        }
+    }
+
+    /// Other streams of the connection ran while this one, which has just begun, was ready.
+    pub(super) fn lags(&mut self) {
+        if !std::mem::replace(&mut self.has_run, true) {
+            self.run.stamp(Stage::Lag);
         }
     }
 
     /// Does all steps that are possible now.
     pub(super) fn advance(&mut self, side: &mut Side<'_>, context: &mut Context<'_>) -> Course {
         self.due_s = Deadlines::NEVER;
+        self.has_run = true;
         loop {
             if let Some(cause) = self.lost.take() {
                 return self.lose(side, &cause, ErrorCode::Cancel);
@@ -528,7 +539,11 @@ impl Http2Stream {
             return Break(Course::Waits);
         }
         if !side.queue.has_room() {
+            self.wait_in(Stage::ClientDrain);
             return Break(Course::NeedsRoom);
+        }
+        if let Some(stage) = self.waits_in.take() {
+            self.end_wait(stage);
         }
         let has_body = match &self.head {
             Some(head) => head.has_body || self.run.is_tunnel(),
@@ -573,11 +588,7 @@ impl Http2Stream {
             return wait(self, side);
         };
         if let Some(stage) = self.waits_in.take() {
-            let what = match stage {
-                Stage::Throttle => "a bandwidth limit of the configuration or a script",
-                _ => "the client opened no HTTP/2 window",
-            };
-            self.run.stamp_wait(stage, |_| what.to_owned());
+            self.end_wait(stage);
         }
         let room = side.protocol.send_room(self.key);
         let room = room.min(limits::HTTP2_DATA_BYTES_MAX);
@@ -782,9 +793,19 @@ impl Http2Stream {
 
     /// The stream begins to wait in `stage`.
     fn wait_in(&mut self, stage: Stage) {
-        if self.waits_in.replace(stage).is_none() {
-            self.run.stamp(Stage::Send);
+        match self.waits_in.replace(stage) {
+            Some(before) if before != stage => self.end_wait(before),
+            Some(_) => {}
+            None => self.run.stamp(Stage::Send),
         }
+    }
+
+    fn end_wait(&mut self, stage: Stage) {
+        let what = match stage {
+            Stage::Throttle => "a bandwidth limit of the configuration or a script",
+            _ => "the client opened no HTTP/2 window, or took nothing",
+        };
+        self.run.stamp_wait(stage, |_| what.to_owned());
     }
 
     /// Bytes were put into frames, so the client has opened its windows: its time begins anew.
