@@ -20,7 +20,7 @@ use crate::file_cache::{FileKind, Role};
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::map;
-use crate::metrics::{Ended, Host, Route, StatusClass};
+use crate::metrics::{EndedRequest, Host, Route, StatusClass};
 use crate::module::{Outcome, Phase};
 use crate::ranges;
 use crate::trace;
@@ -156,7 +156,7 @@ fn count(exchange: &Exchange) {
         }
         false => &exchange.ledger,
     };
-    let ended = Ended {
+    let ended = EndedRequest {
         id: exchange.id,
         route: exchange.progress.route,
         host: exchange

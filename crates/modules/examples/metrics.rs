@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use petrel_engine::ledger::Stage;
-use petrel_modules::status::metrics::{FAMILIES, Family, MetricKind};
+use petrel_modules::status::metrics::{FAMILIES, MetricFamily, MetricKind};
 
 fn main() {
     print!("{}", page());
@@ -31,7 +31,7 @@ fn page() -> String {
 }
 
 /// The name of the samples.
-fn shown(family: &Family) -> String {
+fn shown(family: &MetricFamily) -> String {
     match family.kind {
         MetricKind::Counter => format!("{}_total", family.name),
         _ => family.name.to_owned(),

@@ -21,24 +21,24 @@ pub(super) struct Arena(Words);
 
 /// A table of an arena.
 #[derive(Clone, Copy)]
-pub(super) enum Table {
+pub(super) enum ArenaTable {
     Routes,
     Hosts,
 }
 
-impl Table {
+impl ArenaTable {
     /// Where the number of entries is.
     fn at_used(self) -> usize {
         match self {
-            Table::Routes => 1,
-            Table::Hosts => 2,
+            ArenaTable::Routes => 1,
+            ArenaTable::Hosts => 2,
         }
     }
 
     fn begin(self) -> usize {
         match self {
-            Table::Routes => HEADER_WORDS,
-            Table::Hosts => HEADER_WORDS + ENTRIES * Table::Routes.entry_words(),
+            ArenaTable::Routes => HEADER_WORDS,
+            ArenaTable::Hosts => HEADER_WORDS + ENTRIES * ArenaTable::Routes.entry_words(),
         }
     }
 
@@ -48,8 +48,8 @@ impl Table {
 
     fn counter_words(self) -> usize {
         match self {
-            Table::Routes => ROUTE_WORDS,
-            Table::Hosts => HOST_WORDS,
+            ArenaTable::Routes => ROUTE_WORDS,
+            ArenaTable::Hosts => HOST_WORDS,
         }
     }
 }
@@ -95,7 +95,7 @@ impl Arena {
     }
 
     /// The counters of `name`. `None`: there is no room for it.
-    pub(super) fn counters(&self, table: Table, name: &str) -> Option<Words> {
+    pub(super) fn counters(&self, table: ArenaTable, name: &str) -> Option<Words> {
         let name = packed(name);
         let used = self.used(table);
         let known = (0..used).find(|entry| self.packed_name(table, *entry) == Some(name));
@@ -112,14 +112,14 @@ impl Arena {
     }
 
     /// All names with their counters.
-    pub(super) fn entries(&self, table: Table) -> impl Iterator<Item = (String, Words)> {
+    pub(super) fn entries(&self, table: ArenaTable) -> impl Iterator<Item = (String, Words)> {
         (0..self.used(table)).filter_map(move |entry| {
             let name = self.packed_name(table, entry)?;
             Some((unpacked(name), self.words(table, entry)?))
         })
     }
 
-    fn used(&self, table: Table) -> usize {
+    fn used(&self, table: ArenaTable) -> usize {
         let used = self
             .0
             .get(table.at_used())
@@ -127,13 +127,13 @@ impl Arena {
         usize::try_from(used).unwrap_or(0).min(ENTRIES)
     }
 
-    fn packed_name(&self, table: Table, entry: usize) -> Option<PackedName> {
+    fn packed_name(&self, table: ArenaTable, entry: usize) -> Option<PackedName> {
         let at = table.begin() + entry * table.entry_words();
         let words: &[AtomicU64; NAME_WORDS] = self.0.get(at..at + NAME_WORDS)?.as_array()?;
         Some(words.each_ref().map(|word| word.load(Relaxed)))
     }
 
-    fn words(&self, table: Table, entry: usize) -> Option<Words> {
+    fn words(&self, table: ArenaTable, entry: usize) -> Option<Words> {
         let at = table.begin() + entry * table.entry_words() + NAME_WORDS;
         self.0.part(at..at + table.counter_words())
     }
@@ -200,20 +200,22 @@ mod tests {
     fn counters_have_one_place_and_their_number_is_bounded() {
         let memory = SharedMemory::private();
         let arena = Arena::claim(&memory, &mut Vec::new());
-        let counters = |name: &str| arena.counters(Table::Hosts, name);
+        let counters = |name: &str| arena.counters(ArenaTable::Hosts, name);
         counters("a").expect("there is room")[0].store(7, Relaxed);
         assert_eq!(counters("a").expect("it is known")[0].load(Relaxed), 7);
         for number in 1..ENTRIES {
             assert!(counters(&number.to_string()).is_some());
         }
         assert!(counters("one more").is_none());
-        assert_eq!(arena.entries(Table::Hosts).count(), ENTRIES);
-        assert_eq!(arena.entries(Table::Routes).count(), 0);
-        let routes = arena.counters(Table::Routes, "a").expect("another table");
+        assert_eq!(arena.entries(ArenaTable::Hosts).count(), ENTRIES);
+        assert_eq!(arena.entries(ArenaTable::Routes).count(), 0);
+        let routes = arena
+            .counters(ArenaTable::Routes, "a")
+            .expect("another table");
         assert_eq!(routes[0].load(Relaxed), 0);
         assert_eq!(
             arena
-                .entries(Table::Hosts)
+                .entries(ArenaTable::Hosts)
                 .next()
                 .map(|(name, _)| name)
                 .as_deref(),
@@ -236,7 +238,7 @@ mod tests {
         let mut all = Arena::all(&gone);
         let (first, second) = (Arena::claim(&gone, &mut all), Arena::claim(&gone, &mut all));
         assert_eq!(all.len(), 2);
-        first.counters(Table::Hosts, "a").expect("room")[0].store(7, Relaxed);
+        first.counters(ArenaTable::Hosts, "a").expect("room")[0].store(7, Relaxed);
         // The process of the first worker has ended, that of the second drains.
         first.disown();
         second.0[AT_OWNER].store(1_000_002, Relaxed);
@@ -245,11 +247,11 @@ mod tests {
         assert_eq!(all.len(), 2);
         let adopted = Arena::claim(&next, &mut all);
         assert_eq!(
-            adopted.counters(Table::Hosts, "a").expect("known")[0].load(Relaxed),
+            adopted.counters(ArenaTable::Hosts, "a").expect("known")[0].load(Relaxed),
             7
         );
         let new = Arena::claim(&next, &mut all);
-        assert_eq!(new.entries(Table::Hosts).count(), 0);
+        assert_eq!(new.entries(ArenaTable::Hosts).count(), 0);
         assert_eq!(all.len(), 3);
     }
 }

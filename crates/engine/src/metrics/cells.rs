@@ -1,13 +1,13 @@
 //! The counters of one worker. Only the worker writes them; other threads read.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
 
 use super::histogram::{
     LATENCY_BOUNDS, LATENCY_BUCKETS, STAGE_BUCKETS, latency_bucket, stage_bucket,
 };
 use super::seconds::Totals;
-use super::{Ended, StatusClass};
+use super::{EndedRequest, StatusClass, lock};
 use crate::ledger::{Nanos, Stage};
 use crate::recorder::Words;
 use crate::request_id::RequestId;
@@ -60,6 +60,10 @@ impl<T> Slots<T> {
 /// The counters of one route: times of stages, then requests by status class.
 pub(super) struct RouteCells {
     words: Words,
+    /// Whether there was a request since [`RouteCells::take_totals`].
+    has_changed: AtomicBool,
+    /// What that returned the last times, added up; what was there at the beginning included.
+    taken: Mutex<Totals>,
     /// The slowest request of late of each class.
     slowest: [ExemplarCells; CLASSES],
 }
@@ -86,6 +90,9 @@ impl RouteCells {
     /// The counters in `words`.
     pub(super) fn new(words: Words) -> RouteCells {
         RouteCells {
+            has_changed: AtomicBool::new(false),
+            // It was counted in an earlier process.
+            taken: Mutex::new(totals(&words)),
             words,
             slowest: Default::default(),
         }
@@ -100,7 +107,8 @@ impl RouteCells {
     }
 
     #[inline]
-    pub(super) fn count(&self, nanos: Nanos, ended: &Ended<'_>) {
+    pub(super) fn count(&self, nanos: Nanos, ended: &EndedRequest<'_>) {
+        self.has_changed.store(true, Relaxed);
         let class = ended.class as usize;
         if let Some(cells) = class_cells(&self.words).get(class) {
             add(&cells[latency_bucket(nanos)], 1);
@@ -121,19 +129,17 @@ impl RouteCells {
         }
     }
 
-    /// Adds what was counted to `totals`.
-    pub(super) fn add_totals(&self, totals: &mut Totals) {
-        for (cells, sum) in stage_cells(&self.words).iter().zip(&mut totals.stages) {
-            *sum += cells[STAGE_BUCKETS].load(Relaxed);
+    /// What was counted since the last call. `None`: nothing.
+    pub(super) fn take_totals(&self) -> Option<Totals> {
+        if !self.has_changed.load(Relaxed) {
+            return None;
         }
-        for (cells, count) in class_cells(&self.words).iter().zip(&mut totals.classes) {
-            let before = totals.latency.requests();
-            add_all(&mut totals.latency.buckets, cells);
-            *count += totals.latency.requests() - before;
-            totals.latency.sum += cells[LATENCY_BUCKETS].load(Relaxed);
-            totals.sent_bytes += cells[LATENCY_BUCKETS + 1].load(Relaxed);
-            totals.received_bytes += cells[LATENCY_BUCKETS + 2].load(Relaxed);
-        }
+        self.has_changed.store(false, Relaxed);
+        let now = totals(&self.words);
+        let mut taken = lock(&self.taken);
+        let more = now.since(&taken);
+        *taken = now;
+        Some(more)
     }
 
     /// Makes the slowest requests the exemplars of `counts`, where they are slower than those.
@@ -144,6 +150,22 @@ impl RouteCells {
                 .flatten()
                 .max_by_key(|exemplar| exemplar.nanos);
         }
+    }
+}
+
+fn totals(words: &[AtomicU64]) -> Totals {
+    let mut counts = RouteCounts::default();
+    counts.add_cells(words);
+    Totals {
+        classes: counts.classes.map(|class| class.latency.requests()),
+        stages: counts.stages.map(|stage| stage.sum),
+        latency: counts.latency(),
+        sent_bytes: counts.classes.iter().map(|class| class.sent_bytes).sum(),
+        received_bytes: counts
+            .classes
+            .iter()
+            .map(|class| class.received_bytes)
+            .sum(),
     }
 }
 
@@ -161,7 +183,7 @@ fn class_cells(words: &[AtomicU64]) -> &[[AtomicU64; CLASS_WORDS]] {
 
 impl ExemplarCells {
     #[cold]
-    fn set(&self, nanos: Nanos, ended: &Ended<'_>) {
+    fn set(&self, nanos: Nanos, ended: &EndedRequest<'_>) {
         self.floor.store(nanos, Relaxed);
         self.id.store(ended.id.to_bits(), Relaxed);
         self.ended.store(ended.ledger.last(), Relaxed);
@@ -191,7 +213,7 @@ impl HostCells {
     }
 
     #[inline]
-    pub(super) fn count(&self, ended: &Ended<'_>) {
+    pub(super) fn count(&self, ended: &EndedRequest<'_>) {
         if let Some(cells) = self.0.first_chunk::<HOST_WORDS>() {
             add(&cells[ended.class as usize], 1);
             add(&cells[CLASSES], ended.sent_bytes);

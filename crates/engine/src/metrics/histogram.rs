@@ -1,5 +1,5 @@
-//! Buckets of times. Their bounds are powers of two of a nanosecond, so that finding the bucket of a time is
-//! counting zeros and one look into a table.
+//! Buckets of times. A bound is one nanosecond less than a power of two of them, so that finding the bucket of
+//! a time is counting its binary digits and one look into a table.
 
 use crate::ledger::Nanos;
 
@@ -28,11 +28,10 @@ pub(super) fn stage_bucket(nanos: Nanos) -> usize {
     OF_STAGE[bits(nanos)] as usize
 }
 
-/// How many binary digits the largest number below `nanos` has, minus one: 2^13 belongs to the bucket that it
-/// bounds.
+/// How many binary digits `nanos` has, minus one.
 #[inline]
 fn bits(nanos: Nanos) -> usize {
-    (nanos.saturating_sub(1) | 1).ilog2() as usize
+    (nanos | 1).ilog2() as usize
 }
 
 const OF_LATENCY: [u8; 64] = buckets(13, 1, LATENCY_BUCKETS);
@@ -42,7 +41,7 @@ const fn bounds<const COUNT: usize>(first: u32, step: u32) -> [Nanos; COUNT] {
     let mut all = [0; COUNT];
     let mut bucket = 0;
     while bucket < COUNT {
-        all[bucket] = 1 << (first + step * bucket as u32);
+        all[bucket] = (1 << (first + step * bucket as u32)) - 1;
         bucket += 1;
     }
     all

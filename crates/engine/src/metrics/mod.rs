@@ -28,7 +28,7 @@ use crate::recorder::{SharedMemory, Words};
 use crate::request_id::RequestId;
 
 pub use arena::ARENA_BYTES;
-use arena::{Arena, Table};
+use arena::{Arena, ArenaTable};
 pub use cells::{
     ClassCounts, Exemplar, HostCounts, LatencyCells, LatencyCounts, RouteCounts, StageCounts,
 };
@@ -96,7 +96,7 @@ impl StatusClass {
 }
 
 /// A request that has ended.
-pub(crate) struct Ended<'e> {
+pub(crate) struct EndedRequest<'e> {
     pub(crate) id: RequestId,
     pub(crate) route: Route,
     pub(crate) host: Host,
@@ -130,7 +130,8 @@ pub struct WorkerMetrics {
     until_sample: AtomicU32,
     sample_weight: AtomicU32,
     tops: Mutex<Tops>,
-    published: Mutex<Published>,
+    /// What the worker last told the others.
+    published: Mutex<WorkerState>,
 }
 
 /// Where the counters of a worker are.
@@ -139,16 +140,16 @@ struct Place {
     route_names: Arc<Names>,
     host_names: Arc<Names>,
     /// Counters that have found no room in the arena. They end with the process.
-    beside: Mutex<Vec<(Table, String, Words)>>,
+    beside: Mutex<Vec<(ArenaTable, String, Words)>>,
 }
 
 impl Place {
     /// The counters of the route or host with the number `slot`.
     #[cold]
-    fn counters(&self, table: Table, slot: u16) -> Words {
+    fn counters(&self, table: ArenaTable, slot: u16) -> Words {
         let (names, count) = match table {
-            Table::Routes => (&self.route_names, ROUTE_WORDS),
-            Table::Hosts => (&self.host_names, HOST_WORDS),
+            ArenaTable::Routes => (&self.route_names, ROUTE_WORDS),
+            ArenaTable::Hosts => (&self.host_names, HOST_WORDS),
         };
         let name = names.name(slot);
         self.arena.counters(table, &name).unwrap_or_else(|| {
@@ -167,13 +168,6 @@ struct Tops {
     paths: Top,
     /// How often the worker has published its counts.
     ticks: u32,
-}
-
-/// What the worker last published.
-#[derive(Default)]
-struct Published {
-    totals: Totals,
-    state: WorkerState,
 }
 
 /// A worker as it was at the end of the last second.
@@ -306,10 +300,10 @@ impl Metrics {
         let mut routes: BTreeMap<String, RouteCounts> = BTreeMap::new();
         let mut hosts: BTreeMap<String, HostCounts> = BTreeMap::new();
         let mut add = |table, name: String, words: &Words| match table {
-            Table::Routes => routes.entry(name).or_default().add_cells(words),
-            Table::Hosts => hosts.entry(name).or_default().add_cells(words),
+            ArenaTable::Routes => routes.entry(name).or_default().add_cells(words),
+            ArenaTable::Hosts => hosts.entry(name).or_default().add_cells(words),
         };
-        for table in [Table::Routes, Table::Hosts] {
+        for table in [ArenaTable::Routes, ArenaTable::Hosts] {
             for (name, words) in arenas.iter().flat_map(|arena| arena.entries(table)) {
                 add(table, name, &words);
             }
@@ -343,7 +337,7 @@ impl Metrics {
             hosts.merge(&tops.hosts);
             paths.merge(&tops.paths);
             drop(tops);
-            snapshot.workers.push(lock(&worker.published).state.clone());
+            snapshot.workers.push(lock(&worker.published).clone());
         }
         snapshot.top_hosts = hosts.entries();
         snapshot.top_paths = paths.entries();
@@ -355,9 +349,9 @@ impl Metrics {
 
 impl WorkerMetrics {
     /// Counts a request that has ended. Returns whether it is one of those that [`WorkerMetrics::count_top`]
-    /// counts.
-    #[inline]
-    pub(crate) fn count(&self, ended: &Ended<'_>) -> bool {
+    /// counts. Not inlined, so that a profiler shows what it costs.
+    #[inline(never)]
+    pub(crate) fn count(&self, ended: &EndedRequest<'_>) -> bool {
         let slot = ended.route.slot();
         let cells = self.routes.of(slot, || self.route_cells(slot));
         let ledger = ended.ledger;
@@ -368,7 +362,7 @@ impl WorkerMetrics {
         }
         if ended.host != Host::OTHER {
             let slot = ended.host.slot();
-            let make = || HostCells::new(self.place.counters(Table::Hosts, slot));
+            let make = || HostCells::new(self.place.counters(ArenaTable::Hosts, slot));
             self.hosts.of(slot, make).count(ended);
         }
         let left = self.until_sample.load(Relaxed);
@@ -378,10 +372,7 @@ impl WorkerMetrics {
 
     #[cold]
     fn route_cells(&self, slot: u16) -> RouteCells {
-        let cells = RouteCells::new(self.place.counters(Table::Routes, slot));
-        // What is there already was counted in an earlier process.
-        cells.add_totals(&mut lock(&self.published).totals);
-        cells
+        RouteCells::new(self.place.counters(ArenaTable::Routes, slot))
     }
 
     /// Counts the host and path of a request for the lists of the most frequent ones.
@@ -397,22 +388,23 @@ impl WorkerMetrics {
     /// Adds what was counted since the last call to the seconds that all workers share. The worker calls it
     /// once a second; `second` is that of the monotonic clock.
     pub(crate) fn publish(&self, metrics: &Metrics, second: u32, gauges: WorkerGauges) {
-        let mut totals = Totals::default();
-        for (_, cells) in self.routes.all() {
-            cells.add_totals(&mut totals);
-        }
-        let mut published = lock(&self.published);
-        let more = totals.since(&published.totals);
+        let mut more = Totals::default();
+        let changed = self
+            .routes
+            .all()
+            .filter_map(|(_, cells)| cells.take_totals());
+        changed.for_each(|totals| more.add(&totals));
         let requests = more.requests();
-        published.state = WorkerState {
-            requests: published.state.requests + requests,
+        let mut published = lock(&self.published);
+        *published = WorkerState {
+            requests: published.requests + requests,
             requests_per_s: requests,
             lag: more.stages[Stage::Lag as usize],
             lag_max: self.lag_max.swap(0, Relaxed),
             gauges,
         };
-        published.totals = totals;
-        lock(&metrics.seconds).add(second.saturating_sub(1), &more, &published.state);
+        lock(&metrics.seconds).add(second.saturating_sub(1), &more, &published);
+        drop(published);
         self.look_after(requests);
     }
 

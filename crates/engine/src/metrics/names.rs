@@ -51,10 +51,10 @@ impl Host {
 
 /// Names and their numbers.
 #[derive(Default)]
-pub(super) struct Names(Mutex<Table>);
+pub(super) struct Names(Mutex<NameTable>);
 
 #[derive(Default)]
-struct Table {
+struct NameTable {
     names: Vec<Arc<str>>,
     numbers: HashMap<Arc<str>, u16>,
 }
@@ -100,7 +100,7 @@ impl Names {
     }
 }
 
-impl Table {
+impl NameTable {
     fn push(&mut self, name: &str) -> u16 {
         let number = u16::try_from(self.names.len()).unwrap_or(0);
         let name = Arc::<str>::from(name);

@@ -34,6 +34,11 @@ impl Totals {
         self.with(before, u64::wrapping_sub)
     }
 
+    /// Adds `more`.
+    pub(super) fn add(&mut self, more: &Totals) {
+        *self = self.with(more, u64::wrapping_add);
+    }
+
     fn with(&self, other: &Totals, combine: fn(u64, u64) -> u64) -> Totals {
         let Totals {
             classes,
@@ -84,7 +89,7 @@ impl Seconds {
     /// Adds what one worker has counted in `second`.
     pub(super) fn add(&mut self, second: u32, more: &Totals, state: &WorkerState) {
         let entry = self.entry(second);
-        entry.totals = entry.totals.with(more, u64::wrapping_add);
+        entry.totals.add(more);
         entry.lag_max = entry.lag_max.max(state.lag_max);
         entry.turn_max = entry.turn_max.max(state.gauges.turn_max);
         entry.connections += state.gauges.connections;

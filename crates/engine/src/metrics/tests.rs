@@ -21,7 +21,7 @@ fn ledger(stages: &[(Stage, Nanos)]) -> Ledger {
 }
 
 fn end(own: &WorkerMetrics, route: Route, class: StatusClass, ledger: &Ledger) {
-    let ended = Ended {
+    let ended = EndedRequest {
         id: RequestId::from_bits(ledger.total()),
         route,
         host: Host::named(1),

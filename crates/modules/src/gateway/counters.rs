@@ -89,16 +89,10 @@ pub(crate) fn report(shared: &Shared) -> Vec<BackendReport> {
 impl BackendReport {
     fn of(id: &str, backend: &SharedBackend) -> BackendReport {
         let health = backend.health.counters(now_ms());
-        let end = format!(" {} {}", backend.label, backend.name);
-        let route = id.strip_suffix(&end).unwrap_or(id);
         BackendReport {
             label: backend.label.clone(),
             address: backend.name.clone(),
-            // The id of a route begins with the number of its block.
-            route: route
-                .split_once(' ')
-                .map_or(route, |(_, rest)| rest)
-                .to_owned(),
+            route: shown_route(id),
             protocol: backend.protocol.label(),
             state: match (health.is_down, health.is_strained) {
                 (true, _) => "down",
@@ -134,6 +128,18 @@ impl BackendReport {
         self.first_bytes.add(&other.first_bytes);
         self.holders.extend(other.holders);
         self.holders.sort_by_key(|held| held.since);
+    }
+}
+
+/// The directive and the key of a backend's id: `fastcgi.server .php`. The id is the number of the block, the
+/// directive, the key in quotes, and more.
+fn shown_route(id: &str) -> String {
+    let mut parts = id.splitn(3, ' ').skip(1);
+    let directive = parts.next().unwrap_or_default();
+    let quoted = parts.next().and_then(|rest| rest.strip_prefix('"'));
+    match quoted.and_then(|rest| rest.split('"').next()) {
+        Some(key) if !key.is_empty() => format!("{directive} {key}"),
+        _ => directive.to_owned(),
     }
 }
 
@@ -262,6 +268,15 @@ mod tests {
         let new = backend(&shared, "mod_proxy_core", new);
         new.requests.store(5, Relaxed);
         new.backlogged.store(3, Relaxed);
+        let reports = report(&shared);
+        let shown = reports
+            .iter()
+            .map(|report| (&*report.route, report.requests));
+        let shown: Vec<_> = shown.collect();
+        assert_eq!(
+            shown,
+            [("fastcgi.server .php", 7), ("proxy-core.backends", 5)]
+        );
         let mut counters = BTreeMap::new();
         read(&shared, &mut counters);
         for (name, count) in [

@@ -54,11 +54,14 @@ pub(super) fn install(configure: &mut Configure<'_>, gateway: Gateway) {
 /// The routes of one gateway directive, with what this worker has made of them.
 struct GatewayRoutes {
     gateway: Rc<Gateway>,
-    /// For each route its upstream, and what its responses count for in the metrics.
-    upstreams: RefCell<Vec<Option<(Rc<Upstream>, metrics::Route)>>>,
+    /// For each route its upstream, once it was used.
+    upstreams: RefCell<Vec<Option<UsedUpstream>>>,
     /// Marks that exchanges keep when a route has claimed them, one for each route.
     claims: Vec<Rc<Claimed>>,
 }
+
+/// The upstream of a route, and what its responses count for in the metrics.
+type UsedUpstream = (Rc<Upstream>, metrics::Route);
 
 /// Kept with an exchange: the route that has claimed it, before its file was looked up.
 struct Claimed {

@@ -15,17 +15,17 @@ use crate::extforward::ACTUAL_FOR;
 
 /// Decides who may see a page.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Guard {
+pub(super) struct PageGuard {
     allowed: Vec<AddressRange>,
 }
 
-impl Guard {
+impl PageGuard {
     /// The guard that `status.allow` describes.
     ///
     /// # Errors
     /// An entry is no address and no range.
-    pub(super) fn new(values: &Values<'_>) -> Result<Guard, Diagnostic> {
-        let mut guard = Guard::default();
+    pub(super) fn new(values: &Values<'_>) -> Result<PageGuard, Diagnostic> {
+        let mut guard = PageGuard::default();
         for element in values.array(ALLOW).into_iter().flatten() {
             let range = element
                 .value

@@ -31,7 +31,7 @@ use petrel_engine::shared::Shared;
 use petrel_engine::worker::Worker;
 use petrel_engine::{Exchange, io_counters};
 
-use guard::Guard;
+use guard::PageGuard;
 use pages::{ConfigPage, StatusPage};
 
 use crate::{auth, gateway, limit, lua_api, magnet, opentelemetry, page_cache, remote_store};
@@ -74,7 +74,7 @@ static COUNTERS: &[ReadCounters] = &[
 ];
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
-    let guard = Guard::new(configure.values)?;
+    let guard = PageGuard::new(configure.values)?;
     // After all access rules, and before any module looks for a file.
     if let Some(path) = url_path(configure.values, "status.statistics-url")? {
         configure.add_last(Phase::Authorize, Statistics { path });
@@ -149,7 +149,7 @@ impl Hook for Statistics {
 
 struct MetricsPage {
     path: Box<[u8]>,
-    guard: Guard,
+    guard: PageGuard,
 }
 
 impl Hook for MetricsPage {

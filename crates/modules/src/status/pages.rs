@@ -20,7 +20,7 @@ use petrel_engine::module::{Hook, Outcome, Pending};
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
 
-use super::guard::Guard;
+use super::guard::PageGuard;
 use super::model::Status as Model;
 use super::page::{self, PageOptions};
 use super::shared_page::{self, PageJob};
@@ -29,14 +29,14 @@ use super::{config_page, is_for, json, lighttpd};
 /// `status.status-url`.
 pub(super) struct StatusPage {
     pub(super) path: Box<[u8]>,
-    pub(super) guard: Guard,
+    pub(super) guard: PageGuard,
     pub(super) can_sort: bool,
 }
 
 /// `status.config-url`.
 pub(super) struct ConfigPage {
     pub(super) path: Box<[u8]>,
-    pub(super) guard: Guard,
+    pub(super) guard: PageGuard,
 }
 
 impl Hook for StatusPage {

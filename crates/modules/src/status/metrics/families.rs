@@ -13,7 +13,7 @@ use MetricKind::{Counter, Gauge, Histogram};
 use Number::{Count, Time};
 
 /// A family of metrics: samples of one name that differ in their labels.
-pub struct Family {
+pub struct MetricFamily {
     /// The name, without the suffix that counters and histograms have.
     pub name: &'static str,
     /// What it is.
@@ -24,18 +24,18 @@ pub struct Family {
     pub labels: &'static [&'static str],
     /// What it counts, in a sentence.
     pub help: &'static str,
-    pub(super) write: fn(&Report, &Family, &mut Writer),
+    pub(super) write: fn(&Report, &MetricFamily, &mut Writer),
 }
 
-impl Family {
+impl MetricFamily {
     fn begin(&self, writer: &mut Writer) {
         writer.begin(self.name, self.kind, self.unit, self.help);
     }
 }
 
 /// Every family, in the order of the text.
-pub static FAMILIES: &[Family] = &[
-    Family {
+pub static FAMILIES: &[MetricFamily] = &[
+    MetricFamily {
         name: "petrel_build_info",
         kind: Gauge,
         unit: "",
@@ -46,7 +46,7 @@ pub static FAMILIES: &[Family] = &[
             writer.sample(&[("version", env!("CARGO_PKG_VERSION"))], Count(1));
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_start_time_seconds",
         kind: Gauge,
         unit: "seconds",
@@ -57,7 +57,7 @@ pub static FAMILIES: &[Family] = &[
             value(family, writer, Time(nanos(started)));
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_config_generation",
         kind: Gauge,
         unit: "",
@@ -65,7 +65,7 @@ pub static FAMILIES: &[Family] = &[
         help: "How often the configuration was loaded: 1 at the start, one more with each reload.",
         write: |report, family, writer| value(family, writer, Count(report.generation)),
     },
-    Family {
+    MetricFamily {
         name: "petrel_request_duration_seconds",
         kind: Histogram,
         unit: "seconds",
@@ -73,7 +73,7 @@ pub static FAMILIES: &[Family] = &[
         help: "The time of requests from their first byte to the last byte of the response, by what answered and by status class.",
         write: request_durations,
     },
-    Family {
+    MetricFamily {
         name: "petrel_stage_duration_seconds",
         kind: Histogram,
         unit: "seconds",
@@ -81,7 +81,7 @@ pub static FAMILIES: &[Family] = &[
         help: "The time that requests spent in each stage that they were in.",
         write: stage_durations,
     },
-    Family {
+    MetricFamily {
         name: "petrel_sent_bytes",
         kind: Counter,
         unit: "bytes",
@@ -91,7 +91,7 @@ pub static FAMILIES: &[Family] = &[
             by_route(report, family, writer, |class| class.sent_bytes);
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_received_bytes",
         kind: Counter,
         unit: "bytes",
@@ -101,7 +101,7 @@ pub static FAMILIES: &[Family] = &[
             by_route(report, family, writer, |class| class.received_bytes);
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_host_requests",
         kind: Counter,
         unit: "",
@@ -119,7 +119,7 @@ pub static FAMILIES: &[Family] = &[
             }
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_host_sent_bytes",
         kind: Counter,
         unit: "bytes",
@@ -132,7 +132,7 @@ pub static FAMILIES: &[Family] = &[
             }
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_open_requests",
         kind: Gauge,
         unit: "",
@@ -140,7 +140,7 @@ pub static FAMILIES: &[Family] = &[
         help: "Requests that are being received or answered.",
         write: |report, family, writer| value(family, writer, Count(report.open_requests())),
     },
-    Family {
+    MetricFamily {
         name: "petrel_connections",
         kind: Gauge,
         unit: "",
@@ -148,7 +148,7 @@ pub static FAMILIES: &[Family] = &[
         help: "Open connections of clients.",
         write: |report, family, writer| value(family, writer, Count(report.connections)),
     },
-    Family {
+    MetricFamily {
         name: "petrel_connections_max",
         kind: Gauge,
         unit: "",
@@ -156,7 +156,7 @@ pub static FAMILIES: &[Family] = &[
         help: "How many connections of clients there may be (server.max-connections).",
         write: |report, family, writer| value(family, writer, Count(report.connections_max)),
     },
-    Family {
+    MetricFamily {
         name: "petrel_worker_requests",
         kind: Counter,
         unit: "",
@@ -166,7 +166,7 @@ pub static FAMILIES: &[Family] = &[
             by_worker(report, family, writer, |worker| Count(worker.requests));
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_worker_connections",
         kind: Gauge,
         unit: "",
@@ -178,7 +178,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_worker_lag_max_seconds",
         kind: Gauge,
         unit: "seconds",
@@ -188,7 +188,7 @@ pub static FAMILIES: &[Family] = &[
             by_worker(report, family, writer, |worker| Time(worker.lag_max));
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_worker_turn_max_seconds",
         kind: Gauge,
         unit: "seconds",
@@ -200,7 +200,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_backend_up",
         kind: Gauge,
         unit: "",
@@ -212,7 +212,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_backend_first_byte_seconds",
         kind: Histogram,
         unit: "seconds",
@@ -228,7 +228,7 @@ pub static FAMILIES: &[Family] = &[
             }
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_backend_requests",
         kind: Counter,
         unit: "",
@@ -240,7 +240,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_backend_failures",
         kind: Counter,
         unit: "",
@@ -250,7 +250,7 @@ pub static FAMILIES: &[Family] = &[
             by_backend(report, family, writer, |backend| Some(Count(backend.died)));
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_backend_overloads",
         kind: Counter,
         unit: "",
@@ -262,7 +262,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_backend_active_requests",
         kind: Gauge,
         unit: "",
@@ -272,7 +272,7 @@ pub static FAMILIES: &[Family] = &[
             by_backend(report, family, writer, |backend| Some(Count(backend.load)));
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_pool_connections",
         kind: Gauge,
         unit: "",
@@ -284,7 +284,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_pool_connections_max",
         kind: Gauge,
         unit: "",
@@ -294,7 +294,7 @@ pub static FAMILIES: &[Family] = &[
             by_backend(report, family, writer, |backend| backend.limit.map(Count));
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_pool_opened_connections",
         kind: Counter,
         unit: "",
@@ -306,7 +306,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_pool_waiting_requests",
         kind: Gauge,
         unit: "",
@@ -318,7 +318,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_pool_queued_requests",
         kind: Counter,
         unit: "",
@@ -330,7 +330,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_file_lookups",
         kind: Counter,
         unit: "",
@@ -349,7 +349,7 @@ pub static FAMILIES: &[Family] = &[
             );
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_file_reads",
         kind: Counter,
         unit: "",
@@ -361,7 +361,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_file_read_bytes",
         kind: Counter,
         unit: "bytes",
@@ -373,7 +373,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_file_memory_bytes",
         kind: Gauge,
         unit: "bytes",
@@ -384,7 +384,7 @@ pub static FAMILIES: &[Family] = &[
             value(family, writer, Count(bytes.copied().unwrap_or(0)));
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_disk_jobs",
         kind: Counter,
         unit: "",
@@ -394,7 +394,7 @@ pub static FAMILIES: &[Family] = &[
             by_class(report, family, writer, |counts| Count(counts.jobs))
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_disk_refused_jobs",
         kind: Counter,
         unit: "",
@@ -404,7 +404,7 @@ pub static FAMILIES: &[Family] = &[
             by_class(report, family, writer, |counts| Count(counts.refused));
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_disk_wait_seconds",
         kind: Counter,
         unit: "seconds",
@@ -414,7 +414,7 @@ pub static FAMILIES: &[Family] = &[
             by_class(report, family, writer, |counts| Time(counts.wait_us * 1000));
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_disk_run_seconds",
         kind: Counter,
         unit: "seconds",
@@ -424,7 +424,7 @@ pub static FAMILIES: &[Family] = &[
             by_class(report, family, writer, |counts| Time(counts.run_us * 1000));
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_disk_waiting_jobs",
         kind: Gauge,
         unit: "",
@@ -434,7 +434,7 @@ pub static FAMILIES: &[Family] = &[
             by_class(report, family, writer, |counts| Count(counts.queued as u64));
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_disk_running_jobs",
         kind: Gauge,
         unit: "",
@@ -446,7 +446,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_disk_stuck_jobs",
         kind: Gauge,
         unit: "",
@@ -456,7 +456,7 @@ pub static FAMILIES: &[Family] = &[
             by_class(report, family, writer, |counts| Count(counts.stuck as u64));
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_disk_threads",
         kind: Gauge,
         unit: "",
@@ -468,7 +468,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_device_waiting_jobs",
         kind: Gauge,
         unit: "",
@@ -480,7 +480,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_device_running_jobs",
         kind: Gauge,
         unit: "",
@@ -492,7 +492,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_device_oldest_job_seconds",
         kind: Gauge,
         unit: "seconds",
@@ -504,7 +504,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_page_cache_events",
         kind: Counter,
         unit: "",
@@ -517,7 +517,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_page_cache_saved_seconds",
         kind: Counter,
         unit: "seconds",
@@ -529,7 +529,7 @@ pub static FAMILIES: &[Family] = &[
             }
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_page_cache_entries",
         kind: Gauge,
         unit: "",
@@ -541,7 +541,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_page_cache_bytes",
         kind: Gauge,
         unit: "bytes",
@@ -553,7 +553,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_tls_handshakes",
         kind: Counter,
         unit: "",
@@ -565,7 +565,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_tls_misdirected_requests",
         kind: Counter,
         unit: "",
@@ -576,7 +576,7 @@ pub static FAMILIES: &[Family] = &[
             value(family, writer, Count(count.copied().unwrap_or(0)));
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_http2_ended_connections",
         kind: Counter,
         unit: "",
@@ -588,7 +588,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_limit_refused_requests",
         kind: Counter,
         unit: "",
@@ -601,7 +601,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_limit_forgotten_keys",
         kind: Counter,
         unit: "",
@@ -613,7 +613,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_limit_uncounted_requests",
         kind: Counter,
         unit: "",
@@ -625,7 +625,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_auth_lockout_events",
         kind: Counter,
         unit: "",
@@ -637,7 +637,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_cgi_programs",
         kind: Gauge,
         unit: "",
@@ -648,7 +648,7 @@ pub static FAMILIES: &[Family] = &[
             value(family, writer, Count(count.copied().unwrap_or(0)));
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_store_events",
         kind: Counter,
         unit: "",
@@ -661,7 +661,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_store_wait_seconds",
         kind: Counter,
         unit: "seconds",
@@ -676,7 +676,7 @@ pub static FAMILIES: &[Family] = &[
             }
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_lua_dict_entries",
         kind: Gauge,
         unit: "",
@@ -688,7 +688,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_lua_dict_bytes",
         kind: Gauge,
         unit: "bytes",
@@ -700,7 +700,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_lua_dict_events",
         kind: Counter,
         unit: "",
@@ -713,7 +713,7 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     },
-    Family {
+    MetricFamily {
         name: "petrel_script_value",
         kind: Gauge,
         unit: "",
@@ -732,7 +732,7 @@ const BACKEND: &[&str] = &["backend", "address"];
 const CLASS: &[&str] = &["class"];
 const DEVICE: &[&str] = &["device", "mount"];
 
-fn request_durations(report: &Report, family: &Family, writer: &mut Writer) {
+fn request_durations(report: &Report, family: &MetricFamily, writer: &mut Writer) {
     family.begin(writer);
     let bounds = Bounds::new(&LATENCY_BOUNDS);
     for (route, counts) in &report.requests.routes {
@@ -763,7 +763,7 @@ fn shown(report: &Report, exemplar: Exemplar) -> ShownExemplar {
     }
 }
 
-fn stage_durations(report: &Report, family: &Family, writer: &mut Writer) {
+fn stage_durations(report: &Report, family: &MetricFamily, writer: &mut Writer) {
     family.begin(writer);
     let bounds = Bounds::new(&STAGE_BOUNDS);
     for (route, counts) in &report.requests.routes {
@@ -776,14 +776,14 @@ fn stage_durations(report: &Report, family: &Family, writer: &mut Writer) {
     }
 }
 
-fn value(family: &Family, writer: &mut Writer, value: Number) {
+fn value(family: &MetricFamily, writer: &mut Writer, value: Number) {
     family.begin(writer);
     writer.sample(&[], value);
 }
 
 fn by_route(
     report: &Report,
-    family: &Family,
+    family: &MetricFamily,
     writer: &mut Writer,
     count: fn(&petrel_engine::metrics::ClassCounts) -> u64,
 ) {
@@ -796,7 +796,7 @@ fn by_route(
 
 fn by_worker(
     report: &Report,
-    family: &Family,
+    family: &MetricFamily,
     writer: &mut Writer,
     number: fn(&WorkerState) -> Number,
 ) {
@@ -808,7 +808,7 @@ fn by_worker(
 
 fn by_backend(
     report: &Report,
-    family: &Family,
+    family: &MetricFamily,
     writer: &mut Writer,
     number: fn(&BackendReport) -> Option<Number>,
 ) {
@@ -821,7 +821,12 @@ fn by_backend(
     }
 }
 
-fn by_class(report: &Report, family: &Family, writer: &mut Writer, number: fn(&Counts) -> Number) {
+fn by_class(
+    report: &Report,
+    family: &MetricFamily,
+    writer: &mut Writer,
+    number: fn(&Counts) -> Number,
+) {
     family.begin(writer);
     for (class, counts) in &report.classes {
         writer.sample(&[("class", class)], number(counts));
@@ -830,7 +835,7 @@ fn by_class(report: &Report, family: &Family, writer: &mut Writer, number: fn(&C
 
 fn by_device(
     report: &Report,
-    family: &Family,
+    family: &MetricFamily,
     writer: &mut Writer,
     number: fn(&DeviceReport) -> Number,
 ) {
@@ -846,7 +851,7 @@ fn by_device(
 /// the name; `None`: the counter belongs to another family.
 fn by_prefix<'r>(
     report: &'r Report,
-    family: &Family,
+    family: &MetricFamily,
     writer: &mut Writer,
     prefix: &str,
     values: fn(&'r str) -> Option<Vec<&'r str>>,

@@ -15,7 +15,7 @@ use petrel_engine::shared::Shared;
 
 use super::report::Report;
 use super::shared_page;
-pub use families::{FAMILIES, Family};
+pub use families::{FAMILIES, MetricFamily};
 pub use write::MetricKind;
 use write::{Format, Writer};
 

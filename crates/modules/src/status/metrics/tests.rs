@@ -120,7 +120,7 @@ fn samples(text: &[u8]) -> Vec<Sample> {
 #[test]
 fn names_are_unique_and_end_with_their_units() {
     let mut names = HashSet::new();
-    for Family {
+    for MetricFamily {
         name,
         kind,
         unit,
