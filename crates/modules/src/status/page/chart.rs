@@ -129,7 +129,7 @@ fn edge(
     }
 }
 
-/// How many requests took how long: darker is more.
+/// How many requests took how long: a stronger colour is more.
 pub(super) fn latency(out: &mut String, status: &Status) {
     let all = &status.seconds.latency;
     let length = all.len().min(SECONDS);
@@ -348,7 +348,7 @@ fn decade(bounds_us: &[u64], row: usize) -> Option<&'static str> {
     Some(known.1)
 }
 
-/// 0: no requests. Otherwise the darker the more, in steps of equal factors.
+/// The level of a field; `None` without requests. Levels are steps of equal factors.
 fn level_of(count: u64, most: u64) -> Option<usize> {
     if count == 0 {
         return None;

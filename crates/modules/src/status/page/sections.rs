@@ -271,7 +271,7 @@ fn latency(out: &mut String, status: &Status) {
     begin(
         out,
         "latency",
-        "Each column is five seconds; the darker a field, the more requests took that long.",
+        "Each column is five seconds. The stronger the colour of a field, the more requests took that long.",
     );
     chart::latency(out, status);
     out.push_str("<p class=\"readout\" data-own aria-live=\"polite\"></p>");
