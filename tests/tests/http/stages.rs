@@ -232,11 +232,14 @@ fn a_full_pool_is_told_as_backend_queue_with_its_holder() {
 fn a_client_that_reads_slowly_is_told_as_client_drain() {
     let server = Server::build()
         .file("www/large.bin", vec![b'x'; 16 << 20])
+        .file("www/a.txt", "a")
         .config(&format!("server.modules += (\"mod_accesslog\")\n{CONFIG}"))
         .start();
+    // The kernel accepts connections before the worker has begun.
+    assert_eq!(server.get("/a.txt").text(), "a");
     let mut client = server.client().with_receive_buffer(1 << 16);
     client.send("GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
-    thread::sleep(2 * PAUSE);
+    thread::sleep(PAUSE);
     assert_eq!(client.response().body.len(), 16 << 20);
     let line = Line::about(&server, "/large.bin");
     line.expect("client-drain")
