@@ -39,6 +39,7 @@ use crate::worker::Worker;
 pub mod cold_files;
 pub mod dry_run;
 mod finished;
+pub(crate) mod holders;
 mod lineage;
 mod listener_facts;
 pub mod module;

@@ -9,8 +9,6 @@ use std::fmt;
 
 use petrel_sys::socket::TcpPath;
 
-use crate::cold_files::holder_of_file;
-use crate::exchange::Exchange;
 use crate::ledger::{Nanos, Stage};
 use crate::limits;
 
@@ -222,22 +220,6 @@ pub(crate) fn for_slow_client(bytes: u64, nanos: Nanos, path: Option<TcpPath>) -
         text += &format!(" (rtt {rtt}, {percent} % lost)");
     }
     text
-}
-
-/// What held up a response whose content was not there when the client could have taken it.
-pub(crate) fn for_content(exchange: &Exchange) -> String {
-    match &exchange.physical.file {
-        Some(_) if exchange.response.body.stage() == Stage::ReadFile => {
-            holder_of_file(&exchange.physical.path)
-        }
-        _ => "the source of the response had no more bytes".to_owned(),
-    }
-}
-
-/// What holds up a request whose body has not come.
-pub(crate) fn for_request_body(exchange: &Exchange) -> String {
-    let bytes = exchange.request.body_bytes;
-    format!("the client had sent {bytes} bytes of the body")
 }
 
 #[cfg(test)]

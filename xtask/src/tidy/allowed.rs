@@ -50,6 +50,11 @@ pub const GLOBALS: &[Global] = &[
         reason: "a key that the keeper makes and all server processes have by the fork; so nonces outlive a reload",
     },
     Global {
+        path: "crates/engine/src/clock.rs",
+        name: "TURN_POLLS",
+        reason: "the hook of the runtime that sets it belongs to no worker",
+    },
+    Global {
         path: "crates/engine/src/error_page.rs",
         name: "PAGES",
         reason: "a constant, made once",
@@ -98,6 +103,11 @@ pub const GLOBALS: &[Global] = &[
         path: "crates/engine/src/paths/open.rs",
         name: "HAS",
         reason: "what the kernel can do, found out once",
+    },
+    Global {
+        path: "crates/engine/src/waits.rs",
+        name: "SLOW_PEER",
+        reason: "pools of connections to stores know no worker",
     },
     Global {
         path: "crates/lua/src/budget/proof.rs",

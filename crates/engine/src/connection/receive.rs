@@ -17,11 +17,11 @@ use super::link::Link;
 use super::serving::{Broken, Serving, Wire};
 use super::{ConnectionState, Step};
 use crate::cause::CauseCode;
+use crate::exchange::holders;
 use crate::ledger::Stage;
 use crate::limits;
 use crate::trace;
 use crate::turn::Turn;
-use crate::waits;
 
 /// The first byte from a client that speaks TLS (RFC 8446 5.1).
 const TLS_HANDSHAKE: u8 = 22;
@@ -268,7 +268,7 @@ impl Serving {
         self.run.complete_body();
         if self.wire.receiving.has_waited {
             self.run
-                .stamp_wait(Stage::RequestBody, waits::for_request_body);
+                .stamp_wait(Stage::RequestBody, holders::of_request_body);
         }
         // No hook gets a body that could not be stored.
         Poll::Ready(match self.run.request.body.failure() {

@@ -18,13 +18,13 @@ use crate::blocking::Late;
 use crate::body::{Body, InMemory, Piece};
 use crate::cause::CauseCode;
 use crate::deadlines::Deadlines;
+use crate::exchange::holders;
 use crate::ledger::Stage;
 use crate::limits;
 use crate::network_backend::{self, Flight, SendResult, Stretch};
 use crate::pace::ClientPace;
 use crate::run::ExchangeRun;
 use crate::transport::{Peeked, Transport};
-use crate::waits;
 use crate::worker::Cut;
 
 /// How the end of the body is marked.
@@ -391,7 +391,7 @@ impl Serving {
             self.run.stamp_wait_unnoted(stage);
         } else if waited_for_maker {
             let stage = self.run.response.body.stage();
-            self.run.stamp_wait(stage, waits::for_content);
+            self.run.stamp_wait(stage, holders::of_content);
         } else if matches!(self.run.response.body, Body::Source(_)) && self.run.sent.bytes > 0 {
             // The next wait may be for the source.
             self.run.stamp(Stage::Send);

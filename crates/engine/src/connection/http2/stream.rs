@@ -21,13 +21,13 @@ use crate::blocking::Late;
 use crate::body::{Body, InMemory, Piece};
 use crate::cause::CauseCode;
 use crate::deadlines::Deadlines;
+use crate::exchange::holders;
 use crate::ledger::{Nanos, Stage};
 use crate::limits;
 use crate::pace::ClientPace;
 use crate::phase::Walked;
 use crate::run::{AnswerHead, ExchangeRun};
 use crate::trace;
-use crate::waits;
 use crate::worker::Cut;
 
 /// A request and its answer.
@@ -449,7 +449,7 @@ impl Http2Stream {
                 self.run.complete_body();
                 if self.inbox.has_waited {
                     self.run
-                        .stamp_wait(Stage::RequestBody, waits::for_request_body);
+                        .stamp_wait(Stage::RequestBody, holders::of_request_body);
                 }
                 self.phase = StreamPhase::Walk;
                 return Continue(());
@@ -527,7 +527,7 @@ impl Http2Stream {
     fn make_answer(&mut self, side: &mut Side<'_>, context: &mut Context<'_>) -> StreamStep {
         if std::mem::take(&mut self.waits_for_maker) {
             let stage = self.run.response.body.stage();
-            self.run.stamp_wait(stage, waits::for_content);
+            self.run.stamp_wait(stage, holders::of_content);
         }
         self.run.stop_body_pace();
         self.work_beside(side, context);
