@@ -358,6 +358,8 @@ const ROUTES: usize = 16;
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::format::Format;
     use crate::line::Lines;
@@ -468,5 +470,40 @@ mod tests {
             ("1,234,567".to_owned(), "12".to_owned())
         );
         assert_eq!(cut(&"x".repeat(40)).chars().count(), 36);
+    }
+
+    /// Draws `log` as each kind of lines.
+    fn draw_each(log: &[u8]) {
+        let formats = [
+            "%{sec}t %U %{stages}x",
+            "%t \\\"%r\\\" %{stages}x",
+            "%{nsec}t %h%u %{stages}x",
+        ];
+        let of_formats = formats.map(|format| Lines::Format(Format::parse(format).expect("sound")));
+        for lines in of_formats.into_iter().chain([Lines::Json, Lines::Timing]) {
+            let mut summary = Summary::new(&["parse"]);
+            let read = summary.read(&mut &*log, &lines, &mut |_, _| Ok(()));
+            read.expect("in memory");
+            let svg = draw(&summary, &Panel::ALL, "t");
+            assert!(svg.ends_with("</svg>\n") && !svg.contains("NaN"), "{svg}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_log_is_a_panic(log in proptest::collection::vec(any::<u8>(), 0..400)) {
+            draw_each(&log);
+        }
+
+        #[test]
+        fn no_line_is_a_panic(
+            log in "(-?[0-9]{0,20} /[ -~]{0,9} ([a-z-]{0,9}=[0-9]{0,19},){0,4}total=[0-9]{0,18}\n){0,4}",
+            json in "(\\{\"time\":\"[0-9TZ:.+-]{0,30}\",\"total_ns\":[0-9]{1,20},\"stages_ns\":\\{\"a\":[0-9]{1,20}\\}\\}\n){0,4}",
+            timing in "(\\(timing\\) write-start: [0-9.]{0,20} a b c d e f g h i (a=[0-9.]{0,20} ){0,3}us request=\"[ -~]{0,9}\"\n){0,4}",
+        ) {
+            draw_each(log.as_bytes());
+            draw_each(json.as_bytes());
+            draw_each(timing.as_bytes());
+        }
     }
 }
