@@ -1,8 +1,12 @@
-//! Who may see the pages of mod_status: clients of this machine, and those that `status.allow` names.
+//! Who may see the pages of mod_status: clients that connect from a loopback address, and those that
+//! `status.allow` names.
 //!
 //! A request that a proxy has forwarded comes from another client, even if the proxy runs on this machine and
 //! so connects from 127.0.0.1. Such a request is refused unless mod_extforward or the PROXY protocol tells
-//! who the client is, and `status.allow` names that client.
+//! who the client is, and `status.allow` names that client. A proxy is known by the fields that it adds; one
+//! that adds none looks like a program of this machine. Who connects to a unix socket is mostly a proxy, so
+//! those are refused unless the list has "unix". A subrequest has no client of its own, and is refused: it
+//! could put the page into the answer for any client.
 
 use std::net::IpAddr;
 
@@ -17,6 +21,8 @@ use crate::extforward::ACTUAL_FOR;
 #[derive(Clone, Debug, Default)]
 pub(super) struct PageGuard {
     allowed: Vec<AddressRange>,
+    /// Clients that connect to a unix socket may see it.
+    allows_unix: bool,
 }
 
 impl PageGuard {
@@ -27,13 +33,18 @@ impl PageGuard {
     pub(super) fn new(values: &Values<'_>) -> Result<PageGuard, Diagnostic> {
         let mut guard = PageGuard::default();
         for element in values.array(ALLOW).into_iter().flatten() {
+            if element.value.as_str() == Some(UNIX) {
+                guard.allows_unix = true;
+                continue;
+            }
             let range = element
                 .value
                 .as_str()
                 .ok_or_else(|| "no address".to_owned());
             let range = range.and_then(AddressRange::parse).map_err(|why| {
-                Diagnostic::error(format!("{ALLOW}: {why}"), element.span)
-                    .with_hint("it takes addresses and ranges: ( \"192.0.2.1\", \"10.0.0.0/8\" )")
+                Diagnostic::error(format!("{ALLOW}: {why}"), element.span).with_hint(
+                    "it takes addresses, ranges and \"unix\": ( \"192.0.2.1\", \"10.0.0.0/8\" )",
+                )
             })?;
             guard.allowed.push(range);
         }
@@ -42,10 +53,13 @@ impl PageGuard {
 
     /// Whether the client of `exchange` may see the page.
     pub(super) fn admits(&self, exchange: &Exchange) -> bool {
+        if exchange.is_subrequest() {
+            return false;
+        }
         let client = exchange.connection.peer.ip().map(|ip| ip.to_canonical());
-        let is_named = client.is_some_and(|ip| self.names(ip));
+        let is_named = client.map_or(self.allows_unix, |ip| self.names(ip));
         match forwarding(exchange) {
-            Forwarding::None => is_named || client.is_none_or(|ip| ip.is_loopback()),
+            Forwarding::None => is_named || client.is_some_and(|ip| ip.is_loopback()),
             Forwarding::Believed => is_named,
             Forwarding::Unknown => false,
         }
@@ -80,7 +94,7 @@ fn forwarding(exchange: &Exchange) -> Forwarding {
 }
 
 /// Fields that proxies add to the requests that they forward.
-const FIELDS: [&str; 7] = [
+const FIELDS: [&str; 17] = [
     KnownField::Forwarded.name(),
     KnownField::XForwardedFor.name(),
     KnownField::XForwardedHost.name(),
@@ -88,7 +102,20 @@ const FIELDS: [&str; 7] = [
     "Forwarded-For",
     "X-Real-IP",
     "Via",
+    "X-Client-IP",
+    "X-Cluster-Client-IP",
+    "X-Original-Forwarded-For",
+    "X-Forwarded-Port",
+    "X-Forwarded-Server",
+    "X-Forwarded-Ssl",
+    "True-Client-IP",
+    "CF-Connecting-IP",
+    "Fastly-Client-IP",
+    "Forwarded-Proto",
 ];
+
+/// The entry of `status.allow` for clients that connect to a unix socket.
+const UNIX: &str = "unix";
 
 const ALLOW: &str = "status.allow";
 
@@ -130,7 +157,7 @@ mod tests {
             ("127.8.9.1", 200),
             ("::1", 200),
             ("::ffff:127.0.0.1", 200),
-            ("unix", 200),
+            ("unix", 403),
             ("192.0.2.1", 403),
             ("::ffff:192.0.2.1", 403),
             ("10.0.0.1", 403),
@@ -153,6 +180,8 @@ mod tests {
             "X-Forwarded-Proto: https",
             "X-Forwarded-Host: a",
             "Forwarded-For: 127.0.0.1",
+            "CF-Connecting-IP: 192.0.2.1",
+            "X-Client-IP: 127.0.0.1",
         ] {
             let fields = format!("{field}\r\n");
             for (config, peer) in [
@@ -181,6 +210,9 @@ mod tests {
         ] {
             assert_eq!(status_for(allow, peer, "").await, status, "{peer}");
         }
+        let unix = "status.allow = ( \"unix\" )";
+        assert_eq!(status_for(unix, "unix", "").await, 200);
+        assert_eq!(status_for(unix, "unix", "Via: 1.1 proxy\r\n").await, 403);
         let trust = "extforward.forwarder = ( \"127.0.0.1\" => \"trust\" )\n";
         let both = format!("{trust}{allow}");
         for (named, status) in [

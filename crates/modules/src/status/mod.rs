@@ -47,7 +47,7 @@ pub static MODULE: ModuleSpec = ModuleSpec {
         "status.metrics-url", String, Request, "unset", Works,
             "The URL path of the metrics for Prometheus, which status.allow and access rules guard; with the query ?json, of the status as JSON.";
         "status.allow", List, Request, "()", Works,
-            "The addresses and ranges (10.0.0.0/8) of clients that may see the pages of this module, besides clients of this machine. A request that a proxy has forwarded gets 403, also from this machine, unless mod_extforward or the PROXY protocol names its client and the list has that client. status.statistics-url is not affected.";
+            "The addresses and ranges (10.0.0.0/8) of clients that may see the pages of this module, besides those that connect from a loopback address; \"unix\" stands for clients of a unix socket. A request that a proxy has forwarded gets 403, also from this machine, unless mod_extforward or the PROXY protocol names its client and the list has that client. status.statistics-url is not affected.";
         "status.status-url", String, Request, "unset", Works,
             "The URL path of the status page, which status.allow and access rules guard. With the query ?auto it is the text, with ?json the JSON that monitors of lighttpd read, with ?refresh=N the page is fetched every N seconds.";
         "status.config-url", String, Request, "unset", Works,
