@@ -1,6 +1,8 @@
-//! The memory of a recorder is read whatever it holds: a server process with a defect may have written anything there.
+//! The memory of a recorder is read whatever it holds: a server process with a defect may have written
+//! anything there.
 //!
-//! The input is laid over a memory with a few regions, so that the fuzzer does not have to find the magic number.
+//! The input is laid over a memory with a few regions, so that the fuzzer does not have to find the magic
+//! number.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,8 +1,8 @@
 //! Memory that several processes of one server use: words that are read and written atomically.
 //!
-//! The memory is a memfd that is mapped before a process forks. Children inherit the mapping, and the memory is
-//! there as long as one process has it. Its descriptor can be given to another program: by it the memory can be
-//! read, and neither written to nor cut.
+//! The memory is a memfd that is mapped before a process forks. Children inherit the mapping, and the memory
+//! is there as long as one process has it. Its descriptor can be given to another program: by it the memory
+//! can be read, and neither written to nor cut.
 
 use std::ffi::CStr;
 use std::io;
@@ -33,9 +33,9 @@ enum Kind {
     Heap,
 }
 
-// SAFETY: the memory of an `Owner` is only read and written through `&AtomicU64`, which threads may share. The
-// pointers are written once, when the value is made, and `drop` of the owner runs when the last clone of its `Arc`
-// is gone.
+// SAFETY: the memory of an `Owner` is only read and written through `&AtomicU64`, which threads may share.
+// The pointers are written once, when the value is made, and `drop` of the owner runs when the last clone of
+// its `Arc` is gone.
 unsafe impl Send for Owner {}
 // SAFETY: as above.
 unsafe impl Sync for Owner {}
@@ -45,11 +45,12 @@ unsafe impl Send for Words {}
 unsafe impl Sync for Words {}
 
 impl Words {
-    /// Makes shared memory of `count` words, all zero. Pages that no process touches take no memory. `name` is
-    /// shown in /proc. The descriptor is closed on exec.
+    /// Makes shared memory of `count` words, all zero. Pages that no process touches take no memory. `name`
+    /// is shown in /proc. The descriptor is closed on exec.
     ///
     /// # Errors
-    /// Those of memfd_create(2) and mmap(2); `InvalidInput` before Linux 5.1, which has no F_SEAL_FUTURE_WRITE.
+    /// Those of memfd_create(2) and mmap(2); `InvalidInput` before Linux 5.1, which has no
+    /// F_SEAL_FUTURE_WRITE.
     pub fn shared(name: &CStr, count: usize) -> io::Result<(Words, OwnedFd)> {
         let bytes = count
             .checked_mul(size_of::<u64>())
@@ -81,7 +82,8 @@ impl Words {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::InvalidData)?;
-        // From here `drop` unmaps the memory. The file cannot shrink any more, so every page of the mapping exists.
+        // From here `drop` unmaps the memory. The file cannot shrink any more, so every page of the mapping
+        // exists.
         let words = Words::new(start, count, Kind::Mapping);
         // This mapping stays writable; no other one can be made, and write(2) fails.
         seal(&file, libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL)?;
@@ -121,10 +123,11 @@ impl Deref for Words {
 
     #[inline]
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: `start` and `count` are those of a whole owner, or of a slice of one, so the words lie in its
-        // memory, which `owner` keeps. That memory is initialised (the kernel's and `vec!`'s zeroes), aligned (to a
-        // page, or as u64), and only used as atomics. Other processes that have it mapped are children of the one
-        // that made it, and use it in the same way. The memory cannot vanish: the size of the file is sealed.
+        // SAFETY: `start` and `count` are those of a whole owner, or of a slice of one, so the words lie in
+        // its memory, which `owner` keeps. That memory is initialised (the kernel's and `vec!`'s zeroes),
+        // aligned (to a page, or as u64), and only used as atomics. Other processes that have it mapped are
+        // children of the one that made it, and use it in the same way. The memory cannot vanish: the size of
+        // the file is sealed.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count) }
     }
 }
@@ -137,8 +140,8 @@ impl Drop for Owner {
             Kind::Mapping => unsafe {
                 libc::munmap(self.start.as_ptr().cast(), self.count * size_of::<u64>());
             },
-            // SAFETY: pointer and length come from a `Box<[u64]>` that was leaked in `private`, and no `Words`
-            // point into it any more.
+            // SAFETY: pointer and length come from a `Box<[u64]>` that was leaked in `private`, and no
+            // `Words` point into it any more.
             Kind::Heap => unsafe {
                 let content = ptr::slice_from_raw_parts_mut(self.start.as_ptr().cast(), self.count);
                 drop(Box::<[u64]>::from_raw(content));

@@ -70,13 +70,13 @@ fn after_a_crash_the_log_has_the_last_requests_and_they_are_still_found() {
     assert_eq!(server.get("/gone").status, 404);
     let id = id_of(&server, "/gone");
     let mut client = server.client();
-    client.send("GET /app/hang?token=secret HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
+    client.send("GET /app/x?token=secret&hang HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
     client.expect_silence(Duration::from_millis(300));
     let victim = server.processes().busiest();
     let kill = format!("kill -ABRT {victim}");
     run(Command::new("sh").args(["-c", &kill]), PATIENCE);
     server.expect_log("killed by SIGABRT");
-    server.expect_log("path=/app/hang begun at");
+    server.expect_log("path=/app/x begun at");
     server.expect_log("which did not end");
     server.expect_log(&format!("{id} 404"));
     assert!(!server.log().contains("token=secret"), "{}", server.log());

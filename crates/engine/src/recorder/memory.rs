@@ -1,9 +1,9 @@
-//! The memory that the keeper makes and every server process inherits: counters and records that are still there
-//! after a reload and after a crash.
+//! The memory that the keeper makes and every server process inherits: counters and records that are still
+//! there after a reload and after a crash.
 //!
 //! It begins with a header and a directory. A server process claims a region by name when it starts; the next
-//! process that asks for the same name and the same layout gets the same words. Regions are never moved, and given
-//! back only for another layout of the same name. The keeper makes this memory and does not read it.
+//! process that asks for the same name and the same layout gets the same words. Regions are never moved, and
+//! given back only for another layout of the same name. The keeper makes this memory and does not read it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,6 +12,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use petrel_sys::shared_memory::Words;
+
+use super::read::{ReadError, Recording};
 
 /// The shared memory of a server, as the keeper or one of its server processes has it.
 #[derive(Clone)]
@@ -31,8 +33,8 @@ struct Claimed {
 }
 
 impl SharedMemory {
-    /// Memory for counters and for rings of `ring_bytes` in all. Also returns its descriptor, by which it can be
-    /// read only.
+    /// Memory for counters and for rings of `ring_bytes` in all. Also returns its descriptor, by which it can
+    /// be read only.
     ///
     /// # Errors
     /// The kernel is older than Linux 5.1, or has no descriptors or address space left.
@@ -63,7 +65,8 @@ impl SharedMemory {
         }
     }
 
-    /// The memory for a server process that is about to be forked, while the server processes `others` are alive.
+    /// The memory for a server process that is about to be forked, while the server processes `others` are
+    /// alive.
     #[must_use]
     pub fn beside(&self, others: Vec<u32>) -> SharedMemory {
         SharedMemory {
@@ -149,9 +152,21 @@ impl SharedMemory {
         allot(all, COUNTERS, name, layout, count)
     }
 
-    /// A region of `count` words for one worker of this process, which no living process uses. Prefers the one that
-    /// has been out of use for longest. `None`: the shared memory is full, or there is none.
-    pub fn ring(&self, count: usize) -> Option<Words> {
+    /// All that is recorded, for a display of this server process. Copies megabytes, so call it on a thread
+    /// that is no worker.
+    ///
+    /// # Errors
+    /// There is no shared memory.
+    pub fn recording(&self) -> Result<Recording, ReadError> {
+        match &self.all {
+            Some(all) => Recording::read(all),
+            None => Err(ReadError::NoRecorder),
+        }
+    }
+
+    /// A region of `count` words for one worker of this process, which no living process uses. Prefers the
+    /// one that has been out of use for longest. `None`: the shared memory is full, or there is none.
+    pub(crate) fn ring(&self, count: usize) -> Option<Words> {
         let all = self.all.as_ref()?;
         let _guard = self.lock();
         let process = u64::from(std::process::id());
@@ -208,8 +223,8 @@ impl Entry<'_> {
         std::array::from_fn(|index| self.0[ENTRY_NAME + index].load(Relaxed))
     }
 
-    /// The words of the region. `None`: it does not lie in the memory. A process with a defect may have written
-    /// anything there.
+    /// The words of the region. `None`: it does not lie in the memory. A process with a defect may have
+    /// written anything there.
     fn words(self, all: &Words) -> Option<Words> {
         let offset = usize::try_from(self.0[ENTRY_OFFSET].load(Relaxed)).ok()?;
         let count = usize::try_from(self.0[ENTRY_COUNT].load(Relaxed)).ok()?;
@@ -226,8 +241,8 @@ fn entries(all: &Words) -> impl Iterator<Item = Entry<'_>> {
     entries.iter().take(used).map(Entry)
 }
 
-/// Takes a new region. The keeper starts one server process at a time, and [`SharedMemory`] has a lock, so no two
-/// claims meet.
+/// Takes a new region. The keeper starts one server process at a time, and [`SharedMemory`] has a lock, so no
+/// two claims meet.
 fn allot(all: &Words, kind: u64, name: Name, layout: u64, count: usize) -> Option<Words> {
     let used = usize::try_from(all[AT_ENTRIES].load(Relaxed)).ok()?;
     let offset = usize::try_from(all[AT_FREE].load(Relaxed)).ok()?;

@@ -1,10 +1,10 @@
-//! The recorder: the last requests of each worker, the last errors, and the slowest requests of each host, in memory
-//! that outlives the server process.
+//! The recorder: the last requests of each worker, the last errors, and the slowest requests of each host, in
+//! memory that outlives the server process.
 //!
-//! The keeper makes the memory ([`SharedMemory`]). Each worker writes a record of every request that is over into a
-//! region of its own: no allocation, no lock, no system call, no reading of a clock. `petrel why` gets the descriptor
-//! of the memory and reads it ([`Recording`]); so does a child of the keeper without privileges after a crash. The
-//! keeper itself reads none of it.
+//! The keeper makes the memory ([`SharedMemory`]). Each worker writes a record of every request that is over
+//! into a region of its own: no allocation, no lock, no system call, no reading of a clock. `petrel why` gets
+//! the descriptor of the memory and reads it ([`Recording`]); so does a child of the keeper without
+//! privileges after a crash. The keeper itself reads none of it.
 //!
 //! Nothing here knows an exchange: `exchange/finished.rs` says what is recorded of one.
 

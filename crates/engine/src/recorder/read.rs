@@ -1,12 +1,15 @@
 //! Reading what was recorded: by a program that has only the memory's descriptor, while workers write.
 //!
-//! Everything here may be wrong: of another version, cut short, half written, or overwritten by a process with a
-//! defect. Whatever it is, the result is records or an error.
+//! Everything here may be wrong: of another version, cut short, half written, or overwritten by a process
+//! with a defect. Whatever it is, the result is records or an error.
 
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering::Acquire;
+
+use petrel_sys::shared_memory::Words;
 
 use super::memory::{
     AT_COUNT, AT_ENTRIES, AT_MAGIC, AT_VERSION, ENTRIES_MAX, ENTRY_COUNT, ENTRY_KIND, ENTRY_LAYOUT,
@@ -264,6 +267,22 @@ impl Source for File {
     }
 }
 
+/// The memory as a server process has it.
+impl Source for Words {
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(self.len() as u64 * 8)
+    }
+
+    fn read(&self, at: usize, into: &mut [u64]) -> io::Result<()> {
+        let words = self.get(at..).and_then(|words| words.get(..into.len()));
+        let words = words.ok_or(io::ErrorKind::UnexpectedEof)?;
+        for (copy, word) in into.iter_mut().zip(words) {
+            *copy = word.load(Acquire);
+        }
+        Ok(())
+    }
+}
+
 /// Memory that is not shared, for tests.
 impl Source for [u8] {
     fn bytes(&self) -> io::Result<u64> {
@@ -379,6 +398,8 @@ mod tests {
         second.works_for(RequestId::from_bits(3), 5, b"/long/path/of/a/file.html");
         let recording = Recording::read(&File::from(descriptor)).expect("it is one");
         assert_eq!(recording.all().len(), 2);
+        let here = memory.recording().expect("the same");
+        assert_eq!(here.all(), recording.all());
         let now = recording.workers[1].now.as_ref().expect("a request");
         assert_eq!(
             (now.id.to_bits(), &*now.path),

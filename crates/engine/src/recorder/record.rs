@@ -1,8 +1,8 @@
 //! A record: what is kept of one request, and how it lies in memory.
 //!
-//! A record is a few words of 64 bits: seven with numbers, one for each stage that was stamped, then texts, each
-//! filled up to a whole word, then the notes about waits, and a last word by which a reader finds the beginning. It
-//! has no query and no header field but the host.
+//! A record is a few words of 64 bits: seven with numbers, one for each stage that was stamped, then texts,
+//! each filled up to a whole word, then the notes about waits, and a last word by which a reader finds the
+//! beginning. It has no query and no header field but the host.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -112,8 +112,8 @@ impl Record {
 /// The words that a record is written into. There is always room for the longest one.
 pub(crate) type Window = [AtomicU64; RECORD_WORDS_MAX];
 
-/// Writes `finished`, which began `to_wall` nanoseconds after its monotonic time, as a record of `worker`. Returns how
-/// many words it has, the last one included, which [`seal`] writes.
+/// Writes `finished`, which began `to_wall` nanoseconds after its monotonic time, as a record of `worker`.
+/// Returns how many words it has, the last one included, which [`seal`] writes.
 #[inline]
 pub(crate) fn encode<'a>(
     window: &Window,
@@ -177,7 +177,8 @@ fn encode_rare<'a>(
     at
 }
 
-/// The last word of a record of `count` words that begins `position` words after the beginning of its ring's time.
+/// The last word of a record of `count` words that begins `position` words after the beginning of its ring's
+/// time.
 #[inline]
 pub(crate) fn last_word(position: u64, count: usize, worker: u16) -> u64 {
     position << 24 | u64::from(worker & 0xfff) << 12 | count as u64

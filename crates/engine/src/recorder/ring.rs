@@ -1,10 +1,11 @@
 //! A ring of records with one writer, and readers in other processes that may come at any time.
 //!
-//! Positions count words and never go back; the place in the ring is the rest of the division by its size. Before
-//! the writer changes words it says how far it may get (`reserved`), and when they are complete, how far it got
-//! (`written`). A reader notes `written`, copies the ring, and then notes `reserved`: what is less than a ring behind
-//! the latter has not changed meanwhile. It goes through the records from the last one back, because the oldest one
-//! may be half overwritten. A record never goes over the end of the ring: what is left there is skipped.
+//! Positions count words and never go back; the place in the ring is the rest of the division by its size.
+//! Before the writer changes words it says how far it may get (`reserved`), and when they are complete, how
+//! far it got (`written`). A reader notes `written`, copies the ring, and then notes `reserved`: what is less
+//! than a ring behind the latter has not changed meanwhile. It goes through the records from the last one
+//! back, because the oldest one may be half overwritten. A record never goes over the end of the ring: what
+//! is left there is skipped.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -41,8 +42,8 @@ impl Ring {
         }
     }
 
-    /// Adds a record, which `write` writes into the window; it returns the number of words, the last one included,
-    /// which is left to the ring.
+    /// Adds a record, which `write` writes into the window; it returns the number of words, the last one
+    /// included, which is left to the ring.
     #[inline]
     pub(crate) fn add(&self, write: impl FnOnce(&Window) -> usize) {
         let at = self.at.get();
@@ -62,8 +63,8 @@ impl Ring {
         self.at.set(self.at.get() + count);
     }
 
-    /// There is no room for the longest record before the end of the ring. The last word of the ring says how many
-    /// words are skipped.
+    /// There is no room for the longest record before the end of the ring. The last word of the ring says how
+    /// many words are skipped.
     #[cold]
     fn skip_to_start(&self) -> &Window {
         let at = self.at.replace(0);
@@ -87,8 +88,9 @@ fn skipped(position: u64, count: usize) -> u64 {
     last_word(position, count, 0xfff)
 }
 
-/// Goes through the records in `words`, a copy of a ring, from the last one back. `written` was read before the copy
-/// was made, and `reserved` after. Calls `each` with the words of each record until it returns false.
+/// Goes through the records in `words`, a copy of a ring, from the last one back. `written` was read before
+/// the copy was made, and `reserved` after. Calls `each` with the words of each record until it returns
+/// false.
 pub(crate) fn read_back(
     words: &[u64],
     written: u64,

@@ -1,8 +1,8 @@
 //! What one worker records: the last requests, errors, and the slowest requests of each host.
 //!
-//! Each worker has one region of the shared memory. Errors and slow requests are copied to parts of it that the ring
-//! of all requests does not overwrite: 5xx and Petrel's own 4xx to a ring each, so that a flood of 404 leaves the 5xx
-//! alone, and slow ones to slots.
+//! Each worker has one region of the shared memory. Errors and slow requests are copied to parts of it that
+//! the ring of all requests does not overwrite: 5xx and Petrel's own 4xx to a ring each, so that a flood of
+//! 404 leaves the 5xx alone, and slow ones to slots.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -113,8 +113,8 @@ impl Recorder {
         }
     }
 
-    /// Whether a request that took `total` is left out. Under load nearly all requests are fast and go well. The
-    /// others must not be pushed out by them, and they cost the worker most.
+    /// Whether a request that took `total` is left out. Under load nearly all requests are fast and go well.
+    /// The others must not be pushed out by them, and they cost the worker most.
     #[inline]
     pub(crate) fn leaves_out(&self, total: Nanos, status: u16) -> bool {
         if total >= FAST || status >= 400 {
@@ -177,7 +177,8 @@ fn short_target(now: &[AtomicU64; NOW_WORDS], target: &[u8]) {
     now[NOW_TARGET + 1].store(u64::from_le_bytes(words[1]), Relaxed);
 }
 
-/// The slowest requests of each host. Hosts are told apart by a small hash: a few of them may share their slots.
+/// The slowest requests of each host. Hosts are told apart by a small hash: a few of them may share their
+/// slots.
 struct Slow {
     slots: Words,
     /// How many slots each group has. A group is for the hosts of one hash.
@@ -191,7 +192,8 @@ struct Slow {
 struct Groups {
     of_hash: [Option<u16>; HASHES],
     assigned: usize,
-    /// For each slot the time that its request took, and when it ended by the monotonic clock; 0: it is empty.
+    /// For each slot the time that its request took, and when it ended by the monotonic clock; 0: it is
+    /// empty.
     taken: Vec<(Nanos, Nanos)>,
     looked: Nanos,
 }
@@ -337,8 +339,8 @@ pub(crate) struct Area {
 }
 
 impl Areas {
-    /// Divides a region of `count` words: an eighth for each ring of errors, a quarter for slow requests, and the
-    /// rest for all requests.
+    /// Divides a region of `count` words: an eighth for each ring of errors, a quarter for slow requests, and
+    /// the rest for all requests.
     fn of(count: usize, slowest: usize) -> Areas {
         let room = count.saturating_sub(REGION_HEADER_WORDS);
         let eighth = (room / 8).max(RING_WORDS_MIN);

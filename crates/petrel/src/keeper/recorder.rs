@@ -1,8 +1,8 @@
 //! The keeper's side of the recorder: the memory in which server processes leave counters and records.
 //!
-//! The keeper makes the memory and hands it on. It never reads what is in there: when the last requests of a crashed
-//! process are to be logged, or all records written to files (SIGUSR2), a child does so that has the rights of the
-//! server process and no more.
+//! The keeper makes the memory and hands it on. It never reads what is in there: when the last requests of a
+//! crashed process are to be logged, or all records written to files (SIGUSR2), a child does so that has the
+//! rights of the server process and no more.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -41,8 +41,8 @@ struct Reader {
 }
 
 impl KeptRecorder {
-    /// Makes the memory for a server with the settings `process`. If that fails, counters and records end with each
-    /// server process.
+    /// Makes the memory for a server with the settings `process`. If that fails, counters and records end
+    /// with each server process.
     pub(super) fn open(process: &ProcessSettings, logs: &LogRegistry) -> KeptRecorder {
         let of_worker = process.recorder.bytes.saturating_add(ARENA_BYTES);
         let bytes = process.workers.get().saturating_mul(of_worker);

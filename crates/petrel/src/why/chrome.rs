@@ -1,8 +1,8 @@
 //! Recorded requests in the trace format of Chrome, which Perfetto (ui.perfetto.dev) draws.
 //!
-//! Each worker is a group of tracks. Requests that a worker served at the same time are on tracks of their own, because
-//! slices of one track cannot overlap. Below a request are its stages, one after another in their usual order: only
-//! their sums are recorded, not how they alternated.
+//! Each worker is a group of tracks. Requests that a worker served at the same time are on tracks of their
+//! own, because slices of one track cannot overlap. Below a request are its stages, one after another in
+//! their usual order: only their sums are recorded, not how they alternated.
 
 use engine::exchange::client_of_key;
 use engine::ledger::Nanos;

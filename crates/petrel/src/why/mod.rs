@@ -1,7 +1,7 @@
 //! `petrel why`: where the time of a request went, from the recorder of a running server.
 //!
-//! The keeper passes a descriptor of the recorder's memory, by which it can only be read. This program reads it with
-//! the rights of the user who called it.
+//! The keeper passes a descriptor of the recorder's memory, by which it can only be read. This program reads
+//! it with the rights of the user who called it.
 
 pub(crate) mod chrome;
 mod json;

@@ -1,4 +1,5 @@
-//! Recorded requests as traces of OpenTelemetry: one trace for each request, with a span for each of its stages.
+//! Recorded requests as traces of OpenTelemetry: one trace for each request, with a span for each of its
+//! stages.
 //!
 //! Only the sums of the stages are recorded, so their spans follow one another in their usual order.
 
