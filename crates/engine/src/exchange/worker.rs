@@ -426,11 +426,13 @@ impl Worker {
             open_requests: self.exchanges_used.get() as u64,
             turn_max: self.clock.take_longest_turn(),
             is_draining: self.draining.get().is_some(),
-            hog: hogs.latest().map(|hog| HogShown {
-                what: hog.what.clone(),
-                stage: hog.stage,
-                ran: hog.ran,
-                ended: hog.ended,
+            hog: hogs.latest().map(|hog| {
+                Arc::new(HogShown {
+                    what: hog.what.clone(),
+                    stage: hog.stage,
+                    ran: hog.ran,
+                    ended: hog.ended,
+                })
             }),
         };
         let second = (self.clock.latest() / 1_000_000_000) as u32;

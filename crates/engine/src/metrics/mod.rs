@@ -197,7 +197,7 @@ pub struct WorkerGauges {
     /// Whether it accepts no more connections.
     pub is_draining: bool,
     /// The request that last kept it busy for long.
-    pub hog: Option<HogShown>,
+    pub hog: Option<Arc<HogShown>>,
 }
 
 /// A request that has kept its worker busy.
@@ -217,7 +217,7 @@ pub struct HogShown {
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// By route; only routes that have answered.
-    pub routes: Vec<(Arc<str>, RouteCounts)>,
+    pub routes: Vec<(Arc<str>, Box<RouteCounts>)>,
     /// By host of the configuration; only hosts that were asked for.
     pub hosts: Vec<(Arc<str>, HostCounts)>,
     /// The workers in the order in which they were started.
@@ -297,7 +297,7 @@ impl Metrics {
     pub fn snapshot(&self, now: Nanos) -> Snapshot {
         let workers: Vec<_> = lock(&self.workers).iter().map(Arc::clone).collect();
         let arenas = lock(&self.arenas).clone();
-        let mut routes: BTreeMap<String, RouteCounts> = BTreeMap::new();
+        let mut routes: BTreeMap<String, Box<RouteCounts>> = BTreeMap::new();
         let mut hosts: BTreeMap<String, HostCounts> = BTreeMap::new();
         let mut add = |table, name: String, words: &Words| match table {
             ArenaTable::Routes => routes.entry(name).or_default().add_cells(words),

@@ -21,8 +21,7 @@ pub fn read(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
     let backends = shared.belonging(SharedBackends::default).all();
     let mut add = |name: String, count: u64| *counters.entry(name).or_default() += count;
     add("gw.active-requests".to_owned(), 0);
-    let programs = RunningPrograms::of(shared);
-    add("cgi.programs".to_owned(), programs.count() as u64);
+    add("cgi.programs".to_owned(), programs(shared));
     for (_, backend) in &backends {
         of_lighttpd_14(backend, &mut add);
     }
@@ -65,6 +64,11 @@ pub(crate) struct BackendReport {
     pub(crate) first_bytes: LatencyCounts,
     /// The requests that have its connections, the oldest first.
     pub(crate) holders: Vec<Held>,
+}
+
+/// How many CGI programs run.
+pub(crate) fn programs(shared: &Shared) -> u64 {
+    RunningPrograms::of(shared).count() as u64
 }
 
 /// All backends, in the order of their routes. Backends of one label and address are one backend to the

@@ -16,6 +16,7 @@ use petrel_engine::shared::Shared;
 
 use super::report::{DeviceReport, Report};
 use super::shared_page;
+use crate::gateway;
 use crate::gateway::counters::BackendReport;
 
 /// Answers with the status as JSON.
@@ -25,7 +26,9 @@ pub(super) fn answer(exchange: &mut Exchange) -> Outcome {
 
 /// The status as JSON.
 pub(super) fn page(shared: &Arc<Shared>) -> Vec<u8> {
-    text(&Report::new(shared))
+    let mut report = Report::new(shared);
+    gateway::counters::read(shared, &mut report.counters);
+    text(&report)
 }
 
 /// The whole object.
@@ -181,7 +184,7 @@ fn routes(report: &Report, json: &mut Json) {
         .requests
         .routes
         .iter()
-        .map(|(name, counts)| (&**name, counts, counts.latency().sum))
+        .map(|(name, counts)| (&**name, &**counts, counts.latency().sum))
         .collect();
     sorted.sort_by_key(|(.., time)| std::cmp::Reverse(*time));
     let shown = sorted.len().min(ROUTES_SHOWN);

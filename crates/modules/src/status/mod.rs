@@ -61,11 +61,11 @@ pub static MODULE: ModuleSpec = ModuleSpec {
 /// Adds the counters of one module to the map.
 type ReadCounters = fn(&Shared, &mut BTreeMap<String, u64>);
 
-/// All sources of counters, in addition to the workers' counters of file operations.
+/// The sources of counters, in addition to the gateways, to scripts, and to the workers' counters of file
+/// operations. Metrics take those of the gateways from another place.
 static COUNTERS: &[ReadCounters] = &[
     of_server,
     auth::read_counters,
-    gateway::counters::read,
     page_cache::counters::read,
     remote_store::counters::read,
     limit::read_counters,
@@ -172,6 +172,7 @@ fn text(worker: &Worker) -> String {
     for read in COUNTERS {
         read(worker.shared(), &mut counters);
     }
+    gateway::counters::read(worker.shared(), &mut counters);
     magnet::read_counters(worker.shared(), &mut counters);
     counters.extend(io_counters::read(worker));
     let mut text = String::new();

@@ -26,11 +26,13 @@ pub(super) struct Report {
     pub(super) connections: u64,
     pub(super) connections_max: u64,
     pub(super) requests: Snapshot,
-    /// Those of `status.statistics-url`, without the counters of scripts.
+    /// Those of `status.statistics-url`, without the counters of gateways and scripts.
     pub(super) counters: BTreeMap<String, u64>,
     /// Those that scripts have made.
     pub(super) script_counters: BTreeMap<String, u64>,
     pub(super) backends: Vec<BackendReport>,
+    /// CGI programs that run.
+    pub(super) programs: u64,
     pub(super) classes: Vec<(&'static str, Counts)>,
     pub(super) devices: Vec<DeviceReport>,
 }
@@ -71,6 +73,7 @@ impl Report {
             counters,
             script_counters,
             backends: gateway::counters::report(shared),
+            programs: gateway::counters::programs(shared),
             classes: Class::ALL
                 .map(|class| (class.name(), blocking::counts(class)))
                 .into(),

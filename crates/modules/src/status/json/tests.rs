@@ -69,7 +69,7 @@ fn routes_beyond_a_number_are_added_up() {
             ..ClassCounts::default()
         };
         let name = format!("mod_\"hostile\\\r\n {number}");
-        report.requests.routes.push((name.into(), counts));
+        report.requests.routes.push((name.into(), Box::new(counts)));
     }
     let status: Value = serde_json::from_slice(&text(&report)).expect("it is JSON");
     let routes = status["routes"].as_array().expect("a list");

@@ -643,10 +643,7 @@ pub static FAMILIES: &[MetricFamily] = &[
         unit: "",
         labels: &[],
         help: "CGI programs that run.",
-        write: |report, family, writer| {
-            let count = report.counters.get("cgi.programs");
-            value(family, writer, Count(count.copied().unwrap_or(0)));
-        },
+        write: |report, family, writer| value(family, writer, Count(report.programs)),
     },
     MetricFamily {
         name: "petrel_store_events",

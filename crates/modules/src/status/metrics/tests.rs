@@ -37,7 +37,7 @@ fn report(name: &str, count: usize) -> Report {
             };
         }
         let route = Arc::from(format!("{name} {number}"));
-        report.requests.routes.push((route, counts));
+        report.requests.routes.push((route, Box::new(counts)));
     }
     report
 }
