@@ -58,7 +58,7 @@ which also has units, and for each route and status class the id of the slowest 
 minute as an exemplar. That id is in the access log and the error log.
 
 A thread for computing makes the text, at most once a second, however many clients ask. No worker's time
-goes into it. With 1,000 routes that takes a few milliseconds.
+goes into it.
 
 ## Who may see it
 
