@@ -26,6 +26,7 @@ mod local_authority;
 mod lua_command;
 mod names;
 mod plot;
+mod recorded;
 mod serve_dir;
 mod server;
 mod spawn;

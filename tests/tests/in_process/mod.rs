@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use config::LoadOptions;
 use engine::handed::Handed;
 use engine::log::LogRegistry;
+use engine::recorder::SharedMemory;
 use engine::server::{BoundListener, Server, ServerPlan};
 use engine::settings::{ProcessSettings, SettingsTable, loaded_modules};
 
@@ -33,6 +34,7 @@ pub fn start(text: &str) -> (Server, SocketAddr) {
         process: Arc::new(process),
         logs: Arc::new(LogRegistry::discarding()),
         handed,
+        memory: SharedMemory::private(),
     };
     let listeners = vec![BoundListener {
         address: address.to_string(),

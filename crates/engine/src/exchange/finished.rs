@@ -2,7 +2,7 @@
 
 use crate::exchange::{Exchange, Scheme};
 use crate::recorder::{
-    self, Finished, Flag, HOST_BYTES_MAX, PATH_BYTES_MAX, Recorder, where_time_went,
+    self, Finished, HOST_BYTES_MAX, PATH_BYTES_MAX, RecordFlag, Recorder, where_time_went,
 };
 
 impl Exchange {
@@ -26,19 +26,19 @@ impl Exchange {
         let host = self.request.head.host();
         let path = self.recorded_path();
         let is_cut = host.len() > HOST_BYTES_MAX || path.len() > PATH_BYTES_MAX;
-        let flag = |flag: Flag, is_true: bool| if is_true { flag as u8 } else { 0 };
+        let flag = |flag: RecordFlag, is_true: bool| if is_true { flag as u8 } else { 0 };
         let finished = Finished {
             id: self.id,
             ledger: &self.ledger,
             method: self.request.head.method(),
             status: self.response.status.0,
             cause: self.recorded_cause(),
-            flags: flag(Flag::Complete, self.sent.is_complete)
-                | flag(Flag::Tls, self.connection.scheme == Scheme::Https)
-                | flag(Flag::Subrequest, self.is_subrequest())
-                | flag(Flag::Own, !self.response.is_final)
-                | flag(Flag::Tunnel, self.is_tunnel())
-                | flag(Flag::Cut, is_cut),
+            flags: flag(RecordFlag::Complete, self.sent.is_complete)
+                | flag(RecordFlag::Tls, self.connection.scheme == Scheme::Https)
+                | flag(RecordFlag::Subrequest, self.is_subrequest())
+                | flag(RecordFlag::Own, !self.response.is_final)
+                | flag(RecordFlag::Tunnel, self.is_tunnel())
+                | flag(RecordFlag::Cut, is_cut),
             client: self.connection.client_key(),
             sent_bytes: self.sent.bytes,
             host: recorder::cut(host, HOST_BYTES_MAX),

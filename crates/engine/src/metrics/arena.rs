@@ -2,7 +2,7 @@
 //!
 //! Each arena has one owner, a worker, and only the owner writes to it. The next server process gives its
 //! workers the arenas whose owners have gone, and they count on from what is there. So counts survive a
-//! reload and a crash to the last request. A sum goes over all arenas, whoever owns them.
+//! reload and a crash to the last request. A sum goes over all arenas, also over those without an owner.
 //!
 //! An arena has two tables, for routes and for hosts. An entry is a name and its counters; it gets its place
 //! when the first request for that name ends.

@@ -27,7 +27,7 @@ pub struct SharedMemory {
 
 /// A region that this process has claimed.
 struct Claimed {
-    name: Name,
+    name: RegionName,
     layout: u64,
     words: Words,
 }
@@ -127,7 +127,13 @@ impl SharedMemory {
         self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn find_counters(&self, all: &Words, name: Name, layout: u64, count: usize) -> Option<Words> {
+    fn find_counters(
+        &self,
+        all: &Words,
+        name: RegionName,
+        layout: u64,
+        count: usize,
+    ) -> Option<Words> {
         let mut reusable = None;
         for entry in entries(all) {
             if entry.kind() != COUNTERS || entry.name() != name {
@@ -219,7 +225,7 @@ impl Entry<'_> {
         self.0[ENTRY_KIND].load(Acquire)
     }
 
-    fn name(self) -> Name {
+    fn name(self) -> RegionName {
         std::array::from_fn(|index| self.0[ENTRY_NAME + index].load(Relaxed))
     }
 
@@ -243,7 +249,7 @@ fn entries(all: &Words) -> impl Iterator<Item = Entry<'_>> {
 
 /// Takes a new region. The keeper starts one server process at a time, and [`SharedMemory`] has a lock, so no
 /// two claims meet.
-fn allot(all: &Words, kind: u64, name: Name, layout: u64, count: usize) -> Option<Words> {
+fn allot(all: &Words, kind: u64, name: RegionName, layout: u64, count: usize) -> Option<Words> {
     let used = usize::try_from(all[AT_ENTRIES].load(Relaxed)).ok()?;
     let offset = usize::try_from(all[AT_FREE].load(Relaxed)).ok()?;
     let end = offset.checked_add(count)?;
@@ -264,9 +270,9 @@ fn allot(all: &Words, kind: u64, name: Name, layout: u64, count: usize) -> Optio
     Some(words)
 }
 
-type Name = [u64; 3];
+type RegionName = [u64; 3];
 
-fn name_of(name: &str) -> Name {
+fn name_of(name: &str) -> RegionName {
     let mut bytes = [0; 24];
     bytes[..name.len()].copy_from_slice(name.as_bytes());
     let (words, _) = bytes.as_chunks();

@@ -19,7 +19,7 @@ pub use memory::{SharedMemory, layout_hash};
 pub use petrel_sys::shared_memory::Words;
 pub use read::{NowRecord, ReadError, Recording, Source, WorkerRecording};
 pub(crate) use record::{Finished, HOST_BYTES_MAX, PATH_BYTES_MAX, cut};
-pub use record::{Flag, Record, RecordedWait};
+pub use record::{Record, RecordFlag, RecordedWait};
 pub use words::{percent_of, where_time_went};
 pub(crate) use writer::Recorder;
 pub use writer::RecorderSize;

@@ -307,7 +307,7 @@ mod tests {
     use petrel_proto::method::Method;
 
     use super::super::memory::SharedMemory;
-    use super::super::record::{Finished, Flag};
+    use super::super::record::{Finished, RecordFlag};
     use super::super::writer::{Recorder, RecorderSize};
     use super::*;
     use crate::ledger::{Ledger, Nanos, Stage};
@@ -333,7 +333,7 @@ mod tests {
             method: Method::Get,
             status,
             cause: 0,
-            flags: Flag::Own as u8,
+            flags: RecordFlag::Own as u8,
             client: 7,
             sent_bytes: 100,
             host: host.as_bytes(),

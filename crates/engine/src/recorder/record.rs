@@ -20,7 +20,7 @@ pub(crate) struct Finished<'a> {
     pub(crate) status: u16,
     /// The code of the cause of an error that Petrel itself made; 0: none.
     pub(crate) cause: u16,
-    /// See [`Flag`].
+    /// See [`RecordFlag`].
     pub(crate) flags: u8,
     /// [`ConnectionFacts::client_key`](crate::exchange::ConnectionFacts::client_key).
     pub(crate) client: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Finished<'a> {
 /// What is true of a recorded request: each is a bit of its flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Flag {
+pub enum RecordFlag {
     /// The whole response was handed to the kernel.
     Complete = 1,
     /// The client speaks TLS.
@@ -97,7 +97,7 @@ pub struct RecordedWait {
 
 impl Record {
     /// Whether `flag` is true of the request.
-    pub fn is(&self, flag: Flag) -> bool {
+    pub fn is(&self, flag: RecordFlag) -> bool {
         self.flags & flag as u8 != 0
     }
 
@@ -195,7 +195,7 @@ pub(crate) fn count_in(last: u64, end: u64) -> Option<usize> {
 pub(crate) fn decode(words: &[u64]) -> Option<Record> {
     let (last, words) = words.split_last()?;
     let fixed: &[u64; FIXED_WORDS] = words.first_chunk()?;
-    let mut rest = Rest(&words[FIXED_WORDS..]);
+    let mut rest = RareParts(&words[FIXED_WORDS..]);
     let (kind, codes, lengths) = (fixed[AT_TOTAL], fixed[AT_STAGES], fixed[AT_LENGTHS]);
     let touched = codes as u32;
     let mut stages = Vec::new();
@@ -236,9 +236,9 @@ pub(crate) fn decode(words: &[u64]) -> Option<Record> {
 }
 
 /// The words of a record that are still to be read.
-struct Rest<'a>(&'a [u64]);
+struct RareParts<'a>(&'a [u64]);
 
-impl Rest<'_> {
+impl RareParts<'_> {
     fn word(&mut self) -> Option<u64> {
         let (word, rest) = self.0.split_first()?;
         self.0 = rest;
@@ -344,7 +344,7 @@ mod tests {
             method: Method::Post,
             status: 503,
             cause: 77,
-            flags: Flag::Complete as u8 | Flag::Own as u8,
+            flags: RecordFlag::Complete as u8 | RecordFlag::Own as u8,
             client: 1 << 32 | 0x7f00_0001,
             sent_bytes: 1 << 40,
             host,
@@ -404,7 +404,7 @@ mod tests {
             (record.client, record.sent_bytes),
             (1 << 32 | 0x7f00_0001, 1 << 40)
         );
-        assert!(record.is(Flag::Own) && !record.is(Flag::Tls));
+        assert!(record.is(RecordFlag::Own) && !record.is(RecordFlag::Tls));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, fence};
 use petrel_sys::shared_memory::Words;
 
 use super::memory::SharedMemory;
-use super::record::{Finished, Flag, RECORD_WORDS_MAX, Window, cut, encode};
+use super::record::{Finished, RECORD_WORDS_MAX, RecordFlag, Window, cut, encode};
 use super::ring::{RING_WORDS_MIN, Ring, STATE_WORDS};
 use crate::ledger::{Nanos, Stage};
 use crate::request_id::RequestId;
@@ -135,7 +135,7 @@ impl Recorder {
         let to_wall = self.to_wall.get();
         self.recent
             .add(|window| encode(window, finished, waits.clone(), to_wall));
-        let is_slow = finished.flags & Flag::Tunnel as u8 == 0
+        let is_slow = finished.flags & RecordFlag::Tunnel as u8 == 0
             && finished.ledger.total() > self.slow.threshold(finished.host);
         if is_slow || finished.status >= 400 {
             self.add_to_others(finished, waits, is_slow);
@@ -151,7 +151,7 @@ impl Recorder {
         is_slow: bool,
     ) {
         let to_wall = self.to_wall.get();
-        let is_own = finished.flags & Flag::Own as u8 != 0;
+        let is_own = finished.flags & RecordFlag::Own as u8 != 0;
         let ring = match finished.status {
             500.. => Some(&self.errors),
             400..500 if is_own => Some(&self.refusals),

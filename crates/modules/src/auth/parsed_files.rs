@@ -2,7 +2,7 @@
 //!
 //! The file cache reads a file, and a thread parses it: a file of a hundred thousand users would hold up the
 //! worker. The result counts as long as the file's stat is the same, so a file is not parsed for each request
-//! where nothing is cached (`server.stat-cache-engine = "disable"`). Callers use [`NamedFile`]. This module
+//! where nothing is cached (`server.stat-cache-engine = "disable"`). Callers use [`AccountFile`]. This module
 //! knows nothing of users.
 
 use std::cell::RefCell;
@@ -117,7 +117,7 @@ impl<T: Send + Sync + 'static> ParsedFiles<T> {
 }
 
 /// A file that one set of settings names, as it was parsed last.
-pub(super) struct NamedFile<T> {
+pub(super) struct AccountFile<T> {
     path: Rc<[u8]>,
     form: usize,
     /// The entry in the file cache that it was parsed from. As long as the cache is sure of that entry, the
@@ -125,10 +125,10 @@ pub(super) struct NamedFile<T> {
     latest: RefCell<Option<(Weak<FileEntry>, Arc<T>)>>,
 }
 
-impl<T: Send + Sync + 'static> NamedFile<T> {
+impl<T: Send + Sync + 'static> AccountFile<T> {
     /// The file at `path`. What it comes to may depend on `form` and on nothing else.
-    pub(super) fn new(path: Rc<[u8]>, form: usize) -> NamedFile<T> {
-        NamedFile {
+    pub(super) fn new(path: Rc<[u8]>, form: usize) -> AccountFile<T> {
+        AccountFile {
             path,
             form,
             latest: RefCell::default(),

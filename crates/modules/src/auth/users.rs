@@ -14,7 +14,7 @@ use petrel_engine::settings::core::absolute_root;
 use super::accounts::{Accounts, Groups};
 use super::ldap::LdapUsers;
 use super::pam::PamUsers;
-use super::parsed_files::NamedFile;
+use super::parsed_files::AccountFile;
 
 /// Where the users of one set of settings are.
 pub(super) enum Users {
@@ -34,8 +34,8 @@ pub(super) struct UserFiles {
     /// Tells log-ins by one file from those by another (`auth.cache`). It is short, because it is hashed for
     /// each request. If two files had the same, the log-ins of each would push out the other's.
     pub(super) kind: [u8; 8],
-    users: NamedFile<Accounts>,
-    groups: Option<NamedFile<Groups>>,
+    users: AccountFile<Accounts>,
+    groups: Option<AccountFile<Groups>>,
     /// For rules that name no group. Kept, because making one allocates.
     pub(super) no_groups: Arc<Groups>,
 }
@@ -117,7 +117,7 @@ impl Users {
         Ok(Users::Files(UserFiles {
             form,
             kind: kind.finish().to_ne_bytes(),
-            users: NamedFile::new(users, form.name_parts()),
+            users: AccountFile::new(users, form.name_parts()),
             groups: group_file(values),
             no_groups: Arc::default(),
         }))
@@ -125,9 +125,9 @@ impl Users {
 }
 
 /// The file with the groups, if there is one.
-pub(super) fn group_file(values: &Values<'_>) -> Option<NamedFile<Groups>> {
+pub(super) fn group_file(values: &Values<'_>) -> Option<AccountFile<Groups>> {
     let path = values.string(GROUPFILE).map(absolute_root)?;
-    Some(NamedFile::new(path, 0))
+    Some(AccountFile::new(path, 0))
 }
 
 /// Whether `name` is a backend of lighttpd that Petrel does not have.

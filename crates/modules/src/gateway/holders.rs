@@ -52,7 +52,7 @@ pub(crate) struct OwnHolders {
 }
 
 /// A request that has a connection. Dropping it frees the slot.
-pub(super) struct Holder {
+pub(super) struct HeldConnection {
     own: Rc<OwnHolders>,
     slot: usize,
 }
@@ -150,7 +150,7 @@ impl HolderSlot {
     }
 }
 
-impl Holder {
+impl HeldConnection {
     /// Takes a slot of `own`. `None`: there is none left.
     #[inline]
     pub(super) fn new(
@@ -158,7 +158,7 @@ impl Holder {
         now: Nanos,
         client: u64,
         path: &[u8],
-    ) -> Option<Holder> {
+    ) -> Option<HeldConnection> {
         // Only this worker changes the word, so no atomic operation is needed.
         let free = own.free.load(Ordering::Relaxed);
         let number = free.trailing_zeros() as usize;
@@ -176,14 +176,14 @@ impl Holder {
             word.store(u64::from_le_bytes(whole), Ordering::Relaxed);
         }
         slot.since.store(now.max(1), Ordering::Release);
-        Some(Holder {
+        Some(HeldConnection {
             own: Rc::clone(own),
             slot: number,
         })
     }
 }
 
-impl Drop for Holder {
+impl Drop for HeldConnection {
     #[inline]
     fn drop(&mut self) {
         if let Some(slot) = self.own.part.slots.get(self.slot) {
@@ -226,8 +226,8 @@ mod tests {
         let board = HolderBoard::default();
         let (one, other) = (board.part(), board.part());
         let long = [b'p'; 100];
-        let late = Holder::new(&one, 20, 7, b"/report.php").expect("a slot");
-        let early = Holder::new(&other, 10, 8, &long).expect("a slot");
+        let late = HeldConnection::new(&one, 20, 7, b"/report.php").expect("a slot");
+        let early = HeldConnection::new(&other, 10, 8, &long).expect("a slot");
         let all = board.all();
         assert_eq!(all.len(), 2);
         assert_eq!((all[0].since, all[0].client), (10, 8));
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(all[1].path, b"/report.php");
         drop(early);
         // A shorter path takes the same slot.
-        let again = Holder::new(&other, 30, 9, b"/a").expect("a slot");
+        let again = HeldConnection::new(&other, 30, 9, b"/a").expect("a slot");
         assert_eq!(board.all()[1].path, b"/a");
         drop((late, again, other));
         assert!(board.all().is_empty());
@@ -245,9 +245,11 @@ mod tests {
     fn requests_beyond_the_slots_are_not_named() {
         let board = HolderBoard::default();
         let own = board.part();
-        let holders: Vec<_> = (0..SLOTS).map(|_| Holder::new(&own, 1, 1, b"/")).collect();
+        let holders: Vec<_> = (0..SLOTS)
+            .map(|_| HeldConnection::new(&own, 1, 1, b"/"))
+            .collect();
         assert!(holders.iter().all(Option::is_some));
-        assert!(Holder::new(&own, 1, 1, b"/").is_none());
+        assert!(HeldConnection::new(&own, 1, 1, b"/").is_none());
         drop(holders);
         assert_eq!(own.free.load(Ordering::Relaxed), u32::MAX);
     }

@@ -20,7 +20,7 @@ use petrel_engine::worker::Worker;
 use super::backend::{Backend, SharedBackend};
 use super::connection::BackendConnection;
 use super::failure::Failure;
-use super::holders::Holder;
+use super::holders::HeldConnection;
 use super::limits;
 use super::offload;
 use super::options::{BackendHost, Gateway, Protocol};
@@ -69,7 +69,7 @@ pub(super) struct InFlight {
     /// What the request takes of the shares of its keys (`limit`).
     shares: Option<TakenShares>,
     /// Names the request as one that has a connection.
-    holder: Option<Holder>,
+    holder: Option<HeldConnection>,
 }
 
 /// The backend or the CGI program that a request is sent to.
@@ -147,7 +147,7 @@ impl InFlight {
     /// The request has a connection to `backend` from now on.
     #[inline]
     pub(super) fn hold(&mut self, backend: &Backend, exchange: &Exchange) {
-        let holds = Holder::new(
+        let holds = HeldConnection::new(
             &backend.holders,
             exchange.worker.clock().latest(),
             exchange.connection.client_key(),

@@ -24,17 +24,17 @@ pub struct Status {
     /// The last five minutes.
     pub seconds: Seconds,
     /// What answered the requests, the most time first.
-    pub routes: Vec<Route>,
+    pub routes: Vec<RouteStatus>,
     /// The hosts with the most requests.
     pub hosts: Vec<Top>,
     /// The paths with the most requests.
     pub paths: Vec<Top>,
     /// The backends of the gateways.
-    pub backends: Vec<Backend>,
+    pub backends: Vec<BackendStatus>,
     /// What is kept in memory.
     pub caches: Caches,
     /// Work that waits for disks.
-    pub disk: Disk,
+    pub disk: DiskStatus,
     /// The workers.
     pub workers: Vec<WorkerStatus>,
     /// Requests that are being answered, the oldest first.
@@ -114,7 +114,7 @@ pub struct Seconds {
 /// What answered requests.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Route {
+pub struct RouteStatus {
     /// The name.
     pub route: String,
     /// Requests.
@@ -149,7 +149,7 @@ pub struct Top {
 /// A backend.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Backend {
+pub struct BackendStatus {
     /// Its name in the configuration.
     pub label: String,
     /// Its address.
@@ -225,7 +225,7 @@ pub struct ScriptCacheStatus {
 /// Work that waits for disks.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Disk {
+pub struct DiskStatus {
     /// By kind of work.
     pub classes: Vec<DiskClass>,
     /// By file system; those that have work now.
@@ -386,8 +386,8 @@ impl Default for StageTimes {
 /// From an object with the names of stages. Those of another version are ignored.
 impl<'de> Deserialize<'de> for StageTimes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<StageTimes, D::Error> {
-        struct Times;
-        impl<'de> Visitor<'de> for Times {
+        struct ShownTimes;
+        impl<'de> Visitor<'de> for ShownTimes {
             type Value = StageTimes;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -404,7 +404,7 @@ impl<'de> Deserialize<'de> for StageTimes {
                 Ok(times)
             }
         }
-        deserializer.deserialize_map(Times)
+        deserializer.deserialize_map(ShownTimes)
     }
 }
 
@@ -436,9 +436,9 @@ pub enum StageGroup {
     /// The request could go on, but something else had its turn.
     Waiting,
     /// A backend works.
-    Backend,
+    BackendStatus,
     /// A disk works.
-    Disk,
+    DiskStatus,
     /// The worker works.
     Server,
     /// The client sends or receives.
@@ -449,8 +449,8 @@ impl StageGroup {
     /// All groups, in the order in which charts stack them.
     pub const ALL: [StageGroup; 5] = [
         StageGroup::Waiting,
-        StageGroup::Backend,
-        StageGroup::Disk,
+        StageGroup::BackendStatus,
+        StageGroup::DiskStatus,
         StageGroup::Server,
         StageGroup::Client,
     ];
@@ -466,8 +466,8 @@ impl StageGroup {
             Stage::BackendConnect
             | Stage::BackendSend
             | Stage::BackendFirstByte
-            | Stage::BackendBody => StageGroup::Backend,
-            Stage::Open | Stage::Stat | Stage::ReadFile => StageGroup::Disk,
+            | Stage::BackendBody => StageGroup::BackendStatus,
+            Stage::Open | Stage::Stat | Stage::ReadFile => StageGroup::DiskStatus,
             Stage::Parse
             | Stage::Match
             | Stage::Translate
@@ -487,8 +487,8 @@ impl StageGroup {
     pub const fn name(self) -> &'static str {
         match self {
             StageGroup::Waiting => "waiting",
-            StageGroup::Backend => "backend",
-            StageGroup::Disk => "disk",
+            StageGroup::BackendStatus => "backend",
+            StageGroup::DiskStatus => "disk",
             StageGroup::Server => "server",
             StageGroup::Client => "client",
         }
@@ -565,7 +565,7 @@ pub fn mean_of_last(values: &[u64], count: usize) -> f64 {
     }
 }
 
-impl Backend {
+impl BackendStatus {
     /// The requests that have its connections, by path, the most first: path, how many, the age of the oldest
     /// and its client.
     pub fn held_by(&self) -> Vec<(&str, usize, &Holder)> {

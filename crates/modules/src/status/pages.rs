@@ -55,9 +55,9 @@ impl Hook for StatusPage {
         }
         // The order is lighttpd's.
         let form = match () {
-            () if has("auto") => Form::Text,
-            () if has("json") => Form::Json,
-            () => Form::Page {
+            () if has("auto") => PageForm::Text,
+            () if has("json") => PageForm::Json,
+            () => PageForm::Page {
                 host: host_of(exchange),
                 can_sort: self.can_sort,
                 every_s: words().find_map(seconds_in).unwrap_or(1),
@@ -69,7 +69,7 @@ impl Hook for StatusPage {
         };
         Outcome::Later(Box::new(AwaitedForm {
             form: Some(form),
-            step: Step::Json(json),
+            step: PageStep::Json(json),
         }))
     }
 }
@@ -152,7 +152,7 @@ static ASSET_VERSION: LazyLock<String> = LazyLock::new(|| {
 
 /// See [`still`](super::still).
 pub(super) fn still(json: &str) -> Result<Vec<(&'static str, String)>, String> {
-    let form = Form::Page {
+    let form = PageForm::Page {
         host: "www.example.org".to_owned(),
         can_sort: true,
         every_s: 1,
@@ -171,7 +171,7 @@ pub(super) fn still(json: &str) -> Result<Vec<(&'static str, String)>, String> {
 }
 
 /// What a client gets.
-enum Form {
+enum PageForm {
     Page {
         host: String,
         can_sort: bool,
@@ -181,12 +181,12 @@ enum Form {
     Json,
 }
 
-impl Form {
+impl PageForm {
     fn content_type(&self) -> &'static str {
         match self {
-            Form::Page { .. } => HTML,
-            Form::Text => "text/plain",
-            Form::Json => "application/json",
+            PageForm::Page { .. } => HTML,
+            PageForm::Text => "text/plain",
+            PageForm::Json => "application/json",
         }
     }
 
@@ -195,7 +195,7 @@ impl Form {
         let text = std::str::from_utf8(json).map_err(|error| error.to_string())?;
         let status = Model::parse(text)?;
         Ok(match self {
-            Form::Page {
+            PageForm::Page {
                 host,
                 can_sort,
                 every_s,
@@ -208,8 +208,8 @@ impl Form {
                     version: ASSET_VERSION.as_str(),
                 },
             ),
-            Form::Text => lighttpd::text(&status),
-            Form::Json => lighttpd::json(&status, text),
+            PageForm::Text => lighttpd::text(&status),
+            PageForm::Json => lighttpd::json(&status, text),
         })
     }
 }
@@ -217,13 +217,13 @@ impl Form {
 /// A request that waits for the status, and then for what is made out of it.
 struct AwaitedForm {
     /// Taken when the second step begins.
-    form: Option<Form>,
-    step: Step,
+    form: Option<PageForm>,
+    step: PageStep,
 }
 
-enum Step {
+enum PageStep {
     Json(PageJob),
-    Form(&'static str, FormJob),
+    PageForm(&'static str, FormJob),
 }
 
 type FormJob = BoxFuture<'static, Result<Result<String, String>, NotDone>>;
@@ -232,7 +232,7 @@ impl Pending for AwaitedForm {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         loop {
             let failed = match &mut self.step {
-                Step::Json(job) => match (ready!(job.poll_unpin(context)), self.form.take()) {
+                PageStep::Json(job) => match (ready!(job.poll_unpin(context)), self.form.take()) {
                     (Ok(json), Some(form)) => {
                         self.step = begin(form, json);
                         continue;
@@ -240,7 +240,7 @@ impl Pending for AwaitedForm {
                     (Err(error), _) => error.to_string(),
                     (Ok(_), None) => "the status was made twice".to_owned(),
                 },
-                Step::Form(content_type, job) => match ready!(job.poll_unpin(context)) {
+                PageStep::PageForm(content_type, job) => match ready!(job.poll_unpin(context)) {
                     Ok(Ok(text)) => {
                         put(exchange, content_type, Bytes::from(text));
                         return Poll::Ready(Outcome::Answer);
@@ -268,10 +268,10 @@ impl Pending for AwaitedForm {
     }
 }
 
-fn begin(form: Form, json: Bytes) -> Step {
+fn begin(form: PageForm, json: Bytes) -> PageStep {
     let content_type = form.content_type();
     let job = blocking::run_for(Class::Compute, Origin::default(), move || form.make(&json));
-    Step::Form(content_type, job.boxed())
+    PageStep::PageForm(content_type, job.boxed())
 }
 
 fn put(exchange: &mut Exchange, content_type: &str, content: Bytes) {

@@ -4,9 +4,9 @@ use std::fmt;
 
 /// A count or a rate: `0.3`, `412`, `12.4k`, `1.2M`.
 #[derive(Clone, Copy, Debug)]
-pub struct Count(pub f64);
+pub struct ShownCount(pub f64);
 
-impl fmt::Display for Count {
+impl fmt::Display for ShownCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         scaled(f, self.0, ["", "k", "M", "G", "T"])
     }
@@ -143,7 +143,7 @@ mod tests {
         ];
         let shown: Vec<String> = counts
             .iter()
-            .map(|count| Count(*count).to_string())
+            .map(|count| ShownCount(*count).to_string())
             .collect();
         assert_eq!(
             shown,

@@ -20,8 +20,8 @@ use engine::settings::ProcessSettings;
 use super::process::{ServerProcess, describe};
 use super::trial::{Report, StartedTrial, Trial};
 use super::{Keeper, KeeperExit, Step};
+use crate::recorded::{chrome, lines, otlp};
 use crate::user::Identity;
-use crate::why::{chrome, lines, otlp};
 
 /// The memory, and the children that read it.
 pub(super) struct KeptRecorder {

@@ -54,22 +54,22 @@ impl Drop for SetBack {
 }
 
 /// What other threads tell the one that draws.
-enum News {
+enum ScreenNews {
     Status(Result<Box<Status>, String>),
     /// A signal ends the program.
     End,
 }
 
-fn wait_for_signals(signals: SigSet, sender: Sender<News>) {
+fn wait_for_signals(signals: SigSet, sender: Sender<ScreenNews>) {
     thread::spawn(move || {
         if signals.wait().is_ok() {
             // The other side is gone when the program ends anyway.
-            let _ = sender.send(News::End);
+            let _ = sender.send(ScreenNews::End);
         }
     });
 }
 
-fn keep_asking(source: Source, sender: Sender<News>, is_paused: Arc<AtomicBool>) {
+fn keep_asking(source: Source, sender: Sender<ScreenNews>, is_paused: Arc<AtomicBool>) {
     thread::spawn(move || {
         loop {
             thread::sleep(EVERY);
@@ -77,7 +77,7 @@ fn keep_asking(source: Source, sender: Sender<News>, is_paused: Arc<AtomicBool>)
                 continue;
             }
             if sender
-                .send(News::Status(source.fetch().map(Box::new)))
+                .send(ScreenNews::Status(source.fetch().map(Box::new)))
                 .is_err()
             {
                 return;
@@ -113,7 +113,11 @@ impl Screen {
         }
     }
 
-    fn show(mut self, mut terminal: DefaultTerminal, news: &Receiver<News>) -> io::Result<()> {
+    fn show(
+        mut self,
+        mut terminal: DefaultTerminal,
+        news: &Receiver<ScreenNews>,
+    ) -> io::Result<()> {
         let mut is_old = true;
         while !self.is_over {
             if is_old {
@@ -132,16 +136,16 @@ impl Screen {
         Ok(())
     }
 
-    fn take(&mut self, news: News) {
+    fn take(&mut self, news: ScreenNews) {
         match news {
-            News::Status(Ok(status)) if !self.is_paused.load(Ordering::Relaxed) => {
+            ScreenNews::Status(Ok(status)) if !self.is_paused.load(Ordering::Relaxed) => {
                 self.rates.note(&status, Instant::now());
                 self.status = *status;
                 self.trouble = None;
             }
-            News::Status(Ok(_)) => {}
-            News::Status(Err(message)) => self.trouble = Some(message),
-            News::End => self.is_over = true,
+            ScreenNews::Status(Ok(_)) => {}
+            ScreenNews::Status(Err(message)) => self.trouble = Some(message),
+            ScreenNews::End => self.is_over = true,
         }
     }
 
@@ -289,14 +293,14 @@ mod tests {
     fn a_pause_keeps_what_is_shown_and_trouble_is_told() {
         let mut screen = screen();
         press(&mut screen, KeyCode::Char('p'));
-        screen.take(News::Status(Ok(Box::default())));
+        screen.take(ScreenNews::Status(Ok(Box::default())));
         let shown = drawn(&mut screen, 100, 30);
         assert!(shown[0].contains("paused"), "{shown:?}");
         assert!(shown[1].contains("1.6.0"), "{shown:?}");
         press(&mut screen, KeyCode::Char('p'));
-        screen.take(News::Status(Err("no server listens".to_owned())));
+        screen.take(ScreenNews::Status(Err("no server listens".to_owned())));
         assert!(drawn(&mut screen, 100, 30)[0].contains("no server listens"));
-        screen.take(News::End);
+        screen.take(ScreenNews::End);
         assert!(screen.is_over);
     }
 

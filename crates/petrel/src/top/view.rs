@@ -5,8 +5,8 @@ use std::collections::hash_map::Entry;
 use std::time::Instant;
 
 use engine::ledger::Stage;
-use modules::status::model::{RequestStatus, Route, StageGroup, Status, mean_of_last};
-use modules::status::text::{Age, Bytes, Count, Foreign, Micros, Percent};
+use modules::status::model::{RequestStatus, RouteStatus, StageGroup, Status, mean_of_last};
+use modules::status::text::{Age, Bytes, Foreign, Micros, Percent, ShownCount};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
@@ -116,7 +116,7 @@ fn figures(status: &Status) -> Line<'static> {
     let figures = [
         (
             "requests",
-            format!("{}/s", Count(recent(&seconds.requests))),
+            format!("{}/s", ShownCount(recent(&seconds.requests))),
         ),
         ("sent", format!("{}/s", Bytes(recent(&seconds.sent_bytes)))),
         ("half below", time(0.5)),
@@ -125,11 +125,17 @@ fn figures(status: &Status) -> Line<'static> {
             "failed",
             format!(
                 "{}/min",
-                Count(minute(&seconds.status.server_errors) + minute(&seconds.status.aborted))
+                ShownCount(minute(&seconds.status.server_errors) + minute(&seconds.status.aborted))
             ),
         ),
-        ("in flight", Count(totals.open_requests as f64).to_string()),
-        ("connections", Count(totals.connections as f64).to_string()),
+        (
+            "in flight",
+            ShownCount(totals.open_requests as f64).to_string(),
+        ),
+        (
+            "connections",
+            ShownCount(totals.connections as f64).to_string(),
+        ),
         ("lag", Micros(lag.copied().unwrap_or(0)).to_string()),
     ];
     let mut spans = Vec::new();
@@ -255,14 +261,14 @@ fn routes(status: &Status, rates: &Rates, width: usize) -> Vec<Line<'static>> {
         let now = rates.of(&route.route);
         grid.row(vec![
             vec![Span::raw(foreign(&route.route))],
-            vec![Span::raw(
-                now.map_or("-".to_owned(), |now| format!("{}/s", Count(now))),
-            )],
-            vec![Span::raw(Count(route.requests as f64).to_string())],
+            vec![Span::raw(now.map_or("-".to_owned(), |now| {
+                format!("{}/s", ShownCount(now))
+            }))],
+            vec![Span::raw(ShownCount(route.requests as f64).to_string())],
             vec![Span::raw(time(0.5))],
             vec![Span::raw(time(0.99))],
             vec![Span::styled(
-                Count(failed as f64).to_string(),
+                ShownCount(failed as f64).to_string(),
                 trouble_if(failed > 0),
             )],
             vec![Span::raw(Bytes(route.sent_bytes as f64).to_string())],
@@ -274,7 +280,7 @@ fn routes(status: &Status, rates: &Rates, width: usize) -> Vec<Line<'static>> {
 }
 
 /// A bar with the groups of stages, and the name of the stage with the most time.
-fn stages_of(route: &Route) -> Vec<Span<'static>> {
+fn stages_of(route: &RouteStatus) -> Vec<Span<'static>> {
     let mut spans = Vec::new();
     let (mut before, mut drawn) = (0.0, 0);
     for group in StageGroup::ALL {
@@ -343,10 +349,10 @@ fn backends(status: &Status, width: usize) -> Vec<Line<'static>> {
                 backend.waiting.to_string(),
                 trouble_if(backend.waiting > 0),
             )],
-            vec![Span::raw(Count(backend.requests as f64).to_string())],
+            vec![Span::raw(ShownCount(backend.requests as f64).to_string())],
             vec![Span::raw(time(0.5))],
             vec![Span::raw(time(0.99))],
-            vec![Span::raw(Count(failed as f64).to_string())],
+            vec![Span::raw(ShownCount(failed as f64).to_string())],
             vec![Span::styled(foreign(&backend.address), quiet())],
         ]);
         let held_by = backend.held_by();
@@ -474,7 +480,9 @@ fn workers(status: &Status, width: usize) -> Vec<Line<'static>> {
         });
         grid.row(vec![
             vec![Span::raw(worker.worker.to_string())],
-            vec![Span::raw(Count(worker.requests_per_s as f64).to_string())],
+            vec![Span::raw(
+                ShownCount(worker.requests_per_s as f64).to_string(),
+            )],
             vec![Span::raw(worker.connections.to_string())],
             vec![Span::raw(worker.open_requests.to_string())],
             vec![Span::raw(Micros(worker.lag_max_us).to_string())],
@@ -510,7 +518,7 @@ fn disk_work(status: &Status, width: usize) -> Vec<Line<'static>> {
                 class.stuck.to_string(),
                 trouble_if(class.stuck > 0),
             )],
-            vec![Span::raw(Count(class.jobs as f64).to_string())],
+            vec![Span::raw(ShownCount(class.jobs as f64).to_string())],
             vec![Span::raw(Micros(mean).to_string())],
             vec![Span::raw(Micros(class.run_max_us).to_string())],
         ]);
@@ -651,8 +659,8 @@ fn foreign(text: &str) -> String {
 fn style_of(group: StageGroup) -> Style {
     Style::new().fg(match group {
         StageGroup::Waiting => Color::Red,
-        StageGroup::Backend => Color::Magenta,
-        StageGroup::Disk => Color::Yellow,
+        StageGroup::BackendStatus => Color::Magenta,
+        StageGroup::DiskStatus => Color::Yellow,
         StageGroup::Server => Color::Green,
         StageGroup::Client => Color::Blue,
     })

@@ -1,10 +1,10 @@
 //! Recorded requests as JSON, for other programs.
 
 use engine::exchange::client_of_key;
-use engine::recorder::{Flag, Record};
+use engine::recorder::{Record, RecordFlag};
 use proto::escape;
 
-use super::lines;
+use crate::recorded::lines;
 
 /// One request as an object, and a line end.
 pub(crate) fn one(record: &Record) -> Vec<u8> {
@@ -73,10 +73,10 @@ fn text(out: &mut Vec<u8>, name: &str, text: &[u8]) {
     out.push(b'"');
 }
 
-const FLAGS: [(&str, Flag); 5] = [
-    ("complete", Flag::Complete),
-    ("tls", Flag::Tls),
-    ("subrequest", Flag::Subrequest),
-    ("own", Flag::Own),
-    ("cut", Flag::Cut),
+const FLAGS: [(&str, RecordFlag); 5] = [
+    ("complete", RecordFlag::Complete),
+    ("tls", RecordFlag::Tls),
+    ("subrequest", RecordFlag::Subrequest),
+    ("own", RecordFlag::Own),
+    ("cut", RecordFlag::Cut),
 ];

@@ -3,10 +3,7 @@
 //! The keeper passes a descriptor of the recorder's memory, by which it can only be read. This program reads
 //! it with the rights of the user who called it.
 
-pub(crate) mod chrome;
 mod json;
-pub(crate) mod lines;
-pub(crate) mod otlp;
 mod report;
 
 use std::fs::File;
@@ -18,6 +15,7 @@ use engine::request_id::RequestId;
 
 use crate::cli::Why;
 use crate::command;
+use crate::recorded::{chrome, lines, otlp};
 use crate::terminal::{self, EXIT_FAILURE, print};
 
 /// Runs the command. Returns the exit code.

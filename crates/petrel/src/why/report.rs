@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use engine::exchange::client_of_key;
 use engine::ledger::Nanos;
-use engine::recorder::{Flag, Record, RecordedWait, percent_of, where_time_went};
+use engine::recorder::{Record, RecordFlag, RecordedWait, percent_of, where_time_went};
 use engine::waits::Time;
 
-use super::lines;
+use crate::recorded::lines;
 
 /// The answer to `petrel why ID`.
 pub(crate) fn report(record: &Record) -> String {
@@ -60,7 +60,7 @@ fn facts(record: &Record) -> Vec<(&'static str, String)> {
     if record.cause != 0 {
         status += &format!(", cause {} (docs/causes.md)", lines::cause(record));
     }
-    if !record.is(Flag::Complete) {
+    if !record.is(RecordFlag::Complete) {
         status += ", not sent completely";
     }
     facts.push(("status", status));
@@ -68,12 +68,16 @@ fn facts(record: &Record) -> Vec<(&'static str, String)> {
     if !record.answered_by.is_empty() {
         facts.push(("answered by", lines::printable(&record.answered_by)));
     }
-    let tls = if record.is(Flag::Tls) { ", by TLS" } else { "" };
+    let tls = if record.is(RecordFlag::Tls) {
+        ", by TLS"
+    } else {
+        ""
+    };
     facts.push(("client", client_of_key(record.client) + tls));
     facts.push(("worker", record.worker.to_string()));
     facts.push(("begun", lines::time(record.started) + " UTC"));
     facts.push(("id", record.id.to_string()));
-    if record.is(Flag::Subrequest) {
+    if record.is(RecordFlag::Subrequest) {
         facts.push((
             "made by",
             "the server itself, for another request".to_owned(),

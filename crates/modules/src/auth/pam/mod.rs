@@ -27,7 +27,7 @@ use super::accounts::Groups;
 use super::attempt::{LoginAttempt, one_spelling};
 use super::basic::{self, BasicField};
 use super::guard::{Guard, RETRY_AFTER_S, challenge, no_file};
-use super::parsed_files::NamedFile;
+use super::parsed_files::AccountFile;
 use super::rules::Rule;
 use super::shared_hashing::{SharedJobs, SharedWaiter};
 use super::users::{BACKEND, group_file};
@@ -38,7 +38,7 @@ pub use message::{PamQuestion, PamReply};
 /// What one set of settings says.
 pub(super) struct PamUsers {
     service: String,
-    groups: Option<NamedFile<Groups>>,
+    groups: Option<AccountFile<Groups>>,
     /// The way to the helper; `None` where a configuration is only checked.
     door: Option<Arc<PamDoor>>,
 }

@@ -13,7 +13,7 @@ use petrel_engine::proto::status::Status;
 use petrel_engine::testing::Site;
 
 use super::{FILES, HASTY, ask, modules, rule};
-use crate::auth::parsed_files::NamedFile;
+use crate::auth::parsed_files::AccountFile;
 use crate::auth::password::HashForm;
 use crate::auth::password::tests::forms_hashed;
 use crate::auth::users::NoFile;
@@ -32,7 +32,7 @@ static LENGTH: ModuleSpec = ModuleSpec {
 };
 
 #[derive(Default)]
-struct Length(OnceCell<NamedFile<ParsedLength>>);
+struct Length(OnceCell<AccountFile<ParsedLength>>);
 
 /// What a file comes to in these tests.
 struct ParsedLength {
@@ -46,7 +46,7 @@ impl Hook for Length {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         let root = exchange.physical.document_root.clone();
         let path: Rc<[u8]> = [&*root, b"/users"].concat().into();
-        let file = self.0.get_or_init(|| NamedFile::new(path, 0));
+        let file = self.0.get_or_init(|| AccountFile::new(path, 0));
         let length = file.read(exchange, |content| {
             PARSED.fetch_add(1, Ordering::Relaxed);
             let (bytes, thread) = (content.len(), thread::current().id());

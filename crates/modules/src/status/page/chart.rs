@@ -6,7 +6,7 @@ use petrel_engine::ledger::Stage;
 
 use super::markup::stage_class;
 use crate::status::model::{StageGroup, Status, add_histogram};
-use crate::status::text::{Count, Micros, Percent};
+use crate::status::text::{Micros, Percent, ShownCount};
 
 /// How many seconds charts show.
 pub(super) const SECONDS: usize = 300;
@@ -71,7 +71,7 @@ pub(super) fn stages(out: &mut String, status: &Status) {
     let y = |time: u64| HEIGHT - time as f64 * HEIGHT / top_us as f64;
     out.push_str("<div class=\"plot\"><div class=\"scale\" aria-hidden=\"true\">");
     for part in [4, 3, 2, 1, 0] {
-        let _ = write!(out, "<span>{}</span>", Decimal(top_us * part / 4));
+        let _ = write!(out, "<span>{}</span>", ChartNumber(top_us * part / 4));
     }
     let _ = write!(
         out,
@@ -221,7 +221,7 @@ fn columns(out: &mut String, status: &Status, length: usize) {
             "<rect class=\"column\" x=\"{}\" width=\"{width}\" height=\"{HEIGHT}\"><title>{}: {} requests/s",
             SECONDS - length + from,
             ago(length - end),
-            Count(shown(&seconds.requests, from) as f64 / width as f64),
+            ShownCount(shown(&seconds.requests, from) as f64 / width as f64),
         );
         for (name, time) in stages.iter().take(4) {
             let _ = write!(out, ", {name} {}", Percent(*time, total));
@@ -245,7 +245,7 @@ fn heat_columns(out: &mut String, status: &Status, grid: &[Vec<u64>], first: usi
                 let _ = write!(
                     out,
                     "{} requests, half below {}, 99 % below {}, all below {}",
-                    Count(histogram.iter().sum::<u64>() as f64),
+                    ShownCount(histogram.iter().sum::<u64>() as f64),
                     Micros(half),
                     Micros(most),
                     Micros(all)
@@ -324,9 +324,9 @@ fn nice(value: u64) -> u64 {
 }
 
 /// Seconds a second, without superfluous zeros.
-struct Decimal(u64);
+struct ChartNumber(u64);
 
-impl std::fmt::Display for Decimal {
+impl std::fmt::Display for ChartNumber {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let text = format!("{:.4}", self.0 as f64 / 1e6);
         f.write_str(text.trim_end_matches('0').trim_end_matches('.'))

@@ -95,11 +95,11 @@ pub(super) fn stage_class(name: &str) -> String {
 
 /// A column of a table: its title, and the class of its cells. `n` is for numbers, and narrow windows leave
 /// out what is `wide`.
-pub(super) struct Column(&'static str, &'static str);
+pub(super) struct TableColumn(&'static str, &'static str);
 
 /// A column.
-pub(super) const fn column(title: &'static str, class: &'static str) -> Column {
-    Column(title, class)
+pub(super) const fn column(title: &'static str, class: &'static str) -> TableColumn {
+    TableColumn(title, class)
 }
 
 /// The beginning of a table. `name` tells tables apart for the script.
@@ -107,14 +107,14 @@ pub(super) fn begin_table(
     out: &mut String,
     name: &str,
     caption: &str,
-    columns: &[Column],
+    columns: &[TableColumn],
     can_sort: bool,
 ) {
     out.push_str(&format!(
         "<table data-key=\"{name}\"><caption>{caption}</caption><thead><tr>"
     ));
     let sorts = if can_sort { " data-sort" } else { "" };
-    for Column(title, class) in columns {
+    for TableColumn(title, class) in columns {
         out.push_str(&format!(
             "<th scope=\"col\" class=\"{class}\"{sorts}>{title}</th>"
         ));

@@ -149,7 +149,7 @@ mod tests {
     fn the_page_of_a_large_server_is_short() {
         let mut status = example();
         for number in 0..1_000 {
-            status.routes.push(super::super::model::Route {
+            status.routes.push(super::super::model::RouteStatus {
                 route: format!("mod_proxy /{number}"),
                 time_us: 1,
                 requests: 1,

@@ -9,8 +9,8 @@ use super::chart;
 use super::markup::{
     Text, bar, begin_table, column, end_table, number, stacked, stage_class, track,
 };
-use crate::status::model::{Backend, RequestStatus, Route, Status, mean_of_last};
-use crate::status::text::{Age, Bytes, Count, Micros, Percent};
+use crate::status::model::{BackendStatus, RequestStatus, RouteStatus, Status, mean_of_last};
+use crate::status::text::{Age, Bytes, Micros, Percent, ShownCount};
 
 /// Everything in `<body>`.
 pub(super) fn write(out: &mut String, status: &Status, options: &PageOptions<'_>) {
@@ -85,8 +85,8 @@ fn figures(out: &mut String, status: &Status) {
     figure(
         out,
         "Requests a second",
-        &Count(recent(&seconds.requests)).to_string(),
-        &format!("{} in all", Count(totals.requests as f64)),
+        &ShownCount(recent(&seconds.requests)).to_string(),
+        &format!("{} in all", ShownCount(totals.requests as f64)),
         &seconds.requests,
     );
     figure(
@@ -123,22 +123,22 @@ fn figures(out: &mut String, status: &Status) {
     figure(
         out,
         "Failed in a minute",
-        &Count(minute(&classes.server_errors) as f64).to_string(),
+        &ShownCount(minute(&classes.server_errors) as f64).to_string(),
         &format!(
             "{} aborted, {} 4xx",
-            Count(minute(&classes.aborted) as f64),
-            Count(minute(&classes.client_errors) as f64)
+            ShownCount(minute(&classes.aborted) as f64),
+            ShownCount(minute(&classes.client_errors) as f64)
         ),
         &failed,
     );
     figure(
         out,
         "Requests in flight",
-        &Count(totals.open_requests as f64).to_string(),
+        &ShownCount(totals.open_requests as f64).to_string(),
         &format!(
             "{} of {} connections",
-            Count(totals.connections as f64),
-            Count(totals.connections_max as f64)
+            ShownCount(totals.connections as f64),
+            ShownCount(totals.connections_max as f64)
         ),
         &seconds.open_requests,
     );
@@ -199,7 +199,7 @@ fn routes(out: &mut String, status: &Status, options: &PageOptions<'_>) {
     end_table(out);
 }
 
-fn route_row(out: &mut String, status: &Status, route: &Route, all: u64) {
+fn route_row(out: &mut String, status: &Status, route: &RouteStatus, all: u64) {
     let name = Text(&route.route);
     let (parts, rest) = stacked(&route.stage_us, route.time_us);
     let _ = write!(
@@ -227,11 +227,11 @@ fn route_row(out: &mut String, status: &Status, route: &Route, all: u64) {
         "</span></th><td class=\"n rate\" data-count=\"{}\">–</td>",
         route.requests
     );
-    number(out, "n", Count(route.requests as f64), route.requests);
+    number(out, "n", ShownCount(route.requests as f64), route.requests);
     time_cell(out, "n wide", status.quantile_us(&route.latency, 0.5));
     time_cell(out, "n", status.quantile_us(&route.latency, 0.99));
     let failed = route.status.server_errors + route.status.aborted;
-    number(out, "n wide", Count(failed as f64), failed);
+    number(out, "n wide", ShownCount(failed as f64), failed);
     number(
         out,
         "n wide",
@@ -243,10 +243,10 @@ fn route_row(out: &mut String, status: &Status, route: &Route, all: u64) {
 }
 
 /// Several routes as one.
-fn sum_of(routes: &[Route]) -> Route {
-    let mut sum = Route {
+fn sum_of(routes: &[RouteStatus]) -> RouteStatus {
+    let mut sum = RouteStatus {
         route: format!("({} others)", routes.len()),
-        ..Route::default()
+        ..RouteStatus::default()
     };
     for route in routes {
         sum.requests += route.requests;
@@ -421,7 +421,7 @@ fn backend_table(
     out: &mut String,
     name: &str,
     status: &Status,
-    backends: &[&Backend],
+    backends: &[&BackendStatus],
     options: &PageOptions<'_>,
 ) {
     let columns = [
@@ -441,7 +441,7 @@ fn backend_table(
     end_table(out);
 }
 
-fn backend_row(out: &mut String, status: &Status, backend: &Backend) {
+fn backend_row(out: &mut String, status: &Status, backend: &BackendStatus) {
     let (label, address) = (Text(&backend.label), Text(&backend.address));
     let class = match backend.state.as_str() {
         "up" => "good",
@@ -509,13 +509,13 @@ fn backend_row(out: &mut String, status: &Status, backend: &Backend) {
     number(
         out,
         "n wide",
-        Count(backend.requests as f64),
+        ShownCount(backend.requests as f64),
         backend.requests,
     );
     time_cell(out, "n wide", status.quantile_us(&backend.first_byte, 0.5));
     time_cell(out, "n wide", status.quantile_us(&backend.first_byte, 0.99));
     let failed = backend.died + backend.overloaded;
-    number(out, "n wide", Count(failed as f64), failed);
+    number(out, "n wide", ShownCount(failed as f64), failed);
     out.push_str("</tr>");
 }
 
@@ -548,7 +548,7 @@ fn workers(out: &mut String, status: &Status, options: &PageOptions<'_>) {
         number(
             out,
             "n",
-            Count(worker.requests_per_s as f64),
+            ShownCount(worker.requests_per_s as f64),
             worker.requests_per_s,
         );
         number(out, "n wide", worker.connections, worker.connections);
@@ -609,7 +609,7 @@ fn disks(out: &mut String, status: &Status, options: &PageOptions<'_>) {
         number(out, "n", class.queued, class.queued);
         let stuck_class = if class.stuck > 0 { "n bad" } else { "n" };
         number(out, stuck_class, class.stuck, class.stuck);
-        number(out, "n wide", Count(class.jobs as f64), class.jobs);
+        number(out, "n wide", ShownCount(class.jobs as f64), class.jobs);
         let mean = |sum: u64| sum.checked_div(class.jobs).unwrap_or(0);
         number(
             out,
@@ -771,7 +771,7 @@ fn traffic(out: &mut String, status: &Status, options: &PageOptions<'_>) {
                 out,
                 "<tr data-key=\"{name}\"><th scope=\"row\" class=\"name\"><bdi>{name}</bdi></th>"
             );
-            number(out, "n", Count(top.requests as f64), top.requests);
+            number(out, "n", ShownCount(top.requests as f64), top.requests);
             number(out, "n", Bytes(top.sent_bytes as f64), top.sent_bytes);
             let mean = top.time_us.checked_div(top.requests).unwrap_or(0);
             number(out, "n", Micros(mean), mean);

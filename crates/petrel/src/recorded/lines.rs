@@ -2,7 +2,7 @@
 
 use engine::cause::CauseCode;
 use engine::exchange::client_of_key;
-use engine::recorder::{Flag, NowRecord, Record, percent_of};
+use engine::recorder::{NowRecord, Record, RecordFlag, percent_of};
 use engine::waits::Time;
 
 /// `2026-11-26 02:30:22.123 0123456789abcdef 503 2.2 s GET www.example.org/report.php (94 % backend-queue) client=...`
@@ -29,7 +29,11 @@ pub(crate) fn request(record: &Record) -> String {
         record.method.as_str(),
         printable(&record.host),
         printable(&record.path),
-        if record.is(Flag::Cut) { "..." } else { "" }
+        if record.is(RecordFlag::Cut) {
+            "..."
+        } else {
+            ""
+        }
     )
 }
 
@@ -69,7 +73,7 @@ fn date(days: u64) -> (u64, u64, u64) {
 }
 
 /// The code of the cause of an error that Petrel made; empty: there is none.
-pub(super) fn cause(record: &Record) -> &'static str {
+pub(crate) fn cause(record: &Record) -> &'static str {
     match CauseCode::of_number(record.cause) {
         Some(code) => code.name(),
         None if record.cause == 0 => "",

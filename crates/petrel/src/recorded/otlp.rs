@@ -4,7 +4,7 @@
 //! Only the sums of the stages are recorded, so their spans follow one another in their usual order.
 
 use engine::exchange::client_of_key;
-use engine::recorder::{Flag, Record, Recording};
+use engine::recorder::{Record, RecordFlag, Recording};
 use proto::otlp::{Event, ExportRequest, Span, SpanKind, Value};
 
 use super::lines;
@@ -46,7 +46,7 @@ fn add(request: &mut ExportRequest, record: &Record) {
         ("petrel.sent_bytes", Value::Int(record.sent_bytes)),
         (
             "petrel.subrequest",
-            Value::Bool(record.is(Flag::Subrequest)),
+            Value::Bool(record.is(RecordFlag::Subrequest)),
         ),
     ];
     let holders: Vec<_> = record
