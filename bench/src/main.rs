@@ -10,12 +10,14 @@
 mod ab;
 mod article;
 mod backend;
+mod bars;
 mod calibrate;
 mod certificate;
 mod cli;
 mod cold;
 mod disk;
 mod floor;
+mod gnuplot;
 mod goals;
 mod install;
 mod interrupt;

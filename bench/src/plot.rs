@@ -5,28 +5,45 @@
 //! time is the darker part of a bar. The SVG is written directly, since it consists of a few rectangles and
 //! texts.
 
+use crate::gnuplot::Data;
 use crate::report::{connections_title, number};
 use crate::results::{Cell, Results, Summary};
 use petrel_plot::svg::{COLOURS, rectangle, text};
 use std::path::Path;
 use std::{fs, io};
 
-/// Writes `cpu-N.svg` for each number of connections.
+/// Writes `cpu-N.svg` for each number of connections, and the same for gnuplot.
 pub fn write(results: &Results, directory: &Path) -> io::Result<()> {
+    draw(results, directory, "cpu", &CPU)
+}
+
+/// Writes `rate-N.svg` for each number of connections, and the same for gnuplot.
+pub fn write_rates(results: &Results, directory: &Path) -> io::Result<()> {
+    draw(results, directory, "rate", &RATE)
+}
+
+fn draw(results: &Results, directory: &Path, name: &str, figure: &Figure) -> io::Result<()> {
     for connections in &results.connections {
-        let path = directory.join(format!("cpu-{connections}.svg"));
-        fs::write(path, svg(results, *connections, &CPU))?;
+        let name = format!("{name}-{connections}");
+        let drawn = svg(results, *connections, figure);
+        fs::write(directory.join(format!("{name}.svg")), drawn)?;
+        data(results, *connections, figure).write(directory, &name)?;
     }
     Ok(())
 }
 
-/// Writes `rate-N.svg` for each number of connections.
-pub fn write_rates(results: &Results, directory: &Path) -> io::Result<()> {
-    for connections in &results.connections {
-        let path = directory.join(format!("rate-{connections}.svg"));
-        fs::write(path, svg(results, *connections, &RATE))?;
+/// A row for each workload, and a column for each server.
+fn data(results: &Results, connections: u16, figure: &Figure) -> Data {
+    let title = format!("{}, {}", figure.title, connections_title(connections));
+    let mut data = Data::new(&title, results.servers.iter().copied());
+    for workload in results.workloads_with(connections) {
+        let bars = bars(results, workload.name, connections, figure).into_iter();
+        data.row(
+            workload.title,
+            bars.map(|bar| bar.value.map(|(_, all)| all)),
+        );
     }
-    Ok(())
+    data
 }
 
 /// What is plotted.

@@ -1,15 +1,25 @@
 //! The final table as one chart: a group of bars for each line, with one bar per server, all on one scale.
 
 use super::final_table::{CONNECTIONS, Entry, ROWS, cell};
+use crate::gnuplot::Data;
 use crate::report::connections_title;
 use crate::results::Results;
 use petrel_plot::svg::{COLOURS, rectangle, text};
 use std::path::Path;
 use std::{fs, io};
 
-/// Writes `final.svg`.
+/// Writes `final.svg`, and the same for gnuplot.
 pub fn write(results: &Results, directory: &Path) -> io::Result<()> {
-    fs::write(directory.join("final.svg"), svg(results))
+    fs::write(directory.join("final.svg"), svg(results))?;
+    let mut data = Data::new(TITLE, results.servers.iter().copied());
+    for row in ROWS.iter().filter(|row| row.was_run(results)) {
+        let rate = |server: &&str| match row.entry(results, server) {
+            Entry::Figures(summary) => Some(summary.requests_per_s.median),
+            Entry::Nothing(_) => None,
+        };
+        data.row(row.title, results.servers.iter().map(rate));
+    }
+    data.write(directory, "final")
 }
 
 fn svg(results: &Results) -> String {
@@ -24,10 +34,7 @@ fn svg(results: &Results) -> String {
          viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
-    let title = format!(
-        "print \"123\": requests a second, {}",
-        connections_title(CONNECTIONS)
-    );
+    let title = format!("{TITLE}, {}", connections_title(CONNECTIONS));
     let bold = "font-size=\"18\" font-weight=\"bold\"";
     text(&mut out, (MARGIN, 28.0), bold, &title);
     legend(&mut out, results);
@@ -88,6 +95,7 @@ fn shorten(why: &str) -> String {
     why.chars().take(REASON_CHARACTERS_MAX).collect()
 }
 
+const TITLE: &str = "print \"123\": requests a second";
 const WIDTH: f64 = 940.0;
 const MARGIN: f64 = 24.0;
 /// The x position at which bars begin.
