@@ -230,6 +230,10 @@ impl Stage {
                     Way::Chunk(kib) => Some(*kib),
                     _ => None,
                 },
+                threads: match way {
+                    Way::Threads(number) => Some(*number),
+                    _ => None,
+                },
                 stat_accelerator: address.as_ref().map(|address| (ACCELERATED, address)),
             },
         };

@@ -83,6 +83,7 @@ fn tables(contest: Contest) -> Vec<(&'static str, &'static [Column])> {
             (COST, SERVER),
         ],
         Contest::Greed => vec![(THROUGHPUT, GREED), (TIMES, CLIENT)],
+        Contest::Threads => vec![(THROUGHPUT, DISK), (TIMES, CLIENT)],
         Contest::ChunkSizes => vec![(THROUGHPUT, CHUNKS), (TIMES, CLIENT)],
         Contest::Stat => vec![(THROUGHPUT, STAT), (TIMES, CLIENT), (COST, SERVER)],
     }

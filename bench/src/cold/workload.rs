@@ -60,6 +60,8 @@ pub enum Contest {
     ChunkSizes,
     /// Ways to look files up.
     Stat,
+    /// How many threads look files up, and as many read them.
+    Threads,
 }
 
 /// The number of clients.
@@ -107,6 +109,8 @@ pub enum Way {
     AcceleratedByUnix,
     /// It looks up files itself, in threads.
     ThreadedStat,
+    /// It has this many threads that look files up, and as many that read.
+    Threads(u16),
 }
 
 /// All workloads, in the order in which they run.
@@ -191,6 +195,14 @@ pub static WORKLOADS: &[Workload] = &[
         contest: Contest::Stat,
         clients: Clients::Fixed(200),
     },
+    Workload {
+        name: "threads",
+        title: "100 kB files by number of threads",
+        files: Files::Small,
+        metadata: Metadata::Cold,
+        contest: Contest::Threads,
+        clients: Clients::Fixed(200),
+    },
 ];
 
 /// The named workloads, or all.
@@ -238,6 +250,14 @@ impl Workload {
                 let sizes = || CHUNKS_KIB.iter().copied().map(Way::Chunk).collect();
                 [in_ways("petrel", sizes()), in_ways("nginx-aio", sizes())].concat()
             }
+            Contest::Threads => {
+                let numbers = || THREADS.iter().copied().map(Way::Threads).collect();
+                [
+                    in_ways("petrel", numbers()),
+                    in_ways("nginx-aio", numbers()),
+                ]
+                .concat()
+            }
             Contest::Stat => [
                 in_ways(
                     "lighttpd",
@@ -277,6 +297,8 @@ impl fmt::Display for Way {
             Self::BesideGreed => "beside greed",
             Self::Backend(name) => name,
             Self::Chunk(kib) => return write!(f, "{kib} KiB"),
+            Self::Threads(1) => "1 thread",
+            Self::Threads(number) => return write!(f, "{number} threads"),
             Self::NoStatAccelerator => "no stat-accel",
             Self::AcceleratedByTcp => "stat-accel (tcp)",
             Self::AcceleratedByUnix => "stat-accel (unix)",
@@ -287,6 +309,8 @@ impl fmt::Display for Way {
 
 /// The article's sizes, and four times the largest.
 pub const CHUNKS_KIB: &[u32] = &[128, 256, 384, 512, 768, 1024, 2048];
+/// Petrel uses 64 at most for one file system.
+pub const THREADS: &[u16] = &[1, 2, 4, 8, 16, 32, 64, 128, 256];
 
 #[cfg(test)]
 mod tests {
@@ -338,6 +362,8 @@ mod tests {
         assert_eq!(labels("backends", &servers).len(), 9);
         assert_eq!(labels("chunks", &servers).len(), 2 * CHUNKS_KIB.len());
         assert_eq!(labels("chunks", &servers)[2], "petrel 384 KiB");
+        assert_eq!(labels("threads", &servers).len(), 2 * THREADS.len());
+        assert_eq!(labels("threads", &servers)[0], "petrel 1 thread");
         let stat = labels("stat", &servers);
         assert_eq!(stat[0], "lighttpd no stat-accel");
         assert_eq!(stat[5], "petrel threaded-stat");

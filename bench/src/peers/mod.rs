@@ -133,6 +133,8 @@ pub struct FileReading<'a> {
     pub backend: Option<&'a str>,
     /// How much of a file is read at a time, in KiB (Petrel, nginx).
     pub chunk_kib: Option<u32>,
+    /// How many threads wait for the disk (nginx), or look files up, and as many read (Petrel).
+    pub threads: Option<u16>,
     /// The prefix of URLs whose files a FastCGI program looks up first, and the address of that program
     /// (Petrel, lighttpd).
     pub stat_accelerator: Option<(&'a str, &'a Address)>,
@@ -145,6 +147,7 @@ impl Default for FileReading<'_> {
             clients: 64,
             backend: None,
             chunk_kib: None,
+            threads: None,
             stat_accelerator: None,
         }
     }

@@ -113,6 +113,10 @@ fn configuration(site: &Site<'_>, sending: &str, script: &str, rules: &str) -> S
             format!("    lua_package_path \"{}\";\n", site.lua_path()),
         ),
     };
+    let threads = match site.reading.threads {
+        Some(threads) => format!("thread_pool default threads={threads};\n"),
+        None => String::new(),
+    };
     let user = if rustix::process::geteuid().is_root() {
         "user root;"
     } else {
@@ -121,7 +125,7 @@ fn configuration(site: &Site<'_>, sending: &str, script: &str, rules: &str) -> S
     format!(
         "daemon off;
 {modules}{user}
-worker_processes {WORKERS};
+{threads}worker_processes {WORKERS};
 worker_rlimit_nofile 65536;
 pid {directory}/nginx.pid;
 error_log {directory}/error.log crit;

@@ -77,6 +77,10 @@ fn reading(site: &Site<'_>) -> String {
     if let Some(kib) = reading.chunk_kib {
         text += &format!("server.io-chunk-size = {kib}\n");
     }
+    if let Some(threads) = reading.threads {
+        text +=
+            &format!("server.max-stat-threads = {threads}\nserver.max-read-threads = {threads}\n");
+    }
     text
 }
 
