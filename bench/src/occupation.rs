@@ -7,7 +7,8 @@
 use crate::cli::Options;
 use crate::interrupt;
 use crate::peers::Chosen;
-use crate::report::{self, aligned};
+use crate::report::{self, aligned, connections_title};
+use crate::results::{Cell, Results, SystemCalls};
 use crate::stage::{Place, Stage};
 use crate::workload::{Suite, Workload, choose, files};
 use crate::{Compared, measure_all, plot, told};
@@ -19,15 +20,60 @@ use std::time::{Duration, Instant};
 /// Measures, prints and writes.
 pub fn run(options: &Options) -> Result<(), String> {
     let compared = measure_all(options, Suite::Tempfile)?;
+    let reads = reads(&compared.results);
     let large = large_answers(options, &compared.servers)?;
-    println!("{large}");
+    println!("{reads}{large}");
     let Compared { results, out, .. } = compared;
-    let text = format!("{}{large}", report::text(&results));
+    let text = format!("{}{reads}{large}", report::text(&results));
     let written = report::write(&results, &text, &out)
         .and_then(|()| plot::write(&results, &out))
         .and_then(|()| plot::write_rates(&results, &out));
     told(written, &out)
 }
+
+/// How often a server reads for one reply: inline each piece of PHP's output, with a temporary file only PHP's
+/// head, and perhaps the file.
+fn reads(results: &Results) -> String {
+    let head = [
+        "",
+        "inline: reads",
+        "all calls",
+        "send-tempfile: reads",
+        "all calls",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    let connections = results.connections.first().copied().unwrap_or_default();
+    for server in &results.servers {
+        let mut row = vec![(*server).to_owned()];
+        for workload in ["inline", "send-tempfile"] {
+            let cell = results.cell(server, workload, connections);
+            let calls = cell.and_then(Cell::summary).map(|one| &one.system_calls);
+            row.extend(match calls.filter(|calls| calls.tracer.is_some()) {
+                Some(calls) => [reads_of(calls), calls.total].map(|rate| format!("{rate:.1}")),
+                None => ["–", "–"].map(str::to_owned),
+            });
+        }
+        rows.push(row);
+    }
+    format!(
+        "\nSystem calls of the server for a reply of 512 KiB, {}: reads are recv, read and splice; one of them\n\
+         reads the client's request\n{}",
+        connections_title(connections),
+        aligned(&rows)
+    )
+}
+
+fn reads_of(calls: &SystemCalls) -> f64 {
+    let is_read = |name: &str| READS.iter().any(|prefix| name.starts_with(prefix));
+    let rates = calls.by_name.iter();
+    rates
+        .filter(|(name, _)| is_read(name))
+        .map(|(_, rate)| rate)
+        .sum()
+}
+
+/// The beginnings of the names of calls that read.
+const READS: [&str; 4] = ["read", "recv", "pread", "splice"];
 
 /// One line per server and way.
 fn large_answers(options: &Options, servers: &[Chosen]) -> Result<String, String> {
@@ -137,3 +183,23 @@ const READ_BYTES: usize = 16 << 10;
 const READ_INTERVAL: Duration = Duration::from_millis(10);
 /// A worker that is still busy after this time waits for the client.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_read_are_told_from_the_others() {
+        let rates = [
+            ("recvfrom", 1.0),
+            ("readv", 32.0),
+            ("sendfile", 4.0),
+            ("epoll_wait", 8.0),
+        ];
+        let calls = SystemCalls {
+            by_name: rates.map(|(name, rate)| (name.to_owned(), rate)).into(),
+            ..SystemCalls::default()
+        };
+        assert_eq!(reads_of(&calls), 33.0);
+    }
+}
