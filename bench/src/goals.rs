@@ -99,6 +99,12 @@ fn connection_kib(summary: &Summary) -> Option<f64> {
 }
 
 static GOALS: &[Goal] = &[
+    beside(
+        "10,000 files, just changed: Petrel ÷ lighttpd",
+        "tree-young",
+        "lighttpd",
+        0.75,
+    ),
     goal(
         "print 123: Petrel ÷ nginx with LuaJIT",
         ("petrel", "lua-print"),

@@ -269,6 +269,8 @@ impl<'a> Visit<'a> {
         workload: &'static Workload,
         logging: Logging,
     ) -> Result<Self, String> {
+        files::renew(&round.place.root, workload)
+            .map_err(|error| format!("cannot renew files: {error}"))?;
         let stage = Stage::logging(round.place, chosen, workload, logging)?;
         let port = stage.served.port;
         let certificate = &round.place.certificate;

@@ -2,8 +2,9 @@
 //!
 //! Contents are computed from the name, so that a reply can be checked without reading the disk.
 
-use super::{Urls, Workload};
+use super::{Age, Urls, Workload};
 use std::path::Path;
+use std::time::SystemTime;
 use std::{fs, io};
 
 /// A file in the document root.
@@ -154,7 +155,7 @@ pub fn make(root: &Path, workloads: &[&Workload]) -> io::Result<()> {
             Urls::File(file) | Urls::Rewritten(file, ..) | Urls::Guarded(file, _) => {
                 write(root, file.name, file.bytes)?
             }
-            Urls::Tree => make_tree(root)?,
+            Urls::Tree(age) => make_tree(root, age)?,
             Urls::Missing
             | Urls::Virtual(..)
             | Urls::Printing(..)
@@ -179,8 +180,31 @@ pub fn make_scripts(root: &Path) -> io::Result<()> {
 }
 
 /// Path of the `n`th file of the tree below the document root: 100 directories of 100 files.
-pub fn tree_path(n: u64) -> String {
-    format!("tree/{:02}/page-{n:04}.html", n % 100)
+pub fn tree_path(age: Age, n: u64) -> String {
+    format!("{}/{:02}/page-{n:04}.html", tree(age), n % 100)
+}
+
+/// Its directory.
+fn tree(age: Age) -> &'static str {
+    match age {
+        Age::Any => "tree",
+        Age::Young => "young",
+    }
+}
+
+/// Before a server starts: changes the files that shall be young.
+pub fn renew(root: &Path, workload: &Workload) -> io::Result<()> {
+    let Urls::Tree(Age::Young) = workload.urls else {
+        return Ok(());
+    };
+    let now = SystemTime::now();
+    (0..TREE_FILES).try_for_each(|n| {
+        let path = root.join(tree_path(Age::Young, n));
+        fs::File::options()
+            .write(true)
+            .open(path)?
+            .set_modified(now)
+    })
 }
 
 /// `bytes` printable bytes, different for every name.
@@ -205,13 +229,35 @@ fn make_cml(root: &Path) -> io::Result<()> {
     fs::write(directory.join("index.cml"), CML_SCRIPT)
 }
 
-fn make_tree(root: &Path) -> io::Result<()> {
+fn make_tree(root: &Path, age: Age) -> io::Result<()> {
     for directory in 0..100 {
-        fs::create_dir_all(root.join(format!("tree/{directory:02}")))?;
+        fs::create_dir_all(root.join(format!("{}/{directory:02}", tree(age))))?;
     }
-    (0..TREE_FILES).try_for_each(|n| write(root, &tree_path(n), TREE_FILE_BYTES))
+    (0..TREE_FILES).try_for_each(|n| write(root, &tree_path(age, n), TREE_FILE_BYTES))
 }
 
 fn write(root: &Path, name: &str, bytes: u64) -> io::Result<()> {
     fs::write(root.join(name), content(name, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::{Suite, choose};
+
+    #[test]
+    fn only_young_files_are_renewed() {
+        // In memory: they are ten thousand.
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let only = |name: &str| choose(Suite::Static, &[name.to_owned()]).unwrap();
+        make(root.path(), &only("tree-young")).unwrap();
+        let path = root.path().join(tree_path(Age::Young, TREE_FILES - 1));
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        let changed = || fs::metadata(&path).unwrap().modified().unwrap();
+        renew(root.path(), only("tree")[0]).unwrap();
+        assert_eq!(changed(), SystemTime::UNIX_EPOCH);
+        renew(root.path(), only("tree-young")[0]).unwrap();
+        assert!(changed() > SystemTime::UNIX_EPOCH);
+    }
 }

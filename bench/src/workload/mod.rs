@@ -173,7 +173,7 @@ pub enum Urls {
     /// Always this file.
     File(&'static File),
     /// The files of the tree, in a random order that is the same for every server.
-    Tree,
+    Tree(Age),
     /// A path that does not exist.
     Missing,
     /// A path of this many bytes below a prefix that belongs to the backend; no such file exists.
@@ -192,6 +192,15 @@ pub enum Urls {
     Rewritten(&'static File, u32, Match),
     /// A file that requires a password ([`passwords`]).
     Guarded(&'static File, Login),
+}
+
+/// When files were changed last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Age {
+    /// When the comparison began, or earlier.
+    Any,
+    /// Just before the server starts.
+    Young,
 }
 
 /// Whether a rule matches the request.
@@ -261,8 +270,8 @@ impl Workload {
     pub fn paths(&self) -> Vec<String> {
         match self.urls {
             Urls::File(file) | Urls::Guarded(file, _) => vec![format!("/{}", file.name)],
-            Urls::Tree => (0..TREE_FILES)
-                .map(|n| format!("/{}", files::tree_path(n)))
+            Urls::Tree(age) => (0..TREE_FILES)
+                .map(|n| format!("/{}", files::tree_path(age, n)))
                 .collect(),
             Urls::Missing => vec!["/no/such-file.html".to_owned()],
             Urls::Virtual(prefix, bytes) => vec![virtual_path(prefix, bytes)],
@@ -298,7 +307,7 @@ impl Workload {
             Urls::File(file) | Urls::Rewritten(file, ..) | Urls::Guarded(file, _) => {
                 Some(file.bytes)
             }
-            Urls::Tree => Some(files::TREE_FILE_BYTES),
+            Urls::Tree(_) => Some(files::TREE_FILE_BYTES),
             Urls::Missing => None,
             Urls::Virtual(..) => Some(backend::BODY_BYTES),
             Urls::Script(script) => Some((script.prints)().len() as u64),
@@ -413,13 +422,15 @@ pub static WORKLOADS: &[Workload] = &[
     Workload {
         name: "tree",
         title: "10,000 × 4 KiB at random",
-        urls: Urls::Tree,
-        // Each of two workers must serve (nearly) every file once: 100,000 draws leave out 0.7 %.
-        warm_up: WarmUp {
-            requests: 10 * TREE_FILES,
-            time_max: Duration::from_secs(8),
-            ..BRIEF
-        },
+        urls: Urls::Tree(Age::Any),
+        warm_up: EVERY_FILE,
+        ..on_file("", "", &files::PAGE)
+    },
+    Workload {
+        name: "tree-young",
+        title: "the same, just changed",
+        urls: Urls::Tree(Age::Young),
+        warm_up: EVERY_FILE,
         ..on_file("", "", &files::PAGE)
     },
     Workload {
@@ -871,6 +882,12 @@ const CGI_PATCHED: Cgi = Cgi {
     ..CGI
 };
 
+/// Each of two workers must serve (nearly) every file of the tree once: 100,000 draws leave out 0.7 %.
+const EVERY_FILE: WarmUp = WarmUp {
+    requests: 10 * TREE_FILES,
+    time_max: Duration::from_secs(8),
+    ..BRIEF
+};
 /// Enough for one hot file.
 const BRIEF: WarmUp = WarmUp {
     time: Duration::from_millis(200),
