@@ -105,6 +105,13 @@ static GOALS: &[Goal] = &[
         "lighttpd",
         0.75,
     ),
+    beside(
+        "FastCGI by TCP: Petrel ÷ nginx",
+        "fastcgi-tcp",
+        "nginx",
+        0.72,
+    ),
+    beside("php-fpm by TCP: Petrel ÷ nginx", "php-tcp", "nginx", 0.8),
     goal(
         "print 123: Petrel ÷ nginx with LuaJIT",
         ("petrel", "lua-print"),

@@ -29,11 +29,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The protocol and program of a backend. All but HTTP use a unix socket.
+/// The protocol and program of a backend. Those that do not say otherwise use a unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// FastCGI, by this program's own responder.
     FastCgi,
+    /// The same on a TCP port.
+    FastCgiTcp,
     /// HTTP/1.1, by this program's own responder, on a TCP port.
     Http,
     /// The same with replies of this many bytes, which caches may store for an hour.
@@ -75,7 +77,9 @@ impl Kind {
     /// How requests get to the backend; `None` if not through a gateway.
     pub const fn route(self) -> Option<Route> {
         Some(match self {
-            Self::FastCgi | Self::Perl | Self::Python | Self::Ruby => Route::FastCgi,
+            Self::FastCgi | Self::FastCgiTcp | Self::Perl | Self::Python | Self::Ruby => {
+                Route::FastCgi
+            }
             Self::Http | Self::Cacheable(_) => Route::Http,
             Self::PhpFpm | Self::PhpFpmTcp | Self::PhpFpmTimed | Self::PhpCgi(_) => Route::Php,
             Self::FcgiMagnet => Route::Lua,
@@ -87,6 +91,7 @@ impl Kind {
     pub fn packages(self) -> &'static [Package] {
         match self {
             Self::FastCgi
+            | Self::FastCgiTcp
             | Self::Http
             | Self::Cacheable(_)
             | Self::FcgiMagnet
@@ -140,6 +145,7 @@ impl Backend {
         };
         match kind {
             Kind::FastCgi => Self::ourselves(&["fastcgi"], socket(), directory),
+            Kind::FastCgiTcp => Self::ourselves(&["fastcgi"], port()?, directory),
             Kind::Http => Self::ourselves(&["http"], port()?, directory),
             Kind::Cacheable(bytes) => {
                 let bytes = bytes.to_string();

@@ -457,9 +457,21 @@ pub static WORKLOADS: &[Workload] = &[
         Urls::Virtual("/fcgi", 531),
     ),
     on_backend(
+        "fastcgi-tcp",
+        "FastCGI, native responder, TCP",
+        Kind::FastCgiTcp,
+        Urls::Virtual("/fcgi", 16),
+    ),
+    on_backend(
         "php",
         "php-fpm, print \"123\"",
         Kind::PhpFpm,
+        Urls::Script(&files::PRINT_123),
+    ),
+    on_backend(
+        "php-tcp",
+        "php-fpm, print \"123\", TCP",
+        Kind::PhpFpmTcp,
         Urls::Script(&files::PRINT_123),
     ),
     on_backend(
