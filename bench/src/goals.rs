@@ -98,6 +98,14 @@ fn connection_kib(summary: &Summary) -> Option<f64> {
     summary.connection_kib.map(|spread| spread.median)
 }
 
+/// Server and backend CPU per request; without a backend the server's.
+const fn both_sides(title: &'static str, of: Place, to: Place, ratio_max: f64) -> Goal {
+    Goal {
+        figure: |summary| Some(summary.both_cpu_us.unwrap_or(summary.cpu_us).median),
+        ..goal(title, of, to, ratio_max)
+    }
+}
+
 static GOALS: &[Goal] = &[
     beside(
         "10,000 files, just changed: Petrel ÷ lighttpd",
@@ -112,6 +120,12 @@ static GOALS: &[Goal] = &[
         0.72,
     ),
     beside("php-fpm by TCP: Petrel ÷ nginx", "php-tcp", "nginx", 0.8),
+    both_sides(
+        "PHP, both sides: Petrel and php-fpm ÷ Apache with mod_php",
+        (PETREL, "php-inside"),
+        ("apache", "php-inside"),
+        1.0,
+    ),
     goal(
         "print 123: Petrel ÷ nginx with LuaJIT",
         ("petrel", "lua-print"),
@@ -136,15 +150,12 @@ static GOALS: &[Goal] = &[
         ("nginx", "lua-flat"),
         0.9,
     ),
-    Goal {
-        figure: |summary| summary.both_cpu_us.map(|both| both.median),
-        ..goal(
-            "behind Petrel, both sides: fcgi-magnet ÷ php-fpm",
-            ("petrel", "fcgi-lua"),
-            ("petrel", "fcgi-php"),
-            0.6,
-        )
-    },
+    both_sides(
+        "behind Petrel, both sides: fcgi-magnet ÷ php-fpm",
+        ("petrel", "fcgi-lua"),
+        ("petrel", "fcgi-php"),
+        0.6,
+    ),
     goal(
         "100 B: Petrel's cache ÷ its file",
         ("petrel", "cache-100b"),

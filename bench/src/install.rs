@@ -74,12 +74,13 @@ fn apt_get(arguments: &[&str]) -> Result<(), String> {
 }
 
 /// Packages without a program of their own, so that the path does not tell whether they are installed.
-const LIBRARIES: [&str; 7] = [
+const LIBRARIES: [&str; 8] = [
     "libfcgi-perl",
     "ruby-fcgi",
     "libnginx-mod-http-lua",
     "lighttpd-mod-openssl",
     "lighttpd-modules-lua",
     "libapache2-mod-perl2",
+    "libapache2-mod-php",
     "lua-nginx-redis",
 ];

@@ -31,6 +31,7 @@ pub const PEER: Peer = Peer {
         Service::Reconnect,
         Service::KeepFastCgi,
         Service::Scripts,
+        Service::PhpInside,
         Service::PageCache(Route::Http),
         Service::PageCache(Route::Php),
     ],
@@ -40,14 +41,7 @@ pub const PEER: Peer = Peer {
 };
 
 fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
-    let script = site
-        .script()
-        .and_then(|script| script.perl.zip(Some(script)));
-    let perl = script.map(|((package, text), script)| {
-        let file = site.write_script(script, "pm", text)?;
-        Ok::<_, io::Error>(mod_perl(script, package, &file))
-    });
-    let perl = perl.transpose()?;
+    let inside = inside(site)?;
     if site.upstream.is_some_and(|upstream| upstream.cached) {
         // Apache runs as the user nobody, which must be able to write there.
         std::fs::set_permissions(site.memory, Permissions::from_mode(0o777))?;
@@ -60,7 +54,7 @@ fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
         }
     }
     let guard = login.map(|(login, users)| guard(login, &users, site.memory));
-    let mut text = configuration(site, perl.as_deref());
+    let mut text = configuration(site, inside.as_deref());
     text += &guard.unwrap_or_default();
     let file = site.configure("apache.conf", &text)?;
     let mut command = Command::new(program);
@@ -68,9 +62,24 @@ fn prepare(program: &Path, site: &Site<'_>) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Apache refuses to serve as root; `nobody` can read the document root. With mod_perl it uses one process
-/// per connection, each with its own interpreter.
-fn configuration(site: &Site<'_>, perl: Option<&str>) -> String {
+/// The configuration of the interpreter that runs in the server, if there is one.
+fn inside(site: &Site<'_>) -> io::Result<Option<String>> {
+    if site.workload.needs == Service::PhpInside {
+        return mod_php().map(Some);
+    }
+    let Some(script) = site.script() else {
+        return Ok(None);
+    };
+    let Some((package, text)) = script.perl else {
+        return Ok(None);
+    };
+    let file = site.write_script(script, "pm", text)?;
+    Ok(Some(mod_perl(script, package, &file)))
+}
+
+/// Apache refuses to serve as root; `nobody` can read the document root. With mod_perl or mod_php (`inside`) it
+/// uses one process per connection, each with its own interpreter.
+fn configuration(site: &Site<'_>, inside: Option<&str>) -> String {
     let Site {
         root,
         directory,
@@ -78,10 +87,13 @@ fn configuration(site: &Site<'_>, perl: Option<&str>) -> String {
         ..
     } = site;
     let (root, directory) = (root.display(), directory.display());
-    let gateway = site
-        .upstream
-        .map(|upstream| gateway(upstream, site))
-        .unwrap_or_default();
+    let gateway = match inside {
+        Some(_) => String::new(),
+        None => site
+            .upstream
+            .map(|upstream| gateway(upstream, site))
+            .unwrap_or_default(),
+    };
     let rules = rewriting::rules(site.workload, |pattern, target| {
         format!("RewriteRule \"{pattern}\" \"{target}\" [L]\n")
     });
@@ -91,8 +103,8 @@ fn configuration(site: &Site<'_>, perl: Option<&str>) -> String {
             format!("LoadModule rewrite_module {MODULES}/mod_rewrite.so\nRewriteEngine On\n{rules}")
         }
     };
-    let (processes, script) = match perl {
-        Some(perl) => (PREFORK.to_owned(), perl),
+    let (processes, script) = match inside {
+        Some(inside) => (PREFORK.to_owned(), inside),
         None => (event(site.reading.clients), ""),
     };
     let root_user = rustix::process::geteuid().is_root();
@@ -203,6 +215,23 @@ PerlMapToStorageHandler Apache2::Const::OK
 </Location>
 "
     )
+}
+
+/// PHP in the server, with OPcache, which Debian enables for it.
+fn mod_php() -> io::Result<String> {
+    let names = std::fs::read_dir(MODULES)?.flatten();
+    let mut names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    let is_php = |name: &String| name.starts_with("libphp") && name.ends_with(".so");
+    let library = names.find(is_php).ok_or_else(|| {
+        io::Error::other("mod_php is not installed (Debian package libapache2-mod-php)")
+    })?;
+    Ok(format!(
+        "LoadModule php_module {MODULES}/{library}
+<FilesMatch \"\\.php$\">
+    SetHandler application/x-httpd-php
+</FilesMatch>
+"
+    ))
 }
 
 /// Backend connections are persistent if configured so; each process keeps as many as it has threads.

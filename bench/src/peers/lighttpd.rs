@@ -24,6 +24,7 @@ pub const PEER: Peer = Peer {
         Service::Gateway(Route::FastCgi),
         Service::Gateway(Route::Http),
         Service::Gateway(Route::Php),
+        Service::PhpInside,
         Service::Gateway(Route::Lua),
         Service::LargeAnswers,
         Service::Reconnect,

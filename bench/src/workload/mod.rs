@@ -80,6 +80,8 @@ pub enum Service {
     Rewriting,
     /// Ask for passwords, by Basic authentication.
     Passwords,
+    /// Run PHP: in the server, if it can do that, or else by php-fpm.
+    PhpInside,
 }
 
 /// How the client talks to the server.
@@ -387,6 +389,7 @@ impl Suite {
                 ("lighttpd", "lighttpd-modules-lua"),
                 ("apache2", "libapache2-mod-perl2"),
             ],
+            Self::Gateway => &[("perf", "linux-perf"), ("apache2", "libapache2-mod-php")],
             Self::Lua => &[
                 ("perf", "linux-perf"),
                 ("nginx", "libnginx-mod-http-lua"),
@@ -474,6 +477,16 @@ pub static WORKLOADS: &[Workload] = &[
         Kind::PhpFpmTcp,
         Urls::Script(&files::PRINT_123),
     ),
+    Workload {
+        needs: Service::PhpInside,
+        connections: &[16],
+        ..on_backend(
+            "php-inside",
+            "PHP, print \"123\" (Apache: mod_php)",
+            Kind::PhpFpm,
+            Urls::Script(&files::PRINT_123),
+        )
+    },
     on_backend(
         "php-40k-unix",
         "php-fpm, 40 KB, unix socket",
