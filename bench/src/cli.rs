@@ -30,6 +30,8 @@ pub enum Command {
     Tempfile(Options),
     /// The tables of the article "Reducing Requests-Setup-Costs", and what a request does
     Article(Options),
+    /// The tables of the article "Reducing the Number of stat() Calls Made by Apache"
+    Stat(Options),
     /// Compare servers by scripts that run in them
     Lua(Options),
     /// Compare Lua by FastCGI with PHP, the CPU time of both sides together

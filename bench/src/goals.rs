@@ -106,6 +106,16 @@ const fn both_sides(title: &'static str, of: Place, to: Place, ratio_max: f64) -
     }
 }
 
+/// A counterpart of Apache's fastest way to answer a URL that is no file.
+const fn story(title: &'static str, workload: &'static str) -> Goal {
+    both_sides(
+        title,
+        (PETREL, workload),
+        ("apache", "stat-noht-trans"),
+        0.25,
+    )
+}
+
 static GOALS: &[Goal] = &[
     beside(
         "10,000 files, just changed: Petrel ÷ lighttpd",
@@ -126,6 +136,13 @@ static GOALS: &[Goal] = &[
         ("apache", "php-inside"),
         1.0,
     ),
+    story("a document root: Petrel ÷ Apache, noht+trans", "root-3"),
+    story("alias.url: Petrel ÷ Apache, noht+trans", "alias-3"),
+    story(
+        "a FastCGI route, both sides: Petrel ÷ Apache, noht+trans",
+        "route-3",
+    ),
+    story("a Lua script: Petrel ÷ Apache, noht+trans", "script-3"),
     goal(
         "print 123: Petrel ÷ nginx with LuaJIT",
         ("petrel", "lua-print"),

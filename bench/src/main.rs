@@ -34,6 +34,7 @@ mod slow_redis;
 mod stage;
 mod stalled;
 mod starvation;
+mod stat;
 mod syscalls;
 mod workload;
 
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         cli::Command::Starvation(options) => starvation::run(&options),
         cli::Command::Stalled(options) => stalled::run(&options),
         cli::Command::Article(options) => article::run(&options),
+        cli::Command::Stat(options) => stat::run(&options),
         cli::Command::Lua(options) => compare(&options, workload::Suite::Lua),
         cli::Command::FcgiMagnet(options) => compare(&options, workload::Suite::FcgiMagnet),
         cli::Command::Cache(options) => compare(&options, workload::Suite::Cache),

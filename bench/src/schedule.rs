@@ -305,7 +305,7 @@ impl<'a> Visit<'a> {
         run.connection_bytes = connection_bytes;
         if self.round.number == 0 {
             run.calls = Some(self.count_calls(&mut client));
-            if self.workload.suite == Suite::Article {
+            if matches!(self.workload.suite, Suite::Article | Suite::Stat) {
                 let path = &self.workload.paths()[0];
                 let port = self.stage.served.port;
                 run.ab = Some(ab::run(port, path, connections, self.workload.reuse));

@@ -193,7 +193,7 @@ impl Place {
 }
 
 /// The last core for the client, the others for the server; a single core for both.
-fn apart(all: CpuSet) -> (CpuSet, CpuSet) {
+pub fn apart(all: CpuSet) -> (CpuSet, CpuSet) {
     let last = (0..CpuSet::MAX_CPU).rev().find(|core| all.is_set(*core));
     let (Some(last), true) = (last, all.count() > 1) else {
         return (all, all);

@@ -123,8 +123,24 @@ const OF_SERVERS: [&str; 5] = [
     "cached",
 ];
 
+/// The calls of a server for one request of a workload, in order, with arguments and results.
+pub fn calls(place: &Place, server: &Chosen, workload: &Workload) -> Result<Vec<String>, String> {
+    let scene = Scene {
+        title: String::new(),
+        server,
+        workload: workload.clone(),
+        side: Side::Server,
+    };
+    let calls = scene.calls(place)?;
+    Ok(calls.into_iter().map(|call| call.what).collect())
+}
+
 impl Scene<'_> {
     fn listing(&self, place: &Place) -> Result<String, String> {
+        self.calls(place).map(|calls| show(&calls))
+    }
+
+    fn calls(&self, place: &Place) -> Result<Vec<Call>, String> {
         let stage = Stage::new(place, self.server, &self.workload)?;
         let path = &self.workload.paths()[0];
         let mut browser = Browser::new(stage.served.port, PATIENCE);
@@ -147,7 +163,7 @@ impl Scene<'_> {
         if answer.status != self.workload.status {
             return Err(format!("status {}", answer.status));
         }
-        Ok(show(&calls_of(&text, &answer)))
+        Ok(calls_of(&text, &answer))
     }
 
     fn traced(&self, stage: &Stage) -> Vec<Process> {

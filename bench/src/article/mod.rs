@@ -6,7 +6,7 @@
 
 mod chart;
 mod final_table;
-mod listing;
+pub mod listing;
 
 use crate::cli::Options;
 use crate::peers::PEERS;

@@ -3,8 +3,9 @@
 use super::{Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
 use crate::backend::{Address, Route};
 use crate::workload::passwords::Login;
-use crate::workload::scripts::InServer;
-use crate::workload::{Reuse, Service, rewriting};
+use crate::workload::scripts::{self, InServer};
+use crate::workload::stories::{Htaccess, Lookup, NEWS, Story, Way};
+use crate::workload::{Reuse, Service, Urls, rewriting};
 use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -31,6 +32,7 @@ pub const PEER: Peer = Peer {
         Service::Reconnect,
         Service::KeepFastCgi,
         Service::Scripts,
+        Service::PerlStories,
         Service::PhpInside,
         Service::PageCache(Route::Http),
         Service::PageCache(Route::Php),
@@ -67,14 +69,24 @@ fn inside(site: &Site<'_>) -> io::Result<Option<String>> {
     if site.workload.needs == Service::PhpInside {
         return mod_php().map(Some);
     }
-    let Some(script) = site.script() else {
-        return Ok(None);
+    let (script, lookup) = match site.workload.urls {
+        Urls::Story(Story {
+            way: Way::Handler(_, lookup),
+            ..
+        }) => (&scripts::STORY, Some(lookup)),
+        _ => match site.script() {
+            Some(script) => (script, None),
+            None => return Ok(None),
+        },
     };
     let Some((package, text)) = script.perl else {
         return Ok(None);
     };
     let file = site.write_script(script, "pm", text)?;
-    Ok(Some(mod_perl(script, package, &file)))
+    Ok(Some(match lookup {
+        Some(lookup) => story(package, lookup, &file),
+        None => mod_perl(script, package, &file),
+    }))
 }
 
 /// Apache refuses to serve as root; `nobody` can read the document root. With mod_perl or mod_php (`inside`) it
@@ -93,6 +105,13 @@ fn configuration(site: &Site<'_>, inside: Option<&str>) -> String {
             .upstream
             .map(|upstream| gateway(upstream, site))
             .unwrap_or_default(),
+    };
+    let overriding = match site.workload.urls {
+        Urls::Story(Story {
+            way: Way::Handler(Htaccess::Sought, _),
+            ..
+        }) => "All",
+        _ => "None",
     };
     let rules = rewriting::rules(site.workload, |pattern, target| {
         format!("RewriteRule \"{pattern}\" \"{target}\" [L]\n")
@@ -137,7 +156,7 @@ EnableSendfile On
 HostnameLookups Off
 DocumentRoot {root}
 <Directory />
-    AllowOverride None
+    AllowOverride {overriding}
     Options FollowSymLinks
     Require all granted
 </Directory>
@@ -214,6 +233,27 @@ PerlMapToStorageHandler Apache2::Const::OK
     PerlResponseHandler {package}
 </Location>
 "
+    )
+}
+
+/// The article's configuration, with mod_perl 2's names.
+fn story(package: &str, lookup: Lookup, file: &Path) -> String {
+    let shortcut = match lookup {
+        Lookup::DocumentRoot => String::new(),
+        Lookup::Alias => {
+            format!("LoadModule alias_module {MODULES}/mod_alias.so\nAlias {NEWS} /\n")
+        }
+        Lookup::Trans => "PerlTransHandler Book::Trans\n".to_owned(),
+    };
+    format!(
+        "LoadModule perl_module {MODULES}/mod_perl.so
+PerlRequire {}
+{shortcut}<Location {NEWS}>
+    SetHandler perl-script
+    PerlResponseHandler {package}
+</Location>
+",
+        file.display()
     )
 }
 

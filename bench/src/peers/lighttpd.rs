@@ -4,7 +4,8 @@ use super::{Bodies, Choice, Peer, Program, Site, Upstream, WORKERS};
 use crate::backend::{Address, Route};
 use crate::workload::passwords::Login;
 use crate::workload::scripts::InServer;
-use crate::workload::{Service, rewriting};
+use crate::workload::stories::{FILES, NEWS, Way};
+use crate::workload::{Service, Urls, rewriting};
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -79,6 +80,12 @@ pub fn configuration(site: &Site<'_>, options: &str) -> io::Result<String> {
     if !rules.is_empty() {
         modules += "\"mod_rewrite\"";
         directives += &format!("url.rewrite-once = (\n{rules})\n");
+    }
+    if let Urls::Story(story) = site.workload.urls
+        && story.way == Way::Alias
+    {
+        modules += "\"mod_alias\"";
+        directives += &format!("alias.url = ( \"{NEWS}\" => \"{root}{FILES}\" )\n");
     }
     if let Some((login, users)) = site.login()? {
         modules += "\"mod_auth\", \"mod_authn_file\"";

@@ -17,7 +17,8 @@ pub mod process;
 
 use crate::backend::{Address, Route};
 use crate::workload::passwords::{self, Login};
-use crate::workload::scripts::InServer;
+use crate::workload::scripts::{self, InServer};
+use crate::workload::stories::Way;
 use crate::workload::{Http, Reuse, Service, Urls, Workload};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
@@ -186,6 +187,7 @@ impl Site<'_> {
     fn script(&self) -> Option<&'static InServer> {
         match self.workload.urls {
             Urls::InServer(script) => Some(script),
+            Urls::Story(story) if story.way == Way::Script => Some(&scripts::STORY),
             _ => None,
         }
     }

@@ -29,6 +29,7 @@ pub const PEER: Peer = Peer {
         Service::PageCache(Route::Http),
         Service::PageCache(Route::Php),
         Service::Cml,
+        Service::Stories,
         Service::PhpInside,
         Service::PostQuantumTls,
         Service::Tls,

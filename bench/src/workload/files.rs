@@ -156,6 +156,7 @@ pub fn make(root: &Path, workloads: &[&Workload]) -> io::Result<()> {
                 write(root, file.name, file.bytes)?
             }
             Urls::Tree(age) => make_tree(root, age)?,
+            Urls::Story(story) => story.make(root)?,
             Urls::Missing
             | Urls::Virtual(..)
             | Urls::Printing(..)

@@ -2,12 +2,13 @@
 //!
 //! A workload names the [`Service`] it needs; a peer names those it provides, and is left out of the
 //! workloads that it cannot serve. Knows nothing of servers or sockets. Files are in [`files`], scripts that
-//! run in servers in [`scripts`], rules in [`rewriting`], users in [`passwords`].
+//! run in servers in [`scripts`], rules in [`rewriting`], users in [`passwords`], stories in [`stories`].
 
 pub mod files;
 pub mod passwords;
 pub mod rewriting;
 pub mod scripts;
+pub mod stories;
 
 use crate::backend::{self, Cgi, Kind, Route};
 use crate::install::Package;
@@ -15,6 +16,7 @@ use files::{File, Script, TREE_FILES};
 use passwords::Login;
 use scripts::InServer;
 use std::time::Duration;
+use stories::{Htaccess, Lookup, Story, Way};
 
 /// A group of workloads that is run and reported together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub enum Suite {
     Tempfile,
     /// The tables of the article "Reducing Requests-Setup-Costs".
     Article,
+    /// The tables of the article "Reducing the Number of stat() Calls Made by Apache".
+    Stat,
     /// Scripts that run in the server.
     Lua,
     /// Lua and PHP by FastCGI.
@@ -80,6 +84,10 @@ pub enum Service {
     Rewriting,
     /// Ask for passwords, by Basic authentication.
     Passwords,
+    /// Answer the article's URLs by a handler in Perl.
+    PerlStories,
+    /// Answer the article's URLs by files, aliases, FastCGI and Lua.
+    Stories,
     /// Run PHP: in the server, if it can do that, or else by php-fpm.
     PhpInside,
 }
@@ -194,6 +202,8 @@ pub enum Urls {
     Rewritten(&'static File, u32, Match),
     /// A file that requires a password ([`passwords`]).
     Guarded(&'static File, Login),
+    /// One of the article's URLs ([`stories`]).
+    Story(Story),
 }
 
 /// When files were changed last.
@@ -283,6 +293,7 @@ impl Workload {
             Urls::Cml => vec![format!("/{}/", files::CML_DIRECTORY)],
             Urls::Rewritten(_, rules, Match::Hit) => vec![rewriting::page(rules - 1)],
             Urls::Rewritten(file, _, Match::Miss) => vec![format!("/{}", file.name)],
+            Urls::Story(story) => vec![story.path()],
         }
     }
 
@@ -320,6 +331,7 @@ impl Workload {
                 Some((script.prints)(first).len() as u64)
             }
             Urls::Cml => Some(files::CML_PRINTS.len() as u64),
+            Urls::Story(story) => Some(story.body().len() as u64),
         }
     }
 
@@ -332,6 +344,7 @@ impl Workload {
             Urls::Printing(_, text) => text.into(),
             Urls::InServer(script) => (script.prints)(path).into_bytes(),
             Urls::Cml => files::CML_PRINTS.into(),
+            Urls::Story(story) => story.body().into_bytes(),
             Urls::Rewritten(file, ..) => files::content(file.name, bytes),
             _ => files::content(path.trim_start_matches('/'), bytes),
         })
@@ -346,6 +359,7 @@ impl Suite {
             Self::Gateway => "gateway",
             Self::Tempfile => "tempfile",
             Self::Article => "article",
+            Self::Stat => "stat",
             Self::Lua => "lua",
             Self::FcgiMagnet => "fcgi-magnet",
             Self::Cache => "cache",
@@ -362,6 +376,7 @@ impl Suite {
             Self::Static | Self::Gateway | Self::Lua | Self::FcgiMagnet | Self::Cache => &[64, 1],
             Self::Tempfile => &[1, 16],
             Self::Article => &[1],
+            Self::Stat => &[30],
             Self::SlowRedis => &[FAST_CONNECTIONS],
             Self::Tls => &[16],
             Self::Rewrite | Self::Passwords => &[64],
@@ -374,6 +389,7 @@ impl Suite {
             Self::FcgiMagnet => &["petrel", "nginx", "lighttpd"],
             Self::Cache => &["petrel", "nginx", "apache", "haproxy", "floor"],
             Self::Article => &["petrel", "nginx", "lighttpd", "apache"],
+            Self::Stat => &["petrel", "apache"],
             _ => &[],
         }
     }
@@ -387,6 +403,12 @@ impl Suite {
                 ("ab", "apache2-utils"),
                 ("nginx", "libnginx-mod-http-lua"),
                 ("lighttpd", "lighttpd-modules-lua"),
+                ("apache2", "libapache2-mod-perl2"),
+            ],
+            Self::Stat => &[
+                ("perf", "linux-perf"),
+                ("strace", "strace"),
+                ("ab", "apache2-utils"),
                 ("apache2", "libapache2-mod-perl2"),
             ],
             Self::Gateway => &[("perf", "linux-perf"), ("apache2", "libapache2-mod-php")],
@@ -648,6 +670,64 @@ pub static WORKLOADS: &[Workload] = &[
         aim: Aim::IdleConnections,
         ..over_http2("h2-idle", "waiting, HTTP/2 over TLS", &files::PAGE, 1)
     },
+    of_perl(
+        "stat-default",
+        "default",
+        3,
+        Htaccess::Sought,
+        Lookup::DocumentRoot,
+    ),
+    of_perl("stat-noht", "noht", 3, Htaccess::Off, Lookup::DocumentRoot),
+    of_perl("stat-alias", "alias", 3, Htaccess::Sought, Lookup::Alias),
+    of_perl("stat-trans", "trans", 3, Htaccess::Sought, Lookup::Trans),
+    of_perl(
+        "stat-noht-alias",
+        "noht+alias",
+        3,
+        Htaccess::Off,
+        Lookup::Alias,
+    ),
+    of_perl(
+        "stat-noht-trans",
+        "noht+trans",
+        3,
+        Htaccess::Off,
+        Lookup::Trans,
+    ),
+    of_perl(
+        "stat-default-1",
+        "default, 1 section",
+        1,
+        Htaccess::Sought,
+        Lookup::DocumentRoot,
+    ),
+    of_perl(
+        "stat-default-5",
+        "default, 5 sections",
+        5,
+        Htaccess::Sought,
+        Lookup::DocumentRoot,
+    ),
+    told("root-1", "document root, 1 section", 1, Way::DocumentRoot),
+    told("root-3", "document root, 3 sections", 3, Way::DocumentRoot),
+    told("root-5", "document root, 5 sections", 5, Way::DocumentRoot),
+    told("alias-1", "alias.url, 1 section", 1, Way::Alias),
+    told("alias-3", "alias.url, 3 sections", 3, Way::Alias),
+    told("alias-5", "alias.url, 5 sections", 5, Way::Alias),
+    routed("route-1", "FastCGI route, 1 section", "/fcgi/perl"),
+    routed(
+        "route-3",
+        "FastCGI route, 3 sections",
+        "/fcgi/perl/mod_perl/summary",
+    ),
+    routed(
+        "route-5",
+        "FastCGI route, 5 sections",
+        "/fcgi/perl/mod_perl/summary/foo/bar",
+    ),
+    told("script-1", "Lua script, 1 section", 1, Way::Script),
+    told("script-3", "Lua script, 3 sections", 3, Way::Script),
+    told("script-5", "Lua script, 5 sections", 5, Way::Script),
     guarded("login-remembered", "log-in, remembered", Login::Remembered),
     guarded("login-first", "log-in, hashed", Login::First),
     behind_rules("rewrite-none", "no rule", 0, Match::Miss),
@@ -810,6 +890,41 @@ const fn behind_http2(name: &'static str, title: &'static str, kind: Kind, urls:
         },
         protocol: HTTP2_OVER_TLS,
         ..on_backend(name, title, kind, urls)
+    }
+}
+
+const fn told(name: &'static str, title: &'static str, sections: usize, way: Way) -> Workload {
+    Workload {
+        suite: Suite::Stat,
+        needs: match way {
+            Way::Handler(..) => Service::PerlStories,
+            _ => Service::Stories,
+        },
+        urls: Urls::Story(Story { way, sections }),
+        ..on_file(name, title, &files::SMALL)
+    }
+}
+
+const fn of_perl(
+    name: &'static str,
+    title: &'static str,
+    sections: usize,
+    htaccess: Htaccess,
+    lookup: Lookup,
+) -> Workload {
+    told(name, title, sections, Way::Handler(htaccess, lookup))
+}
+
+const fn routed(name: &'static str, title: &'static str, path: &'static str) -> Workload {
+    Workload {
+        suite: Suite::Stat,
+        needs: Service::Stories,
+        ..on_backend(
+            name,
+            title,
+            Kind::FastCgi,
+            Urls::Sized(path, backend::BODY_BYTES),
+        )
     }
 }
 

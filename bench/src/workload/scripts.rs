@@ -105,6 +105,20 @@ pub static ASK_REDIS: InServer = InServer {
     prints: |_| "123".to_owned(),
 };
 
+/// The article's handler. In Lua it answers for every URL, and in Perl for those that Apache passes to it.
+pub static STORY: InServer = InServer {
+    name: "story",
+    lighty: include_str!("scripts/story.lighty.lua"),
+    nginx: "",
+    perl: Some(("Book::News", include_str!("scripts/story.pm"))),
+    module: None,
+    extent: Extent::Everything,
+    paths: &[],
+    request_fields: "",
+    reply_fields: &[],
+    prints: |path| format!("Story matching {path}\n"),
+};
+
 impl InServer {
     /// Completes one of its texts with the template and the port of the Redis.
     pub fn complete(&self, text: &str, redis_port: Option<u16>) -> String {
