@@ -284,9 +284,16 @@ fn gateway(upstream: Upstream<'_>, site: &Site<'_>) -> String {
         ..
     } = upstream;
     let scheme = if route == Route::Http { "http" } else { "fcgi" };
-    let url = match address {
-        Address::Unix(path) => format!("unix:{}|{scheme}://backend", path.display()),
-        Address::Tcp(_) => format!("{scheme}://{address}"),
+    // A worker is found by its URL, which for a unix socket has a name of our own.
+    let (url, worker) = match address {
+        Address::Unix(path) => {
+            let worker = format!("{scheme}://backend");
+            (format!("unix:{}|{worker}", path.display()), worker)
+        }
+        Address::Tcp(_) => (
+            format!("{scheme}://{address}"),
+            format!("{scheme}://{address}"),
+        ),
     };
     let reuse = match keep {
         Reuse::Keep => "enablereuse=on max=64 ttl=3600",
@@ -303,7 +310,7 @@ fn gateway(upstream: Upstream<'_>, site: &Site<'_>) -> String {
             "<FilesMatch \"\\.(php|lua)$\">
     SetHandler \"proxy:{url}/\"
 </FilesMatch>
-<Proxy \"fcgi://backend/\" {reuse}>
+<Proxy \"{worker}/\" {reuse}>
 </Proxy>"
         ),
     };
