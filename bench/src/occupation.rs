@@ -31,8 +31,8 @@ pub fn run(options: &Options) -> Result<(), String> {
     told(written, &out)
 }
 
-/// How often a server reads for one reply: inline each piece of PHP's output, with a temporary file only PHP's
-/// head, and perhaps the file.
+/// How often a server reads for one reply: inline each piece of PHP's output, with a temporary file only
+/// PHP's head, and perhaps the file.
 fn reads(results: &Results) -> String {
     let head = [
         "",
@@ -56,8 +56,8 @@ fn reads(results: &Results) -> String {
         rows.push(row);
     }
     format!(
-        "\nSystem calls of the server for a reply of 512 KiB, {}: reads are recv, read and splice; one of them\n\
-         reads the client's request\n{}",
+        "\nSystem calls of the server for a reply of 512 KiB, {}: reads are recv, read and splice; one\n\
+         of them reads the client's request\n{}",
         connections_title(connections),
         aligned(&rows)
     )

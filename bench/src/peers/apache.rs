@@ -89,8 +89,8 @@ fn inside(site: &Site<'_>) -> io::Result<Option<String>> {
     }))
 }
 
-/// Apache refuses to serve as root; `nobody` can read the document root. With mod_perl or mod_php (`inside`) it
-/// uses one process per connection, each with its own interpreter.
+/// Apache refuses to serve as root; `nobody` can read the document root. With mod_perl or mod_php (`inside`)
+/// it uses one process per connection, each with its own interpreter.
 fn configuration(site: &Site<'_>, inside: Option<&str>) -> String {
     let Site {
         root,
