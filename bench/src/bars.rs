@@ -49,6 +49,10 @@ impl Chart {
         fs::write(directory.join(format!("{name}.svg")), self.svg(machine))?;
         let titles = self.columns.iter().map(|column| column.title.as_str());
         let mut data = Data::new(self.title, titles);
+        // Columns of one unit have one scale.
+        if self.columns.iter().any(|column| column.full.is_none()) {
+            data = data.apart();
+        }
         for (n, row) in self.rows.iter().enumerate() {
             let values = self.columns.iter();
             data.row(

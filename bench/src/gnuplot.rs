@@ -11,6 +11,8 @@ pub struct Data {
     columns: usize,
     /// Whether all rows are numbers with a unit: then it is a curve for each column.
     is_curve: bool,
+    /// Whether each column is drawn by itself, because it has its own unit.
+    is_apart: bool,
     text: String,
 }
 
@@ -28,8 +30,15 @@ impl Data {
             title: title.to_owned(),
             columns: count,
             is_curve: true,
+            is_apart: false,
             text,
         }
+    }
+
+    /// Draws each column by itself.
+    pub fn apart(mut self) -> Self {
+        self.is_apart = true;
+        self
     }
 
     /// Adds a row; `None`: there is no figure.
@@ -53,23 +62,30 @@ impl Data {
 
     /// gnuplot reads the number before a unit.
     fn script(&self, name: &str) -> String {
-        let last = self.columns + 1;
-        let style = if self.is_curve {
-            format!(
-                "set logscale x 2\n\
-                 plot for [i=2:{last}] \"{name}.dat\" using (real(strcol(1))):i \
-                 with linespoints title columnheader(i)\n"
-            )
-        } else {
-            format!(
-                "set style data histogram\nset style fill solid\nset xtics rotate by -30\n\
-                 plot for [i=2:{last}] \"{name}.dat\" using i:xtic(1) title columnheader(i)\n"
-            )
+        let (last, title) = (self.columns + 1, quoted(&self.title));
+        let (settings, each) = match self.is_curve {
+            true => (
+                "set logscale x 2",
+                "using (real(strcol(1))):i with linespoints title columnheader(i)",
+            ),
+            false => (
+                "set style data histogram\nset style fill solid\nset xtics rotate by -30",
+                "using i:xtic(1) title columnheader(i)",
+            ),
+        };
+        let drawing = match self.is_apart {
+            true => format!(
+                "set multiplot layout 1,{} title {title}\n\
+                 do for [i=2:{last}] {{ plot \"{name}.dat\" {each} }}\nunset multiplot\n",
+                self.columns.max(1)
+            ),
+            false => {
+                format!("set title {title}\nplot for [i=2:{last}] \"{name}.dat\" {each}\n")
+            }
         };
         format!(
             "# gnuplot {name}.gp\nset terminal png size 1200,700\nset output \"{name}.png\"\n\
-             set title {}\nset key outside below\nset yrange [0:*]\n{style}",
-            quoted(&self.title)
+             set key outside below\nset yrange [0:*]\n{settings}\n{drawing}"
         )
     }
 }
@@ -119,10 +135,11 @@ mod tests {
 
     /// Where gnuplot is not installed, there is nothing to see.
     #[test]
-    fn gnuplot_draws_both() {
-        for rows in [["1 thread", "64 threads"], ["write", "auto"]] {
+    fn gnuplot_draws_each() {
+        let (numbers, names) = (["1 thread", "64 threads"], ["write", "auto"]);
+        for table in [table(numbers), table(names), table(names).apart()] {
             let directory = tempfile::tempdir().unwrap();
-            table(rows).write(directory.path(), "x").unwrap();
+            table.write(directory.path(), "x").unwrap();
             let mut gnuplot = Command::new("gnuplot");
             let Ok(done) = gnuplot.arg("x.gp").current_dir(&directory).output() else {
                 return;
