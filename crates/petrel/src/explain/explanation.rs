@@ -16,6 +16,7 @@ use engine::settings::directives::DIRECTIVES;
 use serde::Serialize;
 
 use super::request::MadeUpRequest;
+use super::secrets::{without_passwords, without_secrets};
 use crate::load::Loaded;
 
 /// What the server would do with a request, and why.
@@ -312,7 +313,7 @@ impl Words<'_> {
     fn because(&self, step: &DryRunStep) -> Vec<Reason> {
         let rules = step.notes.iter().filter_map(|note| match note {
             Note::Rule(span) => Some(Reason {
-                text: self.config().sources.text(*span).to_owned(),
+                text: without_passwords(self.config().sources.text(*span)),
                 place: self.place(*span),
             }),
             _ => None,
@@ -380,7 +381,7 @@ impl Words<'_> {
         let mut directives: Vec<_> = set
             .map(|(name, _, entry)| DirectiveInWords {
                 name: (*name).to_owned(),
-                value: value_in_words(&entry.value),
+                value: value_in_words(&without_secrets(name, &entry.value)),
                 place: Some(self.place(entry.span)),
             })
             .collect();

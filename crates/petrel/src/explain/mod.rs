@@ -3,10 +3,11 @@
 //! There is no second implementation of any rule. The request goes through the phases of a worker of this
 //! process as a dry run ([`engine::exchange::dry_run`]), twice: the file cache is empty at first, and has
 //! what the request needs afterwards. [`request`] makes the request, [`explanation`] reads the record of the
-//! dry runs, [`text`] prints it.
+//! dry runs without [`secrets`], [`text`] prints it.
 
 mod explanation;
 mod request;
+mod secrets;
 mod text;
 
 use std::sync::Arc;
