@@ -21,7 +21,10 @@ use engine::worker::Cut;
 use modules::openssl;
 use nix::unistd::{Pid, setpgid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid as Process, Signal, WaitOptions, kill_process, waitpid};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, chownat, fchmod, fchown, lstat, mkdirat, openat};
+use rustix::process::{
+    Pid as Process, Signal, WaitOptions, geteuid, kill_process, waitpid,
+};
 use sys::process::{Forked, fork};
 
 use super::private_config::make_private;
@@ -171,7 +174,7 @@ fn begin(
     identity: &Identity,
     directory: &PrivateDirectory,
 ) -> io::Result<BegunInstance> {
-    let (listeners, entrances) = open_listeners(loaded, directory, identity)?;
+    let (listeners, entrances) = open_listeners(loaded, directory)?;
     let (reports, report) = io::pipe()?;
     let (order, alive) = io::pipe()?;
     let parent = std::process::id();
@@ -251,7 +254,6 @@ fn silent_logs(loaded: &Loaded) -> io::Result<LogRegistry> {
 fn open_listeners(
     loaded: &Loaded,
     directory: &PrivateDirectory,
-    identity: &Identity,
 ) -> io::Result<(Vec<BoundListener>, Vec<Entrance>)> {
     let (mut listeners, mut entrances) = (Vec::new(), Vec::new());
     for (number, wanted) in loaded.process.listeners.iter().enumerate() {
@@ -264,7 +266,6 @@ fn open_listeners(
             ListenAddress::Unix(_) => {
                 let path = directory.outside.join(format!("listener-{number}"));
                 let listener = UnixListener::bind(&path)?;
-                give(&path, identity)?;
                 listener.set_nonblocking(true)?;
                 (listener.into(), EntrancePlace::Unix(path))
             }
@@ -288,7 +289,8 @@ fn open_listeners(
     Ok((listeners, entrances))
 }
 
-/// A temporary directory. Dropping the value removes it.
+/// A temporary directory, which belongs to the user who runs the command. The server's user can pass through
+/// it and change nothing in it: root gives away files below it. Dropping the value removes it.
 struct PrivateDirectory {
     /// Its path for this process.
     outside: PathBuf,
@@ -298,28 +300,48 @@ struct PrivateDirectory {
 
 impl PrivateDirectory {
     fn new(chroot: Option<&Path>, identity: &Identity) -> io::Result<PrivateDirectory> {
-        let name = "petrel-costs-XXXXXX";
-        let (template, root) = match chroot {
-            Some(root) => (root.join("tmp").join(name), root),
-            None => (std::env::temp_dir().join(name), Path::new("/")),
+        let (parent, root) = match chroot {
+            Some(root) => (root.join("tmp").canonicalize()?, root.canonicalize()?),
+            None => (std::env::temp_dir().canonicalize()?, PathBuf::from("/")),
         };
-        let outside = nix::unistd::mkdtemp(&template)?;
-        let inside = match (chroot, outside.strip_prefix(root)) {
-            (Some(_), Ok(below)) => Path::new("/").join(below),
-            _ => outside.clone(),
+        let Ok(below) = parent.strip_prefix(&root) else {
+            let message = format!("{} is outside of server.chroot", parent.display());
+            return Err(io::Error::other(message));
         };
+        if geteuid().is_root() {
+            refuse_if_replaceable(&parent)?;
+        }
+        let outside = nix::unistd::mkdtemp(&parent.join("petrel-costs-XXXXXX"))?;
+        let name = outside.file_name().unwrap_or_default();
+        let inside = Path::new("/").join(below).join(name);
         let directory = PrivateDirectory { outside, inside };
-        give(&directory.outside, identity)?;
+        if let Some(group) = identity.group() {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = openat(CWD, &directory.outside, flags, Mode::empty())?;
+            let group = rustix::fs::Gid::from_raw(group.as_raw());
+            fchown(&file, None, Some(group))?;
+            fchmod(&file, Mode::RWXU | Mode::XGRP)?;
+        }
         Ok(directory)
     }
 
-    /// Makes directories in it, given by their paths for the server process.
+    /// Makes directories in it that belong to the server's user, given by their paths for the server process.
     fn add(&self, paths: &[PathBuf], identity: &Identity) -> io::Result<()> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = openat(CWD, &self.outside, flags, Mode::empty())?;
         for path in paths {
-            let below = path.strip_prefix(&self.inside).unwrap_or(path);
-            let path = self.outside.join(below);
-            fs::create_dir(&path)?;
-            give(&path, identity)?;
+            let name = path.file_name().unwrap_or_default();
+            mkdirat(&directory, name, Mode::RWXU)?;
+            let made = openat(&directory, name, flags, Mode::empty())?;
+            let user = identity.user().map(|user| user.as_raw());
+            let group = identity.group().map(|group| group.as_raw());
+            chownat(
+                &made,
+                "",
+                user.map(rustix::fs::Uid::from_raw),
+                group.map(rustix::fs::Gid::from_raw),
+                AtFlags::EMPTY_PATH,
+            )?;
         }
         Ok(())
     }
@@ -332,9 +354,23 @@ impl Drop for PrivateDirectory {
     }
 }
 
-/// Gives a file to the user of the server process.
-fn give(path: &Path, identity: &Identity) -> io::Result<()> {
-    Ok(nix::unistd::chown(path, identity.user(), identity.group())?)
+/// Refuses a directory in which a user other than root could put something else in place of what root makes
+/// there: one that others own or may write to without the sticky bit, or that is below such a one.
+fn refuse_if_replaceable(directory: &Path) -> io::Result<()> {
+    for directory in directory.ancestors() {
+        let stat = lstat(directory)?;
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        let is_writable = mode.intersects(Mode::WGRP | Mode::WOTH) && !mode.contains(Mode::SVTX);
+        if stat.st_uid != 0 || is_writable {
+            let message = format!(
+                "{}: users other than root can replace what is in it (set TMPDIR to another directory; with \
+                 server.chroot, make it and tmp in it root's)",
+                directory.display()
+            );
+            return Err(io::Error::other(message));
+        }
+    }
+    Ok(())
 }
 
 /// What the instance says when it serves.
@@ -343,3 +379,67 @@ const READY: &str = "ready";
 const START_TIME: Duration = Duration::from_secs(30);
 /// How long its logs may take at the end.
 const LOG_TIME: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::unistd::{Gid, Uid};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("our own directory");
+    }
+
+    #[test]
+    fn the_private_directory_stays_with_root_and_what_is_in_it_goes_to_the_server() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let identity = Identity::unnamed(Uid::from_raw(65_533), Gid::from_raw(65_532));
+        let root = tempfile::tempdir().expect("a directory");
+        fs::create_dir(root.path().join("tmp")).expect("a directory");
+        let directory = PrivateDirectory::new(Some(root.path()), &identity).expect("made");
+        let cache = directory.inside.join("deflate.cache-dir");
+        directory.add(&[cache], &identity).expect("made");
+        let facts = |path: &Path| {
+            let metadata = fs::symlink_metadata(path).expect("there");
+            (metadata.uid(), metadata.gid(), metadata.mode() & 0o7777)
+        };
+        assert_eq!(facts(&directory.outside), (0, 65_532, 0o710));
+        let cache = directory.outside.join("deflate.cache-dir");
+        assert_eq!(facts(&cache), (65_533, 65_532, 0o700));
+        assert_eq!(directory.inside.parent(), Some(Path::new("/tmp")));
+        let outside = directory.outside.clone();
+        drop(directory);
+        assert!(!outside.exists());
+    }
+
+    #[test]
+    fn a_directory_that_others_can_swap_is_refused() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let (root, other) = (tempfile::tempdir(), tempfile::tempdir());
+        let (root, other) = (root.expect("a directory"), other.expect("a directory"));
+        let temporary = root.path().join("tmp");
+        fs::create_dir(&temporary).expect("a directory");
+        let make = || PrivateDirectory::new(Some(root.path()), &Identity::unchanged()).map(drop);
+        for (mode, is_sound) in [
+            (0o755, true),
+            (0o1777, true),
+            (0o777, false),
+            (0o775, false),
+        ] {
+            set_mode(&temporary, mode);
+            assert_eq!(make().is_ok(), is_sound, "{mode:o}");
+        }
+        set_mode(&temporary, 0o755);
+        std::os::unix::fs::chown(root.path(), Some(65_533), None).expect("given away");
+        assert!(make().is_err(), "the root directory is the user's");
+        std::os::unix::fs::chown(root.path(), Some(0), None).expect("taken back");
+        fs::remove_dir(&temporary).expect("empty");
+        std::os::unix::fs::symlink(other.path(), &temporary).expect("a link");
+        let error = make().expect_err("a link out of the chroot").to_string();
+        assert!(error.contains("outside of server.chroot"), "{error}");
+    }
+}
