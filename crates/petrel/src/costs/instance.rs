@@ -22,10 +22,9 @@ use modules::openssl;
 use nix::unistd::{Pid, setpgid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, chownat, fchmod, fchown, lstat, mkdirat, openat};
-use rustix::process::{
-    Pid as Process, Signal, WaitOptions, geteuid, kill_process, waitpid,
-};
+use rustix::process::{Pid as Process, Signal, geteuid, kill_process};
 use sys::process::{Forked, fork};
+use sys::ptrace;
 
 use super::private_config::make_private;
 use super::reporter::{self, ReportPipe};
@@ -146,10 +145,13 @@ impl PrivateInstance {
 
 impl Drop for PrivateInstance {
     fn drop(&mut self) {
-        if let Some(process) = self.process.and_then(Process::from_raw) {
+        if let Some(id) = self.process
+            && let Some(process) = Process::from_raw(id)
+        {
             // It was not waited for, so its id still means this process.
             let _ = kill_process(process, Signal::KILL);
-            let _ = waitpid(Some(process), WaitOptions::empty());
+            // Threads that were seized are waited for one by one; the process ends after the last of them.
+            while let Ok(Some(_)) = ptrace::wait_for_group(id) {}
         }
     }
 }

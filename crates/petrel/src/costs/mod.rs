@@ -18,7 +18,7 @@ mod text;
 mod tracer;
 
 use std::io::{self, IsTerminal};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -132,30 +132,42 @@ fn measure(file: &Path, target: &CostsTarget) -> Result<RequestCosts, String> {
             EntrancePlace::Tcp(address) => address.to_string(),
             EntrancePlace::Unix(path) => path.display().to_string(),
         });
+    // Opened before it can have ended and been waited for: its id still means this process.
+    let pidfd = Pid::from_raw(process)
+        .ok_or(rustix::io::Errno::SRCH)
+        .and_then(|id| pidfd_open(id, PidfdFlags::empty()))
+        .map_err(|error| error.to_string())?;
     let pipe = instance.reports.get_ref().as_raw_fd();
     let pipe = std::fs::read_link(format!("/proc/self/fd/{pipe}"));
     let hidden = pipe.map_or_else(|_| String::new(), |pipe| pipe.display().to_string());
     let is_over = AtomicBool::new(false);
-    let tracer = CallTracer::begin(process, listeners.collect(), hidden, &is_over)
-        .map_err(|error| refusal(&error))?;
+    let tracer = CallTracer::begin(process, listeners.collect(), hidden, &is_over);
+    let tracer = tracer.map_err(|error| {
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            // It has ended, and was waited for.
+            instance.process = None;
+        }
+        refusal(&error)
+    })?;
     let alive = instance.alive.take();
     let reports = &mut instance.reports;
     let client = CostsClient::new(&entrance.place, &target.bytes, reports, &signals);
     let is_repeatable = target.is_repeatable;
-    let (calls, asked, names) = thread::scope(|scope| {
+    let (calls, asked) = thread::scope(|scope| {
         let asking = scope.spawn(|| {
             let asked = ask(client, is_repeatable, &is_over);
             let names = tracer::thread_names(process);
             drop(alive);
-            kill_if_it_stays(process);
+            kill_if_it_stays(&pidfd);
             (asked, names)
         });
         // Only the thread that began to trace can go on.
         let calls = tracer.run();
-        asking.join().map(|(asked, names)| (calls, asked, names))
-    })
-    .map_err(|_| "the client has panicked")?;
+        (calls, asking.join())
+    });
+    // The tracer has waited for it: from here on its id may mean another process.
     instance.process = None;
+    let (asked, names) = asked.map_err(|_| "the client has panicked")?;
     let asked = asked.map_err(|error| error.to_string())?;
     let calls: Vec<_> = calls
         .into_iter()
@@ -215,20 +227,15 @@ fn ask(
     })
 }
 
-/// Kills a process that does not end although it was told to. It is this process's child, and was not waited
-/// for when its pidfd was opened, or it has none.
-fn kill_if_it_stays(process: i32) {
-    let Some(Ok(pidfd)) = Pid::from_raw(process).map(|id| pidfd_open(id, PidfdFlags::empty()))
-    else {
-        return;
-    };
+/// Kills a process that does not end although it was told to.
+fn kill_if_it_stays(process: &OwnedFd) {
     let limit = Timespec {
         tv_sec: END_TIME.as_secs() as i64,
         tv_nsec: 0,
     };
-    let mut polled = [PollFd::new(&pidfd, PollFlags::IN)];
+    let mut polled = [PollFd::new(process, PollFlags::IN)];
     if poll(&mut polled, Some(&limit)) == Ok(0) {
-        let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+        let _ = pidfd_send_signal(process, Signal::KILL);
     }
 }
 

@@ -76,8 +76,11 @@ impl<'a> CallTracer<'a> {
         let mut waiting = Vec::new();
         for thread in threads(process)? {
             if thread != process && serves_requests(&thread_name(process, thread)) {
-                ptrace::seize(thread)?;
-                ptrace::interrupt(thread)?;
+                if !is_there(ptrace::seize(thread))? {
+                    continue;
+                }
+                // If it has ended since then, its end is reported, too.
+                is_there(ptrace::interrupt(thread))?;
                 waiting.push(thread);
             }
         }
@@ -204,6 +207,15 @@ impl<'a> CallTracer<'a> {
     }
 }
 
+/// Whether the thread that was asked for still is there. Disk threads end when they are idle.
+fn is_there(asked: io::Result<()>) -> io::Result<bool> {
+    match asked {
+        Ok(()) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(nix::libc::ESRCH) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// What descriptors of the process are.
 struct DescriptorNames {
     process: i32,
@@ -287,3 +299,16 @@ pub(super) fn serves_requests(name: &str) -> bool {
 const CALLS_MAX: usize = 100_000;
 /// The most bytes of a path that are shown.
 const PATH_BYTES_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_has_ended_is_passed_over() {
+        let ended = Err(io::Error::from_raw_os_error(nix::libc::ESRCH));
+        assert!(matches!(is_there(ended), Ok(false)));
+        let refused = Err(io::ErrorKind::PermissionDenied.into());
+        assert!(is_there(refused).is_err() && is_there(Ok(())).is_ok_and(|there| there));
+    }
+}
