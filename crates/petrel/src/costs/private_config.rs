@@ -1,12 +1,14 @@
 //! What makes a configuration private: nothing that it names is shared with the server that runs by it.
 //!
 //! The listeners are replaced when they are opened, and the logs when they are adopted; here are the values
-//! that other code reads: sockets of backend programs, and directories that a server writes to.
+//! that other code reads: sockets of backend programs, and directories that a server writes to. Stores that
+//! keep pages for several servers are left out: a page that was made for the private instance's client would be
+//! sent to theirs. So is the collector of traces.
 
 use std::path::{Path, PathBuf};
 
 use config::value::Key;
-use config::{Array, Config, Element, Value};
+use config::{Array, Config, Element, Entry, Value};
 
 /// Replaces the places that a server of its own must not share by places in `directory`. Returns the
 /// directories that have to be made.
@@ -16,23 +18,51 @@ pub(super) fn make_private(config: &mut Config, directory: &Path) -> Vec<PathBuf
         programs: Vec::new(),
     };
     let mut made = Vec::new();
+    for block in &mut config.blocks {
+        let is_kept = |entry: &Entry| !SHARED_STORES.contains(&entry.name.as_str());
+        block.entries.retain(is_kept);
+    }
     for entry in config
         .blocks
         .iter_mut()
         .flat_map(|block| &mut block.entries)
     {
-        if WRITTEN_DIRECTORIES.contains(&entry.name.as_str()) {
-            let path = directory.join(&entry.name);
-            entry.value = Value::String(path.display().to_string());
-            if !made.contains(&path) {
-                made.push(path);
-            }
+        let path = directory.join(&entry.name);
+        let private = Value::String(path.display().to_string());
+        let is_written = if WRITTEN_DIRECTORIES.contains(&entry.name.as_str()) {
+            entry.value = private;
+            true
+        } else if entry.name == "dir-listing.cache" {
+            let value = std::mem::replace(&mut entry.value, Value::Integer(0));
+            let (value, has_path) = with_path(value, &private);
+            entry.value = value;
+            has_path
         } else {
             let value = std::mem::replace(&mut entry.value, Value::Integer(0));
             entry.value = places.in_value(value);
+            false
+        };
+        if is_written && !made.contains(&path) {
+            made.push(path);
         }
     }
     made
+}
+
+/// A map whose "path" is another one, and whether it had a path.
+fn with_path(value: Value, path: &Value) -> (Value, bool) {
+    let Value::Array(array) = value else {
+        return (value, false);
+    };
+    let (mut changed, mut has_path) = (Array::default(), false);
+    for mut element in array {
+        if element.key() == Some("path") {
+            element.value = path.clone();
+            has_path = true;
+        }
+        push(&mut changed, element);
+    }
+    (Value::Array(changed), has_path)
 }
 
 /// The sockets of backend programs.
@@ -110,6 +140,9 @@ const WRITTEN_DIRECTORIES: &[&str] = &[
     "page-cache.disk-path",
 ];
 
+/// What switches on stores of pages that servers share, and the sending of traces.
+const SHARED_STORES: &[&str] = &["page-cache.second-tier", "mcpage.enable", "otel.endpoint"];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,6 +152,11 @@ mod tests {
     fn programs_listen_elsewhere_and_other_backends_stay() {
         let text = r#"
             deflate.cache-dir = "/var/cache/live"
+            dir-listing.cache = ( "max-age" => 60, "path" => "/var/cache/live-lists" )
+            page-cache.second-tier = "redis:10.0.0.1"
+            otel.endpoint = "http://10.0.0.1:4318"
+            mcpage.memcached-hosts = ( "10.0.0.2" )
+            $HTTP["host"] == "a" { mcpage.enable = "enable" }
             fastcgi.server = (
                 ".a" => (( "socket" => "/run/live", "bin-path" => "/bin/a", "max-procs" => 8 )),
                 ".b" => (( "socket" => "/run/live", "bin-path" => "/bin/a" )),
@@ -128,12 +166,28 @@ mod tests {
         let mut config = config::parse_str("test", text, &schema, &LoadOptions::from_process())
             .expect("a configuration");
         let made = make_private(&mut config, Path::new("/p"));
-        assert_eq!(made, [Path::new("/p/deflate.cache-dir")]);
+        assert_eq!(
+            made,
+            [
+                Path::new("/p/deflate.cache-dir"),
+                Path::new("/p/dir-listing.cache")
+            ]
+        );
         let printed = config::print(&config);
-        for gone in ["/run/live", "/var/cache", "9000", "127.0.0.1", "8"] {
+        for gone in [
+            "/run/live",
+            "/var/cache",
+            "9000",
+            "127.0.0.1",
+            "8",
+            "second-tier",
+            "mcpage.enable",
+            "otel.endpoint",
+        ] {
             assert!(!printed.contains(gone), "{gone}: {printed}");
         }
         assert!(printed.contains("/run/php-fpm"), "{printed}");
+        assert!(printed.contains("60"), "{printed}");
         assert_eq!(printed.matches("/p/program-0").count(), 2, "{printed}");
         assert_eq!(printed.matches("/p/program-1").count(), 1, "{printed}");
     }

@@ -292,7 +292,14 @@ fn thread_name(process: i32, thread: i32) -> String {
 
 /// Whether a thread of this name works for requests, and not beside them.
 pub(super) fn serves_requests(name: &str) -> bool {
-    !["log", "lua-watchdog", "petrel-names", "petrel-health"].contains(&name)
+    let beside = [
+        "log",
+        "lua-watchdog",
+        "petrel-names",
+        "petrel-health",
+        "petrel-otel",
+    ];
+    !beside.contains(&name)
 }
 
 /// The most calls that are recorded.
@@ -310,5 +317,6 @@ mod tests {
         assert!(matches!(is_there(ended), Ok(false)));
         let refused = Err(io::ErrorKind::PermissionDenied.into());
         assert!(is_there(refused).is_err() && is_there(Ok(())).is_ok_and(|there| there));
+        assert!(!serves_requests("petrel-otel") && serves_requests("worker-0"));
     }
 }
