@@ -67,6 +67,7 @@ impl<'a> CostsClient<'a> {
         };
         let mut unsent = self.request;
         let mut is_open = true;
+        let mut answer = Vec::new();
         let line = loop {
             while !unsent.is_empty() && is_open {
                 match stream.write(unsent) {
@@ -77,16 +78,17 @@ impl<'a> CostsClient<'a> {
                 }
             }
             let wants_room = !unsent.is_empty();
-            if self.wait(is_open.then(|| stream.as_fd()), wants_room)? {
+            let wait = self.wait(is_open.then(|| stream.as_fd()), wants_room);
+            if wait.map_err(|error| explained(error, is_open, &answer))? {
                 let mut line = String::new();
                 self.reports.read_line(&mut line)?;
                 break line;
             }
-            is_open = is_open && takes_everything(&mut stream);
+            is_open = is_open && takes_everything(&mut stream, &mut answer);
         };
         // What the worker does when it has sent the response: it closes, or returns to its wait.
         std::thread::sleep(SETTLING_TIME);
-        if is_open && takes_everything(&mut stream) {
+        if is_open && takes_everything(&mut stream, &mut answer) {
             self.stream = Some(stream);
         }
         let report = RequestReport::parse(line.trim_end());
@@ -128,13 +130,17 @@ impl<'a> CostsClient<'a> {
             false => PollFlags::IN,
         };
         polled.extend(stream.iter().map(|stream| PollFd::new(stream, wanted)));
+        let patience = match stream {
+            Some(_) => PATIENCE,
+            None => PATIENCE_AFTER_CLOSE,
+        };
         let limit = Timespec {
-            tv_sec: PATIENCE.as_secs() as i64,
+            tv_sec: patience.as_secs() as i64,
             tv_nsec: 0,
         };
         match poll(&mut polled, Some(&limit)) {
             Ok(0) => {
-                let message = format!("no response within {} s", PATIENCE.as_secs());
+                let message = format!("no response within {} s", patience.as_secs());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, message));
             }
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -155,13 +161,32 @@ impl<'a> CostsClient<'a> {
     }
 }
 
-/// Reads what has arrived. Returns whether the connection is still open.
-fn takes_everything(stream: &mut Box<dyn ClientStream>) -> bool {
+/// The error of a wait. A head that the server refuses reaches no hook, so there is no report, and the server
+/// closes the connection.
+fn explained(error: io::Error, is_open: bool, answer: &[u8]) -> io::Error {
+    if is_open || error.kind() != io::ErrorKind::TimedOut {
+        return error;
+    }
+    let line = answer
+        .split(|byte| *byte == b'\r')
+        .next()
+        .unwrap_or_default();
+    io::Error::other(format!(
+        "the server refuses the request before any rule looks at it: {:?}",
+        String::from_utf8_lossy(line)
+    ))
+}
+
+/// Reads what has arrived, and keeps the beginning in `answer`. Returns whether the connection is still open.
+fn takes_everything(stream: &mut Box<dyn ClientStream>, answer: &mut Vec<u8>) -> bool {
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
         match stream.read(&mut buffer) {
             Ok(0) => return false,
-            Ok(_) => {}
+            Ok(count) => {
+                let room = ANSWER_BYTES - answer.len();
+                answer.extend(buffer.iter().take(count.min(room)));
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
         }
@@ -172,4 +197,8 @@ fn takes_everything(stream: &mut Box<dyn ClientStream>) -> bool {
 const SETTLING_TIME: Duration = Duration::from_millis(20);
 /// How long it may send nothing.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the report of a request may take once the server has closed the connection.
+const PATIENCE_AFTER_CLOSE: Duration = Duration::from_secs(5);
+/// How much of an answer is kept: its first line is in it.
+const ANSWER_BYTES: usize = 128;
 const BUFFER_BYTES: usize = 64 * 1024;

@@ -2,6 +2,7 @@
 //!
 //! It is forked without an exec, as the keeper does it, from a process that stays to trace it and to run the
 //! backend programs. Its listeners are on the loopback interface, and requests see the configured addresses.
+//! It speaks no TLS, so it asks no client for a certificate: only requests that show its token are served.
 //! Its logs go to /dev/null, by the same way as those of a server.
 
 use std::fs;
@@ -43,6 +44,8 @@ pub(super) struct PrivateInstance {
     pub(super) reports: BufReader<PipeReader>,
     /// It ends when this is closed.
     pub(super) alive: Option<PipeWriter>,
+    /// What a request must show: other clients that find the port get 403.
+    pub(super) token: String,
     /// Where it listens, in the order of the configuration.
     pub(super) entrances: Vec<Entrance>,
     _programs: RunningPrograms,
@@ -102,13 +105,15 @@ impl PrivateInstance {
         let started = backends.start(&ids, &logs);
         let programs = RunningPrograms { backends, logs };
         started?;
+        let token = new_token().map_err(|error| format!("/dev/urandom: {error}"))?;
         let (process, reports, alive, entrances) =
-            begin(&loaded, &identity, &directory).map_err(|error| error.to_string())?;
+            begin(&loaded, &identity, &directory, &token).map_err(|error| error.to_string())?;
         Ok(PrivateInstance {
             loaded,
             process: Some(process),
             reports: BufReader::new(reports),
             alive: Some(alive),
+            token,
             entrances,
             _programs: programs,
             _directory: directory,
@@ -175,6 +180,7 @@ fn begin(
     loaded: &Loaded,
     identity: &Identity,
     directory: &PrivateDirectory,
+    token: &str,
 ) -> io::Result<BegunInstance> {
     let (listeners, entrances) = open_listeners(loaded, directory)?;
     let (reports, report) = io::pipe()?;
@@ -189,7 +195,10 @@ fn begin(
         }
         Forked::Child => {
             drop((reports, alive));
-            let pipe = Arc::new(ReportPipe(report));
+            let pipe = Arc::new(ReportPipe {
+                pipe: report,
+                token: token.to_owned(),
+            });
             let served = setpgid(Pid::from_raw(0), Pid::from_raw(0))
                 .map_err(io::Error::from)
                 .and_then(|()| silent_logs(loaded))
@@ -373,6 +382,13 @@ fn refuse_if_replaceable(directory: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// A random text that is a field's value.
+fn new_token() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }
 
 /// What the instance says when it serves.

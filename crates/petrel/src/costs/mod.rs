@@ -36,7 +36,7 @@ use attribution::{AFTERWARDS, ARRIVAL, WaterfallRow, waterfall};
 use budget::{Budget, Route, budget};
 use client::{AnsweredRequest, CostsClient};
 use instance::{Entrance, EntrancePlace, PrivateInstance};
-use reporter::RequestReport;
+use reporter::{RequestReport, TOKEN_FIELD};
 use request::CostsTarget;
 use tracer::CallTracer;
 
@@ -137,6 +137,7 @@ fn measure(file: &Path, target: &CostsTarget) -> Result<RequestCosts, String> {
         .ok_or(rustix::io::Errno::SRCH)
         .and_then(|id| pidfd_open(id, PidfdFlags::empty()))
         .map_err(|error| error.to_string())?;
+    let request = target.bytes_with(TOKEN_FIELD, &instance.token);
     let pipe = instance.reports.get_ref().as_raw_fd();
     let pipe = std::fs::read_link(format!("/proc/self/fd/{pipe}"));
     let hidden = pipe.map_or_else(|_| String::new(), |pipe| pipe.display().to_string());
@@ -151,7 +152,7 @@ fn measure(file: &Path, target: &CostsTarget) -> Result<RequestCosts, String> {
     })?;
     let alive = instance.alive.take();
     let reports = &mut instance.reports;
-    let client = CostsClient::new(&entrance.place, &target.bytes, reports, &signals);
+    let client = CostsClient::new(&entrance.place, &request, reports, &signals);
     let is_repeatable = target.is_repeatable;
     let (calls, asked) = thread::scope(|scope| {
         let asking = scope.spawn(|| {

@@ -1,15 +1,20 @@
 //! What the private instance tells of each request: a module of its own, which has the ledger keep every stamp
 //! and writes them into a pipe when the request has ended.
 //!
+//! A request that does not show the token of the instance is not reported and gets 403, before any rule looks at
+//! it: the port is open to every user of the machine, and sites that need a client's certificate are behind it.
+//!
 //! It knows nothing of tracing. The clock of the stamps, CLOCK_MONOTONIC, is that of the tracer as well.
 
 use std::io::{PipeWriter, Write};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use config::Diagnostic;
 use engine::Exchange;
 use engine::ledger::{Nanos, Stage};
 use engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
+use proto::status::Status;
 
 /// The module; it is in no table, and only the private instance has it.
 pub(super) static MODULE: ModuleSpec = ModuleSpec {
@@ -20,15 +25,18 @@ pub(super) static MODULE: ModuleSpec = ModuleSpec {
     configure,
 };
 
-/// The end of the pipe that the private instance writes to.
-#[derive(Debug)]
-pub(super) struct ReportPipe(pub(super) PipeWriter);
+/// The end of the pipe that the private instance writes to, and whose requests it tells of.
+pub(super) struct ReportPipe {
+    pub(super) pipe: PipeWriter,
+    /// The value of [`TOKEN_FIELD`] in the requests of `petrel costs`.
+    pub(super) token: String,
+}
 
 impl ReportPipe {
     /// Writes a line.
     pub(super) fn say(&self, line: &str) {
         // The parent process has gone if this fails, and this one is about to be killed.
-        let _ = (&self.0).write_all(format!("{line}\n").as_bytes());
+        let _ = (&self.pipe).write_all(format!("{line}\n").as_bytes());
     }
 }
 
@@ -144,21 +152,47 @@ impl RequestReport {
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     if let Some(pipe) = configure.handed::<ReportPipe>() {
-        configure.add_first(Phase::Translate, TrailKeeper);
+        let gate = Gate {
+            pipe: Arc::clone(&pipe),
+        };
+        configure.add_first(Phase::Translate, gate);
         configure.add_last(Phase::Log, RequestReporter { pipe });
     }
     Ok(())
 }
 
-struct TrailKeeper;
+/// Lets in the requests of `petrel costs`, and has the ledger keep their stamps.
+struct Gate {
+    pipe: Arc<ReportPipe>,
+}
 
-impl Hook for TrailKeeper {
+impl Hook for Gate {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
+        // A request that begins again has no token any more.
+        if !exchange.is_subrequest() && exchange.kept::<LetIn>(MODULE.name).is_none() {
+            if !has_token(exchange, &self.pipe.token) {
+                exchange.response.status = Status::FORBIDDEN;
+                exchange.response.body = REFUSAL.to_vec().into();
+                exchange.response.is_final = true;
+                exchange.response.close = true;
+                return Outcome::Answer;
+            }
+            exchange.keep(MODULE.name, Rc::new(LetIn));
+            // Backends and scripts see the request as it was wanted.
+            exchange.request.head.remove_field(TOKEN_FIELD);
+        }
         exchange.ledger.keep_trail();
         // Otherwise this hook would make a stage that the live server does not have.
         exchange.took_no_time();
         Outcome::Next
     }
+}
+
+/// Stored for a request that has shown the token.
+struct LetIn;
+
+fn has_token(exchange: &Exchange, token: &str) -> bool {
+    exchange.request.head.value_of(TOKEN_FIELD) == Some(token.as_bytes())
 }
 
 struct RequestReporter {
@@ -167,13 +201,20 @@ struct RequestReporter {
 
 impl Hook for RequestReporter {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
-        if !exchange.is_subrequest() {
+        // A hook before the gate may have answered.
+        let is_ours =
+            exchange.kept::<LetIn>(MODULE.name).is_some() || has_token(exchange, &self.pipe.token);
+        if is_ours && !exchange.is_subrequest() {
             self.pipe.say(&RequestReport::of(exchange).line());
         }
         Outcome::Next
     }
 }
 
+/// The field of a request that shows the token.
+pub(super) const TOKEN_FIELD: &str = "Petrel-Costs";
+/// What other clients get.
+const REFUSAL: &[u8] = b"This is a private instance of petrel costs.\n";
 /// The name of time that belongs to no stage.
 const UNATTRIBUTED: &str = "unattributed";
 

@@ -80,6 +80,12 @@ impl CostsTarget {
             is_repeatable,
         })
     }
+
+    /// The whole request with one more field at its end.
+    pub(super) fn bytes_with(&self, name: &str, value: &str) -> Vec<u8> {
+        let head = self.bytes.strip_suffix(b"\r\n").unwrap_or(&self.bytes);
+        [head, format!("{name}: {value}\r\n\r\n").as_bytes()].concat()
+    }
 }
 
 #[cfg(test)]
@@ -115,6 +121,10 @@ mod tests {
         assert!(
             text.contains("\r\nContent-Length: 0\r\n") && !target.is_repeatable,
             "{text}"
+        );
+        assert_eq!(
+            target.bytes_with("A", "b"),
+            text.replace("\r\n\r\n", "\r\nA: b\r\n\r\n").as_bytes()
         );
         let port = |url| CostsTarget::new(url, "POST", &[]).map(|target| target.port);
         assert_eq!(port("http://[::1]/"), Ok(80));
