@@ -1,6 +1,10 @@
 //! `petrel costs` on a file, a backend, a script and a missing page, beside a live server that it leaves alone.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, OnceLock};
 
 use petrel_tests::{Backend, Finished, PATIENCE, Server, Speaks, petrel, run, skip};
 
@@ -108,7 +112,7 @@ fn the_live_server_gets_no_request_and_keeps_its_socket() {
         "{json}"
     );
     let warm = stages(&json, "warm");
-    let of_backend = calls_of(&warm, "backend-wait");
+    let of_backend = calls_of(&warm, "backend-first-byte");
     assert!(
         of_backend.contains(&"sendto") && of_backend.contains(&"recvfrom"),
         "{json}"
@@ -124,10 +128,74 @@ fn the_live_server_gets_no_request_and_keeps_its_socket() {
         targets.iter().any(|target| target == "/app/private"),
         "{targets:?}"
     );
+    for request in backend.requests() {
+        let token = request.param("HTTP_PETREL_COSTS");
+        assert!(token.is_none(), "the backend sees the token");
+    }
     let log = server.log() + &server.tree().text("access.log");
     assert!(
         log.contains("/app/live") && !log.contains("/app/private"),
         "{log}"
+    );
+}
+
+#[test]
+fn other_clients_of_the_private_instance_get_403() {
+    static TEMPORARY: OnceLock<PathBuf> = OnceLock::new();
+    static ANSWERS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    // While the backend works on the request of the command, another program asks the private instance.
+    let backend = Backend::start(Speaks::FastCgi, |exchange| {
+        let other = TEMPORARY
+            .get()
+            .and_then(|temporary| ask_first_found(temporary));
+        ANSWERS.lock().expect("not poisoned").extend(other);
+        exchange.say("at once");
+    });
+    let server = server(&format!(
+        "{}\n$SERVER[\"socket\"] == var.dir + \"/live.sock\" {{ }}\n",
+        backend.directive("/app", "\"check-local\" => \"disable\"")
+    ));
+    TEMPORARY.set(server.tree().path("tmp")).expect("set once");
+    let Some(finished) = costs(&server, &["--json", &server.url("/app/private")]) else {
+        return;
+    };
+    assert_eq!(finished.code(), 0, "{}", finished.errors);
+    assert!(
+        finished.text().contains("\"status\":200"),
+        "{}",
+        finished.text()
+    );
+    let answers = ANSWERS.lock().expect("not poisoned");
+    assert!(!answers.is_empty(), "no other client has found the socket");
+    for answer in answers.iter() {
+        assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+        assert!(answer.contains("private instance"), "{answer}");
+    }
+}
+
+/// What the unix socket of a private instance in `temporary` answers to another client.
+fn ask_first_found(temporary: &Path) -> Option<String> {
+    let directory = std::fs::read_dir(temporary).ok()?.next()?.ok()?.path();
+    let mut stream = UnixStream::connect(directory.join("listener-1")).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    let request = b"GET /small.txt HTTP/1.1\r\nHost: a\r\nPetrel-Costs: guessed\r\n\r\n";
+    stream.write_all(request).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
+
+#[test]
+fn a_request_that_the_server_refuses_at_once_has_no_stages() {
+    let server = server("");
+    let Some(finished) = costs(&server, &["/small.txt", "-HContent-Length: x"]) else {
+        return;
+    };
+    assert_eq!(finished.code(), 1, "{}", finished.text());
+    let errors = &finished.errors;
+    assert!(
+        errors.contains("refuses the request") && errors.contains("400"),
+        "{errors}"
     );
 }
 

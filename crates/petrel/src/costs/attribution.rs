@@ -202,7 +202,11 @@ mod tests {
 
     #[test]
     fn idle_waits_and_other_requests_do_not_count() {
-        let report = report(&[("parse", 1100), ("backend-wait", 1300), ("send", 1500)]);
+        let report = report(&[
+            ("parse", 1100),
+            ("backend-first-byte", 1300),
+            ("send", 1500),
+        ]);
         let calls = [
             call("sendto", 100, 200),
             call("epoll_wait", 500, 950),
@@ -220,7 +224,7 @@ mod tests {
             [
                 "(arrival) 100: recvfrom",
                 "parse 100: ",
-                "backend-wait 200: epoll_wait",
+                "backend-first-byte 200: epoll_wait",
                 "send 200: sendto",
                 "(afterwards) 20: close"
             ]

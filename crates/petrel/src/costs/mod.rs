@@ -266,7 +266,8 @@ fn route(report: &RequestReport, loaded: &Loaded) -> Option<Route> {
     };
     let facts = report.facts;
     match report.status {
-        200 if facts.is_cached => Some(Route::CachedPage),
+        // Of a page that a worker has in its memory, nothing waits.
+        200 if facts.is_cached => (!report.has_stage("cache")).then_some(Route::CachedPage),
         200 if facts.asked_backend => match (sets("fastcgi."), sets("proxy.")) {
             (true, false) if facts.is_virtual => Some(Route::Virtual),
             (true, false) => Some(Route::FastCgi),
@@ -275,7 +276,6 @@ fn route(report: &RequestReport, loaded: &Loaded) -> Option<Route> {
         },
         200 if report.has_stage("lua") => Some(Route::Lua),
         200 if facts.has_file => Some(Route::Static),
-        200 if loaded.runs_lua() => Some(Route::Lua),
         304 if facts.has_file => Some(Route::NotModified),
         404 if !facts.asked_backend => Some(Route::Missing),
         _ => None,
@@ -313,6 +313,7 @@ mod tests {
     fn requests_are_told_apart_by_what_was_done() {
         let fastcgi = "server.modules = (\"mod_fastcgi\")\nfastcgi.server = (\"/\" => ((\"socket\" => \"/s\")))";
         let proxy = "server.modules = (\"mod_proxy\")\nproxy.server = (\"/\" => ((\"host\" => \"127.0.0.1\")))";
+        let lua = "server.modules = (\"mod_magnet\")\nmagnet.attract-raw-url-to = (\"/a.lua\")";
         let report = |status, facts, stages: &[&str]| RequestReport {
             status,
             facts,
@@ -362,6 +363,8 @@ mod tests {
                 report(200, cached, &["content"]),
                 Some(Route::CachedPage),
             ),
+            ("", report(200, cached, &["content", "cache"]), None),
+            (lua, report(200, none, &["translate", "content"]), None),
         ] {
             assert_eq!(route(&report, &loaded(text)), expected, "{report:?}");
         }

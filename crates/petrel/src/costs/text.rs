@@ -317,7 +317,7 @@ pub(super) fn duration(nanos: Nanos) -> String {
 /// Columns of a line of items.
 const LINE: usize = 94;
 /// Columns of the name of a stage.
-const NAME: usize = 16;
+const NAME: usize = 18;
 /// Columns of a time.
 const TIME: usize = 9;
 /// Columns of the waterfall.
