@@ -21,6 +21,7 @@ use crate::exchange::{ConnectionFacts, Exchange};
 use crate::ledger::Stage;
 use crate::log::LogRegistry;
 use crate::phase::Walked;
+use crate::recorder::SharedMemory;
 use crate::run::ExchangeRun;
 use crate::settings::{ProcessSettings, SettingsTable};
 use crate::shared::Shared;
@@ -30,14 +31,15 @@ use crate::worker::{self, Drain, Worker};
 pub struct OfflineWorker(Rc<Worker>);
 
 impl OfflineWorker {
-    /// A worker with these settings.
+    /// A worker with these settings, whose counters and records are in `memory`.
     pub fn new(
         settings: SettingsTable,
         process: Arc<ProcessSettings>,
         logs: Arc<LogRegistry>,
+        memory: SharedMemory,
     ) -> OfflineWorker {
-        let shared = Arc::new(Shared::new(1, OPEN_FILES_MAX));
-        OfflineWorker(Worker::new(settings, process, shared, logs))
+        let shared = Shared::new(1, OPEN_FILES_MAX).with_memory(memory);
+        OfflineWorker(Worker::new(settings, process, Arc::new(shared), logs))
     }
 
     /// Sends `request`, a head without a body, through the phases as a dry run on a connection with these

@@ -33,6 +33,7 @@ use crate::exchange::{ConnectionFacts, Exchange, Peer, Scheme};
 use crate::log::LogRegistry;
 use crate::module::ModuleSpec;
 use crate::offline::{DryRunAnswer, OfflineWorker};
+use crate::recorder::SharedMemory;
 use crate::settings::directives::DIRECTIVES;
 use crate::settings::{ConnectionScope, ProcessSettings, SettingsTable, loaded_modules};
 use crate::worker::{self, Worker};
@@ -80,6 +81,18 @@ impl Site {
     /// # Errors
     /// The errors of the configuration.
     pub fn try_new(text: &str, modules: &[&'static ModuleSpec]) -> Result<Site, String> {
+        Site::with_memory(text, modules, SharedMemory::private())
+    }
+
+    /// Like [`Site::try_new`], with counters and records in `memory`.
+    ///
+    /// # Errors
+    /// The errors of the configuration.
+    pub fn with_memory(
+        text: &str,
+        modules: &[&'static ModuleSpec],
+        memory: SharedMemory,
+    ) -> Result<Site, String> {
         let mut tables = vec![DIRECTIVES];
         tables.extend(modules.iter().map(|module| module.directives));
         let schema = Schema::new(&tables);
@@ -92,7 +105,7 @@ impl Site {
         let shown = |diagnostic: Diagnostic| render(&diagnostic, &config.sources, Style::Line);
         SettingsTable::check(&config, &schema, &loaded).map_err(shown)?;
         let process = ProcessSettings::new(&config).map_err(shown)?;
-        Ok(Site::start(config, schema, loaded, process))
+        Ok(Site::start(config, schema, loaded, process, memory))
     }
 
     fn start(
@@ -100,6 +113,7 @@ impl Site {
         schema: Schema,
         modules: Vec<&'static ModuleSpec>,
         process: ProcessSettings,
+        memory: SharedMemory,
     ) -> Site {
         let logs = Arc::new(LogRegistry::discarding());
         let table = SettingsTable::new(
@@ -108,7 +122,7 @@ impl Site {
             modules,
             Arc::clone(&logs),
         );
-        let worker = OfflineWorker::new(table, Arc::new(process), logs);
+        let worker = OfflineWorker::new(table, Arc::new(process), logs, memory);
         let facts = ConnectionFacts::new(
             Peer::Ip(SocketAddr::from((Ipv4Addr::LOCALHOST, 40000))),
             Scheme::Http,

@@ -19,6 +19,7 @@ impl Exchange {
         if !recorder.leaves_out(total, self.response.status.0) {
             self.add_to(recorder);
         }
+        recorder.ended(self.id);
     }
 
     #[inline(never)]

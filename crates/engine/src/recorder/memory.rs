@@ -123,6 +123,14 @@ impl SharedMemory {
         self.others.iter().any(|other| u64::from(*other) == process)
     }
 
+    /// The slowest requests that this server process and the ones before it have recorded here, and the requests for
+    /// which their workers work. Without shared memory there are none, nor if it is damaged.
+    pub fn slowest(&self) -> Recording {
+        let all = self.all.as_ref();
+        let read = all.and_then(|all| Recording::read_slowest(all).ok());
+        read.unwrap_or_default()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Claimed>> {
         self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
     }

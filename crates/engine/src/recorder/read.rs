@@ -18,8 +18,8 @@ use super::memory::{
 use super::record::{Record, decode};
 use super::ring::{RESERVED, STATE_WORDS, WRITTEN, read_back};
 use super::writer::{
-    AT_ERRORS_STATE, AT_NOW, AT_RECENT_STATE, AT_REFUSALS_STATE, AT_WORKER, Area, Areas, NOW_ID,
-    NOW_STARTED, NOW_TARGET, REGION_HEADER_WORDS, SLOT_WORDS, count_in_slot,
+    AT_ERRORS_STATE, AT_NOW, AT_RECENT_STATE, AT_REFUSALS_STATE, AT_WORKER, Area, Areas, KEPT,
+    NOW_ID, NOW_STARTED, NOW_TARGET, REGION_HEADER_WORDS, SLOT_WORDS, count_in_slot,
 };
 use crate::request_id::RequestId;
 
@@ -60,11 +60,11 @@ pub struct WorkerRecording {
     pub refusals: Vec<Record>,
     /// The slowest requests of each host, in no order.
     pub slow: Vec<Record>,
-    /// The request for which the worker worked last.
+    /// The request for which the worker worked last. `None`: that one has ended.
     pub now: Option<NowRecord>,
 }
 
-/// The request for which a worker worked last.
+/// The request for which a worker worked last, which has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NowRecord {
     /// Its id.
@@ -114,6 +114,19 @@ impl Recording {
     /// # Errors
     /// There is no recorder's memory of this version. Damaged parts are left out.
     pub fn read(source: &(impl Source + ?Sized)) -> Result<Recording, ReadError> {
+        Recording::read_parts(source, Parts::All)
+    }
+
+    /// Reads from `source` only the slowest requests and those for which the workers work: a quarter of the memory
+    /// of a worker, and most of the time less.
+    ///
+    /// # Errors
+    /// As for [`Recording::read`].
+    pub fn read_slowest(source: &(impl Source + ?Sized)) -> Result<Recording, ReadError> {
+        Recording::read_parts(source, Parts::Slowest)
+    }
+
+    fn read_parts(source: &(impl Source + ?Sized), parts: Parts) -> Result<Recording, ReadError> {
         let mut header = [0; HEADER_WORDS];
         source.read(0, &mut header)?;
         if header[AT_MAGIC] != MAGIC {
@@ -147,9 +160,22 @@ impl Recording {
             }
             left -= size;
             let process = entry[ENTRY_OWNER] as u32;
-            workers.extend(worker(source, at, size, process)?);
+            workers.extend(worker(source, at, size, process, parts)?);
         }
         Ok(Recording { workers })
+    }
+
+    /// The slowest requests of the hour before `now`, in nanoseconds since 1970: the slowest first, each with the
+    /// number of its worker. Slots keep older ones until others come.
+    pub fn slowest(&self, now: u64) -> Vec<(u16, &Record)> {
+        let since = now.saturating_sub(KEPT);
+        let workers = self.workers.iter();
+        let mut slowest: Vec<_> = workers
+            .flat_map(|worker| worker.slow.iter().map(|record| (worker.worker, record)))
+            .filter(|(_, record)| record.started.saturating_add(record.total) >= since)
+            .collect();
+        slowest.sort_by_key(|(_, record)| std::cmp::Reverse((record.total, record.id.to_bits())));
+        slowest
     }
 
     /// All records once, the oldest first.
@@ -178,12 +204,20 @@ fn once(mut records: Vec<&Record>) -> Vec<&Record> {
     records
 }
 
+/// What is read of a region.
+#[derive(Clone, Copy)]
+enum Parts {
+    All,
+    Slowest,
+}
+
 /// The records in a region, if it has any.
 fn worker(
     source: &(impl Source + ?Sized),
     at: usize,
     size: usize,
     process: u32,
+    parts: Parts,
 ) -> io::Result<Option<WorkerRecording>> {
     let mut before = [0; REGION_HEADER_WORDS];
     source.read(at, &mut before)?;
@@ -205,15 +239,19 @@ fn worker(
         records.reverse();
         Ok(records)
     };
-    Ok(Some(WorkerRecording {
+    let mut recording = WorkerRecording {
         process,
         worker: before[AT_WORKER] as u16,
-        recent: ring(areas.recent, AT_RECENT_STATE)?,
-        errors: ring(areas.errors, AT_ERRORS_STATE)?,
-        refusals: ring(areas.refusals, AT_REFUSALS_STATE)?,
         slow: slots(source, at + areas.slow.at, areas.slow.count)?,
         now: now(&before),
-    }))
+        ..WorkerRecording::default()
+    };
+    if let Parts::All = parts {
+        recording.recent = ring(areas.recent, AT_RECENT_STATE)?;
+        recording.errors = ring(areas.errors, AT_ERRORS_STATE)?;
+        recording.refusals = ring(areas.refusals, AT_REFUSALS_STATE)?;
+    }
+    Ok(Some(recording))
 }
 
 fn slots(source: &(impl Source + ?Sized), at: usize, count: usize) -> io::Result<Vec<Record>> {
@@ -267,17 +305,18 @@ impl Source for File {
     }
 }
 
-/// The memory as a server process has it.
+/// The memory itself, in a process that has it.
 impl Source for Words {
     fn bytes(&self) -> io::Result<u64> {
         Ok(self.len() as u64 * 8)
     }
 
     fn read(&self, at: usize, into: &mut [u64]) -> io::Result<()> {
-        let words = self.get(at..).and_then(|words| words.get(..into.len()));
+        let words = at.checked_add(into.len()).and_then(|end| self.get(at..end));
         let words = words.ok_or(io::ErrorKind::UnexpectedEof)?;
-        for (copy, word) in into.iter_mut().zip(words) {
-            *copy = word.load(Acquire);
+        for (into, word) in into.iter_mut().zip(words) {
+            // What is read later is not older: a reader looks again at what tells whether a record is whole.
+            *into = word.load(Acquire);
         }
         Ok(())
     }
@@ -380,6 +419,9 @@ mod tests {
         assert_eq!(of("a.example"), [2_000_000_000, 10]);
         assert_eq!((of("b.example"), of("c.example")), (vec![20], vec![16; 4]));
         let all = recording.all();
+        let slowest = memory.slowest();
+        assert_eq!(slowest.workers[0].slow, worker.slow);
+        assert!(slowest.workers[0].recent.is_empty());
         let slow = all
             .iter()
             .find(|record| record.id.to_bits() == 2)
@@ -406,6 +448,12 @@ mod tests {
             (3, &b"/long/path/of/a/"[..])
         );
         second.works_for(RequestId::from_bits(4), 5, b"/");
+        let now = || memory.slowest().workers[1].now.clone();
+        assert_eq!(now().map(|now| now.id.to_bits()), Some(4));
+        second.ended(RequestId::from_bits(3));
+        assert_eq!(now().map(|now| now.id.to_bits()), Some(4), "it goes on");
+        second.ended(RequestId::from_bits(4));
+        assert_eq!(now(), None);
     }
 
     #[test]
@@ -419,6 +467,16 @@ mod tests {
         let recording = Recording::read(&File::from(descriptor)).expect("it is one");
         let slow = ids(&recording.workers[0].slow);
         assert!(slow.contains(&6) && !slow.contains(&5), "{slow:?}");
+        let shown = |now: u64| recording.slowest(now).len();
+        let ended = 1_000_000_000_000;
+        assert_eq!(
+            (
+                shown(ended),
+                shown(ended + KEPT / 2),
+                shown(ended + 2 * KEPT)
+            ),
+            (4, 4, 0)
+        );
     }
 
     #[test]

@@ -94,7 +94,8 @@ impl Recorder {
         self.slow.forget_old(now);
     }
 
-    /// The worker works for this request now. If it crashes, this one was it.
+    /// The worker works for this request now, until it [has ended](Recorder::ended). If the worker crashes, this one was
+    /// it.
     #[inline]
     pub(crate) fn works_for(&self, id: RequestId, started: Nanos, target: &[u8]) {
         let Some(now) = self.now.first_chunk::<NOW_WORDS>() else {
@@ -110,6 +111,16 @@ impl Recorder {
                 now[NOW_TARGET + 1].store(u64::from_le_bytes(words[1]), Relaxed);
             }
             None => short_target(now, target),
+        }
+    }
+
+    /// The request is over. If the worker worked for it last, it works for none now.
+    #[inline]
+    pub(crate) fn ended(&self, id: RequestId) {
+        if let Some(now) = self.now.get(NOW_ID)
+            && now.load(Relaxed) == id.to_bits()
+        {
+            now.store(0, Relaxed);
         }
     }
 
@@ -469,8 +480,8 @@ const HASHES: usize = 1 << HASH_BITS;
 const FAST: Nanos = 1_000_000;
 /// How many of those a worker records in a second.
 const FAST_EACH_SECOND: u32 = 250;
-/// How long the slowest requests are kept.
-const KEPT: Nanos = 3_600_000_000_000;
+/// How long the slowest requests are kept, and shown.
+pub(super) const KEPT: Nanos = 3_600_000_000_000;
 const FORGET_EVERY: Nanos = 60_000_000_000;
 
 #[cfg(test)]

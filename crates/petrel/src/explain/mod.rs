@@ -16,6 +16,7 @@ use engine::exchange::dry_run::DryRun;
 use engine::handed::Handed;
 use engine::log::LogRegistry;
 use engine::offline::OfflineWorker;
+use engine::recorder::SharedMemory;
 use engine::settings::SettingsTable;
 use modules::openssl::InTheClear;
 use nix::unistd::{geteuid, getuid};
@@ -101,7 +102,12 @@ fn explain_one(
         .with(Arc::clone(&loaded.trusts))
         .with(Arc::new(InTheClear));
     let table = table.with_handed(handed).for_dry_runs();
-    let worker = OfflineWorker::new(table, Arc::clone(&loaded.process), logs);
+    let worker = OfflineWorker::new(
+        table,
+        Arc::clone(&loaded.process),
+        logs,
+        SharedMemory::private(),
+    );
     let facts = request.connection();
     let run = || {
         let dry_run = DryRun::new(options.run_scripts);
