@@ -59,7 +59,13 @@ fn the_page_is_live() {
     assert_eq!(browser.evaluate(count), (before + 8).to_string());
     browser.click("#pause");
     assert!(browser.is_true(&format!("{count} == {}", before + 9)));
-    // Nothing of what clients sent became a part of the page.
+    // The paths that mean harm are there as text, and nothing of them became a part of the page.
+    for path in ["/<script>alert(1)</script>", "<img src=x onerror=alert(1)>"] {
+        let is_text = format!(
+            "[...document.querySelectorAll('[data-key=paths] bdi')].some((e) => e.textContent.includes('{path}'))"
+        );
+        assert!(browser.is_true(&is_text), "{path}");
+    }
     assert_eq!(
         browser.evaluate("document.querySelectorAll('main script, main img').length"),
         "0"

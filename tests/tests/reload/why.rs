@@ -1,9 +1,11 @@
 //! `petrel why` and the recorder: what is recorded is there after a reload and after a crash.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Duration;
 
-use petrel_tests::{Finished, PATIENCE, Server, eventually, petrel, run};
+use petrel_tests::{Finished, PATIENCE, Server, eventually, petrel, run, skip};
 use rustix::process::Signal;
 
 use crate::{application, in_front_of, reload};
@@ -125,8 +127,78 @@ fn sigusr2_writes_all_records_beside_the_error_log() {
 fn a_directory_that_is_missing_is_one_line_of_the_log() {
     let server = Server::start("recorder.dump = \"/nonexistent/directory\"");
     server.signal(Signal::USR2);
-    server.expect_log("recorder: /nonexistent/directory/petrel-");
+    server.expect_log("recorder: /nonexistent/directory: ");
     assert_eq!(server.get("/").status, 200);
+}
+
+#[test]
+fn sigusr2_writes_where_the_server_process_may_not() {
+    let test = "sigusr2_writes_where_the_server_process_may_not";
+    if !rustix::process::geteuid().is_root() {
+        return skip(test, "needs root");
+    }
+    // Below the server's own tree every user may write.
+    let dump = std::env::temp_dir().join(format!("petrel-dumps-{}", std::process::id()));
+    fs::create_dir(&dump).expect("a new directory");
+    // As the Debian package has it.
+    fs::set_permissions(&dump, Permissions::from_mode(0o750)).expect("it is ours");
+    let server = Server::start(&format!(
+        "server.username = \"nobody\"\nserver.groupname = \"nogroup\"\nrecorder.dump = \"{}\"",
+        dump.display()
+    ));
+    server.get("/traced");
+    server.signal(Signal::USR2);
+    server.expect_log("requests written to");
+    let files: Vec<_> = fs::read_dir(&dump).expect("it is there").collect();
+    assert_eq!(files.len(), 2);
+    for file in files {
+        let text = fs::read_to_string(file.expect("an entry").path()).expect("it was written");
+        assert!(text.contains("/traced"), "{text}");
+    }
+    drop(server);
+    fs::remove_dir_all(&dump).expect("it is removed");
+}
+
+#[test]
+fn a_slow_request_is_on_the_status_page_and_in_top_with_what_held_it_up() {
+    let backend = application();
+    let more = "server.modules += ( \"mod_status\" )\nstatus.status-url = \"/status\"";
+    let server = in_front_of(&backend, more).start();
+    assert_eq!(server.get("/").status, 200);
+    let mut client = server.client();
+    client.send("POST /app/x HTTP/1.1\r\nHost: petrel.test\r\nContent-Length: 4\r\n\r\n");
+    client.expect_silence(Duration::from_millis(300));
+    client.send("body");
+    client.response();
+    let id = id_of(&server, "/app/x");
+    let shown = why(&server, &[&id, "--json"]).text();
+    let (_, holder) = shown.split_once("\"holder\":\"").expect("a note");
+    let (holder, _) = holder.split_once('"').expect("a string ends");
+    // What holds a request up stays after a reload.
+    reload(&server, "new");
+    // The page is a second old at most.
+    let on_page = || {
+        server
+            .get("/status")
+            .text()
+            .contains(&format!("<bdi>{holder}</bdi>"))
+    };
+    assert!(
+        eventually(on_page),
+        "{holder}: {}",
+        server.get("/status").text()
+    );
+    assert!(server.get("/status").text().contains(&id));
+    let json = server.get("/status?json").text();
+    assert!(
+        json.contains(&format!("\"id\":\"{id}\"")) && json.contains(holder),
+        "{json}"
+    );
+    let mut top = Command::new(petrel());
+    top.args(["top", "--once", "-f"])
+        .arg(server.tree().path("petrel.conf"));
+    let top = run(&mut top, PATIENCE).text();
+    assert!(top.contains(&id) && top.contains(holder), "{top}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use petrel_engine::Exchange;
 use petrel_engine::blocking::Counts;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::exchange::client_of_key;
 use petrel_engine::ledger::{Nanos, Stage, StageKind};
 use petrel_engine::limits;
@@ -12,6 +13,7 @@ use petrel_engine::metrics::{
 };
 use petrel_engine::module::Outcome;
 use petrel_engine::proto::escape;
+use petrel_engine::recorder::{NowRecord, Record, Recording};
 use petrel_engine::shared::Shared;
 
 use super::report::{DeviceReport, Report};
@@ -21,19 +23,25 @@ use crate::gateway::counters::BackendReport;
 
 /// Answers with the status as JSON.
 pub(super) fn answer(exchange: &mut Exchange) -> Outcome {
-    shared_page::answer(exchange, page, "application/json")
+    shared_page::answer(
+        exchange,
+        |shared| Ok(page(shared)),
+        "application/json",
+        String::new(),
+    )
 }
 
 /// The status as JSON.
 pub(super) fn page(shared: &Arc<Shared>) -> Vec<u8> {
     let mut report = Report::new(shared);
     gateway::counters::read(shared, &mut report.counters);
-    text(&report)
+    text(&report, &shared.memory().slowest())
 }
 
 /// The whole object.
-fn text(report: &Report) -> Vec<u8> {
+fn text(report: &Report, recording: &Recording) -> Vec<u8> {
     let mut json = Json::default();
+    let wall_nanos = u64::try_from(report.wall.as_nanos()).unwrap_or(0);
     json.object(|json| {
         json.number("format", FORMAT);
         json.key("server").object(|json| server(report, json));
@@ -60,11 +68,21 @@ fn text(report: &Report) -> Vec<u8> {
         let workers: Vec<_> = report.requests.workers.iter().enumerate().collect();
         json.key("workers")
             .list(&workers, |(number, worker), json| {
-                json.object(|json| self::worker(*number, worker, report.now, json));
+                json.object(|json| {
+                    self::worker(*number, worker, report.now, json);
+                    works_for(
+                        now_of(recording, *number),
+                        wall_nanos,
+                        json.key("works_for"),
+                    );
+                });
             });
-        // The recorder will know them.
-        json.key("in_flight").numbers([]);
-        json.key("slowest").numbers([]);
+        let mut slowest = recording.slowest(wall_nanos);
+        slowest.truncate(SLOWEST_SHOWN);
+        json.key("slowest")
+            .list(&slowest, |(worker, record), json| {
+                json.object(|json| request(*worker, record, json));
+            });
         json.key("counters").object(|json| {
             for (name, count) in report.counters.iter().chain(&report.script_counters) {
                 json.number(name, *count);
@@ -338,6 +356,58 @@ fn worker(number: usize, worker: &WorkerState, now: Nanos, json: &mut Json) {
     }
 }
 
+/// The request for which worker `number` of this process works.
+fn now_of(recording: &Recording, number: usize) -> Option<&NowRecord> {
+    let is_it =
+        |process: u32, worker: u16| process == std::process::id() && usize::from(worker) == number;
+    let mut workers = recording.workers.iter();
+    let worker = workers.find(|worker| is_it(worker.process, worker.worker));
+    worker?.now.as_ref()
+}
+
+fn works_for(now: Option<&NowRecord>, wall_nanos: u64, json: &mut Json) {
+    match now {
+        None => json.null(),
+        Some(now) => json.object(|json| {
+            json.text("id", &now.id.to_string());
+            json.bytes("path", &now.path);
+            json.number("time_us", wall_nanos.saturating_sub(now.started) / MICRO);
+        }),
+    }
+}
+
+fn request(worker: u16, record: &Record, json: &mut Json) {
+    let cause = CauseCode::of_number(record.cause).map(CauseCode::name);
+    json.text("id", &record.id.to_string());
+    json.number("worker", worker.into());
+    json.text("method", record.method.as_str());
+    json.bytes("host", &record.host);
+    json.bytes("path", &record.path);
+    json.text("client", &client_of_key(record.client));
+    json.bytes("route", &record.answered_by);
+    json.number("time_us", record.total / MICRO);
+    json.number(
+        "ended_ms",
+        record.started.saturating_add(record.total) / MILLI,
+    );
+    json.number("status", record.status.into());
+    json.optional_text("cause", cause);
+    json.number("sent_bytes", record.sent_bytes);
+    json.key("stage_us").object(|json| {
+        for (stage, nanos) in &record.stages {
+            json.number(stage.name(), nanos / MICRO);
+        }
+    });
+    json.number("unattributed_us", record.unattributed() / MICRO);
+    json.key("waits").list(&record.waits, |wait, json| {
+        json.object(|json| {
+            json.text("stage", wait.stage.name());
+            json.number("time_us", wait.nanos / MICRO);
+            json.bytes("holder", &wait.holder);
+        });
+    });
+}
+
 /// JSON that is being written.
 #[derive(Default)]
 struct Json {
@@ -437,6 +507,9 @@ const FORMAT: u64 = 1;
 
 /// How many routes are listed one by one.
 const ROUTES_SHOWN: usize = 200;
+
+/// How many of the slowest requests are listed.
+const SLOWEST_SHOWN: usize = 50;
 
 /// The name of the rest of the routes.
 const OTHERS: &str = "(others)";

@@ -37,9 +37,7 @@ pub struct Status {
     pub disk: DiskStatus,
     /// The workers.
     pub workers: Vec<WorkerStatus>,
-    /// Requests that are being answered, the oldest first.
-    pub in_flight: Vec<RequestStatus>,
-    /// The slowest requests that were kept, the slowest first.
+    /// The slowest requests of the last hour, the slowest first.
     pub slowest: Vec<RequestStatus>,
 }
 
@@ -196,8 +194,6 @@ pub struct Holder {
 pub struct Caches {
     /// Files.
     pub files: FileCacheStatus,
-    /// Scripts.
-    pub scripts: ScriptCacheStatus,
     /// The counters of the page cache, by name.
     pub pages: Option<HashMap<String, u64>>,
 }
@@ -212,14 +208,6 @@ pub struct FileCacheStatus {
     pub cached: u64,
     /// Look-ups for which a disk was asked.
     pub disk: u64,
-}
-
-/// Compiled scripts in memory.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct ScriptCacheStatus {
-    /// How many.
-    pub entries: u64,
 }
 
 /// Work that waits for disks.
@@ -295,6 +283,20 @@ pub struct WorkerStatus {
     pub turn_max_us: u64,
     /// What last kept it busy for long.
     pub hog: Option<Hog>,
+    /// The request for which it worked last, if that has not ended.
+    pub works_for: Option<CurrentRequest>,
+}
+
+/// The request for which a worker works.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct CurrentRequest {
+    /// Its id, as in the logs.
+    pub id: String,
+    /// The beginning of its path.
+    pub path: String,
+    /// How long it has taken until now.
+    pub time_us: u64,
 }
 
 /// A request that kept a worker busy.
@@ -311,7 +313,7 @@ pub struct Hog {
     pub ago_ms: u64,
 }
 
-/// A request: one that is being answered, or one of the slowest.
+/// One of the slowest requests.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct RequestStatus {
@@ -329,14 +331,14 @@ pub struct RequestStatus {
     pub client: String,
     /// What answers it.
     pub route: String,
-    /// How long it has taken.
+    /// How long it took.
     pub time_us: u64,
-    /// The stage in which it is; empty when it has ended.
-    pub stage: String,
     /// When it ended, in milliseconds since 1970.
     pub ended_ms: u64,
     /// The status of its answer.
     pub status: u16,
+    /// Why it failed, if Petrel itself made the answer.
+    pub cause: Option<String>,
     /// Bytes that were sent.
     pub sent_bytes: u64,
     /// The time in each stage.

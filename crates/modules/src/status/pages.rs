@@ -1,30 +1,25 @@
 //! `status.status-url` and `status.config-url`: the status page with its style and script, the same as text
 //! and as JSON, and the page about the configuration.
 //!
-//! All of them are made from the status as JSON, which a thread makes at most once a second (`json`). Another
-//! job makes the page out of it, so that no worker's time goes into that either.
+//! All of them are made from the status as JSON (`json`), on a thread for computing and at most once a second
+//! each (`shared_page`), however many clients ask. Only the beginning of the page is made for each client.
 
-use std::sync::LazyLock;
-use std::task::{Context, Poll, ready};
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 
 use petrel_engine::Exchange;
-use petrel_engine::blocking::{self, Class, NotDone, Origin};
-use petrel_engine::body::{Body, Piece};
 use petrel_engine::cause::CauseCode;
-use petrel_engine::ledger::{Nanos, Stage};
-use petrel_engine::module::{Hook, Outcome, Pending};
+use petrel_engine::module::{Hook, Outcome};
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
+use petrel_engine::shared::Shared;
 
 use super::guard::PageGuard;
 use super::model::Status as Model;
 use super::page::{self, PageOptions};
-use super::shared_page::{self, PageJob};
-use super::{config_page, is_for, json, lighttpd};
+use super::shared_page::{self, MakePage, put};
+use super::{config_page, is_for, json as status_json, lighttpd};
 
 /// `status.status-url`.
 pub(super) struct StatusPage {
@@ -54,23 +49,22 @@ impl Hook for StatusPage {
             return asset.answer(exchange);
         }
         // The order is lighttpd's.
-        let form = match () {
-            () if has("auto") => PageForm::Text,
-            () if has("json") => PageForm::Json,
-            () => PageForm::Page {
-                host: host_of(exchange),
-                can_sort: self.can_sort,
-                every_s: words().find_map(seconds_in).unwrap_or(1),
-            },
+        if has("auto") {
+            return shared_page::answer(exchange, text, "text/plain", String::new());
+        }
+        if has("json") {
+            return shared_page::answer(exchange, json, "application/json", String::new());
+        }
+        let head = page::head(&PageOptions {
+            host: &host_of(exchange),
+            every_s: words().find_map(seconds_in).unwrap_or(1),
+            version: ASSET_VERSION.as_str(),
+        });
+        let rest: MakePage = match self.can_sort {
+            true => sortable,
+            false => unsortable,
         };
-        let json = {
-            let worker = &exchange.worker;
-            shared_page::job(worker.shared(), json::page, worker.clock().latest())
-        };
-        Outcome::Later(Box::new(AwaitedForm {
-            form: Some(form),
-            step: PageStep::Json(json),
-        }))
+        shared_page::answer(exchange, rest, HTML, head)
     }
 }
 
@@ -152,16 +146,17 @@ static ASSET_VERSION: LazyLock<String> = LazyLock::new(|| {
 
 /// See [`still`](super::still).
 pub(super) fn still(json: &str) -> Result<Vec<(&'static str, String)>, String> {
-    let form = PageForm::Page {
-        host: "www.example.org".to_owned(),
-        can_sort: true,
-        every_s: 1,
-    };
-    let page = form.make(json.as_bytes())?;
+    let status = Model::parse(json)?;
     let version = ASSET_VERSION.as_str();
+    let head = page::head(&PageOptions {
+        host: "www.example.org",
+        every_s: 1,
+        version,
+    });
     let files = ASSETS.iter().filter(|asset| asset.name == "style");
     let mut written = Vec::new();
-    let mut page = page.replace(&format!("?script={version}"), "data:,");
+    let mut page = head + &page::rest(&status, true);
+    page = page.replace(&format!("?script={version}"), "data:,");
     for asset in files {
         page = page.replace(&format!("?{}={version}", asset.name), "style.css");
         written.push(("style.css", asset.content.to_owned()));
@@ -170,134 +165,27 @@ pub(super) fn still(json: &str) -> Result<Vec<(&'static str, String)>, String> {
     Ok(written)
 }
 
-/// What a client gets.
-enum PageForm {
-    Page {
-        host: String,
-        can_sort: bool,
-        every_s: u32,
-    },
-    Text,
-    Json,
+fn text(shared: &Arc<Shared>) -> Result<Vec<u8>, String> {
+    made(shared, |status, _| lighttpd::text(status))
 }
 
-impl PageForm {
-    fn content_type(&self) -> &'static str {
-        match self {
-            PageForm::Page { .. } => HTML,
-            PageForm::Text => "text/plain",
-            PageForm::Json => "application/json",
-        }
-    }
-
-    /// Makes it from the status as JSON.
-    fn make(&self, json: &[u8]) -> Result<String, String> {
-        let text = std::str::from_utf8(json).map_err(|error| error.to_string())?;
-        let status = Model::parse(text)?;
-        Ok(match self {
-            PageForm::Page {
-                host,
-                can_sort,
-                every_s,
-            } => page::write(
-                &status,
-                &PageOptions {
-                    host,
-                    can_sort: *can_sort,
-                    every_s: *every_s,
-                    version: ASSET_VERSION.as_str(),
-                },
-            ),
-            PageForm::Text => lighttpd::text(&status),
-            PageForm::Json => lighttpd::json(&status, text),
-        })
-    }
+fn json(shared: &Arc<Shared>) -> Result<Vec<u8>, String> {
+    made(shared, lighttpd::json)
 }
 
-/// A request that waits for the status, and then for what is made out of it.
-struct AwaitedForm {
-    /// Taken when the second step begins.
-    form: Option<PageForm>,
-    step: PageStep,
+fn sortable(shared: &Arc<Shared>) -> Result<Vec<u8>, String> {
+    made(shared, |status, _| page::rest(status, true))
 }
 
-enum PageStep {
-    Json(PageJob),
-    PageForm(&'static str, FormJob),
+fn unsortable(shared: &Arc<Shared>) -> Result<Vec<u8>, String> {
+    made(shared, |status, _| page::rest(status, false))
 }
 
-type FormJob = BoxFuture<'static, Result<Result<String, String>, NotDone>>;
-
-impl Pending for AwaitedForm {
-    fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
-        loop {
-            let failed = match &mut self.step {
-                PageStep::Json(job) => match (ready!(job.poll_unpin(context)), self.form.take()) {
-                    (Ok(json), Some(form)) => {
-                        self.step = begin(form, json);
-                        continue;
-                    }
-                    (Err(error), _) => error.to_string(),
-                    (Ok(_), None) => "the status was made twice".to_owned(),
-                },
-                PageStep::PageForm(content_type, job) => match ready!(job.poll_unpin(context)) {
-                    Ok(Ok(text)) => {
-                        put(exchange, content_type, Bytes::from(text));
-                        return Poll::Ready(Outcome::Answer);
-                    }
-                    Ok(Err(error)) => error,
-                    Err(error) => error.to_string(),
-                },
-            };
-            exchange.log_error(
-                "content",
-                format_args!("status: no page was made: {failed}"),
-            );
-            return Poll::Ready(
-                exchange.fail_by_page(CauseCode::StatusFailed, Status::SERVICE_UNAVAILABLE),
-            );
-        }
-    }
-
-    fn waits_in(&self) -> Option<Stage> {
-        Some(Stage::Content)
-    }
-
-    fn holder(&self, _: &Exchange, _: Nanos) -> String {
-        "a thread for computing made the page".to_owned()
-    }
+/// What `form` makes of the status, which it gets as a value and as JSON.
+fn made(shared: &Arc<Shared>, form: impl Fn(&Model, &str) -> String) -> Result<Vec<u8>, String> {
+    let json = String::from_utf8(status_json::page(shared)).map_err(|error| error.to_string())?;
+    Ok(form(&Model::parse(&json)?, &json).into_bytes())
 }
-
-fn begin(form: PageForm, json: Bytes) -> PageStep {
-    let content_type = form.content_type();
-    let job = blocking::run_for(Class::Compute, Origin::default(), move || form.make(&json));
-    PageStep::PageForm(content_type, job.boxed())
-}
-
-fn put(exchange: &mut Exchange, content_type: &str, content: Bytes) {
-    let response = &mut exchange.response;
-    response.answer(Status::OK);
-    for (name, value) in HEADERS {
-        response.set(name, value.as_bytes());
-    }
-    response.set("Content-Type", content_type.as_bytes());
-    response.body = Body::Piece(Piece::Bytes(content));
-}
-
-/// Nothing of the page comes from elsewhere, no other site may embed or read it, and nothing in it runs that
-/// the server has not sent as its script.
-const HEADERS: [(&str, &str); 6] = [
-    ("Cache-Control", "no-store"),
-    (
-        "Content-Security-Policy",
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
-         base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    ),
-    ("Cross-Origin-Resource-Policy", "same-origin"),
-    ("Referrer-Policy", "no-referrer"),
-    ("X-Content-Type-Options", "nosniff"),
-    ("X-Frame-Options", "DENY"),
-];
 
 const HTML: &str = "text/html; charset=utf-8";
 /// The longest time between two refreshes that `?refresh=N` can ask for, an hour.
@@ -307,6 +195,7 @@ const REFRESH_S_MAX: u32 = 3_600;
 mod tests {
     use std::net::SocketAddr;
 
+    use futures_util::future::join_all;
     use petrel_engine::exchange::Peer;
     use petrel_engine::testing::Site;
 
@@ -352,6 +241,46 @@ mod tests {
     }
 
     #[tokio::test(flavor = "local")]
+    async fn a_hundred_clients_at_once_get_each_form() {
+        let site = site("status.metrics-url = \"/metrics\"");
+        for form in [
+            "/server-status",
+            "/server-status?refresh=7",
+            "/server-status?auto",
+            "/server-status?json",
+            "/metrics",
+            "/metrics?json",
+        ] {
+            let requests = (0..100).map(|number| {
+                let head = format!("GET {form} HTTP/1.1\r\nHost: host{number}.example\r\n\r\n");
+                let site = &site;
+                async move { site.request_async(&head).await }
+            });
+            for (number, answer) in join_all(requests).await.iter().enumerate() {
+                assert_eq!(answer.status(), 200, "{form}");
+                let body = String::from_utf8_lossy(answer.body());
+                let title = format!("<title>host{number}.example – Petrel</title>");
+                let is_page = answer.field("Content-Type").as_deref() == Some(super::HTML);
+                assert!(!is_page || body.contains(&title), "{body}");
+                for (name, value) in [
+                    ("X-Content-Type-Options", "nosniff"),
+                    ("Cross-Origin-Resource-Policy", "same-origin"),
+                    ("X-Frame-Options", "DENY"),
+                    ("Cache-Control", "no-store"),
+                    ("Vary", "Accept"),
+                ] {
+                    assert_eq!(answer.field(name).as_deref(), Some(value), "{form}");
+                }
+                let policy = answer.field("Content-Security-Policy").expect("a policy");
+                assert!(
+                    policy.starts_with("default-src 'none';"),
+                    "{form}: {policy}"
+                );
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "local")]
     async fn monitors_get_text_and_json() {
         let site = site("");
         let text = site.get_async("/server-status?auto").await;
@@ -375,7 +304,7 @@ mod tests {
         );
         let json = site.get_async("/server-status?json").await;
         let json: serde_json::Value = serde_json::from_slice(json.body()).expect("JSON");
-        assert_eq!(json["RequestsTotal"], 0);
+        assert_eq!(json["RequestsTotal"], 1);
         assert_eq!(json["format"], 1);
     }
 

@@ -2,13 +2,13 @@
 //!
 //! The keeper makes the memory and hands it on. It never reads what is in there: when the last requests of a
 //! crashed process are to be logged, or all records written to files (SIGUSR2), a child does so that has the
-//! rights of the server process and no more.
+//! rights of the server process and no more. The keeper makes the files, as it makes those of logs: in the
+//! directory of the logs the server process may make none.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::Write;
 use std::ops::ControlFlow;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -16,11 +16,14 @@ use engine::log::LogRegistry;
 use engine::metrics::ARENA_BYTES;
 use engine::recorder::{Record, Recording, SharedMemory, WorkerRecording};
 use engine::settings::ProcessSettings;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, unlinkat};
+use rustix::io::Errno;
 
 use super::process::{ServerProcess, describe};
 use super::trial::{Report, StartedTrial, Trial};
 use super::{Keeper, KeeperExit, Step};
 use crate::recorded::{chrome, lines, otlp};
+use crate::terminal::EXIT_FAILURE;
 use crate::user::Identity;
 
 /// The memory, and the children that read it.
@@ -36,8 +39,67 @@ pub(super) struct KeptRecorder {
 /// A child that reads the memory and reports lines for the log.
 struct Reader {
     child: Trial,
-    /// The server process that has crashed; no other one may use its records yet.
-    crashed: Option<u32>,
+    task: Task,
+}
+
+/// What a child reads the memory for.
+enum Task {
+    /// To log the last requests of this server process, which has crashed. No other one may use its records yet.
+    Crash(u32),
+    /// To write all records to these files.
+    Dump(Dump),
+}
+
+/// The two files of SIGUSR2. The keeper has made them, and a child fills them.
+struct Dump {
+    directory: OwnedFd,
+    names: [String; 2],
+}
+
+impl Dump {
+    /// Makes both files in `directory`, or none. Their names begin with `stem`.
+    fn create(directory: &Path, stem: &str) -> Result<(Dump, [File; 2]), String> {
+        let failed = |error: Errno| format!("{}: {error}", directory.display());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dump = Dump {
+            directory: openat(CWD, directory, flags, Mode::empty()).map_err(failed)?,
+            names: [format!("{stem}.trace.json"), format!("{stem}.otlp.json")],
+        };
+        let make = |name: &String| {
+            // A link or file of this name that another user has put there is not written to.
+            let flags =
+                OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = openat(&dump.directory, name, flags, Mode::RUSR | Mode::WUSR);
+            let path = directory.join(name);
+            file.map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let [first, second] = &dump.names;
+        let first_file = make(first)?;
+        let second_file = make(second).inspect_err(|_| dump.remove(first))?;
+        Ok((dump, [first_file.into(), second_file.into()]))
+    }
+
+    /// Removes one of the files, of which not all was written.
+    fn remove(&self, name: &str) {
+        // The first error counts.
+        let _ = unlinkat(&self.directory, name, AtFlags::empty());
+    }
+}
+
+impl Task {
+    /// The child has failed: removes what it has not written as a whole.
+    fn failed(&self) {
+        if let Task::Dump(dump) = self {
+            dump.names.iter().for_each(|name| dump.remove(name));
+        }
+    }
+
+    fn crashed(&self) -> Option<u32> {
+        match self {
+            Task::Crash(process) => Some(*process),
+            Task::Dump(_) => None,
+        }
+    }
 }
 
 impl KeptRecorder {
@@ -66,7 +128,10 @@ impl KeptRecorder {
     /// The memory for a server process that is forked while `others` are there.
     pub(super) fn memory_beside(&self, others: &[ServerProcess]) -> SharedMemory {
         let alive = others.iter().map(|process| process.id().unsigned_abs());
-        let crashed = self.readers.iter().filter_map(|reader| reader.crashed);
+        let crashed = self
+            .readers
+            .iter()
+            .filter_map(|reader| reader.task.crashed());
         self.memory.beside(alive.chain(crashed).collect())
     }
 
@@ -94,9 +159,21 @@ impl Keeper {
         if process.generation.loaded.process.recorder.bytes == 0 {
             return ControlFlow::Continue(());
         }
+        let readers = self.recorder.readers.iter();
+        if readers
+            .filter(|reader| reader.task.crashed().is_some())
+            .count()
+            >= CRASHES_READ_MAX
+        {
+            self.logs.error(format_args!(
+                "recorder: the last requests of process {id} are not logged, because those of earlier ones still are read"
+            ));
+            return ControlFlow::Continue(());
+        }
         let identity = process.generation.identity.clone();
-        self.start_reader(Some(id), &identity, |recording, report| {
+        self.start_reader(Task::Crash(id), &identity, |recording, report| {
             tell_last(recording, id, report);
+            Ok(())
         })
     }
 
@@ -105,33 +182,53 @@ impl Keeper {
         if !std::mem::take(&mut self.recorder.wants_dump) {
             return ControlFlow::Continue(());
         }
-        let process = &self.current.loaded.process;
-        let Some(directory) = directory_of(process) else {
-            self.logs.error(format_args!(
-                "recorder: SIGUSR2 writes no files, because the error log is no file; recorder.dump names a directory"
-            ));
-            return ControlFlow::Continue(());
+        let (dump, files, paths) = match self.make_files() {
+            Ok(made) => made,
+            Err(why) => {
+                self.logs.error(format_args!("recorder: {why}"));
+                return ControlFlow::Continue(());
+            }
         };
         let identity = self.current.identity.clone();
-        self.start_reader(None, &identity, |recording, report| {
-            report.say(&match write_files(recording, &directory) {
-                Ok(line) | Err(line) => line,
-            });
+        self.start_reader(Task::Dump(dump), &identity, |recording, report| {
+            write_files(recording, files)?;
+            let count = recording.all().len();
+            report.say(&format!("{count} requests written to {paths}"));
+            Ok(())
         })
+    }
+
+    /// Makes the files for SIGUSR2. Also returns their paths, for the log.
+    fn make_files(&self) -> Result<(Dump, [File; 2], String), String> {
+        let mut readers = self.recorder.readers.iter();
+        if readers.any(|reader| matches!(reader.task, Task::Dump(_))) {
+            return Err(
+                "SIGUSR2 is ignored, because the files of the last one still are written"
+                    .to_owned(),
+            );
+        }
+        let directory = directory_of(&self.current.loaded.process).ok_or(
+            "SIGUSR2 writes no files, because the error log is no file; recorder.dump names a directory",
+        )?;
+        let (dump, files) = Dump::create(&directory, &stem())?;
+        let paths = dump.names.each_ref().map(|name| directory.join(name));
+        let paths = paths.map(|path| path.display().to_string()).join(" and ");
+        Ok((dump, files, paths))
     }
 
     fn start_reader(
         &mut self,
-        crashed: Option<u32>,
+        task: Task,
         identity: &Identity,
-        work: impl FnOnce(&Recording, &mut Report),
+        work: impl FnOnce(&Recording, &mut Report) -> Result<(), String>,
     ) -> Step {
         let Some(descriptor) = self.recorder.copy_of_descriptor() else {
+            task.failed();
             return ControlFlow::Continue(());
         };
         match Trial::start() {
             Ok(StartedTrial::Keeper(child)) => {
-                self.recorder.readers.push(Reader { child, crashed })
+                self.recorder.readers.push(Reader { child, task });
             }
             Ok(StartedTrial::Reader(mut report)) => {
                 let memory = File::from(descriptor);
@@ -139,15 +236,22 @@ impl Keeper {
                     identity.assume().map_err(|error| error.to_string())?;
                     Recording::read(&memory).map_err(|error| error.to_string())
                 };
-                match read() {
-                    Ok(recording) => work(&recording, &mut report),
-                    Err(error) => report.say(&error),
-                }
-                return ControlFlow::Break(KeeperExit::Exit(0));
+                let done = read().and_then(|recording| work(&recording, &mut report));
+                let code = match done {
+                    Ok(()) => 0,
+                    Err(why) => {
+                        report.say(&why);
+                        EXIT_FAILURE
+                    }
+                };
+                return ControlFlow::Break(KeeperExit::Exit(code));
             }
-            Err(error) => self.logs.error(format_args!(
-                "recorder: the process that reads the records cannot be started: {error}"
-            )),
+            Err(error) => {
+                task.failed();
+                self.logs.error(format_args!(
+                    "recorder: the process that reads the records cannot be started: {error}"
+                ));
+            }
         }
         ControlFlow::Continue(())
     }
@@ -161,10 +265,16 @@ impl Keeper {
             let ended = child.wait();
             child.hear();
             let Some(status) = ended else { return true };
-            for line in child.lines().iter().take(LINES_MAX) {
+            let lines = child.lines();
+            for line in lines.iter().take(LINES_MAX) {
                 logs.error(format_args!("recorder: {line}"));
             }
-            if status.exit_status() != Some(0) {
+            let has_failed = status.exit_status() != Some(0);
+            if has_failed {
+                reader.task.failed();
+            }
+            // A child that has failed by itself says why.
+            if has_failed && (lines.is_empty() || status.exit_status().is_none()) {
                 logs.error(format_args!(
                     "recorder: the process that reads the records {}",
                     describe(status)
@@ -212,46 +322,79 @@ fn directory_of(process: &ProcessSettings) -> Option<PathBuf> {
     })
 }
 
-/// Writes the records to two files in `directory`. Returns a line for the log.
-fn write_files(recording: &Recording, directory: &Path) -> Result<String, String> {
+/// What the names of the files begin with: `petrel-20261126-023022123`.
+fn stem() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let time = lines::time(since.map_or(0, |since| since.as_nanos() as u64));
-    let stem: String = time
-        .chars()
-        .filter(|c| !"-:.".contains(*c))
-        .map(|c| if c == ' ' { '-' } else { c })
-        .collect();
-    let count = recording.all().len();
-    let mut names = Vec::new();
-    for (ending, content) in [
-        ("trace.json", chrome::trace(recording)),
-        ("otlp.json", otlp::traces(recording)),
-    ] {
-        let path = directory.join(format!("petrel-{stem}.{ending}"));
-        write_new(&path, &content).map_err(|error| format!("{}: {error}", path.display()))?;
-        names.push(path.display().to_string());
-    }
-    Ok(format!(
-        "{count} requests written to {}",
-        names.join(" and ")
-    ))
+    let written = |c: char| match c {
+        '-' | ':' | '.' => None,
+        ' ' => Some('-'),
+        c => Some(c),
+    };
+    format!(
+        "petrel-{}",
+        time.chars().filter_map(written).collect::<String>()
+    )
 }
 
-/// Writes a file that was not there before. Removes it if it cannot be written as a whole.
-fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut options = File::options();
-    let mut file = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
-    file.write_all(content).inspect_err(|_| {
-        // The first error counts.
-        let _ = fs::remove_file(path);
-    })
+/// Writes the records to both files of a [`Dump`].
+fn write_files(recording: &Recording, [mut trace, mut spans]: [File; 2]) -> Result<(), String> {
+    let failed = |error| format!("the files of SIGUSR2 could not be written: {error}");
+    trace.write_all(&chrome::trace(recording)).map_err(failed)?;
+    spans.write_all(&otlp::traces(recording)).map_err(failed)
 }
 
 /// How many requests of each worker of a crashed process are logged.
 const LAST_SHOWN: usize = 3;
 /// How many lines of one child are logged.
 const LINES_MAX: usize = 64;
+/// How many children read the records of crashed processes at one time. Each may take half a minute.
+const CRASHES_READ_MAX: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn both_files_are_made_or_none() {
+        let directory = std::env::temp_dir().join(format!("petrel-dump-{}", std::process::id()));
+        fs::create_dir(&directory).expect("a new directory");
+        let names = || {
+            let entries = fs::read_dir(&directory).expect("it is there");
+            let names = entries.map(|entry| entry.expect("an entry").file_name());
+            let mut names: Vec<_> = names.collect();
+            names.sort();
+            names
+        };
+        let (dump, files) = Dump::create(&directory, "a").expect("both are new");
+        assert_eq!(names(), ["a.otlp.json", "a.trace.json"]);
+        let mode = fs::metadata(directory.join("a.otlp.json"))
+            .expect("it is there")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+        write_files(&Recording::default(), files).expect("they are open");
+        assert!(fs::read(directory.join("a.trace.json")).is_ok_and(|text| text.starts_with(b"{")));
+        assert!(Dump::create(&directory, "a").is_err());
+        Task::Dump(dump).failed();
+        assert!(names().is_empty());
+
+        // The second one is a link of another user, to a file that is not there yet.
+        let target = directory.join("target");
+        symlink(&target, directory.join("b.otlp.json")).expect("a link");
+        let error = Dump::create(&directory, "b")
+            .err()
+            .expect("it is not followed");
+        assert!(error.contains("b.otlp.json: "), "{error}");
+        assert_eq!(names(), ["b.otlp.json"]);
+        fs::remove_dir_all(&directory).expect("it is removed");
+        let error = Dump::create(&directory, "c").err().expect("it is gone");
+        assert!(
+            error.starts_with(&directory.display().to_string()),
+            "{error}"
+        );
+    }
+}

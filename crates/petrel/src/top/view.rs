@@ -397,6 +397,8 @@ fn slowest(status: &Status, width: usize) -> Vec<Line<'static>> {
 fn slow_request(status: &Status, request: &RequestStatus, width: usize) -> Vec<Line<'static>> {
     let total = request.time_us;
     let age_s = status.server.now_ms.saturating_sub(request.ended_ms) / 1_000;
+    let cause = request.cause.as_ref();
+    let cause = cause.map_or(String::new(), |cause| format!("{}  ", foreign(cause)));
     let mut lines = vec![
         Line::from(vec![
             Span::styled(format!("{}  ", Micros(total)), strong()),
@@ -412,7 +414,7 @@ fn slow_request(status: &Status, request: &RequestStatus, width: usize) -> Vec<L
         ]),
         Line::styled(
             format!(
-                "{}  from {}  {}  {} ago  {}",
+                "{}  from {}  {}  {cause}{} ago  {}",
                 foreign(&request.host),
                 foreign(&request.client),
                 foreign(&request.route),
@@ -467,6 +469,7 @@ fn workers(status: &Status, width: usize) -> Vec<Line<'static>> {
         ">LAG",
         ">TURN",
         "LAST KEPT BUSY BY",
+        "WORKS FOR",
     ]);
     for worker in &status.workers {
         let hog = worker.hog.as_ref().map(|hog| {
@@ -478,6 +481,10 @@ fn workers(status: &Status, width: usize) -> Vec<Line<'static>> {
                 Age(hog.ago_ms / 1_000)
             )
         });
+        let request = worker.works_for.as_ref().map(|request| {
+            let (path, time) = (foreign(&request.path), Micros(request.time_us));
+            format!("{path} for {time}, {}", foreign(&request.id))
+        });
         grid.row(vec![
             vec![Span::raw(worker.worker.to_string())],
             vec![Span::raw(
@@ -488,13 +495,12 @@ fn workers(status: &Status, width: usize) -> Vec<Line<'static>> {
             vec![Span::raw(Micros(worker.lag_max_us).to_string())],
             vec![Span::raw(Micros(worker.turn_max_us).to_string())],
             vec![Span::styled(hog.unwrap_or_default(), quiet())],
+            vec![Span::raw(request.unwrap_or_default())],
         ]);
     }
     let mut lines = grid.lines(width);
     lines.push(Line::default());
     lines.extend(disk_work(status, width));
-    lines.push(Line::default());
-    lines.extend(in_flight(status, width));
     lines
 }
 
@@ -538,24 +544,6 @@ fn disk_work(status: &Status, width: usize) -> Vec<Line<'static>> {
         ));
     }
     lines
-}
-
-fn in_flight(status: &Status, width: usize) -> Vec<Line<'static>> {
-    let mut grid = Grid::new(&[">IN FLIGHT", "STAGE", "CLIENT", "HOST", "REQUEST"]);
-    for request in &status.in_flight {
-        grid.row(vec![
-            vec![Span::raw(Micros(request.time_us).to_string())],
-            vec![Span::raw(foreign(&request.stage))],
-            vec![Span::raw(foreign(&request.client))],
-            vec![Span::raw(foreign(&request.host))],
-            vec![Span::raw(format!(
-                "{} {}",
-                foreign(&request.method),
-                foreign(&request.path)
-            ))],
-        ]);
-    }
-    grid.lines(width)
 }
 
 /// A table. Titles that begin with `>` are those of columns whose cells are aligned to the right.
@@ -744,11 +732,13 @@ pub(super) mod tests {
         );
         let slowest = text(View::Slowest, &status, 110);
         assert!(slowest.contains("pool \"www\" full (8 of 8)"), "{slowest}");
+        assert!(slowest.contains("  gw-reply-timeout  "), "{slowest}");
         let workers = text(View::Workers, &status, 110);
         assert!(
             workers.contains("/srv/lua/slow.lua: 41 ms in lua"),
             "{workers}"
         );
+        assert!(workers.contains("/report.php for 31.0 s, "), "{workers}");
         assert!(
             workers.contains("/mnt/nfs: 4 running, 3 queued, oldest 2.1 s"),
             "{workers}"
@@ -771,7 +761,10 @@ pub(super) mod tests {
         let hostile = "/\u{1b}]0;title\u{7}\u{9b}31m\u{202e}/x";
         status.slowest[0].path = hostile.to_owned();
         status.slowest[0].waits[0].holder = hostile.to_owned();
-        status.in_flight[0].host = hostile.to_owned();
+        status.slowest[0].cause = Some(hostile.to_owned());
+        let current = status.workers[0].works_for.get_or_insert_default();
+        current.path = hostile.to_owned();
+        current.id = hostile.to_owned();
         status.backends[0].label = hostile.to_owned();
         status.routes[0].route = hostile.to_owned();
         for view in View::ALL {

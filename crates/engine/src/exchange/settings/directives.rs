@@ -75,7 +75,7 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "recorder.slowest", Short, Server, "8", Works,
         "How many of the slowest requests of the last hour each worker keeps of each host, besides the last ones. 0: none. Petrel's own.";
     "recorder.dump", String, Server, "the directory of server.errorlog", Works,
-        "The directory to which SIGUSR2 writes all recorded requests, as a trace for Perfetto (.trace.json) and for OpenTelemetry (.otlp.json). The user of the server process must be allowed to write there. Petrel's own.";
+        "The directory to which SIGUSR2 writes all recorded requests, as a trace for Perfetto (.trace.json) and for OpenTelemetry (.otlp.json). The files belong to the user who started the server. Petrel's own.";
     "server.drain-timeout", Int, Server, "86400", Works,
         "Seconds that a reload leaves to the requests and tunnels of the old server process; then \
          they are cut. 0 is no limit. If unset, server.graceful-shutdown-timeout of \

@@ -1,6 +1,14 @@
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
 use petrel_engine::metrics::ClassCounts;
+use petrel_engine::module::{Hook, Loaded, ModuleSpec, Pending, Phase};
+use petrel_engine::proto::status::Status;
+use petrel_engine::recorder::SharedMemory;
 use petrel_engine::testing::Site;
 use serde_json::Value;
+use tokio::time::{Sleep, sleep};
 
 use super::super::MODULE;
 use super::*;
@@ -23,7 +31,7 @@ async fn status(site: &Site) -> Value {
 async fn it_has_what_was_counted() {
     let tree = Tree::new(&[("a.txt", "a file")]);
     let site = tree.site(CONFIG, &[&static_file::MODULE, &MODULE]);
-    for target in ["/a.txt", "/a.txt", "/none", "/%ff%22%5c"] {
+    for target in ["/a.txt", "/a.txt", "/none", "/%22%5c"] {
         site.get_async(target).await;
     }
     let status = status(&site).await;
@@ -56,6 +64,107 @@ async fn it_has_what_was_counted() {
     assert_eq!(status["workers"].as_array().map(Vec::len), Some(1));
 }
 
+/// A module that makes `/slow` wait for a disk, in words.
+static SLOW: ModuleSpec = ModuleSpec {
+    name: "mod_slow",
+    doc: "",
+    loaded: Loaded::Listed,
+    directives: &[],
+    configure: |configure| {
+        configure.add_last(Phase::Authorize, SlowHook);
+        Ok(())
+    },
+};
+
+struct SlowHook;
+
+impl Hook for SlowHook {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        match exchange.request.url.path() {
+            b"/slow" => Outcome::Later(Box::new(SlowWait(Box::pin(sleep(SLOW_TIME))))),
+            _ => Outcome::Next,
+        }
+    }
+}
+
+struct SlowWait(Pin<Box<Sleep>>);
+
+impl Pending for SlowWait {
+    fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
+        ready!(self.0.as_mut().poll(context));
+        exchange.response.answer(Status::NO_CONTENT);
+        Poll::Ready(Outcome::Answer)
+    }
+
+    fn waits_in(&self) -> Option<Stage> {
+        Some(Stage::Stat)
+    }
+
+    fn holder(&self, _: &Exchange, _: Nanos) -> String {
+        "\"/mnt\" hangs".to_owned()
+    }
+}
+
+const SLOW_TIME: Duration = Duration::from_millis(300);
+
+#[tokio::test(flavor = "local")]
+async fn a_slow_request_is_shown_with_its_note_and_while_a_worker_works_for_it() {
+    let (memory, _descriptor) = SharedMemory::create(1 << 20).expect("memfd");
+    let memory = memory.beside(Vec::new());
+    let config = format!("{CONFIG}\nstatus.status-url = \"/status\"");
+    let site = Site::with_memory(&config, &[&SLOW, &MODULE], memory).expect("it is right");
+    let slow = site.get_async("/slow?token=secret");
+    let now = async {
+        sleep(SLOW_TIME / 3).await;
+        let now = page(site.worker().shared());
+        serde_json::from_slice::<Value>(&now).expect("it is JSON")
+    };
+    let (answer, now) = tokio::join!(slow, now);
+    assert_eq!(answer.status(), 204);
+    let works_for = &now["workers"][0]["works_for"];
+    assert_eq!(works_for["path"], "/slow");
+    assert_eq!(now["slowest"], serde_json::json!([]));
+    drop(answer);
+
+    let status = status(&site).await;
+    let slowest = status["slowest"].as_array().expect("a list");
+    let request = slowest.first().expect("it was recorded");
+    assert_eq!(request["id"], works_for["id"]);
+    for (name, value) in [
+        ("method", "GET"),
+        ("host", "a.example"),
+        ("path", "/slow"),
+        ("client", "127.0.0.1"),
+        ("route", "mod_slow"),
+    ] {
+        assert_eq!(request[name], value, "{request}");
+    }
+    assert_eq!(
+        (&request["status"], &request["cause"]),
+        (&Value::from(204), &Value::Null)
+    );
+    let wait = &request["waits"][0];
+    assert_eq!(
+        (&wait["stage"], &wait["holder"]),
+        (&"stat".into(), &"\"/mnt\" hangs".into())
+    );
+    // Lag of the test itself is a stage of its own.
+    let micros = SLOW_TIME.as_micros() as u64 / 2;
+    for time in [
+        &request["time_us"],
+        &request["stage_us"]["stat"],
+        &wait["time_us"],
+    ] {
+        assert!(time.as_u64() >= Some(micros), "{request}");
+    }
+    // The one who asks is the one who is worked for.
+    assert_eq!(status["workers"][0]["works_for"]["path"], "/metrics");
+
+    let page = site.get_async("/status").await;
+    let page = String::from_utf8_lossy(page.body()).into_owned();
+    assert!(page.contains("<bdi>&quot;/mnt&quot; hangs</bdi>"), "{page}");
+}
+
 #[test]
 fn routes_beyond_a_number_are_added_up() {
     let mut report = Report::new(&Shared::new(1, 1));
@@ -71,7 +180,8 @@ fn routes_beyond_a_number_are_added_up() {
         let name = format!("mod_\"hostile\\\r\n {number}");
         report.requests.routes.push((name.into(), Box::new(counts)));
     }
-    let status: Value = serde_json::from_slice(&text(&report)).expect("it is JSON");
+    let status: Value =
+        serde_json::from_slice(&text(&report, &Recording::default())).expect("it is JSON");
     let routes = status["routes"].as_array().expect("a list");
     assert_eq!(routes.len(), ROUTES_SHOWN + 1);
     assert_eq!(routes[0]["detail"], (ROUTES_SHOWN + 4).to_string());

@@ -14,7 +14,7 @@ use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::shared::Shared;
 
 use super::report::Report;
-use super::shared_page;
+use super::shared_page::{self, MakePage};
 pub use families::{FAMILIES, MetricFamily};
 pub use write::MetricKind;
 use write::{Format, Writer};
@@ -23,18 +23,19 @@ use write::{Format, Writer};
 pub(super) fn answer(exchange: &mut Exchange) -> Outcome {
     let accept = exchange.request.head.field(KnownField::Accept);
     let format = format_for(accept.unwrap_or_default());
-    match format {
-        Format::Prometheus => shared_page::answer(exchange, prometheus, PROMETHEUS_TYPE),
-        Format::OpenMetrics => shared_page::answer(exchange, open_metrics, OPEN_METRICS_TYPE),
-    }
+    let (make, content_type): (MakePage, _) = match format {
+        Format::Prometheus => (prometheus, PROMETHEUS_TYPE),
+        Format::OpenMetrics => (open_metrics, OPEN_METRICS_TYPE),
+    };
+    shared_page::answer(exchange, make, content_type, String::new())
 }
 
-fn prometheus(shared: &Arc<Shared>) -> Vec<u8> {
-    text(&Report::new(shared), Format::Prometheus)
+fn prometheus(shared: &Arc<Shared>) -> Result<Vec<u8>, String> {
+    Ok(text(&Report::new(shared), Format::Prometheus))
 }
 
-fn open_metrics(shared: &Arc<Shared>) -> Vec<u8> {
-    text(&Report::new(shared), Format::OpenMetrics)
+fn open_metrics(shared: &Arc<Shared>) -> Result<Vec<u8>, String> {
+    Ok(text(&Report::new(shared), Format::OpenMetrics))
 }
 
 /// All families that have samples.

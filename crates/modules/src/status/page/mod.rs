@@ -11,28 +11,25 @@ mod sections;
 use super::model::Status;
 pub(super) use markup::Text;
 
-/// What the page depends on besides the status.
+/// What the beginning of the page depends on.
 pub(super) struct PageOptions<'a> {
     /// The host that the client asked for.
     pub(super) host: &'a str,
-    /// `status.enable-sort`.
-    pub(super) can_sort: bool,
     /// After how many seconds the page is fetched again.
     pub(super) every_s: u32,
     /// What the URLs of style and script end with, so that browsers can keep them.
     pub(super) version: &'a str,
 }
 
-/// The page.
-pub(super) fn write(status: &Status, options: &PageOptions<'_>) -> String {
-    let mut out = String::with_capacity(PAGE_BYTES);
+/// The beginning of the page, which is the client's own.
+pub(super) fn head(options: &PageOptions<'_>) -> String {
     let PageOptions {
         every_s, version, ..
     } = options;
     let host = Text(options.host);
     // Without a script the whole page is loaded again, which a reader notices.
     let still_s = every_s.max(&STILL_S);
-    out.push_str(&format!(
+    format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
@@ -40,9 +37,15 @@ pub(super) fn write(status: &Status, options: &PageOptions<'_>) -> String {
          <link rel=\"icon\" href=\"?icon={version}\">\n<link rel=\"stylesheet\" href=\"?style={version}\">\n\
          <script src=\"?script={version}\" defer></script>\n\
          <noscript><meta http-equiv=\"refresh\" content=\"{still_s}\"></noscript>\n</head>\n\
-         <body data-every=\"{every_s}\">\n"
-    ));
-    sections::write(&mut out, status, options);
+         <body data-every=\"{every_s}\">\n\
+         <header><h1><span class=\"mark\">petrel</span> <bdi>{host}</bdi></h1>"
+    )
+}
+
+/// The rest of the page, which is the same for all clients. `can_sort` is `status.enable-sort`.
+pub(super) fn rest(status: &Status, can_sort: bool) -> String {
+    let mut out = String::with_capacity(PAGE_BYTES);
+    sections::write(&mut out, status, can_sort);
     out.push_str("</body>\n</html>\n");
     out
 }
@@ -59,11 +62,10 @@ mod tests {
     fn page(status: &Status) -> String {
         let options = PageOptions {
             host: "www.example.org\"><script>alert(1)</script>",
-            can_sort: true,
             every_s: 1,
             version: "1",
         };
-        write(status, &options)
+        head(&options) + &rest(status, true)
     }
 
     fn example() -> Status {
@@ -79,6 +81,8 @@ mod tests {
             "8 of 8",
             "8× <bdi>/report.php</bdi> <span class=\"quiet\">oldest 31.0 s, 192.0.2.7</span>",
             "pool &quot;www&quot; full (8 of 8)",
+            " · gw-reply-timeout · ",
+            "<bdi>/report.php</bdi> <span class=\"quiet\">for 31.0 s, ",
             "<bdi>/srv/lua/slow.lua</bdi> <span class=\"quiet\">41 ms in lua, ",
             "<bdi>/mnt/nfs</bdi>",
             "class=\"area s-backend-first-byte\"",
@@ -104,12 +108,19 @@ mod tests {
         status.backends[0].label = hostile.to_owned();
         status.backends[0].state = hostile.to_owned();
         status.backends[0].holders[0].path = hostile.to_owned();
-        for request in [&mut status.slowest[0], &mut status.in_flight[0]] {
-            request.id = hostile.to_owned();
-            request.path = hostile.to_owned();
-            request.method = hostile.to_owned();
-            request.stage = hostile.to_owned();
+        let slow = &mut status.slowest[0];
+        for text in [
+            &mut slow.id,
+            &mut slow.path,
+            &mut slow.method,
+            &mut slow.host,
+        ] {
+            *text = hostile.to_owned();
         }
+        slow.cause = Some(hostile.to_owned());
+        let current = status.workers[0].works_for.get_or_insert_default();
+        current.path = hostile.to_owned();
+        current.id = hostile.to_owned();
         status.slowest[0].waits[0].holder = hostile.to_owned();
         status.slowest[0].waits[0].stage = hostile.to_owned();
         let page = page(&status);

@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use petrel_engine::ledger::Stage;
 
-use super::PageOptions;
 use super::chart;
 use super::markup::{
     Text, bar, begin_table, column, end_table, number, stacked, stage_class, track,
@@ -12,30 +11,28 @@ use super::markup::{
 use crate::status::model::{BackendStatus, RequestStatus, RouteStatus, Status, mean_of_last};
 use crate::status::text::{Age, Bytes, Micros, Percent, ShownCount};
 
-/// Everything in `<body>`.
-pub(super) fn write(out: &mut String, status: &Status, options: &PageOptions<'_>) {
-    header(out, status, options);
+/// Everything in `<body>` after the head line.
+pub(super) fn write(out: &mut String, status: &Status, can_sort: bool) {
+    header(out, status);
     out.push_str("<main>");
     figures(out, status);
-    time(out, status, options);
+    time(out, status, can_sort);
     latency(out, status);
     slowest(out, status);
-    backends(out, status, options);
-    workers(out, status, options);
-    disks(out, status, options);
-    in_flight(out, status, options);
-    traffic(out, status, options);
+    backends(out, status, can_sort);
+    workers(out, status, can_sort);
+    disks(out, status, can_sort);
+    traffic(out, status, can_sort);
     out.push_str("</main>");
     footer(out);
 }
 
-fn header(out: &mut String, status: &Status, options: &PageOptions<'_>) {
+/// What follows the head line, which names the host.
+fn header(out: &mut String, status: &Status) {
     let server = &status.server;
-    let host = Text(options.host);
     let _ = write!(
         out,
-        "<header><h1><span class=\"mark\">petrel</span> <bdi>{host}</bdi></h1>\
-         <p id=\"facts\">{} · up {} · configuration {} · pid {}{}</p>\
+        "<p id=\"facts\">{} · up {} · configuration {} · pid {}{}</p>\
          <p id=\"live\" data-own><span id=\"state\" role=\"status\">still</span> \
          <button id=\"pause\" type=\"button\" aria-pressed=\"false\" hidden>Pause</button></p></header>",
         Text(&server.version),
@@ -156,7 +153,7 @@ fn figures(out: &mut String, status: &Status) {
     out.push_str("</dl>");
 }
 
-fn time(out: &mut String, status: &Status, options: &PageOptions<'_>) {
+fn time(out: &mut String, status: &Status, can_sort: bool) {
     begin(
         out,
         "time",
@@ -165,11 +162,11 @@ fn time(out: &mut String, status: &Status, options: &PageOptions<'_>) {
     chart::stages(out, status);
     out.push_str("<p class=\"readout\" data-own aria-live=\"polite\"></p>");
     chart::legend(out, status);
-    routes(out, status, options);
+    routes(out, status, can_sort);
     end(out);
 }
 
-fn routes(out: &mut String, status: &Status, options: &PageOptions<'_>) {
+fn routes(out: &mut String, status: &Status, can_sort: bool) {
     let columns = [
         column("Route, and the stages of its time", "name bars"),
         column("Now", "n rate"),
@@ -185,7 +182,7 @@ fn routes(out: &mut String, status: &Status, options: &PageOptions<'_>) {
         "routes",
         "What answered, since the start",
         &columns,
-        options.can_sort,
+        can_sort,
     );
     let all: u64 = status.routes.iter().map(|route| route.time_us).sum();
     let shown = status.routes.len().min(ROUTES_SHOWN);
@@ -282,7 +279,7 @@ fn slowest(out: &mut String, status: &Status) {
     begin(
         out,
         "slowest",
-        "The slowest requests that were kept, with their stages and what held them up. \
+        "The slowest requests of each host in the last hour, with their stages and what held them up. \
          <code>petrel why ID</code> tells more of one.",
     );
     if status.slowest.is_empty() {
@@ -313,6 +310,8 @@ fn slowest(out: &mut String, status: &Status) {
 fn slow_request(out: &mut String, status: &Status, request: &RequestStatus) {
     let total = request.time_us;
     let age_s = status.server.now_ms.saturating_sub(request.ended_ms) / 1_000;
+    let cause = request.cause.as_ref();
+    let cause = cause.map_or(String::new(), |cause| format!("{cause} · "));
     let code_class = if request.status >= 500 {
         " class=\"bad\""
     } else {
@@ -321,7 +320,7 @@ fn slow_request(out: &mut String, status: &Status, request: &RequestStatus) {
     let _ = write!(
         out,
         "<li data-key=\"{id}\"><h3><b>{time}</b> <span{code_class}>{status}</span> {method} <bdi>{path}</bdi></h3>\
-         <p class=\"quiet\"><bdi>{host}</bdi> · from {client} · {route} · {age} ago · <code>{id}</code></p>",
+         <p class=\"quiet\"><bdi>{host}</bdi> · from {client} · {route} · {cause}{age} ago · <code>{id}</code></p>",
         id = Text(&request.id),
         time = Micros(total),
         status = request.status,
@@ -330,6 +329,7 @@ fn slow_request(out: &mut String, status: &Status, request: &RequestStatus) {
         host = Text(&request.host),
         client = Text(&request.client),
         route = Text(&request.route),
+        cause = Text(&cause),
         age = Age(age_s),
     );
     out.push_str("<dl class=\"fall\">");
@@ -385,7 +385,7 @@ fn fall(out: &mut String, name: &str, class: &str, (from, to): (u64, u64), total
     let _ = write!(out, "</dd><dd class=\"n\">{}</dd></div>", Micros(to - from));
 }
 
-fn backends(out: &mut String, status: &Status, options: &PageOptions<'_>) {
+fn backends(out: &mut String, status: &Status, can_sort: bool) {
     begin(
         out,
         "backends",
@@ -404,14 +404,14 @@ fn backends(out: &mut String, status: &Status, options: &PageOptions<'_>) {
     sorted.extend(calm);
     let shown = sorted.len().min(BACKENDS_SHOWN);
     let (first, others) = sorted.split_at(shown);
-    backend_table(out, "backends", status, first, options);
+    backend_table(out, "backends", status, first, can_sort);
     if !others.is_empty() {
         let _ = write!(
             out,
             "<details data-key=\"more-backends\"><summary>{} more</summary>",
             others.len()
         );
-        backend_table(out, "more-backends", status, others, options);
+        backend_table(out, "more-backends", status, others, can_sort);
         out.push_str("</details>");
     }
     end(out);
@@ -422,7 +422,7 @@ fn backend_table(
     name: &str,
     status: &Status,
     backends: &[&BackendStatus],
-    options: &PageOptions<'_>,
+    can_sort: bool,
 ) {
     let columns = [
         column("Backend", "name"),
@@ -434,7 +434,7 @@ fn backend_table(
         column("99 %", "n wide"),
         column("Failed", "n wide"),
     ];
-    begin_table(out, name, "Backends", &columns, options.can_sort);
+    begin_table(out, name, "Backends", &columns, can_sort);
     for backend in backends {
         backend_row(out, status, backend);
     }
@@ -519,12 +519,13 @@ fn backend_row(out: &mut String, status: &Status, backend: &BackendStatus) {
     out.push_str("</tr>");
 }
 
-fn workers(out: &mut String, status: &Status, options: &PageOptions<'_>) {
+fn workers(out: &mut String, status: &Status, can_sort: bool) {
     begin(
         out,
         "workers",
         "A request lags when it is ready and its worker runs another task. A turn is the time from one \
-         look for new events to the next.",
+         look for new events to the next. A worker works for one request at a time: the last column has \
+         the last one, until it has ended.",
     );
     let columns = [
         column("Worker", "n first"),
@@ -534,13 +535,14 @@ fn workers(out: &mut String, status: &Status, options: &PageOptions<'_>) {
         column("Lag, worst", "n"),
         column("Turn, longest", "n wide"),
         column("Last kept busy by", "name"),
+        column("Works for", "name wide"),
     ];
     begin_table(
         out,
         "workers",
         "Workers, in the last second",
         &columns,
-        options.can_sort,
+        can_sort,
     );
     for worker in &status.workers {
         let _ = write!(out, "<tr data-key=\"{}\">", worker.worker);
@@ -574,13 +576,27 @@ fn workers(out: &mut String, status: &Status, options: &PageOptions<'_>) {
             }
             None => out.push_str("<td class=\"name quiet\" data-v=\"0\">none</td>"),
         }
+        match &worker.works_for {
+            Some(request) => {
+                let _ = write!(
+                    out,
+                    "<td class=\"name wide\" data-v=\"{}\"><bdi>{}</bdi> <span class=\"quiet\">for {}, \
+                     <code>{}</code></span></td>",
+                    request.time_us,
+                    Text(&request.path),
+                    Micros(request.time_us),
+                    Text(&request.id)
+                );
+            }
+            None => out.push_str("<td class=\"name wide quiet\" data-v=\"0\">none</td>"),
+        }
         out.push_str("</tr>");
     }
     end_table(out);
     end(out);
 }
 
-fn disks(out: &mut String, status: &Status, options: &PageOptions<'_>) {
+fn disks(out: &mut String, status: &Status, can_sort: bool) {
     begin(
         out,
         "disks",
@@ -597,7 +613,7 @@ fn disks(out: &mut String, status: &Status, options: &PageOptions<'_>) {
         column("Ran, mean", "n wide"),
         column("Ran, worst", "n"),
     ];
-    begin_table(out, "disk-work", "Disk threads", &columns, options.can_sort);
+    begin_table(out, "disk-work", "Disk threads", &columns, can_sort);
     for class in &status.disk.classes {
         let name = Text(&class.name);
         let _ = write!(
@@ -627,12 +643,12 @@ fn disks(out: &mut String, status: &Status, options: &PageOptions<'_>) {
         out.push_str("</tr>");
     }
     end_table(out);
-    file_systems(out, status, options);
+    file_systems(out, status, can_sort);
     caches(out, status);
     end(out);
 }
 
-fn file_systems(out: &mut String, status: &Status, options: &PageOptions<'_>) {
+fn file_systems(out: &mut String, status: &Status, can_sort: bool) {
     if status.disk.devices.is_empty() {
         out.push_str("<p class=\"none\">No file system has work now.</p>");
         return;
@@ -648,7 +664,7 @@ fn file_systems(out: &mut String, status: &Status, options: &PageOptions<'_>) {
         "file-systems",
         "File systems with work",
         &columns,
-        options.can_sort,
+        can_sort,
     );
     for device in &status.disk.devices {
         let number_of = Text(&device.device);
@@ -684,7 +700,6 @@ fn caches(out: &mut String, status: &Status) {
         "Look-ups without a disk",
         Percent(files.cached, files.cached + files.disk).to_string(),
     );
-    fact("Compiled scripts", caches.scripts.entries.to_string());
     if let Some(pages) = &caches.pages {
         let count = |name: &str| {
             let name = format!("page-cache.{name}");
@@ -701,53 +716,7 @@ fn caches(out: &mut String, status: &Status) {
     out.push_str("</dl>");
 }
 
-fn in_flight(out: &mut String, status: &Status, options: &PageOptions<'_>) {
-    begin(
-        out,
-        "in-flight",
-        "Requests that are being answered now, the oldest first.",
-    );
-    if status.in_flight.is_empty() {
-        out.push_str("<p class=\"none\">None that has taken long.</p>");
-        return end(out);
-    }
-    let columns = [
-        column("Since", "n first"),
-        column("Stage", ""),
-        column("Request", "name"),
-        column("Host", "wide"),
-        column("Client", "wide"),
-        column("Route", "wide"),
-    ];
-    begin_table(
-        out,
-        "in-flight",
-        "Requests in flight",
-        &columns,
-        options.can_sort,
-    );
-    for request in status.in_flight.iter().take(IN_FLIGHT_SHOWN) {
-        let id = Text(&request.id);
-        let _ = write!(out, "<tr data-key=\"{id}\" title=\"{id}\">");
-        number(out, "n first", Micros(request.time_us), request.time_us);
-        let _ = write!(
-            out,
-            "<td><span class=\"key {}\"></span>{}</td><td class=\"name\">{} <bdi>{}</bdi></td>\
-             <td class=\"wide\"><bdi>{}</bdi></td><td class=\"wide\">{}</td><td class=\"wide\">{}</td></tr>",
-            stage_class(&request.stage),
-            Text(&request.stage),
-            Text(&request.method),
-            Text(&request.path),
-            Text(&request.host),
-            Text(&request.client),
-            Text(&request.route)
-        );
-    }
-    end_table(out);
-    end(out);
-}
-
-fn traffic(out: &mut String, status: &Status, options: &PageOptions<'_>) {
+fn traffic(out: &mut String, status: &Status, can_sort: bool) {
     begin(
         out,
         "traffic",
@@ -764,7 +733,7 @@ fn traffic(out: &mut String, status: &Status, options: &PageOptions<'_>) {
             column("Sent", "n"),
             column("Mean", "n"),
         ];
-        begin_table(out, key, title, &columns, options.can_sort);
+        begin_table(out, key, title, &columns, can_sort);
         for top in list {
             let name = Text(&top.name);
             let _ = write!(
@@ -790,14 +759,13 @@ fn footer(out: &mut String) {
 }
 
 /// The sections, in their order.
-const SECTIONS: [(&str, &str); 8] = [
+const SECTIONS: [(&str, &str); 7] = [
     ("time", "Where the time goes"),
     ("latency", "Latency"),
     ("slowest", "Slowest requests"),
     ("backends", "Backends"),
     ("workers", "Workers"),
     ("disks", "Disks and caches"),
-    ("in-flight", "In flight"),
     ("traffic", "Hosts and paths"),
 ];
 /// Seconds of which figures show the mean, as lighttpd.
@@ -806,4 +774,3 @@ const ROUTES_SHOWN: usize = 20;
 const SLOWEST_SHOWN: usize = 6;
 const BACKENDS_SHOWN: usize = 20;
 const HOLDERS_SHOWN: usize = 3;
-const IN_FLIGHT_SHOWN: usize = 20;
