@@ -23,7 +23,7 @@ const SWITCHING: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade
     Upgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
 /// A backend that accepts every upgrade and then echoes, and answers everything else with its URL, except
-/// that `hang` never gets an answer.
+/// that `hang`, with any query, never gets an answer.
 fn application() -> Backend {
     Backend::start(Speaks::Http, |exchange| {
         if exchange.param("Upgrade") == "websocket" {
@@ -37,7 +37,7 @@ fn application() -> Backend {
             }
         }
         let target = exchange.target().to_owned();
-        match target.ends_with("hang") {
+        match target.contains("/hang") {
             true => drop(exchange.hang()),
             false => exchange.say(&target),
         }
