@@ -29,6 +29,16 @@ trait ClientStream: Read + Write + AsFd + Send {}
 
 impl<T: Read + Write + AsFd + Send> ClientStream for T {}
 
+/// What ended a wait.
+enum Woken {
+    /// A report has come.
+    Report,
+    /// The connection has something to read, or room.
+    Stream,
+    /// A signal that is not for the client.
+    Signal,
+}
+
 /// A request that was answered.
 #[derive(Clone, Debug)]
 pub(super) struct AnsweredRequest {
@@ -68,6 +78,7 @@ impl<'a> CostsClient<'a> {
         let mut unsent = self.request;
         let mut is_open = true;
         let mut answer = Vec::new();
+        let mut silent_since = begin;
         let line = loop {
             while !unsent.is_empty() && is_open {
                 match stream.write(unsent) {
@@ -78,13 +89,20 @@ impl<'a> CostsClient<'a> {
                 }
             }
             let wants_room = !unsent.is_empty();
-            let wait = self.wait(is_open.then(|| stream.as_fd()), wants_room);
-            if wait.map_err(|error| explained(error, is_open, &answer))? {
-                let mut line = String::new();
-                self.reports.read_line(&mut line)?;
-                break line;
+            let stream_fd = is_open.then(|| stream.as_fd());
+            let woken = self.wait(stream_fd, wants_room, silent_since);
+            match woken.map_err(|error| explained(error, is_open, &answer))? {
+                Woken::Report => {
+                    let mut line = String::new();
+                    self.reports.read_line(&mut line)?;
+                    break line;
+                }
+                Woken::Stream => {
+                    is_open = takes_everything(&mut stream, &mut answer);
+                    silent_since = now();
+                }
+                Woken::Signal => {}
             }
-            is_open = is_open && takes_everything(&mut stream, &mut answer);
         };
         // What the worker does when it has sent the response: it closes, or returns to its wait.
         std::thread::sleep(SETTLING_TIME);
@@ -115,10 +133,16 @@ impl<'a> CostsClient<'a> {
         })
     }
 
-    /// Waits for the response or the report. Returns whether the report has come.
-    fn wait(&self, stream: Option<BorrowedFd<'_>>, wants_room: bool) -> io::Result<bool> {
+    /// Waits for the response or the report. Nothing was heard of them since `silent_since`: signals, of which
+    /// each stop of a traced thread sends one, do not make the wait longer.
+    fn wait(
+        &self,
+        stream: Option<BorrowedFd<'_>>,
+        wants_room: bool,
+        silent_since: Nanos,
+    ) -> io::Result<Woken> {
         if !self.reports.buffer().is_empty() {
-            return Ok(true);
+            return Ok(Woken::Report);
         }
         let (reports, signals) = (self.reports.get_ref().as_fd(), self.signals.as_fd());
         let mut polled = vec![
@@ -134,21 +158,29 @@ impl<'a> CostsClient<'a> {
             Some(_) => PATIENCE,
             None => PATIENCE_AFTER_CLOSE,
         };
+        let silent = Duration::from_nanos(now().saturating_sub(silent_since));
+        let left = patience.saturating_sub(silent);
         let limit = Timespec {
-            tv_sec: patience.as_secs() as i64,
-            tv_nsec: 0,
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: left.subsec_nanos().into(),
         };
         match poll(&mut polled, Some(&limit)) {
-            Ok(0) => {
-                let message = format!("no response within {} s", patience.as_secs());
-                return Err(io::Error::new(io::ErrorKind::TimedOut, message));
-            }
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let has_report = polled
-            .first()
-            .is_some_and(|reports| !reports.revents().is_empty());
+        let is_ready = |position: usize| {
+            let polled = polled.get(position);
+            polled.is_some_and(|polled| !polled.revents().is_empty())
+        };
+        let woken = match (is_ready(0), is_ready(2)) {
+            (true, _) => Woken::Report,
+            (_, true) => Woken::Stream,
+            _ if left.is_zero() => {
+                let message = format!("no response within {} s", patience.as_secs());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+            }
+            _ => Woken::Signal,
+        };
         while let Some(received) = self.signals.next() {
             if matches!(
                 received.signal,
@@ -157,7 +189,7 @@ impl<'a> CostsClient<'a> {
                 return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted"));
             }
         }
-        Ok(has_report)
+        Ok(woken)
     }
 }
 

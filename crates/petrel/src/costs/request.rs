@@ -81,10 +81,12 @@ impl CostsTarget {
         })
     }
 
-    /// The whole request with one more field at its end.
+    /// The whole request with one more field before the others: if the server refuses one of those, it still
+    /// knows this one.
     pub(super) fn bytes_with(&self, name: &str, value: &str) -> Vec<u8> {
-        let head = self.bytes.strip_suffix(b"\r\n").unwrap_or(&self.bytes);
-        [head, format!("{name}: {value}\r\n\r\n").as_bytes()].concat()
+        let line = self.bytes.split_inclusive(|byte| *byte == b'\n').next();
+        let (line, rest) = self.bytes.split_at(line.map_or(0, <[u8]>::len));
+        [line, format!("{name}: {value}\r\n").as_bytes(), rest].concat()
     }
 }
 
@@ -124,7 +126,7 @@ mod tests {
         );
         assert_eq!(
             target.bytes_with("A", "b"),
-            text.replace("\r\n\r\n", "\r\nA: b\r\n\r\n").as_bytes()
+            text.replacen("\r\n", "\r\nA: b\r\n", 1).as_bytes()
         );
         let port = |url| CostsTarget::new(url, "POST", &[]).map(|target| target.port);
         assert_eq!(port("http://[::1]/"), Ok(80));
