@@ -89,7 +89,9 @@ fn a_file_is_looked_up_once_and_then_sent_from_memory() {
     let warm = stages(&json, "warm");
     assert_eq!(calls_of(&warm, "(arrival)"), ["recvfrom"], "{json}");
     assert_eq!(calls_of(&warm, "send"), ["sendto"], "{json}");
-    let calls = warm.iter().map(|(_, calls)| calls.len()).sum::<usize>();
+    // Afterwards the report is written, for which the worker's memory may grow (mprotect).
+    let stages = warm.iter().filter(|(stage, _)| *stage != "(afterwards)");
+    let calls = stages.map(|(_, calls)| calls.len()).sum::<usize>();
     assert_eq!(calls, 2, "{json}");
     assert!(json.contains("\"object\":\"client\""), "{json}");
     assert!(json.contains("\"route\":\"warm static file\""), "{json}");
