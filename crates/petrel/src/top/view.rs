@@ -469,7 +469,6 @@ fn workers(status: &Status, width: usize) -> Vec<Line<'static>> {
         ">LAG",
         ">TURN",
         "LAST KEPT BUSY BY",
-        "WORKS FOR",
     ]);
     for worker in &status.workers {
         let hog = worker.hog.as_ref().map(|hog| {
@@ -481,10 +480,6 @@ fn workers(status: &Status, width: usize) -> Vec<Line<'static>> {
                 Age(hog.ago_ms / 1_000)
             )
         });
-        let request = worker.works_for.as_ref().map(|request| {
-            let (path, time) = (foreign(&request.path), Micros(request.time_us));
-            format!("{path} for {time}, {}", foreign(&request.id))
-        });
         grid.row(vec![
             vec![Span::raw(worker.worker.to_string())],
             vec![Span::raw(
@@ -495,13 +490,31 @@ fn workers(status: &Status, width: usize) -> Vec<Line<'static>> {
             vec![Span::raw(Micros(worker.lag_max_us).to_string())],
             vec![Span::raw(Micros(worker.turn_max_us).to_string())],
             vec![Span::styled(hog.unwrap_or_default(), quiet())],
-            vec![Span::raw(request.unwrap_or_default())],
         ]);
     }
     let mut lines = grid.lines(width);
     lines.push(Line::default());
     lines.extend(disk_work(status, width));
+    lines.push(Line::default());
+    lines.extend(work(status, width));
     lines
+}
+
+/// For which request each worker works.
+fn work(status: &Status, width: usize) -> Vec<Line<'static>> {
+    let mut grid = Grid::new(&[">WORKER", "WORKS FOR", ">SINCE", "ID"]);
+    for worker in &status.workers {
+        let Some(request) = &worker.works_for else {
+            continue;
+        };
+        grid.row(vec![
+            vec![Span::raw(worker.worker.to_string())],
+            vec![Span::raw(foreign(&request.path))],
+            vec![Span::raw(Micros(request.time_us).to_string())],
+            vec![Span::raw(foreign(&request.id))],
+        ]);
+    }
+    grid.lines(width)
 }
 
 fn disk_work(status: &Status, width: usize) -> Vec<Line<'static>> {
@@ -738,7 +751,11 @@ pub(super) mod tests {
             workers.contains("/srv/lua/slow.lua: 41 ms in lua"),
             "{workers}"
         );
-        assert!(workers.contains("/report.php for 31.0 s, "), "{workers}");
+        let works_for = workers
+            .lines()
+            .find(|line| line.contains("5a1f0c9e77d2b384"));
+        let words: Vec<_> = works_for.expect("a line").split_whitespace().collect();
+        assert_eq!(words[..4], ["1", "/report.php", "31.0", "s"], "{workers}");
         assert!(
             workers.contains("/mnt/nfs: 4 running, 3 queued, oldest 2.1 s"),
             "{workers}"
