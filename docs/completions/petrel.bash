@@ -19,6 +19,9 @@ _petrel() {
             petrel,completions)
                 cmd="petrel__subcmd__completions"
                 ;;
+            petrel,costs)
+                cmd="petrel__subcmd__costs"
+                ;;
             petrel,explain)
                 cmd="petrel__subcmd__explain"
                 ;;
@@ -36,6 +39,9 @@ _petrel() {
                 ;;
             petrel,man)
                 cmd="petrel__subcmd__man"
+                ;;
+            petrel,plot)
+                cmd="petrel__subcmd__plot"
                 ;;
             petrel,reload)
                 cmd="petrel__subcmd__reload"
@@ -55,8 +61,17 @@ _petrel() {
             petrel,stop)
                 cmd="petrel__subcmd__stop"
                 ;;
+            petrel,top)
+                cmd="petrel__subcmd__top"
+                ;;
+            petrel,why)
+                cmd="petrel__subcmd__why"
+                ;;
             petrel__subcmd__help,completions)
                 cmd="petrel__subcmd__help__subcmd__completions"
+                ;;
+            petrel__subcmd__help,costs)
+                cmd="petrel__subcmd__help__subcmd__costs"
                 ;;
             petrel__subcmd__help,explain)
                 cmd="petrel__subcmd__help__subcmd__explain"
@@ -76,6 +91,9 @@ _petrel() {
             petrel__subcmd__help,man)
                 cmd="petrel__subcmd__help__subcmd__man"
                 ;;
+            petrel__subcmd__help,plot)
+                cmd="petrel__subcmd__help__subcmd__plot"
+                ;;
             petrel__subcmd__help,reload)
                 cmd="petrel__subcmd__help__subcmd__reload"
                 ;;
@@ -94,6 +112,12 @@ _petrel() {
             petrel__subcmd__help,stop)
                 cmd="petrel__subcmd__help__subcmd__stop"
                 ;;
+            petrel__subcmd__help,top)
+                cmd="petrel__subcmd__help__subcmd__top"
+                ;;
+            petrel__subcmd__help,why)
+                cmd="petrel__subcmd__help__subcmd__why"
+                ;;
             *)
                 ;;
         esac
@@ -101,7 +125,7 @@ _petrel() {
 
     case "${cmd}" in
         petrel)
-            opts="-f -m -i -1 -p -t -D -v -V -h --version --help serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua explain completions man help"
+            opts="-f -m -i -1 -p -t -D -v -V -h --version --help serve reload stop reopen status why top spawn fcgi-magnet fcgi-stat-accel lua explain plot costs completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -133,6 +157,40 @@ _petrel() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        petrel__subcmd__costs)
+            opts="-f -X -H -h --compare --json --svg --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                -f)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --compare)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --svg)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -X)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -H)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -279,7 +337,7 @@ _petrel() {
             return 0
             ;;
         petrel__subcmd__help)
-            opts="serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua explain completions man help"
+            opts="serve reload stop reopen status why top spawn fcgi-magnet fcgi-stat-accel lua explain plot costs completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -293,6 +351,20 @@ _petrel() {
             return 0
             ;;
         petrel__subcmd__help__subcmd__completions)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        petrel__subcmd__help__subcmd__costs)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -390,6 +462,20 @@ _petrel() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        petrel__subcmd__help__subcmd__plot)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         petrel__subcmd__help__subcmd__reload)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -474,6 +560,34 @@ _petrel() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        petrel__subcmd__help__subcmd__top)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        petrel__subcmd__help__subcmd__why)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         petrel__subcmd__lua)
             opts="-h --url --method --header --body --hook --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -519,6 +633,40 @@ _petrel() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        petrel__subcmd__plot)
+            opts="-o -f -h --by --format --gnuplot --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --by)
+                    COMPREPLY=($(compgen -W "stage route time" -- "${cur}"))
+                    return 0
+                    ;;
+                --format)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -f)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --gnuplot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -700,6 +848,66 @@ _petrel() {
                     return 0
                     ;;
                 --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        petrel__subcmd__top)
+            opts="-f -h --once --socket --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                -f)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        petrel__subcmd__why)
+            opts="-f -h --socket --errors --slowest --last --json --chrome --otlp --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                -f)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --slowest)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --last)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --chrome)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --otlp)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -39,11 +39,15 @@ complete -c petrel -n "__fish_petrel_needs_command" -f -a "reload" -d 'Have a ru
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "stop" -d 'Stop a running server, and wait until it has ended'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "reopen" -d 'Have a running server open its logs again, after they were rotated'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "status" -d 'Show the server processes of a running server, with their open connections and requests'
+complete -c petrel -n "__fish_petrel_needs_command" -f -a "why" -d 'Show where the time of a request went, from the last requests that a running server has recorded'
+complete -c petrel -n "__fish_petrel_needs_command" -f -a "top" -d 'Show what a running server does: where the time of requests goes, and what holds them up'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "spawn" -d 'Start FastCGI programs, with the options of spawn-fcgi'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "fcgi-magnet" -d 'Run Lua scripts as a FastCGI program'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "fcgi-stat-accel" -d 'Read files from disk ahead of a web server, as a FastCGI program'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "lua" -d 'Run a script of mod_magnet on a made-up request, and show what it does'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "explain" -d 'Say what the server would do with a request, and why'
+complete -c petrel -n "__fish_petrel_needs_command" -f -a "plot" -d 'Draw the stage times of an access log'
+complete -c petrel -n "__fish_petrel_needs_command" -f -a "costs" -d 'Show what one request costs: its stages, and the system calls that each made'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "man" -d 'Print the manual page'
 complete -c petrel -n "__fish_petrel_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -66,6 +70,19 @@ complete -c petrel -n "__fish_petrel_using_subcommand reopen" -s h -l help -d 'P
 complete -c petrel -n "__fish_petrel_using_subcommand status" -s f -d 'The configuration file that the server was started with' -r -F
 complete -c petrel -n "__fish_petrel_using_subcommand status" -l socket -d 'The control socket of the server, if the configuration cannot be read: see server.control-socket' -r -F
 complete -c petrel -n "__fish_petrel_using_subcommand status" -s h -l help -d 'Print help'
+complete -c petrel -n "__fish_petrel_using_subcommand why" -s f -d 'The configuration file that the server was started with' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand why" -l socket -d 'The control socket of the server, if the configuration cannot be read: see server.control-socket' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand why" -l slowest -d 'List the slowest requests of the last hour, the slowest first; of one host if it is named' -r
+complete -c petrel -n "__fish_petrel_using_subcommand why" -l last -d 'List at most this many requests' -r
+complete -c petrel -n "__fish_petrel_using_subcommand why" -l chrome -d 'Write all recorded requests to this file, for ui.perfetto.dev or chrome://tracing; - is standard output' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand why" -l otlp -d 'Write all recorded requests to this file, as traces of OpenTelemetry (OTLP JSON); - is standard output' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand why" -l errors -d 'List errors: the last answers with a status of 500 or more, and those of Petrel\'s own from 400 to 499'
+complete -c petrel -n "__fish_petrel_using_subcommand why" -l json -d 'Print JSON'
+complete -c petrel -n "__fish_petrel_using_subcommand why" -s h -l help -d 'Print help'
+complete -c petrel -n "__fish_petrel_using_subcommand top" -s f -d 'The configuration file that the server was started with' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand top" -l socket -d 'The control socket of the server, if the configuration cannot be read: see server.control-socket' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand top" -l once -d 'Print all views once, as text, and exit'
+complete -c petrel -n "__fish_petrel_using_subcommand top" -s h -l help -d 'Print help'
 complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s f -d 'Command line of the FastCGI application, for /bin/sh; ignored when APP is given' -r
 complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s d -d 'Change to this directory before starting the application' -r -F
 complete -c petrel -n "__fish_petrel_using_subcommand spawn" -s a -d 'IPv4 or IPv6 address to bind to, with -p; 0.0.0.0 unless told' -r
@@ -127,18 +144,37 @@ complete -c petrel -n "__fish_petrel_using_subcommand explain" -l all -d 'Show a
 complete -c petrel -n "__fish_petrel_using_subcommand explain" -l json -d 'Print a JSON object for each URL, one on a line'
 complete -c petrel -n "__fish_petrel_using_subcommand explain" -l run-scripts -d 'Run the Lua scripts of the configuration, which can do anything'
 complete -c petrel -n "__fish_petrel_using_subcommand explain" -s h -l help -d 'Print help'
+complete -c petrel -n "__fish_petrel_using_subcommand plot" -s o -d 'Write the drawing, which is SVG, to this file; to standard output unless told' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand plot" -l by -d 'Draw only this: stage times over time, percentiles of each stage, or the routes; all of them and the slowest requests unless told' -r -f -a "stage\t'Percentiles of each stage'
+route\t'The mean stage times of each route'
+time\t'The mean stage times over time'"
+complete -c petrel -n "__fish_petrel_using_subcommand plot" -l format -d 'The value of accesslog.format; or json, or timing for lines of debug.log-timing' -r
+complete -c petrel -n "__fish_petrel_using_subcommand plot" -s f -d 'Take the format from this configuration' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand plot" -l gnuplot -d 'Write data and a script for gnuplot to this directory, in the manner of lighttpd 1.5' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand plot" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c petrel -n "__fish_petrel_using_subcommand costs" -s f -d 'The configuration file' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand costs" -l compare -d 'Another URL to compare with' -r
+complete -c petrel -n "__fish_petrel_using_subcommand costs" -l svg -d 'Also write a picture to this file' -r -F
+complete -c petrel -n "__fish_petrel_using_subcommand costs" -s X -d 'The request method' -r
+complete -c petrel -n "__fish_petrel_using_subcommand costs" -s H -d 'A field of the request, such as \'Accept: text/html\'; may be given again' -r
+complete -c petrel -n "__fish_petrel_using_subcommand costs" -l json -d 'Print JSON'
+complete -c petrel -n "__fish_petrel_using_subcommand costs" -s h -l help -d 'Print help'
 complete -c petrel -n "__fish_petrel_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c petrel -n "__fish_petrel_using_subcommand man" -s h -l help -d 'Print help'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua explain completions man help" -f -a "serve" -d 'Serve a directory, without a configuration file'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua explain completions man help" -f -a "reload" -d 'Have a running server read its configuration again, and wait until it serves the new one'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua explain completions man help" -f -a "stop" -d 'Stop a running server, and wait until it has ended'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua explain completions man help" -f -a "reopen" -d 'Have a running server open its logs again, after they were rotated'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua explain completions man help" -f -a "status" -d 'Show the server processes of a running server, with their open connections and requests'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua explain completions man help" -f -a "spawn" -d 'Start FastCGI programs, with the options of spawn-fcgi'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua explain completions man help" -f -a "fcgi-magnet" -d 'Run Lua scripts as a FastCGI program'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua explain completions man help" -f -a "fcgi-stat-accel" -d 'Read files from disk ahead of a web server, as a FastCGI program'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua explain completions man help" -f -a "lua" -d 'Run a script of mod_magnet on a made-up request, and show what it does'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua explain completions man help" -f -a "explain" -d 'Say what the server would do with a request, and why'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua explain completions man help" -f -a "completions" -d 'Print a completion script for a shell'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua explain completions man help" -f -a "man" -d 'Print the manual page'
-complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status spawn fcgi-magnet fcgi-stat-accel lua explain completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status why top spawn fcgi-magnet fcgi-stat-accel lua explain plot costs completions man help" -f -a "serve" -d 'Serve a directory, without a configuration file'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status why top spawn fcgi-magnet fcgi-stat-accel lua explain plot costs completions man help" -f -a "reload" -d 'Have a running server read its configuration again, and wait until it serves the new one'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status why top spawn fcgi-magnet fcgi-stat-accel lua explain plot costs completions man help" -f -a "stop" -d 'Stop a running server, and wait until it has ended'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status why top spawn fcgi-magnet fcgi-stat-accel lua explain plot costs completions man help" -f -a "reopen" -d 'Have a running server open its logs again, after they were rotated'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status why top spawn fcgi-magnet fcgi-stat-accel lua explain plot costs completions man help" -f -a "status" -d 'Show the server processes of a running server, with their open connections and requests'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status why top spawn fcgi-magnet fcgi-stat-accel lua explain plot costs completions man help" -f -a "why" -d 'Show where the time of a request went, from the last requests that a running server has recorded'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status why top spawn fcgi-magnet fcgi-stat-accel lua explain plot costs completions man help" -f -a "top" -d 'Show what a running server does: where the time of requests goes, and what holds them up'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status why top spawn fcgi-magnet fcgi-stat-accel lua explain plot costs completions man help" -f -a "spawn" -d 'Start FastCGI programs, with the options of spawn-fcgi'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status why top spawn fcgi-magnet fcgi-stat-accel lua explain plot costs completions man help" -f -a "fcgi-magnet" -d 'Run Lua scripts as a FastCGI program'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status why top spawn fcgi-magnet fcgi-stat-accel lua explain plot costs completions man help" -f -a "fcgi-stat-accel" -d 'Read files from disk ahead of a web server, as a FastCGI program'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status why top spawn fcgi-magnet fcgi-stat-accel lua explain plot costs completions man help" -f -a "lua" -d 'Run a script of mod_magnet on a made-up request, and show what it does'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status why top spawn fcgi-magnet fcgi-stat-accel lua explain plot costs completions man help" -f -a "explain" -d 'Say what the server would do with a request, and why'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status why top spawn fcgi-magnet fcgi-stat-accel lua explain plot costs completions man help" -f -a "plot" -d 'Draw the stage times of an access log'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status why top spawn fcgi-magnet fcgi-stat-accel lua explain plot costs completions man help" -f -a "costs" -d 'Show what one request costs: its stages, and the system calls that each made'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status why top spawn fcgi-magnet fcgi-stat-accel lua explain plot costs completions man help" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status why top spawn fcgi-magnet fcgi-stat-accel lua explain plot costs completions man help" -f -a "man" -d 'Print the manual page'
+complete -c petrel -n "__fish_petrel_using_subcommand help; and not __fish_seen_subcommand_from serve reload stop reopen status why top spawn fcgi-magnet fcgi-stat-accel lua explain plot costs completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

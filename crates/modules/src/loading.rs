@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn listing_a_module_is_not_advised_for_a_directive_that_is_not_built() {
-        let text = "server.compat-module-load = \"disable\"\nstatus.status-url = \"/status\"";
+        let text = "server.compat-module-load = \"disable\"\nauth.backend.mysql.port = 3306";
         assert!(messages(text).is_empty());
     }
 
