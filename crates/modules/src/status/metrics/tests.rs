@@ -102,11 +102,12 @@ fn samples(text: &[u8]) -> Vec<Sample> {
         );
         let known = FAMILIES.iter().find(|family| {
             let suffix = sample.0.strip_prefix(family.name);
-            match (family.kind, suffix) {
-                (MetricKind::Counter, Some("_total")) | (MetricKind::Gauge, Some("")) => true,
-                (MetricKind::Histogram, Some("_bucket" | "_sum" | "_count")) => true,
-                _ => false,
-            }
+            matches!(
+                (family.kind, suffix),
+                (MetricKind::Counter, Some("_total"))
+                    | (MetricKind::Gauge, Some(""))
+                    | (MetricKind::Histogram, Some("_bucket" | "_sum" | "_count"))
+            )
         });
         let family = known.unwrap_or_else(|| panic!("of no family: {line:?}"));
         let labels = sample.1.iter().map(|(name, _)| &**name);
