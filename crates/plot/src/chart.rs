@@ -2,7 +2,7 @@
 //! requests.
 //!
 //! The SVG is written directly, since it consists of rectangles and texts. Names and paths come from a log
-//! and pass through [`svg::text`], which escapes them.
+//! and pass through `svg::text`, which escapes them.
 
 use crate::summary::{Route, Slow, Summary};
 use crate::svg::{COLOURS, rectangle, text};

@@ -7,8 +7,8 @@
 //!
 //! | module | what it knows |
 //! |---|---|
-//! | [`format`] | lines in a format of `accesslog.format` |
-//! | [`line`] | what a line tells: of a format, of JSON, of `debug.log-timing` |
+//! | [`mod@format`] | lines in a format of `accesslog.format` |
+//! | [`mod@line`] | what a line tells: of a format, of JSON, of `debug.log-timing` |
 //! | [`time`] | the times in a line |
 //! | [`histogram`], [`summary`] | sums and percentiles |
 //! | [`svg`], [`chart`] | the drawing |

@@ -113,7 +113,7 @@ impl Record {
 pub(crate) type Window = [AtomicU64; RECORD_WORDS_MAX];
 
 /// Writes `finished`, which began `to_wall` nanoseconds after its monotonic time, as a record of `worker`.
-/// Returns how many words it has, the last one included, which [`seal`] writes.
+/// Returns how many words it has, the last one included, which `seal` writes.
 #[inline]
 pub(crate) fn encode<'a>(
     window: &Window,

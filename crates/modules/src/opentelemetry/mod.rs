@@ -3,7 +3,7 @@
 //!
 //! The first hook decides whether the request is traced: as a trusted proxy says in `traceparent`, else by
 //! chance. From then on the request's own `traceparent` is what backends get, in any protocol. The last hook
-//! writes the spans ([`mod@spans`]) and hands them to the thread that sends them ([`exporter`]); if its queue
+//! writes the spans ([`mod@spans`]) and hands them to the thread that sends them ([`mod@exporter`]); if its queue
 //! is full, they are dropped and counted, and no request waits. Without `otel.endpoint` there are no hooks.
 
 mod endpoint;
