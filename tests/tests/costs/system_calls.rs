@@ -51,6 +51,14 @@ pub fn expect(calls: &Calls, expected: &[(&[&str], u64)]) {
     assert!(looks <= 60, "{looks} looks at the file: {calls:?}");
     rest.0
         .retain(|name, _| !["fstat", "newfstatat", "statx"].contains(&name.as_str()));
+    // Each worker reads its processor time once a second.
+    if rest.count("clock_gettime") <= 60 {
+        rest.0.remove("clock_gettime");
+    }
+    // The C library lets the memory of a worker grow now and then.
+    if rest.count("mprotect") <= REQUESTS / 200 {
+        rest.0.remove("mprotect");
+    }
     // Threads that were idle for long enough end.
     if rest.count("futex") <= REQUESTS / 50 {
         rest.0.remove("futex");
