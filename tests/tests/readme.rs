@@ -149,6 +149,7 @@ fn configurations_are_accepted_without_a_warning() {
 fn blocks_say_what_language_they_are() {
     let known = [
         "apache", "ini", "json", "lighttpd", "lua", "nginx", "php", "python", "rust", "sh", "text",
+        "yaml",
     ];
     for page in pages() {
         for block in page.blocks() {

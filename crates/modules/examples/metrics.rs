@@ -70,6 +70,8 @@ machine.
 A list of addresses opens the page:
 
 ```lighttpd
+server.modules += ( "mod_status" )
+status.metrics-url = "/metrics"
 status.allow = ( "192.0.2.17", "10.1.0.0/16" )
 ```
 
