@@ -37,7 +37,7 @@ fn application() -> Backend {
             }
         }
         let target = exchange.target().to_owned();
-        match target.contains("/hang") {
+        match target.contains("/hang") || target.ends_with("hang") {
             true => drop(exchange.hang()),
             false => exchange.say(&target),
         }
