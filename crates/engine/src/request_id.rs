@@ -125,14 +125,13 @@ impl RequestIdSpace {
     }
 }
 
-/// A random number. The server process is a fork of the keeper: what the standard library has drawn there
-/// would be the same in every server process, so it is drawn from a generator that notices a fork. Should
-/// that fail, the time and the number of the process have to do.
+/// A random number of the kernel. The server process is a fork of the keeper: what the standard library has
+/// drawn there would be the same in every server process. Should the kernel have none yet, the time and the
+/// number of the process have to do.
 #[expect(clippy::disallowed_methods, reason = "the server starts")]
 fn random() -> u64 {
     let mut drawn = [0; 8];
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
-    if provider.secure_random.fill(&mut drawn).is_ok() {
+    if rustix::rand::getrandom(&mut drawn, rustix::rand::GetRandomFlags::NONBLOCK) == Ok(8) {
         return u64::from_ne_bytes(drawn);
     }
     let time = SystemTime::now()

@@ -37,7 +37,7 @@ impl Exchange {
             flags: flag(RecordFlag::Complete, self.sent.is_complete)
                 | flag(RecordFlag::Tls, self.connection.scheme == Scheme::Https)
                 | flag(RecordFlag::Subrequest, self.is_subrequest())
-                | flag(RecordFlag::Own, !self.response.is_final)
+                | flag(RecordFlag::Own, self.response.cause().is_some())
                 | flag(RecordFlag::Tunnel, self.is_tunnel())
                 | flag(RecordFlag::Cut, is_cut),
             client: self.connection.client_key(),

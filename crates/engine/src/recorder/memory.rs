@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use petrel_sys::shared_memory::Words;
 
-use super::read::{ReadError, Recording};
+use super::read::Recording;
 
 /// The shared memory of a server, as the keeper or one of its server processes has it.
 #[derive(Clone)]
@@ -164,18 +164,6 @@ impl SharedMemory {
             return Some(words);
         }
         allot(all, COUNTERS, name, layout, count)
-    }
-
-    /// All that is recorded, for a display of this server process. Copies megabytes, so call it on a thread
-    /// that is no worker.
-    ///
-    /// # Errors
-    /// There is no shared memory.
-    pub fn recording(&self) -> Result<Recording, ReadError> {
-        match &self.all {
-            Some(all) => Recording::read(all),
-            None => Err(ReadError::NoRecorder),
-        }
     }
 
     /// A region of `count` words for one worker of this process, which no living process uses. Prefers the

@@ -42,7 +42,7 @@ pub enum RecordFlag {
     Tls = 2,
     /// The server made the request itself, for another one.
     Subrequest = 4,
-    /// Petrel made the response, and no backend or script.
+    /// The response is an error that Petrel itself made.
     Own = 8,
     /// Host or path were longer than what is kept.
     Cut = 16,

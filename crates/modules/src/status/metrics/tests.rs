@@ -265,20 +265,3 @@ async fn requests_are_counted_by_what_answered_them() {
     );
     samples(again.body());
 }
-
-/// `cargo test --profile quick -p petrel-modules --lib -- --ignored --nocapture a_thousand_routes`
-#[test]
-#[ignore = "it measures a time, which says little in a build without optimisation"]
-#[expect(clippy::disallowed_methods, reason = "it measures")]
-fn a_thousand_routes_take_less_than_ten_milliseconds() {
-    let report = report("mod_fastcgi /some/prefix", 1_000);
-    let mut times = Vec::new();
-    for _ in 0..20 {
-        let begun = std::time::Instant::now();
-        let text = text(&report, Format::OpenMetrics);
-        times.push((begun.elapsed(), text.len()));
-    }
-    times.sort_unstable();
-    println!("fastest and median: {:?} {:?}", times[0], times[10]);
-    assert!(times[10].0.as_millis() < 10, "{times:?}");
-}
