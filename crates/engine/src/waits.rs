@@ -118,9 +118,9 @@ impl fmt::Display for Hog {
     }
 }
 
-/// The requests that kept a worker busy for longest: in the turn that goes on, and in the one before. What
-/// lagged in this turn waited for the first, what lay in the kernel until this turn began waited for the
-/// second.
+/// The hogs of a worker: the requests that kept it from its event loop for longest, one in this turn and one in the
+/// turn before. A turn is what the worker does between two calls of `epoll_wait`. A request that was ready in this
+/// turn waited for the first one. A request that arrived in the turn before waited in the kernel for the second one.
 #[derive(Default)]
 pub(crate) struct Hogs {
     latest: Option<Hog>,

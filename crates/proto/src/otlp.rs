@@ -181,11 +181,6 @@ impl ExportRequest {
         self.spans += 1;
     }
 
-    /// How many spans there are.
-    pub fn spans(&self) -> usize {
-        self.spans
-    }
-
     /// The text.
     pub fn finish(mut self) -> Vec<u8> {
         text(&mut self.out, "]}]}]}");
@@ -347,7 +342,7 @@ mod tests {
             ExportRequest::new(&[("service.name", Value::Text(b"shop"))], ("petrel", "1.0"));
         request.add(&span());
         request.add_written(b"{}");
-        assert_eq!(request.spans(), 2);
+        assert_eq!(request.spans, 2);
         let text = String::from_utf8(request.finish()).expect("UTF-8");
         let one = written(&span());
         assert_eq!(

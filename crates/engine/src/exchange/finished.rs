@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn only_slow_requests_have_a_line() {
+    fn the_threshold_of_slow_requests_is_read_in_milliseconds() {
         let site = Site::new("ledger.log-slower-than = 100", &[]);
         let answer = site.get("/");
         let core = &answer.exchange().settings.core;

@@ -112,8 +112,8 @@ impl Record {
 /// The words that a record is written into. There is always room for the longest one.
 pub(crate) type Window = [AtomicU64; RECORD_WORDS_MAX];
 
-/// Writes `finished`, which began `to_wall` nanoseconds after its monotonic time, as a record of `worker`.
-/// Returns how many words it has, the last one included, which `seal` writes.
+/// Writes `finished`, which began `to_wall` nanoseconds after its monotonic time.
+/// Returns how many words the record has. The last one of them is not written yet: the caller writes it.
 #[inline]
 pub(crate) fn encode<'a>(
     window: &Window,

@@ -94,14 +94,13 @@ impl Recorder {
         self.slow.forget_old(now);
     }
 
-    /// The worker works for this request now, until it [has ended](Recorder::ended). If the worker crashes, this one was
-    /// it.
+    /// The worker works for this request now, until it [has ended](Recorder::ended). If the worker crashes, the
+    /// report names this request.
     #[inline]
     pub(crate) fn works_for(&self, id: RequestId, started: Nanos, target: &[u8]) {
         let Some(now) = self.now.first_chunk::<NOW_WORDS>() else {
             return;
         };
-        // A request that goes on after a wait is the same one most of the time.
         now[NOW_ID].store(id.to_bits(), Relaxed);
         now[NOW_STARTED].store(started.wrapping_add(self.to_wall.get()), Relaxed);
         match target.first_chunk::<16>() {

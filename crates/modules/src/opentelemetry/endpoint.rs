@@ -230,7 +230,7 @@ fn judge(head: &[u8]) -> Answer {
         let digits = rest.get(..3).filter(|_| version.starts_with("HTTP/1."))?;
         digits.parse::<u16>().ok()
     });
-    let pause = || {
+    let mut pause = || {
         let (_, value) = lines.find_map(|line| {
             let (name, value) = line.split_once(':')?;
             name.eq_ignore_ascii_case("retry-after")
@@ -241,7 +241,6 @@ fn judge(head: &[u8]) -> Answer {
     match status {
         Some(200..300) => Answer::Taken,
         Some(status @ (429 | 502 | 503 | 504)) => {
-            let mut pause = pause;
             Answer::Later(format!("it answers {status}"), pause())
         }
         Some(status) => Answer::Refused(format!("it answers {status}")),

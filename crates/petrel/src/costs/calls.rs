@@ -114,6 +114,7 @@ calls! {
     SYS_readlinkat "readlinkat" PathAt;
     SYS_unlinkat "unlinkat" PathAt;
     SYS_mkdirat "mkdirat" PathAt;
+    SYS_renameat "renameat" PathAt;
     SYS_renameat2 "renameat2" PathAt;
     SYS_linkat "linkat" PathAt;
     SYS_socket "socket" Nothing;
@@ -133,6 +134,7 @@ calls! {
     SYS_madvise "madvise" Nothing;
     SYS_brk "brk" Nothing;
     SYS_getrandom "getrandom" Nothing;
+    SYS_clock_gettime "clock_gettime" Nothing;
     SYS_rt_sigprocmask "rt_sigprocmask" Nothing;
     SYS_rt_sigaction "rt_sigaction" Nothing;
     SYS_rt_sigreturn "rt_sigreturn" Nothing;

@@ -7,13 +7,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use engine::clock;
 use engine::ledger::Nanos;
 use nix::sys::signal::Signal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::instance::EntrancePlace;
 use super::reporter::RequestReport;
-use super::tracer::now;
 use crate::keeper::signals::Signals;
 
 /// A client with its connection.
@@ -70,7 +70,7 @@ impl<'a> CostsClient<'a> {
     /// # Errors
     /// The instance ended or did not answer in time, or this process was told to stop.
     pub(super) fn ask(&mut self) -> io::Result<AnsweredRequest> {
-        let begin = now();
+        let begin = clock::thread_now();
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
             None => self.connect()?,
@@ -99,7 +99,7 @@ impl<'a> CostsClient<'a> {
                 }
                 Woken::Stream => {
                     is_open = takes_everything(&mut stream, &mut answer);
-                    silent_since = now();
+                    silent_since = clock::thread_now();
                 }
                 Woken::Signal => {}
             }
@@ -113,7 +113,7 @@ impl<'a> CostsClient<'a> {
         let report = report.ok_or_else(|| io::Error::other("the private instance has ended"))?;
         Ok(AnsweredRequest {
             report,
-            window: (begin, now()),
+            window: (begin, clock::thread_now()),
         })
     }
 
@@ -158,7 +158,7 @@ impl<'a> CostsClient<'a> {
             Some(_) => PATIENCE,
             None => PATIENCE_AFTER_CLOSE,
         };
-        let silent = Duration::from_nanos(now().saturating_sub(silent_since));
+        let silent = Duration::from_nanos(clock::thread_now().saturating_sub(silent_since));
         let left = patience.saturating_sub(silent);
         let limit = Timespec {
             tv_sec: left.as_secs() as i64,

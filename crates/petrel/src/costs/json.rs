@@ -1,9 +1,8 @@
 //! The report for programs. Times are in nanoseconds, and those that something began since the beginning of
 //! its run.
 
-use std::fmt::Write as _;
-
 use engine::ledger::Nanos;
+use proto::escape;
 
 use super::attribution::{TracedCall, WaterfallRow};
 use super::reporter::RequestReport;
@@ -102,30 +101,8 @@ fn list(items: impl Iterator<Item = String>) -> String {
 
 /// A JSON string.
 fn quoted(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => {
-                out.push('\\');
-                out.push(c);
-            }
-            c if c.is_control() => {
-                // All control characters are below U+FFFF.
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn strings_are_escaped() {
-        assert_eq!(quoted("a\"b\\c\n\u{1b}ü"), r#""a\"b\\c\u000a\u001bü""#);
-    }
+    let mut out = b"\"".to_vec();
+    escape::json(&mut out, text.as_bytes());
+    out.push(b'"');
+    String::from_utf8_lossy(&out).into_owned()
 }

@@ -4,7 +4,6 @@
 //! are longer than they are without; the order of calls and stages is the same. The clock is read as soon as
 //! a stop is known, and again nothing else happens to that thread before it goes on: so a call never seems to
 //! reach over a stamp that the thread made before or after it.
-#![expect(clippy::disallowed_methods, reason = "the tracer has no worker")]
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -13,21 +12,14 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use engine::clock;
 use engine::ledger::Nanos;
 use rustix::net::{SocketAddrAny, getpeername, getsockname};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
-use rustix::time::{ClockId, clock_gettime};
 use sys::ptrace::{self, Stop, SystemCallStop, Until};
 
 use super::attribution::TracedCall;
 use super::calls::{self, ActsOn, KnownCall};
-
-/// The present time, by the clock of the ledger's stamps.
-pub(super) fn now() -> Nanos {
-    let time = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
-}
 
 /// A tracer of one process.
 pub(super) struct CallTracer<'a> {
@@ -105,7 +97,7 @@ impl<'a> CallTracer<'a> {
     }
 
     fn act(&mut self, thread: i32, stop: Stop) {
-        let time = now();
+        let time = clock::thread_now();
         let signal = match stop {
             Stop::Ended => {
                 self.open.remove(&thread);
@@ -153,7 +145,7 @@ impl<'a> CallTracer<'a> {
             is_wait: acts_on == ActsOn::Wait,
             result: 0,
             // After the look at its arguments, which takes longer than most calls.
-            entered: now(),
+            entered: clock::thread_now(),
             left: 0,
         };
         let descriptor = matches!(acts_on, ActsOn::Descriptor | ActsOn::Bytes);

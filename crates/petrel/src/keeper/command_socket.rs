@@ -3,8 +3,8 @@
 //! It is a unix socket with mode 0600. One connection carries one command: a line of at most
 //! [`COMMAND_BYTES_MAX`] bytes. The reply consists of lines that begin with `out ` or `err `, for standard
 //! output and standard error of the program that sent the command, and a last line `exit ` with its exit
-//! code. A descriptor may come with the first bytes of the reply. Nothing here blocks: the keeper's loop polls the socket and its connections. This module does not
-//! know what the commands do.
+//! code. A descriptor may come with the first bytes of the reply. Nothing here blocks: the keeper's loop polls
+//! the socket and its connections. This module does not know what the commands do.
 
 use std::fs;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};

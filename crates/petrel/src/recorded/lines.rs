@@ -50,26 +50,8 @@ pub(crate) fn printable(text: &[u8]) -> String {
 
 /// A time in UTC: `2026-11-26 02:30:22.123`.
 pub(crate) fn time(nanos: u64) -> String {
-    let (seconds, millis) = (nanos / 1_000_000_000, nanos / 1_000_000 % 1_000);
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = date(days);
-    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{millis:03}")
-}
-
-/// The Gregorian date of a day since 1970. March begins the year, so that leap days are at its end.
-fn date(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, later) = match month {
-        0..10 => (month + 3, 0),
-        _ => (month - 9, 1),
-    };
-    (era * 400 + year + later, month, day)
+    let (micros, millis) = ((nanos / 1_000).cast_signed(), nanos / 1_000_000 % 1_000);
+    format!("{}.{millis:03}", petrel_plot::time::shown(micros))
 }
 
 /// The code of the cause of an error that Petrel made; empty: there is none.

@@ -108,10 +108,7 @@ fn figures(status: &Status) -> Line<'static> {
     let recent = |values: &[u64]| mean_of_last(values, 5);
     let minute = |values: &[u64]| values.iter().rev().take(60).sum::<u64>() as f64;
     let latency = status.latency_of_last(60);
-    let time = |quantile| {
-        let time = status.quantile_us(&latency, quantile);
-        time.map_or("-".to_owned(), |time| Micros(time).to_string())
-    };
+    let time = |quantile| quantile_text(status, &latency, quantile);
     let lag = seconds.lag_max_us.iter().rev().take(5).max();
     let figures = [
         (
@@ -129,7 +126,7 @@ fn figures(status: &Status) -> Line<'static> {
             ),
         ),
         (
-            "in flight",
+            "open requests",
             ShownCount(totals.open_requests as f64).to_string(),
         ),
         (
@@ -253,10 +250,7 @@ fn routes(status: &Status, rates: &Rates, width: usize) -> Vec<Line<'static>> {
         "STAGES",
     ]);
     for route in status.routes.iter().take(ROUTES_SHOWN) {
-        let time = |quantile| {
-            let time = status.quantile_us(&route.latency, quantile);
-            time.map_or("-".to_owned(), |time| Micros(time).to_string())
-        };
+        let time = |quantile| quantile_text(status, &route.latency, quantile);
         let failed = route.status.server_errors + route.status.aborted;
         let now = rates.of(&route.route);
         grid.row(vec![
@@ -326,10 +320,7 @@ fn backends(status: &Status, width: usize) -> Vec<Line<'static>> {
     ]);
     let mut holders = Vec::new();
     for backend in &sorted {
-        let time = |quantile| {
-            let time = status.quantile_us(&backend.first_byte, quantile);
-            time.map_or("-".to_owned(), |time| Micros(time).to_string())
-        };
+        let time = |quantile| quantile_text(status, &backend.first_byte, quantile);
         let connections = match backend.limit {
             Some(limit) => format!("{} of {limit}", backend.connections),
             None => backend.connections.to_string(),
@@ -460,12 +451,17 @@ fn slow_request(status: &Status, request: &RequestStatus, width: usize) -> Vec<L
     lines
 }
 
+fn quantile_text(status: &Status, histogram: &[u64], quantile: f64) -> String {
+    let time = status.quantile_us(histogram, quantile);
+    time.map_or("-".to_owned(), |time| Micros(time).to_string())
+}
+
 fn workers(status: &Status, width: usize) -> Vec<Line<'static>> {
     let mut grid = Grid::new(&[
         ">WORKER",
         ">REQUESTS/S",
         ">CONNECTIONS",
-        ">IN FLIGHT",
+        ">OPEN",
         ">LAG",
         ">TURN",
         "LAST KEPT BUSY BY",

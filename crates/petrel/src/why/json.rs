@@ -73,10 +73,11 @@ fn text(out: &mut Vec<u8>, name: &str, text: &[u8]) {
     out.push(b'"');
 }
 
-const FLAGS: [(&str, RecordFlag); 5] = [
+const FLAGS: [(&str, RecordFlag); 6] = [
     ("complete", RecordFlag::Complete),
     ("tls", RecordFlag::Tls),
     ("subrequest", RecordFlag::Subrequest),
     ("own", RecordFlag::Own),
+    ("tunnel", RecordFlag::Tunnel),
     ("cut", RecordFlag::Cut),
 ];

@@ -130,7 +130,7 @@ fn figures(out: &mut String, status: &Status) {
     );
     figure(
         out,
-        "Requests in flight",
+        "Open requests",
         &ShownCount(totals.open_requests as f64).to_string(),
         &format!(
             "{} of {} connections",
