@@ -86,37 +86,43 @@ fn finish(queue: &mut dyn ReadQueue) -> Vec<Done> {
     done
 }
 
-/// Does one read, and repeats it if the queue says that it would have to wait.
+/// Does one read, and repeats it if it would have to wait. A read that may not wait ends at the first page that is
+/// not in memory, so one that comes back short is repeated, too.
 fn read_one(queue: &mut dyn ReadQueue, mut next: Read) -> Done {
     let (file, offset, length) = (next.file.clone(), next.offset, next.length);
+    let end = File::from(file.as_fd().try_clone_to_owned().unwrap());
+    let end = end.metadata().unwrap().len();
+    let whole = end.saturating_sub(offset).min(length as u64) as usize;
     loop {
         queue.submit(next).expect("begun");
         let done = finish(queue).pop().expect("one");
-        match &done.result {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                // Brings the pages into memory, as a read that may wait does.
-                let file = File::from(file.as_fd().try_clone_to_owned().unwrap());
-                let mut bytes = Buffer::new(length).unwrap();
-                bytes.begin().unwrap();
-                // SAFETY: the length is that of the buffer, which lives through the call.
-                unsafe {
-                    libc::pread(
-                        file.as_raw_fd(),
-                        bytes.as_mut_ptr().cast(),
-                        length,
-                        offset.cast_signed(),
-                    )
-                };
-                next = Read {
-                    token: done.token,
-                    file: Arc::new(file),
-                    offset,
-                    buffer: done.buffer,
-                    length,
-                };
-            }
-            _ => return done,
+        let again = match &done.result {
+            Ok(count) => *count < whole,
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        };
+        if !again {
+            return done;
         }
+        // Brings the pages into memory, as a read that may wait does.
+        let file = File::from(file.as_fd().try_clone_to_owned().unwrap());
+        let mut bytes = Buffer::new(length).unwrap();
+        bytes.begin().unwrap();
+        // SAFETY: the length is that of the buffer, which lives through the call.
+        unsafe {
+            libc::pread(
+                file.as_raw_fd(),
+                bytes.as_mut_ptr().cast(),
+                length,
+                offset.cast_signed(),
+            )
+        };
+        next = Read {
+            token: done.token,
+            file: Arc::new(file),
+            offset,
+            buffer: done.buffer,
+            length,
+        };
     }
 }
 
