@@ -17,10 +17,12 @@ use sys::counting_allocator::{CountingAllocator, allocations, by_others};
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-const REQUESTS: usize = 1000;
+/// Requests of a round. They are few, so that most rounds fall between two seconds: once a second a worker does
+/// maintenance, which allocates. So does the note of a request that had to wait because the machine was busy.
+const REQUESTS: usize = 50;
 
-/// How often a measurement is repeated at most.
-const ROUNDS: usize = 3;
+/// How many rounds there are at most.
+const ROUNDS: usize = 60;
 
 /// HTTP/2 requests that are sent at once and answered at once.
 const BATCH: usize = 10;
@@ -186,7 +188,7 @@ fn a_hit_in_the_page_cache_allocates_nothing() {
             let head = head_of(&mut stream, &request, method == "HEAD");
             assert_eq!(head.get(9..12), Some(expected), "{head}");
         }
-        let mut count_in_a_round = || {
+        let count_in_a_round = || {
             let warm = allocations();
             for _ in 0..REQUESTS {
                 let head = head_of(&mut stream, &request, method == "HEAD");
@@ -194,13 +196,7 @@ fn a_hit_in_the_page_cache_allocates_nothing() {
             }
             by_others(&warm, &allocations())
         };
-        // Once a second the worker does maintenance, and may close a connection to the backend. So the count
-        // is zero in at least one of several rounds.
-        let counts: Vec<u64> = (0..3).map(|_| count_in_a_round()).collect();
-        assert!(
-            counts.contains(&0),
-            "allocations of {REQUESTS} requests, round by round: {counts:?}: {request}"
-        );
+        expect_in_a_round(0, &request, count_in_a_round);
     }
     assert_eq!(backend.requests().len(), 2);
     server.cut_off(engine::worker::Cut::StopNow);
