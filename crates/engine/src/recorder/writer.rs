@@ -429,6 +429,10 @@ impl Areas {
         };
         let (recent, errors, refusals, slow) = (area()?, area()?, area()?, area()?);
         let mut all = [recent, errors, refusals, slow];
+        // An area without words lies somewhere, too: a reader adds its place to the region's.
+        if all.iter().any(|area| area.at > count) {
+            return None;
+        }
         all.sort_by_key(|area| area.at);
         let mut free = REGION_HEADER_WORDS;
         for area in all.into_iter().filter(|area| area.count > 0) {
@@ -486,6 +490,23 @@ const FORGET_EVERY: Nanos = 60_000_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_area_outside_is_no_area_even_without_words() {
+        let good = Areas::of(100_000, 8).numbers();
+        let read = |numbers: &[u64]| {
+            let header: Vec<u64> = (0..AT_AREAS)
+                .map(|_| 0)
+                .chain(numbers.iter().copied())
+                .collect();
+            Areas::read(&header, 100_000)
+        };
+        assert!(read(&good).is_some());
+        let mut outside = good;
+        // The slow requests: no words, at the end of the address space.
+        outside[6..8].copy_from_slice(&[u64::MAX, 0]);
+        assert!(read(&outside).is_none());
+    }
 
     #[test]
     fn of_fast_requests_only_some_in_each_second_are_recorded() {
