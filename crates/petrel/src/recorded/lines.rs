@@ -43,9 +43,16 @@ pub(crate) fn now(now: &NowRecord) -> String {
     format!("id={} path={path} begun at {}", now.id, time(now.started))
 }
 
-/// Text of a client, escaped so that it is one line and changes no terminal.
+/// Text of a client, escaped so that it is one line and changes no terminal. Quotes stay as they are.
 pub(crate) fn printable(text: &[u8]) -> String {
-    String::from_utf8_lossy(text).escape_debug().to_string()
+    let mut shown = String::new();
+    for character in String::from_utf8_lossy(text).chars() {
+        match character {
+            '"' | '\'' => shown.push(character),
+            _ => shown.extend(character.escape_debug()),
+        }
+    }
+    shown
 }
 
 /// A time in UTC: `2026-11-26 02:30:22.123`.
@@ -84,5 +91,6 @@ mod tests {
     #[test]
     fn text_of_a_client_stays_in_its_line() {
         assert_eq!(printable(b"/a\x1b[2J\nb\xff"), "/a\\u{1b}[2J\\nb\u{fffd}");
+        assert_eq!(printable(b"the kernel's \"www\""), "the kernel's \"www\"");
     }
 }

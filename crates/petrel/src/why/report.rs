@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use engine::exchange::client_of_key;
 use engine::ledger::Nanos;
-use engine::recorder::{Record, RecordFlag, RecordedWait, percent_of, where_time_went};
+use engine::recorder::{Record, RecordFlag, percent_of, where_time_went};
 use engine::waits::Time;
 
 use crate::recorded::lines;
@@ -28,7 +28,7 @@ pub(crate) fn report(record: &Record) -> String {
         let _ = writeln!(text, "{name:<NAME_WIDTH$}  {value}");
     }
     for wait in &record.waits {
-        let holder = holder(wait);
+        let holder = lines::printable(&wait.holder);
         let (stage, time) = (wait.stage.name(), Time(wait.nanos));
         let _ = writeln!(
             text,
@@ -41,17 +41,14 @@ pub(crate) fn report(record: &Record) -> String {
 
 /// `94 % of 2.2 s was backend-queue: pool "www" full ...`
 pub(crate) fn summary(record: &Record) -> String {
-    let holders: Vec<String> = record.waits.iter().map(holder).collect();
+    let holders: Vec<String> = record
+        .waits
+        .iter()
+        .map(|wait| lines::printable(&wait.holder))
+        .collect();
     let waits = record.waits.iter().zip(&holders);
     let waits = waits.map(|(wait, holder)| (wait.stage, wait.nanos, holder.as_str()));
     where_time_went(record.total, record.stages.iter().copied(), waits)
-}
-
-/// What held the request up. A note of the server has quotes around names, which stay as they are.
-fn holder(wait: &RecordedWait) -> String {
-    let parts = wait.holder.split(|byte| *byte == b'"');
-    let parts: Vec<String> = parts.map(lines::printable).collect();
-    parts.join("\"")
 }
 
 fn facts(record: &Record) -> Vec<(&'static str, String)> {
