@@ -19,6 +19,7 @@ mod client;
 mod command;
 mod differential;
 pub mod fastcgi;
+mod holders;
 pub mod http2;
 mod load;
 mod package;
@@ -39,6 +40,7 @@ pub use browser::Browser;
 pub use client::{Client, ClientError};
 pub use command::{Finished, curl, is_installed, run};
 pub use differential::{Difference, Differential};
+pub use holders::expect_note_everywhere;
 pub use load::{Load, LoadResult};
 pub use package::{package, tool};
 

@@ -1,4 +1,5 @@
-//! Faults of every kind, injected one at a time: the access log names what held the request up.
+//! Faults of every kind, injected one at a time: the access log, the status page and `petrel why` name what held the
+//! request up.
 //!
 //! The stages themselves are tested in `http/stages.rs`; here the holder is what counts. Each test makes one
 //! fault, sends a request that suffers from it, and looks for the words that would help an administrator.
@@ -7,7 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use petrel_tests::{
-    Backend, Builder, Client, Deaf, Server, SlowFs, Speaks, eventually, is_installed, skip,
+    Backend, Builder, Client, Deaf, Server, SlowFs, Speaks, eventually, expect_note_everywhere,
+    is_installed, skip,
 };
 use rustix::process::Signal;
 
@@ -25,9 +27,12 @@ fn site_with_log(log: &str, first: &str) -> Builder {
     Server::build()
         .file("www/a.txt", "a")
         .config("server.max-worker = 1")
-        .config("server.modules = (\"mod_accesslog\")")
+        .config("server.modules = (\"mod_accesslog\", \"mod_status\")")
+        .config("status.status-url = \"/status\"")
         .config(&format!("accesslog.filename = var.dir + \"{log}\""))
-        .config(&format!("accesslog.format = \"{first} %s %{{waits}}x\""))
+        .config(&format!(
+            "accesslog.format = \"{first} %{{request-id}}x %{{waits}}x\""
+        ))
 }
 
 /// Starts the site, and waits until its worker answers: the keeper accepts connections earlier.
@@ -48,26 +53,26 @@ fn asking(server: &Server, target: &str) -> Client {
     client
 }
 
-/// The access log has a line about `path` in which a note about `stage` contains all of `words`.
+/// The access log has a line about `path` in which a note about `stage` contains all of `words`. The status page and
+/// `petrel why` have the same note about the same request.
 #[track_caller]
 fn expect_holder(server: &Server, path: &str, stage: &str, words: &[&str]) {
     let log = server.tree().path("access.log");
     let prefix = format!("{path} ");
     let find = || {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
-        let line = text.lines().find(|line| line.starts_with(&prefix));
+        let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
         line.map(str::to_owned)
     };
     assert!(eventually(|| find().is_some()), "no line about {path}");
     let line = find().unwrap_or_default();
-    let notes = line.splitn(3, ' ').nth(2).unwrap_or_default();
+    let (id, notes) = line.split_once(' ').unwrap_or_default();
     let is_it = |note: &str| {
         note.starts_with(&format!("{stage} ")) && words.iter().all(|word| note.contains(word))
     };
-    assert!(
-        notes.split("; ").any(is_it),
-        "no {stage} with {words:?}: {line}"
-    );
+    let note = notes.split("; ").find(|note| is_it(note));
+    let note = note.unwrap_or_else(|| panic!("no {stage} with {words:?}: {line}"));
+    expect_note_everywhere(server, id, note);
 }
 
 #[test]
@@ -294,7 +299,7 @@ fn a_password_that_is_hashed_says_so() {
             "auth.backend = \"htpasswd\"\nauth.backend.htpasswd.userfile = var.dir + \"/users\"",
         )
         .config(
-            "auth.require = ( \"/\" => ( \"method\" => \"basic\", \"realm\" => \"r\", \
+            "auth.require = ( \"/a.txt\" => ( \"method\" => \"basic\", \"realm\" => \"r\", \
              \"require\" => \"valid-user\" ) )",
         )
         );

@@ -5,7 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use petrel_tests::http2::Http2Client;
-use petrel_tests::{Backend, Operation, Server, SlowFs, Speaks, eventually};
+use petrel_tests::{
+    Backend, Operation, Server, SlowFs, Speaks, eventually, expect_note_everywhere,
+};
 
 /// How long a request is made to wait.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -15,7 +17,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 const STAGE_MIN: Duration = Duration::from_millis(100);
 
 const CONFIG: &str = "server.max-worker = 1\nledger.server-timing = \"enable\"\n\
-    accesslog.format = \"%U %{stages}x in-kernel=%{in-kernel}x waits=%{waits}x\"\naccesslog.filename = var.dir + \"/access.log\"\n";
+    accesslog.format = \"%U %{stages}x in-kernel=%{in-kernel}x id=%{request-id}x waits=%{waits}x\"\n\
+    accesslog.filename = var.dir + \"/access.log\"\n\
+    server.modules += (\"mod_accesslog\", \"mod_status\")\nstatus.status-url = \"/status\"\n";
 
 /// The milliseconds of `stage` in a Server-Timing field.
 fn in_field(field: &str, stage: &str) -> f64 {
@@ -68,15 +72,18 @@ impl Line {
         self
     }
 
-    /// There is a note about `stage` whose holder contains `words`.
+    /// There is a note about `stage` whose holder contains `words`, in the log and wherever people look for it.
     #[track_caller]
-    fn expect_note(&self, stage: &str, words: &str) -> &Line {
+    fn expect_note(&self, server: &Server, stage: &str, words: &str) -> &Line {
         let mut notes = self.waits().split("; ");
-        let is_it = |note: &str| {
+        let is_it = |note: &&str| {
             note.strip_prefix(stage)
                 .is_some_and(|rest| rest.starts_with(' ') && rest.contains(words))
         };
-        assert!(notes.any(is_it), "no {stage} with {words:?}: {}", self.0);
+        let note = notes.find(is_it);
+        let note = note.unwrap_or_else(|| panic!("no {stage} with {words:?}: {}", self.0));
+        let id = self.0.split(' ').find_map(|part| part.strip_prefix("id="));
+        expect_note_everywhere(server, id.expect("an id"), note);
         self
     }
 }
@@ -93,7 +100,7 @@ fn slow_site(test: &str) -> Option<(Server, SlowFs)> {
         .file("www/slow/a.txt", "a")
         .file("www/slow/big.txt", vec![b'x'; 300_000])
         .tree(|tree| slow = SlowFs::mount_or_skip(test, &tree.path("www/slow")))
-        .config(&format!("server.modules += (\"mod_accesslog\")\n{CONFIG}"))
+        .config(CONFIG)
         .start();
     Some((server, slow?))
 }
@@ -124,7 +131,7 @@ fn a_slow_look_up_is_told_as_open() {
     assert!(in_field(&field, "map") < 50.0, "{field}");
     Line::about(&server, "/slow/a.txt")
         .expect("open")
-        .expect_note("open", "/slow (fuse");
+        .expect_note(&server, "open", "/slow (fuse");
 }
 
 /// Opening a file may ask the file system for its metadata as well, to check permissions. FUSE does so here.
@@ -151,7 +158,7 @@ fn slow_reads_are_told_as_read_file() {
     get_slowly(&server, &slow, "/slow/big.txt");
     Line::about(&server, "/slow/big.txt")
         .expect("read-file")
-        .expect_note("read-file", "/slow/big.txt on ");
+        .expect_note(&server, "read-file", "/slow/big.txt on ");
 }
 
 #[test]
@@ -176,7 +183,7 @@ fn every_wait_for_a_backend_has_its_stage() {
             "#!/bin/sh\nsleep 0.2\nprintf 'Content-Type: text/plain\\r\\n\\r\\nc'\n",
         )
         .config(&format!(
-            "server.modules += (\"mod_accesslog\", \"mod_cgi\")\n{CONFIG}\
+            "server.modules += (\"mod_cgi\")\n{CONFIG}\
              $HTTP[\"url\"] == \"/b/trickles\" {{ server.stream-response-body = 2 }}\n\
              cgi.assign = (\".sh\" => \"/bin/sh\")\n{}",
             backend.directive("/b/", ""),
@@ -211,7 +218,7 @@ fn a_full_pool_is_told_as_backend_queue_with_its_holder() {
     });
     let server = Server::build()
         .config(&format!(
-            "server.modules += (\"mod_accesslog\")\n{CONFIG}{}",
+            "{CONFIG}{}",
             backend.directive("/b/", "\"max-connections\" => 1, "),
         ))
         .start();
@@ -225,7 +232,7 @@ fn a_full_pool_is_told_as_backend_queue_with_its_holder() {
     assert_eq!(holder.response().text(), "late");
     Line::about(&server, "/b/queued")
         .expect("backend-queue")
-        .expect_note("backend-queue", "/b/holder");
+        .expect_note(&server, "backend-queue", "/b/holder");
 }
 
 #[test]
@@ -233,7 +240,7 @@ fn a_client_that_reads_slowly_is_told_as_client_drain() {
     let server = Server::build()
         .file("www/large.bin", vec![b'x'; 16 << 20])
         .file("www/a.txt", "a")
-        .config(&format!("server.modules += (\"mod_accesslog\")\n{CONFIG}"))
+        .config(CONFIG)
         .start();
     // The kernel accepts connections before the worker has begun.
     assert_eq!(server.get("/a.txt").text(), "a");
@@ -243,7 +250,7 @@ fn a_client_that_reads_slowly_is_told_as_client_drain() {
     assert_eq!(client.response().body.len(), 16 << 20);
     let line = Line::about(&server, "/large.bin");
     line.expect("client-drain")
-        .expect_note("client-drain", "the client took ");
+        .expect_note(&server, "client-drain", "the client took ");
     assert!(
         line.micros("send") < line.micros("client-drain"),
         "{}",
@@ -255,9 +262,7 @@ fn a_client_that_reads_slowly_is_told_as_client_drain() {
 fn a_bandwidth_limit_is_told_as_throttle() {
     let server = Server::build()
         .file("www/limited.bin", vec![b'x'; 200_000])
-        .config(&format!(
-            "server.modules += (\"mod_accesslog\")\n{CONFIG}connection.kbytes-per-second = 100\n"
-        ))
+        .config(&format!("{CONFIG}connection.kbytes-per-second = 100\n"))
         .start();
     assert_eq!(server.get("/limited.bin").body.len(), 200_000);
     expect_stage(&server, "/limited.bin", "throttle");
@@ -272,7 +277,7 @@ fn busy_site() -> Server {
         .file("www/a.txt", "a")
         .file("www/lagged.txt", "b")
         .config(&format!(
-            "server.modules += (\"mod_accesslog\", \"mod_magnet\")\n{CONFIG}\
+            "server.modules += (\"mod_magnet\")\n{CONFIG}\
              lua.max-run-time = 2000\nserver.h2c = \"enable\"\n\
              $HTTP[\"url\"] =~ \"^/busy\" {{ magnet.attract-raw-url-to = (var.dir + \"/busy.lua\") }}\n"
         ))
@@ -306,9 +311,11 @@ fn a_busy_worker_is_told_as_lag_and_names_the_script() {
         client.response();
     }
     let line = Line::about(&server, "/lagged.txt");
-    line.expect("lag").expect_note("lag", "busy.lua ran ");
+    line.expect("lag")
+        .expect_note(&server, "lag", "busy.lua ran ");
     let line = Line::about(&server, "/busy-2");
-    line.expect("in-kernel").expect_note("lag", "busy.lua ran ");
+    line.expect("in-kernel")
+        .expect_note(&server, "lag", "busy.lua ran ");
 }
 
 #[test]
@@ -324,5 +331,5 @@ fn a_request_of_http2_is_told_what_kept_its_worker_busy() {
     assert_eq!(http2.get("/lagged.txt", 1).ok, 1);
     Line::about(&server, "/lagged.txt")
         .expect("in-kernel")
-        .expect_note("lag", "busy.lua ran ");
+        .expect_note(&server, "lag", "busy.lua ran ");
 }
