@@ -350,9 +350,7 @@ impl RouteCounts {
     /// Adds the counts of `other`, without its exemplars.
     pub fn add(&mut self, other: &RouteCounts) {
         for (own, other) in self.stages.iter_mut().zip(&other.stages) {
-            own.sum += other.sum;
-            let buckets = own.buckets.iter_mut().zip(&other.buckets);
-            buckets.for_each(|(own, other)| *own += other);
+            own.add(other);
         }
         for (own, other) in self.classes.iter_mut().zip(&other.classes) {
             own.latency.add(&other.latency);
@@ -376,6 +374,13 @@ impl StageCounts {
     /// Requests that were in the stage.
     pub fn requests(&self) -> u64 {
         self.buckets.iter().sum()
+    }
+
+    /// Adds the counts of `other`.
+    pub fn add(&mut self, other: &StageCounts) {
+        self.sum += other.sum;
+        let buckets = self.buckets.iter_mut().zip(&other.buckets);
+        buckets.for_each(|(own, other)| *own += other);
     }
 }
 

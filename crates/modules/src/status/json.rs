@@ -18,7 +18,6 @@ use petrel_engine::shared::Shared;
 
 use super::report::{DeviceReport, Report};
 use super::shared_page;
-use crate::gateway;
 use crate::gateway::counters::BackendReport;
 
 /// Answers with the status as JSON.
@@ -33,9 +32,7 @@ pub(super) fn answer(exchange: &mut Exchange) -> Outcome {
 
 /// The status as JSON.
 pub(super) fn page(shared: &Arc<Shared>) -> Vec<u8> {
-    let mut report = Report::new(shared);
-    gateway::counters::read(shared, &mut report.counters);
-    text(&report, &shared.memory().slowest())
+    text(&Report::new(shared), &shared.memory().slowest())
 }
 
 /// The whole object.
@@ -84,6 +81,7 @@ fn text(report: &Report, recording: &Recording) -> Vec<u8> {
                 json.object(|json| request(*worker, record, json));
             });
         json.key("counters").object(|json| {
+            json.number("cgi.programs", report.programs);
             for (name, count) in report.counters.iter().chain(&report.script_counters) {
                 json.number(name, *count);
             }
