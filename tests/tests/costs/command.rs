@@ -288,3 +288,20 @@ fn where_tracing_is_not_allowed_it_says_so() {
     assert_eq!(finished.code(), 1, "{}", finished.text());
     assert!(finished.errors.contains("(ptrace)"), "{}", finished.errors);
 }
+
+/// A site that sends clients without TLS away is measured as clients with TLS see it.
+#[test]
+fn conditions_see_the_scheme_of_the_url() {
+    let server = server(
+        "server.modules += ( \"mod_redirect\" )\n\
+         $HTTP[\"scheme\"] == \"http\" { url.redirect = ( \"\" => \"https://a.test/\" ) }",
+    );
+    let url = server.url("/small.txt");
+    for (url, status) in [(url.replace("http:", "https:"), 200), (url, 301)] {
+        let Some(finished) = costs(&server, &["--json", &url]) else {
+            return;
+        };
+        let json = finished.text();
+        assert!(json.contains(&format!("\"status\":{status},")), "{json}");
+    }
+}

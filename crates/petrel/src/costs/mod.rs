@@ -36,7 +36,7 @@ use attribution::{AFTERWARDS, ARRIVAL, WaterfallRow, waterfall};
 use budget::{Budget, Route, budget};
 use client::{AnsweredRequest, CostsClient};
 use instance::{Entrance, EntrancePlace, PrivateInstance};
-use reporter::{RequestReport, TOKEN_FIELD};
+use reporter::{HTTPS, RequestReport, TOKEN_FIELD};
 use request::CostsTarget;
 use tracer::CallTracer;
 
@@ -137,7 +137,8 @@ fn measure(file: &Path, target: &CostsTarget) -> Result<RequestCosts, String> {
         .ok_or(rustix::io::Errno::SRCH)
         .and_then(|id| pidfd_open(id, PidfdFlags::empty()))
         .map_err(|error| error.to_string())?;
-    let request = target.bytes_with(TOKEN_FIELD, &instance.token);
+    let scheme = if target.is_https { HTTPS } else { "" };
+    let request = target.bytes_with(TOKEN_FIELD, &format!("{}{scheme}", instance.token));
     let pipe = instance.reports.get_ref().as_raw_fd();
     let pipe = std::fs::read_link(format!("/proc/self/fd/{pipe}"));
     let hidden = pipe.map_or_else(|_| String::new(), |pipe| pipe.display().to_string());

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use config::Diagnostic;
 use engine::Exchange;
+use engine::exchange::Scheme;
 use engine::ledger::{Nanos, Stage};
 use engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
 use proto::status::Status;
@@ -169,30 +170,46 @@ struct Gate {
 impl Hook for Gate {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         // A request that begins again has no token any more.
+        let mut begins_again = false;
         if !exchange.is_subrequest() && exchange.kept::<LetIn>(MODULE.name).is_none() {
-            if !has_token(exchange, &self.pipe.token) {
+            let Some(scheme) = scheme_behind(exchange, &self.pipe.token) else {
                 exchange.response.status = Status::FORBIDDEN;
                 exchange.response.body = REFUSAL.to_vec().into();
                 exchange.response.is_final = true;
                 exchange.response.close = true;
                 return Outcome::Answer;
-            }
+            };
             exchange.keep(MODULE.name, Rc::new(LetIn));
             // Backends and scripts see the request as it was wanted.
             exchange.request.head.remove_field(TOKEN_FIELD);
+            if scheme != exchange.scheme() {
+                let settings = Rc::clone(&exchange.settings);
+                exchange.set_scheme(scheme);
+                begins_again = !Rc::ptr_eq(&settings, &exchange.settings);
+            }
         }
         exchange.ledger.keep_trail();
         // Otherwise this hook would make a stage that the live server does not have.
         exchange.took_no_time();
-        Outcome::Next
+        match begins_again {
+            true => Outcome::Again(Phase::Translate),
+            false => Outcome::Next,
+        }
     }
 }
 
 /// Stored for a request that has shown the token.
 struct LetIn;
 
-fn has_token(exchange: &Exchange, token: &str) -> bool {
-    exchange.request.head.value_of(TOKEN_FIELD) == Some(token.as_bytes())
+/// The scheme of the URL, which stands behind the token. `None`: the request does not show the token.
+fn scheme_behind(exchange: &Exchange, token: &str) -> Option<Scheme> {
+    let value = exchange.request.head.value_of(TOKEN_FIELD)?;
+    let behind = value.strip_prefix(token.as_bytes())?;
+    match behind == HTTPS.as_bytes() {
+        true => Some(Scheme::Https),
+        false if behind.is_empty() => Some(Scheme::Http),
+        false => None,
+    }
 }
 
 struct RequestReporter {
@@ -202,8 +219,8 @@ struct RequestReporter {
 impl Hook for RequestReporter {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         // A hook before the gate may have answered.
-        let is_ours =
-            exchange.kept::<LetIn>(MODULE.name).is_some() || has_token(exchange, &self.pipe.token);
+        let is_ours = exchange.kept::<LetIn>(MODULE.name).is_some()
+            || scheme_behind(exchange, &self.pipe.token).is_some();
         if is_ours && !exchange.is_subrequest() {
             self.pipe.say(&RequestReport::of(exchange).line());
         }
@@ -213,6 +230,9 @@ impl Hook for RequestReporter {
 
 /// The field of a request that shows the token.
 pub(super) const TOKEN_FIELD: &str = "Petrel-Costs";
+
+/// What is behind the token in requests for `https://` URLs.
+pub(super) const HTTPS: &str = " https";
 /// What other clients get.
 const REFUSAL: &[u8] = b"This is a private instance of petrel costs.\n";
 /// The name of time that belongs to no stage.

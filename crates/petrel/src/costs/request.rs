@@ -7,6 +7,8 @@ pub(super) struct CostsTarget {
     pub(super) line: String,
     /// The port that the URL names, or the usual one of its scheme.
     pub(super) port: u16,
+    /// The URL begins with `https://`.
+    pub(super) is_https: bool,
     /// The whole request.
     pub(super) bytes: Vec<u8>,
     /// The method changes nothing, so that the request may be made a few times more.
@@ -76,6 +78,7 @@ impl CostsTarget {
         Ok(CostsTarget {
             line: format!("{method} {url}"),
             port,
+            is_https: url.starts_with("https://"),
             bytes: head.into_bytes(),
             is_repeatable,
         })
