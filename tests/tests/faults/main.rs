@@ -13,6 +13,7 @@ use petrel_tests::{
 };
 use rustix::process::Signal;
 
+mod name_server;
 mod networks;
 
 /// How long a fault lasts: much longer than a wait that is worth a note, which is 10 ms.

@@ -265,7 +265,10 @@ impl GatewayRequest {
         }
         if waits {
             exchange.stamp_wait(Stage::BackendQueue, |_| {
-                "the name of the backend's host was looked up".to_owned()
+                let upstream = self.upstream.as_ref();
+                let names = upstream.map(|upstream| upstream.looked_up_names());
+                let names = names.unwrap_or_default();
+                format!("the name server had not answered for the backend's host {names}")
             });
         }
         Transition::To(RequestState::Choose)

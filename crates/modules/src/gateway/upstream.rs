@@ -179,6 +179,19 @@ impl Upstream {
         Poll::Ready(())
     }
 
+    /// The names of hosts that a name server was asked for, for a note about the wait.
+    pub(crate) fn looked_up_names(&self) -> String {
+        let is_named = |member: &&Member| matches!(member.place, MemberAddress::Named(_));
+        let named = self.members.iter().filter(is_named);
+        let names: Vec<&str> = named
+            .filter_map(|member| match &member.host.address {
+                HostAddress::Tcp(name, _) | HostAddress::Srv(name) => Some(&**name),
+                HostAddress::Unix(_) => None,
+            })
+            .collect();
+        names.join(", ")
+    }
+
     /// Makes a backend of each address. A backend that was there before stays, with its connections; a
     /// backend whose address has gone ends with the last request that uses it.
     fn look_up(&self) {
