@@ -13,7 +13,7 @@
 use crate::reasons::reasons;
 use crate::reply_head::ReplyHead;
 use crate::status::Status;
-use crate::syntax::{decimal, is_token, is_value_byte, trimmed};
+use crate::syntax::{decimal, is_token, is_value, is_value_byte, token_length, trimmed};
 
 /// Limits on a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,39 +193,37 @@ impl HeadDecoder {
 
     #[inline]
     fn line(&mut self, line: &[u8], head: &mut ReplyHead) -> Result<(), HeadError> {
-        let is_first = self.fields == 0 && !self.has_status_line;
-        let Some(colon) = memchr::memchr(b':', line) else {
-            return match is_first && line.starts_with(b"HTTP/") {
-                true => self.status_line(line),
-                false => Err(self.without_colon(line)),
-            };
-        };
-        match self.field(&line[..colon], &line[colon + 1..], head) {
-            Err(HeadError::FieldName) if is_first && line.starts_with(b"HTTP/") => {
-                self.status_line(line)
-            }
-            Err(HeadError::FieldName) => Err(self.bad_name(line)),
-            other => other,
+        // A colon is no byte of a token, so the first one is behind the name, if the name is sound.
+        let (name, rest) = line.split_at(token_length(line));
+        match rest {
+            [b':', value @ ..] if !name.is_empty() => self.sound_field(name, value, head),
+            _ => self.without_name(line),
         }
     }
 
     /// Adds a field from a protocol that does not use lines. Blanks around its value are removed.
-    #[inline]
     pub(crate) fn field(
         &mut self,
         name: &[u8],
         value: &[u8],
         head: &mut ReplyHead,
     ) -> Result<(), HeadError> {
-        // Tokens are ASCII, so this loses no valid name.
-        let name = match std::str::from_utf8(name) {
-            Ok(text) if is_token(name) => text,
-            _ => return Err(HeadError::FieldName),
-        };
+        match is_token(name) {
+            true => self.sound_field(name, value, head),
+            false => Err(HeadError::FieldName),
+        }
+    }
+
+    /// Adds a field whose name is a token.
+    #[inline]
+    fn sound_field(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        head: &mut ReplyHead,
+    ) -> Result<(), HeadError> {
         let value = trimmed(value);
-        // A fold without an early exit lets the compiler check many bytes at once.
-        let is_value = |sound: bool, &byte: &u8| sound & is_value_byte(byte);
-        if !value.iter().fold(true, is_value) {
+        if !is_value(value) {
             return Err(HeadError::FieldValue);
         }
         self.fields += 1;
@@ -233,7 +231,7 @@ impl HeadDecoder {
             return Err(HeadError::TooManyFields);
         }
         if self.look_at(name, value)? == Passing::On {
-            head.push(name, value);
+            head.push_token(name, value);
         }
         Ok(())
     }
@@ -263,7 +261,19 @@ impl HeadDecoder {
         Ok(kind)
     }
 
+    /// A line that does not begin with a sound name and a colon.
     #[cold]
+    fn without_name(&mut self, line: &[u8]) -> Result<(), HeadError> {
+        let is_first = self.fields == 0 && !self.has_status_line;
+        if is_first && line.starts_with(b"HTTP/") {
+            return self.status_line(line);
+        }
+        Err(match memchr::memchr(b':', line) {
+            None => self.without_colon(line),
+            Some(_) => self.bad_name(line),
+        })
+    }
+
     fn without_colon(&self, line: &[u8]) -> HeadError {
         match line.first() {
             Some(b' ' | b'\t') if self.fields > 0 => HeadError::FoldedLine,
@@ -272,7 +282,6 @@ impl HeadDecoder {
         }
     }
 
-    #[cold]
     fn bad_name(&self, line: &[u8]) -> HeadError {
         match line.first() {
             Some(b' ' | b'\t') if self.fields > 0 => HeadError::FoldedLine,
@@ -298,10 +307,10 @@ impl HeadDecoder {
 
     /// Interprets the fields that this decoder needs.
     #[inline]
-    fn look_at(&mut self, name: &str, value: &[u8]) -> Result<Passing, HeadError> {
+    fn look_at(&mut self, name: &[u8], value: &[u8]) -> Result<Passing, HeadError> {
         // Names are first compared by length, so that all other fields cost one comparison of numbers.
         match name.len() {
-            6 if name.eq_ignore_ascii_case("Status") => {
+            6 if name.eq_ignore_ascii_case(b"Status") => {
                 let status = status(value)?;
                 if self
                     .status
@@ -312,7 +321,7 @@ impl HeadDecoder {
                 }
                 Ok(Passing::TakenOut)
             }
-            8 if name.eq_ignore_ascii_case("Location") => {
+            8 if name.eq_ignore_ascii_case(b"Location") => {
                 self.location = match value {
                     [b'/', b'/', ..] => Location::Url,
                     [b'/', ..] => Location::Path,
@@ -320,8 +329,8 @@ impl HeadDecoder {
                 };
                 Ok(Passing::On)
             }
-            14 if name.eq_ignore_ascii_case("Content-Length") => self.length(value),
-            17 if name.eq_ignore_ascii_case("Transfer-Encoding") => {
+            14 if name.eq_ignore_ascii_case(b"Content-Length") => self.length(value),
+            17 if name.eq_ignore_ascii_case(b"Transfer-Encoding") => {
                 if !value.eq_ignore_ascii_case(b"chunked") || self.is_chunked {
                     return Err(HeadError::TransferEncoding);
                 }

@@ -48,6 +48,16 @@ impl HeaderBlock {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
+    /// Adds a field whose name is a token, and whose value was checked for CR, LF and NUL.
+    #[inline]
+    pub(crate) fn append_checked(&mut self, name: &[u8], value: &[u8]) {
+        debug_assert!(is_token(name) && memchr::memchr3(b'\r', b'\n', 0, value).is_none());
+        self.bytes.reserve(name.len() + value.len() + 4);
+        for part in [name, b": ", value, b"\r\n"] {
+            self.bytes.extend_from_slice(part);
+        }
+    }
+
     /// Sets the field to this value: others of that name are removed.
     pub fn set(&mut self, name: &str, value: &[u8]) {
         self.remove(name);

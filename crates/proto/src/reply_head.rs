@@ -5,14 +5,15 @@
 
 use std::ops::Range;
 
+use crate::header_block::HeaderBlock;
 use crate::status::Status;
 
 /// Status and header fields of a reply.
 #[derive(Debug)]
 pub struct ReplyHead {
     status: Status,
-    names: String,
-    values: Vec<u8>,
+    /// The fields in wire form, in the order of arrival.
+    lines: HeaderBlock,
     fields: Vec<ReplyField>,
     /// A bit set of the names' lengths modulo 64, because most lookups are for names that do not occur.
     lengths: u64,
@@ -20,8 +21,22 @@ pub struct ReplyHead {
 
 #[derive(Clone, Debug)]
 struct ReplyField {
-    name: Range<u32>,
-    value: Range<u32>,
+    /// Where its line begins in the block.
+    start: u32,
+    name_length: u32,
+    value_length: u32,
+    role: FieldRole,
+}
+
+/// What a gateway does with a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FieldRole {
+    /// It passes it on, whatever its value is.
+    Plain,
+    /// Content-Length: it frames the body itself.
+    Length,
+    /// That depends on the name.
+    Other,
 }
 
 impl Default for ReplyHead {
@@ -32,11 +47,10 @@ impl Default for ReplyHead {
 
 impl ReplyHead {
     /// A head with status 200 and no fields.
-    pub fn new() -> ReplyHead {
+    pub const fn new() -> ReplyHead {
         ReplyHead {
             status: Status::OK,
-            names: String::new(),
-            values: Vec::new(),
+            lines: HeaderBlock::new(),
             fields: Vec::new(),
             lengths: 0,
         }
@@ -46,15 +60,13 @@ impl ReplyHead {
     pub fn clear(&mut self) {
         let ReplyHead {
             status,
-            names,
-            values,
+            lines,
             fields,
             lengths,
         } = self;
         *lengths = 0;
         *status = Status::OK;
-        names.clear();
-        values.clear();
+        lines.clear();
         fields.clear();
     }
 
@@ -71,21 +83,59 @@ impl ReplyHead {
     /// Adds a field. The caller has checked that the name is a token, that the value holds no CR, LF or NUL,
     /// and that all fields together stay far below 4 GiB.
     pub fn push(&mut self, name: &str, value: &[u8]) {
-        let place = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
-        let begins = (place(self.names.len()), place(self.values.len()));
-        self.lengths |= length_bit(name);
-        self.names.push_str(name);
-        self.values.extend_from_slice(value);
-        let name = begins.0..place(self.names.len());
-        let value = begins.1..place(self.values.len());
-        self.fields.push(ReplyField { name, value });
+        self.push_token(name.as_bytes(), value);
+    }
+
+    /// As [`ReplyHead::push`], for a name that was checked and is not text yet.
+    #[inline]
+    pub(crate) fn push_token(&mut self, name: &[u8], value: &[u8]) {
+        let number = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        self.fields.push(ReplyField {
+            start: number(self.lines.as_bytes().len()),
+            name_length: number(name.len()),
+            value_length: number(value.len()),
+            role: role(name),
+        });
+        self.lengths |= length_bit(name.len());
+        self.lines.append_checked(name, value);
     }
 
     /// All fields, in the order of arrival.
     pub fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.fields
-            .iter()
-            .map(|field| (self.name(field), self.value(field)))
+        let fields = self.fields.iter();
+        fields.map(|field| (self.name(field), self.value(field)))
+    }
+
+    /// Hands the fields but Content-Length to `target`, in the order of arrival: plain ones to `plain` as
+    /// lines in wire form, one or more at once, and the others to `other` with name and value.
+    ///
+    /// A plain field means the same to every client. The others are about the connection or are written by
+    /// the server itself, or they may be instructions for it: `X-Accel-Redirect` and the like.
+    #[inline]
+    pub fn hand_out<T>(
+        &self,
+        target: &mut T,
+        plain: impl Fn(&mut T, &[u8]),
+        other: impl Fn(&mut T, &str, &[u8]),
+    ) {
+        let lines = self.lines.as_bytes();
+        let mut start = 0;
+        for field in &self.fields {
+            if field.role == FieldRole::Plain {
+                continue;
+            }
+            let line = field.line();
+            if start < line.start {
+                plain(target, lines.get(start..line.start).unwrap_or_default());
+            }
+            if field.role == FieldRole::Other {
+                other(target, self.name(field), self.value(field));
+            }
+            start = line.end;
+        }
+        if start < lines.len() {
+            plain(target, lines.get(start..).unwrap_or_default());
+        }
     }
 
     /// The number of fields.
@@ -101,43 +151,141 @@ impl ReplyHead {
     /// Value of the first field `name`; letter case is ignored.
     #[inline]
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        match self.lengths & length_bit(name) {
+        match self.lengths & length_bit(name.len()) {
             0 => None,
-            _ => self.find(name),
+            _ => self.find(name.as_bytes()),
         }
     }
 
-    fn find(&self, name: &str) -> Option<&[u8]> {
-        let names = self.names.as_bytes();
+    fn find(&self, name: &[u8]) -> Option<&[u8]> {
+        let mut fields = self.fields.iter();
         let is_it = |field: &&ReplyField| {
-            let known = names.get(as_usize(&field.name)).unwrap_or_default();
+            let known = self.name_bytes(field);
             // Most programs write names as the RFCs do, and comparing bytes is faster than ignoring letter
             // case.
-            known == name.as_bytes() || known.eq_ignore_ascii_case(name.as_bytes())
+            known.len() == name.len() && (known == name || known.eq_ignore_ascii_case(name))
         };
-        Some(self.value(self.fields.iter().find(is_it)?))
+        Some(self.value(fields.find(is_it)?))
+    }
+
+    #[inline]
+    fn name_bytes(&self, field: &ReplyField) -> &[u8] {
+        let start = field.start as usize;
+        let name = start..start + field.name_length as usize;
+        self.lines.as_bytes().get(name).unwrap_or_default()
     }
 
     fn name(&self, field: &ReplyField) -> &str {
-        self.names.get(as_usize(&field.name)).unwrap_or_default()
+        std::str::from_utf8(self.name_bytes(field)).unwrap_or_default()
     }
 
+    #[inline]
     fn value(&self, field: &ReplyField) -> &[u8] {
-        self.values.get(as_usize(&field.value)).unwrap_or_default()
+        let start = field.start as usize + field.name_length as usize + SEPARATOR_BYTES;
+        let value = start..start + field.value_length as usize;
+        self.lines.as_bytes().get(value).unwrap_or_default()
     }
 }
 
-fn length_bit(name: &str) -> u64 {
-    1 << (name.len() % 64)
+impl ReplyField {
+    /// Where its line is, with its end.
+    fn line(&self) -> Range<usize> {
+        let start = self.start as usize;
+        let texts = self.name_length as usize + self.value_length as usize;
+        start..start + SEPARATOR_BYTES + texts + 2
+    }
 }
 
-fn as_usize(range: &Range<u32>) -> Range<usize> {
-    range.start as usize..range.end as usize
+/// The role of the field `name`. Length and first letter nearly always decide.
+#[inline]
+fn role(name: &[u8]) -> FieldRole {
+    let is = |special: &str| name.eq_ignore_ascii_case(special.as_bytes());
+    let first = name.first().map_or(0, |first| first | 0x20);
+    let is_other = match (name.len(), first) {
+        // X-Accel-…, X-LIGHTTPD-…, X-Rewrite-…, X-Sendfile.
+        (_, b'x') => matches!(
+            name.get(2),
+            Some(b'A' | b'L' | b'R' | b'S' | b'a' | b'l' | b'r' | b's')
+        ),
+        (14, b'c') if is("Content-Length") => return FieldRole::Length,
+        (2, b't') => is("TE"),
+        (4, b'd') => is("Date"),
+        (6, b's') => is("Status") || is("Server"),
+        (7, b't') => is("Trailer"),
+        (7, b'u') => is("Upgrade"),
+        (10, b'c') => is("Connection"),
+        (10, b'k') => is("Keep-Alive"),
+        (14, b'h') => is("HTTP2-Settings"),
+        (16, b'p') => is("Proxy-Connection"),
+        (17, b't') => is("Transfer-Encoding"),
+        _ => false,
+    };
+    match is_other {
+        true => FieldRole::Other,
+        false => FieldRole::Plain,
+    }
 }
+
+#[inline]
+fn length_bit(length: usize) -> u64 {
+    1 << (length % 64)
+}
+
+/// The bytes between name and value.
+const SEPARATOR_BYTES: usize = 2;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request_head::KnownField;
+
+    #[test]
+    fn lines_of_plain_fields_are_handed_out_together() {
+        let mut head = ReplyHead::new();
+        for (name, value) in [
+            ("Content-Type", "a/b"),
+            ("ETag", "\"1\""),
+            ("content-length", "3"),
+            ("X-Powered-By", "P"),
+            ("x-sendfile", "/f"),
+            ("Vary", ""),
+        ] {
+            head.push(name, value.as_bytes());
+        }
+        let mut out = Vec::new();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        head.hand_out(
+            &mut out,
+            |out: &mut Vec<String>, lines| out.push(text(lines)),
+            |out, name, value| out.push(format!("<{name}={}>", text(value))),
+        );
+        let expected = [
+            "Content-Type: a/b\r\nETag: \"1\"\r\n",
+            "X-Powered-By: P\r\n",
+            "<x-sendfile=/f>",
+            "Vary: \r\n",
+        ];
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn no_field_about_the_connection_is_plain() {
+        for known in KnownField::ALL {
+            let is_plain = role(known.name().as_bytes()) == FieldRole::Plain;
+            let is_framing = known.is_hop_by_hop() || *known == KnownField::ContentLength;
+            assert!(!(is_plain && is_framing), "{}", known.name());
+        }
+        for name in [
+            "Date",
+            "SERVER",
+            "status",
+            "X-Accel-Redirect",
+            "x-lighttpd-a",
+            "X-Rewrite-URI",
+        ] {
+            assert_eq!(role(name.as_bytes()), FieldRole::Other, "{name}");
+        }
+    }
 
     #[test]
     fn fields_come_out_as_they_went_in() {

@@ -5,6 +5,13 @@ pub fn is_token(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|&byte| TOKEN_BYTES[usize::from(byte)])
 }
 
+/// How many bytes at the beginning of `text` belong to a token.
+#[inline]
+pub(crate) fn token_length(text: &[u8]) -> usize {
+    let is_other = |&byte: &u8| !TOKEN_BYTES[usize::from(byte)];
+    text.iter().position(is_other).unwrap_or(text.len())
+}
+
 /// Whether `name` is a token without capital letters, as field names of HTTP/2 and 3 must be.
 pub(crate) fn is_lower_token(name: &[u8]) -> bool {
     let is_lower = |&byte: &u8| TOKEN_BYTES[usize::from(byte)] && !byte.is_ascii_uppercase();

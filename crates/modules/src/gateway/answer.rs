@@ -110,24 +110,33 @@ fn copy(exchange: &mut Exchange, gateway: &Gateway, host: &BackendHost, head: &R
     exchange.response.answer(head.status());
     // The answer is the application's, even an error without a body: no error page replaces it.
     exchange.response.is_final = true;
-    let is_tunnel = head.status() == Status::SWITCHING_PROTOCOLS;
-    let takes_trailers = exchange.request.head.takes_trailers();
     let extras = &gateway.extras;
-    let maps = extras.rewriting.maps_replies() || extras.header_map.maps_replies();
-    for (name, value) in head.fields() {
-        let is_wanted = || {
-            (is_tunnel && name.eq_ignore_ascii_case("upgrade"))
-                || (takes_trailers && name.eq_ignore_ascii_case("trailer"))
-        };
-        if (is_of_connection(name) && !is_wanted()) || offload::is_withheld(name, host) {
-            continue;
+    if extras.rewriting.maps_replies() || extras.header_map.maps_replies() {
+        for (name, value) in head.fields() {
+            if is_passed_on(exchange, host, head, name) {
+                let mapped = mapped(exchange, gateway, name, value);
+                let value = mapped.as_deref().unwrap_or(value);
+                exchange.response.append(name, value);
+            }
         }
-        let mapped = maps
-            .then(|| mapped(exchange, gateway, name, value))
-            .flatten();
-        let value = mapped.as_deref().unwrap_or(value);
-        exchange.response.append(name, value);
+        return;
     }
+    let plain = |exchange: &mut Exchange, lines: &[u8]| exchange.response.extend_from_wire(lines);
+    head.hand_out(exchange, plain, |exchange, name, value| {
+        if is_passed_on(exchange, host, head, name) {
+            exchange.response.append(name, value);
+        }
+    });
+}
+
+/// Whether the client gets the field `name` of the reply `head`.
+fn is_passed_on(exchange: &Exchange, host: &BackendHost, head: &ReplyHead, name: &str) -> bool {
+    let is_wanted = || match name {
+        _ if name.eq_ignore_ascii_case("upgrade") => head.status() == Status::SWITCHING_PROTOCOLS,
+        _ if name.eq_ignore_ascii_case("trailer") => exchange.request.head.takes_trailers(),
+        _ => false,
+    };
+    (!is_of_connection(name) || is_wanted()) && !offload::is_withheld(name, host)
 }
 
 /// The field's value as the configuration changes it; `None` if it does not.

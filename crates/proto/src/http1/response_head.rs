@@ -253,15 +253,17 @@ enum FieldKind {
 impl FieldKind {
     #[inline]
     fn of(name: &str) -> FieldKind {
-        match KnownField::from_name(name.as_bytes()) {
+        let matters =
+            |field: KnownField| field.is_hop_by_hop() || field == KnownField::ContentLength;
+        match KnownField::from_name_if(name.as_bytes(), matters) {
             Some(KnownField::ContentLength) => FieldKind::ContentLength,
             Some(KnownField::TransferEncoding) => FieldKind::TransferEncoding,
             Some(KnownField::Connection) => FieldKind::Connection,
             Some(KnownField::Upgrade) => FieldKind::Upgrade,
             // Trailer announces the trailers of the body to each recipient on the way (RFC 9110 6.6.2).
             Some(KnownField::Trailer) => FieldKind::EndToEnd,
-            Some(field) if field.is_hop_by_hop() => FieldKind::OfConnection,
-            _ => FieldKind::EndToEnd,
+            Some(_) => FieldKind::OfConnection,
+            None => FieldKind::EndToEnd,
         }
     }
 }
