@@ -80,7 +80,7 @@ fn shorten(physical: &mut Physical, name: &[u8], info: &[u8]) {
     let without = |path: &[u8]| {
         let length = path.len().checked_sub(info.len())?;
         path.get(length..)
-            .filter(|end| end.eq_ignore_ascii_case(info))?;
+            .filter(|end| *end == info || end.eq_ignore_ascii_case(info))?;
         Some(length)
     };
     let is_mapped = !physical.path.is_empty();
