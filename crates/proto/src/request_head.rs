@@ -295,6 +295,14 @@ impl RequestHead {
             .map(|field| (&self.bytes[field.name.clone()], self.value(field)))
     }
 
+    /// As [`RequestHead::iter`], each with the known field that it is.
+    pub fn iter_with_known(&self) -> impl Iterator<Item = (Option<KnownField>, &[u8], &[u8])> + '_ {
+        self.fields.iter().map(|field| {
+            let name = &self.bytes[field.name.clone()];
+            (field.known, name, self.value(field))
+        })
+    }
+
     /// The number of fields.
     pub fn field_count(&self) -> usize {
         self.fields.len()

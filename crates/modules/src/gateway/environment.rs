@@ -22,7 +22,27 @@ use super::header_map::Rewriting;
 use super::options::{BackendHost, Mode};
 use super::protocol::BodyLength;
 pub(crate) use fields::is_ambiguous;
-use text::{Decimal, Joined, ip_text};
+pub(super) use text::ip_text;
+use text::{Decimal, Joined};
+
+/// What takes the variables of a request: a closure with name and value, or an encoder.
+pub(crate) trait Variables {
+    /// Takes a variable.
+    fn add(&mut self, name: &[u8], value: &[u8]);
+
+    /// Takes a variable whose value is in two parts.
+    #[inline]
+    fn add_joined(&mut self, name: &[u8], first: &[u8], second: &[u8]) {
+        self.add(name, Joined::new(first, second).as_bytes());
+    }
+}
+
+impl<F: FnMut(&[u8], &[u8])> Variables for F {
+    #[inline]
+    fn add(&mut self, name: &[u8], value: &[u8]) {
+        self(name, value);
+    }
+}
 
 /// Calls `add` with every variable of `exchange` for a program at `host`. CONTENT_LENGTH comes first, as SCGI
 /// demands; it is missing for authorizers and for a body of unknown length.
@@ -53,7 +73,7 @@ pub(crate) fn build_varying(
     host: &BackendHost,
     body: BodyLength,
     rules: &Rewriting,
-    add: &mut impl FnMut(&[u8], &[u8]),
+    add: &mut impl Variables,
 ) {
     build_some(exchange, host, body, rules, Extent::Varying, add);
 }
@@ -71,7 +91,7 @@ fn build_some(
     body: BodyLength,
     rules: &Rewriting,
     extent: Extent,
-    add: &mut impl FnMut(&[u8], &[u8]),
+    add: &mut impl Variables,
 ) {
     if rules.is_empty() {
         let script = Script::new(exchange, host);
@@ -90,13 +110,13 @@ fn build_some(
         script.name = name.as_deref().unwrap_or(script.name);
         script.root = root.as_deref().unwrap_or(script.root);
         script.root_slash = exchange.physical.slash_behind(script.root);
-        script.file = Joined::path(script.root, script.name);
+        script.file = below(script.root, script.name);
     }
     script.info = info.as_deref().unwrap_or(script.info);
     let with_fields = &mut |variable: &[u8], value: &[u8]| {
         let field = field_of(variable);
         let changed = field.and_then(|field| rules.field(exchange, &field, value));
-        add(variable, changed.as_deref().unwrap_or(value));
+        add.add(variable, changed.as_deref().unwrap_or(value));
     };
     build_with(exchange, host, body, &script, uri, extent, with_fields);
 }
@@ -108,9 +128,10 @@ fn build_with(
     script: &Script<'_>,
     uri: &[u8],
     extent: Extent,
-    add: &mut impl FnMut(&[u8], &[u8]),
+    out: &mut impl Variables,
 ) {
     let is_authorizer = host.mode == Mode::Authorizer;
+    let add = &mut |name: &[u8], value: &[u8]| out.add(name, value);
     if !is_authorizer {
         match body {
             BodyLength::None => add(b"CONTENT_LENGTH", b"0"),
@@ -119,7 +140,8 @@ fn build_with(
         }
     }
     url(exchange, host, uri, add);
-    script.add_to(is_authorizer, add);
+    script.add_to(is_authorizer, out);
+    let add = &mut |name: &[u8], value: &[u8]| out.add(name, value);
     server(exchange, extent, add);
     client(exchange, add);
     fields::build(&exchange.request.head, add);
@@ -137,8 +159,8 @@ pub(crate) fn script_name_and_path_info(exchange: &Exchange) -> (&[u8], &[u8]) {
     match split.and_then(|split| path.split_at_checked(split)) {
         _ if exchange.physical.info_is_whole => (path, info),
         // The file system may have compared the path in lower case. The program gets it as the client wrote
-        // it.
-        Some((name, rest)) if rest.eq_ignore_ascii_case(info) => (name, rest),
+        // it. Mostly both are the same bytes, which is seen sooner.
+        Some((name, rest)) if rest == info || rest.eq_ignore_ascii_case(info) => (name, rest),
         _ => (path, info),
     }
 }
@@ -168,7 +190,8 @@ struct Script<'e> {
     root: &'e [u8],
     /// A slash that is appended to DOCUMENT_ROOT, or nothing.
     root_slash: &'static [u8],
-    file: Joined<'e>,
+    /// The path of its file, in two parts.
+    file: [&'e [u8]; 2],
 }
 
 impl<'e> Script<'e> {
@@ -181,9 +204,9 @@ impl<'e> Script<'e> {
             (None, base) => base,
         };
         let file = match (&host.docroot, physical.path.as_slice()) {
-            (Some(_), _) | (None, b"") => Joined::path(root, name),
-            (None, path) if host.broken_scriptfilename => Joined::new(path, info),
-            (None, path) => Joined::new(path, b""),
+            (Some(_), _) | (None, b"") => below(root, name),
+            (None, path) if host.broken_scriptfilename => [path, info],
+            (None, path) => [path, b""],
         };
         Script {
             name,
@@ -194,22 +217,27 @@ impl<'e> Script<'e> {
         }
     }
 
-    fn add_to(&self, is_authorizer: bool, add: &mut impl FnMut(&[u8], &[u8])) {
+    fn add_to(&self, is_authorizer: bool, out: &mut impl Variables) {
         if !is_authorizer {
-            add(b"SCRIPT_NAME", self.name);
+            out.add(b"SCRIPT_NAME", self.name);
             if !self.info.is_empty() {
-                add(b"PATH_INFO", self.info);
-                add(
-                    b"PATH_TRANSLATED",
-                    Joined::path(self.root, self.info).as_bytes(),
-                );
+                out.add(b"PATH_INFO", self.info);
+                let [root, info] = below(self.root, self.info);
+                out.add_joined(b"PATH_TRANSLATED", root, info);
             }
         }
-        add(b"SCRIPT_FILENAME", self.file.as_bytes());
-        add(
-            b"DOCUMENT_ROOT",
-            Joined::new(self.root, self.root_slash).as_bytes(),
-        );
+        let [path, info] = self.file;
+        out.add_joined(b"SCRIPT_FILENAME", path, info);
+        out.add_joined(b"DOCUMENT_ROOT", self.root, self.root_slash);
+    }
+}
+
+/// The two parts of `path` below `root`, with exactly one slash between them.
+fn below<'t>(root: &'t [u8], path: &'t [u8]) -> [&'t [u8]; 2] {
+    let root = root.strip_suffix(b"/").unwrap_or(root);
+    match path {
+        b"" => [root, b"/"],
+        _ => [root, path],
     }
 }
 

@@ -36,8 +36,35 @@ impl<'o> ParamsEncoder<'o> {
                 .extend_from_slice(&[name.len() as u8, value.len() as u8]);
             self.out.extend_from_slice(name);
             self.out.extend_from_slice(value);
+        } else if name.len() < SHORT && self.room() >= 5 + SHORT + value.len() {
+            // A long URL is in several variables.
+            let [a, b, c, d] = (value.len() as u32 | LONG_BIT).to_be_bytes();
+            self.out.extend_from_slice(&[name.len() as u8, a, b, c, d]);
+            self.out.extend_from_slice(name);
+            self.out.extend_from_slice(value);
         } else {
             self.add_long(name, value);
+        }
+    }
+
+    /// Like [`ParamsEncoder::add`], for a value in two parts.
+    #[inline]
+    pub fn add_joined(&mut self, name: &[u8], first: &[u8], second: &[u8]) {
+        let length = first.len() + second.len();
+        if name.len() < SHORT && self.room() >= 5 + SHORT + length {
+            self.out.push(name.len() as u8);
+            match length < SHORT {
+                true => self.out.push(length as u8),
+                false => {
+                    let length = length as u32 | LONG_BIT;
+                    self.out.extend_from_slice(&length.to_be_bytes());
+                }
+            }
+            for part in [name, first, second] {
+                self.out.extend_from_slice(part);
+            }
+        } else {
+            self.add_long(name, &[first, second].concat());
         }
     }
 
@@ -221,13 +248,16 @@ fn put_length(lengths: &mut [u8; 8], position: usize, length: usize) -> usize {
         lengths[position] = length as u8;
         return position + 1;
     }
-    let long = (length as u32 | 1 << 31).to_be_bytes();
+    let long = (length as u32 | LONG_BIT).to_be_bytes();
     lengths[position..position + 4].copy_from_slice(&long);
     position + 4
 }
 
 /// Names and values shorter than this have a length of one byte.
 const SHORT: usize = 128;
+
+/// Is set in a length of four bytes.
+const LONG_BIT: u32 = 1 << 31;
 
 /// The longest name or value: 31 bits.
 const LENGTH_MAX: usize = (1 << 31) - 1;

@@ -199,6 +199,30 @@ fn long_names_and_values_have_lengths_of_four_bytes() {
 }
 
 #[test]
+fn a_value_in_two_parts_is_one_value() {
+    for (first, second) in [
+        (0, 0),
+        (5, 0),
+        (0, 127),
+        (60, 67),
+        (60, 68),
+        (300, 231),
+        (65_000, 600),
+    ] {
+        let (first, second) = (vec![b'a'; first], vec![b'b'; second]);
+        let mut out = Vec::new();
+        let mut params = ParamsEncoder::new(&mut out, ID);
+        params.add_joined(b"NAME", &first, &second);
+        params.add(b"LAST", b"1");
+        params.finish();
+        let read = requests(&out);
+        let found = pairs(&read.requests[0].params);
+        assert_eq!(found[0], (b"NAME".to_vec(), [first, second].concat()));
+        assert_eq!(found[1], (b"LAST".to_vec(), b"1".to_vec()));
+    }
+}
+
+#[test]
 fn no_params_are_an_empty_stream() {
     let mut out = Vec::new();
     ParamsEncoder::new(&mut out, ID).finish();

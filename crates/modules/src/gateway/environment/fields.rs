@@ -1,6 +1,6 @@
 //! Request fields as `HTTP_` variables.
 
-use petrel_engine::proto::request_head::RequestHead;
+use petrel_engine::proto::request_head::{KnownField, RequestHead};
 
 /// Calls `add` with a variable for each field of `head` that may have one, in order. Fields with the same
 /// name become one variable, their values joined with commas (for Cookie with semicolons). A field without a
@@ -10,15 +10,15 @@ pub(super) fn build(head: &RequestHead, add: &mut impl FnMut(&[u8], &[u8])) {
         return build_many(head, add);
     }
     let twins = Twins::of(head);
-    for (position, (name, value)) in head.iter().enumerate() {
+    for (position, (known, name, value)) in head.iter_with_known().enumerate() {
         let bit = 1 << position;
         if twins.later & bit != 0 {
             continue;
         }
         if twins.first & bit != 0 {
-            add_field(head, name, &joined_value(head, name), add);
+            add_field(head, known, name, &joined_value(head, name), add);
         } else {
-            add_field(head, name, value, add);
+            add_field(head, known, name, value, add);
         }
     }
 }
@@ -41,14 +41,28 @@ struct Twins {
 impl Twins {
     fn of(head: &RequestHead) -> Twins {
         let mut twins = Twins::default();
+        let mut known_fields = 0_u64;
         let mut keys = [0; FEW_FIELDS];
-        for (position, (name, _)) in head.iter().enumerate() {
-            let key = key(name);
-            // The parser has already joined the well-known fields, so this is rare.
-            if keys[..position].contains(&key) {
+        let mut others = 0;
+        for (position, (known, name, _)) in head.iter_with_known().enumerate() {
+            // The parser has already joined the well-known fields, so twins are rare.
+            let may_be_twin = match known {
+                Some(known) => {
+                    let before = known_fields;
+                    known_fields |= 1 << known as u8;
+                    before == known_fields
+                }
+                None => {
+                    let key = key(name);
+                    let has_key = keys[..others].contains(&key);
+                    keys[others] = key;
+                    others += 1;
+                    has_key
+                }
+            };
+            if may_be_twin {
                 twins.note(head, position, name);
             }
-            keys[position] = key;
         }
         twins
     }
@@ -83,7 +97,8 @@ fn build_many(head: &RequestHead, add: &mut impl FnMut(&[u8], &[u8])) {
     for group in groups {
         let name = &group[0].0;
         let values = group.iter().map(|(_, _, value)| *value);
-        add_field(head, name, &join(name, values), add);
+        let known = KnownField::from_name(name);
+        add_field(head, known, name, &join(name, values), add);
     }
 }
 
@@ -111,13 +126,49 @@ fn join<'v>(name: &[u8], values: impl Iterator<Item = &'v [u8]>) -> Vec<u8> {
 }
 
 #[inline]
-fn add_field(head: &RequestHead, name: &[u8], value: &[u8], add: &mut impl FnMut(&[u8], &[u8])) {
+fn add_field(
+    head: &RequestHead,
+    known: Option<KnownField>,
+    name: &[u8],
+    value: &[u8],
+    add: &mut impl FnMut(&[u8], &[u8]),
+) {
     if value.is_empty() {
         return;
     }
+    match known {
+        Some(known) => add_known(head, known, value, add),
+        None => add_unknown(name, value, add),
+    }
+}
+
+#[inline]
+fn add_known(
+    head: &RequestHead,
+    known: KnownField,
+    value: &[u8],
+    add: &mut impl FnMut(&[u8], &[u8]),
+) {
+    let value = match known {
+        // In the normalized form that conditions and virtual hosts compare, as in lighttpd.
+        KnownField::Host => head.host(),
+        // The body was already asked for, and is passed on decoded.
+        KnownField::TransferEncoding | KnownField::Expect => return,
+        // Upgrade gets its variable elsewhere, and only where the backend may open the tunnel. HTTP2-Settings
+        // is for h2c, which is never used.
+        KnownField::Upgrade | KnownField::Http2Settings => return,
+        // RFC 3875 gives it a name without the prefix.
+        KnownField::ContentType => return add(b"CONTENT_TYPE", value),
+        _ => value,
+    };
+    let (variable, length) = &KNOWN_VARIABLES[known as usize];
+    add(&variable[..*length], value);
+}
+
+fn add_unknown(name: &[u8], value: &[u8], add: &mut impl FnMut(&[u8], &[u8])) {
     let mut variable = [0; PREFIX.len() + SHORT_NAME_BYTES];
     let Some(end) = variable.get_mut(..PREFIX.len() + name.len()) else {
-        return add_long(head, name, value, add);
+        return add_long(name, value, add);
     };
     let (prefix, rest) = end.split_at_mut(PREFIX.len());
     prefix.copy_from_slice(PREFIX);
@@ -126,40 +177,18 @@ fn add_field(head: &RequestHead, name: &[u8], value: &[u8], add: &mut impl FnMut
         *to = VARIABLE_BYTES[usize::from(*from)];
         is_sound &= *to != 0;
     }
-    if is_sound {
-        add_variable(head, end, value, add);
+    // HTTP clients in many languages take this variable for the proxy to use (CVE-2016-5385 and others).
+    if is_sound && end != b"HTTP_PROXY" {
+        add(end, value);
     }
 }
 
 #[cold]
-fn add_long(head: &RequestHead, name: &[u8], value: &[u8], add: &mut impl FnMut(&[u8], &[u8])) {
+fn add_long(name: &[u8], value: &[u8], add: &mut impl FnMut(&[u8], &[u8])) {
     let converted = name.iter().map(|byte| VARIABLE_BYTES[usize::from(*byte)]);
     let variable: Vec<u8> = PREFIX.iter().copied().chain(converted).collect();
     if !variable.contains(&0) {
-        add_variable(head, &variable, value, add);
-    }
-}
-
-#[inline]
-fn add_variable(
-    head: &RequestHead,
-    variable: &[u8],
-    value: &[u8],
-    add: &mut impl FnMut(&[u8], &[u8]),
-) {
-    match variable {
-        // In the normalized form that conditions and virtual hosts compare, as in lighttpd.
-        b"HTTP_HOST" => add(variable, head.host()),
-        // HTTP clients in many languages take this variable for the proxy to use (CVE-2016-5385 and others).
-        b"HTTP_PROXY" => {}
-        // The body was already asked for, and is passed on decoded.
-        b"HTTP_TRANSFER_ENCODING" | b"HTTP_EXPECT" => {}
-        // Upgrade gets its variable elsewhere, and only where the backend may open the tunnel. HTTP2-Settings
-        // is for h2c, which is never used.
-        b"HTTP_UPGRADE" | b"HTTP_HTTP2_SETTINGS" => {}
-        // RFC 3875 gives it a name without the prefix.
-        b"HTTP_CONTENT_TYPE" => add(b"CONTENT_TYPE", value),
-        _ => add(variable, value),
+        add(&variable, value);
     }
 }
 
@@ -187,6 +216,35 @@ const fn variable_bytes() -> [u8; 256] {
     table[b'-' as usize] = b'_';
     table
 }
+
+/// The variable of each known field, and the length of its name.
+static KNOWN_VARIABLES: [([u8; KNOWN_BYTES_MAX], usize); KnownField::COUNT] = known_variables();
+
+const KNOWN_BYTES_MAX: usize = 32;
+
+const fn known_variables() -> [([u8; KNOWN_BYTES_MAX], usize); KnownField::COUNT] {
+    let mut table = [([0; KNOWN_BYTES_MAX], 0); KnownField::COUNT];
+    let mut number = 0;
+    while number < KnownField::COUNT {
+        let name = KnownField::ALL[number].name().as_bytes();
+        let (bytes, length) = &mut table[number];
+        while *length < PREFIX.len() {
+            bytes[*length] = PREFIX[*length];
+            *length += 1;
+        }
+        let mut position = 0;
+        while position < name.len() {
+            bytes[*length] = VARIABLE_BYTES[name[position] as usize];
+            *length += 1;
+            position += 1;
+        }
+        number += 1;
+    }
+    table
+}
+
+// Each known field has a bit in `Twins::of`.
+const _: () = assert!(KnownField::COUNT <= 64);
 
 #[cfg(test)]
 mod tests {

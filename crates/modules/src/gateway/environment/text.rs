@@ -17,7 +17,7 @@ impl Decimal {
 }
 
 /// An IP address as text; an IPv4-mapped address as IPv4.
-pub(super) fn ip_text(address: IpAddr) -> IpText {
+pub(in crate::gateway) fn ip_text(address: IpAddr) -> IpText {
     let mut text = IpText {
         bytes: [0; IP_BYTES_MAX],
         length: 0,
@@ -42,7 +42,7 @@ pub(super) fn ip_text(address: IpAddr) -> IpText {
 }
 
 /// An address as text.
-pub(super) struct IpText {
+pub(in crate::gateway) struct IpText {
     bytes: [u8; IP_BYTES_MAX],
     length: usize,
 }
@@ -52,14 +52,14 @@ impl IpText {
         &self.bytes[..self.length]
     }
 
+    #[inline]
     fn push_octet(&mut self, octet: u8) {
-        if octet >= 100 {
-            self.push(b'0' + octet / 100);
+        let [digits @ .., count] = OCTETS[usize::from(octet)];
+        // What is behind the digits is overwritten or not shown.
+        if let Some(place) = self.bytes[self.length..].first_chunk_mut() {
+            *place = digits;
         }
-        if octet >= 10 {
-            self.push(b'0' + octet / 10 % 10);
-        }
-        self.push(b'0' + octet % 10);
+        self.length += usize::from(count);
     }
 
     #[inline]
@@ -67,6 +67,25 @@ impl IpText {
         self.bytes[self.length] = byte;
         self.length += 1;
     }
+}
+
+/// For each octet its decimal digits, and how many there are.
+static OCTETS: [[u8; 4]; 256] = octets();
+
+const fn octets() -> [[u8; 4]; 256] {
+    let mut table = [[0; 4]; 256];
+    let mut octet = 0;
+    while octet < 256 {
+        let [hundreds, tens, ones] = [octet / 100, octet / 10 % 10, octet % 10];
+        let [hundreds, tens, ones] = [b'0' + hundreds as u8, b'0' + tens as u8, b'0' + ones as u8];
+        table[octet] = match octet {
+            0..10 => [ones, 0, 0, 1],
+            10..100 => [tens, ones, 0, 2],
+            _ => [hundreds, tens, ones, 3],
+        };
+        octet += 1;
+    }
+    table
 }
 
 /// Two texts joined: borrowed if one of them is empty, on the stack if they are short.
@@ -94,15 +113,6 @@ impl<'t> Joined<'t> {
         bytes[..first.len()].copy_from_slice(first);
         bytes[first.len()..length].copy_from_slice(second);
         Joined::Short(bytes, length)
-    }
-
-    /// `path` below `root`, with exactly one slash between them.
-    pub(crate) fn path(root: &'t [u8], path: &'t [u8]) -> Joined<'t> {
-        let root_only = root.strip_suffix(b"/").unwrap_or(root);
-        match path {
-            b"" => Joined::new(root_only, b"/"),
-            _ => Joined::new(root_only, path),
-        }
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
@@ -158,8 +168,5 @@ mod tests {
             );
             assert_eq!(Joined::new(&long, b"").as_bytes(), long);
         }
-        assert_eq!(Joined::path(b"/a/", b"/b").as_bytes(), b"/a/b");
-        assert_eq!(Joined::path(b"/a", b"/b").as_bytes(), b"/a/b");
-        assert_eq!(Joined::path(b"/a", b"").as_bytes(), b"/a/");
     }
 }

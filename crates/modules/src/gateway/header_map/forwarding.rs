@@ -11,6 +11,7 @@ use petrel_engine::proto::request_head::KnownField;
 
 use super::HeaderMap;
 use crate::extforward::{ACTUAL_FOR, ACTUAL_HOST, ACTUAL_PROTO};
+use crate::gateway::environment::ip_text;
 
 impl HeaderMap {
     /// Appends the fields that say who the client is and what it asked for.
@@ -130,7 +131,7 @@ fn write_forwarded_for(exchange: &Exchange, out: &mut Vec<u8>) {
         }
         (None, Some(address)) => {
             out.extend_from_slice(separator);
-            display(address, out);
+            out.extend_from_slice(ip_text(address).as_bytes());
         }
         (None, None) => {}
     }

@@ -18,7 +18,7 @@ use petrel_engine::proto::reply_head::ReplyHead;
 
 use super::cgi_reply::CgiReply;
 use super::{Conversation, Decoded, Outgoing, ReplyError, ReplyEvent, RequestError};
-use crate::gateway::environment::ConstantsKey;
+use crate::gateway::environment::{ConstantsKey, Variables};
 use crate::gateway::options::Mode;
 use crate::gateway::{environment, limits};
 
@@ -152,7 +152,7 @@ impl Conversation for FastCgiConversation {
             request.host,
             request.body,
             &request.extras.rewriting,
-            &mut |name, value| params.add(name, value),
+            &mut params,
         );
         params.finish();
         Ok(())
@@ -237,6 +237,18 @@ impl Conversation for FastCgiConversation {
     fn log_bytes_dropped(&self) -> u64 {
         self.stderr_bytes
             .saturating_sub(limits::STDERR_LOGGED_BYTES_MAX)
+    }
+}
+
+impl Variables for ParamsEncoder<'_> {
+    #[inline]
+    fn add(&mut self, name: &[u8], value: &[u8]) {
+        ParamsEncoder::add(self, name, value);
+    }
+
+    #[inline]
+    fn add_joined(&mut self, name: &[u8], first: &[u8], second: &[u8]) {
+        ParamsEncoder::add_joined(self, name, first, second);
     }
 }
 
