@@ -243,9 +243,8 @@ fn error_file(exchange: &mut Exchange) -> bool {
 /// each registered status.
 fn builtin_page(exchange: &mut Exchange) {
     let status = exchange.response.status;
-    exchange
-        .response
-        .set("Content-Type", b"text/html; charset=utf-8");
+    exchange.response.remove("Content-Type");
+    exchange.response.extend_from_wire(PAGE_TYPE);
     let (id, worker) = (exchange.id.digits(), &exchange.worker);
     exchange.response.body = Body::Piece(Piece::Bytes(match PAGES.of(status) {
         Some(page) => worker.join_bytes([page.as_bytes(), &id, PAGE_END]),
@@ -264,6 +263,7 @@ fn page(status: Status) -> String {
     )
 }
 
+const PAGE_TYPE: &[u8] = b"Content-Type: text/html; charset=utf-8\r\n";
 const PAGE_END: &[u8] = b"</code></p></body>\n</html>\n";
 
 static PAGES: LazyLock<Pages> = LazyLock::new(Pages::new);

@@ -9,13 +9,14 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use petrel_sys::readiness::{duplex, readable};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recv, send,
 };
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// The socket. It works with a blocking or a non-blocking descriptor.
@@ -121,11 +122,11 @@ impl Socket {
     /// Whether something has arrived or the other side has closed, as far as the events tell. Makes no system
     /// call.
     pub fn has_arrived(&self) -> bool {
-        let mut context = Context::from_waker(Waker::noop());
         match &self.watch {
             SocketWatch::No(_) => false,
             SocketWatch::Reading(watched) | SocketWatch::Both(watched) => {
-                watched.poll_read_ready(&mut context).is_ready()
+                // Without an event the closure is not called.
+                watched.try_io(Interest::READABLE, |_| Ok(())).is_ok()
             }
             SocketWatch::Lost => true,
         }

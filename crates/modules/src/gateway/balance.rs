@@ -147,6 +147,9 @@ impl Balancer {
         if tried.count >= TRIES_MAX {
             return Err(NoBackend::Tried);
         }
+        if let [only] = candidates {
+            return take_only(only, tried, now_ms);
+        }
         let mut contenders = self.contenders.borrow_mut();
         // Another worker may take the single turn of a backend between the choice and `admit`. That backend
         // is not usable any more then, so each round has one candidate less.
@@ -298,6 +301,21 @@ fn gather<C: Candidate>(
         contenders.push(contender(index, candidate, now_ms));
     }
     best.map(|_| ()).ok_or(none)
+}
+
+/// The choice where there is a single candidate: whatever the policy is, it gets the request.
+fn take_only(only: &impl Candidate, tried: &Tried, now_ms: u64) -> Result<Choice, NoBackend> {
+    if tried.contains(only.key()) {
+        return Err(NoBackend::Tried);
+    }
+    let is_usable = only.health().usability(now_ms) != Usability::Down;
+    match is_usable && only.health().admit(now_ms) {
+        true => Ok(Choice {
+            index: 0,
+            set_cookie: false,
+        }),
+        false => Err(NoBackend::Down),
+    }
 }
 
 fn tier(candidate: &impl Candidate, now_ms: u64) -> Option<CandidateTier> {

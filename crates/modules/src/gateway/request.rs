@@ -68,29 +68,24 @@ pub(crate) struct GatewayRequest {
     state: RequestState,
 }
 
+/// What few requests need is in boxes: each step moves the state.
 enum RequestState {
     /// Host names have to be looked up first. `waits`: the request has waited for that.
     Resolve { waits: bool },
     /// A backend has to be chosen.
     Choose,
     /// All connections of the chosen backend are in use; the request waits for one.
-    Queue {
-        chosen: ChosenBackend,
-        ticket: QueueTicket,
-        due_s: u32,
-        /// Which requests had the connections when the wait began.
-        holders: Box<HolderSurvey>,
-    },
+    Queue(Box<QueuePlace>),
     /// A connection is being made.
     Connect {
-        attempt: ConnectAttempt,
+        attempt: Box<ConnectAttempt>,
         connecting: Connecting,
     },
     /// A pause before the next attempt to connect, because the queue of the backend's unix socket was full.
     /// Without an attempt, because this server is out of descriptors or memory; a connection may become free
     /// meanwhile.
     Pause {
-        attempt: Option<ConnectAttempt>,
+        attempt: Option<Box<ConnectAttempt>>,
         pause: Pin<Box<tokio::time::Sleep>>,
     },
     /// The request is being sent and its reply awaited. `is_collected`: the head has come and the body is
@@ -120,7 +115,8 @@ struct QueuePlace {
     chosen: ChosenBackend,
     ticket: QueueTicket,
     due_s: u32,
-    holders: Box<HolderSurvey>,
+    /// Which requests had the connections when the wait began.
+    holders: HolderSurvey,
 }
 
 /// The chosen backend, with the request counted in its load.
@@ -153,7 +149,7 @@ impl Drop for UnusedPermit {
 }
 
 impl ConnectAttempt {
-    fn connect(self) -> RequestState {
+    fn connect(self: Box<Self>) -> RequestState {
         RequestState::Connect {
             connecting: self.chosen.backend.connect(&self.prefix),
             attempt: self,
@@ -215,20 +211,7 @@ impl GatewayRequest {
         match state {
             RequestState::Resolve { waits } => self.resolve(waits, exchange, context),
             RequestState::Choose => self.choose(exchange),
-            RequestState::Queue {
-                chosen,
-                ticket,
-                due_s,
-                holders,
-            } => {
-                let place = QueuePlace {
-                    chosen,
-                    ticket,
-                    due_s,
-                    holders,
-                };
-                self.queue(place, exchange, context)
-            }
+            RequestState::Queue(place) => self.queue(place, exchange, context),
             RequestState::Connect {
                 attempt,
                 connecting,
@@ -271,7 +254,7 @@ impl GatewayRequest {
                 format!("the name server had not answered for the backend's host {names}")
             });
         }
-        Transition::To(RequestState::Choose)
+        self.choose(exchange)
     }
 
     fn choose(&mut self, exchange: &mut Exchange) -> Transition {
@@ -343,12 +326,12 @@ impl GatewayRequest {
             format_args!("waits for a connection backend={name}"),
         );
         super::overload::report(exchange, &backend.host);
-        Transition::To(RequestState::Queue {
+        Transition::To(RequestState::Queue(Box::new(QueuePlace {
             due_s: due_after(exchange, backend.host.backlog_timeout),
-            holders: Box::new(backend.shared.holders.survey(backend.shared.limit.open())),
+            holders: backend.shared.holders.survey(backend.shared.limit.open()),
             chosen,
             ticket,
-        })
+        })))
     }
 
     fn has_seen_death(&self) -> bool {
@@ -379,26 +362,21 @@ impl GatewayRequest {
 
     fn queue(
         &mut self,
-        place: QueuePlace,
+        mut place: Box<QueuePlace>,
         exchange: &mut Exchange,
         context: &mut Context<'_>,
     ) -> Transition {
+        let polled = place.ticket.poll(context);
+        if polled.is_pending() && !is_over(exchange, place.due_s) {
+            exchange.wake_at(place.due_s);
+            return Transition::Wait(RequestState::Queue(place));
+        }
         let QueuePlace {
             chosen,
-            mut ticket,
-            due_s,
+            ticket,
             holders,
-        } = place;
-        let polled = ticket.poll(context);
-        if polled.is_pending() && !is_over(exchange, due_s) {
-            exchange.wake_at(due_s);
-            return Transition::Wait(RequestState::Queue {
-                chosen,
-                ticket,
-                due_s,
-                holders,
-            });
-        }
+            ..
+        } = *place;
         exchange.stamp_wait(Stage::BackendQueue, |exchange| {
             holders.tell(&chosen.backend.shared, exchange)
         });
@@ -443,7 +421,7 @@ impl GatewayRequest {
         if backend.shared.tls.is_some() {
             proxy_header::write(backend.host.proxy_protocol, exchange, &mut prefix);
         }
-        let attempt = ConnectAttempt {
+        let attempt = Box::new(ConnectAttempt {
             due_s: due_after(exchange, backend.host.connect_timeout),
             permit: UnusedPermit {
                 backend: Rc::clone(backend),
@@ -451,7 +429,7 @@ impl GatewayRequest {
             },
             chosen,
             prefix,
-        };
+        });
         Transition::To(attempt.connect())
     }
 
@@ -506,7 +484,7 @@ impl GatewayRequest {
 
     fn connect(
         &mut self,
-        mut attempt: ConnectAttempt,
+        mut attempt: Box<ConnectAttempt>,
         mut connecting: Connecting,
         exchange: &mut Exchange,
         context: &mut Context<'_>,
@@ -517,7 +495,7 @@ impl GatewayRequest {
             Poll::Ready(Ok(stream)) => {
                 stamp_connect(exchange, &attempt);
                 let now_ms = exchange.worker.clock().now_ms();
-                let ConnectAttempt { chosen, permit, .. } = &mut attempt;
+                let ConnectAttempt { chosen, permit, .. } = &mut *attempt;
                 permit.is_used = true;
                 chosen.backend.shared.health.connected(now_ms);
                 let connection = chosen.backend.adopt(stream, now_ms);
@@ -563,7 +541,7 @@ impl GatewayRequest {
     /// becomes free, and tries now and then to open one, for as long as connecting may take.
     fn wait_out_shortage(
         &mut self,
-        attempt: ConnectAttempt,
+        attempt: Box<ConnectAttempt>,
         error: io::Error,
         exchange: &mut Exchange,
     ) -> Transition {
@@ -828,7 +806,7 @@ impl Pending for GatewayRequest {
     }
 }
 
-fn pause(attempt: Option<ConnectAttempt>) -> Transition {
+fn pause(attempt: Option<Box<ConnectAttempt>>) -> Transition {
     let pause = Duration::from_millis(limits::QUEUE_FULL_PAUSE_MS);
     Transition::To(RequestState::Pause {
         attempt,
