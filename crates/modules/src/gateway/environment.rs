@@ -4,7 +4,7 @@
 //! Names, values and order are those of lighttpd 1.4. A request field becomes an `HTTP_` variable only if its
 //! name consists of letters, digits and hyphens. A field `X_Foo` is left out, because its variable would be
 //! that of `X-Foo`; so is `Proxy`, because HTTP clients take its variable for the address of their proxy. The
-//! builder knows no protocol: it calls a closure with each name and value. It allocates nothing for requests
+//! builder knows no protocol: it hands each name and value to a [`Variables`]. It allocates nothing for requests
 //! such as browsers send.
 
 mod fields;
@@ -131,24 +131,22 @@ fn build_with(
     out: &mut impl Variables,
 ) {
     let is_authorizer = host.mode == Mode::Authorizer;
-    let add = &mut |name: &[u8], value: &[u8]| out.add(name, value);
     if !is_authorizer {
         match body {
-            BodyLength::None => add(b"CONTENT_LENGTH", b"0"),
-            BodyLength::Known(length) => add(b"CONTENT_LENGTH", Decimal::new(length).text()),
+            BodyLength::None => out.add(b"CONTENT_LENGTH", b"0"),
+            BodyLength::Known(length) => out.add(b"CONTENT_LENGTH", Decimal::new(length).text()),
             BodyLength::Unknown => {}
         }
     }
-    url(exchange, host, uri, add);
+    url(exchange, host, uri, out);
     script.add_to(is_authorizer, out);
-    let add = &mut |name: &[u8], value: &[u8]| out.add(name, value);
-    server(exchange, extent, add);
-    client(exchange, add);
-    fields::build(&exchange.request.head, add);
+    server(exchange, extent, out);
+    client(exchange, out);
+    fields::build(&exchange.request.head, out);
     if let Some(protocol) = host.upgrade.offered(exchange) {
-        add(b"HTTP_UPGRADE", protocol);
+        out.add(b"HTTP_UPGRADE", protocol);
     }
-    own(exchange, add);
+    own(exchange, out);
 }
 
 /// The part of the URL path that names the program, and what follows it.
@@ -166,20 +164,20 @@ pub(crate) fn script_name_and_path_info(exchange: &Exchange) -> (&[u8], &[u8]) {
 }
 
 /// QUERY_STRING, and the request target as it was sent (`uri`) and as it is after rewriting.
-fn url(exchange: &Exchange, host: &BackendHost, uri: &[u8], add: &mut impl FnMut(&[u8], &[u8])) {
+fn url(exchange: &Exchange, host: &BackendHost, uri: &[u8], out: &mut impl Variables) {
     let url = &exchange.request.url;
-    add(b"QUERY_STRING", url.query());
+    out.add(b"QUERY_STRING", url.query());
     let stripped = host.strip_request_uri.as_deref();
     let stripped = stripped.map_or(uri, |prefix| without_prefix(uri, prefix));
-    add(b"REQUEST_URI", stripped);
+    out.add(b"REQUEST_URI", stripped);
     let target = exchange.request.target();
     if target != uri {
-        add(b"REDIRECT_URI", target);
+        out.add(b"REDIRECT_URI", target);
     }
     // PHP built with --enable-force-cgi-redirect refuses to work without this variable. An error handler gets
     // the status that it answers for from the exchange's environment instead.
     if !exchange.handles_error() {
-        add(b"REDIRECT_STATUS", b"200");
+        out.add(b"REDIRECT_STATUS", b"200");
     }
 }
 
@@ -265,44 +263,44 @@ impl ConstantsKey {
 }
 
 /// Variables that are the same from request to request: versions, and the server's own address.
-pub(crate) fn constants(exchange: &Exchange, add: &mut impl FnMut(&[u8], &[u8])) {
+pub(crate) fn constants(exchange: &Exchange, out: &mut impl Variables) {
     let request = &exchange.request;
-    add(
+    out.add(
         b"SERVER_PROTOCOL",
         request.head.version().as_str().as_bytes(),
     );
     let line = &*exchange.settings.core.server_line;
     let software = line.strip_prefix(b"Server: ").unwrap_or_default();
-    add(b"SERVER_SOFTWARE", software.trim_ascii_end());
-    add(b"GATEWAY_INTERFACE", b"CGI/1.1");
+    out.add(b"SERVER_SOFTWARE", software.trim_ascii_end());
+    out.add(b"GATEWAY_INTERFACE", b"CGI/1.1");
     let scheme = exchange.scheme().as_str();
-    add(b"REQUEST_SCHEME", scheme.as_bytes());
+    out.add(b"REQUEST_SCHEME", scheme.as_bytes());
     if scheme == "https" {
-        add(b"HTTPS", b"on");
+        out.add(b"HTTPS", b"on");
     }
     let port = exchange.connection.listener.port;
-    add(b"SERVER_PORT", Decimal::new(port.into()).text());
-    with_address(exchange, |address| add(b"SERVER_ADDR", address));
+    out.add(b"SERVER_PORT", Decimal::new(port.into()).text());
+    with_address(exchange, |address| out.add(b"SERVER_ADDR", address));
 }
 
 /// The method, and the server name that the client asked for.
-fn server(exchange: &Exchange, extent: Extent, add: &mut impl FnMut(&[u8], &[u8])) {
+fn server(exchange: &Exchange, extent: Extent, out: &mut impl Variables) {
     let request = &exchange.request;
-    add(b"REQUEST_METHOD", request.method.as_str().as_bytes());
+    out.add(b"REQUEST_METHOD", request.method.as_str().as_bytes());
     if extent == Extent::All {
-        constants(exchange, add);
+        constants(exchange, out);
     }
     match (
         &exchange.settings.core.name,
         request.head.host_without_port(),
     ) {
         _ if !exchange.physical.server_name.is_empty() => {
-            add(b"SERVER_NAME", &exchange.physical.server_name);
+            out.add(b"SERVER_NAME", &exchange.physical.server_name);
         }
-        (Some(name), _) => add(b"SERVER_NAME", name),
+        (Some(name), _) => out.add(b"SERVER_NAME", name),
         // RFC 3875 4.1.14 demands a value, so this is the address; lighttpd sends an empty value.
-        (None, b"") => with_address(exchange, |address| add(b"SERVER_NAME", address)),
-        (None, host) => add(b"SERVER_NAME", host),
+        (None, b"") => with_address(exchange, |address| out.add(b"SERVER_NAME", address)),
+        (None, host) => out.add(b"SERVER_NAME", host),
     }
 }
 
@@ -314,24 +312,24 @@ fn with_address(exchange: &Exchange, mut take: impl FnMut(&[u8])) {
 }
 
 /// The client's address. A client of a unix socket has the path of that socket, as in lighttpd.
-fn client(exchange: &Exchange, add: &mut impl FnMut(&[u8], &[u8])) {
+fn client(exchange: &Exchange, out: &mut impl Variables) {
     match exchange.connection.peer {
         Peer::Ip(peer) => {
-            add(b"REMOTE_ADDR", ip_text(peer.ip()).as_bytes());
-            add(b"REMOTE_PORT", Decimal::new(peer.port().into()).text());
+            out.add(b"REMOTE_ADDR", ip_text(peer.ip()).as_bytes());
+            out.add(b"REMOTE_PORT", Decimal::new(peer.port().into()).text());
         }
         Peer::Unix => {
-            add(
+            out.add(
                 b"REMOTE_ADDR",
                 exchange.connection.listener.address.as_bytes(),
             );
-            add(b"REMOTE_PORT", b"0");
+            out.add(b"REMOTE_PORT", b"0");
         }
     }
 }
 
 /// Variables that modules set: setenv.add-environment, REMOTE_USER and AUTH_TYPE, the status of an error.
-fn own(exchange: &Exchange, add: &mut impl FnMut(&[u8], &[u8])) {
+fn own(exchange: &Exchange, out: &mut impl Variables) {
     let mut converted = Vec::new();
     for (name, value) in exchange.environment.iter() {
         // For an error handler the exchange's variable is the URL that failed, which is REQUEST_URI here.
@@ -341,7 +339,7 @@ fn own(exchange: &Exchange, add: &mut impl FnMut(&[u8], &[u8])) {
         let is_plain =
             |byte: u8| byte == b'_' || byte.is_ascii_uppercase() || byte.is_ascii_digit();
         if name.bytes().all(is_plain) {
-            add(name.as_bytes(), value);
+            out.add(name.as_bytes(), value);
             continue;
         }
         converted.clear();
@@ -349,7 +347,7 @@ fn own(exchange: &Exchange, add: &mut impl FnMut(&[u8], &[u8])) {
             byte if is_plain(byte) => byte,
             _ => b'_',
         }));
-        add(&converted, value);
+        out.add(&converted, value);
     }
 }
 

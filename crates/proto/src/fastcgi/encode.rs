@@ -29,17 +29,12 @@ impl<'o> ParamsEncoder<'o> {
 
     /// Appends a pair. Names and values may be empty, hold any bytes, and have up to 2 GiB each; a longer one
     /// is left out.
-    #[inline]
+    // Always inlined: most names are constants, and then checking and copying them takes two or three moves.
+    #[inline(always)]
     pub fn add(&mut self, name: &[u8], value: &[u8]) {
         if name.len() < SHORT && value.len() < SHORT && self.room() >= 2 + 2 * SHORT {
             self.out
                 .extend_from_slice(&[name.len() as u8, value.len() as u8]);
-            self.out.extend_from_slice(name);
-            self.out.extend_from_slice(value);
-        } else if name.len() < SHORT && self.room() >= 5 + SHORT + value.len() {
-            // A long URL is in several variables.
-            let [a, b, c, d] = (value.len() as u32 | LONG_BIT).to_be_bytes();
-            self.out.extend_from_slice(&[name.len() as u8, a, b, c, d]);
             self.out.extend_from_slice(name);
             self.out.extend_from_slice(value);
         } else {
@@ -87,6 +82,7 @@ impl<'o> ParamsEncoder<'o> {
         // A record without content ends the stream. If the open record is empty, it is that record.
     }
 
+    #[inline(never)]
     fn add_long(&mut self, name: &[u8], value: &[u8]) {
         if name.len() > LENGTH_MAX || value.len() > LENGTH_MAX {
             return;
@@ -95,7 +91,14 @@ impl<'o> ParamsEncoder<'o> {
         let used = put_length(&mut lengths, 0, name.len());
         let used = put_length(&mut lengths, used, value.len());
         let lengths = &lengths[..used];
-        if self.room() < used + name.len() + value.len() && self.out.len() > self.content_start {
+        if self.room() >= used + name.len() + value.len() {
+            // A long URL is in several variables.
+            for part in [lengths, name, value] {
+                self.out.extend_from_slice(part);
+            }
+            return;
+        }
+        if self.out.len() > self.content_start {
             self.close_and_open();
         }
         for part in [lengths, name, value] {

@@ -2,12 +2,14 @@
 
 use petrel_engine::proto::request_head::{KnownField, RequestHead};
 
-/// Calls `add` with a variable for each field of `head` that may have one, in order. Fields with the same
+use super::Variables;
+
+/// Gives `out` a variable for each field of `head` that may have one, in order. Fields with the same
 /// name become one variable, their values joined with commas (for Cookie with semicolons). A field without a
 /// value gets no variable.
-pub(super) fn build(head: &RequestHead, add: &mut impl FnMut(&[u8], &[u8])) {
+pub(super) fn build(head: &RequestHead, out: &mut impl Variables) {
     if head.field_count() > FEW_FIELDS {
-        return build_many(head, add);
+        return build_many(head, out);
     }
     let twins = Twins::of(head);
     for (position, (known, name, value)) in head.iter_with_known().enumerate() {
@@ -16,9 +18,9 @@ pub(super) fn build(head: &RequestHead, add: &mut impl FnMut(&[u8], &[u8])) {
             continue;
         }
         if twins.first & bit != 0 {
-            add_field(head, known, name, &joined_value(head, name), add);
+            add_field(head, known, name, &joined_value(head, name), out);
         } else {
-            add_field(head, known, name, value, add);
+            add_field(head, known, name, value, out);
         }
     }
 }
@@ -85,7 +87,7 @@ fn key(name: &[u8]) -> u32 {
 
 /// As [`build`], for so many fields that comparing every pair would take long.
 #[cold]
-fn build_many(head: &RequestHead, add: &mut impl FnMut(&[u8], &[u8])) {
+fn build_many(head: &RequestHead, out: &mut impl Variables) {
     let fields = head.iter().enumerate();
     let mut fields: Vec<_> = fields
         .map(|(position, (name, value))| (name.to_ascii_lowercase(), position, value))
@@ -98,7 +100,7 @@ fn build_many(head: &RequestHead, add: &mut impl FnMut(&[u8], &[u8])) {
         let name = &group[0].0;
         let values = group.iter().map(|(_, _, value)| *value);
         let known = KnownField::from_name(name);
-        add_field(head, known, name, &join(name, values), add);
+        add_field(head, known, name, &join(name, values), out);
     }
 }
 
@@ -131,24 +133,19 @@ fn add_field(
     known: Option<KnownField>,
     name: &[u8],
     value: &[u8],
-    add: &mut impl FnMut(&[u8], &[u8]),
+    out: &mut impl Variables,
 ) {
     if value.is_empty() {
         return;
     }
     match known {
-        Some(known) => add_known(head, known, value, add),
-        None => add_unknown(name, value, add),
+        Some(known) => add_known(head, known, value, out),
+        None => add_unknown(name, value, out),
     }
 }
 
 #[inline]
-fn add_known(
-    head: &RequestHead,
-    known: KnownField,
-    value: &[u8],
-    add: &mut impl FnMut(&[u8], &[u8]),
-) {
+fn add_known(head: &RequestHead, known: KnownField, value: &[u8], out: &mut impl Variables) {
     let value = match known {
         // In the normalized form that conditions and virtual hosts compare, as in lighttpd.
         KnownField::Host => head.host(),
@@ -158,17 +155,17 @@ fn add_known(
         // is for h2c, which is never used.
         KnownField::Upgrade | KnownField::Http2Settings => return,
         // RFC 3875 gives it a name without the prefix.
-        KnownField::ContentType => return add(b"CONTENT_TYPE", value),
+        KnownField::ContentType => return out.add(b"CONTENT_TYPE", value),
         _ => value,
     };
     let (variable, length) = &KNOWN_VARIABLES[known as usize];
-    add(&variable[..*length], value);
+    out.add(&variable[..*length], value);
 }
 
-fn add_unknown(name: &[u8], value: &[u8], add: &mut impl FnMut(&[u8], &[u8])) {
+fn add_unknown(name: &[u8], value: &[u8], out: &mut impl Variables) {
     let mut variable = [0; PREFIX.len() + SHORT_NAME_BYTES];
     let Some(end) = variable.get_mut(..PREFIX.len() + name.len()) else {
-        return add_long(name, value, add);
+        return add_long(name, value, out);
     };
     let (prefix, rest) = end.split_at_mut(PREFIX.len());
     prefix.copy_from_slice(PREFIX);
@@ -179,16 +176,16 @@ fn add_unknown(name: &[u8], value: &[u8], add: &mut impl FnMut(&[u8], &[u8])) {
     }
     // HTTP clients in many languages take this variable for the proxy to use (CVE-2016-5385 and others).
     if is_sound && end != b"HTTP_PROXY" {
-        add(end, value);
+        out.add(end, value);
     }
 }
 
 #[cold]
-fn add_long(name: &[u8], value: &[u8], add: &mut impl FnMut(&[u8], &[u8])) {
+fn add_long(name: &[u8], value: &[u8], out: &mut impl Variables) {
     let converted = name.iter().map(|byte| VARIABLE_BYTES[usize::from(*byte)]);
     let variable: Vec<u8> = PREFIX.iter().copied().chain(converted).collect();
     if !variable.contains(&0) {
-        add(&variable, value);
+        out.add(&variable, value);
     }
 }
 
@@ -264,7 +261,7 @@ mod tests {
         assert!(matches!(parsed, Ok(Parsed::Complete { .. })), "{parsed:?}");
         let mut found = Vec::new();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        build(&head, &mut |name, value| {
+        build(&head, &mut |name: &[u8], value: &[u8]| {
             found.push((text(name), text(value)))
         });
         found
@@ -305,7 +302,7 @@ mod tests {
             b"POST http://A.Example:80/ HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n";
         head.parse(request, &HeadOptions::default()).expect("valid");
         let mut hosts = Vec::new();
-        build(&head, &mut |name, value| {
+        build(&head, &mut |name: &[u8], value: &[u8]| {
             hosts.push((name.to_vec(), value.to_vec()))
         });
         assert_eq!(hosts, [(b"HTTP_HOST".to_vec(), b"a.example".to_vec())]);

@@ -42,7 +42,7 @@ impl EncodedConstants {
         let key = ConstantsKey::of(exchange);
         if self.key != Some(key) {
             self.pairs.clear();
-            environment::constants(exchange, &mut |name, value| {
+            environment::constants(exchange, &mut |name: &[u8], value: &[u8]| {
                 fastcgi::write_pair(&mut self.pairs, name, value);
             });
             self.key = Some(key);
@@ -241,7 +241,7 @@ impl Conversation for FastCgiConversation {
 }
 
 impl Variables for ParamsEncoder<'_> {
-    #[inline]
+    #[inline(always)]
     fn add(&mut self, name: &[u8], value: &[u8]) {
         ParamsEncoder::add(self, name, value);
     }
