@@ -13,7 +13,7 @@
 use crate::reasons::reasons;
 use crate::reply_head::ReplyHead;
 use crate::status::Status;
-use crate::syntax::{decimal, is_token, is_value, is_value_byte, token_length, trimmed};
+use crate::syntax::{decimal, is_name, is_token, is_value, is_value_byte, token_length, trimmed};
 
 /// Limits on a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -310,7 +310,7 @@ impl HeadDecoder {
     fn look_at(&mut self, name: &[u8], value: &[u8]) -> Result<Passing, HeadError> {
         // Names are first compared by length, so that all other fields cost one comparison of numbers.
         match name.len() {
-            6 if name.eq_ignore_ascii_case(b"Status") => {
+            6 if is_name(name, "Status") => {
                 let status = status(value)?;
                 if self
                     .status
@@ -321,7 +321,7 @@ impl HeadDecoder {
                 }
                 Ok(Passing::TakenOut)
             }
-            8 if name.eq_ignore_ascii_case(b"Location") => {
+            8 if is_name(name, "Location") => {
                 self.location = match value {
                     [b'/', b'/', ..] => Location::Url,
                     [b'/', ..] => Location::Path,
@@ -329,8 +329,8 @@ impl HeadDecoder {
                 };
                 Ok(Passing::On)
             }
-            14 if name.eq_ignore_ascii_case(b"Content-Length") => self.length(value),
-            17 if name.eq_ignore_ascii_case(b"Transfer-Encoding") => {
+            14 if is_name(name, "Content-Length") => self.length(value),
+            17 if is_name(name, "Transfer-Encoding") => {
                 if !value.eq_ignore_ascii_case(b"chunked") || self.is_chunked {
                     return Err(HeadError::TransferEncoding);
                 }
@@ -373,10 +373,12 @@ fn is_interim(status: Status) -> bool {
 
 /// Reads three digits, and optionally a space and any text.
 fn status(value: &[u8]) -> Result<Status, HeadError> {
-    let (digits, rest) = value.split_at_checked(3).ok_or(HeadError::Status)?;
-    let code = decimal(digits).and_then(|code| u16::try_from(code).ok());
-    match (code, rest.first()) {
-        (Some(code @ 100..=999), None | Some(b' ')) => Ok(Status(code)),
+    match value {
+        [a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9']
+        | [a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', b' ', ..] => {
+            let [a, b, c] = [a, b, c].map(|digit| u16::from(digit - b'0'));
+            Ok(Status(a * 100 + b * 10 + c))
+        }
         _ => Err(HeadError::Status),
     }
 }

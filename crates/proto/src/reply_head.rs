@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use crate::header_block::HeaderBlock;
 use crate::status::Status;
+use crate::syntax::is_name;
 
 /// Status and header fields of a reply.
 #[derive(Debug)]
@@ -199,7 +200,7 @@ impl ReplyField {
 /// The role of the field `name`. Length and first letter nearly always decide.
 #[inline]
 fn role(name: &[u8]) -> FieldRole {
-    let is = |special: &str| name.eq_ignore_ascii_case(special.as_bytes());
+    let is = |special: &str| is_name(name, special);
     let first = name.first().map_or(0, |first| first | 0x20);
     let is_other = match (name.len(), first) {
         // X-Accel-…, X-LIGHTTPD-…, X-Rewrite-…, X-Sendfile.

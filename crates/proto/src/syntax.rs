@@ -12,6 +12,13 @@ pub(crate) fn token_length(text: &[u8]) -> usize {
     text.iter().position(is_other).unwrap_or(text.len())
 }
 
+/// Whether `name` is the field name `known` in any letter case. Most programs write names as the RFCs do, which
+/// a comparison of bytes finds sooner.
+#[inline(always)]
+pub(crate) fn is_name(name: &[u8], known: &str) -> bool {
+    name == known.as_bytes() || name.eq_ignore_ascii_case(known.as_bytes())
+}
+
 /// Whether `name` is a token without capital letters, as field names of HTTP/2 and 3 must be.
 pub(crate) fn is_lower_token(name: &[u8]) -> bool {
     let is_lower = |&byte: &u8| TOKEN_BYTES[usize::from(byte)] && !byte.is_ascii_uppercase();
