@@ -18,6 +18,8 @@ pub struct ReplyHead {
     fields: Vec<ReplyField>,
     /// A bit set of the names' lengths modulo 64, because most lookups are for names that do not occur.
     lengths: u64,
+    has_date: bool,
+    has_server: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -34,6 +36,10 @@ struct ReplyField {
 enum FieldRole {
     /// It passes it on, whatever its value is.
     Plain,
+    /// Date, which it passes on in place of its own.
+    Date,
+    /// Server, which it passes on in place of its own.
+    Server,
     /// Content-Length: it frames the body itself.
     Length,
     /// That depends on the name.
@@ -54,6 +60,8 @@ impl ReplyHead {
             lines: HeaderBlock::new(),
             fields: Vec::new(),
             lengths: 0,
+            has_date: false,
+            has_server: false,
         }
     }
 
@@ -64,8 +72,11 @@ impl ReplyHead {
             lines,
             fields,
             lengths,
+            has_date,
+            has_server,
         } = self;
         *lengths = 0;
+        (*has_date, *has_server) = (false, false);
         *status = Status::OK;
         lines.clear();
         fields.clear();
@@ -91,11 +102,14 @@ impl ReplyHead {
     #[inline]
     pub(crate) fn push_token(&mut self, name: &[u8], value: &[u8]) {
         let number = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        let role = role(name);
+        self.has_date |= role == FieldRole::Date;
+        self.has_server |= role == FieldRole::Server;
         self.fields.push(ReplyField {
             start: number(self.lines.as_bytes().len()),
             name_length: number(name.len()),
             value_length: number(value.len()),
-            role: role(name),
+            role,
         });
         self.lengths |= length_bit(name.len());
         self.lines.append_checked(name, value);
@@ -110,7 +124,8 @@ impl ReplyHead {
     /// Hands the fields but Content-Length to `target`, in the order of arrival: plain ones to `plain` as
     /// lines in wire form, one or more at once, and the others to `other` with name and value.
     ///
-    /// A plain field means the same to every client. The others are about the connection or are written by
+    /// A plain field means the same to every client; Date and Server are plain, too, and [`ReplyHead::has_date`]
+    /// and [`ReplyHead::has_server`] tell of them. The others are about the connection or are written by
     /// the server itself, or they may be instructions for it: `X-Accel-Redirect` and the like.
     #[inline]
     pub fn hand_out<T>(
@@ -122,7 +137,7 @@ impl ReplyHead {
         let lines = self.lines.as_bytes();
         let mut start = 0;
         for field in &self.fields {
-            if field.role == FieldRole::Plain {
+            if field.role.is_plain() {
                 continue;
             }
             let line = field.line();
@@ -137,6 +152,16 @@ impl ReplyHead {
         if start < lines.len() {
             plain(target, lines.get(start..).unwrap_or_default());
         }
+    }
+
+    /// Whether there is a Date field.
+    pub fn has_date(&self) -> bool {
+        self.has_date
+    }
+
+    /// Whether there is a Server field.
+    pub fn has_server(&self) -> bool {
+        self.has_server
     }
 
     /// The number of fields.
@@ -188,6 +213,19 @@ impl ReplyHead {
     }
 }
 
+impl FieldRole {
+    #[inline]
+    fn is_plain(self) -> bool {
+        matches!(self, FieldRole::Plain | FieldRole::Date | FieldRole::Server)
+    }
+}
+
+/// Whether a gateway passes the field `name` on as it is.
+#[inline]
+pub(crate) fn is_plain(name: &str) -> bool {
+    role(name.as_bytes()).is_plain()
+}
+
 impl ReplyField {
     /// Where its line is, with its end.
     fn line(&self) -> Range<usize> {
@@ -210,8 +248,9 @@ fn role(name: &[u8]) -> FieldRole {
         ),
         (14, b'c') if is("Content-Length") => return FieldRole::Length,
         (2, b't') => is("TE"),
-        (4, b'd') => is("Date"),
-        (6, b's') => is("Status") || is("Server"),
+        (4, b'd') if is("Date") => return FieldRole::Date,
+        (6, b's') if is("Server") => return FieldRole::Server,
+        (6, b's') => is("Status"),
         (7, b't') => is("Trailer"),
         (7, b'u') => is("Upgrade"),
         (10, b'c') => is("Connection"),
@@ -272,13 +311,10 @@ mod tests {
     #[test]
     fn no_field_about_the_connection_is_plain() {
         for known in KnownField::ALL {
-            let is_plain = role(known.name().as_bytes()) == FieldRole::Plain;
             let is_framing = known.is_hop_by_hop() || *known == KnownField::ContentLength;
-            assert!(!(is_plain && is_framing), "{}", known.name());
+            assert!(!(is_plain(known.name()) && is_framing), "{}", known.name());
         }
         for name in [
-            "Date",
-            "SERVER",
             "status",
             "X-Accel-Redirect",
             "x-lighttpd-a",
@@ -286,6 +322,22 @@ mod tests {
         ] {
             assert_eq!(role(name.as_bytes()), FieldRole::Other, "{name}");
         }
+    }
+
+    #[test]
+    fn date_and_server_are_plain_and_known() {
+        let mut head = ReplyHead::new();
+        assert!(!head.has_date() && !head.has_server());
+        head.push("dAte", b"today");
+        assert!(head.has_date() && !head.has_server());
+        head.push("SERVER", b"s");
+        assert!(head.has_server());
+        let mut out = Vec::new();
+        let plain = |out: &mut Vec<u8>, lines: &[u8]| out.extend_from_slice(lines);
+        head.hand_out(&mut out, plain, |_, name, _| panic!("{name}"));
+        assert_eq!(out, b"dAte: today\r\nSERVER: s\r\n");
+        head.clear();
+        assert!(!head.has_date() && !head.has_server());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use petrel_engine::proto::method::Method;
 use petrel_engine::proto::reply_head::ReplyHead;
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
+use petrel_engine::response::Own;
 
 use super::offload::{self, Offload, Opening};
 use super::options::{BackendHost, Gateway, Mode};
@@ -121,7 +122,13 @@ fn copy(exchange: &mut Exchange, gateway: &Gateway, host: &BackendHost, head: &R
         }
         return;
     }
-    let plain = |exchange: &mut Exchange, lines: &[u8]| exchange.response.extend_from_wire(lines);
+    let own = Own {
+        date: head.has_date(),
+        server: head.has_server(),
+    };
+    let plain = |exchange: &mut Exchange, lines: &[u8]| {
+        exchange.response.extend_from_wire_with(lines, own);
+    };
     head.hand_out(exchange, plain, |exchange, name, value| {
         if is_passed_on(exchange, host, head, name) {
             exchange.response.append(name, value);

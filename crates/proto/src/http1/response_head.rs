@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 
 use super::response::{Asked, ResponseError as Error};
 use crate::method::Method;
-use crate::reply_head::ReplyHead;
+use crate::reply_head::{self, ReplyHead};
 use crate::request_head::{BodyFraming, KnownField};
 use crate::status::Status;
 use crate::syntax::{decimal, list};
@@ -253,6 +253,9 @@ enum FieldKind {
 impl FieldKind {
     #[inline]
     fn of(name: &str) -> FieldKind {
+        if reply_head::is_plain(name) {
+            return FieldKind::EndToEnd;
+        }
         let matters =
             |field: KnownField| field.is_hop_by_hop() || field == KnownField::ContentLength;
         match KnownField::from_name_if(name.as_bytes(), matters) {
