@@ -443,7 +443,7 @@ impl GatewayRequest {
             backend,
             mut in_flight,
         } = chosen;
-        in_flight.hold(&backend, exchange);
+        in_flight.hold(exchange);
         exchange.backend = Some(Rc::clone(&backend.name));
         self.say(
             exchange,

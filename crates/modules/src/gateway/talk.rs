@@ -17,7 +17,7 @@ use petrel_engine::proto::reply_head::ReplyHead;
 use petrel_engine::turn::Turn;
 use petrel_engine::worker::Worker;
 
-use super::backend::{Backend, SharedBackend};
+use super::backend::Backend;
 use super::connection::BackendConnection;
 use super::failure::Failure;
 use super::holders::HeldConnection;
@@ -65,7 +65,7 @@ pub(super) struct Talk {
 
 /// Counts one request in its backend's load, until it is dropped.
 pub(super) struct InFlight {
-    shared: std::sync::Arc<SharedBackend>,
+    backend: Rc<Backend>,
     /// What the request takes of the shares of its keys (`limit`).
     shares: Option<TakenShares>,
     /// Names the request as one that has a connection.
@@ -132,23 +132,22 @@ impl Peer {
 
 impl InFlight {
     /// Counts one request for `backend`.
-    pub(super) fn new(backend: &Backend, shares: Option<TakenShares>) -> InFlight {
-        let shared = std::sync::Arc::clone(&backend.shared);
+    pub(super) fn new(backend: &Rc<Backend>, shares: Option<TakenShares>) -> InFlight {
         let order = std::sync::atomic::Ordering::Relaxed;
-        shared.load.fetch_add(1, order);
-        shared.requests.fetch_add(1, order);
+        backend.shared.load.fetch_add(1, order);
+        backend.shared.requests.fetch_add(1, order);
         InFlight {
-            shared,
+            backend: Rc::clone(backend),
             shares,
             holder: None,
         }
     }
 
-    /// The request has a connection to `backend` from now on.
+    /// The request has a connection to its backend from now on.
     #[inline]
-    pub(super) fn hold(&mut self, backend: &Backend, exchange: &Exchange) {
+    pub(super) fn hold(&mut self, exchange: &Exchange) {
         let holds = HeldConnection::new(
-            &backend.holders,
+            &self.backend.holders,
             exchange.worker.clock().latest(),
             exchange.connection.client_key(),
             exchange.request.url.path(),
@@ -160,7 +159,7 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         let order = std::sync::atomic::Ordering::Relaxed;
-        self.shared.load.fetch_sub(1, order);
+        self.backend.shared.load.fetch_sub(1, order);
     }
 }
 
