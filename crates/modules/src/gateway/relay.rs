@@ -155,18 +155,21 @@ impl Relay {
         }
     }
 
+    /// The body of the answer, if all of the reply has been received and no trailers follow it.
+    pub(crate) fn take_whole_body(&mut self) -> Option<Body> {
+        let is_whole = self.talk.has_ended() && self.talk.trailers.is_empty();
+        is_whole.then(|| std::mem::take(&mut self.reply).into_body())
+    }
+
     /// Turns the relay into the body of the answer. It begins with what is buffered; the rest is read while
     /// the client is sent to, as far `ahead` of the client as that says.
-    pub(crate) fn into_body(mut self: Box<Relay>, ahead: ReadAhead) -> Body {
+    pub(crate) fn into_body(mut self, ahead: ReadAhead) -> Body {
         if self.talk.has_ended() {
-            if self.talk.trailers.is_empty() {
-                return std::mem::take(&mut self.reply).into_body();
-            }
             self.state = BodyState::Complete;
         }
         self.ahead = ahead;
         self.is_body = true;
-        Body::Source(self)
+        Body::Source(Box::new(self))
     }
 
     /// Ends the conversation, which has failed.

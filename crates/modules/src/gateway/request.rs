@@ -66,6 +66,9 @@ pub(crate) struct GatewayRequest {
     /// request the backend had taken.
     reached: (bool, u64),
     state: RequestState,
+    /// The conversation, in [`RequestState::Talk`]. It is not part of the state, which each step moves, and has
+    /// no memory of its own.
+    relay: Option<Relay>,
 }
 
 /// What few requests need is in boxes: each step moves the state.
@@ -90,10 +93,7 @@ enum RequestState {
     },
     /// The request is being sent and its reply awaited. `is_collected`: the head has come and the body is
     /// being collected.
-    Talk {
-        relay: Box<Relay>,
-        is_collected: bool,
-    },
+    Talk { is_collected: bool },
     /// The reply is complete and names a file; a disk thread opens it.
     Open(Box<Opening>),
     /// The request has been answered.
@@ -174,10 +174,11 @@ impl GatewayRequest {
         talk: Talk,
     ) -> GatewayRequest {
         let state = RequestState::Talk {
-            relay: Box::new(Relay::new(exchange, talk)),
             is_collected: false,
         };
-        GatewayRequest::in_state(gateway, None, state)
+        let mut request = GatewayRequest::in_state(gateway, None, state);
+        request.relay = Some(Relay::new(exchange, talk));
+        request
     }
 
     fn in_state(
@@ -199,6 +200,7 @@ impl GatewayRequest {
             attempts: 0,
             reached: (false, 0),
             state,
+            relay: None,
         }
     }
 
@@ -222,10 +224,7 @@ impl GatewayRequest {
                     Transition::To(attempt.map_or(RequestState::Choose, ConnectAttempt::connect))
                 }
             },
-            RequestState::Talk {
-                relay,
-                is_collected,
-            } => self.talk(relay, is_collected, exchange, context),
+            RequestState::Talk { is_collected } => self.talk(is_collected, exchange, context),
             RequestState::Open(mut opening) => match opening.poll(exchange, context) {
                 Poll::Pending => Transition::Wait(RequestState::Open(opening)),
                 Poll::Ready(Offload::Answered(outcome)) => Transition::End(outcome),
@@ -468,10 +467,12 @@ impl GatewayRequest {
             body,
         );
         match begun {
-            Ok(talk) => Transition::To(RequestState::Talk {
-                relay: Box::new(Relay::new(exchange, talk)),
-                is_collected: false,
-            }),
+            Ok(talk) => {
+                self.relay = Some(Relay::new(exchange, talk));
+                Transition::To(RequestState::Talk {
+                    is_collected: false,
+                })
+            }
             Err(error) => {
                 let what =
                     format_args!("the request cannot be sent by this protocol: {};", error.0);
@@ -572,13 +573,18 @@ impl GatewayRequest {
 
     fn talk(
         &mut self,
-        mut relay: Box<Relay>,
         is_collected: bool,
         exchange: &mut Exchange,
         context: &mut Context<'_>,
     ) -> Transition {
+        let Some(relay) = &mut self.relay else {
+            return Transition::End(exchange.fail(CauseCode::Internal));
+        };
         let sent = relay.poll_send(exchange, context);
-        self.stamp_sending(&sent, &relay, exchange);
+        let was_sending = std::mem::replace(&mut self.is_sending, sent.is_pending());
+        if was_sending && !relay.talk.reply_has_begun() {
+            stamp_sending(relay, exchange);
+        }
         let had_begun = relay.talk.reply_has_begun();
         let mut verdict = is_collected.then_some(ReplyVerdict::Collect);
         let received = relay.poll_receive(context, &mut |peer, head| match head {
@@ -610,57 +616,29 @@ impl GatewayRequest {
         }
         match (received, sent) {
             (Poll::Ready(Ok(Received::End | Received::Stopped)), _) => {
-                self.answer(relay, verdict, exchange)
+                self.answer(verdict, exchange)
             }
             // The reason why the request could not be sent says more than the missing reply does. A spool
             // error comes first: it says that this server could not store the reply.
             (Poll::Ready(Err(failure @ Failure::Spool(_))), _)
             | (_, Poll::Ready(Err(failure)))
-            | (Poll::Ready(Err(failure)), _) => self.fail(relay, failure, exchange),
+            | (Poll::Ready(Err(failure)), _) => self.fail(failure, exchange),
             (Poll::Pending, _) => {
                 if let Some(due_s) = relay.talk.due_s() {
                     exchange.wake_at(due_s);
                 }
                 Transition::Wait(RequestState::Talk {
-                    relay,
                     is_collected: verdict.is_some(),
                 })
             }
         }
     }
 
-    /// A request that is not sent at once has a stage for that: the backend does not take it, or the client
-    /// has not sent all of the body.
-    fn stamp_sending(
-        &mut self,
-        sent: &Poll<Result<(), Failure>>,
-        relay: &Relay,
-        exchange: &mut Exchange,
-    ) {
-        let was_sending = std::mem::replace(&mut self.is_sending, sent.is_pending());
-        if !was_sending || relay.talk.reply_has_begun() {
-            return;
-        }
-        match exchange.request.body.is_complete() || relay.talk.has_unsent() {
-            true => {
-                let name = relay.talk.peer.name();
-                let holder = |_: &Exchange| format!("{name} did not take the request");
-                exchange.stamp_wait(Stage::BackendSend, holder);
-            }
-            false => {
-                let holder = |_: &Exchange| "the client was sending the body".to_owned();
-                exchange.stamp_wait(Stage::RequestBody, holder);
-            }
-        }
-    }
-
     /// The head of the reply has arrived, and all of the body if that is collected.
-    fn answer(
-        &mut self,
-        mut relay: Box<Relay>,
-        verdict: Option<ReplyVerdict>,
-        exchange: &mut Exchange,
-    ) -> Transition {
+    fn answer(&mut self, verdict: Option<ReplyVerdict>, exchange: &mut Exchange) -> Transition {
+        let Some(relay) = &mut self.relay else {
+            return Transition::End(exchange.fail(CauseCode::Internal));
+        };
         let name = relay.talk.peer.name();
         exchange.stamp_wait_latest(Stage::BackendBody, |_| format!("{name} sent its reply"));
         if relay.talk.has_ended() {
@@ -669,6 +647,7 @@ impl GatewayRequest {
         let ahead = match verdict {
             Some(ReplyVerdict::Discard(outcome)) => return Transition::End(outcome),
             Some(ReplyVerdict::Open(opening)) => {
+                self.relay = None;
                 return Transition::To(RequestState::Open(opening));
             }
             Some(ReplyVerdict::Refuse) | None => {
@@ -693,17 +672,19 @@ impl GatewayRequest {
             upstream.balancer().write_set_cookie(backend, &mut cookie);
             exchange.response.append("Set-Cookie", &cookie);
         }
-        exchange.response.body = relay.into_body(ahead);
+        if let Some(body) = relay.take_whole_body() {
+            exchange.response.body = body;
+        } else if let Some(relay) = self.relay.take() {
+            exchange.response.body = relay.into_body(ahead);
+        }
         Transition::End(Outcome::Answer)
     }
 
     /// The conversation failed: the request starts over, or the client gets an error.
-    fn fail(
-        &mut self,
-        mut relay: Box<Relay>,
-        failure: Failure,
-        exchange: &mut Exchange,
-    ) -> Transition {
+    fn fail(&mut self, failure: Failure, exchange: &mut Exchange) -> Transition {
+        let Some(mut relay) = self.relay.take() else {
+            return self.give_up(exchange);
+        };
         let stage = match relay.talk.reply_has_begun() {
             true => Stage::BackendBody,
             false if self.is_sending => Stage::BackendSend,
@@ -812,6 +793,22 @@ fn pause(attempt: Option<Box<ConnectAttempt>>) -> Transition {
         attempt,
         pause: Box::pin(tokio::time::sleep(pause)),
     })
+}
+
+/// A request that is not sent at once has a stage for that: the backend does not take it, or the client has
+/// not sent all of the body.
+fn stamp_sending(relay: &Relay, exchange: &mut Exchange) {
+    match exchange.request.body.is_complete() || relay.talk.has_unsent() {
+        true => {
+            let name = relay.talk.peer.name();
+            let holder = |_: &Exchange| format!("{name} did not take the request");
+            exchange.stamp_wait(Stage::BackendSend, holder);
+        }
+        false => {
+            let holder = |_: &Exchange| "the client was sending the body".to_owned();
+            exchange.stamp_wait(Stage::RequestBody, holder);
+        }
+    }
 }
 
 fn stamp_connect(exchange: &mut Exchange, attempt: &ConnectAttempt) {

@@ -63,7 +63,7 @@ pub(crate) const BUDGETS: &[Budget] = &[
         route: Route::FastCgi,
         name: "warm FastCGI",
         calls: &[("recvfrom", 2), ("sendto", 2)],
-        allocations: 3,
+        allocations: 2,
     },
     Budget {
         route: Route::Lua,
@@ -81,13 +81,13 @@ pub(crate) const BUDGETS: &[Budget] = &[
         route: Route::Virtual,
         name: "virtual URL",
         calls: &[("recvfrom", 2), ("sendto", 2)],
-        allocations: 3,
+        allocations: 2,
     },
     Budget {
         route: Route::Proxied,
         name: "proxied HTTP",
         calls: &[("recvfrom", 2), ("sendto", 2)],
-        allocations: 3,
+        allocations: 2,
     },
 ];
 
