@@ -152,6 +152,7 @@ impl BackendConnection {
     ///
     /// # Errors
     /// As send(2).
+    #[inline]
     pub(crate) fn poll_flush(
         &mut self,
         context: &mut Context<'_>,

@@ -71,6 +71,7 @@ impl Relay {
     ///
     /// # Errors
     /// The request cannot be sent. The backend may have replied all the same.
+    #[inline]
     pub(crate) fn poll_send(
         &mut self,
         exchange: &mut Exchange,
