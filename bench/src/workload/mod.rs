@@ -582,6 +582,11 @@ pub static WORKLOADS: &[Workload] = &[
         ..on_file("cml", "index.cml, cache hit", &files::SMALL)
     },
     in_server("lua-print", "print 123 in the server", &scripts::PRINT),
+    in_server(
+        "lua-print-old",
+        "print 123 in the server, old names",
+        &scripts::PRINT_OLD,
+    ),
     in_server("lua-page", "page of 2 KiB, with a module", &scripts::PAGE),
     in_server("lua-flat", "the same page, one script", &scripts::FLAT),
     Workload {

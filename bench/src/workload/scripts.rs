@@ -54,6 +54,13 @@ pub static PRINT: InServer = InServer {
     prints: |_| "123".to_owned(),
 };
 
+/// The same by the names that lighttpd had first and that most published scripts use.
+pub static PRINT_OLD: InServer = InServer {
+    name: "print-old",
+    lighty: include_str!("scripts/print-old.lighty.lua"),
+    ..PRINT
+};
+
 /// What a small site does for a page: ten routes, a cookie read and set, three header fields, and a template
 /// of 2 KiB with ten values.
 pub static PAGE: InServer = InServer {
