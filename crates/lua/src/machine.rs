@@ -61,6 +61,8 @@ pub struct Machine {
     /// What the last called function waits for, until its run takes it.
     pub(crate) started: Rc<RefCell<Option<Wait>>>,
     is_spent: Cell<bool>,
+    /// The bytes that were in use after the last stretch of a run.
+    bytes_used: Cell<usize>,
 }
 
 /// What a script waits for.
@@ -132,6 +134,7 @@ impl Machine {
             idle: RefCell::default(),
             started: Rc::default(),
             is_spent: Cell::new(false),
+            bytes_used: Cell::new(0),
             lua,
         });
         machine.collect()?;
@@ -252,11 +255,12 @@ impl Machine {
     /// Whether a new state should replace this one: a script was stopped in it, or too much memory stays in
     /// use. Runs that are waiting continue in it.
     pub fn is_worn_out(&self) -> bool {
-        if !self.is_spent.get() && self.lua.used_memory() > self.options.state_bytes_max {
+        if !self.is_spent.get() && self.bytes_used.get() > self.options.state_bytes_max {
             // Garbage does not count, so it is collected first.
             let _ = self.collect();
-            self.is_spent
-                .set(self.lua.used_memory() > self.options.state_bytes_max / 2);
+            let used = self.lua.used_memory();
+            self.bytes_used.set(used);
+            self.is_spent.set(used > self.options.state_bytes_max / 2);
         }
         self.is_spent.get()
     }
@@ -317,6 +321,11 @@ impl Machine {
         self.lua
             .gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(pause)));
         Ok(())
+    }
+
+    /// A stretch of a run is over, and `bytes` are in use.
+    pub(crate) fn note_bytes_used(&self, bytes: usize) {
+        self.bytes_used.set(bytes);
     }
 
     pub(crate) fn wear_out(&self) {

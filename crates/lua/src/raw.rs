@@ -43,6 +43,12 @@ impl Coroutine {
         self.thread.state()
     }
 
+    /// The bytes that are in use in its Lua state, garbage included, to the KiB.
+    pub(crate) fn bytes_used(&self) -> usize {
+        // SAFETY: the state is alive and belongs to this thread (see `state`).
+        unsafe { bytes_used(self.state()) }
+    }
+
     /// The coroutine as a value for a Lua function.
     pub(crate) fn as_value(&mut self) -> Thread {
         self.thread.clone()
@@ -197,6 +203,16 @@ impl<'t> Stack<'t> {
             .contains(&index)
             .then(|| c_int::try_from(index).ok())?
     }
+}
+
+/// The bytes that are in use, garbage included, to the KiB. A signal handler may call this.
+///
+/// # Safety
+/// `state` is alive and belongs to the calling thread.
+pub(crate) unsafe fn bytes_used(state: *mut ffi::lua_State) -> usize {
+    // SAFETY: by the contract of this function. LUA_GCCOUNT reads a counter and changes nothing.
+    let kib = unsafe { ffi::lua_gc(state, ffi::LUA_GCCOUNT, 0) };
+    usize::try_from(kib).unwrap_or(0).saturating_mul(1024)
 }
 
 #[cfg(test)]

@@ -197,8 +197,11 @@ impl Run {
             return Ok(Progress::Ended(self.nothing()));
         };
         self.machine.put_overlay(self.overlay.take())?;
-        let used_before = self.machine.lua().used_memory();
-        let (resumed, excess) = self.machine.meter().resume(&mut thread, count);
+        let used_before = thread.bytes_used();
+        let meter = self.machine.meter();
+        let (resumed, excess) = meter.resume(&mut thread, count, used_before);
+        let used = thread.bytes_used();
+        self.machine.note_bytes_used(used);
         let overlay = self.machine.take_overlay()?;
         if let Some(excess) = excess {
             let error = (resumed != Resumed::Values).then(|| self.error_of(&mut thread, resumed));
@@ -220,7 +223,6 @@ impl Run {
         if mark == Some(WAIT) {
             self.wait = self.machine.started.borrow_mut().take();
             self.overlay = overlay;
-            let used = self.machine.lua().used_memory();
             self.grown_bytes = (self.grown_bytes + used).saturating_sub(used_before);
             self.thread = Some(thread);
             return Ok(Progress::Waits);

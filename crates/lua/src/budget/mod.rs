@@ -55,17 +55,18 @@ impl Meter {
     }
 
     /// Resumes `coroutine` with the topmost `arguments` values of its stack, and tells whether it was stopped
-    /// because its budget was used up.
+    /// because its budget was used up. `bytes_used` are in use in its Lua state.
     pub(crate) fn resume(
         &self,
         coroutine: &mut Coroutine,
         arguments: c_int,
+        bytes_used: usize,
     ) -> (Resumed, Option<Excess>) {
         if stop::is_running() {
             // A run inside another run of this thread: the outer budget covers both.
             return (coroutine.resume(arguments), None);
         }
-        stop::resume_watched(coroutine, arguments, &self.slot)
+        stop::resume_watched(coroutine, arguments, bytes_used, &self.slot)
     }
 }
 

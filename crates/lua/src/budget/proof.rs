@@ -44,7 +44,7 @@ fn stopped_at() -> mlua::Result<u64> {
     let function = lua.load(SOURCE).set_name("=petrel/proof").into_function()?;
     let mut coroutine = Coroutine::new(&lua, function)?;
     let count = coroutine.push((&at, STEPS))?;
-    meter.resume(&mut coroutine, count);
+    meter.resume(&mut coroutine, count, 0);
     at.get(1)
 }
 

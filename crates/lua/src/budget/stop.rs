@@ -15,7 +15,7 @@ use mlua::ffi;
 
 use super::Excess;
 use super::watchdog::{self, Slot};
-use crate::raw::{Coroutine, Resumed};
+use crate::raw::{self, Coroutine, Resumed};
 
 const SIGNAL: c_int = libc::SIGURG;
 
@@ -117,18 +117,18 @@ pub(super) fn is_running() -> bool {
     RUNNING.with(|running| !running.state.get().is_null())
 }
 
-/// Resumes `coroutine`, and tells whether it was stopped. While it runs, the signal handler has pointers to
+/// Resumes `coroutine`, whose Lua state uses `bytes_used` bytes, and tells whether it was stopped. While it
+/// runs, the signal handler has pointers to
 /// the coroutine and the slot. The borrows last until these pointers are cleared, even if a function that the
 /// script calls panics.
 pub(super) fn resume_watched(
     coroutine: &mut Coroutine,
     arguments: c_int,
+    bytes_used: usize,
     slot: &Slot,
 ) -> (Resumed, Option<Excess>) {
     let state = coroutine.state();
-    // SAFETY: the coroutine keeps its state alive, and is of this thread; this reads a counter.
-    let used = unsafe { memory_used(state) };
-    let most = used.saturating_add(slot.budget.growth_bytes);
+    let most = bytes_used.saturating_add(slot.budget.growth_bytes);
     slot.memory_max.store(most, Ordering::Relaxed);
     RUNNING.with(|running| {
         running.verdict.store(WITHIN, Ordering::Relaxed);
@@ -180,7 +180,7 @@ extern "C" fn on_signal(_: c_int) {
             slot.out_of_time.load(Ordering::Acquire) == slot.sequence.load(Ordering::Acquire);
         // SAFETY: `resume_watched` borrows the coroutine, which keeps `state` alive, until it has cleared it;
         // this reads a counter.
-        let used = unsafe { memory_used(state) };
+        let used = unsafe { raw::bytes_used(state) };
         let verdict = match is_out_of_time {
             true => OUT_OF_TIME,
             false if used > slot.memory_max.load(Ordering::Relaxed) => OUT_OF_MEMORY,
@@ -210,16 +210,6 @@ unsafe extern "C-unwind" fn stop(state: *mut ffi::lua_State, _: *mut ffi::lua_De
             );
         }
     }
-}
-
-/// The bytes that the state's garbage collector accounts for.
-///
-/// # Safety
-/// `state` is alive and belongs to the calling thread.
-unsafe fn memory_used(state: *mut ffi::lua_State) -> usize {
-    // SAFETY: by the contract of this function. LUA_GCCOUNT reads and changes nothing.
-    let kib = unsafe { ffi::lua_gc(state, ffi::LUA_GCCOUNT, 0) };
-    usize::try_from(kib).unwrap_or(0).saturating_mul(1024)
 }
 
 fn check(errno: c_int) -> io::Result<()> {
