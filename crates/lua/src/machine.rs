@@ -12,6 +12,7 @@ use mlua::{
     FromLuaMulti, Function, IntoLuaMulti, LightUserData, Lua, LuaOptions, MultiValue, StdLib, Table,
 };
 
+use crate::arena;
 use crate::budget::{Budget, Meter, proof};
 use crate::error::ScriptError;
 use crate::library::files::{FileThreads, FilesOfState, refused};
@@ -107,6 +108,7 @@ impl Machine {
         // SAFETY: all libraries are loaded, and `library::open` removes the unsafe ones at once: a script
         // gets what may break this process only if the configuration says so.
         let lua = unsafe { Lua::unsafe_new_with(StdLib::ALL, lua_options) };
+        arena::install(&lua)?;
         if !is_compiled {
             lua.load("jit.off() jit.flush()").exec()?;
         }

@@ -2,7 +2,7 @@
 
 use petrel_tests::{Calls, Client, Server, Tracer};
 
-use crate::routes::{BUDGETS, RouteCase, cases, write_files};
+use crate::routes::{BUDGETS, Route, RouteCase, cases, write_files};
 use crate::system_calls::{REQUESTS, expect};
 
 #[test]
@@ -46,6 +46,30 @@ fn count(server: &Server, case: &RouteCase, target: &str, budget: &[(&str, u64)]
         calls.0.remove(*name);
     }
     expect_budget(&calls, budget);
+}
+
+/// A heap that grows with the garbage of scripts takes an mprotect for every 4 KiB.
+#[test]
+fn scripts_that_have_run_often_take_no_memory_from_the_kernel() {
+    for case in cases(Route::Lua) {
+        let server = Server::build()
+            .tree(write_files)
+            .config(&format!(
+                "server.max-keep-alive-requests = 65535\nserver.max-worker = 1\n{}",
+                case.config
+            ))
+            .start();
+        let mut client = server.client();
+        // Until the garbage has been collected twice.
+        ask(&mut client, &case, case.targets[0], 40_000);
+        let tracer = Tracer::attach(&server);
+        ask(&mut client, &case, case.targets[0], 10_000);
+        let calls = tracer.stop().without_waits();
+        // What the worker does once a second may need a page.
+        for name in ["mprotect", "mmap", "munmap", "madvise", "brk"] {
+            assert!(calls.count(name) <= 2, "{name}: {calls:?}");
+        }
+    }
 }
 
 fn expect_budget(calls: &Calls, budget: &[(&str, u64)]) {
