@@ -1,8 +1,8 @@
 //! The budget of a script: how much processor time and memory it may use before it is stopped.
 //!
 //! Nothing is counted while a script runs. Entering and leaving Lua costs a store each. A thread of its own,
-//! the watchdog, looks every millisecond at the threads that are still running the same script as at its last
-//! look, and sends each of them a signal. If the budget is used up, the signal handler sets a hook, and the
+//! the watchdog, looks every few milliseconds which threads are still running the same script as at its last
+//! look, and sends each of these a signal. If the budget is used up, the signal handler sets a hook, and the
 //! hook makes the coroutine yield, so that no pcall of the script can catch it. Where the coroutine cannot
 //! yield, below a C function that calls back, the hook raises errors until it can.
 //!
@@ -31,8 +31,8 @@ pub(crate) enum Excess {
 /// What one stretch of a run may use. A stretch goes from the start or a wait to the next wait or the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Processor time. The watchdog checks it every [`TICK`](watchdog::TICK), so a script may run up to two
-    /// of them longer.
+    /// Processor time. The watchdog looks for scripts that run for long several times in this period, and
+    /// checks their time every [`TICK`](watchdog::TICK). A script may run up to two of these longer.
     pub time: Duration,
     /// Bytes by which the memory of the state may grow.
     pub growth_bytes: usize,

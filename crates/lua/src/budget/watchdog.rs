@@ -8,11 +8,14 @@ use std::time::Duration;
 
 use super::{Budget, stop};
 
-/// How often the watchdog looks.
+/// How often the watchdog looks while a script runs that it has seen at its last look.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
-/// After this many ticks without any script the watchdog sleeps until one starts.
-const IDLE_TICKS: u32 = 1000;
+/// How often it looks at least while scripts start and end. A script may make its state grow unseen meanwhile.
+const PAUSE_MAX: Duration = Duration::from_micros(2500);
+
+/// After this long without any script the watchdog sleeps until one starts.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// A thread that runs Lua.
 pub(super) struct Slot {
@@ -33,6 +36,17 @@ struct Watched {
     sequence: u64,
     /// The thread's processor time when the watchdog first saw the current run.
     since: Duration,
+}
+
+/// What a look at a slot has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// It has run no Lua since the last look.
+    Nothing,
+    /// Scripts have started or ended since then.
+    Changes,
+    /// The same script runs as at the last look.
+    LongRun,
 }
 
 struct Watchdog {
@@ -109,18 +123,38 @@ fn started() -> io::Result<&'static Watchdog> {
 }
 
 fn watch(watchdog: &Watchdog) {
-    let mut idle = 0;
+    let mut idle = Duration::ZERO;
+    let mut pause = TICK;
     loop {
-        std::thread::sleep(TICK);
+        std::thread::sleep(pause);
         let mut is_idle = true;
+        let mut is_long = false;
+        let mut shortest = Duration::MAX;
         for watched in lock(&watchdog.watched).iter_mut() {
-            is_idle &= !look(watched);
+            let seen = look(watched);
+            is_idle &= seen == Seen::Nothing;
+            is_long |= seen == Seen::LongRun;
+            shortest = shortest.min(watched.slot.budget.time);
         }
-        idle = if is_idle { idle + 1 } else { 0 };
-        if idle > IDLE_TICKS {
+        idle = if is_idle {
+            idle + pause
+        } else {
+            Duration::ZERO
+        };
+        pause = pause_before_look(shortest, is_long);
+        if idle > IDLE {
             watchdog.sleep_until_one_starts();
-            idle = 0;
+            idle = Duration::ZERO;
         }
+    }
+}
+
+/// How long to sleep before the next look. Each look takes the processor from a worker, so while all scripts
+/// are short a quarter of the `shortest` budget does.
+fn pause_before_look(shortest: Duration, is_long: bool) -> Duration {
+    match is_long {
+        true => TICK,
+        false => (shortest / 4).clamp(TICK, PAUSE_MAX),
     }
 }
 
@@ -152,8 +186,8 @@ fn has_started(watched: &Watched) -> bool {
     watched.slot.sequence.load(Ordering::SeqCst) != watched.sequence
 }
 
-/// Looks at one thread. Returns false if it has run no Lua since the last look.
-fn look(watched: &mut Watched) -> bool {
+/// Looks at one thread, and sends it the signal if it still runs the same script.
+fn look(watched: &mut Watched) -> Seen {
     let slot = &watched.slot;
     let sequence = slot.sequence.load(Ordering::Acquire);
     let runs = sequence % 2 == 1;
@@ -162,20 +196,21 @@ fn look(watched: &mut Watched) -> bool {
         if runs {
             watched.since = slot.thread.processor_time();
         }
-        return true;
+        return Seen::Changes;
     }
-    if runs {
-        let used = slot.thread.processor_time().saturating_sub(watched.since);
-        // The run may have begun just after the look before the one that first saw it, so up to two ticks of
-        // it are missing in `used`. With a short budget at most half of it is added, because the thread may
-        // have been waiting for a processor.
-        let unseen = (2 * TICK).min(slot.budget.time / 2);
-        if used + unseen >= slot.budget.time {
-            slot.out_of_time.store(sequence, Ordering::Release);
-        }
-        slot.thread.interrupt();
+    if !runs {
+        return Seen::Nothing;
     }
-    runs
+    let used = slot.thread.processor_time().saturating_sub(watched.since);
+    // The run began before the look that first saw it, and the next look is a tick away: so much of it is
+    // missing in `used`. With a short budget at most half of it is added, because the thread may have been
+    // waiting for a processor.
+    let unseen = (2 * TICK).min(slot.budget.time / 2);
+    if used + unseen >= slot.budget.time {
+        slot.out_of_time.store(sequence, Ordering::Release);
+    }
+    slot.thread.interrupt();
+    Seen::LongRun
 }
 
 /// A panic cannot leave the guarded data half changed, so a poisoned lock is still usable.
@@ -186,6 +221,30 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_watchdog_looks_seldom_while_scripts_are_short() {
+        let ms = Duration::from_millis;
+        assert_eq!(pause_before_look(ms(10), false), ms(5) / 2);
+        assert_eq!(pause_before_look(ms(60_000), false), PAUSE_MAX);
+        assert_eq!(pause_before_look(ms(1), false), TICK);
+        assert_eq!(pause_before_look(ms(60_000), true), TICK);
+        assert_eq!(pause_before_look(Duration::MAX, false), PAUSE_MAX);
+    }
+
+    #[test]
+    fn a_script_that_runs_on_is_looked_at_each_tick() {
+        let (watchdog, slot) = watchdog(Duration::from_secs(10));
+        let see = || look(&mut lock(&watchdog.watched)[0]);
+        assert_eq!(see(), Seen::Nothing);
+        slot.sequence.fetch_add(1, Ordering::SeqCst);
+        assert_eq!(
+            (see(), see(), see()),
+            (Seen::Changes, Seen::LongRun, Seen::LongRun)
+        );
+        slot.sequence.fetch_add(2, Ordering::SeqCst);
+        assert_eq!(see(), Seen::Changes, "it is another script");
+    }
 
     #[test]
     fn a_short_budget_is_of_processor_time_too() {
@@ -255,7 +314,7 @@ mod tests {
         // If the script were missed, this call would never return.
         watchdog.sleep_until_one_starts();
         assert!(!watchdog.sleeps.load(Ordering::SeqCst));
-        assert!(look(&mut lock(&watchdog.watched)[0]));
+        assert_eq!(look(&mut lock(&watchdog.watched)[0]), Seen::Changes);
     }
 
     #[test]
@@ -271,6 +330,6 @@ mod tests {
             });
             watchdog.sleep_until_one_starts();
         });
-        assert!(look(&mut lock(&watchdog.watched)[0]));
+        assert_eq!(look(&mut lock(&watchdog.watched)[0]), Seen::Changes);
     }
 }
