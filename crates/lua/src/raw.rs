@@ -12,6 +12,8 @@ use mlua::{Function, IntoLuaMulti, LightUserData, Lua, Thread, Value, ffi};
 pub(crate) struct Coroutine {
     lua: Lua,
     thread: Thread,
+    /// How many values it had on its stack when it was last resumed or cleared. It has not fewer.
+    values: usize,
 }
 
 /// The result of resuming a coroutine.
@@ -34,6 +36,7 @@ impl Coroutine {
         Ok(Coroutine {
             thread: lua.create_thread(function)?,
             lua: lua.clone(),
+            values: 0,
         })
     }
 
@@ -80,6 +83,7 @@ impl Coroutine {
     /// the result is an error.
     pub(crate) fn resume(&mut self, arguments: c_int) -> Resumed {
         let state = self.state();
+        self.values = 0;
         let mut count = 0;
         // SAFETY: the state is alive and belongs to this thread (see `state`). It is suspended and has the
         // values that lua_resume takes off its stack, and below them the function if it has not begun: both
@@ -96,6 +100,11 @@ impl Coroutine {
             }
             ffi::lua_resume(state, std::ptr::null_mut(), arguments, &mut count)
         };
+        if !matches!(status, ffi::LUA_OK | ffi::LUA_YIELD) {
+            // SAFETY: as above; after an error the state is still there.
+            count = unsafe { ffi::lua_gettop(state) };
+        }
+        self.values = usize::try_from(count).unwrap_or(0);
         match status {
             ffi::LUA_OK | ffi::LUA_YIELD => Resumed::Values,
             ffi::LUA_ERRMEM => Resumed::NoMemory,
@@ -116,6 +125,7 @@ impl Coroutine {
         // SAFETY: the state is alive, belongs to this thread and does not run (see `resume`). The unique
         // borrow means that nothing refers to values on its stack.
         unsafe { ffi::lua_settop(self.state(), 0) };
+        self.values = 0;
     }
 }
 
@@ -129,25 +139,24 @@ pub(crate) struct Stack<'t> {
 impl<'t> Stack<'t> {
     /// The number of values.
     pub(crate) fn len(self) -> usize {
-        // SAFETY: the state is alive: it is borrowed.
-        usize::try_from(unsafe { ffi::lua_gettop(self.state) }).unwrap_or(0)
+        self.coroutine.values
     }
 
     /// The mark at `index`, if it is one.
     pub(crate) fn mark(self, index: usize) -> Option<LightUserData> {
         let index = self.place(index)?;
-        // SAFETY: the state is alive, the index is on its stack, and the type is checked first.
-        unsafe {
-            (ffi::lua_type(self.state, index) == ffi::LUA_TLIGHTUSERDATA)
-                .then(|| LightUserData(ffi::lua_touserdata(self.state, index)))
-        }
+        // SAFETY: the state is alive: it is borrowed. The index is on its stack.
+        let pointer = unsafe { ffi::lua_touserdata(self.state, index) };
+        // No object has the address of a mark.
+        (!pointer.is_null()).then_some(LightUserData(pointer))
     }
 
     /// The string at `index`, if it is one. It is valid as long as it stays on the stack.
     pub(crate) fn bytes(self, index: usize) -> Option<&'t [u8]> {
         let index = self.place(index)?;
-        // SAFETY: as above. A string on a stack is neither moved nor freed, and strings never change. What is
-        // on the stack stays there until the coroutine is resumed or cleared, for which the borrow must end.
+        // SAFETY: as above, and the type is checked first. A string on a stack is neither moved nor freed,
+        // and strings never change. What is on the stack stays there until the coroutine is resumed or
+        // cleared, for which the borrow must end.
         unsafe {
             if ffi::lua_type(self.state, index) != ffi::LUA_TSTRING {
                 return None;
@@ -161,7 +170,7 @@ impl<'t> Stack<'t> {
     /// The number at `index`, if it is one.
     pub(crate) fn number(self, index: usize) -> Option<f64> {
         let index = self.place(index)?;
-        // SAFETY: as for `mark`.
+        // SAFETY: as for `bytes`.
         unsafe {
             (ffi::lua_type(self.state, index) == ffi::LUA_TNUMBER)
                 .then(|| ffi::lua_tonumber(self.state, index))
