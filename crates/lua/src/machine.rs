@@ -347,7 +347,8 @@ impl Machine {
         if let Some(idle) = script.take_idle(environment) {
             return Ok(idle);
         }
-        let body: Function = self.of_script.call((script.function()?, environment))?;
+        let parts = (script.function()?, environment, script.is_plain());
+        let body: Function = self.of_script.call(parts)?;
         Coroutine::new(&self.lua, body)
     }
 

@@ -3,12 +3,15 @@ local yield, setfenv, pcall, error, type = coroutine.yield, setfenv, pcall, erro
 local native_xpcall, native_traceback, running = xpcall, debug.traceback, coroutine.running
 local DONE, WAIT = ...
 
--- A coroutine for a script: resumed without arguments, it runs the script in an environment of its own.
-local function of_script(run, environment)
+-- A coroutine for a script: resumed without arguments, it runs the script in an environment of its own. After
+-- a plain script nothing refers to the tables of the environment any more, so `environment` may reuse them.
+local function of_script(run, environment, is_plain)
    return function()
+      local globals, finish, kept
       while true do
-         local globals, finish, kept = environment()
-         setfenv(run, globals)
+         local before = globals
+         globals, finish, kept = environment(is_plain and globals, kept)
+         if globals ~= before then setfenv(run, globals) end
          if finish then
             yield(DONE, finish(kept, run()))
          else

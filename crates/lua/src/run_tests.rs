@@ -48,6 +48,42 @@ fn scripts_return_a_value_and_leave_no_globals() {
     assert!(run(&machine, "return x").expect("sound").is_nil());
 }
 
+/// How often the globals of three runs of `source` are those of the run before.
+fn reuses(source: &str) -> i64 {
+    let machine = machine();
+    let maker = "local globals = ... reuses = 0
+        return function(before)
+            if before then reuses = reuses + 1 return before end
+            return setmetatable({}, { __index = globals })
+        end";
+    let maker: Function = machine
+        .lua()
+        .load(maker)
+        .call(machine.lua().globals())
+        .expect("sound");
+    let script = machine
+        .compile("test.lua", source.as_bytes())
+        .expect("sound");
+    for _ in 0..3 {
+        let (_, progress) = Run::start(&machine, &script, &maker).expect("sound");
+        assert!(matches!(progress, Progress::Ended(_)));
+    }
+    machine.lua().globals().get("reuses").expect("a number")
+}
+
+#[test]
+fn globals_are_used_again_unless_a_script_may_have_kept_them() {
+    assert_eq!(reuses("x = 1 return x"), 2);
+    for source in [
+        "f = function() end",
+        "return _G",
+        "load('y = 1')()",
+        "return getfenv()",
+    ] {
+        assert_eq!(reuses(source), 0, "{source}");
+    }
+}
+
 #[test]
 fn errors_name_line_and_stack() {
     let (cause, text) = cause("\nlocal function f()\n error('oh') end\nf() return 1");

@@ -12,6 +12,7 @@ use mlua::{Function, Lua};
 
 use crate::error::ScriptError;
 use crate::raw::Coroutine;
+use crate::syntax;
 
 /// The most scripts of one state. Names come from configurations and document roots; a directory full of
 /// scripts must not fill the memory.
@@ -25,6 +26,8 @@ const IDLE_MAX: usize = 64;
 pub struct Script {
     name: String,
     make: Function,
+    /// Whether its environments may be used again: nothing refers to them when it has ended.
+    is_plain: bool,
     /// Coroutines that have run it to its end, each with the environment function that it is for.
     idle: RefCell<Vec<(*const c_void, Coroutine)>>,
 }
@@ -77,6 +80,7 @@ impl Script {
         Ok(Script {
             name: name.to_owned(),
             make,
+            is_plain: syntax::is_plain(source),
             idle: RefCell::default(),
         })
     }
@@ -84,6 +88,11 @@ impl Script {
     /// The name of the script in messages.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether nothing refers to its environments when it has ended.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.is_plain
     }
 
     /// A new function for one run.

@@ -1,9 +1,9 @@
-//! Explains why LuaJIT refused a script: finds constructs of Lua 5.3 and later.
+//! Reads the text of scripts without parsing it: why LuaJIT refused one, and what one cannot do.
 //!
 //! LuaJIT's own message for `a // b` is "unexpected symbol near '/'", which does not help the author.
 //! [`explain`] looks for the first such construct, outside strings and comments, so that the message can name
-//! it and say what to write instead. It reads tokens and does not parse. It is used only for chunks that
-//! LuaJIT has already refused, to find a better message.
+//! it and say what to write instead. It reads tokens, and is used only for chunks that LuaJIT has already
+//! refused, to find a better message.
 
 /// A construct of a later Lua version, and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +60,51 @@ fn glued_to_a_number(word: &[u8]) -> bool {
             .iter()
             .any(|jump| word.ends_with(jump))
 }
+
+/// Whether a script certainly leaves no reference to its table of globals, nor to the table `lighty` in it,
+/// when it has ended: it makes no functions, runs no code that could see its globals, and uses `lighty` only
+/// for what is in it. Words count in strings and comments, too.
+#[must_use]
+pub(crate) fn is_plain(source: &[u8]) -> bool {
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_' || *byte >= 0x80;
+    let mut rest = source;
+    while let Some(start) = rest.iter().position(is_part) {
+        let word_on = &rest[start..];
+        let end = word_on.iter().position(|byte| !is_part(byte));
+        let (word, after) = word_on.split_at(end.unwrap_or(word_on.len()));
+        // LuaJIT reads `1or` as a number and a word.
+        let is = |name: &str| match word.first() {
+            Some(first) if first.is_ascii_digit() => word.ends_with(name.as_bytes()),
+            _ => word == name.as_bytes(),
+        };
+        if is("lighty") && !matches!(after.first(), Some(b'.' | b'[')) {
+            return false;
+        }
+        if KEEPERS.iter().any(|name| is(name)) {
+            return false;
+        }
+        rest = after;
+    }
+    true
+}
+
+/// With these words a script may keep its globals, or give them away.
+const KEEPERS: &[&str] = &[
+    "function",
+    "_G",
+    "getfenv",
+    "setfenv",
+    "load",
+    "loadstring",
+    "loadfile",
+    "dofile",
+    "require",
+    "module",
+    "package",
+    "debug",
+    "jit",
+    "ffi",
+];
 
 /// Longer ones come before those that they begin with.
 const CONSTRUCTS: &[(&str, &str)] = &[
@@ -234,6 +279,30 @@ mod tests {
         );
         let after = words("local s = [[\n\n]] --[[\n]]\nx = 'a\\\nb'\nreturn 1 // 2");
         assert!(after.is_some_and(|words| words.starts_with("line 7:")));
+    }
+
+    #[test]
+    fn plain_scripts_keep_nothing() {
+        for plain in [
+            "",
+            "lighty.header['A'] = 1 lighty.content = { lighty['r'].req_attr['uri.path'] } return 200",
+            "functional = 1 local my_lighty, loads = 2, 3",
+        ] {
+            assert!(is_plain(plain.as_bytes()), "{plain}");
+        }
+        for other in [
+            "keep(lighty)",
+            "local l = lighty",
+            "lighty:keep()",
+            "x = 1lighty",
+            "return 1function() end",
+            "x = _G",
+            "load 'x = 1'",
+            "require('m').keep()",
+            "x = getfenv()",
+        ] {
+            assert!(!is_plain(other.as_bytes()), "{other}");
+        }
     }
 
     #[test]

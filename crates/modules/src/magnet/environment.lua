@@ -394,12 +394,20 @@ local function finish(lighty, value)
   return value, content, unpack(fields, 1, count)
 end
 
--- The globals of a new run, and how it is finished.
+-- The globals of a new run, and how it is finished. `env` and `lighty` are those of an earlier run, if nothing
+-- refers to them any more. They are used again unless that run has added a name.
 local none
-local function environment()
+local function environment(env, lighty)
+  if env then
+    lighty.content, lighty.header, env._G, env.lighty = nil, nil, nil, nil
+    if next(lighty) == nil and next(env) == nil then
+      env._G, env.lighty = env, lighty
+      return env, finish, lighty
+    end
+  end
   -- Room for the two names that scripts set, which are not there yet.
-  local lighty = setmetatable({ content = none, header = none }, lighty_meta)
-  local env = setmetatable({ _G = false, lighty = false }, globals_meta)
+  lighty = setmetatable({ content = none, header = none }, lighty_meta)
+  env = setmetatable({ _G = false, lighty = false }, globals_meta)
   env._G = env
   env.lighty = lighty
   return env, finish, lighty

@@ -331,6 +331,35 @@ fn requests_are_refused_when_the_scripts_that_decide_cannot_run() {
     }
 }
 
+/// A script without functions may get the tables of an earlier run.
+#[test]
+fn tables_that_are_used_again_are_as_new() {
+    let show =
+        "lighty.content = { tostring(x), tostring(lighty.x), type(lighty.header), type(tostring),
+        tostring(lighty.header.A) } return 200";
+    for change in [
+        "",
+        "x = 1",
+        "x = 1 x = nil",
+        "lighty.x = 1",
+        "lighty.header.A = 1",
+        "lighty.header = 5",
+        "lighty.content = { 'old' }",
+        "tostring = print",
+        "lighty.r = 1",
+        "lighty = nil",
+    ] {
+        let source =
+            format!("if lighty.r.req_attr['uri.query'] == 'c' then {change} return 200 end {show}");
+        let scripts = Scripts::new(&[("raw-url", &source)]);
+        for _ in 0..2 {
+            assert_eq!(scripts.get("/x?c").status(), 200, "{change}");
+            let shown = text(&scripts.get("/x?s"));
+            assert_eq!(shown, "nilniltablefunctionnil", "{change}");
+        }
+    }
+}
+
 #[test]
 fn globals_do_not_outlive_a_run() {
     let scripts = Scripts::new(&[(
