@@ -6,6 +6,7 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
 
 use petrel_engine::Exchange;
+use petrel_engine::file_cache::FileEntry;
 use petrel_engine::worker::Worker;
 use petrel_lua::mlua::{self, Function};
 use petrel_lua::{Lent, Machine, Progress, Results, Run, Script, ScriptError};
@@ -116,6 +117,19 @@ impl State {
     /// # Errors
     /// There is no such file, or the script is invalid.
     pub fn script(&self, exchange: &Exchange, path: &[u8]) -> Result<Rc<Script>, LoadFailure> {
+        self.script_and_file(exchange, path)
+            .map(|(_, script)| script)
+    }
+
+    /// As [`State::script`], with the file that it was read from.
+    ///
+    /// # Errors
+    /// As [`State::script`].
+    pub(crate) fn script_and_file(
+        &self,
+        exchange: &Exchange,
+        path: &[u8],
+    ) -> Result<(Rc<FileEntry>, Rc<Script>), LoadFailure> {
         load::find(&self.loaded, &self.machine, exchange, path)
     }
 

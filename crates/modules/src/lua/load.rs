@@ -33,30 +33,32 @@ pub enum LoadFailure {
     Cold,
     /// LuaJIT cannot compile it.
     Wrong(ScriptError),
+    /// The state has no memory left for what the script needs.
+    Unusable(String),
 }
 
 /// The compiled scripts of one state, or why they could not be compiled.
 pub(super) type Loaded = Scripts<Rc<FileEntry>, Result<Rc<Script>, LoadFailure>>;
 
-/// The script at `path`, which is absolute.
+/// The script at `path`, which is absolute, and its file.
 pub(super) fn find(
     loaded: &Loaded,
     machine: &Machine,
     exchange: &Exchange,
     path: &[u8],
-) -> Result<Rc<Script>, LoadFailure> {
+) -> Result<(Rc<FileEntry>, Rc<Script>), LoadFailure> {
     let Some(file) = exchange.look_up(path, SYMLINKS) else {
         return Err(LoadFailure::Cold);
     };
     if let Some(known) = loaded.get(path, |known| Rc::ptr_eq(known, &file)) {
-        return known;
+        return known.map(|script| (file, script));
     }
     let script = load(machine, exchange, path, &file);
     // An error of the disk may be over with the next request, so it is not remembered.
     if !matches!(script, Err(LoadFailure::Cold | LoadFailure::Unreadable(_))) {
-        loaded.put(path, file, script.clone());
+        loaded.put(path, Rc::clone(&file), script.clone());
     }
-    script
+    script.map(|script| (file, script))
 }
 
 fn load(
@@ -97,6 +99,7 @@ impl fmt::Display for LoadFailure {
             LoadFailure::NoScript => f.write_str("it is not a regular file, or larger than 16 MiB"),
             LoadFailure::Unreadable(why) => write!(f, "the script cannot be read: {why}"),
             LoadFailure::Wrong(error) => write!(f, "{error}"),
+            LoadFailure::Unusable(error) => f.write_str(error),
         }
     }
 }

@@ -1,18 +1,19 @@
 //! Runs the scripts of one stage one after the other, and acts on what they return.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::ops::ControlFlow;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
 use petrel_engine::cause::CauseCode;
 use petrel_engine::cold_files::ColdWait;
 use petrel_engine::exchange::dry_run::{DryRun, Note};
+use petrel_engine::file_cache::FileEntry;
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::metrics::Route;
 use petrel_engine::module::{Hook, Outcome, Pending, Phase};
-use petrel_lua::{Cause, Progress, Results, Run, ScriptError};
+use petrel_lua::{Cause, Progress, Results, Run, Script, ScriptError};
 
 use super::answer::{self, Verdict};
 use super::content;
@@ -44,8 +45,19 @@ struct StageScripts {
     options: LuaOptions,
     /// For each script what its responses count for in the metrics, once it has run.
     routes: Vec<OnceCell<Route>>,
+    /// For each script what its last run was made of.
+    known: Vec<RefCell<Option<KnownScript>>>,
     /// Objects of the worker, fetched when they are first needed.
     found: OnceCell<(Rc<LuaHost>, Rc<Others>)>,
+}
+
+/// What a script is run with, as long as neither the state nor the file is another one. Weak, so that a state
+/// that is worn out can go.
+struct KnownScript {
+    state: Weak<State>,
+    file: Rc<FileEntry>,
+    environment: Weak<Environment>,
+    script: Weak<Script>,
 }
 
 impl Magnet {
@@ -56,6 +68,7 @@ impl Magnet {
             scripts: Rc::new(StageScripts {
                 stage,
                 routes: vec![OnceCell::new(); paths.len()],
+                known: paths.iter().map(|_| RefCell::default()).collect(),
                 paths: paths.into_iter().map(Rc::from).collect(),
                 options,
                 found: OnceCell::new(),
@@ -99,15 +112,19 @@ impl StageScripts {
                 let route = *route.get_or_init(of_script);
                 exchange.set_route(route);
             }
-            let begun = host
-                .state(&exchange.worker)
-                .and_then(|state| Ok((state.extension(Environment::new)?, state)));
-            let (environment, state) = match begun {
-                Ok(begun) => begun,
+            let state = match host.state(&exchange.worker) {
+                Ok(state) => state,
                 Err(error) => return self.refuse(exchange, path, CauseCode::LuaError, &error),
             };
-            let script = match state.script(exchange, path) {
-                Ok(script) => script,
+            let found = match self.known(number, exchange, &state) {
+                Some(known) => Ok(known),
+                None => self.find(number, exchange, &state),
+            };
+            let (environment, script) = match found {
+                Ok(found) => found,
+                Err(LoadFailure::Unusable(error)) => {
+                    return self.refuse(exchange, path, CauseCode::LuaError, &error);
+                }
                 Err(LoadFailure::Cold) => {
                     return Outcome::Later(Box::new(ScriptOnDisk {
                         scripts: Rc::clone(self),
@@ -137,6 +154,46 @@ impl StageScripts {
         }
         self.over(exchange);
         Outcome::Next
+    }
+
+    /// What script number `number` was last run with, if a look-up would find the same.
+    fn known(
+        &self,
+        number: usize,
+        exchange: &Exchange,
+        state: &Rc<State>,
+    ) -> Option<(Rc<Environment>, Rc<Script>)> {
+        let known = self.known.get(number)?.borrow();
+        let known = known.as_ref()?;
+        let is_same = Weak::as_ptr(&known.state) == Rc::as_ptr(state)
+            && exchange.is_sure_of(&known.file)
+            && exchange.dry_run().is_none();
+        let parts = is_same.then(|| (known.environment.upgrade(), known.script.upgrade()));
+        let (environment, script) = parts?;
+        Some((environment?, script?))
+    }
+
+    /// Looks up script number `number`, and what makes its globals.
+    fn find(
+        &self,
+        number: usize,
+        exchange: &Exchange,
+        state: &Rc<State>,
+    ) -> Result<(Rc<Environment>, Rc<Script>), LoadFailure> {
+        let path = self.paths.get(number).map_or(&b""[..], |path| path);
+        let environment = state
+            .extension(Environment::new)
+            .map_err(|error| LoadFailure::Unusable(error.to_string()))?;
+        let (file, script) = state.script_and_file(exchange, path)?;
+        if let Some(known) = self.known.get(number) {
+            known.replace(Some(KnownScript {
+                state: Rc::downgrade(state),
+                file,
+                environment: Rc::downgrade(&environment),
+                script: Rc::downgrade(&script),
+            }));
+        }
+        Ok((environment, script))
     }
 
     /// The worker's Lua host, and the requests that it has noted.

@@ -361,6 +361,16 @@ fn tables_that_are_used_again_are_as_new() {
 }
 
 #[test]
+fn a_script_that_is_changed_is_run_anew() {
+    let scripts = Scripts::new(&[("raw-url", "lighty.content = { 'one' } return 200")]);
+    assert_eq!(text(&scripts.get("/")), "one");
+    assert_eq!(text(&scripts.get("/")), "one");
+    scripts.write("raw-url.lua", "lighty.content = { 'two' } return 200");
+    scripts.site.worker().files().flush();
+    assert_eq!(text(&scripts.get("/")), "two");
+}
+
+#[test]
 fn globals_do_not_outlive_a_run() {
     let scripts = Scripts::new(&[(
         "raw-url",
