@@ -1,7 +1,9 @@
 //! Makes the answer out of what a script returns and leaves in `lighty`.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 
+use bytes::BytesMut;
 use petrel_engine::Exchange;
 use petrel_engine::body::{Body, Piece};
 use petrel_engine::proto::header_block::HeaderBlock;
@@ -78,6 +80,31 @@ fn number(code: f64) -> Option<i64> {
     (code.fract() == 0.0 && code.abs() < 1e15).then_some(code as i64)
 }
 
+/// Memory for texts of scripts that become answers. A short text is copied behind the last one, and the
+/// memory is used again when the answers are sent.
+#[derive(Default)]
+pub(super) struct Texts(RefCell<BytesMut>);
+
+impl Texts {
+    /// A body of `text`.
+    fn body(&self, text: &[u8]) -> Body {
+        if !(1..=SHORT_TEXT_BYTES_MAX).contains(&text.len()) {
+            return Body::from(text.to_vec());
+        }
+        let mut room = self.0.borrow_mut();
+        if room.capacity() < text.len() {
+            room.reserve(TEXTS_BYTES);
+        }
+        room.extend_from_slice(text);
+        Body::Piece(Piece::Bytes(room.split().freeze()))
+    }
+}
+
+/// Longer texts have memory of their own.
+const SHORT_TEXT_BYTES_MAX: usize = 1024;
+/// How much memory [`Texts`] takes at once. An answer that is not sent keeps it from being used again.
+const TEXTS_BYTES: usize = 16 << 10;
+
 /// The paths of the files that a script wants to be sent.
 ///
 /// # Errors
@@ -99,13 +126,14 @@ pub(super) fn apply(
     path: &[u8],
     verdict: Verdict,
     finished: &Finished<'_>,
+    texts: &Texts,
 ) -> mlua::Result<()> {
     match &finished.header {
         Header::Few(results, first) => set_few(exchange, results, *first),
         Header::Many(header) => set_fields(exchange, path, header)?,
     }
     match verdict {
-        Verdict::Answer(status) => answer(exchange, stage, path, status, &finished.content),
+        Verdict::Answer(status) => answer(exchange, stage, path, status, &finished.content, texts),
         Verdict::Interim(status) if stage != ScriptStage::Answer => {
             interim(exchange, status);
             Ok(())
@@ -120,11 +148,12 @@ fn answer(
     path: &[u8],
     status: Status,
     content: &Content<'_>,
+    texts: &Texts,
 ) -> mlua::Result<()> {
     exchange.response.set_told_status(status);
     let body = match content {
         Content::Nothing => lua_api::take_body(exchange),
-        Content::Text(text) => Some(Body::from(text.to_vec())),
+        Content::Text(text) => Some(texts.body(text)),
         Content::Parts(parts) => Some(parts_of(exchange, path, parts)?),
         Content::Wrong(kind) => {
             let path = String::from_utf8_lossy(path);

@@ -15,7 +15,7 @@ use petrel_engine::metrics::Route;
 use petrel_engine::module::{Hook, Outcome, Pending, Phase};
 use petrel_lua::{Cause, Progress, Results, Run, Script, ScriptError};
 
-use super::answer::{self, Verdict};
+use super::answer::{self, Texts, Verdict};
 use super::content;
 use super::environment::{Environment, Finished};
 use super::others::Others;
@@ -47,6 +47,8 @@ struct StageScripts {
     routes: Vec<OnceCell<Route>>,
     /// For each script what its last run was made of.
     known: Vec<RefCell<Option<KnownScript>>>,
+    /// Where the text of answers is.
+    texts: Texts,
     /// Objects of the worker, fetched when they are first needed.
     found: OnceCell<(Rc<LuaHost>, Rc<Others>)>,
 }
@@ -69,6 +71,7 @@ impl Magnet {
                 stage,
                 routes: vec![OnceCell::new(); paths.len()],
                 known: paths.iter().map(|_| RefCell::default()).collect(),
+                texts: Texts::default(),
                 paths: paths.into_iter().map(Rc::from).collect(),
                 options,
                 found: OnceCell::new(),
@@ -256,8 +259,8 @@ impl StageScripts {
         verdict: Verdict,
         finished: &Finished<'_>,
     ) -> Option<Outcome> {
-        let applied =
-            answer::apply(exchange, self.stage, path, verdict, finished).map(|()| verdict);
+        let applied = answer::apply(exchange, self.stage, path, verdict, finished, &self.texts)
+            .map(|()| verdict);
         match applied {
             Err(error) => Some(self.refuse(exchange, path, CauseCode::LuaError, &error)),
             Ok(Verdict::GoOn | Verdict::Interim(_)) => None,

@@ -70,7 +70,7 @@ pub(crate) const BUDGETS: &[Budget] = &[
         route: Route::Lua,
         name: "Lua",
         calls: &[("recvfrom", 1), ("sendto", 1)],
-        allocations: 1,
+        allocations: 0,
     },
     Budget {
         route: Route::CachedPage,

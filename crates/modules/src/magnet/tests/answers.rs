@@ -361,6 +361,21 @@ fn tables_that_are_used_again_are_as_new() {
 }
 
 #[test]
+fn short_texts_of_several_answers_do_not_mix() {
+    let source = "local n = lighty.r.req_attr['uri.query'] lighty.content = { n .. (('x'):rep(n)) } return 200";
+    let scripts = Scripts::new(&[("raw-url", source)]);
+    let count = |n: usize| n * 37 % 1100;
+    // They are held while others are made: more of them than fit into the memory for texts.
+    let answers: Vec<_> = (0..100)
+        .map(|n| scripts.get(&format!("/?{}", count(n))))
+        .collect();
+    for (n, answer) in answers.iter().enumerate() {
+        let expected = format!("{}{}", count(n), "x".repeat(count(n)));
+        assert_eq!(text(answer), expected);
+    }
+}
+
+#[test]
 fn a_script_that_is_changed_is_run_anew() {
     let scripts = Scripts::new(&[("raw-url", "lighty.content = { 'one' } return 200")]);
     assert_eq!(text(&scripts.get("/")), "one");
