@@ -501,11 +501,8 @@ fn unreadable(exchange: &Exchange, piece: &Piece, error: io::Error) -> mlua::Err
 fn with_files(state: &Rc<State>, change: &Function) -> mlua::Result<Function> {
     let lua = state.machine().lua();
     let lent = Rc::clone(state.lent());
-    let are_known = lua.create_function(move |_, what: Value| {
-        let Value::Table(parts) = &what else {
-            return Ok(true);
-        };
-        let files = content::files(parts)?;
+    let are_known = lua.create_function(move |_, parts: Table| {
+        let files = content::files(&parts)?;
         lend(&lent, |exchange| content::are_known(exchange, &files))
     })?;
     let lent = Rc::clone(state.lent());
@@ -516,8 +513,9 @@ fn with_files(state: &Rc<State>, change: &Function) -> mlua::Result<Function> {
         }))
     })?;
     let source = "local are_known, wait, change = ...\n\
+                  local type = type\n\
                   return function(what)\n\
-                    if not are_known(what) then wait(what) end\n\
+                    if type(what) == 'table' and not are_known(what) then wait(what) end\n\
                     return change(what)\n\
                   end";
     lua.load(source)
