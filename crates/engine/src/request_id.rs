@@ -36,10 +36,8 @@ impl RequestId {
 
     /// The digits, without an allocation.
     pub fn digits(self) -> [u8; RequestId::DIGITS] {
-        let digit = |place: usize| match (self.0 >> (60 - 4 * place)) as u8 & 0xf {
-            value @ 0..10 => b'0' + value,
-            value => b'a' + value - 10,
-        };
+        const HEX: &[u8; 16] = b"0123456789abcdef";
+        let digit = |place: usize| HEX[(self.0 >> (60 - 4 * place)) as usize & 0xf];
         std::array::from_fn(digit)
     }
 }

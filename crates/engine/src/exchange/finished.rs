@@ -70,13 +70,18 @@ impl Exchange {
     #[inline]
     fn recorded_path(&self) -> &[u8] {
         let target = self.request.original_target.as_slice();
+        let url = &self.request.url;
+        // Mostly the URL is what the client sent, and then it is known where its path ends.
+        if url.target() == target {
+            return url.path_raw();
+        }
         match target.first() {
             Some(b'/') => match memchr::memchr(b'?', target) {
                 Some(query) => &target[..query],
                 None => target,
             },
             // The absolute form.
-            _ => self.request.url.path_raw(),
+            _ => url.path_raw(),
         }
     }
 

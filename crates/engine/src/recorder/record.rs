@@ -132,16 +132,19 @@ pub(crate) fn encode<'a>(
     let codes = u64::from(finished.status) << 32 | u64::from(finished.cause) << 48;
     put(window, AT_STAGES, u64::from(ledger.touched_bits()) | codes);
     let mut at = FIXED_WORDS;
-    for stage in ledger.touched() {
-        put(window, at, ledger.stage(stage));
+    ledger.each_touched(|_, nanos| {
+        put(window, at, nanos);
         at += 1;
-    }
+    });
     let (host, path) = (finished.host, finished.path);
     at = put_bytes(window, at, host);
     at = put_bytes(window, at, path);
-    let mut lengths = host.len() as u64 | (path.len() as u64) << 8;
-    if !finished.answered_by.is_empty() || waits.len() > 0 {
-        at = encode_rare(window, at, finished.answered_by, waits, &mut lengths);
+    let answered_by = cut(finished.answered_by, ANSWERED_BY_BYTES_MAX);
+    at = put_bytes(window, at, answered_by);
+    let lengths = [host, path, answered_by].map(|text| text.len() as u64);
+    let mut lengths = lengths[0] | lengths[1] << 8 | lengths[2] << 16;
+    if waits.len() > 0 {
+        at = encode_waits(window, at, waits, &mut lengths);
     }
     put(window, AT_LENGTHS, lengths);
     at + 1
@@ -150,16 +153,12 @@ pub(crate) fn encode<'a>(
 /// What most requests do not have.
 #[cold]
 #[inline(never)]
-fn encode_rare<'a>(
+fn encode_waits<'a>(
     window: &Window,
     mut at: usize,
-    answered_by: &[u8],
     waits: impl Iterator<Item = (Stage, Nanos, &'a str)>,
     lengths: &mut u64,
 ) -> usize {
-    let answered_by = cut(answered_by, ANSWERED_BY_BYTES_MAX);
-    at = put_bytes(window, at, answered_by);
-    *lengths |= (answered_by.len() as u64) << 16;
     let mut count = 0;
     for (stage, nanos, holder) in waits {
         // One word for the numbers, and the last one of the record.

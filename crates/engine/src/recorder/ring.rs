@@ -43,9 +43,9 @@ impl Ring {
     }
 
     /// Adds a record, which `write` writes into the window; it returns the number of words, the last one
-    /// included, which is left to the ring.
+    /// included, which is left to the ring. Returns the window, and that number.
     #[inline]
-    pub(crate) fn add(&self, write: impl FnOnce(&Window) -> usize) {
+    pub(crate) fn add(&self, write: impl FnOnce(&Window) -> usize) -> (&Window, usize) {
         let at = self.at.get();
         let window = match self.words.get(at..).and_then(<[_]>::first_chunk) {
             Some(window) => window,
@@ -61,6 +61,7 @@ impl Ring {
         self.state[WRITTEN].store(end, Release);
         self.position.set(end);
         self.at.set(self.at.get() + count);
+        (window, count)
     }
 
     /// There is no room for the longest record before the end of the ring. The last word of the ring says how

@@ -140,27 +140,22 @@ impl Recorder {
     pub(crate) fn add<'a>(
         &self,
         finished: &Finished<'_>,
-        waits: impl ExactSizeIterator<Item = (Stage, Nanos, &'a str)> + Clone,
+        waits: impl ExactSizeIterator<Item = (Stage, Nanos, &'a str)>,
     ) {
         let to_wall = self.to_wall.get();
-        self.recent
-            .add(|window| encode(window, finished, waits.clone(), to_wall));
+        let (record, count) = self
+            .recent
+            .add(|window| encode(window, finished, waits, to_wall));
         let is_slow = finished.flags & RecordFlag::Tunnel as u8 == 0
             && finished.ledger.total() > self.slow.threshold(finished.host);
         if is_slow || finished.status >= 400 {
-            self.add_to_others(finished, waits, is_slow);
+            self.add_to_others(finished, &record[..count], is_slow);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn add_to_others<'a>(
-        &self,
-        finished: &Finished<'_>,
-        waits: impl ExactSizeIterator<Item = (Stage, Nanos, &'a str)> + Clone,
-        is_slow: bool,
-    ) {
-        let to_wall = self.to_wall.get();
+    fn add_to_others(&self, finished: &Finished<'_>, record: &[AtomicU64], is_slow: bool) {
         let is_own = finished.flags & RecordFlag::Own as u8 != 0;
         let ring = match finished.status {
             500.. => Some(&self.errors),
@@ -168,13 +163,20 @@ impl Recorder {
             _ => None,
         };
         if let Some(ring) = ring {
-            ring.add(|window| encode(window, finished, waits.clone(), to_wall));
+            ring.add(|window| copy(record, window));
         }
         if is_slow {
-            self.slow
-                .add(finished, |window| encode(window, finished, waits, to_wall));
+            self.slow.add(finished, |window| copy(record, window));
         }
     }
+}
+
+/// Writes the words of a record into another window. Returns how many there are.
+fn copy(record: &[AtomicU64], window: &Window) -> usize {
+    for (from, to) in record.iter().zip(window) {
+        to.store(from.load(Relaxed), Relaxed);
+    }
+    record.len()
 }
 
 #[cold]

@@ -120,6 +120,12 @@ impl Exposure {
         }
     }
 
+    /// Whether everything is open.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.closed.is_empty()
+    }
+
     /// The directive that closes the URL with the decoded `path`. `None`: it is open.
     #[inline]
     pub fn closes(&self, path: &[u8]) -> Option<&str> {
