@@ -33,7 +33,7 @@ use crate::response::Response;
 use crate::settings::scope::ConditionValues;
 use crate::settings::{ConnectionScope, HostScope, Settings, SettingsTable};
 use crate::tls::TlsConnectionFacts;
-use crate::waits::{self, LongWait, Wait, Waits};
+use crate::waits::{HolderText, LongWait, ShownPath, Wait, Waits};
 use crate::worker::Worker;
 
 pub mod cold_files;
@@ -228,17 +228,28 @@ impl ConnectionFacts {
 /// The client that has the key `key` ([`ConnectionFacts::client_key`]), in words: an IPv4 address, an IPv6
 /// network, or `unix:`.
 pub fn client_of_key(key: u64) -> String {
-    match key {
-        0 => "none".to_owned(),
-        LOOPBACK_KEY => "::1".to_owned(),
-        IPV4_KEYS..CONNECTION_KEYS if key >> 32 == 1 => {
-            std::net::Ipv4Addr::from_bits(key as u32).to_string()
+    ClientOfKey(key).to_string()
+}
+
+/// Shows what [`client_of_key`] returns, without an allocation.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientOfKey(pub u64);
+
+impl std::fmt::Display for ClientOfKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ClientOfKey(key) = *self;
+        match key {
+            0 => f.write_str("none"),
+            LOOPBACK_KEY => f.write_str("::1"),
+            IPV4_KEYS..CONNECTION_KEYS if key >> 32 == 1 => {
+                write!(f, "{}", std::net::Ipv4Addr::from_bits(key as u32))
+            }
+            CONNECTION_KEYS.. if key < CONNECTION_KEYS << 1 => f.write_str("unix:"),
+            _ => {
+                let network = std::net::Ipv6Addr::from_bits(u128::from(key) << 64);
+                write!(f, "{network}/64")
+            }
         }
-        CONNECTION_KEYS.. if key < CONNECTION_KEYS << 1 => "unix:".to_owned(),
-        _ => format!(
-            "{}/64",
-            std::net::Ipv6Addr::from_bits(u128::from(key) << 64)
-        ),
     }
 }
 
@@ -643,26 +654,44 @@ impl Exchange {
     /// This request kept the worker busy for so long that others may have lagged.
     #[cold]
     fn has_hogged(&mut self, stage: Stage) {
-        let what = match (stage, &self.script) {
-            (Stage::Lua, Some(script)) => String::from_utf8_lossy(script).into_owned(),
-            _ => format!("{} {}", self.request.method.as_str(), self.waits_path()),
-        };
-        let (ran, told) = self.worker.note_hog(what, Some(stage));
-        if ran >= limits::NOTED_WAIT_NANOS {
-            self.note_wait(stage, ran, told);
+        let run = self
+            .worker
+            .note_hog(Some(stage), |text| self.tell_work(stage, text));
+        if run.ran >= limits::NOTED_WAIT_NANOS {
+            self.note_wait(stage, run.ran, |exchange, text| {
+                exchange.tell_work(stage, text);
+                run.tell(text);
+            });
+        }
+    }
+
+    /// Says what the worker did for this request in `stage`: the script, or method and path.
+    fn tell_work(&self, stage: Stage, text: &mut HolderText<'_>) {
+        match (stage, &self.script) {
+            (Stage::Lua, Some(script)) => text.write_str(&String::from_utf8_lossy(script)),
+            _ => write!(
+                text,
+                "{} {}",
+                self.request.method.as_str(),
+                self.waits_path()
+            ),
         }
     }
 
     /// The path of the request as notes about waits show it: without the query, and cut.
-    pub fn waits_path(&self) -> String {
-        waits::shown_path(self.request.url.path())
+    pub fn waits_path(&self) -> ShownPath<'_> {
+        ShownPath(self.request.url.path())
     }
 
     /// The end of a wait: gives the time since the last stamp to `stage`, and the time in which the worker
     /// ran other tasks to [`Stage::Lag`]. If the wait was long ([`limits::NOTED_WAIT_NANOS`]), `holder` says
     /// what held the request up.
     #[inline]
-    pub fn stamp_wait(&mut self, stage: Stage, holder: impl FnOnce(&Exchange) -> String) {
+    pub fn stamp_wait(
+        &mut self,
+        stage: Stage,
+        holder: impl FnOnce(&Exchange, &mut HolderText<'_>),
+    ) {
         let now = self.worker.clock().now();
         self.stamp_wait_at(stage, now, holder);
     }
@@ -683,7 +712,11 @@ impl Exchange {
 
     /// Like [`Exchange::stamp_wait`], with the time that was read last; see [`Exchange::stamp_latest`].
     #[inline]
-    pub fn stamp_wait_latest(&mut self, stage: Stage, holder: impl FnOnce(&Exchange) -> String) {
+    pub fn stamp_wait_latest(
+        &mut self,
+        stage: Stage,
+        holder: impl FnOnce(&Exchange, &mut HolderText<'_>),
+    ) {
         let now = self.worker.clock().latest();
         self.stamp_wait_at(stage, now, holder);
     }
@@ -693,11 +726,10 @@ impl Exchange {
         &mut self,
         stage: Stage,
         now: Nanos,
-        holder: impl FnOnce(&Exchange) -> String,
+        holder: impl FnOnce(&Exchange, &mut HolderText<'_>),
     ) {
         let waited = self.stamp_without_holder(stage, now);
         if waited >= limits::NOTED_WAIT_NANOS {
-            let holder = holder(self);
             self.note_wait(stage, waited, holder);
         }
     }
@@ -751,30 +783,36 @@ impl Exchange {
         }
     }
 
-    /// Notes what held the request up in `stage`.
+    /// Notes what held the request up in `stage`; `holder` says it.
     #[cold]
-    pub fn note_wait(&mut self, stage: Stage, nanos: Nanos, holder: String) {
-        self.waits.add(Wait {
-            stage,
-            nanos,
-            holder: holder.into(),
-        });
+    pub fn note_wait(
+        &mut self,
+        stage: Stage,
+        nanos: Nanos,
+        holder: impl FnOnce(&Exchange, &mut HolderText<'_>),
+    ) {
+        let mut waits = std::mem::take(&mut self.waits);
+        waits.add(stage, nanos, |text| holder(self, text));
+        self.waits = waits;
     }
 
     #[cold]
     fn note_lag(&mut self, nanos: Nanos) {
         let now = self.worker.clock().latest();
-        let holder = self.worker.hog_between(now.saturating_sub(nanos), now);
-        self.note_wait(Stage::Lag, nanos, holder);
+        self.note_wait(Stage::Lag, nanos, |exchange, text| {
+            let since = now.saturating_sub(nanos);
+            exchange.worker.tell_hog_between(since, now, text);
+        });
     }
 
     #[cold]
     fn note_in_kernel(&mut self, nanos: Nanos) {
         let turn = self.worker.clock().turn();
-        let holder = self.worker.hog_between(turn.saturating_sub(nanos), turn);
-        let holder =
-            format!("up to this long in the kernel's queue before the request began: {holder}");
-        self.note_wait(Stage::Lag, nanos, holder);
+        self.note_wait(Stage::Lag, nanos, |exchange, text| {
+            text.write_str("up to this long in the kernel's queue before the request began: ");
+            let since = turn.saturating_sub(nanos);
+            exchange.worker.tell_hog_between(since, turn, text);
+        });
     }
 
     /// The waits of this request that were long enough to be noted.

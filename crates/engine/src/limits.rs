@@ -408,6 +408,12 @@ pub(crate) const NOTED_LAG_NANOS: u64 = 5_000_000;
 /// Nanoseconds of a wait from which a request notes what held it up.
 pub const NOTED_WAIT_NANOS: u64 = 10_000_000;
 
+/// Bytes of the text about what held a request up.
+pub(crate) const HOLDER_BYTES_MAX: usize = 400;
+
+/// Noted waits for which an unused exchange keeps memory.
+pub(crate) const POOLED_WAITS_MAX: usize = 4;
+
 /// Noted waits of one request; the shortest are dropped.
 pub(crate) const NOTED_WAITS_MAX: usize = 8;
 

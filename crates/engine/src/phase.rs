@@ -49,8 +49,9 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
                 let noted = waited_in.and_then(|stage| exchange.stamp_pending(stage));
                 let polled = pending.poll(exchange, context);
                 if let Some(noted) = noted {
-                    let holder = pending.holder(exchange, noted.since);
-                    exchange.note_wait(noted.stage, noted.nanos, holder);
+                    exchange.note_wait(noted.stage, noted.nanos, |exchange, text| {
+                        pending.holder(exchange, noted.since, text);
+                    });
                 }
                 match polled {
                     Poll::Ready(Outcome::Cold) => {

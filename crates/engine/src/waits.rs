@@ -3,6 +3,8 @@
 //! The [ledger](crate::ledger) knows how long a request was in each stage. A wait that was long gets a note
 //! with its holder, in words. Few requests have one, so an exchange has one word of memory for them. Logs,
 //! the recorder and the status page show the notes.
+//!
+//! A note is written when the wait ends, because the holder may be gone when the request ends.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -20,7 +22,7 @@ pub struct Wait {
     /// How long.
     pub nanos: Nanos,
     /// What held it up, in words; it contains no control characters.
-    pub holder: Box<str>,
+    pub holder: String,
 }
 
 impl fmt::Display for Wait {
@@ -35,6 +37,37 @@ impl fmt::Display for Wait {
     }
 }
 
+/// A text about what held a request up, while it is written: `write!(text, ...)`. Control characters become
+/// `?`, and what is over [`limits::HOLDER_BYTES_MAX`] is left out, so the text needs no more memory than it
+/// has from the beginning.
+pub struct HolderText<'t>(&'t mut String);
+
+impl HolderText<'_> {
+    /// Adds what `format_args!` makes.
+    pub fn write_fmt(&mut self, what: fmt::Arguments<'_>) {
+        // This writer returns no error, and the values that are written return none either.
+        let _ = fmt::Write::write_fmt(self, what);
+    }
+
+    /// Adds `what`.
+    pub fn write_str(&mut self, what: &str) {
+        for c in what.chars() {
+            let c = if c.is_control() { '?' } else { c };
+            if self.0.len() + c.len_utf8() > limits::HOLDER_BYTES_MAX {
+                return;
+            }
+            self.0.push(c);
+        }
+    }
+}
+
+impl fmt::Write for HolderText<'_> {
+    fn write_str(&mut self, what: &str) -> fmt::Result {
+        HolderText::write_str(self, what);
+        Ok(())
+    }
+}
+
 /// A long wait whose holder is not known yet.
 #[derive(Clone, Copy)]
 pub(crate) struct LongWait {
@@ -45,52 +78,85 @@ pub(crate) struct LongWait {
     pub(crate) nanos: Nanos,
 }
 
-/// The long waits of one request.
+/// The long waits of one request. Under overload every request has one, so they keep their memory for the next
+/// request: noting a wait then allocates nothing.
 #[derive(Default)]
-#[expect(
-    clippy::box_collection,
-    reason = "few requests have any, and a vector is three words"
-)]
-pub(crate) struct Waits(Option<Box<Vec<Wait>>>);
+pub(crate) struct Waits(Option<Box<NotedWaits>>);
+
+#[derive(Default)]
+struct NotedWaits {
+    /// The first `count` belong to the request; the others are memory for more.
+    waits: Vec<Wait>,
+    count: usize,
+}
 
 impl Waits {
-    /// Adds `wait`, unless there are [`limits::NOTED_WAITS_MAX`] longer ones. A wait in the same stage for
-    /// the same holder adds to the one that is there.
-    pub(crate) fn add(&mut self, mut wait: Wait) {
-        let clean: String = wait
-            .holder
-            .chars()
-            .map(|c| if c.is_control() { '?' } else { c })
-            .collect();
-        wait.holder = clean.into();
-        let all = self.0.get_or_insert_default();
-        let same = |known: &&mut Wait| known.stage == wait.stage && known.holder == wait.holder;
-        if let Some(known) = all.iter_mut().find(same) {
-            known.nanos += wait.nanos;
-            return;
-        }
-        all.push(wait);
-        if all.len() > limits::NOTED_WAITS_MAX {
-            let shortest = (0..all.len()).min_by_key(|index| all[*index].nanos);
-            all.remove(shortest.unwrap_or(0));
-        }
+    /// Adds a wait whose holder `tell` writes, unless there are [`limits::NOTED_WAITS_MAX`] longer ones. A wait in
+    /// the same stage for the same holder adds to the one that is there.
+    pub(crate) fn add(
+        &mut self,
+        stage: Stage,
+        nanos: Nanos,
+        tell: impl FnOnce(&mut HolderText<'_>),
+    ) {
+        self.0.get_or_insert_default().add(stage, nanos, tell);
     }
 
     pub(crate) fn all(&self) -> &[Wait] {
-        self.0.as_ref().map_or(&[], |waits| waits)
+        let noted = self.0.as_deref();
+        noted.map_or(&[], |noted| &noted.waits[..noted.count])
     }
 
     #[inline]
     pub(crate) fn clear(&mut self) {
-        self.0 = None;
+        if let Some(noted) = &mut self.0 {
+            noted.count = 0;
+            noted.waits.truncate(limits::POOLED_WAITS_MAX);
+        }
+    }
+}
+
+impl NotedWaits {
+    fn add(&mut self, stage: Stage, nanos: Nanos, tell: impl FnOnce(&mut HolderText<'_>)) {
+        if self.waits.len() == self.count {
+            self.waits.reserve_exact(1);
+            self.waits.push(Wait {
+                stage,
+                nanos,
+                holder: String::with_capacity(limits::HOLDER_BYTES_MAX),
+            });
+        }
+        let (before, rest) = self.waits.split_at_mut(self.count);
+        let new = &mut rest[0];
+        new.stage = stage;
+        new.nanos = nanos;
+        new.holder.clear();
+        tell(&mut HolderText(&mut new.holder));
+        let same = |known: &&mut Wait| known.stage == stage && known.holder == new.holder;
+        if let Some(known) = before.iter_mut().find(same) {
+            known.nanos += nanos;
+            return;
+        }
+        self.count += 1;
+        if self.count > limits::NOTED_WAITS_MAX {
+            let shortest = (0..self.count).min_by_key(|index| self.waits[*index].nanos);
+            self.waits[shortest.unwrap_or(0)..self.count].rotate_left(1);
+            self.count -= 1;
+        }
     }
 }
 
 /// A request, or other work, that has kept its worker busy for long.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Hog {
     /// The script, or method and path.
     pub(crate) what: String,
+    pub(crate) run: LongRun,
+}
+
+/// How long something has kept a worker busy.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LongRun {
     /// The stage of the request.
     pub(crate) stage: Option<Stage>,
     /// For how long.
@@ -101,20 +167,27 @@ pub(crate) struct Hog {
     pub(crate) ended: Nanos,
 }
 
-impl fmt::Display for Hog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ran {}", self.what, Time(self.ran))?;
+impl Hog {
+    pub(crate) fn tell(&self, text: &mut HolderText<'_>) {
+        text.write_str(&self.what);
+        self.run.tell(text);
+    }
+}
+
+impl LongRun {
+    /// Says behind the name of what ran for how long it did so.
+    pub(crate) fn tell(&self, text: &mut HolderText<'_>) {
+        write!(text, " ran {}", Time(self.ran));
         if let Some(stage) = self.stage {
-            write!(f, " ({})", stage.name())?;
+            write!(text, " ({})", stage.name());
         }
         if self.on_processor < self.ran / 2 {
             let time = Time(self.on_processor);
             write!(
-                f,
+                text,
                 ", and the worker had a processor for at most {time} of it"
-            )?;
+            );
         }
-        Ok(())
     }
 }
 
@@ -123,54 +196,67 @@ impl fmt::Display for Hog {
 /// turn waited for the first one. A request that arrived in the turn before waited in the kernel for the second one.
 #[derive(Default)]
 pub(crate) struct Hogs {
-    latest: Option<Hog>,
-    earlier: Option<Hog>,
+    /// What ran for no time is none.
+    latest: Hog,
+    earlier: Hog,
 }
 
 impl Hogs {
-    /// Adds `hog`, which has just ended, in the turn that began at `turn`.
-    pub(crate) fn note(&mut self, hog: Hog, turn: Nanos) {
-        match &self.latest {
-            Some(latest) if latest.ended < turn => self.earlier = self.latest.take(),
-            Some(latest) if latest.ran > hog.ran => return,
-            _ => {}
+    /// Adds a hog that has just ended, in the turn that began at `turn`; `what` writes its name.
+    pub(crate) fn note(
+        &mut self,
+        run: LongRun,
+        turn: Nanos,
+        what: impl FnOnce(&mut HolderText<'_>),
+    ) {
+        if self.latest.run.ended < turn {
+            std::mem::swap(&mut self.latest, &mut self.earlier);
+        } else if self.latest.run.ran > run.ran {
+            return;
         }
-        self.latest = Some(hog);
+        let name = &mut self.latest.what;
+        name.clear();
+        name.reserve(limits::HOLDER_BYTES_MAX);
+        what(&mut HolderText(name));
+        self.latest.run = run;
     }
 
     /// The one that ran for longest in the latest turn that had one.
     pub(crate) fn latest(&self) -> Option<&Hog> {
-        self.latest.as_ref()
+        Some(&self.latest).filter(|hog| hog.run.ran > 0)
     }
 
     /// The one that ran for longest, of those that ended from `since` to `until`.
     pub(crate) fn between(&self, since: Nanos, until: Nanos) -> Option<&Hog> {
-        let both = [&self.latest, &self.earlier].into_iter().flatten();
-        let then = both.filter(|hog| (since..=until).contains(&hog.ended));
-        then.max_by_key(|hog| hog.ran)
+        let both = [&self.latest, &self.earlier].into_iter();
+        let then = both.filter(|hog| hog.run.ran > 0 && (since..=until).contains(&hog.run.ended));
+        then.max_by_key(|hog| hog.run.ran)
     }
 }
 
 thread_local! {
     /// The last slow answer of a server that scripts and caches of this worker use: how long it took, when it
     /// came, and both in words. A global of the thread, because pools of connections know no worker.
-    static SLOW_PEER: RefCell<Option<(Nanos, Nanos, String)>> = const { RefCell::new(None) };
+    static SLOW_PEER: RefCell<(Nanos, Nanos, String)> =
+        const { RefCell::new((0, 0, String::new())) };
 }
 
 /// Notes that a server which scripts or caches use was slow: `what` says which and how slow. The answer came,
 /// or the wait was given up, at `ended`, after `took`.
-pub fn note_slow_peer(took: Nanos, ended: Nanos, what: String) {
-    SLOW_PEER.set(Some((took, ended, what)));
+pub fn note_slow_peer(took: Nanos, ended: Nanos, what: fmt::Arguments<'_>) {
+    SLOW_PEER.with_borrow_mut(|(last_took, last_ended, text)| {
+        (*last_took, *last_ended) = (took, ended);
+        text.clear();
+        HolderText(text).write_fmt(what);
+    });
 }
 
-/// What [`note_slow_peer`] last told, if it ended a wait that began at `since`: it took most of the time from
-/// then on.
-pub fn slow_peer_since(since: Nanos) -> Option<String> {
-    SLOW_PEER.with_borrow(|peer| match peer {
-        Some((took, ended, what)) if *ended >= since && *took >= (ended - since) / 2 => {
-            Some(what.clone())
-        }
-        _ => None,
+/// Calls `with` with what [`note_slow_peer`] last told, if it ended a wait that began at `since`: it took most of
+/// the time from then on.
+pub fn with_slow_peer<T>(since: Nanos, with: impl FnOnce(Option<&str>) -> T) -> T {
+    SLOW_PEER.with_borrow(|(took, ended, what)| {
+        let is_it = *took > 0 && *ended >= since && *took >= (*ended - since) / 2;
+        with(is_it.then_some(what.as_str()))
     })
 }
 
@@ -198,47 +284,80 @@ impl fmt::Display for Time {
     }
 }
 
-/// `path` for a note: printable, and cut to [`limits::NOTED_PATH_BYTES_MAX`].
-pub(crate) fn shown_path(path: &[u8]) -> String {
-    let cut = path.get(..limits::NOTED_PATH_BYTES_MAX).unwrap_or(path);
-    let more = if cut.len() < path.len() { "..." } else { "" };
-    format!("{}{more}", String::from_utf8_lossy(cut).escape_debug())
+/// A path for a note: printable, and cut to [`limits::NOTED_PATH_BYTES_MAX`].
+#[derive(Clone, Copy, Debug)]
+pub struct ShownPath<'p>(pub &'p [u8]);
+
+impl fmt::Display for ShownPath<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ShownPath(path) = *self;
+        let cut = path.get(..limits::NOTED_PATH_BYTES_MAX).unwrap_or(path);
+        for chunk in cut.utf8_chunks() {
+            write!(f, "{}", chunk.valid().escape_debug())?;
+            if !chunk.invalid().is_empty() {
+                f.write_str("\u{fffd}")?;
+            }
+        }
+        match cut.len() < path.len() {
+            true => f.write_str("..."),
+            false => Ok(()),
+        }
+    }
 }
 
-/// What held up a response whose client took it slowly: `bytes` in `nanos`, over this way.
-pub(crate) fn for_slow_client(bytes: u64, nanos: Nanos, path: Option<TcpPath>) -> String {
+/// Says what held up a response whose client took it slowly: `bytes` in `nanos`, over this way.
+pub(crate) fn tell_slow_client(
+    text: &mut HolderText<'_>,
+    bytes: u64,
+    nanos: Nanos,
+    path: Option<TcpPath>,
+) {
     let per_second = u128::from(bytes) * 1_000_000_000 / u128::from(nanos.max(1));
-    let mut text = match per_second {
-        0..10_000 => format!("the client took {per_second} bytes a second"),
-        10_000..10_000_000 => format!("the client took {} kB a second", per_second / 1_000),
-        _ => format!("the client took {} MB a second", per_second / 1_000_000),
-    };
+    match per_second {
+        0..10_000 => write!(text, "the client took {per_second} bytes a second"),
+        10_000..10_000_000 => write!(text, "the client took {} kB a second", per_second / 1_000),
+        _ => write!(
+            text,
+            "the client took {} MB a second",
+            per_second / 1_000_000
+        ),
+    }
     if let Some(path) = path {
         let rtt = Time(u64::from(path.rtt_us) * 1_000);
         let lost = u64::from(path.retransmitted) * 100;
         let percent = lost.checked_div(u64::from(path.segments)).unwrap_or(0);
-        text += &format!(" (rtt {rtt}, {percent} % lost)");
+        write!(text, " (rtt {rtt}, {percent} % lost)");
     }
-    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn hog(what: &str, run: LongRun) -> String {
+        let mut text = String::new();
+        let what = what.to_owned();
+        Hog { what, run }.tell(&mut HolderText(&mut text));
+        text
+    }
+
     #[test]
     fn a_hog_says_when_it_had_no_processor() {
-        let mut hog = Hog {
-            what: "/srv/slow.lua".to_owned(),
+        let mut run = LongRun {
             stage: Some(Stage::Lua),
             ran: 41_000_000,
             on_processor: 40_000_000,
             ended: 0,
         };
-        assert_eq!(hog.to_string(), "/srv/slow.lua ran 41 ms (lua)");
-        hog.on_processor = 3_000_000;
+        let what = "/srv/slow.lua";
+        assert_eq!(hog(what, run), "/srv/slow.lua ran 41 ms (lua)");
+        run.on_processor = 3_000_000;
         let told = "/srv/slow.lua ran 41 ms (lua), and the worker had a processor for at most 3.0 ms of it";
-        assert_eq!(hog.to_string(), told);
+        assert_eq!(hog(what, run), told);
+    }
+
+    fn add(waits: &mut Waits, nanos: Nanos, holder: &str) {
+        waits.add(Stage::BackendQueue, nanos, |text| text.write_str(holder));
     }
 
     fn wait(nanos: Nanos, holder: &str) -> Wait {
@@ -253,31 +372,36 @@ mod tests {
     fn the_longest_waits_are_kept_and_equal_ones_add_up() {
         let mut waits = Waits::default();
         assert!(waits.all().is_empty());
-        for nanos in 1..=20 {
-            waits.add(wait(nanos, &format!("holder {nanos}")));
+        for round in 0..3 {
+            for nanos in 1..=20 {
+                add(&mut waits, nanos, &format!("holder {nanos}"));
+            }
+            assert_eq!(waits.all().len(), limits::NOTED_WAITS_MAX, "{round}");
+            let nanos: Vec<_> = waits.all().iter().map(|wait| wait.nanos).collect();
+            assert_eq!(nanos, [13, 14, 15, 16, 17, 18, 19, 20]);
+            add(&mut waits, 100, "holder 20");
+            assert!(waits.all().contains(&wait(120, "holder 20")));
+            waits.clear();
+            assert!(waits.all().is_empty());
         }
-        assert_eq!(waits.all().len(), limits::NOTED_WAITS_MAX);
-        assert!(waits.all().iter().all(|wait| wait.nanos > 10));
-        waits.add(wait(100, "holder 20"));
-        assert!(waits.all().contains(&wait(120, "holder 20")));
-        waits.clear();
-        assert!(waits.all().is_empty());
     }
 
     #[test]
     fn the_longest_hog_of_a_turn_is_named() {
-        let hog = |what: &str, ran, ended| Hog {
-            what: what.to_owned(),
+        let run = |ran, ended| LongRun {
             stage: Some(Stage::Lua),
             ran,
             on_processor: ran,
             ended,
         };
         let mut hogs = Hogs::default();
+        assert!(hogs.latest().is_none());
+        let mut note =
+            |what: &str, run: LongRun, turn| hogs.note(run, turn, |text| text.write_str(what));
         // One turn begins at 0, the next one at 1,000.
-        hogs.note(hog("first", 900, 950), 0);
-        hogs.note(hog("long", 500, 1_500), 1_000);
-        hogs.note(hog("short", 20, 1_520), 1_000);
+        note("first", run(900, 950), 0);
+        note("long", run(500, 1_500), 1_000);
+        note("short", run(20, 1_520), 1_000);
         let named = |since, until| hogs.between(since, until).map(|hog| hog.what.as_str());
         assert_eq!(named(1_000, 1_600), Some("long"));
         assert_eq!(
@@ -289,16 +413,21 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_one_line() {
+    fn a_note_is_one_line_of_a_limited_length() {
         let mut waits = Waits::default();
-        waits.add(wait(412_000_000, "a\r\nb"));
+        add(&mut waits, 412_000_000, "a\r\nb");
         let shown = waits.all()[0].to_string();
         assert_eq!(shown, "backend-queue 412 ms: a??b");
+        let shown_path = |path: &[u8]| ShownPath(path).to_string();
         assert_eq!(shown_path(b"/a\x1b\n\xff"), "/a\\u{1b}\\n\u{fffd}");
         assert_eq!(
             shown_path(&[b'a'; 500]).len(),
             limits::NOTED_PATH_BYTES_MAX + 3
         );
+        add(&mut waits, 1, &"\u{20ac}".repeat(10_000));
+        let long = &waits.all()[1].holder;
+        assert!(long.len() > limits::HOLDER_BYTES_MAX - 3);
+        assert_eq!(long.capacity(), limits::HOLDER_BYTES_MAX);
     }
 
     #[test]

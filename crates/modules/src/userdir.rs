@@ -21,6 +21,7 @@ use petrel_engine::file_cache::Symlinks;
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Pending, Phase};
 use petrel_engine::settings::core::absolute_root;
+use petrel_engine::waits::HolderText;
 
 use crate::vhost::{failed, is_directory};
 
@@ -262,8 +263,8 @@ impl Pending for HomeLookup {
         Some(Stage::Map)
     }
 
-    fn holder(&self, _: &Exchange, _: Nanos) -> String {
-        "the name service looked for the user".to_owned()
+    fn holder(&self, _: &Exchange, _: Nanos, text: &mut HolderText<'_>) {
+        text.write_str("the name service looked for the user");
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {

@@ -89,8 +89,8 @@ impl Serving {
             }
         }
         drop(buffer);
-        self.run.stamp_wait(Stage::ReadHead, |_| {
-            "the client sent the head in pieces".to_owned()
+        self.run.stamp_wait(Stage::ReadHead, |_, text| {
+            text.write_str("the client sent the head in pieces");
         });
         Continue(self.take_head(input.into(), link))
     }

@@ -315,13 +315,16 @@ impl Serving {
         let waited = self.run.ledger.stage(Stage::ClientDrain);
         if waited >= limits::NOTED_WAIT_NANOS {
             let path = link.transport.tcp_path();
-            let holder = waits::for_slow_client(self.run.sent.bytes, waited, path);
-            self.run.note_wait(Stage::ClientDrain, waited, holder);
+            self.run
+                .note_wait(Stage::ClientDrain, waited, |exchange, text| {
+                    waits::tell_slow_client(text, exchange.sent.bytes, waited, path);
+                });
         }
         let throttled = self.run.ledger.stage(Stage::Throttle);
         if throttled >= limits::NOTED_WAIT_NANOS {
-            let holder = "a bandwidth limit of the configuration or a script".to_owned();
-            self.run.note_wait(Stage::Throttle, throttled, holder);
+            self.run.note_wait(Stage::Throttle, throttled, |_, text| {
+                text.write_str("a bandwidth limit of the configuration or a script");
+            });
         }
     }
 

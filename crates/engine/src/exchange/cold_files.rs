@@ -5,7 +5,6 @@
 //! the results, so that the second call finds them even if the file cache has dropped them already.
 
 use std::cell::{RefCell, RefMut};
-use std::fmt::Write;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -28,7 +27,7 @@ use crate::limits;
 use crate::module::{Outcome, Pending};
 use crate::mounts;
 use crate::network_backend::FileReader;
-use crate::waits;
+use crate::waits::{self, HolderText, ShownPath};
 
 /// Look-ups and reads that one request started, and their results. Most requests start none, and use one word
 /// of memory for this.
@@ -393,13 +392,13 @@ impl Exchange {
                     true => Stage::ReadFile,
                     false => Stage::Open,
                 };
-                self.stamp_wait_latest(stage, |_| holder_of_file(&path));
+                self.stamp_wait_latest(stage, |_, text| tell_holder_of_file(&path, text));
             }
             _ => {
                 for (stage, before) in before {
                     let waited = self.ledger.stage(stage) - before;
                     if waited >= limits::NOTED_WAIT_NANOS {
-                        self.note_wait(stage, waited, holder_of_file(&path));
+                        self.note_wait(stage, waited, |_, text| tell_holder_of_file(&path, text));
                     }
                 }
                 let lag = now.saturating_sub(self.ledger.last());
@@ -435,28 +434,22 @@ impl Exchange {
     }
 }
 
-/// What held up a request that waited for the file at `path`: its file system, and the jobs there.
-pub fn holder_of_file(path: &[u8]) -> String {
-    let mut text = waits::shown_path(path);
+/// Says what held up a request that waited for the file at `path`: its file system, and the jobs there.
+pub fn tell_holder_of_file(path: &[u8], text: &mut HolderText<'_>) {
+    write!(text, "{}", ShownPath(path));
     let Some(mount) = mounts::over_path(path) else {
-        return text;
+        return;
     };
-    let (point, kind) = (waits::shown_path(&mount.point), &mount.kind);
-    // Writing to a string cannot fail.
-    let _ = write!(text, " on {point} ({kind})");
+    write!(text, " on {} ({})", ShownPath(&mount.point), mount.kind);
     let loads = blocking::device_loads();
     if let Some(load) = loads.iter().find(|load| load.device == mount.place.device) {
-        let _ = write!(
-            text,
-            ", {} jobs run there and {} wait",
-            load.running, load.waiting
-        );
+        let (running, waiting) = (load.running, load.waiting);
+        write!(text, ", {running} jobs run there and {waiting} wait");
         if let Some(oldest) = load.oldest {
             let nanos = u64::try_from(oldest.as_nanos()).unwrap_or(u64::MAX);
-            let _ = write!(text, ", the oldest for {}", waits::Time(nanos));
+            write!(text, ", the oldest for {}", waits::Time(nanos));
         }
     }
-    text
 }
 
 /// A wait for files that [`Exchange::look_up`] did not know. All of them together get `server.max-file-wait`.

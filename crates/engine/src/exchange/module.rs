@@ -22,6 +22,7 @@ use crate::log::LogRegistry;
 use crate::metrics::Route;
 use crate::settings::Values;
 use crate::tls::TlsHost;
+use crate::waits::HolderText;
 
 /// A module; `modules/src/lib.rs` has the table of them.
 pub struct ModuleSpec {
@@ -260,10 +261,9 @@ pub trait Pending {
         None
     }
 
-    /// What held the request up in the wait that began at `since`, in words. Called after the poll that ended
-    /// the wait, if it was long.
-    fn holder(&self, exchange: &Exchange, since: Nanos) -> String {
-        let _ = (exchange, since);
-        String::new()
+    /// Says what held the request up in the wait that began at `since`. Called after the poll that ended the
+    /// wait, if it was long.
+    fn holder(&self, exchange: &Exchange, since: Nanos, text: &mut HolderText<'_>) {
+        let _ = (exchange, since, text);
     }
 }

@@ -27,7 +27,7 @@ use crate::request_id::{RequestId, RequestIds};
 use crate::settings::{CoreSettings, ProcessSettings, Settings, SettingsTable};
 use crate::shared::Shared;
 use crate::tls::TlsBuffers;
-use crate::waits::{Hog, Hogs};
+use crate::waits::{Hogs, HolderText, LongRun};
 
 /// What all connections of one worker share. Only its own thread uses it, so there is no lock.
 pub struct Worker {
@@ -313,27 +313,29 @@ impl Worker {
     }
 
     /// Notes that a request or other work has kept the worker busy since the reading of the clock before the
-    /// last one ([`Clock::gap`]). Returns for how long, and the note in words.
+    /// last one ([`Clock::gap`]). `what` says its name.
     #[cold]
-    pub(crate) fn note_hog(&self, what: String, stage: Option<Stage>) -> (Nanos, String) {
+    pub(crate) fn note_hog(
+        &self,
+        stage: Option<Stage>,
+        what: impl FnOnce(&mut HolderText<'_>),
+    ) -> LongRun {
         let on_processor = thread_processor_time().saturating_sub(self.processor_time.get());
-        let hog = Hog {
-            what,
+        let run = LongRun {
             stage,
             ran: self.clock.gap(),
             on_processor,
             ended: self.clock.latest(),
         };
-        let told = (hog.ran, hog.to_string());
-        self.hogs.borrow_mut().note(hog, self.clock.turn());
-        told
+        self.hogs.borrow_mut().note(run, self.clock.turn(), what);
+        run
     }
 
-    /// Which request kept the worker busy for longest from `since` to `until`, in words.
-    pub(crate) fn hog_between(&self, since: Nanos, until: Nanos) -> String {
+    /// Says which request kept the worker busy for longest from `since` to `until`.
+    pub(crate) fn tell_hog_between(&self, since: Nanos, until: Nanos, text: &mut HolderText<'_>) {
         match self.hogs.borrow().between(since, until) {
-            Some(hog) => hog.to_string(),
-            None => "the worker ran many other tasks, or had no processor".to_owned(),
+            Some(hog) => hog.tell(text),
+            None => text.write_str("the worker ran many other tasks, or had no processor"),
         }
     }
 
@@ -429,9 +431,9 @@ impl Worker {
             hog: hogs.latest().map(|hog| {
                 Arc::new(HogShown {
                     what: hog.what.clone(),
-                    stage: hog.stage,
-                    ran: hog.ran,
-                    ended: hog.ended,
+                    stage: hog.run.stage,
+                    ran: hog.run.ran,
+                    ended: hog.run.ended,
                 })
             }),
         };
@@ -545,7 +547,7 @@ pub(crate) async fn tick(worker: Rc<Worker>) {
         blocking::look_after();
         worker.clock.now();
         if worker.clock.gap() >= limits::HOG_NANOS {
-            worker.note_hog("the work of each second".to_owned(), None);
+            worker.note_hog(None, |text| text.write_str("the work of each second"));
         }
         worker.processor_time.set(thread_processor_time());
     }

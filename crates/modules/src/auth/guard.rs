@@ -21,6 +21,7 @@ use petrel_engine::exchange::dry_run::Note;
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Configure, Hook, Outcome, Pending, Phase};
 use petrel_engine::proto::request_head::KnownField;
+use petrel_engine::waits::HolderText;
 
 use super::accounts::{Accounts, Groups};
 use super::attempt::{LoginAttempt, Recalled};
@@ -532,8 +533,8 @@ impl Pending for Hashing {
         Some(Stage::Authorize)
     }
 
-    fn holder(&self, _: &Exchange, _: Nanos) -> String {
-        "a thread hashed the password, after those that came before".to_owned()
+    fn holder(&self, _: &Exchange, _: Nanos, text: &mut HolderText<'_>) {
+        text.write_str("a thread hashed the password, after those that came before");
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
@@ -575,8 +576,8 @@ impl Pending for Refusal {
         Some(Stage::Authorize)
     }
 
-    fn holder(&self, _: &Exchange, _: Nanos) -> String {
-        "the answer to a wrong password is delayed".to_owned()
+    fn holder(&self, _: &Exchange, _: Nanos, text: &mut HolderText<'_>) {
+        text.write_str("the answer to a wrong password is delayed");
     }
 
     fn poll(&mut self, exchange: &mut Exchange, _: &mut Context<'_>) -> Poll<Outcome> {

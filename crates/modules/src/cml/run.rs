@@ -12,6 +12,7 @@ use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::method::Method;
 use petrel_engine::settings::mime;
+use petrel_engine::waits::HolderText;
 use petrel_lua::mlua::{Table, Value};
 use petrel_lua::{Progress, Results, Run, Script, ScriptError};
 
@@ -67,8 +68,8 @@ impl Pending for WaitingScript {
         Some(Stage::Lua)
     }
 
-    fn holder(&self, exchange: &Exchange, since: Nanos) -> String {
-        lua_api::holder_of_wait(exchange, since)
+    fn holder(&self, exchange: &Exchange, since: Nanos, text: &mut HolderText<'_>) {
+        lua_api::tell_holder_of_wait(exchange, since, text);
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
@@ -92,8 +93,8 @@ impl Pending for WaitingPage {
         Some(Stage::Lua)
     }
 
-    fn holder(&self, exchange: &Exchange, since: Nanos) -> String {
-        lua_api::holder_of_wait(exchange, since)
+    fn holder(&self, exchange: &Exchange, since: Nanos, text: &mut HolderText<'_>) {
+        lua_api::tell_holder_of_wait(exchange, since, text);
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {

@@ -7,10 +7,11 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use petrel_engine::Exchange;
 use petrel_engine::body::{Body, BodySource, Piece};
-use petrel_engine::cold_files::{cause_of_error, holder_of_file};
+use petrel_engine::cold_files::{cause_of_error, tell_holder_of_file};
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::accept::Coding;
+use petrel_engine::waits::HolderText;
 
 use super::body::{CompressedBody, UnknownLength, at_once};
 use super::keeping::Keeping;
@@ -180,8 +181,8 @@ impl Pending for CompressedFile {
         Some(Stage::ReadFile)
     }
 
-    fn holder(&self, exchange: &Exchange, _: Nanos) -> String {
-        holder_of_file(&exchange.physical.path)
+    fn holder(&self, exchange: &Exchange, _: Nanos, text: &mut HolderText<'_>) {
+        tell_holder_of_file(&exchange.physical.path, text);
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {

@@ -30,13 +30,14 @@ use petrel_engine::Exchange;
 use petrel_engine::blocking::{FileDeadline, JobWaiter, NotDone, Origin, SharedJobs};
 use petrel_engine::body::{Body, Piece};
 use petrel_engine::cause::{CauseCode, ErrorCause};
-use petrel_engine::cold_files::{cause_of_failure, holder_of_file};
+use petrel_engine::cold_files::{cause_of_failure, tell_holder_of_file};
 use petrel_engine::config::{Diagnostic, DirectiveSpec};
 use petrel_engine::file_cache::FileKind;
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Pending, Phase};
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::directives::Effect::{Renamed, Works};
+use petrel_engine::waits::HolderText;
 use rustix::io::Errno;
 
 use cache::Cached;
@@ -231,8 +232,8 @@ impl Pending for Listing {
         }
     }
 
-    fn holder(&self, exchange: &Exchange, _: Nanos) -> String {
-        holder_of_file(&exchange.physical.path)
+    fn holder(&self, exchange: &Exchange, _: Nanos, text: &mut HolderText<'_>) {
+        tell_holder_of_file(&exchange.physical.path, text);
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {

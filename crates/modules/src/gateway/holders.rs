@@ -5,16 +5,15 @@
 //! stores. A request of any worker that has to queue reads all parts. It may read a slot that is just being
 //! written; then the path can be a mixture of two, for a log line that matters little.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use petrel_engine::Exchange;
-use petrel_engine::exchange::client_of_key;
+use petrel_engine::exchange::ClientOfKey;
 use petrel_engine::ledger::Nanos;
 use petrel_engine::shared::lock;
-use petrel_engine::waits::Time;
+use petrel_engine::waits::{HolderText, Time};
 
 use super::backend::SharedBackend;
 
@@ -58,15 +57,18 @@ pub(super) struct HeldConnection {
 }
 
 /// A request that has a connection, as it is read from the board.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     /// When it got the connection, on the monotonic clock.
     pub(crate) since: Nanos,
     /// Its client.
     pub(crate) client: u64,
-    /// The beginning of its path.
-    pub(crate) path: Vec<u8>,
+    path: HeldPath,
 }
+
+/// The beginning of a path, filled up with zeroes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct HeldPath([[u8; 8]; PATH_WORDS]);
 
 /// Which requests had the connections when another one began to wait.
 pub(super) struct HolderSurvey {
@@ -75,9 +77,12 @@ pub(super) struct HolderSurvey {
     /// The request that had its connection for longest.
     oldest: Option<Held>,
     /// The path that most of them asked for, and how many.
-    frequent: Vec<u8>,
-    count: usize,
+    frequent: HeldPath,
+    count: u32,
 }
+
+/// Paths that a survey counts. If the requests have more than these, others are not counted.
+const SURVEYED_PATHS: usize = 32;
 
 impl HolderBoard {
     /// A part for one more worker.
@@ -95,33 +100,60 @@ impl HolderBoard {
 
     /// All requests on the board, the oldest first.
     pub(crate) fn all(&self) -> Vec<Held> {
-        let parts = lock(&self.parts);
         let mut all = Vec::new();
-        for part in parts.iter().filter_map(Weak::upgrade) {
-            all.extend(part.slots.iter().filter_map(HolderSlot::read));
-        }
+        self.each(|held| all.push(held));
         all.sort_by_key(|held| held.since);
         all
     }
 
-    /// What a request that begins to wait keeps of the board. `open` connections are open.
-    pub(super) fn survey(&self, open: u32) -> HolderSurvey {
-        let all = self.all();
-        let mut paths: HashMap<&[u8], usize> = HashMap::new();
-        for held in &all {
-            *paths.entry(&held.path).or_default() += 1;
+    fn each(&self, mut with: impl FnMut(Held)) {
+        let parts = lock(&self.parts);
+        for part in parts.iter().filter_map(Weak::upgrade) {
+            let held = part.slots.iter().filter_map(HolderSlot::read);
+            held.for_each(&mut with);
         }
-        let most = paths.iter().max_by_key(|(path, count)| (**count, **path));
-        let (frequent, count) = match most {
-            Some((path, count)) => (path.to_vec(), *count),
-            None => (Vec::new(), 0),
-        };
+    }
+
+    /// What a request that begins to wait keeps of the board. `open` connections are open. Under overload every
+    /// request waits, so this allocates nothing.
+    pub(super) fn survey(&self, open: u32) -> HolderSurvey {
+        let mut oldest: Option<Held> = None;
+        let mut paths = [(HeldPath::default(), 0); SURVEYED_PATHS];
+        self.each(|held| {
+            if oldest.is_none_or(|oldest| held.since < oldest.since) {
+                oldest = Some(held);
+            }
+            let mut known = paths.iter_mut();
+            if let Some((path, count)) =
+                known.find(|(path, count)| *count == 0 || *path == held.path)
+            {
+                *path = held.path;
+                *count += 1;
+            }
+        });
+        let most = paths.iter().max_by_key(|(path, count)| (*count, path.0));
+        let (frequent, count) = most.copied().unwrap_or_default();
         HolderSurvey {
             open,
-            oldest: all.into_iter().next(),
+            oldest,
             frequent,
             count,
         }
+    }
+}
+
+impl Held {
+    /// The beginning of its path.
+    pub(crate) fn path(&self) -> &[u8] {
+        self.path.bytes()
+    }
+}
+
+impl HeldPath {
+    fn bytes(&self) -> &[u8] {
+        let bytes = self.0.as_flattened();
+        let end = memchr::memchr(0, bytes);
+        &bytes[..end.unwrap_or(bytes.len())]
     }
 }
 
@@ -136,12 +168,10 @@ impl HolderSlot {
         if since == 0 || self.since.load(Ordering::Acquire) != since {
             return None;
         }
-        let mut path: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        path.truncate(
-            path.iter()
-                .position(|byte| *byte == 0)
-                .unwrap_or(path.len()),
-        );
+        let mut path = HeldPath(words.map(u64::to_le_bytes));
+        // Words behind the end of the path are those of an earlier request.
+        let length = path.bytes().len();
+        path.0.as_flattened_mut()[length..].fill(0);
         Some(Held {
             since,
             client,
@@ -197,23 +227,30 @@ impl Drop for HeldConnection {
 }
 
 impl HolderSurvey {
-    /// Which requests the waiting one had to wait for, in words.
+    /// Says which requests the waiting one had to wait for.
     #[cold]
-    pub(super) fn tell(&self, backend: &SharedBackend, exchange: &Exchange) -> String {
+    pub(super) fn tell(
+        &self,
+        backend: &SharedBackend,
+        exchange: &Exchange,
+        text: &mut HolderText<'_>,
+    ) {
         let now = exchange.worker.clock().latest();
-        let label = &backend.label;
-        let mut text = match backend.limit.known() {
-            Some(most) => format!("pool \"{label}\" full ({} of {most})", self.open),
-            None => format!("pool \"{label}\" full ({})", self.open),
-        };
+        let (label, open) = (&backend.label, self.open);
+        match backend.limit.known() {
+            Some(most) => write!(text, "pool \"{label}\" full ({open} of {most})"),
+            None => write!(text, "pool \"{label}\" full ({open})"),
+        }
         let Some(oldest) = &self.oldest else {
-            return text;
+            return;
         };
-        let path = String::from_utf8_lossy(&self.frequent);
-        text += &format!(": {}x {}", self.count, path.escape_debug());
+        write!(text, ": {}x ", self.count);
+        for chunk in self.frequent.bytes().utf8_chunks() {
+            write!(text, "{}", chunk.valid().escape_debug());
+        }
         let age = Time(now.saturating_sub(oldest.since));
-        text += &format!(", oldest {age}, client {}", client_of_key(oldest.client));
-        text
+        let client = ClientOfKey(oldest.client);
+        write!(text, ", oldest {age}, client {client}");
     }
 }
 
@@ -231,12 +268,18 @@ mod tests {
         let all = board.all();
         assert_eq!(all.len(), 2);
         assert_eq!((all[0].since, all[0].client), (10, 8));
-        assert_eq!(all[0].path, &long[..PATH_WORDS * 8]);
-        assert_eq!(all[1].path, b"/report.php");
+        assert_eq!(all[0].path(), &long[..PATH_WORDS * 8]);
+        assert_eq!(all[1].path(), b"/report.php");
         drop(early);
         // A shorter path takes the same slot.
         let again = HeldConnection::new(&other, 30, 9, b"/a").expect("a slot");
-        assert_eq!(board.all()[1].path, b"/a");
+        assert_eq!(board.all()[1].path(), b"/a");
+        let survey = board.survey(2);
+        assert_eq!(survey.oldest, board.all().first().copied());
+        assert_eq!(
+            (survey.frequent.bytes(), survey.count),
+            (&b"/report.php"[..], 1)
+        );
         drop((late, again, other));
         assert!(board.all().is_empty());
     }

@@ -246,11 +246,11 @@ impl GatewayRequest {
             return Transition::Wait(RequestState::Resolve { waits: true });
         }
         if waits {
-            exchange.stamp_wait(Stage::BackendQueue, |_| {
+            exchange.stamp_wait(Stage::BackendQueue, |_, text| {
                 let upstream = self.upstream.as_ref();
                 let names = upstream.map(|upstream| upstream.looked_up_names());
                 let names = names.unwrap_or_default();
-                format!("the name server had not answered for the backend's host {names}")
+                write!(text, "the name server had not answered for the backend's host {names}");
             });
         }
         self.choose(exchange)
@@ -376,8 +376,8 @@ impl GatewayRequest {
             holders,
             ..
         } = *place;
-        exchange.stamp_wait(Stage::BackendQueue, |exchange| {
-            holders.tell(&chosen.backend.shared, exchange)
+        exchange.stamp_wait(Stage::BackendQueue, |exchange, text| {
+            holders.tell(&chosen.backend.shared, exchange, text);
         });
         drop(ticket);
         match polled {
@@ -551,8 +551,8 @@ impl GatewayRequest {
         let due_s = attempt.due_s.min(waits_until_s);
         let due_s = *self.shortage_due_s.get_or_insert(due_s);
         if is_over(exchange, due_s) {
-            exchange.stamp_wait(Stage::BackendConnect, |_| {
-                "this server has no descriptors or memory left".to_owned()
+            exchange.stamp_wait(Stage::BackendConnect, |_, text| {
+                text.write_str("this server has no descriptors or memory left");
             });
             let failure = Failure::OwnShortage(error);
             tell(exchange, backend, &failure);
@@ -604,8 +604,8 @@ impl GatewayRequest {
         if !had_begun && relay.talk.reply_has_begun() {
             let name = relay.talk.peer.name();
             let before = exchange.ledger.stage(Stage::BackendFirstByte);
-            exchange.stamp_wait_latest(Stage::BackendFirstByte, |_| {
-                format!("{name} worked on the request")
+            exchange.stamp_wait_latest(Stage::BackendFirstByte, |_, text| {
+                write!(text, "{name} worked on the request");
             });
             if let Some(backend) = &relay.talk.peer.backend {
                 let waited = exchange.ledger.stage(Stage::BackendFirstByte) - before;
@@ -640,7 +640,9 @@ impl GatewayRequest {
             return Transition::End(exchange.fail(CauseCode::Internal));
         };
         let name = relay.talk.peer.name();
-        exchange.stamp_wait_latest(Stage::BackendBody, |_| format!("{name} sent its reply"));
+        exchange.stamp_wait_latest(Stage::BackendBody, |_, text| {
+            write!(text, "{name} sent its reply");
+        });
         if relay.talk.has_ended() {
             end_try(exchange, None);
         }
@@ -690,8 +692,8 @@ impl GatewayRequest {
             false if self.is_sending => Stage::BackendSend,
             false => Stage::BackendFirstByte,
         };
-        exchange.stamp_wait(stage, |_| {
-            format!("{} failed: {failure}", relay.talk.peer.name())
+        exchange.stamp_wait(stage, |_, text| {
+            write!(text, "{} failed: {failure}", relay.talk.peer.name());
         });
         end_try(exchange, Some(&failure));
         let may_repeat = self.may_repeat(&relay.talk, &failure, exchange);
@@ -801,20 +803,22 @@ fn stamp_sending(relay: &Relay, exchange: &mut Exchange) {
     match exchange.request.body.is_complete() || relay.talk.has_unsent() {
         true => {
             let name = relay.talk.peer.name();
-            let holder = |_: &Exchange| format!("{name} did not take the request");
-            exchange.stamp_wait(Stage::BackendSend, holder);
+            exchange.stamp_wait(Stage::BackendSend, |_, text| {
+                write!(text, "{name} did not take the request");
+            });
         }
         false => {
-            let holder = |_: &Exchange| "the client was sending the body".to_owned();
-            exchange.stamp_wait(Stage::RequestBody, holder);
+            exchange.stamp_wait(Stage::RequestBody, |_, text| {
+                text.write_str("the client was sending the body");
+            });
         }
     }
 }
 
 fn stamp_connect(exchange: &mut Exchange, attempt: &ConnectAttempt) {
-    exchange.stamp_wait(Stage::BackendConnect, |_| {
+    exchange.stamp_wait(Stage::BackendConnect, |_, text| {
         let name = &attempt.chosen.backend.shared.name;
-        format!("{name} accepted no connection meanwhile")
+        write!(text, "{name} accepted no connection meanwhile");
     });
 }
 

@@ -12,14 +12,15 @@ mod reply;
 mod stores;
 mod stream;
 mod subrequest;
-/// What held up a request whose script has waited since `since`, in words.
-pub(crate) fn holder_of_wait(exchange: &Exchange, since: Nanos) -> String {
+/// Says what held up a request whose script has waited since `since`.
+pub(crate) fn tell_holder_of_wait(exchange: &Exchange, since: Nanos, text: &mut HolderText<'_>) {
     let script = exchange.script.as_deref().unwrap_or_default();
-    let script = String::from_utf8_lossy(script);
-    match waits::slow_peer_since(since) {
-        Some(peer) => format!("{script} waited: {peer}"),
-        None => format!("{script} waited"),
-    }
+    write!(text, "{} waited", String::from_utf8_lossy(script));
+    waits::with_slow_peer(since, |peer| {
+        if let Some(peer) = peer {
+            write!(text, ": {peer}");
+        }
+    });
 }
 
 #[cfg(test)]
@@ -33,7 +34,7 @@ use std::rc::Rc;
 
 use petrel_engine::Exchange;
 use petrel_engine::ledger::Nanos;
-use petrel_engine::waits;
+use petrel_engine::waits::{self, HolderText};
 use petrel_engine::worker::Worker;
 use petrel_lua::mlua;
 

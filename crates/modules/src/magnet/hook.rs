@@ -13,6 +13,7 @@ use petrel_engine::file_cache::FileEntry;
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::metrics::Route;
 use petrel_engine::module::{Hook, Outcome, Pending, Phase};
+use petrel_engine::waits::HolderText;
 use petrel_lua::{Cause, Progress, Results, Run, Script, ScriptError};
 
 use super::answer::{self, Texts, Verdict};
@@ -408,8 +409,8 @@ impl Pending for WaitingRun {
         Some(Stage::Lua)
     }
 
-    fn holder(&self, exchange: &Exchange, since: Nanos) -> String {
-        lua_api::holder_of_wait(exchange, since)
+    fn holder(&self, exchange: &Exchange, since: Nanos, text: &mut HolderText<'_>) {
+        lua_api::tell_holder_of_wait(exchange, since, text);
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {

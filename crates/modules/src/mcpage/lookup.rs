@@ -11,6 +11,7 @@ use petrel_engine::exchange::dry_run::Note;
 use petrel_engine::file_cache::FileKind;
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Hook, Outcome, Pending};
+use petrel_engine::waits::HolderText;
 
 use super::options::Debug;
 use super::page::{self, MemcachedPage};
@@ -90,8 +91,8 @@ impl Pending for Wait {
         Some(Stage::Cache)
     }
 
-    fn holder(&self, _: &Exchange, since: Nanos) -> String {
-        crate::remote_store::slow_server(since)
+    fn holder(&self, _: &Exchange, since: Nanos, text: &mut HolderText<'_>) {
+        crate::remote_store::tell_slow_server(since, text);
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {

@@ -13,6 +13,7 @@ use petrel_engine::Exchange;
 use petrel_engine::blocking::{FileDeadline, RunningJob};
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Outcome, Pending};
+use petrel_engine::waits::HolderText;
 
 use super::blob::{self, Blob, BlobName};
 use super::entry::{CacheEntry, CachedPage};
@@ -174,8 +175,8 @@ impl Pending for Below {
         Some(Stage::Cache)
     }
 
-    fn holder(&self, _: &Exchange, since: Nanos) -> String {
-        crate::remote_store::slow_server(since)
+    fn holder(&self, _: &Exchange, since: Nanos, text: &mut HolderText<'_>) {
+        crate::remote_store::tell_slow_server(since, text);
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {

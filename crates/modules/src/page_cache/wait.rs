@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use petrel_engine::Exchange;
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Outcome, Pending};
+use petrel_engine::waits::HolderText;
 use tokio::time::{error::Elapsed, timeout};
 
 use super::flight::{Landing, Passenger};
@@ -37,11 +38,9 @@ impl Pending for WaitingLookup {
         Some(Stage::Cache)
     }
 
-    fn holder(&self, exchange: &Exchange, _: Nanos) -> String {
-        format!(
-            "another request fetches {} for the cache",
-            exchange.waits_path()
-        )
+    fn holder(&self, exchange: &Exchange, _: Nanos, text: &mut HolderText<'_>) {
+        let path = exchange.waits_path();
+        write!(text, "another request fetches {path} for the cache");
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {

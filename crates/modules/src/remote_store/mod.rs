@@ -36,9 +36,11 @@ mod memcached;
 mod pool;
 mod redis;
 mod server;
-/// What held up a request that has waited for a server since `since`, in words.
-pub(crate) fn slow_server(since: Nanos) -> String {
-    waits::slow_peer_since(since).unwrap_or_else(|| "a server that stores pages".to_owned())
+/// Says what held up a request that has waited for a server since `since`.
+pub(crate) fn tell_slow_server(since: Nanos, text: &mut HolderText<'_>) {
+    waits::with_slow_peer(since, |peer| {
+        text.write_str(peer.unwrap_or("a server that stores pages"));
+    });
 }
 
 #[cfg(test)]
@@ -55,7 +57,7 @@ use petrel_engine::clock::Clock;
 use petrel_engine::ledger::Nanos;
 use petrel_engine::log::LogHandle;
 use petrel_engine::tls::TlsServer;
-use petrel_engine::waits;
+use petrel_engine::waits::{self, HolderText};
 use petrel_engine::worker::Worker;
 
 pub(crate) use address::StoreAddress;

@@ -12,13 +12,14 @@ use futures_util::FutureExt;
 use petrel_engine::Exchange;
 use petrel_engine::blocking::{FileDeadline, JobWaiter, NotDone, SharedJobs};
 use petrel_engine::cause::{CauseCode, ErrorCause};
-use petrel_engine::cold_files::{cause_of_failure, holder_of_file};
+use petrel_engine::cold_files::{cause_of_failure, tell_holder_of_file};
 use petrel_engine::file_cache::FileEntry;
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::mounts::Storage;
 use petrel_engine::proto::accept::Coding;
 use petrel_engine::settings::CoreSettings;
+use petrel_engine::waits::HolderText;
 use rustix::io::Errno;
 
 use super::FileFields;
@@ -82,8 +83,8 @@ impl Pending for Asking {
         Some(Stage::Stat)
     }
 
-    fn holder(&self, exchange: &Exchange, _: Nanos) -> String {
-        holder_of_file(&exchange.physical.path)
+    fn holder(&self, exchange: &Exchange, _: Nanos, text: &mut HolderText<'_>) {
+        tell_holder_of_file(&exchange.physical.path, text);
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {

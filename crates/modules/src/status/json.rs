@@ -268,7 +268,7 @@ fn backend(backend: &BackendReport, now: Nanos, json: &mut Json) {
     json.number("first_byte_us", backend.first_bytes.sum / MICRO);
     json.key("holders").list(&backend.holders, |held, json| {
         json.object(|json| {
-            json.bytes("path", &held.path);
+            json.bytes("path", held.path());
             json.text("client", &client_of_key(held.client));
             json.number("age_ms", now.saturating_sub(held.since) / MILLI);
         });

@@ -18,6 +18,7 @@ use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::status::Status;
 use petrel_engine::shared::{Shared, lock};
+use petrel_engine::waits::HolderText;
 
 /// Makes a page.
 ///
@@ -133,8 +134,8 @@ impl Pending for AwaitedPage {
         Some(Stage::Content)
     }
 
-    fn holder(&self, _: &Exchange, _: Nanos) -> String {
-        "a thread for computing made the page".to_owned()
+    fn holder(&self, _: &Exchange, _: Nanos, text: &mut HolderText<'_>) {
+        text.write_str("a thread for computing made the page");
     }
 }
 

@@ -164,8 +164,8 @@ impl Http2 {
         match began {
             Some(began) => {
                 run.ledger.start(began);
-                run.stamp_wait(Stage::ReadHead, |_| {
-                    "the client sent the head in pieces".to_owned()
+                run.stamp_wait(Stage::ReadHead, |_, text| {
+                    text.write_str("the client sent the head in pieces");
                 });
                 run.count_handshake();
             }

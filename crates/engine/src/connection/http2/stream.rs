@@ -805,7 +805,7 @@ impl Http2Stream {
             Stage::Throttle => "a bandwidth limit of the configuration or a script",
             _ => "the client opened no HTTP/2 window, or took nothing",
         };
-        self.run.stamp_wait(stage, |_| what.to_owned());
+        self.run.stamp_wait(stage, |_, text| text.write_str(what));
     }
 
     /// Bytes were put into frames, so the client has opened its windows: its time begins anew.

@@ -18,7 +18,7 @@ use petrel_engine::cause::CauseCode;
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::request_head::KnownField;
-use petrel_engine::waits;
+use petrel_engine::waits::{self, HolderText};
 
 use super::accounts::Groups;
 use super::attempt::{LoginAttempt, one_spelling};
@@ -104,8 +104,10 @@ impl Pending for LdapLogin {
         Some(Stage::Authorize)
     }
 
-    fn holder(&self, _: &Exchange, since: Nanos) -> String {
-        waits::slow_peer_since(since).unwrap_or_else(|| "the LDAP server".to_owned())
+    fn holder(&self, _: &Exchange, since: Nanos, text: &mut HolderText<'_>) {
+        waits::with_slow_peer(since, |peer| {
+            text.write_str(peer.unwrap_or("the LDAP server"));
+        });
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {

@@ -21,6 +21,7 @@ use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Configure, ModuleSpec, Outcome, Pending};
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::settings::Values;
+use petrel_engine::waits::HolderText;
 use petrel_sys::pam::Pam;
 
 use super::accounts::Groups;
@@ -196,8 +197,8 @@ impl Pending for PamLogin {
         Some(Stage::Authorize)
     }
 
-    fn holder(&self, _: &Exchange, _: Nanos) -> String {
-        "the PAM helper checked the password".to_owned()
+    fn holder(&self, _: &Exchange, _: Nanos, text: &mut HolderText<'_>) {
+        text.write_str("the PAM helper checked the password");
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {

@@ -98,8 +98,8 @@ impl Pending for Launch {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let polled = Pin::new(&mut self.starting).poll(context);
         let limited = ready!(self.deadline.limit(polled, context));
-        exchange.stamp_wait(Stage::BackendConnect, |_| {
-            "the program was started".to_owned()
+        exchange.stamp_wait(Stage::BackendConnect, |_, text| {
+            text.write_str("the program was started");
         });
         Poll::Ready(match limited {
             Ok(Ok(started)) => self.talk(exchange, started),

@@ -7,6 +7,7 @@ use petrel_engine::module::{Hook, Loaded, ModuleSpec, Pending, Phase};
 use petrel_engine::proto::status::Status;
 use petrel_engine::recorder::SharedMemory;
 use petrel_engine::testing::Site;
+use petrel_engine::waits::HolderText;
 use serde_json::Value;
 use tokio::time::{Sleep, sleep};
 
@@ -100,8 +101,8 @@ impl Pending for SlowWait {
         Some(Stage::Stat)
     }
 
-    fn holder(&self, _: &Exchange, _: Nanos) -> String {
-        "\"/mnt\" hangs".to_owned()
+    fn holder(&self, _: &Exchange, _: Nanos, text: &mut HolderText<'_>) {
+        text.write_str("\"/mnt\" hangs");
     }
 }
 
