@@ -79,13 +79,9 @@ impl Arena {
 
     /// Becomes the owner, unless a living worker is.
     fn take(&self, memory: &SharedMemory) -> bool {
-        let own = u64::from(std::process::id());
-        let Some(word) = self.0.get(AT_OWNER) else {
-            return false;
-        };
-        let owner = word.load(Relaxed);
-        let is_free = owner != own && !memory.is_of_other(owner);
-        is_free && word.compare_exchange(owner, own, Relaxed, Relaxed).is_ok()
+        self.0
+            .get(AT_OWNER)
+            .is_some_and(|owner| memory.claim(owner))
     }
 
     /// As if the owner had ended.
@@ -172,7 +168,7 @@ fn layout() -> u64 {
     layout_hash(stages.chain(classes).chain(sizes))
 }
 
-/// Which process owns the arena.
+/// Which process owns the arena ([`SharedMemory::claim`]).
 const AT_OWNER: usize = 0;
 const HEADER_WORDS: usize = 8;
 

@@ -22,6 +22,8 @@ pub struct SharedMemory {
     all: Option<Words>,
     /// The other server processes that were alive when this one was forked.
     others: Arc<[u32]>,
+    /// The number of the first claim that was made after that. What younger processes have claimed is in use.
+    forked_at_claim: u64,
     claimed: Arc<Mutex<Vec<Claimed>>>,
 }
 
@@ -48,6 +50,7 @@ impl SharedMemory {
         all[AT_VERSION].store(LAYOUT_VERSION, Relaxed);
         all[AT_COUNT].store(all.len() as u64, Relaxed);
         all[AT_FREE].store(REGIONS as u64, Relaxed);
+        all[AT_CLAIMS].store(1, Relaxed);
         all[AT_MAGIC].store(MAGIC, Release);
         Ok((SharedMemory::of(Some(all)), descriptor))
     }
@@ -61,6 +64,7 @@ impl SharedMemory {
         SharedMemory {
             all,
             others: Arc::new([]),
+            forked_at_claim: u64::MAX,
             claimed: Arc::default(),
         }
     }
@@ -72,6 +76,10 @@ impl SharedMemory {
         SharedMemory {
             all: self.all.clone(),
             others: others.into(),
+            forked_at_claim: self
+                .all
+                .as_ref()
+                .map_or(u64::MAX, |all| all[AT_CLAIMS].load(Acquire)),
             claimed: Arc::default(),
         }
     }
@@ -118,9 +126,31 @@ impl SharedMemory {
         entry.words(all)?.part(0..count)
     }
 
-    /// Whether `process` is another server process that was alive when this one was forked.
-    pub fn is_of_other(&self, process: u64) -> bool {
-        self.others.iter().any(|other| u64::from(*other) == process)
+    /// Whether server processes share this memory. Otherwise the process has it alone.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.all.is_some()
+    }
+
+    /// Makes this process the owner of what `owner` belongs to, for one worker. False: this or another living
+    /// process owns it. Only one of several processes that call this at the same time gets true. The word has the
+    /// number of the claim in its upper half and the process in its lower half; 0: there was no owner.
+    pub(crate) fn claim(&self, owner: &AtomicU64) -> bool {
+        let before = owner.load(Relaxed);
+        let (number, process) = (before >> 32, before as u32);
+        let is_free = process != std::process::id()
+            && number < self.forked_at_claim
+            && !self.others.contains(&process);
+        is_free
+            && owner
+                .compare_exchange(before, self.next_claim(), Release, Relaxed)
+                .is_ok()
+    }
+
+    /// What the word of an owner says of a claim that this process makes now.
+    fn next_claim(&self) -> u64 {
+        let claims = self.all.as_ref().map(|all| &all[AT_CLAIMS]);
+        let number = claims.map_or(0, |claims| claims.fetch_add(1, Release));
+        number << 32 | u64::from(std::process::id())
     }
 
     /// The slowest requests that this server process and the ones before it have recorded here, and the requests for
@@ -163,7 +193,14 @@ impl SharedMemory {
             entry.0[ENTRY_LAYOUT].store(layout, Relaxed);
             return Some(words);
         }
-        allot(all, COUNTERS, name, layout, count)
+        allot(all, COUNTERS, name, layout, 0, count)?;
+        // Another process that has begun at the same moment may have made them, too. The first ones count.
+        let is_same = |entry: &Entry<'_>| {
+            let known_layout = entry.0[ENTRY_LAYOUT].load(Relaxed);
+            entry.kind() == COUNTERS && entry.name() == name && known_layout == layout
+        };
+        let mut same = entries(all).filter(is_same);
+        same.find_map(|entry| entry.words(all)?.part(0..count))
     }
 
     /// A region of `count` words for one worker of this process, which no living process uses. Prefers the
@@ -171,32 +208,26 @@ impl SharedMemory {
     pub(crate) fn ring(&self, count: usize) -> Option<Words> {
         let all = self.all.as_ref()?;
         let _guard = self.lock();
-        let process = u64::from(std::process::id());
-        let is_free = |entry: &Entry<'_>| {
-            let owner = entry.0[ENTRY_OWNER].load(Relaxed);
-            owner != process && !self.others.iter().any(|other| u64::from(*other) == owner)
-        };
-        let free = entries(all)
-            .filter(|entry| entry.kind() == RING && is_free(entry))
+        let mut rings: Vec<_> = entries(all)
+            .filter(|entry| entry.kind() == RING)
             .filter_map(|entry| Some((entry, entry.words(all)?)))
             .filter(|(_, words)| words.len() == count)
-            .min_by_key(|(entry, _)| entry.0[ENTRY_LAYOUT].load(Relaxed));
-        let number = all[AT_CLAIMS].fetch_add(1, Relaxed);
-        let (entry, words) = match free {
-            Some(found) => found,
-            None => {
-                let words = allot(all, RING, name_of("ring"), number, count)?;
-                let entry = entries(all).find(|entry| {
-                    let offset = entry.0[ENTRY_OFFSET].load(Relaxed) as usize;
-                    all.get(offset)
-                        .is_some_and(|first| std::ptr::eq(first, &words[0]))
-                })?;
-                (entry, words)
+            .collect();
+        rings.sort_by_key(|(entry, _)| entry.0[ENTRY_LAYOUT].load(Relaxed));
+        let number = all[AT_CLAIMS].load(Relaxed);
+        let free = rings
+            .into_iter()
+            .find(|(entry, _)| self.claim(&entry.0[ENTRY_OWNER]));
+        match free {
+            Some((entry, words)) => {
+                entry.0[ENTRY_LAYOUT].store(number, Relaxed);
+                Some(words)
             }
-        };
-        entry.0[ENTRY_LAYOUT].store(number, Relaxed);
-        entry.0[ENTRY_OWNER].store(process, Release);
-        Some(words)
+            None => {
+                let owner = self.next_claim();
+                allot(all, RING, name_of("ring"), owner >> 32, owner, count)
+            }
+        }
     }
 }
 
@@ -243,27 +274,39 @@ fn entries(all: &Words) -> impl Iterator<Item = Entry<'_>> {
     entries.iter().take(used).map(Entry)
 }
 
-/// Takes a new region. The keeper starts one server process at a time, and [`SharedMemory`] has a lock, so no
-/// two claims meet.
-fn allot(all: &Words, kind: u64, name: RegionName, layout: u64, count: usize) -> Option<Words> {
-    let used = usize::try_from(all[AT_ENTRIES].load(Relaxed)).ok()?;
-    let offset = usize::try_from(all[AT_FREE].load(Relaxed)).ok()?;
-    let end = offset.checked_add(count)?;
-    let words = all
-        .part(offset..end)
-        .filter(|_| offset >= REGIONS && count > 0)?;
+/// Takes a new region. Processes may do so at the same time: each adds to the two counts, and an entry has no
+/// kind until it is complete.
+fn allot(
+    all: &Words,
+    kind: u64,
+    name: RegionName,
+    layout: u64,
+    owner: u64,
+    count: usize,
+) -> Option<Words> {
+    let end_of = |offset: u64| {
+        let offset = usize::try_from(offset).ok().filter(|at| *at >= REGIONS)?;
+        let end = offset.checked_add(count).filter(|_| count > 0)?;
+        all.get(offset..end)?;
+        Some(end.next_multiple_of(PAGE_WORDS) as u64)
+    };
+    let offset = all[AT_FREE].fetch_update(Relaxed, Relaxed, end_of).ok()?;
+    let is_left = |used: u64| (used < ENTRIES_MAX as u64).then(|| used + 1);
+    let used = all[AT_ENTRIES]
+        .fetch_update(Release, Relaxed, is_left)
+        .ok()?;
     let (entries, _) = all[HEADER_WORDS..REGIONS].as_chunks::<ENTRY_WORDS>();
-    let entry = entries.get(used)?;
+    let entry = entries.get(used as usize)?;
     for (index, part) in name.iter().enumerate() {
         entry[ENTRY_NAME + index].store(*part, Relaxed);
     }
     entry[ENTRY_LAYOUT].store(layout, Relaxed);
-    entry[ENTRY_OFFSET].store(offset as u64, Relaxed);
+    entry[ENTRY_OFFSET].store(offset, Relaxed);
     entry[ENTRY_COUNT].store(count as u64, Relaxed);
+    entry[ENTRY_OWNER].store(owner, Relaxed);
     entry[ENTRY_KIND].store(kind, Release);
-    all[AT_FREE].store(end.next_multiple_of(PAGE_WORDS) as u64, Relaxed);
-    all[AT_ENTRIES].store(used as u64 + 1, Release);
-    Some(words)
+    let offset = offset as usize;
+    all.part(offset..offset + count)
 }
 
 type RegionName = [u64; 3];
@@ -278,7 +321,7 @@ fn name_of(name: &str) -> RegionName {
 /// `petrelre`, as the bytes of a word.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"petrelre");
 /// Changes with the layout of this memory or of the records.
-pub(crate) const LAYOUT_VERSION: u64 = 1;
+pub(crate) const LAYOUT_VERSION: u64 = 2;
 
 // The header.
 pub(crate) const AT_MAGIC: usize = 0;
@@ -289,7 +332,7 @@ pub(crate) const AT_COUNT: usize = 2;
 const AT_FREE: usize = 3;
 /// How many entries of the directory are used.
 pub(crate) const AT_ENTRIES: usize = 4;
-/// How often a ring was claimed.
+/// The number of the next claim of a ring or of counters that have an owner.
 const AT_CLAIMS: usize = 5;
 pub(crate) const HEADER_WORDS: usize = 8;
 
@@ -300,7 +343,7 @@ const ENTRY_NAME: usize = 1;
 pub(crate) const ENTRY_LAYOUT: usize = 4;
 pub(crate) const ENTRY_OFFSET: usize = 5;
 pub(crate) const ENTRY_COUNT: usize = 6;
-/// The process that a ring belongs to, or belonged to.
+/// Whom a ring belongs to, or belonged to ([`SharedMemory::claim`]).
 pub(crate) const ENTRY_OWNER: usize = 7;
 pub(crate) const ENTRY_WORDS: usize = 8;
 
@@ -385,6 +428,65 @@ mod tests {
         assert_eq!(fourth[5].load(Relaxed), 7);
         assert!(keeper.ring(1 << 30).is_none());
         assert!(SharedMemory::private().ring(4096).is_none());
+    }
+
+    #[test]
+    fn processes_that_begin_at_the_same_moment_have_rings_of_their_own() {
+        let keeper = memory();
+        let first = keeper.beside(vec![]);
+        let gone = first.ring(4096).expect("there is room");
+        let all = keeper.all.as_ref().expect("shared");
+        let owner = || &entries(all).next().expect("there is one").0[ENTRY_OWNER];
+        owner().store(4711, Relaxed);
+        let (one, other) = (keeper.beside(vec![]), keeper.beside(vec![4712]));
+        let of_other = other.ring(4096).expect("that of the process that has gone");
+        assert!(std::ptr::eq(&of_other[0], &gone[0]));
+        // Let it belong to the process 4713, of which `one` knows nothing.
+        owner()
+            .fetch_update(Relaxed, Relaxed, |word| Some(word >> 32 << 32 | 4713))
+            .expect("a word");
+        let of_one = one.ring(4096).expect("there is room");
+        assert!(!std::ptr::eq(&of_one[0], &gone[0]));
+    }
+
+    #[test]
+    fn what_is_free_is_claimed_once() {
+        let keeper = memory();
+        let memories: Vec<_> = (0..4).map(|_| keeper.beside(vec![])).collect();
+        for _ in 0..100 {
+            let owner = &AtomicU64::new(4711);
+            let claimed: usize = std::thread::scope(|scope| {
+                let claim = |memory| scope.spawn(move || SharedMemory::claim(memory, owner));
+                let threads: Vec<_> = memories.iter().map(claim).collect();
+                let claims = threads.into_iter().map(|thread| thread.join());
+                claims
+                    .map(|claimed| usize::from(claimed.expect("no panic")))
+                    .sum()
+            });
+            assert_eq!(claimed, 1);
+        }
+    }
+
+    #[test]
+    fn regions_that_are_taken_at_the_same_moment_do_not_overlap() {
+        let keeper = memory();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let memory = keeper.beside(vec![]);
+                scope.spawn(move || {
+                    for number in 0..50 {
+                        let own = memory.counters(&format!("{thread}.{number}"), 1, 10);
+                        own[9].fetch_add(1 + thread * 1000 + number, Relaxed);
+                    }
+                });
+            }
+        });
+        let memory = keeper.beside(vec![]);
+        for (thread, number) in (0..4).flat_map(|thread| (0..50).map(move |n| (thread, n))) {
+            let counters = memory.known_counters(&format!("{thread}.{number}"), 1, 10);
+            let value = counters.expect("they are there")[9].load(Relaxed);
+            assert_eq!(value, 1 + thread * 1000 + number);
+        }
     }
 
     #[test]

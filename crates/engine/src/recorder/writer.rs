@@ -27,6 +27,8 @@ pub(crate) struct Recorder {
     to_wall: Cell<u64>,
     /// How many more requests that were fast and went well are recorded in this second.
     fast_left: Cell<u32>,
+    /// Nothing but this process has the memory.
+    is_private: bool,
 }
 
 /// How much is recorded.
@@ -56,7 +58,9 @@ impl Recorder {
             return None;
         }
         let count = size.words();
-        let words = memory.ring(count).unwrap_or_else(|| Words::private(count));
+        let shared = memory.ring(count);
+        let is_private = shared.is_none();
+        let words = shared.unwrap_or_else(|| Words::private(count));
         let worker = u16::try_from(worker).unwrap_or(u16::MAX);
         let areas = Areas::of(count, size.slowest);
         areas.write(&words, worker);
@@ -84,7 +88,13 @@ impl Recorder {
             slow: Slow::new(part(&words, areas.slow), areas.slowest),
             to_wall: Cell::new(0),
             fast_left: Cell::new(FAST_EACH_SECOND),
+            is_private,
         })
+    }
+
+    /// Whether other programs cannot read what is recorded, and it ends with the process.
+    pub(crate) fn is_private(&self) -> bool {
+        self.is_private
     }
 
     /// Called once a second: `to_wall` is the difference between the wall clock and the monotonic one.
