@@ -50,29 +50,31 @@ pub(crate) fn thread_processor_time() -> Nanos {
 }
 
 thread_local! {
-    /// Whether the worker of this thread has asked the kernel for events since the last reading of its clock,
-    /// and how many tasks it has run since it asked. A global of the thread, because the hook of the runtime,
+    /// How many tasks the worker of this thread has run since it asked the kernel for events; with
+    /// [`IS_NEW`], it has not read its clock since then. A global of the thread, because the hook of the runtime,
     /// which sets it, belongs to no worker.
-    static TURN: Cell<(bool, u32)> = const { Cell::new((true, 0)) };
+    static TURN: Cell<u32> = const { Cell::new(IS_NEW) };
 }
 
 /// tokio asks the kernel for events after this number of tasks, even if more tasks are ready
 /// (`Builder::event_interval`).
 pub(crate) const TURN_POLLS_MAX: u32 = 61;
 
+const IS_NEW: u32 = 1 << 31;
+
 /// The worker of this thread has waited for events: a turn begins.
 pub(crate) fn turn_begins() {
-    TURN.set((true, 0));
+    TURN.set(IS_NEW);
 }
 
 /// The worker of this thread runs a task. Short tasks of the worker itself are not counted, so a turn can last
 /// a few tasks longer here than in the runtime.
 #[inline]
 pub(crate) fn task_runs() {
-    let (is_new, tasks) = TURN.get();
-    TURN.set(match tasks < TURN_POLLS_MAX {
-        true => (is_new, tasks + 1),
-        false => (true, 0),
+    let turn = TURN.get();
+    TURN.set(match turn & !IS_NEW < TURN_POLLS_MAX {
+        true => turn + 1,
+        false => IS_NEW,
     });
 }
 
@@ -110,10 +112,10 @@ impl Clock {
         #[cfg(test)]
         self.readings.update(|readings| readings + 1);
         let before = self.latest.replace(now);
-        let (is_new, tasks) = TURN.get();
-        match is_new {
+        let turn = TURN.get();
+        match turn & IS_NEW != 0 {
             true => {
-                TURN.set((false, tasks));
+                TURN.set(turn & !IS_NEW);
                 self.begin_turn(before, now);
             }
             false => self.gap.set(now.saturating_sub(before)),

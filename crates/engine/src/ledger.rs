@@ -110,22 +110,23 @@ stages! {
 
 const COUNT: usize = Stage::ALL.len();
 
-// `Ledger::touched` has a bit for each stage.
-const _: () = assert!(COUNT <= 32);
+/// `Ledger::touched` has a bit for each stage. As many times as bits make a stage a valid index without a check.
+const BITS: usize = 32;
+const _: () = assert!(COUNT <= BITS);
 
 /// The times of one exchange.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     started: Nanos,
+    /// The last stamp.
     last: Nanos,
-    ended: Nanos,
     /// For how long at most the first bytes of the request lay in the kernel before the worker looked.
     in_kernel_max: Nanos,
     /// System calls that the worker made for the exchange.
     calls: u32,
     /// A bit for each stage that was stamped. Only those have a time.
     touched: u32,
-    stages: [Nanos; COUNT],
+    stages: [Nanos; BITS],
     /// The stamps one by one, for `petrel costs`; `None` everywhere else.
     trail: Option<Box<Trail>>,
 }
@@ -136,17 +137,27 @@ pub struct Ledger {
 pub struct Trail(pub Vec<(Option<Stage>, Nanos)>);
 
 impl Ledger {
+    /// No exchange.
+    pub(crate) const EMPTY: Ledger = Ledger {
+        started: 0,
+        last: 0,
+        in_kernel_max: 0,
+        calls: 0,
+        touched: 0,
+        stages: [0; BITS],
+        trail: None,
+    };
+
     /// Starts the clock: the first byte of a request arrived at `now`.
     pub fn start(&mut self, now: Nanos) {
-        for stage in self.touched() {
-            self.stages[stage as usize] = 0;
+        while self.touched != 0 {
+            self.stages[self.touched.trailing_zeros() as usize % BITS] = 0;
+            self.touched &= self.touched - 1;
         }
-        self.touched = 0;
         self.in_kernel_max = 0;
         self.calls = 0;
         self.started = now;
         self.last = now;
-        self.ended = now;
         if let Some(Trail(stamps)) = self.trail.as_deref_mut() {
             stamps.clear();
         }
@@ -202,7 +213,6 @@ impl Ledger {
         let now = now.max(self.last);
         self.add(stage, now - self.last);
         self.last = now;
-        self.ended = now;
         if self.trail.is_some() {
             self.note(Some(stage), now);
         }
@@ -211,7 +221,7 @@ impl Ledger {
     #[inline]
     fn add(&mut self, stage: Stage, time: Nanos) {
         self.touched |= 1 << stage as u8;
-        self.stages[stage as usize] += time;
+        self.stages[stage as usize % BITS] += time;
     }
 
     /// The end of a wait: gives the time since the last stamp to `stage` until `ready`, when the worker
@@ -242,7 +252,6 @@ impl Ledger {
     /// Leaves the time since the last stamp unattributed, because no work was done for this exchange.
     pub fn skip(&mut self, now: Nanos) {
         self.last = now;
-        self.ended = now;
         if self.trail.is_some() {
             self.note(None, now);
         }
@@ -274,6 +283,15 @@ impl Ledger {
         self.stages[stage as usize]
     }
 
+    /// Whether one of these stages was stamped.
+    #[inline]
+    pub(crate) fn was_in(&self, stages: &[Stage]) -> bool {
+        let bits = stages
+            .iter()
+            .fold(0, |bits, stage| bits | 1 << *stage as u8);
+        self.touched & bits != 0
+    }
+
     /// A bit for each stage that was stamped, in the order of [`Stage::ALL`].
     #[inline]
     pub(crate) fn touched_bits(&self) -> u32 {
@@ -296,17 +314,15 @@ impl Ledger {
     pub(crate) fn each_touched(&self, mut with: impl FnMut(usize, Nanos)) {
         let mut left = self.touched;
         while left != 0 {
-            let stage = left.trailing_zeros() as usize;
+            let stage = left.trailing_zeros() as usize % BITS;
             left &= left - 1;
-            if let Some(nanos) = self.stages.get(stage) {
-                with(stage, *nanos);
-            }
+            with(stage, self.stages[stage]);
         }
     }
 
     /// From the first byte of the request to the last stamp.
     pub fn total(&self) -> Nanos {
-        self.ended.saturating_sub(self.started)
+        self.last.saturating_sub(self.started)
     }
 
     /// For how long at most the first bytes of the request lay in the kernel before the worker looked. It

@@ -8,16 +8,15 @@
 use std::cell::Cell;
 
 thread_local! {
-    /// The calls of this thread, and the count at the last mark. Globals of the thread, because files and
-    /// sockets know no worker.
-    static CALLS: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
+    /// The calls of this thread since the last mark. A global of the thread, because files and sockets know no
+    /// worker.
+    static CALLS: Cell<u32> = const { Cell::new(0) };
 }
 
 /// This thread has made a system call.
 #[inline]
 pub fn made() {
-    let (count, mark) = CALLS.get();
-    CALLS.set((count.wrapping_add(1), mark));
+    CALLS.set(CALLS.get().wrapping_add(1));
 }
 
 /// Counts a call if `polled` is ready: a pending read or write made none, as far as the runtime knew that it
@@ -33,9 +32,7 @@ pub fn made_if_ready<T>(polled: std::task::Poll<T>) -> std::task::Poll<T> {
 /// The calls of this thread since this function was last called.
 #[inline]
 pub(crate) fn since_mark() -> u32 {
-    let (count, mark) = CALLS.get();
-    CALLS.set((count, count));
-    count.wrapping_sub(mark)
+    CALLS.take()
 }
 
 #[cfg(test)]

@@ -312,6 +312,17 @@ impl Serving {
     /// Notes how fast the client took the response, if the worker had to wait for it.
     #[inline]
     fn note_slow_client(&mut self, link: &Link) {
+        if self
+            .run
+            .ledger
+            .was_in(&[Stage::ClientDrain, Stage::Throttle])
+        {
+            self.note_waits_of_sending(link);
+        }
+    }
+
+    #[cold]
+    fn note_waits_of_sending(&mut self, link: &Link) {
         let waited = self.run.ledger.stage(Stage::ClientDrain);
         if waited >= limits::NOTED_WAIT_NANOS {
             let path = link.transport.tcp_path();

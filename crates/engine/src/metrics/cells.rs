@@ -99,18 +99,20 @@ impl RouteCells {
     }
 
     #[inline]
-    pub(super) fn count_stage(&self, stage: usize, nanos: Nanos) {
-        if let Some(cells) = stage_cells(&self.words).get(stage) {
-            add(&cells[STAGE_BUCKETS], nanos);
-            add(&cells[stage_bucket(nanos)], 1);
-        }
-    }
-
-    #[inline]
-    pub(super) fn count(&self, nanos: Nanos, ended: &EndedRequest<'_>) {
+    pub(super) fn count(&self, ended: &EndedRequest<'_>) {
         self.has_changed.store(true, Relaxed);
-        let class = ended.class as usize;
-        if let Some(cells) = class_cells(&self.words).get(class) {
+        let Some(words) = self.words.first_chunk::<ROUTE_WORDS>() else {
+            return;
+        };
+        let (stages, classes) = (stage_cells(words), class_cells(words));
+        ended.ledger.each_touched(|stage, nanos| {
+            if let Some(cells) = stages.get(stage) {
+                add(&cells[STAGE_BUCKETS], nanos);
+                add(&cells[stage_bucket(nanos)], 1);
+            }
+        });
+        let (nanos, class) = (ended.ledger.total(), ended.class as usize);
+        if let Some(cells) = classes.get(class) {
             add(&cells[latency_bucket(nanos)], 1);
             add(&cells[LATENCY_BUCKETS], nanos);
             add(&cells[LATENCY_BUCKETS + 1], ended.sent_bytes);

@@ -349,14 +349,13 @@ impl Metrics {
 
 impl WorkerMetrics {
     /// Counts a request that has ended. Returns whether it is one of those that [`WorkerMetrics::count_top`]
-    /// counts. Not inlined, so that a profiler shows what it costs.
-    #[inline(never)]
+    /// counts.
+    #[inline]
     pub(crate) fn count(&self, ended: &EndedRequest<'_>) -> bool {
         let slot = ended.route.slot();
         let cells = self.routes.of(slot, || self.route_cells(slot));
         let ledger = ended.ledger;
-        ledger.each_touched(|stage, nanos| cells.count_stage(stage, nanos));
-        cells.count(ledger.total(), ended);
+        cells.count(ended);
         if ledger.stage(Stage::Lag) > self.lag_max.load(Relaxed) {
             self.lag_max.store(ledger.stage(Stage::Lag), Relaxed);
         }

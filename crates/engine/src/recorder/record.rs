@@ -275,9 +275,9 @@ fn put_bytes(window: &Window, mut at: usize, bytes: &[u8]) -> usize {
     at
 }
 
-/// The word of `rest`, the last 1 to 7 of `bytes`.
+/// The word of `rest`, the last up to 7 of `bytes`; none only if there are no others.
 #[inline(always)]
-fn last_of(bytes: &[u8], rest: &[u8]) -> u64 {
+pub(crate) fn last_of(bytes: &[u8], rest: &[u8]) -> u64 {
     let length = rest.len();
     if let Some(last) = bytes.last_chunk() {
         // The bytes in front of `rest` are shifted out.

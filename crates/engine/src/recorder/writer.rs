@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, fence};
 use petrel_sys::shared_memory::Words;
 
 use super::memory::SharedMemory;
-use super::record::{Finished, RECORD_WORDS_MAX, RecordFlag, Window, cut, encode};
+use super::record::{Finished, RECORD_WORDS_MAX, RecordFlag, Window, encode, last_of};
 use super::ring::{RING_WORDS_MIN, Ring, STATE_WORDS};
 use crate::ledger::{Nanos, Stage};
 use crate::request_id::RequestId;
@@ -113,14 +113,9 @@ impl Recorder {
         };
         now[NOW_ID].store(id.to_bits(), Relaxed);
         now[NOW_STARTED].store(started.wrapping_add(self.to_wall.get()), Relaxed);
-        match target.first_chunk::<16>() {
-            Some(target) => {
-                let (words, _) = target.as_chunks();
-                now[NOW_TARGET].store(u64::from_le_bytes(words[0]), Relaxed);
-                now[NOW_TARGET + 1].store(u64::from_le_bytes(words[1]), Relaxed);
-            }
-            None => short_target(now, target),
-        }
+        let [first, second] = first_words(target);
+        now[NOW_TARGET].store(first, Relaxed);
+        now[NOW_TARGET + 1].store(second, Relaxed);
     }
 
     /// The request is over. If the worker worked for it last, it works for none now.
@@ -189,14 +184,18 @@ fn copy(record: &[AtomicU64], window: &Window) -> usize {
     record.len()
 }
 
-#[cold]
-fn short_target(now: &[AtomicU64; NOW_WORDS], target: &[u8]) {
-    let mut bytes = [0; 16];
-    let target = cut(target, bytes.len());
-    bytes[..target.len()].copy_from_slice(target);
-    let (words, _) = bytes.as_chunks();
-    now[NOW_TARGET].store(u64::from_le_bytes(words[0]), Relaxed);
-    now[NOW_TARGET + 1].store(u64::from_le_bytes(words[1]), Relaxed);
+/// The first 16 bytes of `target`, filled up with zeroes.
+#[inline]
+fn first_words(target: &[u8]) -> [u64; 2] {
+    let Some((first, rest)) = target.split_first_chunk() else {
+        return [last_of(target, target), 0];
+    };
+    let second = match rest.first_chunk() {
+        Some(second) => u64::from_le_bytes(*second),
+        None if rest.is_empty() => 0,
+        None => last_of(target, rest),
+    };
+    [u64::from_le_bytes(*first), second]
 }
 
 /// The slowest requests of each host. Hosts are told apart by a small hash: a few of them may share their
