@@ -604,21 +604,21 @@ impl Exchange {
 
     /// What the response counts for in the metrics.
     pub fn route(&self) -> Route {
-        self.progress.route
+        self.progress.route()
     }
 
     /// For a hook that answers: the response counts for `route`, a part of its module
     /// ([`Exchange::detailed_route`]).
     #[inline]
     pub fn set_route(&mut self, route: Route) {
-        self.progress.route = route;
+        self.progress.set_route(route);
     }
 
     /// For a hook: the route of the part `detail` of its module. Takes a lock, so use it once and keep the
     /// result.
     pub fn detailed_route(&self, detail: &str) -> Route {
         let metrics = self.worker.shared().metrics();
-        metrics.detailed_route(self.progress.route, detail)
+        metrics.detailed_route(self.progress.module, detail)
     }
 
     /// For a hook that took only some nanoseconds: its time goes to the next stage unless another hook of the

@@ -72,7 +72,8 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
                     }
                 }
             }
-            None => step(exchange),
+            None if exchange.dry_run().is_some() => step_of_dry_run(exchange),
+            None => step::<false>(exchange),
         };
         match outcome {
             Outcome::Next => {}
@@ -134,9 +135,11 @@ pub(crate) fn log(exchange: &mut Exchange) {
     if let Some(cause) = exchange.response.cause() {
         exchange.worker.shared().causes().count(cause.code);
     }
-    let settings = Rc::clone(&exchange.settings);
-    for installed in settings.hooks(Phase::Log) {
-        installed.hook.run(exchange);
+    if !exchange.settings.hooks(Phase::Log).is_empty() {
+        let settings = Rc::clone(&exchange.settings);
+        for installed in settings.hooks(Phase::Log) {
+            installed.hook.run(exchange);
+        }
     }
 }
 
@@ -149,17 +152,13 @@ fn count(exchange: &Exchange) {
         false => StatusClass::Aborted,
     };
     // The time of a tunnel is that of the conversation, which may last for hours: it is in no stage.
-    let of_tunnel;
     let ledger = match exchange.is_tunnel() {
-        true => {
-            of_tunnel = Ledger::default();
-            &of_tunnel
-        }
+        true => &Ledger::EMPTY,
         false => &exchange.ledger,
     };
     let ended = EndedRequest {
         id: exchange.id,
-        route: exchange.progress.route,
+        route: exchange.progress.route(),
         host: exchange
             .scope
             .as_ref()
@@ -176,26 +175,34 @@ fn count(exchange: &Exchange) {
     }
 }
 
+#[cold]
+#[inline(never)]
+fn step_of_dry_run(exchange: &mut Exchange) -> Outcome {
+    step::<true>(exchange)
+}
+
 /// Returns the next outcome that is not [`Outcome::Next`], from a hook or from what the core does at the end
-/// of a phase. Most phases of most requests have no hook.
-fn step(exchange: &mut Exchange) -> Outcome {
+/// of a phase. Most phases of most requests have no hook. Whether this is a dry run is asked once, and not in
+/// each phase.
+#[inline(always)]
+fn step<const IS_DRY_RUN: bool>(exchange: &mut Exchange) -> Outcome {
     loop {
         let phase = exchange.progress.phase();
         let hooks = exchange.settings.hooks(phase);
         if let Some(hook) = hooks.get(exchange.progress.hook) {
-            let installed = hook.clone();
+            let run = Rc::clone(&hook.hook);
+            let (module, route) = (hook.module, hook.route);
             if phase < Phase::Store {
-                exchange.progress.route = installed.route;
-                exchange.progress.module = installed.module;
+                exchange.progress.module = route;
             }
             if exchange.progress.counts_as.is_some() {
                 stamp_if_worked(exchange);
             }
             exchange.progress.hook += 1;
             exchange.progress.worked = true;
-            let outcome = match exchange.dry_run().is_some() {
-                true => dry_run::run_hook(&installed, phase, exchange),
-                false => installed.hook.run(exchange),
+            let outcome = match IS_DRY_RUN {
+                true => dry_run::run_hook(&*run, module, phase, exchange),
+                false => run.run(exchange),
             };
             match outcome {
                 Outcome::Next => continue,
@@ -206,11 +213,14 @@ fn step(exchange: &mut Exchange) -> Outcome {
                 outcome => return outcome,
             }
         }
-        match dry_run::run_core(phase, exchange, |exchange| end_of(phase, exchange)) {
+        let outcome = match IS_DRY_RUN {
+            true => dry_run::run_core(phase, exchange, |exchange| end_of(phase, exchange)),
+            false => end_of(phase, exchange),
+        };
+        match outcome {
             Outcome::Next => advance(exchange, phase),
             outcome => {
-                exchange.progress.route = Route::CORE;
-                exchange.progress.module = "";
+                exchange.progress.module = Route::CORE;
                 return outcome;
             }
         }
@@ -240,12 +250,15 @@ fn advance(exchange: &mut Exchange, phase: Phase) {
 }
 
 /// What the core does after all hooks of `phase` have returned [`Outcome::Next`].
+#[inline(always)]
 fn end_of(phase: Phase, exchange: &mut Exchange) -> Outcome {
+    let is_open = exchange.settings.exposure.is_empty();
     match phase {
         Phase::Translate => {
             trace::url(exchange);
             options_of_the_server(exchange)
         }
+        Phase::Authorize | Phase::Resolved if is_open => Outcome::Next,
         Phase::Authorize => closed_by_exposure(exchange, ClosedAnswer::Url),
         Phase::DocumentRoot => map::map(exchange),
         Phase::Map => {
@@ -298,9 +311,6 @@ enum ClosedAnswer {
 
 fn closed_by_exposure(exchange: &mut Exchange, what: ClosedAnswer) -> Outcome {
     let exposure = &exchange.settings.exposure;
-    if exposure.is_empty() {
-        return Outcome::Next;
-    }
     let url = &exchange.request.url;
     let of_url = exposure.closes(url.path());
     // An index file has changed both paths. The physical path begins with the document root, so only keys
@@ -449,10 +459,17 @@ fn leave_with_answer(exchange: &mut Exchange) {
     exchange.progress.hook = 0;
 }
 
+#[inline(always)]
 fn stamp_if_worked(exchange: &mut Exchange) {
     // Storing belongs to the stage of the next phase, to save a reading of the clock.
-    if exchange.progress.phase() != Phase::Store && std::mem::take(&mut exchange.progress.worked) {
-        exchange.stamp(exchange.progress.stage());
-        exchange.progress.counts_as = None;
+    if exchange.progress.worked && exchange.progress.phase() != Phase::Store {
+        stamp_work(exchange);
     }
+}
+
+#[inline(never)]
+fn stamp_work(exchange: &mut Exchange) {
+    exchange.progress.worked = false;
+    exchange.stamp(exchange.progress.stage());
+    exchange.progress.counts_as = None;
 }

@@ -15,7 +15,7 @@ use petrel_proto::status::Status;
 
 use crate::exchange::Exchange;
 use crate::file_cache::{FileEntry, FileKind};
-use crate::module::{InstalledHook, Outcome, Pending, Phase};
+use crate::module::{Hook, Outcome, Pending, Phase};
 use crate::mounts::Storage;
 
 /// Kept by an exchange that is a dry run.
@@ -277,7 +277,14 @@ impl Exchange {
     /// In a dry run: records how the conditions are decided for the request as it is now.
     #[inline]
     pub(crate) fn record_decisions(&self) {
-        if let (Some(dry_run), Some(scope)) = (&self.dry_run, &self.scope) {
+        if let Some(dry_run) = &self.dry_run {
+            self.add_decisions(dry_run);
+        }
+    }
+
+    #[cold]
+    fn add_decisions(&self, dry_run: &DryRun) {
+        if let Some(scope) = &self.scope {
             dry_run.decided(self.worker.settings_table().decisions(scope, self));
         }
     }
@@ -300,12 +307,13 @@ impl Exchange {
 /// Runs a hook of `phase`.
 #[cold]
 pub(crate) fn run_hook(
-    installed: &InstalledHook,
+    hook: &dyn Hook,
+    module: &'static str,
     phase: Phase,
     exchange: &mut Exchange,
 ) -> Outcome {
-    watch(Some(installed.module), phase, exchange, |exchange| {
-        installed.hook.dry_run(exchange)
+    watch(Some(module), phase, exchange, |exchange| {
+        hook.dry_run(exchange)
     })
 }
 

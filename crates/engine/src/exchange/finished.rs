@@ -1,6 +1,7 @@
 //! The end of an exchange: what the recorder keeps of it, and the line about a slow one.
 
 use crate::exchange::{Exchange, Scheme};
+use crate::metrics::Route;
 use crate::recorder::{
     self, Finished, HOST_BYTES_MAX, PATH_BYTES_MAX, RecordFlag, Recorder, where_time_went,
 };
@@ -60,9 +61,11 @@ impl Exchange {
     /// The backend or module that answered.
     #[inline]
     fn answered_by(&self) -> &[u8] {
+        let module = self.progress.module;
         match &self.backend {
             Some(backend) => backend.as_bytes(),
-            None => self.progress.module.as_bytes(),
+            None if module == Route::CORE => b"",
+            None => self.worker.settings_table().module_of(module).as_bytes(),
         }
     }
 

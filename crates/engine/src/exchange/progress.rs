@@ -13,9 +13,11 @@ use crate::response::Response;
 pub(crate) struct WalkProgress {
     pub(crate) phase: Option<Phase>,
     pub(crate) hook: usize,
-    /// What the response counts for: the module whose hook ran last before there was one, unless the hook says
-    /// more exactly ([`Exchange::set_route`](crate::Exchange::set_route)).
-    pub(crate) route: Route,
+    /// The module whose hook ran last before there was a response. The core, if that answered.
+    pub(crate) module: Route,
+    /// A module, and the part of it that one of its hooks has named
+    /// ([`Exchange::set_route`](crate::Exchange::set_route)).
+    part: (Route, Route),
     pub(crate) restarts: u8,
     pub(crate) pending: Option<Box<dyn Pending>>,
     /// The error that an error handler answers for, or that an error page shows.
@@ -25,8 +27,6 @@ pub(crate) struct WalkProgress {
     pub(crate) counts_as: Option<Stage>,
     /// The stage of the present wait ([`Pending::waits_in`]).
     pub(crate) waits_in: Option<Stage>,
-    /// The module whose hook ran last before there was an answer; empty: none has.
-    pub(crate) module: &'static str,
 }
 
 /// An error that `server.error-handler` or `server.error-handler-404` answers.
@@ -55,6 +55,21 @@ impl WalkProgress {
     /// Whether the response is complete and no hook changes it any more.
     pub(crate) fn is_over(&self) -> bool {
         self.phase == Some(Phase::Log)
+    }
+
+    /// What the response counts for: the module that answered, or the part of it that it has named.
+    #[inline]
+    pub(crate) fn route(&self) -> Route {
+        let (module, part) = self.part;
+        match module == self.module {
+            true => part,
+            false => self.module,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set_route(&mut self, part: Route) {
+        self.part = (self.module, part);
     }
 
     /// The phase whose hooks run.

@@ -21,6 +21,12 @@ impl Route {
         Route(u16::try_from(index + 1).unwrap_or(0))
     }
 
+    /// The index that [`Route::of_module`] got.
+    #[inline]
+    pub(crate) fn module_index(self) -> Option<usize> {
+        usize::from(self.0).checked_sub(1)
+    }
+
     #[inline]
     pub(super) fn slot(self) -> u16 {
         self.0

@@ -23,6 +23,7 @@ use crate::handed::Handed;
 use crate::limits;
 use crate::log::LogRegistry;
 use crate::metrics::Host;
+use crate::metrics::Route;
 use crate::module::{ModuleSpec, ProxyHeaders, Purpose};
 use crate::tls::TlsHost;
 
@@ -217,6 +218,14 @@ impl SettingsTable {
     /// The names of the loaded modules, in the order of their hooks.
     pub fn module_names(&self) -> impl Iterator<Item = &'static str> {
         self.modules.iter().map(|module| module.name)
+    }
+
+    /// The name of the module that answers for `route`, which is no part of a module. Empty: there is none.
+    #[inline]
+    pub(crate) fn module_of(&self, route: Route) -> &'static str {
+        let index = route.module_index();
+        let module = index.and_then(|index| self.modules.get(index));
+        module.map_or("", |module| module.name)
     }
 
     /// The hosts that conditions of the configuration name (`$HTTP["host"] == "NAME"`). A host with several
