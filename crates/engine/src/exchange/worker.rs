@@ -27,7 +27,7 @@ use crate::request_id::{RequestId, RequestIds};
 use crate::settings::{CoreSettings, ProcessSettings, Settings, SettingsTable};
 use crate::shared::Shared;
 use crate::tls::TlsBuffers;
-use crate::waits::{Hogs, HolderText, LongRun};
+use crate::waits::{Hog, Hogs, HolderText, LongRun};
 
 /// What all connections of one worker share. Only its own thread uses it, so there is no lock.
 pub struct Worker {
@@ -80,6 +80,8 @@ pub struct Worker {
     readers: Rc<Readers>,
     /// The requests that kept the worker busy for long.
     hogs: RefCell<Hogs>,
+    /// The one that [`WorkerMetrics`] last got.
+    hog_shown: RefCell<Option<Arc<HogShown>>>,
     /// The processor time of the worker at the beginning of the present second.
     processor_time: Cell<Nanos>,
 }
@@ -207,6 +209,7 @@ impl Worker {
             joined: RefCell::default(),
             readers: Rc::new(readers),
             hogs: RefCell::default(),
+            hog_shown: RefCell::default(),
             processor_time: Cell::new(0),
         });
         worker.tend_recorder();
@@ -434,17 +437,25 @@ impl Worker {
             open_requests: self.exchanges_used.get() as u64,
             turn_max: self.clock.take_longest_turn(),
             is_draining: self.draining.get().is_some(),
-            hog: hogs.latest().map(|hog| {
-                Arc::new(HogShown {
-                    what: hog.what.clone(),
-                    stage: hog.run.stage,
-                    ran: hog.run.ran,
-                    ended: hog.run.ended,
-                })
-            }),
+            hog: hogs.latest().map(|hog| self.shown_hog(hog)),
         };
         let second = (self.clock.latest() / 1_000_000_000) as u32;
         self.metrics.publish(self.shared.metrics(), second, gauges);
+    }
+
+    /// What other threads get to know of `hog`: the same as in the last second, unless there is another one.
+    fn shown_hog(&self, hog: &Hog) -> Arc<HogShown> {
+        let mut shown = self.hog_shown.borrow_mut();
+        if let Some(shown) = shown.as_ref().filter(|shown| shown.ended == hog.run.ended) {
+            return Arc::clone(shown);
+        }
+        let new = Arc::new(HogShown {
+            what: hog.what.clone(),
+            stage: hog.run.stage,
+            ran: hog.run.ran,
+            ended: hog.run.ended,
+        });
+        Arc::clone(shown.insert(new))
     }
 
     /// Counts an answered request. Other workers see the count within a second.
