@@ -132,8 +132,8 @@ impl SharedMemory {
     }
 
     /// Makes this process the owner of what `owner` belongs to, for one worker. False: this or another living
-    /// process owns it. Only one of several processes that call this at the same time gets true. The word has the
-    /// number of the claim in its upper half and the process in its lower half; 0: there was no owner.
+    /// process owns it. Only one of several processes that call this at the same time gets true. The word has
+    /// the number of the claim in its upper half and the process in its lower half; 0: there was no owner.
     pub(crate) fn claim(&self, owner: &AtomicU64) -> bool {
         let before = owner.load(Relaxed);
         let (number, process) = (before >> 32, before as u32);
