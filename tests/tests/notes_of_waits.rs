@@ -1,5 +1,5 @@
-//! Noting what held a request up allocates nothing, so that an overloaded worker, whose requests all wait, gets no
-//! more to do: counted, with the server in this process and its worker kept busy by a script.
+//! Noting what held a request up allocates nothing, so that an overloaded worker, whose requests all wait,
+//! gets no more to do: counted, with the server in this process and its worker kept busy by a script.
 
 mod in_process;
 
@@ -60,8 +60,8 @@ fn a_request_that_lagged_allocates_nothing_for_its_note() {
     assert!(server.join(), "a worker panicked");
 }
 
-/// How often the other threads allocate in a round. Once a second a worker does maintenance, which allocates; most
-/// rounds are between two of these.
+/// How often the other threads allocate in a round. Once a second a worker does maintenance, which
+/// allocates; most rounds are between two of these.
 fn least_of_rounds(mut round: impl FnMut()) -> u64 {
     let mut count = || {
         let before = allocations();

@@ -51,8 +51,8 @@ pub(crate) fn thread_processor_time() -> Nanos {
 
 thread_local! {
     /// How many tasks the worker of this thread has run since it asked the kernel for events; with
-    /// [`IS_NEW`], it has not read its clock since then. A global of the thread, because the hook of the runtime,
-    /// which sets it, belongs to no worker.
+    /// [`IS_NEW`], it has not read its clock since then. A global of the thread, because the hook of the
+    /// runtime, which sets it, belongs to no worker.
     static TURN: Cell<u32> = const { Cell::new(IS_NEW) };
 }
 

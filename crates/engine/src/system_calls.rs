@@ -8,8 +8,8 @@
 use std::cell::Cell;
 
 thread_local! {
-    /// The calls of this thread since the last mark. A global of the thread, because files and sockets know no
-    /// worker.
+    /// The calls of this thread since the last mark. A global of the thread, because files and sockets know
+    /// no worker.
     static CALLS: Cell<u32> = const { Cell::new(0) };
 }
 

@@ -91,8 +91,8 @@ struct NotedWaits {
 }
 
 impl Waits {
-    /// Adds a wait whose holder `tell` writes, unless there are [`limits::NOTED_WAITS_MAX`] longer ones. A wait
-    /// in the same stage for the same holder adds to the one that is there.
+    /// Adds a wait whose holder `tell` writes, unless there are [`limits::NOTED_WAITS_MAX`] longer ones.
+    /// A wait in the same stage for the same holder adds to the one that is there.
     pub(crate) fn add(
         &mut self,
         stage: Stage,
@@ -251,8 +251,8 @@ pub fn note_slow_peer(took: Nanos, ended: Nanos, what: fmt::Arguments<'_>) {
     });
 }
 
-/// Calls `with` with what [`note_slow_peer`] last told, if it ended a wait that began at `since`: it took most
-/// of the time from then on.
+/// Calls `with` with what [`note_slow_peer`] last told, if it ended a wait that began at `since`: it took
+/// most of the time from then on.
 pub fn with_slow_peer<T>(since: Nanos, with: impl FnOnce(Option<&str>) -> T) -> T {
     SLOW_PEER.with_borrow(|(took, ended, what)| {
         let is_it = *took > 0 && *ended >= since && *took >= (*ended - since) / 2;

@@ -167,8 +167,8 @@ impl Worker {
         let recorder = Recorder::new(shared.memory(), process.recorder, number);
         if shared.memory().is_shared() && recorder.as_ref().is_some_and(Recorder::is_private) {
             logs.error(format_args!(
-                "recorder: the memory that the server processes share has no room left for worker {number}, so \
-                 petrel why finds none of its requests; restart the server"
+                "recorder: the memory that the server processes share has no room left for worker {number}, \
+                 so petrel why finds none of its requests; restart the server"
             ));
         }
         let metrics = shared.metrics();

@@ -114,8 +114,8 @@ impl HolderBoard {
         }
     }
 
-    /// What a request that begins to wait keeps of the board. `open` connections are open. Under overload every
-    /// request waits, so this allocates nothing.
+    /// What a request that begins to wait keeps of the board. `open` connections are open. Under overload
+    /// every request waits, so this allocates nothing.
     pub(super) fn survey(&self, open: u32) -> HolderSurvey {
         let mut oldest: Option<Held> = None;
         let mut paths = [(HeldPath::default(), 0); SURVEYED_PATHS];
