@@ -250,7 +250,10 @@ impl GatewayRequest {
                 let upstream = self.upstream.as_ref();
                 let names = upstream.map(|upstream| upstream.looked_up_names());
                 let names = names.unwrap_or_default();
-                write!(text, "the name server had not answered for the backend's host {names}");
+                write!(
+                    text,
+                    "the name server had not answered for the backend's host {names}"
+                );
             });
         }
         self.choose(exchange)
