@@ -52,6 +52,8 @@ pub enum Command {
     Starvation(StarvationOptions),
     /// Clients that request a large file and do not read it
     Stalled(StalledOptions),
+    /// Whether the ledger tells the truth: delays of known lengths, beside 99 other requests
+    Ledger(LedgerOptions),
     /// What the modelled disk can do: the model alone, or threads that read from it
     Disk(DiskOptions),
     /// The file below a modelled disk (started by the benchmarks that use one)
@@ -214,6 +216,33 @@ impl StalledOptions {
     /// How many rounds to run.
     pub fn rounds(&self) -> u32 {
         if self.quick { 1 } else { self.repeats }
+    }
+}
+
+/// How the ledger is compared with delays.
+#[derive(Debug, Args)]
+pub struct LedgerOptions {
+    /// How often each delay is made
+    #[arg(long, value_name = "N", default_value_t = 21, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeats: u32,
+    /// Three repeats: to see that everything works, not to quote
+    #[arg(long, conflicts_with = "repeats")]
+    quick: bool,
+    /// Where report.txt and results.json go, in a directory `ledger`
+    #[arg(long, value_name = "DIR", default_value = "bench/results")]
+    pub out: PathBuf,
+    /// The petrel binary; without it the one next to this program
+    #[arg(long, value_name = "FILE")]
+    pub petrel: Option<PathBuf>,
+    /// Which cores client and server run on
+    #[arg(long, value_enum, default_value_t = Placement::Apart)]
+    pub placement: Placement,
+}
+
+impl LedgerOptions {
+    /// How many rounds to run.
+    pub fn rounds(&self) -> u32 {
+        if self.quick { 3 } else { self.repeats }
     }
 }
 

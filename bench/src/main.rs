@@ -21,6 +21,7 @@ mod gnuplot;
 mod goals;
 mod install;
 mod interrupt;
+mod ledger;
 mod load;
 mod machine;
 mod measure;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         cli::Command::Tempfile(options) => occupation::run(&options),
         cli::Command::Starvation(options) => starvation::run(&options),
         cli::Command::Stalled(options) => stalled::run(&options),
+        cli::Command::Ledger(options) => ledger::run(&options),
         cli::Command::Article(options) => article::run(&options),
         cli::Command::Stat(options) => stat::run(&options),
         cli::Command::Lua(options) => compare(&options, workload::Suite::Lua),
