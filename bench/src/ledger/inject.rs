@@ -330,7 +330,7 @@ fn ask(port: u16, path: &str) -> io::Result<TcpStream> {
 
 fn connect(port: u16) -> io::Result<TcpStream> {
     let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    stream.set_read_timeout(Some(super::PATIENCE))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     Ok(stream)
 }
 
@@ -350,6 +350,8 @@ fn body(mut stream: TcpStream) -> io::Result<String> {
 
 /// How long each of them pauses or loops.
 const DELAY: Duration = Duration::from_millis(50);
+/// How long a client waits for a response, and this program for a line of the log.
+pub const PATIENCE: Duration = Duration::from_secs(20);
 /// How often the three requests are sent until they come in time.
 const ATTEMPTS: u32 = 20;
 /// The path of the other requests.

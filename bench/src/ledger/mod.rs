@@ -15,7 +15,7 @@ use crate::report::{aligned, number};
 use crate::stage::Place;
 use crate::workload::Service;
 use crate::{interrupt, machine, told};
-use inject::{Delays, INJECTIONS, Injection, OTHER, SLOW, Site};
+use inject::{Delays, INJECTIONS, Injection, OTHER, PATIENCE, SLOW, Site};
 use serde::Serialize;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -242,8 +242,6 @@ fn text(found: &[Row]) -> String {
 const PERCENT_MAX: f64 = 5.0;
 /// Other requests under way.
 const OTHERS: usize = 99;
-/// How long a client waits for a response, and this program for a line of the log.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Before each delay: time for the worker to do what the one before has held up.
 const PAUSE: Duration = Duration::from_millis(100);
 
