@@ -79,6 +79,7 @@ fn is_constant(of: &Type) -> bool {
     match of {
         Type::Reference(reference) => reference.mutability.is_none(),
         Type::Array(array) => is_constant(&array.elem),
+        Type::Tuple(tuple) => tuple.elems.iter().all(is_constant),
         Type::Path(path) => {
             let part = path.path.segments.last().expect("a path has a part");
             let inner = match &part.arguments {
@@ -97,7 +98,14 @@ fn is_constant(of: &Type) -> bool {
 }
 
 /// Types whose values never change.
-const CONSTANT_TYPES: [&str; 5] = ["u8", "bool", "KnownField", "ModuleSpec", "ScriptFields"];
+const CONSTANT_TYPES: [&str; 6] = [
+    "u8",
+    "usize",
+    "bool",
+    "KnownField",
+    "ModuleSpec",
+    "ScriptFields",
+];
 
 #[cfg(test)]
 mod tests {
@@ -115,6 +123,7 @@ mod tests {
             "static A: Mutex<u8> = Mutex::new(0);",
             "static A: [std::sync::atomic::AtomicU8; 3] = [];",
             "fn f() { static A: OnceLock<u8> = OnceLock::new(); }",
+            "static A: (u8, AtomicU8) = new();",
             "mod inner { static A: Unknown = Unknown; }",
             "thread_local! {\n    /// Text.\n    pub static A: Cell<u8> = const { Cell::new(0) };\n}",
             "fn f() { std::thread_local! { static A: Cell<u8> = Cell::new(0); } }",
@@ -128,6 +137,7 @@ mod tests {
         for text in [
             "pub static A: &[(&str, u8)] = &[];",
             "static A: [bool; 256] = table();",
+            "static A: [(u8, usize); 256] = table();",
             "static A: [Option<KnownField>; 64] = table();",
             "pub static A: ModuleSpec = ModuleSpec {};",
             "const A: u8 = 1;",
