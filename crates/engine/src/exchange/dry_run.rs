@@ -2,7 +2,7 @@
 //! the record of what happened to it.
 //!
 //! `petrel explain` makes dry runs. The settings, the rules and the phase loop are those of every request.
-//! The loop calls [`Hook::dry_run`](crate::module::Hook::dry_run) instead of `run`, and records what each
+//! The loop calls [`Hook::dry_run`] instead of `run`, and records what each
 //! hook has changed. A hook that would reach a backend, run a script or count a client records by
 //! [`Exchange::note`] what it would do, and does nothing.
 
@@ -251,7 +251,7 @@ impl Exchange {
         }
     }
 
-    /// For [`Hook::dry_run`](crate::module::Hook::dry_run): ends the run with an answer that `what` would
+    /// For [`Hook::dry_run`]: ends the run with an answer that `what` would
     /// make.
     pub fn answer_is_made_by(&mut self, what: &'static str) -> Outcome {
         if let Some(dry_run) = &self.dry_run {
