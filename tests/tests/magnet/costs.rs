@@ -53,7 +53,7 @@ fn a_warm_script_asks_the_kernel_for_nothing() {
     let file = "local path = lighty.env['physical.doc-root'] or '/' local s = lighty.stat(DIR .. '/www/a.txt')
         if s.is_file then lighty.content = { { filename = DIR .. '/www/a.txt' } } return 200 end";
     let server = with_scripts(&[("plain", URL, plain), ("file", URL, "return 404")])
-        .config("server.max-worker = 1\nserver.max-keep-alive-requests = 65535")
+        .config("server.max-worker = 1\nserver.max-keep-alive-requests = 65535\nlua.max-run-time = 2000")
         .start();
     let directory = format!("{:?}", server.tree().root().to_string_lossy());
     server
