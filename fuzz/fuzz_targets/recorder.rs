@@ -6,14 +6,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use petrel_engine::recorder::{Recording, Source};
+use petrel_engine::recorder::{ReadError, Recording, Source};
 
 fuzz_target!(|input: &[u8]| {
     let _ = Recording::read(input);
     // A header of this version, and a directory in the input.
     let mut memory = vec![0_u8; 256 * 1024];
     memory[..8].copy_from_slice(b"petrelre");
-    memory[8] = 1;
+    memory[8] = 2;
     memory[16..24].copy_from_slice(&(32 * 1024_u64).to_le_bytes());
     memory[32] = 4;
     let (directory, rest) = input.split_at(input.len().min(256));
@@ -23,7 +23,10 @@ fuzz_target!(|input: &[u8]| {
     let regions = 65_536;
     memory[regions..regions + rest.len()].copy_from_slice(rest);
     assert_eq!(memory.as_slice().bytes().ok(), Some(memory.len() as u64));
-    if let Ok(recording) = Recording::read(memory.as_slice()) {
+    let recording = Recording::read(memory.as_slice());
+    // Otherwise no input would be looked at.
+    assert!(!matches!(recording, Err(ReadError::OtherVersion(_))));
+    if let Ok(recording) = recording {
         for record in recording.all() {
             assert!(record.host.len() <= 255 && record.path.len() <= 255);
             assert!(record.waits.len() <= 255);
