@@ -95,8 +95,7 @@ impl ConnectionLimit {
             return true;
         }
         let due_ms = self.probe_at_ms.load(Ordering::Relaxed);
-        // A newcomer that waits already is such a test.
-        if now_ms < due_ms || self.newcomers.load(Ordering::Relaxed) > 0 {
+        if now_ms < due_ms || self.is_tried() {
             return false;
         }
         let pause_ms = self.probe_pause_ms.load(Ordering::Relaxed);
@@ -194,9 +193,17 @@ impl ConnectionLimit {
         true
     }
 
-    /// Whether no further connection may be opened now.
+    /// Whether no further connection may be opened now. While one beyond a learned limit is tried, the limit
+    /// does not count as reached, so that no connection is closed for another: if there were always some
+    /// that have not answered yet, they could never all have answered, and a limit that is too low would
+    /// stay.
     pub(crate) fn is_reached(&self) -> bool {
-        self.open.load(Ordering::Relaxed) >= self.limit()
+        self.open() >= self.limit() && !self.is_tried()
+    }
+
+    /// Whether a connection beyond the learned limit is open.
+    fn is_tried(&self) -> bool {
+        self.open() > self.learned.load(Ordering::Relaxed)
     }
 
     /// Whether there is a connection that has a request and has never answered.
@@ -330,6 +337,51 @@ mod tests {
             limit.try_probe(now_ms),
             "it was right: the next one at once"
         );
+    }
+
+    /// A connection of the model below, which serves one request after the other.
+    struct Busy {
+        newcomer: Option<NewcomerId>,
+        since_ms: u64,
+        done_ms: u64,
+    }
+
+    #[test]
+    fn a_limit_that_is_too_low_rises_while_connections_are_closed_for_others() {
+        const CLIENTS: u32 = 64;
+        let limit = ConnectionLimit::new(None, true);
+        limit.learned.store(57, Ordering::Relaxed);
+        let mut connections: Vec<Busy> = Vec::new();
+        let mut made = 0;
+        for now_ms in 0..5000 {
+            // The backend has a process for each client, and a request takes 4 to 16 ms.
+            let done_ms = |number: u64| now_ms + 4 + (number * 7 + now_ms) % 13;
+            connections.retain_mut(|connection| {
+                if connection.done_ms > now_ms {
+                    return true;
+                }
+                if let Some(id) = connection.newcomer.take() {
+                    limit.answered(id, now_ms);
+                }
+                connection.done_ms = done_ms(connection.since_ms);
+                // A connection moves to the other worker after 15 to 115 ms.
+                let is_old = now_ms - connection.since_ms >= 15 + connection.since_ms * 31 % 100;
+                let is_closed = is_old && limit.is_reached() && limit.open() < CLIENTS;
+                if is_closed {
+                    limit.closed(true);
+                }
+                !is_closed
+            });
+            while limit.open() < CLIENTS && limit.try_probe(now_ms) {
+                made += 1;
+                connections.push(Busy {
+                    newcomer: Some(limit.newcomer(now_ms)),
+                    since_ms: now_ms,
+                    done_ms: done_ms(made),
+                });
+            }
+        }
+        assert_eq!(limit.known(), Some(CLIENTS), "{made} connections were made");
     }
 
     #[test]
