@@ -74,24 +74,27 @@ pub(crate) fn programs(shared: &Shared) -> u64 {
 /// All backends, in the order of their routes. Backends of one label and address are one backend to the
 /// reader, whichever block of the configuration they come from.
 pub(crate) fn report(shared: &Shared) -> Vec<BackendReport> {
+    let backends = shared.belonging(SharedBackends::default).all();
     let mut all: Vec<BackendReport> = Vec::new();
-    let mut known: HashMap<(String, String), usize> = HashMap::new();
-    for (id, backend) in shared.belonging(SharedBackends::default).all() {
-        let one = BackendReport::of(&id, &backend);
-        let key = (one.label.clone(), one.address.clone());
-        match known.get(&key).and_then(|index| all.get_mut(*index)) {
-            Some(before) => before.add(one),
-            None => {
-                known.insert(key, all.len());
-                all.push(one);
-            }
-        }
+    let mut known: HashMap<(&str, &str), usize> = HashMap::new();
+    for (id, backend) in &backends {
+        let index = *known
+            .entry((&backend.label, &backend.name))
+            .or_insert_with(|| {
+                all.push(BackendReport::named(id, backend));
+                all.len() - 1
+            });
+        all[index].add(backend);
+    }
+    for report in &mut all {
+        report.holders.sort_by_key(|held| held.since);
     }
     all
 }
 
 impl BackendReport {
-    fn of(id: &str, backend: &SharedBackend) -> BackendReport {
+    /// A report without counts. Its state is that of `backend`.
+    fn named(id: &str, backend: &SharedBackend) -> BackendReport {
         let health = backend.health.counters(now_ms());
         BackendReport {
             label: backend.label.clone(),
@@ -103,35 +106,41 @@ impl BackendReport {
                 (false, true) => "strained",
                 (false, false) => "up",
             },
-            connections: backend.limit.open().into(),
-            limit: backend.limit.known().map(u64::from),
-            limit_is_learned: backend.limit.is_learned(),
-            load: backend.load.load(Relaxed).into(),
-            waiting: backend.waiting.load(Relaxed).into(),
-            backlogged: backend.backlogged.load(Relaxed),
-            requests: backend.requests.load(Relaxed),
-            connected: backend.connected.load(Relaxed),
-            died: health.died,
-            overloaded: health.overloaded,
-            first_bytes: backend.first_bytes.read(),
-            holders: backend.holders.all(),
+            connections: 0,
+            limit: Some(0),
+            limit_is_learned: false,
+            load: 0,
+            waiting: 0,
+            backlogged: 0,
+            requests: 0,
+            connected: 0,
+            died: 0,
+            overloaded: 0,
+            first_bytes: LatencyCounts::default(),
+            holders: Vec::new(),
         }
     }
 
-    fn add(&mut self, other: BackendReport) {
-        self.connections += other.connections;
-        self.limit = self.limit.zip(other.limit).map(|(one, other)| one + other);
-        self.limit_is_learned |= other.limit_is_learned;
-        self.load += other.load;
-        self.waiting += other.waiting;
-        self.backlogged += other.backlogged;
-        self.requests += other.requests;
-        self.connected += other.connected;
-        self.died += other.died;
-        self.overloaded += other.overloaded;
-        self.first_bytes.add(&other.first_bytes);
-        self.holders.extend(other.holders);
-        self.holders.sort_by_key(|held| held.since);
+    /// Adds the counts of `backend`.
+    fn add(&mut self, backend: &SharedBackend) {
+        let health = backend.health.counters(now_ms());
+        let limit = backend.limit.known().map(u64::from);
+        let load = backend.load.load(Relaxed);
+        self.connections += u64::from(backend.limit.open());
+        self.limit = self.limit.zip(limit).map(|(sum, limit)| sum + limit);
+        self.limit_is_learned |= backend.limit.is_learned();
+        self.load += u64::from(load);
+        self.waiting += u64::from(backend.waiting.load(Relaxed));
+        self.backlogged += backend.backlogged.load(Relaxed);
+        self.requests += backend.requests.load(Relaxed);
+        self.connected += backend.connected.load(Relaxed);
+        self.died += health.died;
+        self.overloaded += health.overloaded;
+        self.first_bytes.add(&backend.first_bytes.read());
+        // A board has many slots, so the boards of idle backends are not read.
+        if load > 0 {
+            backend.holders.each(|held| self.holders.push(held));
+        }
     }
 }
 

@@ -98,6 +98,7 @@ impl HolderBoard {
         })
     }
 
+    #[cfg(test)]
     /// All requests on the board, the oldest first.
     pub(crate) fn all(&self) -> Vec<Held> {
         let mut all = Vec::new();
@@ -106,7 +107,8 @@ impl HolderBoard {
         all
     }
 
-    fn each(&self, mut with: impl FnMut(Held)) {
+    /// Calls `with` for all requests on the board.
+    pub(crate) fn each(&self, mut with: impl FnMut(Held)) {
         let parts = lock(&self.parts);
         for part in parts.iter().filter_map(Weak::upgrade) {
             let held = part.slots.iter().filter_map(HolderSlot::read);
