@@ -24,14 +24,27 @@ pub fn html(out: &mut Vec<u8>, text: &[u8]) {
 /// Appends `text` escaped for the inside of a JSON string (RFC 8259 7). Invalid UTF-8 becomes U+FFFD, since
 /// JSON cannot represent it.
 pub fn json(out: &mut Vec<u8>, text: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(text) {
+        return json_text(out, text);
+    }
     for chunk in text.utf8_chunks() {
-        for &byte in chunk.valid().as_bytes() {
-            json_byte(out, byte);
-        }
+        json_text(out, chunk.valid());
         if !chunk.invalid().is_empty() {
             out.extend_from_slice("\u{fffd}".as_bytes());
         }
     }
+}
+
+fn json_text(out: &mut Vec<u8>, text: &str) {
+    let mut rest = text.as_bytes();
+    let is_escaped = |byte: &u8| matches!(byte, 0..0x20 | b'"' | b'\\' | 0x7f);
+    while let Some(at) = rest.iter().position(is_escaped) {
+        let (plain, from_escaped) = rest.split_at(at);
+        out.extend_from_slice(plain);
+        json_byte(out, from_escaped[0]);
+        rest = &from_escaped[1..];
+    }
+    out.extend_from_slice(rest);
 }
 
 /// Appends `path` escaped for the path of a URL: all but unreserved characters, `/` and the harmless

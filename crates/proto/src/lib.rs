@@ -47,6 +47,7 @@ pub mod header_block;
 pub mod hpack;
 pub mod http1;
 pub mod http2;
+pub mod json;
 pub mod ldap;
 pub mod memcached;
 pub mod method;

@@ -147,9 +147,10 @@ fn packed(name: &str) -> PackedName {
 }
 
 fn unpacked(name: PackedName) -> String {
-    let bytes: Vec<u8> = name.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let end = bytes.iter().position(|byte| *byte == 0);
-    String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
+    let bytes = name.map(u64::to_le_bytes);
+    let bytes = bytes.as_flattened();
+    let end = memchr::memchr(0, bytes).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
 fn name_of_arena(number: usize) -> String {

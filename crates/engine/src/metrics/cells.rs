@@ -160,9 +160,9 @@ fn totals(words: &[AtomicU64]) -> Totals {
     counts.add_cells(words);
     Totals {
         classes: counts.classes.map(|class| class.latency.requests()),
-        stages: counts.stages.map(|stage| stage.sum),
+        stages: counts.stages,
         latency: counts.latency(),
-        sent_bytes: counts.classes.iter().map(|class| class.sent_bytes).sum(),
+        sent_bytes: counts.sent_bytes(),
         received_bytes: counts
             .classes
             .iter()
@@ -254,13 +254,13 @@ fn add_all(sums: &mut [u64], cells: &[AtomicU64]) {
 /// What was counted for one route.
 #[derive(Clone, Debug)]
 pub struct RouteCounts {
-    /// By [`Stage`], in its order.
-    pub stages: [StageCounts; STAGES],
+    /// The time in each [`Stage`], in its order.
+    pub stages: [Nanos; STAGES],
     /// By [`StatusClass`], in its order.
     pub classes: [ClassCounts; CLASSES],
 }
 
-/// The times of one stage.
+/// The times of one stage in all routes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StageCounts {
     /// Requests by the time that they spent in the stage; those that never were in it are not counted.
@@ -314,7 +314,7 @@ pub struct HostCounts {
 impl Default for RouteCounts {
     fn default() -> RouteCounts {
         RouteCounts {
-            stages: [StageCounts::default(); STAGES],
+            stages: [0; STAGES],
             classes: [ClassCounts::default(); CLASSES],
         }
     }
@@ -323,9 +323,8 @@ impl Default for RouteCounts {
 impl RouteCounts {
     /// Adds the counters of a route of one worker.
     pub(super) fn add_cells(&mut self, words: &[AtomicU64]) {
-        for (cells, counts) in stage_cells(words).iter().zip(&mut self.stages) {
-            add_all(&mut counts.buckets, cells);
-            counts.sum += cells[STAGE_BUCKETS].load(Relaxed);
+        for (cells, nanos) in stage_cells(words).iter().zip(&mut self.stages) {
+            *nanos += cells[STAGE_BUCKETS].load(Relaxed);
         }
         for (cells, counts) in class_cells(words).iter().zip(&mut self.classes) {
             add_all(&mut counts.latency.buckets, cells);
@@ -340,6 +339,11 @@ impl RouteCounts {
         self.latency().requests()
     }
 
+    /// Bytes of all responses.
+    pub fn sent_bytes(&self) -> u64 {
+        self.classes.iter().map(|class| class.sent_bytes).sum()
+    }
+
     /// All requests by the time that they took.
     pub fn latency(&self) -> LatencyCounts {
         let mut all = LatencyCounts::default();
@@ -352,7 +356,7 @@ impl RouteCounts {
     /// Adds the counts of `other`, without its exemplars.
     pub fn add(&mut self, other: &RouteCounts) {
         for (own, other) in self.stages.iter_mut().zip(&other.stages) {
-            own.add(other);
+            *own += other;
         }
         for (own, other) in self.classes.iter_mut().zip(&other.classes) {
             own.latency.add(&other.latency);
@@ -373,16 +377,21 @@ impl HostCounts {
 }
 
 impl StageCounts {
+    /// Adds the counters of a route of one worker to those of all stages.
+    pub(super) fn add_cells(stages: &mut [StageCounts; STAGES], words: &[AtomicU64]) {
+        for (cells, counts) in stage_cells(words).iter().zip(stages) {
+            let sum = cells[STAGE_BUCKETS].load(Relaxed);
+            // Most routes are in few stages. What took no time is in the first bucket.
+            if sum > 0 || cells[0].load(Relaxed) > 0 {
+                counts.sum += sum;
+                add_all(&mut counts.buckets, cells);
+            }
+        }
+    }
+
     /// Requests that were in the stage.
     pub fn requests(&self) -> u64 {
         self.buckets.iter().sum()
-    }
-
-    /// Adds the counts of `other`.
-    pub fn add(&mut self, other: &StageCounts) {
-        self.sum += other.sum;
-        let buckets = self.buckets.iter_mut().zip(&other.buckets);
-        buckets.for_each(|(own, other)| *own += other);
     }
 }
 

@@ -218,6 +218,8 @@ pub struct HogShown {
 pub struct Snapshot {
     /// By route; only routes that have answered.
     pub routes: Vec<(Arc<str>, Box<RouteCounts>)>,
+    /// By [`Stage`], in its order, for all routes together.
+    pub stages: [StageCounts; Stage::ALL.len()],
     /// By host of the configuration; only hosts that were asked for.
     pub hosts: Vec<(Arc<str>, HostCounts)>,
     /// The workers in the order in which they were started.
@@ -299,8 +301,12 @@ impl Metrics {
         let arenas = lock(&self.arenas).clone();
         let mut routes: BTreeMap<String, Box<RouteCounts>> = BTreeMap::new();
         let mut hosts: BTreeMap<String, HostCounts> = BTreeMap::new();
+        let mut stages = [StageCounts::default(); Stage::ALL.len()];
         let mut add = |table, name: String, words: &Words| match table {
-            ArenaTable::Routes => routes.entry(name).or_default().add_cells(words),
+            ArenaTable::Routes => {
+                routes.entry(name).or_default().add_cells(words);
+                StageCounts::add_cells(&mut stages, words);
+            }
             ArenaTable::Hosts => hosts.entry(name).or_default().add_cells(words),
         };
         for table in [ArenaTable::Routes, ArenaTable::Hosts] {
@@ -325,6 +331,7 @@ impl Metrics {
                 .filter(|(_, counts)| counts.requests() > 0)
                 .map(|(name, counts)| (name.into(), counts))
                 .collect(),
+            stages,
             hosts: hosts
                 .into_iter()
                 .map(|(name, counts)| (name.into(), counts))

@@ -57,10 +57,14 @@ fn what_workers_count_is_added_up_by_route_class_and_stage() {
         (2, 3_000_011_000)
     );
     assert_eq!((good.sent_bytes, good.received_bytes), (200, 14));
-    let parse = &counts.stages[Stage::Parse as usize];
-    assert_eq!((parse.requests(), parse.sum), (3, 3_000));
-    assert_eq!(counts.stages[Stage::Lua as usize].requests(), 1);
-    assert_eq!(counts.stages[Stage::Cache as usize].requests(), 0);
+    assert_eq!(counts.stages[Stage::Parse as usize], 3_000);
+    let of_all = |stage: Stage| {
+        let counts = &snapshot.stages[stage as usize];
+        (counts.requests(), counts.sum)
+    };
+    assert_eq!(of_all(Stage::Parse), (4, 4_000));
+    assert_eq!(of_all(Stage::Lua), (1, 3_000_000_000));
+    assert_eq!(of_all(Stage::Cache), (0, 0));
     let exemplar = good.exemplar.expect("the slow one");
     assert_eq!(exemplar.id, RequestId::from_bits(3_000_001_000));
     assert_eq!(good.latency.buckets[exemplar.bucket()], 1);

@@ -12,12 +12,12 @@ use petrel_engine::metrics::{
     LATENCY_BOUNDS, LatencyCounts, RouteCounts, Second, StatusClass, TopEntry, Totals, WorkerState,
 };
 use petrel_engine::module::Outcome;
-use petrel_engine::proto::escape;
+use petrel_engine::proto::json::JsonWriter;
 use petrel_engine::recorder::{NowRecord, Record, Recording};
 use petrel_engine::shared::Shared;
 
 use super::report::{DeviceReport, Report};
-use super::shared_page;
+use super::{lighttpd, shared_page};
 use crate::gateway::counters::BackendReport;
 
 /// Answers with the status as JSON.
@@ -32,17 +32,36 @@ pub(super) fn answer(exchange: &mut Exchange) -> Outcome {
 
 /// The status as JSON.
 pub(super) fn page(shared: &Arc<Shared>) -> Vec<u8> {
-    text(&Report::new(shared), &shared.memory().slowest())
+    text(
+        &Report::new(shared),
+        &shared.memory().slowest(),
+        |_, _, _| {},
+    )
 }
 
-/// The whole object.
-fn text(report: &Report, recording: &Recording) -> Vec<u8> {
-    let mut json = Json::default();
+/// The status as JSON, with lighttpd's fields at its beginning.
+pub(super) fn page_of_lighttpd(shared: &Arc<Shared>) -> Vec<u8> {
+    text(
+        &Report::new(shared),
+        &shared.memory().slowest(),
+        lighttpd::fields,
+    )
+}
+
+/// The whole object. It begins with the fields that `first` writes, which gets the counts of all routes.
+fn text(
+    report: &Report,
+    recording: &Recording,
+    first: fn(&Report, &RouteCounts, &mut JsonWriter),
+) -> Vec<u8> {
+    let mut json = JsonWriter::default();
     let wall_nanos = u64::try_from(report.wall.as_nanos()).unwrap_or(0);
+    let all = report.totals();
     json.object(|json| {
+        first(report, &all, json);
         json.number("format", FORMAT);
         json.key("server").object(|json| server(report, json));
-        json.key("totals").object(|json| totals(report, json));
+        json.key("totals").object(|json| totals(report, &all, json));
         json.key("stages").list(Stage::ALL, |stage, json| {
             json.object(|json| {
                 json.text("name", stage.name());
@@ -98,7 +117,7 @@ fn kind(stage: Stage) -> &'static str {
     }
 }
 
-fn server(report: &Report, json: &mut Json) {
+fn server(report: &Report, json: &mut JsonWriter) {
     let wall_ms = u64::try_from(report.wall.as_millis()).unwrap_or(0);
     let uptime_ms = u64::try_from(report.uptime.as_millis()).unwrap_or(0);
     let mut workers = report.requests.workers.iter();
@@ -114,27 +133,18 @@ fn server(report: &Report, json: &mut Json) {
     );
 }
 
-fn totals(report: &Report, json: &mut Json) {
-    let mut all = RouteCounts::default();
-    report
-        .requests
-        .routes
-        .iter()
-        .for_each(|(_, counts)| all.add(counts));
-    requests(&all, json);
+fn totals(report: &Report, all: &RouteCounts, json: &mut JsonWriter) {
+    requests(all, json);
     json.number("open_requests", report.open_requests());
     json.number("connections", report.connections);
     json.number("connections_max", report.connections_max);
 }
 
 /// The fields that totals and routes have in common.
-fn requests(counts: &RouteCounts, json: &mut Json) {
+fn requests(counts: &RouteCounts, json: &mut JsonWriter) {
     let bytes = counts.classes.iter();
     json.number("requests", counts.requests());
-    json.number(
-        "sent_bytes",
-        bytes.clone().map(|class| class.sent_bytes).sum(),
-    );
+    json.number("sent_bytes", counts.sent_bytes());
     json.number(
         "received_bytes",
         bytes.map(|class| class.received_bytes).sum(),
@@ -147,9 +157,9 @@ fn requests(counts: &RouteCounts, json: &mut Json) {
     json.number("time_us", counts.latency().sum / MICRO);
 }
 
-fn seconds(report: &Report, json: &mut Json) {
+fn seconds(report: &Report, json: &mut JsonWriter) {
     let all = &report.requests.seconds;
-    let column = |name: &str, value: fn(&Second) -> u64, json: &mut Json| {
+    let column = |name: &str, value: fn(&Second) -> u64, json: &mut JsonWriter| {
         json.key(name).numbers(all.iter().map(value));
     };
     let age_s = (report.now / SECOND).saturating_sub(report.requests.first_second.into());
@@ -189,13 +199,13 @@ fn seconds(report: &Report, json: &mut Json) {
 }
 
 /// A histogram without its empty buckets at the end.
-fn histogram(counts: &LatencyCounts, json: &mut Json) {
+fn histogram(counts: &LatencyCounts, json: &mut JsonWriter) {
     let empty = counts.buckets.iter().rev().take_while(|count| **count == 0);
     let used = counts.buckets.len() - empty.count();
     json.numbers(counts.buckets[..used].iter().copied());
 }
 
-fn routes(report: &Report, json: &mut Json) {
+fn routes(report: &Report, json: &mut JsonWriter) {
     let mut sorted: Vec<(&str, &RouteCounts, Nanos)> = report
         .requests
         .routes
@@ -217,7 +227,7 @@ fn routes(report: &Report, json: &mut Json) {
     });
 }
 
-fn route(name: &str, counts: &RouteCounts, json: &mut Json) {
+fn route(name: &str, counts: &RouteCounts, json: &mut JsonWriter) {
     let (module, detail) = match name.split_once(' ') {
         Some((module, detail)) => (module, Some(detail)),
         None => (name, None),
@@ -228,15 +238,15 @@ fn route(name: &str, counts: &RouteCounts, json: &mut Json) {
     requests(counts, json);
     histogram(&counts.latency(), json.key("latency"));
     json.key("stage_us").object(|json| {
-        for (stage, counts) in Stage::ALL.iter().zip(&counts.stages) {
-            if counts.requests() > 0 {
-                json.number(stage.name(), counts.sum / MICRO);
+        for (stage, nanos) in Stage::ALL.iter().zip(&counts.stages) {
+            if *nanos > 0 {
+                json.number(stage.name(), nanos / MICRO);
             }
         }
     });
 }
 
-fn tops(what: &str, entries: &[TopEntry], json: &mut Json) {
+fn tops(what: &str, entries: &[TopEntry], json: &mut JsonWriter) {
     json.list(entries, |entry, json| {
         json.object(|json| {
             json.bytes(what, &entry.name);
@@ -248,7 +258,7 @@ fn tops(what: &str, entries: &[TopEntry], json: &mut Json) {
     });
 }
 
-fn backend(backend: &BackendReport, now: Nanos, json: &mut Json) {
+fn backend(backend: &BackendReport, now: Nanos, json: &mut JsonWriter) {
     json.text("label", &backend.label);
     json.text("address", &backend.address);
     json.text("route", &backend.route);
@@ -275,7 +285,7 @@ fn backend(backend: &BackendReport, now: Nanos, json: &mut Json) {
     });
 }
 
-fn caches(report: &Report, json: &mut Json) {
+fn caches(report: &Report, json: &mut JsonWriter) {
     let counter = |name: &str| report.counters.get(name).copied().unwrap_or(0);
     json.key("files").object(|json| {
         json.number("memory_bytes", counter("server.io.memory-bytes"));
@@ -297,7 +307,7 @@ fn caches(report: &Report, json: &mut Json) {
     }
 }
 
-fn disk(report: &Report, json: &mut Json) {
+fn disk(report: &Report, json: &mut JsonWriter) {
     json.key("classes")
         .list(&report.classes, |(name, counts), json| {
             json.object(|json| class(name, counts, json));
@@ -307,7 +317,7 @@ fn disk(report: &Report, json: &mut Json) {
     });
 }
 
-fn class(name: &str, counts: &Counts, json: &mut Json) {
+fn class(name: &str, counts: &Counts, json: &mut JsonWriter) {
     json.text("name", name);
     json.number("threads", counts.threads as u64);
     json.number("running", counts.running as u64);
@@ -321,7 +331,7 @@ fn class(name: &str, counts: &Counts, json: &mut Json) {
     json.number("run_max_us", counts.run_us_max);
 }
 
-fn device(device: &DeviceReport, json: &mut Json) {
+fn device(device: &DeviceReport, json: &mut JsonWriter) {
     let oldest = device.load.oldest;
     let oldest_ms = oldest.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
     json.text("device", &device.device);
@@ -333,7 +343,7 @@ fn device(device: &DeviceReport, json: &mut Json) {
     json.optional_number("oldest_ms", oldest_ms);
 }
 
-fn worker(number: usize, worker: &WorkerState, now: Nanos, json: &mut Json) {
+fn worker(number: usize, worker: &WorkerState, now: Nanos, json: &mut JsonWriter) {
     let gauges = &worker.gauges;
     json.number("worker", number as u64);
     json.number("requests", worker.requests);
@@ -363,7 +373,7 @@ fn now_of(recording: &Recording, number: usize) -> Option<&NowRecord> {
     worker?.now.as_ref()
 }
 
-fn works_for(now: Option<&NowRecord>, wall_nanos: u64, json: &mut Json) {
+fn works_for(now: Option<&NowRecord>, wall_nanos: u64, json: &mut JsonWriter) {
     match now {
         None => json.null(),
         Some(now) => json.object(|json| {
@@ -374,7 +384,7 @@ fn works_for(now: Option<&NowRecord>, wall_nanos: u64, json: &mut Json) {
     }
 }
 
-fn request(worker: u16, record: &Record, json: &mut Json) {
+fn request(worker: u16, record: &Record, json: &mut JsonWriter) {
     let cause = CauseCode::of_number(record.cause).map(CauseCode::name);
     json.text("id", &record.id.to_string());
     json.number("worker", worker.into());
@@ -404,100 +414,6 @@ fn request(worker: u16, record: &Record, json: &mut Json) {
             json.bytes("holder", &wait.holder);
         });
     });
-}
-
-/// JSON that is being written.
-#[derive(Default)]
-struct Json {
-    out: Vec<u8>,
-}
-
-impl Json {
-    /// Begins a value: a comma if it is not the first one.
-    fn begin(&mut self) {
-        if !matches!(self.out.last(), None | Some(b'{' | b'[' | b':')) {
-            self.out.push(b',');
-        }
-    }
-
-    fn object(&mut self, fields: impl FnOnce(&mut Json)) {
-        self.begin();
-        self.out.push(b'{');
-        fields(self);
-        self.out.push(b'}');
-    }
-
-    fn list<T>(&mut self, values: &[T], mut value: impl FnMut(&T, &mut Json)) {
-        self.begin();
-        self.out.push(b'[');
-        values.iter().for_each(|one| value(one, self));
-        self.out.push(b']');
-    }
-
-    fn numbers(&mut self, numbers: impl IntoIterator<Item = u64>) {
-        self.begin();
-        self.out.push(b'[');
-        for number in numbers {
-            self.plain(number);
-        }
-        self.out.push(b']');
-    }
-
-    fn plain(&mut self, number: u64) {
-        self.begin();
-        self.out
-            .extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-    }
-
-    fn null(&mut self) {
-        self.begin();
-        self.out.extend_from_slice(b"null");
-    }
-
-    fn string(&mut self, text: &[u8]) {
-        self.begin();
-        self.out.push(b'"');
-        escape::json(&mut self.out, text);
-        self.out.push(b'"');
-    }
-
-    fn key(&mut self, name: &str) -> &mut Json {
-        self.string(name.as_bytes());
-        self.out.push(b':');
-        self
-    }
-
-    fn number(&mut self, name: &str, number: u64) {
-        self.key(name).plain(number);
-    }
-
-    fn optional_number(&mut self, name: &str, number: Option<u64>) {
-        match number {
-            Some(number) => self.number(name, number),
-            None => self.key(name).null(),
-        }
-    }
-
-    fn bytes(&mut self, name: &str, text: &[u8]) {
-        self.key(name).string(text);
-    }
-
-    fn text(&mut self, name: &str, text: &str) {
-        self.bytes(name, text.as_bytes());
-    }
-
-    fn optional_text(&mut self, name: &str, text: Option<&str>) {
-        match text {
-            Some(text) => self.text(name, text),
-            None => self.key(name).null(),
-        }
-    }
-
-    fn truth(&mut self, name: &str, truth: bool) {
-        let text: &[u8] = if truth { b"true" } else { b"false" };
-        self.key(name).begin();
-        self.out.extend_from_slice(text);
-    }
 }
 
 /// Rises when a field changes its meaning or goes.

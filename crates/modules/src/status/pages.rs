@@ -18,6 +18,7 @@ use petrel_engine::shared::Shared;
 use super::guard::PageGuard;
 use super::model::Status as Model;
 use super::page::{self, PageOptions};
+use super::report::Report;
 use super::shared_page::{self, MakePage, put};
 use super::{config_page, is_for, json as status_json, lighttpd};
 
@@ -166,25 +167,25 @@ pub(super) fn still(json: &str) -> Result<Vec<(&'static str, String)>, String> {
 }
 
 fn text(shared: &Arc<Shared>) -> Result<Vec<u8>, String> {
-    made(shared, |status, _| lighttpd::text(status))
+    Ok(lighttpd::text(&Report::new(shared)).into_bytes())
 }
 
 fn json(shared: &Arc<Shared>) -> Result<Vec<u8>, String> {
-    made(shared, lighttpd::json)
+    Ok(status_json::page_of_lighttpd(shared))
 }
 
 fn sortable(shared: &Arc<Shared>) -> Result<Vec<u8>, String> {
-    made(shared, |status, _| page::rest(status, true))
+    made(shared, |status| page::rest(status, true))
 }
 
 fn unsortable(shared: &Arc<Shared>) -> Result<Vec<u8>, String> {
-    made(shared, |status, _| page::rest(status, false))
+    made(shared, |status| page::rest(status, false))
 }
 
-/// What `form` makes of the status, which it gets as a value and as JSON.
-fn made(shared: &Arc<Shared>, form: impl Fn(&Model, &str) -> String) -> Result<Vec<u8>, String> {
+/// What `form` makes of the status.
+fn made(shared: &Arc<Shared>, form: impl Fn(&Model) -> String) -> Result<Vec<u8>, String> {
     let json = String::from_utf8(status_json::page(shared)).map_err(|error| error.to_string())?;
-    Ok(form(&Model::parse(&json)?, &json).into_bytes())
+    Ok(form(&Model::parse(&json)?).into_bytes())
 }
 
 const HTML: &str = "text/html; charset=utf-8";

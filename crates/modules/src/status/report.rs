@@ -7,7 +7,7 @@ use petrel_engine::blocking::{self, Class, Counts, DeviceLoad};
 use petrel_engine::clock::thread_now;
 use petrel_engine::io_counters;
 use petrel_engine::ledger::Nanos;
-use petrel_engine::metrics::Snapshot;
+use petrel_engine::metrics::{RouteCounts, Snapshot};
 use petrel_engine::mounts::{self, Storage};
 use petrel_engine::shared::Shared;
 
@@ -79,6 +79,15 @@ impl Report {
                 .into(),
             devices: devices(shared),
         }
+    }
+
+    /// The counts of all routes.
+    pub(super) fn totals(&self) -> RouteCounts {
+        let mut all = RouteCounts::default();
+        for (_, counts) in &self.requests.routes {
+            all.add(counts);
+        }
+        all
     }
 
     /// Requests that are being received or answered.

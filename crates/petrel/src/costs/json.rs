@@ -2,7 +2,7 @@
 //! its run.
 
 use engine::ledger::Nanos;
-use proto::escape;
+use proto::json::JsonWriter;
 
 use super::attribution::{TracedCall, WaterfallRow};
 use super::reporter::RequestReport;
@@ -11,98 +11,82 @@ use super::{RequestCosts, TracedRun, total};
 
 /// One object with a list of the requests.
 pub(super) fn text(all: &[RequestCosts]) -> String {
-    let requests = all.iter().map(request);
-    format!("{{\"requests\":{}}}\n", list(requests))
+    let mut json = JsonWriter::default();
+    json.object(|json| json.key("requests").list(all, request));
+    json.out.push(b'\n');
+    String::from_utf8_lossy(&json.out).into_owned()
 }
 
-fn request(costs: &RequestCosts) -> String {
-    let budget = costs.budget.map_or_else(
-        || "null".to_owned(),
-        |budget| {
-            let calls: Vec<String> = budget
-                .calls
-                .iter()
-                .map(|(name, count)| format!("{}:{count}", quoted(name)))
-                .collect();
-            format!(
-                "{{\"route\":{},\"calls\":{{{}}},\"allocations\":{}}}",
-                quoted(budget.name),
-                calls.join(","),
-                budget.allocations
-            )
-        },
-    );
-    format!(
-        "{{\"request\":{},\"status\":{},\"body_bytes\":{},\"cold\":{},\"warm\":{},\"not_traced\":{},\"budget\":{budget}}}",
-        quoted(&costs.request),
-        costs.warm.report.status,
-        costs.warm.report.body_bytes,
-        traced(&costs.cold),
-        traced(&costs.warm),
-        untraced(&costs.untraced),
-    )
-}
-
-fn traced(run: &TracedRun) -> String {
-    let begin = run.rows.first().map_or(0, |row| row.from);
-    format!(
-        "{{\"total_ns\":{},\"calls\":{},\"stages\":{}}}",
-        total(&run.report),
-        run.calls(),
-        list(run.rows.iter().map(|row| stage(row, begin)))
-    )
-}
-
-fn stage(row: &WaterfallRow, begin: Nanos) -> String {
-    format!(
-        "{{\"name\":{},\"begins_ns\":{},\"ns\":{},\"calls\":{}}}",
-        quoted(&row.name),
-        row.from.saturating_sub(begin),
-        row.length(),
-        list(row.calls.iter().map(|made| call(made, begin)))
-    )
-}
-
-fn call(call: &TracedCall, begin: Nanos) -> String {
-    let error = match call.result < 0 {
-        true => quoted(&result(call)),
-        false => "null".to_owned(),
-    };
-    let bytes = match call.moves_bytes && call.result >= 0 {
-        true => call.result.to_string(),
-        false => "null".to_owned(),
-    };
-    format!(
-        "{{\"name\":{},\"object\":{},\"begins_ns\":{},\"ns\":{},\"result\":{},\"bytes\":{bytes},\"error\":{error},\"waits\":{},\"thread\":{}}}",
-        quoted(&call.name),
-        quoted(&call.object),
-        call.entered.saturating_sub(begin),
-        call.left.saturating_sub(call.entered),
-        call.result,
-        call.is_wait,
-        call.thread,
-    )
-}
-
-fn untraced(report: &RequestReport) -> String {
-    let mut from = report.started;
-    let stages = report.stamps.iter().map(|(name, at)| {
-        let length = at.saturating_sub(from);
-        from = (*at).max(from);
-        format!("{{\"name\":{},\"ns\":{length}}}", quoted(name))
+fn request(costs: &RequestCosts, json: &mut JsonWriter) {
+    json.object(|json| {
+        json.text("request", &costs.request);
+        json.number("status", costs.warm.report.status.into());
+        json.number("body_bytes", costs.warm.report.body_bytes);
+        traced(&costs.cold, json.key("cold"));
+        traced(&costs.warm, json.key("warm"));
+        untraced(&costs.untraced, json.key("not_traced"));
+        match costs.budget {
+            None => json.key("budget").null(),
+            Some(budget) => json.key("budget").object(|json| {
+                json.text("route", budget.name);
+                json.key("calls").object(|json| {
+                    for (name, count) in budget.calls {
+                        json.number(name, *count);
+                    }
+                });
+                json.number("allocations", budget.allocations);
+            }),
+        }
     });
-    let stages = list(stages);
-    format!("{{\"total_ns\":{},\"stages\":{stages}}}", total(report))
 }
 
-fn list(items: impl Iterator<Item = String>) -> String {
-    format!("[{}]", items.collect::<Vec<_>>().join(","))
+fn traced(run: &TracedRun, json: &mut JsonWriter) {
+    let begin = run.rows.first().map_or(0, |row| row.from);
+    json.object(|json| {
+        json.number("total_ns", total(&run.report));
+        json.number("calls", run.calls());
+        json.key("stages")
+            .list(&run.rows, |row, json| stage(row, begin, json));
+    });
 }
 
-/// A JSON string.
-fn quoted(text: &str) -> String {
-    let mut out = b"\"".to_vec();
-    escape::json(&mut out, text.as_bytes());
-    out.push(b'"');
-    String::from_utf8_lossy(&out).into_owned()
+fn stage(row: &WaterfallRow, begin: Nanos, json: &mut JsonWriter) {
+    json.object(|json| {
+        json.text("name", &row.name);
+        json.number("begins_ns", row.from.saturating_sub(begin));
+        json.number("ns", row.length());
+        json.key("calls")
+            .list(&row.calls, |made, json| call(made, begin, json));
+    });
+}
+
+fn call(call: &TracedCall, begin: Nanos, json: &mut JsonWriter) {
+    let bytes = u64::try_from(call.result).ok();
+    let error = (call.result < 0).then(|| result(call));
+    json.object(|json| {
+        json.text("name", &call.name);
+        json.text("object", &call.object);
+        json.number("begins_ns", call.entered.saturating_sub(begin));
+        json.number("ns", call.left.saturating_sub(call.entered));
+        json.signed("result", call.result);
+        json.optional_number("bytes", bytes.filter(|_| call.moves_bytes));
+        json.optional_text("error", error.as_deref());
+        json.truth("waits", call.is_wait);
+        json.signed("thread", call.thread.into());
+    });
+}
+
+fn untraced(report: &RequestReport, json: &mut JsonWriter) {
+    let mut from = report.started;
+    json.object(|json| {
+        json.number("total_ns", total(report));
+        json.key("stages").list(&report.stamps, |(name, at), json| {
+            let length = at.saturating_sub(from);
+            from = (*at).max(from);
+            json.object(|json| {
+                json.text("name", name);
+                json.number("ns", length);
+            });
+        });
+    });
 }

@@ -2,75 +2,56 @@
 
 use engine::exchange::client_of_key;
 use engine::recorder::{Record, RecordFlag};
-use proto::escape;
+use proto::json::JsonWriter;
 
 use crate::recorded::lines;
 
 /// One request as an object, and a line end.
 pub(crate) fn one(record: &Record) -> Vec<u8> {
-    let mut out = Vec::new();
-    write(&mut out, record);
+    let mut out = object(record);
     out.push(b'\n');
     out
 }
 
-/// Requests as a list.
+/// Requests as a list, each on a line of its own.
 pub(crate) fn list(records: &[&Record]) -> Vec<u8> {
-    let mut out = b"[".to_vec();
-    for (number, record) in records.iter().enumerate() {
-        out.extend_from_slice(if number == 0 { b"\n" } else { b",\n" });
-        write(&mut out, record);
-    }
-    out.extend_from_slice(b"\n]\n");
-    out
+    let objects: Vec<_> = records.iter().map(|record| object(record)).collect();
+    [b"[\n", &*objects.join(&b",\n"[..]), b"\n]\n"].concat()
 }
 
-fn write(out: &mut Vec<u8>, record: &Record) {
-    out.extend_from_slice(format!("{{\"id\":\"{}\"", record.id).as_bytes());
-    number(out, "started_ns", record.started);
-    number(out, "total_ns", record.total);
-    text(out, "method", record.method.as_str().as_bytes());
-    text(out, "host", &record.host);
-    text(out, "path", &record.path);
-    number(out, "status", record.status.into());
-    text(out, "cause", lines::cause(record).as_bytes());
-    number(out, "sent_bytes", record.sent_bytes);
-    text(out, "client", client_of_key(record.client).as_bytes());
-    text(out, "answered_by", &record.answered_by);
-    number(out, "worker", record.worker.into());
-    for (name, flag) in FLAGS {
-        out.extend_from_slice(format!(",\"{name}\":{}", record.is(flag)).as_bytes());
-    }
-    out.extend_from_slice(b",\"stages_ns\":{");
-    let mut separator = "";
-    for (stage, nanos) in &record.stages {
-        out.extend_from_slice(format!("{separator}\"{}\":{nanos}", stage.name()).as_bytes());
-        separator = ",";
-    }
-    out.extend_from_slice(
-        format!("{separator}\"unattributed\":{}", record.unattributed()).as_bytes(),
-    );
-    out.extend_from_slice(b"},\"waits\":[");
-    for (number, wait) in record.waits.iter().enumerate() {
-        let separator = if number == 0 { "" } else { "," };
-        let (stage, nanos) = (wait.stage.name(), wait.nanos);
-        out.extend_from_slice(
-            format!("{separator}{{\"stage\":\"{stage}\",\"ns\":{nanos}").as_bytes(),
-        );
-        text(out, "holder", &wait.holder);
-        out.push(b'}');
-    }
-    out.extend_from_slice(b"]}");
-}
-
-fn number(out: &mut Vec<u8>, name: &str, number: u64) {
-    out.extend_from_slice(format!(",\"{name}\":{number}").as_bytes());
-}
-
-fn text(out: &mut Vec<u8>, name: &str, text: &[u8]) {
-    out.extend_from_slice(format!(",\"{name}\":\"").as_bytes());
-    escape::json(out, text);
-    out.push(b'"');
+fn object(record: &Record) -> Vec<u8> {
+    let mut json = JsonWriter::default();
+    json.object(|json| {
+        json.text("id", &record.id.to_string());
+        json.number("started_ns", record.started);
+        json.number("total_ns", record.total);
+        json.text("method", record.method.as_str());
+        json.bytes("host", &record.host);
+        json.bytes("path", &record.path);
+        json.number("status", record.status.into());
+        json.text("cause", lines::cause(record));
+        json.number("sent_bytes", record.sent_bytes);
+        json.text("client", &client_of_key(record.client));
+        json.bytes("answered_by", &record.answered_by);
+        json.number("worker", record.worker.into());
+        for (name, flag) in FLAGS {
+            json.truth(name, record.is(flag));
+        }
+        json.key("stages_ns").object(|json| {
+            for (stage, nanos) in &record.stages {
+                json.number(stage.name(), *nanos);
+            }
+            json.number("unattributed", record.unattributed());
+        });
+        json.key("waits").list(&record.waits, |wait, json| {
+            json.object(|json| {
+                json.text("stage", wait.stage.name());
+                json.number("ns", wait.nanos);
+                json.bytes("holder", &wait.holder);
+            });
+        });
+    });
+    json.out
 }
 
 const FLAGS: [(&str, RecordFlag); 6] = [

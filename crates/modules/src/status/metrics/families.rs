@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use petrel_engine::blocking::Counts;
 use petrel_engine::ledger::{Nanos, Stage};
-use petrel_engine::metrics::{
-    Exemplar, LATENCY_BOUNDS, STAGE_BOUNDS, StageCounts, StatusClass, WorkerState,
-};
+use petrel_engine::metrics::{Exemplar, LATENCY_BOUNDS, STAGE_BOUNDS, StatusClass, WorkerState};
 
 use super::super::report::{DeviceReport, Report};
 use super::write::{Bounds, MetricKind, Number, ShownExemplar, Writer};
@@ -774,14 +772,10 @@ fn shown(report: &Report, exemplar: Exemplar) -> ShownExemplar {
 fn stage_durations(report: &Report, family: &MetricFamily, writer: &mut Writer) {
     family.begin(writer);
     let bounds = Bounds::new(&STAGE_BOUNDS);
-    for (index, stage) in Stage::ALL.iter().enumerate() {
-        let mut all = StageCounts::default();
-        for (_, counts) in &report.requests.routes {
-            all.add(&counts.stages[index]);
-        }
-        if all.requests() > 0 {
+    for (stage, counts) in Stage::ALL.iter().zip(&report.requests.stages) {
+        if counts.requests() > 0 {
             let labels = [("stage", stage.name())];
-            writer.histogram(&labels, &bounds, &all.buckets, all.sum, None);
+            writer.histogram(&labels, &bounds, &counts.buckets, counts.sum, None);
         }
     }
 }
@@ -789,10 +783,10 @@ fn stage_durations(report: &Report, family: &MetricFamily, writer: &mut Writer) 
 fn route_stages(report: &Report, family: &MetricFamily, writer: &mut Writer) {
     family.begin(writer);
     for (route, counts) in &report.requests.routes {
-        for (stage, counts) in Stage::ALL.iter().zip(&counts.stages) {
-            if counts.sum > 0 {
+        for (stage, nanos) in Stage::ALL.iter().zip(&counts.stages) {
+            if *nanos > 0 {
                 let labels = [("route", &**route), ("stage", stage.name())];
-                writer.sample(&labels, Time(counts.sum));
+                writer.sample(&labels, Time(*nanos));
             }
         }
     }

@@ -31,7 +31,8 @@ fn report(name: &str, count: usize) -> Report {
             Stage::Transform,
             Stage::Send,
         ] {
-            counts.stages[stage as usize] = StageCounts {
+            counts.stages[stage as usize] = 7_000_000_123;
+            report.requests.stages[stage as usize] = StageCounts {
                 buckets: std::array::from_fn(|bucket| 1000 + bucket as u64),
                 sum: 7_000_000_123,
             };
