@@ -192,7 +192,7 @@ fn look_at(path: Box<[u8]>, symlinks: Symlinks) -> LookedUpFile {
         Err(_) => place_of_the_way(&path),
     };
     let stat = found.as_ref().ok().map(|(_, stat)| FileStat::from(stat));
-    let closing = |descriptor| Descriptor::new(descriptor, 0, Origin::at(place));
+    let closing = |descriptor| Descriptor::new(descriptor, Origin::at(place));
     LookedUpFile {
         path,
         is_settled: stat.is_some_and(|stat| stat.is_settled()),

@@ -2,8 +2,8 @@
 //!
 //! Each worker has its own entries, which point to the shared files. Sharing halves the memory for contents
 //! on two cores, lets the same limit on descriptors serve twice as many files, and lets one worker do the
-//! recheck once a second for all. A worker comes here only when it fills an entry or when the second of an
-//! entry is over. A warm request only reads its own worker's entry.
+//! recheck of a file for all. A worker comes here only when it fills an entry. A warm request only reads its
+//! own worker's entry.
 
 use std::hash::BuildHasher;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -40,16 +40,39 @@ struct Shard {
 struct SharedContent {
     content: Option<Weak<[u8]>>,
     descriptor: Weak<Descriptor>,
+    last_check: Weak<LastCheck>,
 }
 
 /// An open file.
 pub(crate) struct Descriptor {
     /// `None` only while it is being dropped.
     descriptor: Option<OwnedFd>,
-    /// The second in which a worker last found the file unchanged.
-    checked_s: AtomicU32,
     /// The file system for which close(2) has to wait. `None`: closing does not wait.
     closing: Option<Origin>,
+}
+
+/// The second in which a worker last found a file unchanged.
+#[derive(Default)]
+pub(super) struct LastCheck(AtomicU32);
+
+impl LastCheck {
+    /// The second in which a worker last found the file unchanged. This worker calls `is_unchanged` if
+    /// `life_s` seconds have passed since. `None`: the file has changed.
+    pub(crate) fn renew(
+        &self,
+        now_s: u32,
+        life_s: u32,
+        is_unchanged: impl FnOnce() -> bool,
+    ) -> Option<u32> {
+        let last_s = self.0.load(Ordering::Relaxed);
+        if now_s < last_s.saturating_add(life_s) {
+            return Some(last_s);
+        }
+        is_unchanged().then(|| {
+            self.0.store(now_s, Ordering::Relaxed);
+            now_s
+        })
+    }
 }
 
 /// What the cache keeps of a file: the content if the file is small, and the descriptor if there is room for
@@ -58,6 +81,17 @@ pub(crate) struct Descriptor {
 pub(super) struct Held {
     pub(crate) content: Option<Arc<[u8]>>,
     pub(crate) descriptor: Option<Arc<Descriptor>>,
+    pub(crate) last_check: Arc<LastCheck>,
+}
+
+impl Held {
+    /// What workers share of a file that has just changed.
+    pub(crate) fn rechecks(&self) -> Held {
+        Held {
+            last_check: Arc::clone(&self.last_check),
+            ..Held::default()
+        }
+    }
 }
 
 impl Contents {
@@ -99,6 +133,7 @@ impl Contents {
         Held {
             content: shared.content.and_then(|content| content.upgrade()),
             descriptor: shared.descriptor.upgrade(),
+            last_check: shared.last_check.upgrade().unwrap_or_default(),
         }
     }
 
@@ -111,6 +146,7 @@ impl Contents {
                 .as_ref()
                 .map(Arc::downgrade)
                 .unwrap_or_default(),
+            last_check: Arc::downgrade(&held.last_check),
         };
         self.shard(stat, |shard| {
             // At double size only, so that removing dead entries costs each insertion little.
@@ -138,21 +174,18 @@ impl Contents {
 }
 
 impl SharedContent {
+    /// Whether an entry uses this: each entry of a file has its last check.
     fn is_held(&self) -> bool {
-        self.content
-            .as_ref()
-            .is_some_and(|content| content.strong_count() > 0)
-            || self.descriptor.strong_count() > 0
+        self.last_check.strong_count() > 0
     }
 }
 
 impl Descriptor {
-    /// A file that was opened at `now_s`. On a network file system, or on one that a program answers for,
-    /// close(2) is a request to the other side and may wait forever.
-    pub(crate) fn new(descriptor: OwnedFd, now_s: u32, origin: Origin) -> Descriptor {
+    /// An open file. On a network file system, or on one that a program answers for, close(2) is a request
+    /// to the other side and may wait forever.
+    pub(crate) fn new(descriptor: OwnedFd, origin: Origin) -> Descriptor {
         Descriptor {
             descriptor: Some(descriptor),
-            checked_s: AtomicU32::new(now_s),
             closing: origin.is_remote.then_some(origin),
         }
     }
@@ -162,24 +195,16 @@ impl Descriptor {
         self.descriptor.take().expect("only dropping takes it")
     }
 
-    /// Whether the metadata of the file is still `stat`. Calls fstat(2) unless a worker has done so since
-    /// `now_s`.
-    pub(crate) fn is_still(&self, stat: &FileStat, now_s: u32) -> bool {
-        if self.checked_s.load(Ordering::Relaxed) == now_s {
-            return true;
-        }
+    /// Whether the metadata of the file is still `stat`. Calls fstat(2).
+    pub(crate) fn is_still(&self, stat: &FileStat) -> bool {
         made();
-        let is_still = fstat(self).is_ok_and(|now| FileStat::from(&now) == *stat);
-        if is_still {
-            self.checked_s.store(now_s, Ordering::Relaxed);
-        }
-        is_still
+        fstat(self).is_ok_and(|now| FileStat::from(&now) == *stat)
     }
 
     /// A file that has no name any more. A disk thread closes its last descriptor, because that frees the
     /// pages (8 ms for 200 MB) and the disk blocks, which may wait for the disk.
     pub(crate) fn of_temporary_file(descriptor: OwnedFd, origin: Origin) -> Descriptor {
-        let mut descriptor = Descriptor::new(descriptor, 0, origin);
+        let mut descriptor = Descriptor::new(descriptor, origin);
         descriptor.closing = Some(origin);
         descriptor
     }
@@ -212,7 +237,7 @@ mod tests {
     fn held(content: &[u8]) -> Held {
         Held {
             content: Some(content.into()),
-            descriptor: None,
+            ..Held::default()
         }
     }
 

@@ -14,7 +14,7 @@ use rustix::fs::Stat;
 use rustix::io::Errno;
 
 use super::Symlinks;
-use super::contents::{Contents, Descriptor, Held};
+use super::contents::{Contents, Descriptor, Held, LastCheck};
 use super::read::{read_cached, read_full};
 use super::resident::{LastLoss, Resident};
 use crate::blocking::Origin;
@@ -98,6 +98,8 @@ pub struct FileEntry {
     label: RefCell<Label>,
     stat: FileStat,
     descriptor: Option<Arc<Descriptor>>,
+    /// When a worker last compared the file with `stat`. `None`: this is no regular file.
+    last_check: Option<Arc<LastCheck>>,
     /// Which parts of the file were recently found in the page cache.
     resident: Resident,
     /// How many bytes of `usage` this entry accounts for; its descriptor is counted separately.
@@ -300,6 +302,7 @@ impl FileEntry {
             }),
             stat: FileStat::default(),
             descriptor: None,
+            last_check: None,
             resident: Resident::default(),
             bytes: 0,
             usage,
@@ -482,21 +485,25 @@ impl FileEntry {
     /// The periodic recheck. Entries without a watch end at their first one.
     #[cold]
     pub(super) fn is_still_right(&self, path: &[u8], now_s: u32) -> bool {
-        let right = self.is_watched
-            && match (self.kind, &self.descriptor) {
-                (FileKind::Regular, Some(descriptor)) => descriptor.is_still(&self.stat, now_s),
-                (FileKind::Regular, None) => self.is_right_by_path(path),
-                (FileKind::Failed(_), _) => false,
-                _ => true,
-            };
-        if right {
-            self.recheck_at_s.set(now_s + self.stat.recheck_after_s());
+        let life_s = self.stat.recheck_after_s();
+        let right_s = match (self.kind, &self.last_check) {
+            _ if !self.is_watched => None,
+            (FileKind::Failed(_), _) => None,
+            (_, Some(last)) => last.renew(now_s, life_s, || self.is_unchanged(path)),
+            (_, None) => Some(now_s),
+        };
+        if let Some(right_s) = right_s {
+            self.recheck_at_s.set(right_s + life_s);
         }
-        right
+        right_s.is_some()
     }
 
-    fn is_right_by_path(&self, path: &[u8]) -> bool {
-        cached_stat(path, self.symlinks).is_ok_and(|stat| FileStat::from(&stat) == self.stat)
+    fn is_unchanged(&self, path: &[u8]) -> bool {
+        match &self.descriptor {
+            Some(descriptor) => descriptor.is_still(&self.stat),
+            None => cached_stat(path, self.symlinks)
+                .is_ok_and(|stat| FileStat::from(&stat) == self.stat),
+        }
     }
 
     fn take(
@@ -514,12 +521,13 @@ impl FileEntry {
         };
         if self.kind != FileKind::Regular {
             // The file of a directory or device is not kept open. Closing it may wait, too.
-            drop(Descriptor::new(descriptor, 0, self.origin(0, 0)));
+            drop(Descriptor::new(descriptor, self.origin(0, 0)));
             return Some(());
         }
         let held = hold(descriptor, &self.stat, reading, budget)?;
         self.content = held.content;
         self.descriptor = held.descriptor;
+        self.last_check = Some(held.last_check);
         Some(())
     }
 }
@@ -577,9 +585,9 @@ impl From<&Stat> for FileStat {
     }
 }
 
-/// Uses what another worker keeps of the file, or reads the file. A file that has just changed is not shared:
-/// a second change within the same clock tick would have the same time stamp. `None`: the content cannot be
-/// read without waiting.
+/// Uses what another worker keeps of the file, or reads the file. If it has just changed, workers share only
+/// its rechecks: a second change within the same clock tick would have the same time stamp. `None`: the
+/// content cannot be read without waiting.
 fn hold(
     descriptor: OwnedFd,
     stat: &FileStat,
@@ -590,16 +598,15 @@ fn hold(
     let origin = Origin::at(budget.place);
     // Wrapped at once, so that closing follows the rules of the file system even if the descriptor is not
     // kept.
-    let descriptor = Descriptor::new(descriptor, budget.now_s, origin);
+    let descriptor = Descriptor::new(descriptor, origin);
     let is_settled = match &reading {
         ContentReading::Done { is_settled, .. } => *is_settled,
         ContentReading::Cached => stat.is_settled(),
     };
-    let mut held = if is_settled {
-        contents.get(stat)
-    } else {
-        Held::default()
-    };
+    let mut held = contents.get(stat);
+    if !is_settled {
+        held = held.rechecks();
+    }
     if held.content.is_none() && stat.size <= limits::FILE_IN_MEMORY_BYTES_MAX {
         held.content = match reading {
             ContentReading::Done { first, .. } => first
@@ -626,8 +633,9 @@ fn hold(
     } else if held.descriptor.is_none() {
         held.descriptor = Some(Arc::new(descriptor));
     }
-    if is_settled {
-        contents.put(stat, &held);
+    match is_settled {
+        true => contents.put(stat, &held),
+        false => contents.put(stat, &held.rechecks()),
     }
     Some(held)
 }

@@ -3,8 +3,9 @@
 //! A warm look-up makes no system call. Three mechanisms keep entries true:
 //!
 //! - inotify on every directory of the path and of the targets of symlinks in it ([`watch`]);
-//! - an fstat(2) on the open file of an entry in use, one second after a change and later every ten seconds,
-//!   which notices writes through mmap and through another hard link;
+//! - a recheck of an entry in use, one second after a change and later every ten seconds, by one worker for
+//!   all: an fstat(2) on the open file, or a look-up of the path if the file is not kept open. It notices
+//!   writes through mmap and through another hard link;
 //! - a lifetime of one second where inotify does not see changes (NFS, FUSE, no watches left).
 //!
 //! Names that do not exist have entries, too.

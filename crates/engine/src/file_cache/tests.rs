@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::*;
+use crate::system_calls::since_mark;
 
 const DESCRIPTORS_MAX: usize = 100;
 
@@ -258,6 +259,31 @@ fn a_write_through_another_hard_link_is_seen_within_the_recheck_time() {
     let path = tree.0.join("in/a");
     let later = look_at(&cache, path.as_os_str().as_bytes(), Symlinks::Follow, 5);
     assert_eq!(later.content(), Some(&b"other"[..]));
+}
+
+#[test]
+fn one_worker_rechecks_a_file_for_all() {
+    let tree = Tree::new("rechecks");
+    tree.write("a", "x");
+    let path = tree.0.join("a");
+    let bytes = path.as_os_str().as_bytes();
+    // With one descriptor files in memory have none, so a recheck looks up the path.
+    for descriptors_max in [1, DESCRIPTORS_MAX] {
+        let contents = Arc::new(Contents::new(descriptors_max, Arc::default()));
+        let worker = || FileCache::new(StatCache::Inotify, Arc::clone(&contents));
+        let calls = |cache, now_s| {
+            since_mark();
+            look_at(cache, bytes, Symlinks::Follow, now_s);
+            since_mark()
+        };
+        let (one, other) = (worker(), worker());
+        look(&one, &path);
+        look(&other, &path);
+        for (now_s, first, second) in [(50, &one, &other), (100, &other, &one)] {
+            assert_ne!(calls(first, now_s), 0);
+            assert_eq!(calls(second, now_s), 0);
+        }
+    }
 }
 
 #[test]
