@@ -12,6 +12,7 @@
 
 mod arena;
 pub mod budget;
+mod direct;
 mod error;
 mod lent;
 pub mod library;
@@ -24,6 +25,7 @@ mod run_tests;
 mod script;
 pub(crate) mod syntax;
 
+pub use direct::{Answer, Arguments, Reply};
 pub use error::{Cause, ScriptError};
 pub use lent::Lent;
 pub use machine::{Machine, MachineOptions};

@@ -14,7 +14,9 @@ use mlua::{
 
 use crate::arena;
 use crate::budget::{Budget, Meter, proof};
+use crate::direct::{self, Answer, Arguments, Reply};
 use crate::error::ScriptError;
+use crate::lent::Lent;
 use crate::library::files::{FileThreads, FilesOfState, refused};
 use crate::library::{self, Overlays};
 use crate::raw::Coroutine;
@@ -57,6 +59,8 @@ pub struct Machine {
     waiting: Function,
     stack_of: Function,
     petrel: Table,
+    /// Whether scripts are compiled.
+    is_compiled: bool,
     /// Coroutines for functions, to be reused.
     idle: RefCell<Vec<Coroutine>>,
     /// What the last called function waits for, until its run takes it.
@@ -113,6 +117,7 @@ impl Machine {
             lua.load("jit.off() jit.flush()").exec()?;
         }
         lua.set_named_registry_value(WAIT_NAME, WAIT)?;
+        direct::open(&lua)?;
         let driver: (Function, Function, Function, Function, Function, Function) = lua
             .load(include_str!("run.lua"))
             .set_name("=petrel/run.lua")
@@ -133,6 +138,7 @@ impl Machine {
             waiting,
             stack_of,
             petrel,
+            is_compiled,
             idle: RefCell::default(),
             started: Rc::default(),
             is_spent: Cell::new(false),
@@ -143,8 +149,9 @@ impl Machine {
         Ok(machine)
     }
 
-    /// The Lua state, to add functions and tables to.
+    /// The Lua state, to add functions and tables to. [Direct functions](Machine::direct) must not use it.
     pub fn lua(&self) -> &Lua {
+        assert!(!direct::is_inside(), "a direct function uses Lua");
         &self.lua
     }
 
@@ -252,6 +259,27 @@ impl Machine {
             Ok(())
         })?;
         self.waiting.call(start)
+    }
+
+    /// A Lua function that calls `call` directly, with what is lent at that time. If nothing is lent, if the
+    /// arguments are no texts and numbers, and if the answer is [`Answer::UNABLE`], it calls `other` with the
+    /// same arguments.
+    ///
+    /// `call` must not use Lua, not even to drop a Lua state.
+    ///
+    /// # Errors
+    /// Memory has run out.
+    pub fn direct<T: 'static>(
+        &self,
+        lent: &Rc<Lent<T>>,
+        call: impl Fn(&mut T, Arguments<'_>, &Reply) -> Answer + 'static,
+        other: &Function,
+    ) -> mlua::Result<Function> {
+        // LuaJIT's interpreter calls by FFI no faster than mlua.
+        if !self.is_compiled {
+            return Ok(other.clone());
+        }
+        direct::function(&self.lua, lent, call, other)
     }
 
     /// Whether a new state should replace this one: a script was stopped in it, or too much memory stays in

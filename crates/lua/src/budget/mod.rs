@@ -16,6 +16,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::direct;
 use crate::raw::{Coroutine, Resumed};
 use watchdog::Slot;
 
@@ -62,6 +63,7 @@ impl Meter {
         arguments: c_int,
         bytes_used: usize,
     ) -> (Resumed, Option<Excess>) {
+        assert!(!direct::is_inside(), "a direct function runs a script");
         if stop::is_running() {
             // A run inside another run of this thread: the outer budget covers both.
             return (coroutine.resume(arguments), None);

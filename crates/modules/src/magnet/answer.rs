@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use bytes::BytesMut;
 use petrel_engine::Exchange;
@@ -10,6 +11,7 @@ use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
 use petrel_engine::response::Response;
+use petrel_engine::worker::Worker;
 use petrel_lua::Results;
 use petrel_lua::mlua::{self, Table, Value};
 
@@ -86,8 +88,13 @@ fn number(code: f64) -> Option<i64> {
 pub(super) struct Texts(RefCell<BytesMut>);
 
 impl Texts {
+    /// The memory of `worker`.
+    pub(crate) fn of(worker: &Rc<Worker>) -> Rc<Texts> {
+        worker.belonging(Texts::default)
+    }
+
     /// A body of `text`.
-    fn body(&self, text: &[u8]) -> Body {
+    pub(crate) fn body(&self, text: &[u8]) -> Body {
         if !(1..=SHORT_TEXT_BYTES_MAX).contains(&text.len()) {
             return Body::from(text.to_vec());
         }

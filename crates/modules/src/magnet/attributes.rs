@@ -8,7 +8,8 @@ use std::rc::Rc;
 
 use petrel_engine::Exchange;
 use petrel_engine::exchange::{Peer, Scheme};
-use petrel_lua::mlua::{self, Lua, LuaString, Table, Value};
+use petrel_lua::Answer;
+use petrel_lua::mlua::{self, LuaString, Table, Value};
 
 use super::environment::{lend, try_lend};
 use crate::lua::State;
@@ -26,10 +27,27 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
     let lent = Rc::clone(state.lent());
     let get = lua.create_function(move |lua, number: usize| {
         try_lend(&lent, |exchange| match attribute(number) {
-            Some(attribute) => value(lua, exchange, attribute),
+            Some(attribute) => with_value(exchange, attribute, |value| match value {
+                AttributeValue::Text(b"") => Ok(Value::Nil),
+                AttributeValue::Text(text) => lua.create_string(text).map(Value::String),
+                AttributeValue::Port(port) => Ok(Value::Integer(port.into())),
+            }),
             None => Ok(Value::Nil),
         })
     })?;
+    let machine = state.machine();
+    let get = machine.direct(
+        state.lent(),
+        |exchange, arguments, reply| match attribute(arguments.number as usize) {
+            Some(attribute) => with_value(exchange, attribute, |value| match value {
+                AttributeValue::Text(b"") => Answer::NIL,
+                AttributeValue::Text(text) => reply.text(text),
+                AttributeValue::Port(port) => reply.number(port.into()),
+            }),
+            None => Answer::UNABLE,
+        },
+        &get,
+    )?;
     host.set("attribute_get", get)?;
     let lent = Rc::clone(state.lent());
     let set = lua.create_function(move |_, (number, value): (usize, Option<LuaString>)| {
@@ -39,6 +57,18 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
             attribute(number).is_some_and(|attribute| change(exchange, attribute, value))
         })
     })?;
+    let set = machine.direct(
+        state.lent(),
+        |exchange, arguments, _| {
+            let value = arguments.value.unwrap_or_default();
+            match attribute(arguments.number as usize) {
+                Some(attribute) if change(exchange, attribute, value) => Answer::TRUE,
+                Some(_) => Answer::NIL,
+                None => Answer::UNABLE,
+            }
+        },
+        &set,
+    )?;
     host.set("attribute_set", set)
 }
 
@@ -98,14 +128,33 @@ const ATTRIBUTES: [(&str, Attribute); 22] = [
     ("request.id", Attribute::RequestId),
 ];
 
-fn value(lua: &Lua, exchange: &Exchange, attribute: Attribute) -> mlua::Result<Value> {
+/// The value of an attribute. Scripts see an empty text as nil.
+enum AttributeValue<'v> {
+    Text(&'v [u8]),
+    Port(u16),
+}
+
+/// Calls `with` with the value of `attribute`.
+fn with_value<R>(
+    exchange: &Exchange,
+    attribute: Attribute,
+    with: impl FnOnce(AttributeValue<'_>) -> R,
+) -> R {
     let request = &exchange.request;
     let physical = &exchange.physical;
+    let with_slash = |root: &[u8]| [root, physical.slash_behind(root)].concat();
+    let (made, address, digits);
     let text: &[u8] = match attribute {
         Attribute::PhysicalPath => &physical.path,
         Attribute::PhysicalRelPath => &physical.relative,
-        Attribute::PhysicalDocRoot => return root_or_nil(lua, exchange, &physical.document_root),
-        Attribute::PhysicalBaseDir => return root_or_nil(lua, exchange, &physical.base),
+        Attribute::PhysicalDocRoot => {
+            made = with_slash(&physical.document_root);
+            &made
+        }
+        Attribute::PhysicalBaseDir => {
+            made = with_slash(&physical.base);
+            &made
+        }
         Attribute::UriPath => request.url.path(),
         Attribute::UriPathRaw => request.url.path_raw(),
         Attribute::UriScheme => exchange.scheme().as_str().as_bytes(),
@@ -118,39 +167,31 @@ fn value(lua: &Lua, exchange: &Exchange, attribute: Attribute) -> mlua::Result<V
         Attribute::Protocol => request.head.version().as_str().as_bytes(),
         Attribute::ServerName => exchange.server_name(),
         Attribute::Stage => b"handle-req",
-        Attribute::RequestId => return text_or_nil(lua, &exchange.id.digits()),
-        Attribute::RemoteAddress => {
-            let address = exchange.connection.peer.address_text();
-            return text_or_nil(lua, address.as_bytes());
+        Attribute::RequestId => {
+            digits = exchange.id.digits();
+            &digits
         }
-        Attribute::RemotePort => {
-            return Ok(match exchange.connection.peer {
-                Peer::Ip(address) => Value::Integer(address.port().into()),
-                Peer::Unix => Value::Integer(0),
-            });
+        Attribute::RemoteAddress => {
+            address = exchange.connection.peer.address_text();
+            address.as_bytes()
         }
         Attribute::ServerAddress => {
             let address = exchange.local_address();
             let address = address.map(|address| address.ip().to_canonical().to_string());
-            return text_or_nil(lua, address.unwrap_or_default().as_bytes());
+            made = address.unwrap_or_default().into_bytes();
+            &made
+        }
+        Attribute::RemotePort => {
+            return with(AttributeValue::Port(match exchange.connection.peer {
+                Peer::Ip(address) => address.port(),
+                Peer::Unix => 0,
+            }));
         }
         Attribute::ServerPort => {
-            return Ok(Value::Integer(exchange.connection.listener.port.into()));
+            return with(AttributeValue::Port(exchange.connection.listener.port));
         }
     };
-    text_or_nil(lua, text)
-}
-
-fn root_or_nil(lua: &Lua, exchange: &Exchange, root: &[u8]) -> mlua::Result<Value> {
-    let slash = exchange.physical.slash_behind(root);
-    text_or_nil(lua, &[root, slash].concat())
-}
-
-fn text_or_nil(lua: &Lua, text: &[u8]) -> mlua::Result<Value> {
-    if text.is_empty() {
-        return Ok(Value::Nil);
-    }
-    lua.create_string(text).map(Value::String)
+    with(AttributeValue::Text(text))
 }
 
 /// Changes an attribute. False: `value` is invalid for it.

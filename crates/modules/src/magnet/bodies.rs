@@ -18,10 +18,10 @@ use petrel_engine::cold_files::cause_of_error;
 use petrel_engine::network_backend::FileReader;
 use petrel_engine::proto::request_head::BodyFraming;
 use petrel_engine::proto::status::Status;
-use petrel_lua::Lent;
 use petrel_lua::mlua::{self, Function, Lua, Table, Value};
+use petrel_lua::{Answer, Arguments, Lent, Reply};
 
-use super::answer::{body_of, replace_body};
+use super::answer::{Texts, body_of, replace_body};
 use super::content::{self, Lengths};
 use super::environment::{lend, try_lend};
 use crate::lua::{State, waiting_for};
@@ -33,18 +33,18 @@ const BODY_BYTES_MAX: u64 = 16 << 20;
 ///
 /// # Errors
 /// No memory is left.
-pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
+pub(super) fn open(state: &Rc<State>, host: &Table, texts: &Rc<Texts>) -> mlua::Result<()> {
     let lua = state.machine().lua();
     let collect = collect_request(state, Place::Any)?;
     let recall = collect_request(state, Place::Memory)?;
     let values = lua.create_table()?;
     let lent = state.lent();
-    values.set("len", number(lua, lent, request_length)?)?;
+    values.set("len", number(state, request_length)?)?;
     values.set(
         "bytes_in",
-        number(lua, lent, |exchange| Some(exchange.request.body_bytes))?,
+        number(state, |exchange| Some(exchange.request.body_bytes))?,
     )?;
-    values.set("bytes_out", number(lua, lent, |_| Some(0))?)?;
+    values.set("bytes_out", number(state, |_| Some(0))?)?;
     values.set("unspecified_len", {
         let lent = Rc::clone(lent);
         lua.create_function(move |_, ()| {
@@ -65,30 +65,41 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
         changes.set(name, after(lua, first, &function)?)?;
     }
     host.set("req_body_changes", changes)?;
-    open_response(state, host)
+    open_response(state, host, texts)
 }
 
-fn open_response(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
+fn open_response(state: &Rc<State>, host: &Table, texts: &Rc<Texts>) -> mlua::Result<()> {
     let lua = state.machine().lua();
     let lent = state.lent();
     let collect = collect_response(state)?;
     let values = lua.create_table()?;
-    values.set("len", number(lua, lent, response_length)?)?;
+    values.set("len", number(state, response_length)?)?;
     values.set(
         "bytes_in",
-        number(lua, lent, |exchange| exchange.response.body.length())?,
+        number(state, |exchange| exchange.response.body.length())?,
     )?;
     values.set(
         "bytes_out",
-        number(lua, lent, |exchange| Some(exchange.sent.body_bytes))?,
+        number(state, |exchange| Some(exchange.sent.body_bytes))?,
     )?;
     values.set("get", after(lua, &collect, &response_get(state)?)?)?;
     host.set("resp_body", values)?;
     let changes = lua.create_table()?;
     let add = response_change(lua, lent, Change::Add)?;
     changes.set("add", after(lua, &collect, &with_files(state, &add)?)?)?;
-    let set = response_change(lua, lent, Change::Set)?;
-    changes.set("set", with_files(state, &set)?)?;
+    let set = with_files(state, &response_change(lua, lent, Change::Set)?)?;
+    let texts = Rc::clone(texts);
+    let set_text = move |exchange: &mut Exchange, arguments: Arguments<'_>, _: &Reply| {
+        let response = &mut exchange.response;
+        match (arguments.text, &response.body) {
+            (None, _) | (_, Body::Source(_)) => Answer::UNABLE,
+            (Some(text), _) => {
+                replace_body(response, texts.body(text));
+                Answer::NIL
+            }
+        }
+    };
+    changes.set("set", state.machine().direct(lent, set_text, &set)?)?;
     host.set("resp_body_changes", changes)
 }
 
@@ -114,19 +125,21 @@ fn now_or_later(lua: &Lua, now: &Function, wait: &Function) -> mlua::Result<Func
         .call((now, wait))
 }
 
-fn number(
-    lua: &Lua,
-    lent: &Rc<Lent<Exchange>>,
-    read: impl Fn(&Exchange) -> Option<u64> + 'static,
-) -> mlua::Result<Function> {
-    let lent = Rc::clone(lent);
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "numbers of scripts are like that"
-    )]
-    lua.create_function(move |_, ()| {
+/// A function that returns a number, or nil if there is none.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "numbers of scripts are like that"
+)]
+fn number(state: &Rc<State>, read: fn(&Exchange) -> Option<u64>) -> mlua::Result<Function> {
+    let lent = Rc::clone(state.lent());
+    let machine = state.machine();
+    let number = machine.lua().create_function(move |_, ()| {
         lend(&lent, |exchange| read(exchange)).map(|number| number.map(|number| number as f64))
-    })
+    })?;
+    let direct = move |exchange: &mut Exchange, _: Arguments<'_>, reply: &Reply| {
+        read(exchange).map_or(Answer::NIL, |number| reply.number(number as f64))
+    };
+    machine.direct(state.lent(), direct, &number)
 }
 
 // The request ------------------------------------------------------------------------------------------

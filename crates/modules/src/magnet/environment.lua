@@ -111,6 +111,8 @@ end
 -- Texts and numbers of a short list as one string: the host takes one text faster than many. Other lists stay
 -- as they are.
 local function joined(content)
+  local first = rawget(content, 1)
+  if type(first) == "string" and rawget(content, 2) == nil then return first end
   local bytes = 0
   for index = 1, 64 do
     local part = rawget(content, index)
@@ -376,9 +378,7 @@ local fields_max = 64
 local function finish(lighty, value)
   local content, header = rawget(lighty, "content"), rawget(lighty, "header")
   if type(content) == "table" then
-    local first = rawget(content, 1)
-    if first == nil then content = nil
-    elseif rawget(content, 2) == nil and type(first) == "string" then content = first
+    if rawget(content, 1) == nil then content = nil
     elseif getmetatable(content) == nil then content = joined(content) end
   end
   if type(header) ~= "table" then return value, content end

@@ -6,6 +6,7 @@ use petrel_engine::Exchange;
 use petrel_lua::mlua::{self, Function, LuaString, Table, Value};
 use petrel_lua::{Lent, Results, library};
 
+use super::answer::Texts;
 use super::{attributes, bodies, fields, functions, items, server, stat};
 use crate::lua::State;
 
@@ -56,7 +57,8 @@ impl Environment {
         attributes::open(state, &host)?;
         fields::open(state, &host)?;
         items::open(state, &host)?;
-        bodies::open(state, &host)?;
+        let texts = state.worker().upgrade().map(|worker| Texts::of(&worker));
+        bodies::open(state, &host, &texts.unwrap_or_default())?;
         stat::open(state, &host)?;
         server::open(state, &host)?;
         functions::open(state, &host)?;

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use petrel_engine::Exchange;
 use petrel_engine::proto::request_head::KnownField;
 use petrel_lua::mlua::{self, IntoLua, Lua, LuaString, Table};
+use petrel_lua::{Answer, Arguments, Reply};
 
 use super::environment::{lend, try_lend};
 use crate::lua::State;
@@ -99,6 +100,7 @@ fn add(
 ) -> mlua::Result<()> {
     let lua = state.machine().lua();
     let lent = Rc::clone(state.lent());
+    // Here and below: the direct function does the same, except for long values and wrong arguments.
     let get = lua.create_function(move |lua, name: LuaString| {
         let Ok(name) = name.to_str() else {
             return Ok(None);
@@ -113,6 +115,19 @@ fn add(
             found.transpose()
         })
     })?;
+    let read = |exchange: &mut Exchange, arguments: Arguments<'_>, reply: &Reply| {
+        let Some(name) = arguments.text.and_then(|name| str::from_utf8(name).ok()) else {
+            return Answer::UNABLE;
+        };
+        let mut answer = Answer::NIL;
+        (fields.get)(exchange, name, &mut |value| {
+            if !value.is_empty() {
+                answer = reply.text(value);
+            }
+        });
+        answer
+    };
+    let get = state.machine().direct(state.lent(), read, &get)?;
     host.set(format!("{what}_get"), get)?;
     let lent = Rc::clone(state.lent());
     let set = lua.create_function(move |_, (name, value): (LuaString, Option<LuaString>)| {
@@ -124,6 +139,16 @@ fn add(
             (fields.set)(exchange, &name, value.as_deref())
         })
     })?;
+    let write = |exchange: &mut Exchange, arguments: Arguments<'_>, _: &Reply| {
+        let Some(name) = arguments.text.and_then(|name| str::from_utf8(name).ok()) else {
+            return Answer::UNABLE;
+        };
+        match (fields.set)(exchange, name, arguments.value) {
+            true => Answer::TRUE,
+            false => Answer::NIL,
+        }
+    };
+    let set = state.machine().direct(state.lent(), write, &set)?;
     host.set(format!("{what}_set"), set)?;
     let lent = Rc::clone(state.lent());
     let list = lua.create_function(move |lua, ()| {

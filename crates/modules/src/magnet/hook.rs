@@ -48,10 +48,8 @@ struct StageScripts {
     routes: Vec<OnceCell<Route>>,
     /// For each script what its last run was made of.
     known: Vec<RefCell<Option<KnownScript>>>,
-    /// Where the text of answers is.
-    texts: Texts,
     /// Objects of the worker, fetched when they are first needed.
-    found: OnceCell<(Rc<LuaHost>, Rc<Others>)>,
+    found: OnceCell<(Rc<LuaHost>, Rc<Others>, Rc<Texts>)>,
 }
 
 /// What a script is run with, as long as neither the state nor the file is another one. Weak, so that a state
@@ -72,7 +70,6 @@ impl Magnet {
                 stage,
                 routes: vec![OnceCell::new(); paths.len()],
                 known: paths.iter().map(|_| RefCell::default()).collect(),
-                texts: Texts::default(),
                 paths: paths.into_iter().map(Rc::from).collect(),
                 options,
                 found: OnceCell::new(),
@@ -106,7 +103,7 @@ impl Hook for Magnet {
 impl StageScripts {
     /// Runs the scripts from number `first` on.
     fn run_from(self: &Rc<StageScripts>, first: usize, exchange: &mut Exchange) -> Outcome {
-        let (host, _) = self.found(exchange);
+        let (host, _, _) = self.found(exchange);
         for (number, path) in self.paths.iter().enumerate().skip(first) {
             exchange.script = Some(Rc::clone(path));
             if self.stage != ScriptStage::Answer
@@ -200,11 +197,12 @@ impl StageScripts {
         Ok((environment, script))
     }
 
-    /// The worker's Lua host, and the requests that it has noted.
-    fn found(&self, exchange: &Exchange) -> &(Rc<LuaHost>, Rc<Others>) {
+    /// The worker's Lua host, the requests that it has noted, and memory for answers.
+    fn found(&self, exchange: &Exchange) -> &(Rc<LuaHost>, Rc<Others>, Rc<Texts>) {
         self.found.get_or_init(|| {
             let worker = &exchange.worker;
-            (lua_api::host(worker, &self.options), Others::of(worker))
+            let host = lua_api::host(worker, &self.options);
+            (host, Others::of(worker), Texts::of(worker))
         })
     }
 
@@ -260,8 +258,9 @@ impl StageScripts {
         verdict: Verdict,
         finished: &Finished<'_>,
     ) -> Option<Outcome> {
-        let applied = answer::apply(exchange, self.stage, path, verdict, finished, &self.texts)
-            .map(|()| verdict);
+        let (_, _, texts) = self.found(exchange);
+        let applied = answer::apply(exchange, self.stage, path, verdict, finished, texts);
+        let applied = applied.map(|()| verdict);
         match applied {
             Err(error) => Some(self.refuse(exchange, path, CauseCode::LuaError, &error)),
             Ok(Verdict::GoOn | Verdict::Interim(_)) => None,

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
+use petrel_lua::Answer;
 use petrel_lua::mlua::{self, Lua, Table, Value};
 
 use super::environment::{lend, try_lend};
@@ -31,8 +32,22 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
     let lent = Rc::clone(state.lent());
     let get = lua.create_function(move |lua, number: usize| {
         let name = number.checked_sub(1).and_then(|index| ITEMS.get(index));
-        try_lend(&lent, |exchange| value(lua, exchange, name.copied()))
+        try_lend(&lent, |exchange| match name {
+            Some(&"start_time") => start_time(lua, exchange),
+            name => Ok(Value::Number(value(exchange, name.copied()))),
+        })
     })?;
+    let get = state.machine().direct(
+        state.lent(),
+        |exchange, arguments, reply| {
+            let number = usize::try_from(arguments.number).unwrap_or(0);
+            match number.checked_sub(1).and_then(|index| ITEMS.get(index)) {
+                None | Some(&"start_time") => Answer::UNABLE,
+                name => reply.number(value(exchange, name.copied())),
+            }
+        },
+        &get,
+    )?;
     host.set("item_get", get)?;
     let lent = Rc::clone(state.lent());
     let set = lua.create_function(move |_, (number, value): (usize, Value)| {
@@ -49,13 +64,13 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
     host.set("item_set", set)
 }
 
-fn value(lua: &Lua, exchange: &Exchange, name: Option<&str>) -> mlua::Result<Value> {
+/// All items but `start_time` are numbers.
+fn value(exchange: &Exchange, name: Option<&str>) -> f64 {
     let head = &exchange.request.head;
     let number = match name {
         Some("bytes_in") => head.head_length() as u64 + exchange.request.body_bytes,
         Some("bytes_out") => exchange.sent.bytes,
         Some("req_count") => exchange.connection.request_number.into(),
-        Some("start_time") => return start_time(lua, exchange),
         Some("keep_alive") => (head.keep_alive() && !exchange.response.close).into(),
         Some("http_status") => exchange.response.status.0.into(),
         Some("req_header_len") => head.head_length() as u64,
@@ -67,7 +82,8 @@ fn value(lua: &Lua, exchange: &Exchange, name: Option<&str>) -> mlua::Result<Val
         clippy::cast_precision_loss,
         reason = "numbers of scripts are like that"
     )]
-    Ok(Value::Number(number as f64))
+    let number = number as f64;
+    number
 }
 
 /// A function that returns seconds and nanoseconds.
