@@ -120,7 +120,7 @@ pub struct RequestHead {
 }
 
 /// The position of a field in `bytes`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldRange {
     pub(crate) name: Range<usize>,
     pub(crate) value: Range<usize>,

@@ -11,6 +11,7 @@ mod encode;
 mod parse;
 mod response;
 mod response_head;
+mod usual_head;
 
 pub use body::{BodyDecoder, BodyError, BodyLimits, DecodedPiece, Piece};
 pub use encode::{

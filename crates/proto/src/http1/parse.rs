@@ -1,12 +1,12 @@
-//! Parses bytes into a [`RequestHead`]: httparse does the syntax, and this module applies the rules that
-//! httparse lacks.
+//! Parses bytes into a [`RequestHead`].
 //!
-//! The order of the steps keeps it cheap: one vectored pass by httparse, one copy, then one look at each
-//! field. Unusual heads (another version, repeated fields, many fields) take a separate cold function.
+//! Nearly all heads are read by [`usual_head`]. All others are left to httparse, and to the rules that
+//! httparse lacks.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
+use super::usual_head;
 use crate::request_head::{FieldRange, HeadError, HeadOptions, KnownField, RequestHead, Version};
 
 /// The most empty lines before a request line that are tolerated.
@@ -128,29 +128,44 @@ fn attempt(
     input: &[u8],
     options: &HeadOptions,
 ) -> Result<Option<usize>, HeadError> {
-    let length = match read::<FIELDS_USUAL>(head, input) {
-        Ok(Some(length)) => length,
-        Ok(None) => return Ok(None),
-        Err(httparse::Error::TooManyHeaders) => match read_many(head, input)? {
+    let length = match usual_head::read(head, input) {
+        Some(length) => length,
+        None => match read_other(head, input, options)? {
             Some(length) => length,
             None => return Ok(None),
         },
-        Err(httparse::Error::Version) => match read_other_version(head, input)? {
-            Some(length) => length,
-            None => return Ok(None),
-        },
-        Err(error) => return Err(reason(error)),
     };
-    if options.header_strict {
-        refuse_bare_line_feeds(head)?;
-    }
     head.finish(options)?;
     Ok(Some(length))
 }
 
+/// Reads a head of any form. `None` if it is incomplete.
+#[cold]
+fn read_other(
+    head: &mut RequestHead,
+    input: &[u8],
+    options: &HeadOptions,
+) -> Result<Option<usize>, HeadError> {
+    let length = match read::<FIELDS_USUAL>(head, input) {
+        Err(httparse::Error::TooManyHeaders) => read_many(head, input)?,
+        Err(httparse::Error::Version) => read_other_version(head, input)?,
+        read => read.map_err(reason)?,
+    };
+    if options.header_strict && length.is_some() {
+        refuse_bare_line_feeds(head)?;
+    }
+    Ok(length)
+}
+
+/// What httparse reads.
+#[cfg(test)]
+pub(super) fn read_any(head: &mut RequestHead, input: &[u8]) -> Option<usize> {
+    let length = read::<FIELDS_USUAL>(head, input);
+    length.ok().flatten()
+}
+
 /// Runs httparse over `input` and copies what it found. This only sets the version and the positions of
 /// method, target and fields; it checks nothing yet.
-#[inline]
 fn read<const FIELDS: usize>(
     head: &mut RequestHead,
     input: &[u8],

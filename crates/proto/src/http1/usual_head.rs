@@ -1,0 +1,281 @@
+//! Reads request heads in the form in which nearly all clients write them, in one pass.
+//!
+//! [`read`] accepts less than httparse: CR LF at each line end, an ASCII target, HTTP/1.0 or 1.1. It returns
+//! `None` for every other head, and for one that is incomplete or wrong. Then the caller asks httparse, which
+//! says what it is. What this module accepts, httparse reads alike; a test compares both.
+
+use crate::request_head::{FieldRange, KnownField, RequestHead, Version};
+use crate::syntax::{is_token, is_value_byte, token_length};
+
+/// Sets version, bytes, and the positions of method, target and fields. Returns the length of the head.
+pub(super) fn read(head: &mut RequestHead, input: &[u8]) -> Option<usize> {
+    head.fields.clear();
+    let length = read_lines(head, input);
+    match length.and_then(|length| input.get(..length)) {
+        Some(bytes) => {
+            head.bytes.clear();
+            head.bytes.extend_from_slice(bytes);
+            head.head_length = bytes.len();
+            head.index = [0; KnownField::COUNT];
+        }
+        // There are no bytes that the positions belong to.
+        None => {
+            head.fields.clear();
+            head.method_range = 0..0;
+            head.target = 0..0;
+            head.version = Version::Http10;
+        }
+    }
+    length
+}
+
+#[inline(always)]
+fn read_lines(head: &mut RequestHead, input: &[u8]) -> Option<usize> {
+    let method = match input {
+        [b'G', b'E', b'T', b' ', ..] => 3,
+        _ => token_length(input),
+    };
+    let (b' ', rest) = input.get(method..)?.split_first()? else {
+        return None;
+    };
+    let target = length_of_target(rest);
+    let (line_end, rest) = rest.get(target..)?.split_first_chunk()?;
+    head.version = match line_end {
+        b" HTTP/1.1\r\n" => Version::Http11,
+        b" HTTP/1.0\r\n" => Version::Http10,
+        _ => return None,
+    };
+    if method == 0 || target == 0 {
+        return None;
+    }
+    head.method_range = 0..method;
+    head.target = method + 1..method + 1 + target;
+    let mut at = input.len() - rest.len();
+    loop {
+        let line = input.get(at..)?;
+        if let [b'\r', b'\n', ..] = line {
+            return Some(at + 2);
+        }
+        if head.fields.len() == RequestHead::FIELDS_MAX {
+            return None;
+        }
+        at += read_field(line, at, &mut head.fields)?;
+    }
+}
+
+/// Reads the field at the beginning of `text`, which begins at `start` in the input. Returns the length of its
+/// line.
+#[inline(always)]
+fn read_field(text: &[u8], start: usize, fields: &mut Vec<FieldRange>) -> Option<usize> {
+    let colon = position_of_colon(text)?;
+    let name = text.get(..colon)?;
+    let known = KnownField::from_name(name);
+    if known.is_none() && !is_token(name) {
+        return None;
+    }
+    let mut at = colon + 1;
+    while let Some(b' ' | b'\t') = text.get(at) {
+        at += 1;
+    }
+    let line_end = at + length_of_value(text.get(at..)?);
+    let (b"\r\n", _) = text.get(line_end..)?.split_first_chunk()? else {
+        return None;
+    };
+    let mut end = line_end;
+    while end > at && matches!(text.get(end - 1), Some(b' ' | b'\t')) {
+        end -= 1;
+    }
+    fields.push(FieldRange {
+        name: start..start + colon,
+        value: match end == at {
+            true => 0..0,
+            false => start + at..start + end,
+        },
+        known,
+    });
+    Some(line_end + 2)
+}
+
+/// Where the first colon is.
+#[inline(always)]
+fn position_of_colon(text: &[u8]) -> Option<usize> {
+    let mut rest = text;
+    while let Some((block, after)) = rest.split_first_chunk() {
+        let others = u64::from_le_bytes(*block) ^ every(b':');
+        // The lowest of these bits is right; those above it may be set by the borrow.
+        let colons = others.wrapping_sub(every(1)) & !others & every(0x80);
+        if colons != 0 {
+            return Some(text.len() - rest.len() + first_byte(colons));
+        }
+        rest = after;
+    }
+    let position = rest.iter().position(|&byte| byte == b':')?;
+    Some(text.len() - rest.len() + position)
+}
+
+/// How many bytes at the beginning of `text` are printable ASCII and no space.
+#[inline(always)]
+fn length_of_target(text: &[u8]) -> usize {
+    let mut rest = text;
+    while let Some((block, after)) = rest.split_first_chunk() {
+        let bytes = u64::from_le_bytes(*block);
+        let too_low = bytes.wrapping_sub(every(b'!'));
+        let too_high = bytes.wrapping_add(every(1)) | bytes;
+        let others = (too_low | too_high) & every(0x80);
+        if others != 0 {
+            return text.len() - rest.len() + first_byte(others);
+        }
+        rest = after;
+    }
+    let is_other = |byte: &u8| !matches!(byte, b'!'..=b'~');
+    let length = rest.iter().position(is_other).unwrap_or(rest.len());
+    text.len() - rest.len() + length
+}
+
+/// How many bytes at the beginning of `text` are allowed in a field value.
+#[inline(always)]
+fn length_of_value(text: &[u8]) -> usize {
+    let mut rest = text;
+    loop {
+        while let Some((block, after)) = rest.split_first_chunk() {
+            let bytes = u64::from_le_bytes(*block);
+            let controls = bytes.wrapping_sub(every(b' ')) & !bytes;
+            let deletes = bytes.wrapping_add(every(1)) & !bytes;
+            let others = (controls | deletes) & every(0x80);
+            if others != 0 {
+                rest = &rest[first_byte(others)..];
+                break;
+            }
+            rest = after;
+        }
+        // A tab, the byte at the end of the value, or one of the last bytes of the input.
+        match rest {
+            [byte, after @ ..] if is_value_byte(*byte) => rest = after,
+            _ => return text.len() - rest.len(),
+        }
+    }
+}
+
+/// Eight times the same byte.
+const fn every(byte: u8) -> u64 {
+    u64::from_le_bytes([byte; 8])
+}
+
+/// The position of the first byte that has its highest bit set in `bits`.
+#[inline]
+const fn first_byte(bits: u64) -> usize {
+    bits.trailing_zeros() as usize / 8
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::parse;
+    use super::*;
+
+    type Shape = (
+        std::ops::Range<usize>,
+        std::ops::Range<usize>,
+        Version,
+        Vec<FieldRange>,
+    );
+
+    fn shape(head: &RequestHead) -> Shape {
+        let fields = head.fields.clone();
+        let (method, target) = (head.method_range.clone(), head.target.clone());
+        (method, target, head.version, fields)
+    }
+
+    /// Whether `input` is a head in the usual form. If it is, httparse has to read the same in it.
+    fn is_usual(input: &[u8]) -> bool {
+        let (mut head, mut other) = (RequestHead::new(), RequestHead::new());
+        let Some(length) = read(&mut head, input) else {
+            assert_eq!(shape(&head), shape(&RequestHead::new()));
+            return false;
+        };
+        assert_eq!(
+            parse::read_any(&mut other, input),
+            Some(length),
+            "{input:?}"
+        );
+        assert_eq!(shape(&head), shape(&other), "{}", input.escape_ascii());
+        assert_eq!(head.head_bytes(), other.head_bytes());
+        true
+    }
+
+    #[test]
+    fn the_usual_form_is_read_as_httparse_reads_it() {
+        for usual in [
+            "GET / HTTP/1.1\r\n\r\n",
+            "GET /a?b=%20&c HTTP/1.0\r\nHost: h\r\n\r\nrest\r\n",
+            "VERSION-CONTROL * HTTP/1.1\r\nhost:h\r\n\r\n",
+            "POST /\x7e HTTP/1.1\r\nX:\r\nY: \t \r\nZ: \t a b\tc \t\r\n\r\n",
+            "GET / HTTP/1.1\r\nX: \u{e9}\u{ff}~~~~~~~~\r\nSec-CH-UA: \"a\";v=\"1\", \"b\"\r\n\r\n",
+            "GET / HTTP/1.1\r\n!#$%&'*+-.^_`|~09azAZ: a:b\r\n\r\n",
+        ] {
+            assert!(is_usual(usual.as_bytes()), "{usual:?}");
+        }
+    }
+
+    #[test]
+    fn httparse_is_asked_about_every_other_form() {
+        for other in [
+            "",
+            "\r\nGET / HTTP/1.1\r\n\r\n",
+            "GET  HTTP/1.1\r\n\r\n",
+            " / HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1\n\n",
+            "GET / HTTP/1.2\r\n\r\n",
+            "GET /\u{e9} HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: h\n\r\n",
+            "GET / HTTP/1.1\r\nHost: h\r\n\n",
+            "GET / HTTP/1.1\r\nHost : h\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: h\r\n folded\r\n\r\n",
+            "GET / HTTP/1.1\r\n: h\r\n\r\n",
+            "GET / HTTP/1.1\r\nno colon\r\n\r\n",
+            "GET / HTTP/1.1\r\nX: a\rb\r\n\r\n",
+            "GET / HTTP/1.1\r\nX: a\0\r\n\r\n",
+            "GET / HTTP/1.1\r\nX: a\x7f\r\n\r\n",
+        ] {
+            assert!(!is_usual(other.as_bytes()), "{other:?}");
+        }
+        let whole = b"GET /a HTTP/1.1\r\nHost: h\r\nUser-Agent: some agent\r\n\r\n";
+        for end in 0..whole.len() {
+            assert!(!is_usual(&whole[..end]), "{end}");
+        }
+        assert!(is_usual(whole));
+    }
+
+    #[test]
+    fn every_byte_at_every_place_is_read_as_httparse_reads_it() {
+        let whole = b"GET /abcdefghijk HTTP/1.1\r\nHost: h\r\nLonger-Name: value  value\r\n\r\n";
+        for place in 0..whole.len() {
+            let usual = (0..=u8::MAX).filter(|byte| {
+                let mut changed = *whole;
+                changed[place] = *byte;
+                is_usual(&changed)
+            });
+            assert!(usual.count() > 0, "{place}");
+        }
+    }
+
+    fn part() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            4 => "[ -~]{0,20}".prop_map(String::into_bytes),
+            3 => Just(b"\r\n".to_vec()),
+            2 => "(Host|Range|x-[a-z]{1,20}): ?[a-z0-9\t ]{0,30}\r\n".prop_map(String::into_bytes),
+            1 => proptest::collection::vec(any::<u8>(), 0..4),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn any_head_is_read_as_httparse_reads_it(parts in proptest::collection::vec(part(), 0..8)) {
+            let mut input = b"GET /some/path HTTP/1.1\r\n".to_vec();
+            input.extend(parts.concat());
+            input.extend_from_slice(b"\r\n\r\n");
+            is_usual(&input);
+        }
+    }
+}
