@@ -245,13 +245,19 @@ fn a_rewrite_replaces_path_and_query_only() {
 }
 
 #[test]
-fn long_targets_are_judged_like_short_ones() {
+fn targets_of_every_length_are_judged_alike() {
     let options = UrlOptions::default();
-    // Positions around the ends of the chunks in which long paths are checked.
-    for position in (1..4).chain(29..35).chain(61..67).chain(88..90) {
+    // Positions around the ends of the chunks in which paths are checked.
+    let lengths = (3..20).chain([30, 33, 34, 35, 49, 50, 51, 92]);
+    for (length, position) in lengths.flat_map(|length| {
+        let near_ends = move |position: &usize| position % 16 < 3 || length - position < 5;
+        (1..length - 1)
+            .filter(near_ends)
+            .map(move |position| (length, position))
+    }) {
         for byte in 0..=255_u8 {
             for after in *b"a/." {
-                let mut target = [b'a'; 92];
+                let mut target = vec![b'a'; length];
                 (target[0], target[position], target[position + 1]) = (b'/', byte, after);
                 let (mut quick, mut long) = (Url::new(), Url::new());
                 let answer = quick.parse(&target, Method::Get, &options);
