@@ -27,10 +27,10 @@ impl ListeningSocket {
         match self {
             ListeningSocket::Tcp(listener) => listener
                 .poll_accept(context)
-                .map_ok(|(stream, peer)| (ClientSocket::Tcp(stream), Peer::Ip(peer))),
+                .map_ok(|(stream, peer)| (ClientSocket::tcp(stream), Peer::Ip(peer))),
             ListeningSocket::Unix(listener) => listener
                 .poll_accept(context)
-                .map_ok(|(stream, _)| (ClientSocket::Unix(stream), Peer::Unix)),
+                .map_ok(|(stream, _)| (ClientSocket::unix(stream), Peer::Unix)),
         }
     }
 
@@ -44,14 +44,14 @@ impl ListeningSocket {
                 let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
                 let peer = peer.ok_or(io::ErrorKind::ConnectionAborted)?;
                 Ok((
-                    ClientSocket::Tcp(TcpStream::from_std(socket.into())?),
+                    ClientSocket::tcp(TcpStream::from_std(socket.into())?),
                     Peer::Ip(peer),
                 ))
             }
             ListeningSocket::Unix(listener) => {
                 let socket = accept_with(listener, flags)?;
                 Ok((
-                    ClientSocket::Unix(UnixStream::from_std(socket.into())?),
+                    ClientSocket::unix(UnixStream::from_std(socket.into())?),
                     Peer::Unix,
                 ))
             }

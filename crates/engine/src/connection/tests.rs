@@ -205,7 +205,7 @@ fn connect(site: &Site) -> (UnixStream, tokio::task::JoinHandle<()>) {
     worker.shared().take_permit_over_limit();
     let (client, server) = UnixStream::pair().expect("two sockets");
     let listener = Rc::new(ListenerFacts::new("/test.sock".to_owned(), 0));
-    let connection = Connection::new(worker, ClientSocket::Unix(server), Peer::Unix, &listener);
+    let connection = Connection::new(worker, ClientSocket::unix(server), Peer::Unix, &listener);
     (client, tokio::task::spawn_local(connection))
 }
 
@@ -351,7 +351,7 @@ async fn ledger_of(parts: [&str; 2], has_taken: impl Fn(&Site) -> bool) -> Ledge
     // The worker counts exchanges in use, so one must be taken before one is given back.
     assert!(worker.take_exchange().is_none());
     worker.give_exchange(Box::new(Exchange::new(Rc::clone(worker), facts)));
-    let connection = Connection::new(worker, ClientSocket::Unix(server), Peer::Unix, &listener);
+    let connection = Connection::new(worker, ClientSocket::unix(server), Peer::Unix, &listener);
     let served = tokio::task::spawn_local(connection);
     client
         .write_all(parts[0].as_bytes())
@@ -465,7 +465,7 @@ fn unattended(site: &Site) -> (UnixStream, Connection) {
     worker.shared().take_permit_over_limit();
     let (client, server) = UnixStream::pair().expect("two sockets");
     let listener = Rc::new(ListenerFacts::new("/test.sock".to_owned(), 0));
-    let connection = Connection::new(worker, ClientSocket::Unix(server), Peer::Unix, &listener);
+    let connection = Connection::new(worker, ClientSocket::unix(server), Peer::Unix, &listener);
     (client, connection)
 }
 

@@ -176,7 +176,7 @@ async fn serve<T: Send + 'static>(client: impl FnOnce(ClientStream) -> T + Send 
         .set_read_timeout(Some(Duration::from_secs(60)))
         .expect("a time");
     ours.set_nonblocking(true).expect("it can");
-    let socket = ClientSocket::Unix(UnixStream::from_std(ours).expect("registered"));
+    let socket = ClientSocket::unix(UnixStream::from_std(ours).expect("registered"));
     let listener = Rc::new(ListenerFacts::new("/test.sock".to_owned(), 0));
     let connection = Connection::new(worker, socket, Peer::Unix, &listener);
     let served = tokio::task::spawn_local(connection);
@@ -451,7 +451,7 @@ async fn a_stream_is_complete_when_the_kernel_has_all_of_its_records() {
         worker.shared().take_permit_over_limit();
         let (ours, theirs) = ClientStream::pair().expect("two sockets");
         ours.set_nonblocking(true).expect("it can");
-        let socket = ClientSocket::Unix(UnixStream::from_std(ours).expect("registered"));
+        let socket = ClientSocket::unix(UnixStream::from_std(ours).expect("registered"));
         let listener = Rc::new(ListenerFacts::new("/test.sock".to_owned(), 0));
         let connection = Connection::new(worker, socket, Peer::Unix, &listener);
         let served = tokio::task::spawn_local(connection);

@@ -7,44 +7,116 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::sendfile;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use tokio::io::{AsyncWrite, Interest};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::task::coop;
 
 use super::Peeked;
 
 /// A connected TCP or unix socket.
 pub(crate) enum ClientSocket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
+    Tcp(Exhausted, TcpStream),
+    Unix(Exhausted, UnixStream),
+}
+
+/// What the last calls have shown. The functions of tokio's streams first make sure that the task would be
+/// woken, which takes more instructions than the call itself. These here call first, and ask the runtime when
+/// they have to wait.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Exhausted {
+    /// The last read has taken all that had arrived.
+    reads: bool,
+    /// The last write has filled the socket.
+    writes: bool,
 }
 
 impl ClientSocket {
+    /// A TCP socket.
+    pub(crate) fn tcp(stream: TcpStream) -> ClientSocket {
+        ClientSocket::Tcp(Exhausted::default(), stream)
+    }
+
+    /// A unix socket.
+    pub(crate) fn unix(stream: UnixStream) -> ClientSocket {
+        ClientSocket::Unix(Exhausted::default(), stream)
+    }
+
+    #[inline]
+    fn exhausted(&mut self) -> &mut Exhausted {
+        let (ClientSocket::Tcp(exhausted, _) | ClientSocket::Unix(exhausted, _)) = self;
+        exhausted
+    }
+
+    #[inline]
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        match self {
+            ClientSocket::Tcp(_, stream) => stream.as_fd(),
+            ClientSocket::Unix(_, stream) => stream.as_fd(),
+        }
+    }
+
+    /// Like [`TcpStream::try_io`].
+    #[inline]
+    fn try_io<T>(&self, interest: Interest, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        match self {
+            ClientSocket::Tcp(_, stream) => stream.try_io(interest, call),
+            ClientSocket::Unix(_, stream) => stream.try_io(interest, call),
+        }
+    }
+
     /// Reads into `buffer`; 0 is the end. One system call, or none if nothing has arrived.
     pub(crate) fn poll_read(
         &mut self,
         context: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        let mut buffer = ReadBuf::new(buffer);
-        let result = match self {
-            ClientSocket::Tcp(stream) => Pin::new(stream).poll_read(context, &mut buffer),
-            ClientSocket::Unix(stream) => Pin::new(stream).poll_read(context, &mut buffer),
-        };
-        made_if_ready(result).map_ok(|()| buffer.filled().len())
+        let is_exhausted = std::mem::take(&mut self.exhausted().reads);
+        if is_exhausted || !coop::has_budget_remaining() {
+            ready!(self.poll_read_ready(context))?;
+        }
+        loop {
+            let mut received = None;
+            // The error says only that nothing has arrived, or no more than was received.
+            let _ = self.try_io(Interest::READABLE, || {
+                let room = buffer.len();
+                let result = rustix::net::recv(self.descriptor(), &mut *buffer, RecvFlags::empty());
+                let result = result.map(|(_, count)| count);
+                if result != Err(Errno::AGAIN) {
+                    received = Some(result);
+                }
+                match result {
+                    Err(Errno::AGAIN) => not_ready(),
+                    Ok(count) if count > 0 && count < room => not_ready(),
+                    _ => Ok(()),
+                }
+            });
+            if let Some(received) = received {
+                made();
+                match received {
+                    Ok(count) if count == buffer.len() => use_budget(context),
+                    Ok(count) => self.exhausted().reads = count > 0,
+                    Err(_) => {}
+                }
+                return Poll::Ready(Ok(received?));
+            }
+            ready!(self.poll_read_ready(context))?;
+        }
     }
 
     /// Waits until there is something to read, and returns what it is without reading it.
     pub(crate) fn poll_peek(&mut self, context: &mut Context<'_>) -> Poll<Peeked> {
-        if std::task::ready!(self.poll_read_ready(context)).is_err() {
+        if ready!(self.poll_read_ready(context)).is_err() {
             return Poll::Ready(Peeked::Gone);
         }
         Poll::Ready(match self.peek() {
             Ok(0) => Peeked::End,
-            Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Peeked::Bytes,
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Peeked::Bytes,
             Err(_) => Peeked::Gone,
         })
     }
@@ -52,25 +124,22 @@ impl ClientSocket {
     /// Waits until there is something to read, as far as the runtime knows.
     pub(crate) fn poll_read_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            ClientSocket::Tcp(stream) => stream.poll_read_ready(context),
-            ClientSocket::Unix(stream) => stream.poll_read_ready(context),
+            ClientSocket::Tcp(_, stream) => stream.poll_read_ready(context),
+            ClientSocket::Unix(_, stream) => stream.poll_read_ready(context),
         }
     }
 
     /// Whether neither bytes nor the end of the stream have arrived. Asks the kernel, because the runtime's
     /// knowledge may be outdated. One system call.
     pub(crate) fn is_silent(&self) -> bool {
-        matches!(self.peek(), Err(rustix::io::Errno::AGAIN))
+        matches!(self.peek(), Err(Errno::AGAIN))
     }
 
     fn peek(&self) -> rustix::io::Result<usize> {
-        let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         made();
         let mut buffer = [0; 1];
-        let (_, count) = match self {
-            ClientSocket::Tcp(stream) => rustix::net::recv(stream, &mut buffer, flags),
-            ClientSocket::Unix(stream) => rustix::net::recv(stream, &mut buffer, flags),
-        }?;
+        let (_, count) = rustix::net::recv(self.descriptor(), &mut buffer, flags)?;
         Ok(count)
     }
 
@@ -80,10 +149,30 @@ impl ClientSocket {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        made_if_ready(match self {
-            ClientSocket::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
-            ClientSocket::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
-        })
+        loop {
+            if self.exhausted().writes {
+                ready!(self.poll_write_ready(context))?;
+                self.exhausted().writes = false;
+            }
+            match rustix::net::send(self.descriptor(), bytes, SendFlags::NOSIGNAL) {
+                Err(Errno::AGAIN) => self.note_full(),
+                sent => {
+                    made();
+                    if sent.is_ok_and(|count| count < bytes.len()) {
+                        self.note_full();
+                    }
+                    return Poll::Ready(Ok(sent?));
+                }
+            }
+        }
+    }
+
+    /// The socket takes no more bytes: the next write waits for the event that says otherwise.
+    #[cold]
+    fn note_full(&mut self) {
+        // The error is `WouldBlock`.
+        let _ = self.try_io(Interest::WRITABLE, not_ready);
+        self.exhausted().writes = true;
     }
 
     /// Sends the concatenation of `slices`.
@@ -93,8 +182,8 @@ impl ClientSocket {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         made_if_ready(match self {
-            ClientSocket::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-            ClientSocket::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            ClientSocket::Tcp(_, stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            ClientSocket::Unix(_, stream) => Pin::new(stream).poll_write_vectored(context, slices),
         })
     }
 
@@ -104,7 +193,7 @@ impl ClientSocket {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let flags = rustix::net::SendFlags::MORE | rustix::net::SendFlags::NOSIGNAL;
+        let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
         self.poll_send_with(context, |socket| {
             Ok(rustix::net::send(socket, bytes, flags)?)
         })
@@ -131,17 +220,9 @@ impl ClientSocket {
         mut call: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            std::task::ready!(self.poll_write_ready(context))?;
+            ready!(self.poll_write_ready(context))?;
             made();
-            let result = match self {
-                ClientSocket::Tcp(stream) => {
-                    stream.try_io(Interest::WRITABLE, || call(stream.as_fd()))
-                }
-                ClientSocket::Unix(stream) => {
-                    stream.try_io(Interest::WRITABLE, || call(stream.as_fd()))
-                }
-            };
-            match result {
+            match self.try_io(Interest::WRITABLE, || call(self.descriptor())) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 other => return Poll::Ready(other),
             }
@@ -150,10 +231,7 @@ impl ClientSocket {
 
     /// Whether no more bytes can be sent. One system call.
     pub(crate) fn is_broken(&self) -> bool {
-        let socket = match self {
-            ClientSocket::Tcp(stream) => stream.as_fd(),
-            ClientSocket::Unix(stream) => stream.as_fd(),
-        };
+        let socket = self.descriptor();
         made();
         // poll(2) reports both flags without being asked for them.
         let mut watched = [PollFd::new(&socket, PollFlags::empty())];
@@ -165,34 +243,30 @@ impl ClientSocket {
     /// How many sent bytes the client has not acknowledged; 0 if the kernel does not tell. One system call.
     pub(crate) fn unacknowledged(&self) -> u64 {
         made();
-        let queued = match self {
-            ClientSocket::Tcp(stream) => petrel_sys::socket::unacknowledged(stream),
-            ClientSocket::Unix(stream) => petrel_sys::socket::unacknowledged(stream),
-        };
-        queued.unwrap_or(0)
+        petrel_sys::socket::unacknowledged(self.descriptor()).unwrap_or(0)
     }
 
     /// The way to the client; `None` for a unix socket. One system call.
     pub(crate) fn tcp_path(&self) -> Option<TcpPath> {
         made();
         match self {
-            ClientSocket::Tcp(stream) => petrel_sys::socket::tcp_path(stream).ok(),
-            ClientSocket::Unix(_) => None,
+            ClientSocket::Tcp(_, stream) => petrel_sys::socket::tcp_path(stream).ok(),
+            ClientSocket::Unix(..) => None,
         }
     }
 
     /// The local address; `None` for a unix socket. One system call.
     pub(crate) fn local_address(&self) -> Option<SocketAddr> {
         match self {
-            ClientSocket::Tcp(stream) => stream.local_addr().ok(),
-            ClientSocket::Unix(_) => None,
+            ClientSocket::Tcp(_, stream) => stream.local_addr().ok(),
+            ClientSocket::Unix(..) => None,
         }
     }
 
     /// The kernel may hold at most `bytes` unsent bytes; 0: as many as its buffers may grow to. The buffer of
     /// a unix socket does not grow.
     pub(crate) fn limit_unsent(&self, bytes: u32) {
-        if let ClientSocket::Tcp(stream) = self {
+        if let ClientSocket::Tcp(_, stream) = self {
             // If a kernel or a sandbox refuses this, nothing changes.
             let _ = petrel_sys::socket::set_tcp_unsent_max(stream, bytes);
         }
@@ -202,19 +276,12 @@ impl ClientSocket {
     pub(crate) fn shutdown_write(&self) {
         let how = rustix::net::Shutdown::Write;
         // The connection may be gone already, which is fine.
-        let _ = match self {
-            ClientSocket::Tcp(stream) => rustix::net::shutdown(stream, how),
-            ClientSocket::Unix(stream) => rustix::net::shutdown(stream, how),
-        };
+        let _ = rustix::net::shutdown(self.descriptor(), how);
     }
 
     /// A sender for a disk thread, which sends from files to this socket and may wait for them.
     pub(crate) fn file_sender(&self) -> io::Result<FileSender> {
-        let socket = match self {
-            ClientSocket::Tcp(stream) => stream.as_fd().try_clone_to_owned(),
-            ClientSocket::Unix(stream) => stream.as_fd().try_clone_to_owned(),
-        };
-        socket.map(FileSender)
+        self.descriptor().try_clone_to_owned().map(FileSender)
     }
 
     /// Another thread has found the socket full, so the next wait is for room. Asks the socket itself, in
@@ -222,17 +289,14 @@ impl ClientSocket {
     /// earlier is lost.
     pub(crate) fn clear_write_ready(&self) {
         // The error is the `WouldBlock` of `has_room`.
-        let _ = match self {
-            ClientSocket::Tcp(stream) => stream.try_io(Interest::WRITABLE, || has_room(stream)),
-            ClientSocket::Unix(stream) => stream.try_io(Interest::WRITABLE, || has_room(stream)),
-        };
+        let _ = self.try_io(Interest::WRITABLE, || has_room(&self.descriptor()));
     }
 
     /// Waits until the socket is writable, as far as the runtime knows.
     pub(crate) fn poll_write_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            ClientSocket::Tcp(stream) => stream.poll_write_ready(context),
-            ClientSocket::Unix(stream) => stream.poll_write_ready(context),
+            ClientSocket::Tcp(_, stream) => stream.poll_write_ready(context),
+            ClientSocket::Unix(_, stream) => stream.poll_write_ready(context),
         }
     }
 }
@@ -254,6 +318,20 @@ impl FileSender {
     pub(crate) fn shut_down(&self) {
         // The client may have closed already.
         let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
+    }
+}
+
+/// Tells tokio that a call would have to wait.
+#[inline]
+fn not_ready() -> io::Result<()> {
+    Err(io::ErrorKind::WouldBlock.into())
+}
+
+/// A task that reads much lets others run after a while.
+#[cold]
+fn use_budget(context: &mut Context<'_>) {
+    if let Poll::Ready(budget) = coop::poll_proceed(context) {
+        budget.made_progress();
     }
 }
 

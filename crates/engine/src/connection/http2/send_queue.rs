@@ -205,7 +205,7 @@ mod tests {
             let (mut client, server) = std::os::unix::net::UnixStream::pair().expect("two sockets");
             server.set_nonblocking(true).expect("a socket");
             let server = tokio::net::UnixStream::from_std(server).expect("a socket");
-            let mut transport = Transport::Plain(ClientSocket::Unix(server));
+            let mut transport = Transport::Plain(ClientSocket::unix(server));
             let mut queue = SendQueue::default();
             for (part, bytes) in ours.iter().enumerate() {
                 queue.bytes.extend_from_slice(bytes);

@@ -59,7 +59,7 @@ impl Client {
         worker.shared().take_permit_over_limit();
         let (socket, server) = UnixStream::pair().expect("two sockets");
         let listener = Rc::new(ListenerFacts::new("/test.sock".to_owned(), 0));
-        let server = ClientSocket::Unix(server);
+        let server = ClientSocket::unix(server);
         let connection = Connection::new(worker, server, Peer::Unix, &listener);
         Client {
             socket,
