@@ -144,7 +144,7 @@ impl Exchange {
 
 /// Makes the error file of the response's status, or the built-in page, its body.
 pub(crate) fn put_page(exchange: &mut Exchange) {
-    if !error_file(exchange) {
+    if exchange.settings.core.errorfile_prefix.is_none() || !error_file(exchange) {
         builtin_page(exchange);
     }
 }
@@ -193,7 +193,13 @@ const KEPT: [&str; 4] = ["WWW-Authenticate", "Retry-After", "Allow", "Content-Ra
 
 /// Whether the error file has to be read from the disk first, so that the request waits for it. It does not
 /// wait if a file system was too slow for this request already, or if the file will not be sent.
+#[inline]
 pub(crate) fn is_on_disk(exchange: &Exchange) -> bool {
+    exchange.settings.core.errorfile_prefix.is_some() && is_file_on_disk(exchange)
+}
+
+#[inline(never)]
+fn is_file_on_disk(exchange: &Exchange) -> bool {
     let is_wanted = exchange.response.status.is_error()
         && !exchange.gave_up_on_files()
         && handler_for(exchange).is_none()

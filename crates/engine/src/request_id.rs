@@ -35,11 +35,28 @@ impl RequestId {
     }
 
     /// The digits, without an allocation.
+    #[inline]
     pub fn digits(self) -> [u8; RequestId::DIGITS] {
-        const HEX: &[u8; 16] = b"0123456789abcdef";
-        let digit = |place: usize| HEX[(self.0 >> (60 - 4 * place)) as usize & 0xf];
-        std::array::from_fn(digit)
+        let mut digits = [0; RequestId::DIGITS];
+        let (high, low) = digits.split_at_mut(8);
+        high.copy_from_slice(&eight_digits((self.0 >> 32) as u32));
+        low.copy_from_slice(&eight_digits(self.0 as u32));
+        digits
     }
+}
+
+/// The hexadecimal digits of `number`: its bits are spread so that each byte of one word has four of them, and
+/// all eight bytes become digits at once.
+#[inline]
+const fn eight_digits(number: u32) -> [u8; 8] {
+    let mut nibbles = number as u64;
+    nibbles = (nibbles | nibbles << 16) & 0x0000_ffff_0000_ffff;
+    nibbles = (nibbles | nibbles << 8) & 0x00ff_00ff_00ff_00ff;
+    nibbles = (nibbles | nibbles << 4) & 0x0f0f_0f0f_0f0f_0f0f;
+    // One in each byte of 10 or more.
+    let letters = (nibbles + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
+    let digits = nibbles + 0x3030_3030_3030_3030 + letters * (b'a' - b'9' - 1) as u64;
+    digits.to_be_bytes()
 }
 
 impl fmt::Display for RequestId {

@@ -90,6 +90,14 @@ impl Default for Response {
 impl Response {
     /// Clears everything but keeps buffers.
     pub fn clear(&mut self) {
+        self.carried.clear();
+        self.handed_on.clear();
+        self.clear_but_extra_fields();
+    }
+
+    /// Clears everything but fields of [`Response::carry`] and [`Response::hand_on`].
+    #[inline]
+    fn clear_but_extra_fields(&mut self) {
         let Response {
             status,
             fields,
@@ -101,8 +109,8 @@ impl Response {
             bytes_per_second_max,
             kept,
             own,
-            carried,
-            handed_on,
+            carried: _,
+            handed_on: _,
             has_carried,
             origin,
         } = self;
@@ -116,8 +124,6 @@ impl Response {
         *bytes_per_second_max = 0;
         *kept = None;
         *own = Own::default();
-        carried.clear();
-        handed_on.clear();
         *has_carried = false;
         *origin = StatusOrigin::Answer;
     }
@@ -125,11 +131,7 @@ impl Response {
     /// Makes this a response with `status` and no body; an error page may follow. Fields of
     /// [`Response::carry`] and [`Response::hand_on`] stay.
     pub fn answer(&mut self, status: Status) {
-        let carried = std::mem::take(&mut self.carried);
-        let handed_on = std::mem::take(&mut self.handed_on);
-        self.clear();
-        self.carried = carried;
-        self.handed_on = handed_on;
+        self.clear_but_extra_fields();
         self.status = status;
     }
 
@@ -305,8 +307,11 @@ impl Response {
     }
 
     /// Removes all fields with that name.
+    #[inline]
     pub fn remove(&mut self, name: &str) {
-        self.fields.remove(name);
+        if !self.fields.is_empty() {
+            self.fields.remove(name);
+        }
     }
 
     /// Adds fields in wire format. None of them may be one that the connection adds.

@@ -486,12 +486,13 @@ impl Worker {
         self.connection_ended.notify_waiters();
     }
 
-    /// One short text of several parts, for a response. The texts share one piece of memory, which is used
-    /// again from its beginning when none of them is being sent. So it allocates only when many are.
+    /// One short text of several parts, for a response. The texts share one piece of memory. When it is used
+    /// up and none of them is being sent, it is used again from its beginning. So it allocates only when many
+    /// are.
     pub(crate) fn join_bytes(&self, parts: [&[u8]; 3]) -> Bytes {
         let length = parts.iter().map(|part| part.len()).sum();
         let mut joined = self.joined.borrow_mut();
-        if !joined.try_reclaim(limits::JOINED_BYTES) && joined.capacity() < length {
+        if joined.capacity() < length && !joined.try_reclaim(length.max(limits::JOINED_BYTES)) {
             joined.reserve(length.max(limits::JOINED_BYTES));
         }
         for part in parts {
