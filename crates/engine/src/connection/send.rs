@@ -589,7 +589,14 @@ impl Serving {
             false => self.run.poll_piece(context),
         };
         match polled {
-            Poll::Ready(Some(Ok(piece))) => self.queue(piece),
+            Poll::Ready(Some(Ok(piece))) => {
+                self.queue(piece);
+                // Most bodies are one piece, and nothing marks their end.
+                let sending = &mut self.wire.sending;
+                sending.is_last = sending.framing != Framing::Chunked
+                    && sending.memory.is_none()
+                    && matches!(self.run.response.body, Body::Empty);
+            }
             Poll::Ready(Some(Err(error))) => return Fill::Broken(error),
             Poll::Ready(None) => {
                 sending.queue_end(&self.run.take_trailers());
