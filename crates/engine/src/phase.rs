@@ -218,7 +218,7 @@ fn step<const IS_DRY_RUN: bool>(exchange: &mut Exchange) -> Outcome {
             false => end_of(phase, exchange),
         };
         match outcome {
-            Outcome::Next => advance(exchange, phase),
+            Outcome::Next => advance::<IS_DRY_RUN>(exchange, phase),
             outcome => {
                 exchange.progress.module = Route::CORE;
                 return outcome;
@@ -230,12 +230,20 @@ fn step<const IS_DRY_RUN: bool>(exchange: &mut Exchange) -> Outcome {
     }
 }
 
-fn advance(exchange: &mut Exchange, phase: Phase) {
+/// Goes on to the next phase. Leaves out the phases in which the core acts only where exposed URLs have to be
+/// closed, if they have no hooks; a dry run tells of them, too.
+#[inline(always)]
+fn advance<const IS_DRY_RUN: bool>(exchange: &mut Exchange, phase: Phase) {
     stamp_if_worked(exchange);
+    let settings = &*exchange.settings;
+    let is_open = !IS_DRY_RUN && settings.exposure.is_empty();
+    let is_left_out = |phase| is_open && settings.hooks(phase).is_empty();
     let next = match phase {
+        Phase::Translate if is_left_out(Phase::Authorize) => Phase::DocumentRoot,
         Phase::Translate => Phase::Authorize,
         Phase::Authorize => Phase::DocumentRoot,
         Phase::DocumentRoot => Phase::Map,
+        Phase::Map if is_left_out(Phase::Resolved) => Phase::Content,
         Phase::Map => Phase::Resolved,
         Phase::Resolved => Phase::Content,
         Phase::Content => Phase::Store,
