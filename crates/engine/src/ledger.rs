@@ -112,7 +112,7 @@ const COUNT: usize = Stage::ALL.len();
 
 /// `Ledger::touched` has a bit for each stage. As many times as bits make a stage a valid index without a
 /// check.
-const BITS: usize = 32;
+pub(crate) const BITS: usize = 32;
 const _: () = assert!(COUNT <= BITS);
 
 /// The times of one exchange.

@@ -8,7 +8,7 @@ use super::histogram::{
 };
 use super::seconds::Totals;
 use super::{EndedRequest, StatusClass, lock};
-use crate::ledger::{Nanos, Stage};
+use crate::ledger::{self, Nanos, Stage};
 use crate::recorder::Words;
 use crate::request_id::RequestId;
 
@@ -77,6 +77,9 @@ const CLASS_WORDS: usize = LATENCY_BUCKETS + 3;
 /// Counters of one route.
 pub(super) const ROUTE_WORDS: usize = STAGES * STAGE_WORDS + CLASSES * CLASS_WORDS;
 
+/// Whatever number of a stage a ledger could have, its words would be some of the route's.
+const _: () = assert!(ledger::BITS * STAGE_WORDS <= ROUTE_WORDS);
+
 #[derive(Default)]
 struct ExemplarCells {
     /// How long a request must take to replace it.
@@ -104,13 +107,13 @@ impl RouteCells {
         let Some(words) = self.words.first_chunk::<ROUTE_WORDS>() else {
             return;
         };
-        let (stages, classes) = (stage_cells(words), class_cells(words));
         ended.ledger.each_touched(|stage, nanos| {
-            if let Some(cells) = stages.get(stage) {
-                add(&cells[STAGE_BUCKETS], nanos);
-                add(&cells[stage_bucket(nanos)], 1);
-            }
+            // There are only stages that have cells. What the assertion below says spares the checks.
+            let at = stage * STAGE_WORDS;
+            add(&words[at + STAGE_BUCKETS], nanos);
+            add(&words[at + stage_bucket(nanos).min(STAGE_BUCKETS)], 1);
         });
+        let classes = class_cells(words);
         let (nanos, class) = (ended.ledger.total(), ended.class as usize);
         if let Some(cells) = classes.get(class) {
             add(&cells[latency_bucket(nanos)], 1);
