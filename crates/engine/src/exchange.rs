@@ -400,7 +400,7 @@ impl Exchange {
         *marks = 0;
         *scope = None;
         *progress = WalkProgress::default();
-        *run_state = RunState::default();
+        run_state.clear();
         *lineage = Lineage::default();
         cold.clear();
         *dry_run = None;

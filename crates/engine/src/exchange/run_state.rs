@@ -45,6 +45,29 @@ pub(crate) struct RunState {
 }
 
 impl RunState {
+    /// Forgets the last request.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        let RunState {
+            is_tunnel,
+            is_refused,
+            is_replacement,
+            interim,
+            body_due_s,
+            body_pace,
+            throttle,
+        } = self;
+        *is_tunnel = false;
+        *is_refused = false;
+        *is_replacement = false;
+        if !interim.is_empty() {
+            *interim = VecDeque::new();
+        }
+        *body_due_s = 0;
+        *body_pace = ClientPace::default();
+        *throttle = None;
+    }
+
     /// Queues `interim` for the connection. Drops it if too many bytes wait for the client already.
     pub(crate) fn keep_interim(&mut self, interim: Interim) {
         let waiting: usize = self.interim.iter().map(Interim::bytes).sum();
