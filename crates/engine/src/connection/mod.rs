@@ -91,7 +91,7 @@ impl Connection {
 }
 
 impl ConnectionState {
-    #[inline]
+    #[inline(always)]
     fn step(self, link: &mut Link, context: &mut Context<'_>) -> Step {
         match self {
             ConnectionState::ProxyHeader(input) => proxied::poll_header(input, link, context),
