@@ -31,18 +31,23 @@ pub(super) fn read(head: &mut RequestHead, input: &[u8]) -> Option<usize> {
 
 #[inline(always)]
 fn read_lines(head: &mut RequestHead, input: &[u8]) -> Option<usize> {
-    let method = match input {
-        [b'G', b'E', b'T', b' ', ..] => 3,
-        _ => token_length(input),
-    };
-    let (b' ', rest) = input.get(method..)?.split_first()? else {
-        return None;
+    let (method, rest) = match input {
+        [b'G', b'E', b'T', b' ', rest @ ..] => (3, rest),
+        _ => {
+            let method = token_length(input);
+            let (b' ', rest) = input.get(method..)?.split_first()? else {
+                return None;
+            };
+            (method, rest)
+        }
     };
     let target = length_of_target(rest);
-    let (line_end, rest) = rest.get(target..)?.split_first_chunk()?;
-    head.version = match line_end {
-        b" HTTP/1.1\r\n" => Version::Http11,
-        b" HTTP/1.0\r\n" => Version::Http10,
+    let (b" HTTP/1.", rest) = rest.get(target..)?.split_first_chunk()? else {
+        return None;
+    };
+    let (version, mut rest) = match rest {
+        [b'1', b'\r', b'\n', rest @ ..] => (Version::Http11, rest),
+        [b'0', b'\r', b'\n', rest @ ..] => (Version::Http10, rest),
         _ => return None,
     };
     if method == 0 || target == 0 {
@@ -50,50 +55,50 @@ fn read_lines(head: &mut RequestHead, input: &[u8]) -> Option<usize> {
     }
     head.method_range = 0..method;
     head.target = method + 1..method + 1 + target;
-    let mut at = input.len() - rest.len();
+    head.version = version;
     loop {
-        let line = input.get(at..)?;
-        if let [b'\r', b'\n', ..] = line {
-            return Some(at + 2);
+        if let [b'\r', b'\n', after @ ..] = rest {
+            return Some(input.len() - after.len());
         }
         if head.fields.len() == RequestHead::FIELDS_MAX {
             return None;
         }
-        at += read_field(line, at, &mut head.fields)?;
+        rest = read_field(rest, input, &mut head.fields)?;
     }
 }
 
-/// Reads the field at the beginning of `text`, which begins at `start` in the input. Returns the length of its
-/// line.
+/// Reads the field at the beginning of `text`, the rest of `input`. Returns what follows it.
 #[inline(always)]
-fn read_field(text: &[u8], start: usize, fields: &mut Vec<FieldRange>) -> Option<usize> {
+fn read_field<'a>(text: &'a [u8], input: &[u8], fields: &mut Vec<FieldRange>) -> Option<&'a [u8]> {
     let colon = position_of_colon(text)?;
-    let name = text.get(..colon)?;
+    let (name, after) = text.split_at_checked(colon)?;
     let known = KnownField::from_name(name);
     if known.is_none() && !is_token(name) {
         return None;
     }
-    let mut at = colon + 1;
-    while let Some(b' ' | b'\t') = text.get(at) {
-        at += 1;
+    let mut after = &after[1..];
+    while let [b' ' | b'\t', rest @ ..] = after {
+        after = rest;
     }
-    let line_end = at + length_of_value(text.get(at..)?);
-    let (b"\r\n", _) = text.get(line_end..)?.split_first_chunk()? else {
+    let line_end = behind_value(after, input);
+    let [b'\r', b'\n', next @ ..] = line_end else {
         return None;
     };
-    let mut end = line_end;
-    while end > at && matches!(text.get(end - 1), Some(b' ' | b'\t')) {
-        end -= 1;
+    let mut value = after.get(..after.len() - line_end.len())?;
+    while let [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
     }
+    let start = input.len() - text.len();
+    let value_start = match value.is_empty() {
+        true => 0,
+        false => input.len() - after.len(),
+    };
     fields.push(FieldRange {
         name: start..start + colon,
-        value: match end == at {
-            true => 0..0,
-            false => start + at..start + end,
-        },
+        value: value_start..value_start + value.len(),
         known,
     });
-    Some(line_end + 2)
+    Some(next)
 }
 
 /// Where the first colon is.
@@ -132,28 +137,39 @@ fn length_of_target(text: &[u8]) -> usize {
     text.len() - rest.len() + length
 }
 
-/// How many bytes at the beginning of `text` are allowed in a field value.
+/// What follows the bytes at the beginning of `text` that are allowed in a field value. `text` is the rest of
+/// `input`.
 #[inline(always)]
-fn length_of_value(text: &[u8]) -> usize {
+fn behind_value<'a>(text: &'a [u8], input: &[u8]) -> &'a [u8] {
     let mut rest = text;
     loop {
-        while let Some((block, after)) = rest.split_first_chunk() {
-            let bytes = u64::from_le_bytes(*block);
-            let controls = bytes.wrapping_sub(every(b' ')) & !bytes;
-            let deletes = bytes.wrapping_add(every(1)) & !bytes;
-            let others = (controls | deletes) & every(0x80);
-            if others != 0 {
-                rest = &rest[first_byte(others)..];
-                break;
-            }
+        let (bytes, after) = match rest.split_first_chunk() {
+            Some((block, after)) => (u64::from_le_bytes(*block), after),
+            None => (last_bytes(input, rest.len()), &rest[rest.len()..]),
+        };
+        let controls = bytes.wrapping_sub(every(b' ')) & !bytes;
+        let deletes = bytes.wrapping_add(every(1)) & !bytes;
+        let others = (controls | deletes) & every(0x80);
+        if others == 0 {
             rest = after;
+            continue;
         }
-        // A tab, the byte at the end of the value, or one of the last bytes of the input.
-        match rest {
-            [byte, after @ ..] if is_value_byte(*byte) => rest = after,
-            _ => return text.len() - rest.len(),
+        match rest.get(first_byte(others)..) {
+            // A tab.
+            Some([byte, after @ ..]) if is_value_byte(*byte) => rest = after,
+            Some(end) => return end,
+            None => return after,
         }
     }
+}
+
+/// The last `count` bytes of `input`, fewer than eight, followed by zeroes.
+#[inline(always)]
+fn last_bytes(input: &[u8], count: usize) -> u64 {
+    let last = input
+        .last_chunk()
+        .map_or(0, |last| u64::from_le_bytes(*last));
+    last.checked_shr(64 - 8 * count as u32).unwrap_or(0)
 }
 
 /// Eight times the same byte.
