@@ -263,10 +263,11 @@ pub(crate) fn put(window: &Window, at: usize, value: u64) {
 /// Writes `bytes`, filled up with zeroes to a whole word. Returns where the next word comes.
 #[inline(always)]
 fn put_bytes(window: &Window, mut at: usize, bytes: &[u8]) -> usize {
-    let (words, rest) = bytes.as_chunks();
-    for word in words {
+    let mut rest = bytes;
+    while let Some((word, after)) = rest.split_first_chunk() {
         put(window, at, u64::from_le_bytes(*word));
         at += 1;
+        rest = after;
     }
     if !rest.is_empty() {
         put(window, at, last_of(bytes, rest));
