@@ -453,6 +453,23 @@ async fn runs_that_wait_at_the_same_time_keep_apart() {
 }
 
 #[tokio::test(flavor = "local")]
+async fn a_streaming_script_reaches_no_request() {
+    let scripts = Scripts::new(&[(
+        "raw-url",
+        "local r = lighty.r petrel.stream(function(write)
+           for _, use in ipairs({
+             function() return r.req_attr['uri.path'] end, function() r.resp_header.A = '1' end,
+             function() return r.req_item.keep_alive end, function() r.resp_body.set('x') end,
+           }) do
+             local ok, words = pcall(use) write(tostring(ok) .. tostring(words):match(' no request ') .. '\\n')
+           end
+         end) return 200",
+    )]);
+    let answer = scripts.site.get_async("/x").await;
+    assert_eq!(text(&answer), "false no request \n".repeat(4));
+}
+
+#[tokio::test(flavor = "local")]
 async fn an_answer_may_be_streamed() {
     let scripts = Scripts::new(&[(
         "raw-url",

@@ -21,6 +21,28 @@ fn fields_of_an_answer_are_changed() {
     assert_eq!(answer.field("ETag"), None);
 }
 
+/// Also when the script is compiled, and when a value is too long for the functions that compiled code calls.
+#[test]
+fn a_script_reads_what_it_has_written() {
+    let answer = start(
+        "local r, sum = lighty.r, 0
+         for i = 1, 300 do
+           r.resp_header['X-Sum'] = tostring(i) r.req_env.SUM = i r.resp_body.set(tostring(i))
+           r.req_attr['uri.path'] = '/' .. i
+           sum = sum + r.resp_header['x-sum'] + r.req_env.Sum + r.resp_body.len + #r.req_attr['uri.path']
+             + r.resp_body.get
+         end
+         for _, length in ipairs({ 4096, 4097, 9000 }) do
+           r.resp_header['X-Long'] = ('x'):rep(length) sum = sum + #r.resp_header['X-Long']
+         end
+         r.resp_header['X-Long'] = nil r.resp_header['X-Sum'] = sum + (r.resp_header['X-Long'] or 0)",
+    );
+    let lengths = 9 + 90 * 2 + 201 * 3;
+    let sum = 3 * (300 * 301 / 2) + lengths + (lengths + 300) + 4096 + 4097 + 9000;
+    assert_eq!(answer.field("X-Sum"), Some(sum.to_string()));
+    assert_eq!(text(&answer), "300");
+}
+
 #[test]
 fn status_and_body_of_an_answer_are_changed() {
     let answer = start("lighty.content = { 'new' } return 203");
