@@ -316,13 +316,6 @@ fn processor_time() -> Duration {
 }
 
 impl Results {
-    /// The number of values.
-    pub fn count(&self) -> usize {
-        // The first value is the driver's mark.
-        self.stack()
-            .map_or(0, |stack| stack.len().saturating_sub(1))
-    }
-
     /// Value `number` as bytes, if it is a string.
     pub fn bytes(&self, number: usize) -> Option<&[u8]> {
         self.stack()?.bytes(number + 1)

@@ -12,11 +12,10 @@ use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
 use petrel_engine::response::Response;
 use petrel_engine::worker::Worker;
-use petrel_lua::Results;
 use petrel_lua::mlua::{self, Table, Value};
 
 use super::content::{self, Lengths};
-use super::environment::{Content, Finished, Header};
+use super::environment::{Content, Finished};
 use super::hook::ScriptStage;
 use crate::{lua_api, static_file};
 
@@ -135,9 +134,8 @@ pub(super) fn apply(
     finished: &Finished<'_>,
     texts: &Texts,
 ) -> mlua::Result<()> {
-    match &finished.header {
-        Header::Few(results, first) => set_few(exchange, results, *first),
-        Header::Many(header) => set_fields(exchange, path, header)?,
+    if let Some(header) = &finished.header {
+        set_fields(exchange, path, header)?;
     }
     match verdict {
         Verdict::Answer(status) => answer(exchange, stage, path, status, &finished.content, texts),
@@ -242,17 +240,6 @@ pub(super) fn body_of(mut pieces: VecDeque<Piece>) -> Body {
         0 => Body::Empty,
         1 => pieces.pop_front().map_or(Body::Empty, Body::Piece),
         _ => Body::Pieces(pieces),
-    }
-}
-
-/// Copies `lighty.header` to the answer when it has few fields.
-fn set_few(exchange: &mut Exchange, results: &Results, first: usize) {
-    let mut number = first;
-    while let (Some(name), Some(value)) = (results.bytes(number), results.bytes(number + 1)) {
-        if let Ok(name) = std::str::from_utf8(name) {
-            exchange.response.set(name, value);
-        }
-        number += 2;
     }
 }
 

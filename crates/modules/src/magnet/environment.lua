@@ -4,7 +4,7 @@
 -- goes to functions of the host, which know the request that the script runs for.
 
 local host, globals = ...
-local setmetatable, getmetatable, rawget, unpack = setmetatable, getmetatable, rawget, unpack
+local setmetatable, getmetatable, rawget = setmetatable, getmetatable, rawget
 local type, error, tostring, tonumber, next, select = type, error, tostring, tonumber, next, select
 local concat = table.concat
 local pcall, getfenv = pcall, getfenv
@@ -368,13 +368,9 @@ found.print = log
 
 local globals_meta = { __index = found, __metatable = false }
 
--- Names and values of the run that has ended, alternating. Anything beyond them in the list is from earlier runs
--- and is ignored.
-local fields = {}
-local fields_max = 64
-
--- The results of a run: what its script has returned, what it has left in `lighty.content`, and then
--- `lighty.header`: names and values alternating, or the table if one of them is no text, or if there are many.
+-- The results of a run: what its script has returned, what it has left in `lighty.content`, and `lighty.header` if
+-- that has something else than texts. Texts are set in the answer here.
+local set_field = host.resp_header_set
 local function finish(lighty, value)
   local content, header = rawget(lighty, "content"), rawget(lighty, "header")
   if type(content) == "table" then
@@ -382,16 +378,12 @@ local function finish(lighty, value)
     elseif getmetatable(content) == nil then content = joined(content) end
   end
   if type(header) ~= "table" then return value, content end
-  local count = 0
   for name, word in next, header do
     if type(word) == "number" then word = tostring(word) end
-    if type(name) ~= "string" or type(word) ~= "string" or count >= fields_max then
-      return value, content, header
-    end
-    fields[count + 1], fields[count + 2] = name, word
-    count = count + 2
+    if type(name) ~= "string" or type(word) ~= "string" then return value, content, header end
+    set_field(name, word)
   end
-  return value, content, unpack(fields, 1, count)
+  return value, content
 end
 
 -- The globals of a new run, and how it is finished. `env` and `lighty` are those of an earlier run, if nothing

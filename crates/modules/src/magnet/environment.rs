@@ -21,8 +21,8 @@ pub(super) struct Finished<'r> {
     pub(crate) value: Value,
     /// `lighty.content`, unless it is empty.
     pub(crate) content: Content<'r>,
-    /// `lighty.header`, unless it is empty.
-    pub(crate) header: Header<'r>,
+    /// `lighty.header`, if `finish` has left it to Rust: one of its values is no text.
+    pub(crate) header: Option<Table>,
 }
 
 /// The content that a script wants to be sent.
@@ -35,14 +35,6 @@ pub(super) enum Content<'r> {
     Parts(Table),
     /// A value of another type, which is not allowed.
     Wrong(&'static str),
-}
-
-/// The fields that a script sets in the answer.
-pub(super) enum Header<'r> {
-    /// Few, all of them strings: names and values alternate from this position on.
-    Few(&'r Results, usize),
-    /// Any number, with values of any type.
-    Many(Table),
 }
 
 impl Environment {
@@ -103,12 +95,9 @@ impl<'r> Finished<'r> {
                 other => Content::Wrong(other.type_name()),
             },
         };
-        let header = match results.count() {
-            3 => match results.value(3)? {
-                Value::Table(header) => Header::Many(header),
-                _ => Header::Few(results, 4),
-            },
-            _ => Header::Few(results, 3),
+        let header = match results.is_nil(3) {
+            true => None,
+            false => results.value(3)?.as_table().cloned(),
         };
         Ok(Finished {
             value,
