@@ -314,6 +314,11 @@ impl Response {
         }
     }
 
+    /// Removes all fields that have one of these names.
+    pub fn remove_all(&mut self, names: &[&str]) {
+        self.fields.remove_all(names);
+    }
+
     /// Adds fields in wire format. None of them may be one that the connection adds.
     #[inline]
     pub fn extend_from_wire(&mut self, fields: &[u8]) {

@@ -66,10 +66,19 @@ impl HeaderBlock {
 
     /// Removes every field of that name. Returns whether there was one.
     pub fn remove(&mut self, name: &str) -> bool {
+        self.remove_all(&[name])
+    }
+
+    /// Removes every field that has one of these names. Returns whether there was one.
+    #[inline]
+    pub fn remove_all(&mut self, names: &[&str]) -> bool {
         let mut start = 0;
         let mut removed = false;
-        while let Some(length) = line_length(&self.bytes[start..]) {
-            if is_named(&self.bytes[start..start + length], name) {
+        while start < self.bytes.len()
+            && let Some(length) = line_length(&self.bytes[start..])
+        {
+            let line = &self.bytes[start..start + length];
+            if names.iter().any(|name| is_named(line, name)) {
                 self.bytes.drain(start..start + length);
                 removed = true;
             } else {
@@ -181,7 +190,9 @@ mod tests {
         assert_eq!(block.as_bytes(), b"b: 2\r\nA: 4\r\n");
         assert!(block.remove("B"));
         assert!(!block.remove("B"));
-        block.extend_from_wire(b"C:5\r\n");
+        block.extend_from_wire(b"D:6\r\nC:5\r\nd:7\r\nE:8\r\n");
+        assert!(block.remove_all(&["e", "D"]));
+        assert!(!block.remove_all(&["e", "D"]));
         let fields: Vec<_> = block.iter().collect();
         assert_eq!(fields, [(&b"A"[..], &b"4"[..]), (b"C", b"5")]);
         block.clear();

@@ -212,9 +212,8 @@ fn send_ranges(exchange: &mut Exchange) {
 pub(super) fn replace_body(response: &mut Response, body: Body) {
     response.body = body;
     response.announced_length = None;
-    // Removes the fields that described the old body.
-    response.remove("Content-Encoding");
-    response.remove("Content-Range");
+    // These fields described the old body.
+    response.remove_all(&["Content-Encoding", "Content-Range"]);
     if response.status == Status::PARTIAL_CONTENT {
         response.status = Status::OK;
     }
