@@ -1,5 +1,5 @@
--- A function that calls the host by LuaJIT's FFI, as compiled C calls C. Each one is compiled from this text by itself:
--- addresses are then constants of the machine code.
+-- A function that calls the host by LuaJIT's FFI, as compiled C calls C. Each one is compiled from this text by
+-- itself: addresses are then constants of the machine code.
 local ffi, enter, context, reply, other = ...
 local copied, type = ffi.string, type
 local call = ffi.cast("int32_t (*)(const void *, uint32_t, const char *, size_t, const char *, size_t)", enter)
