@@ -7,6 +7,10 @@
 /// accept, because applications set many cookies.
 pub(crate) const REPLY_HEAD_BYTES_MAX: usize = 64 * 1024;
 
+/// Bytes of the head of a CGI reply that is compared with the next one instead of being decoded again. Longer
+/// heads mostly have cookies and differ.
+pub(crate) const REPEATED_HEAD_BYTES_MAX: usize = 1024;
+
 /// Header fields of a reply's head.
 pub(crate) const REPLY_FIELDS_MAX: usize = 256;
 

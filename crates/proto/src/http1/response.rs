@@ -31,6 +31,10 @@ use crate::trailers;
 #[derive(Debug)]
 pub struct ResponseDecoder {
     head: ReplyHead,
+    /// What `head` was made from, if the same may come again.
+    last: Option<LastHead>,
+    /// The buffer of [`LastHead`].
+    last_bytes: Vec<u8>,
     limits: ResponseLimits,
     asked: Asked,
     state: ResponseState,
@@ -42,6 +46,13 @@ pub struct ResponseDecoder {
     searched: usize,
     /// How many bytes of an incomplete head the last parse covered.
     attempted: usize,
+}
+
+/// A head that was parsed, and the request it was for: the same bytes in reply to the same mean the same.
+#[derive(Debug)]
+struct LastHead {
+    asked: Asked,
+    parsed: Head,
 }
 
 /// Limits on a response.
@@ -161,6 +172,8 @@ impl ResponseDecoder {
     pub fn new(limits: ResponseLimits) -> ResponseDecoder {
         ResponseDecoder {
             head: ReplyHead::new(),
+            last: None,
+            last_bytes: Vec::new(),
             limits,
             asked: Asked {
                 method: Method::Get,
@@ -177,13 +190,27 @@ impl ResponseDecoder {
 
     /// Prepares for the response to another request. Buffers are kept.
     pub fn begin(&mut self, asked: Asked) {
-        let mut head = std::mem::take(&mut self.head);
-        head.clear();
-        *self = ResponseDecoder {
-            head,
-            asked,
-            ..ResponseDecoder::new(self.limits)
-        };
+        let ResponseDecoder {
+            // They are about the last head, which may come again.
+            head: _,
+            last: _,
+            last_bytes: _,
+            limits: _,
+            asked: before,
+            state,
+            keep_alive,
+            names_fields,
+            interim_count,
+            searched,
+            attempted,
+        } = self;
+        *before = asked;
+        *state = ResponseState::Head;
+        *keep_alive = false;
+        *names_fields = false;
+        *interim_count = 0;
+        *searched = 0;
+        *attempted = 0;
     }
 
     /// Takes the next step. `input` is everything that was received and not consumed so far. Call it until it
@@ -311,10 +338,33 @@ impl ResponseDecoder {
         }
     }
 
+    /// Reads a head at the beginning of `input`, unless it is still incomplete.
+    fn read_head(&mut self, input: &[u8]) -> Result<Option<Head>, ResponseError> {
+        if let Some(last) = &self.last
+            && last.asked == self.asked
+            && input.starts_with(&self.last_bytes)
+        {
+            return Ok(Some(last.parsed));
+        }
+        self.last = None;
+        let found = self.parse_head(input)?;
+        if let Some(parsed) = found
+            && parsed.length <= REPEATED_HEAD_BYTES_MAX
+            && !self.head.status().is_interim()
+        {
+            self.last_bytes.clear();
+            let bytes = input.get(..parsed.length).unwrap_or_default();
+            self.last_bytes.extend_from_slice(bytes);
+            let asked = self.asked;
+            self.last = Some(LastHead { asked, parsed });
+        }
+        Ok(found)
+    }
+
     /// Parses a head at the beginning of `input`, unless it is still incomplete. When a head arrives in many
     /// pieces, each byte is searched for its end once, and a parse is tried only when the end was found or
     /// the input has doubled.
-    fn read_head(&mut self, input: &[u8]) -> Result<Option<Head>, ResponseError> {
+    fn parse_head(&mut self, input: &[u8]) -> Result<Option<Head>, ResponseError> {
         // The empty line may begin in bytes that were searched before.
         let unsearched = self.searched.saturating_sub(2).min(input.len());
         let is_worth_it = self.attempted == 0
@@ -381,6 +431,9 @@ impl ResponseDecoder {
         self.attempted = 0;
     }
 }
+
+/// Longer heads are parsed anew each time.
+const REPEATED_HEAD_BYTES_MAX: usize = 1024;
 
 fn need_more(consumed: usize) -> ResponseDecoded {
     ResponseDecoded {

@@ -12,7 +12,7 @@ use crate::status::Status;
 use crate::syntax::{decimal, list};
 
 /// What a head says about its message.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     /// How many bytes of input it took.
     pub(crate) length: usize,

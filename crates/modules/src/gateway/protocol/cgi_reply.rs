@@ -3,6 +3,9 @@
 //! FastCGI's STDOUT and the connections of SCGI and uwsgi carry such a stream. This module does not know the
 //! carrier: the owner passes in pieces of the stream of any length, gets events out, and says when the stream
 //! has ended.
+//!
+//! Many programs answer one request after another with the same head, byte for byte. Such a head is compared
+//! with the one before and not decoded again.
 
 use petrel_engine::proto::cgi::{HeadDecoder, HeadError, HeadKind, HeadLimits, ParsedCgiHead};
 use petrel_engine::proto::header_block::HeaderBlock;
@@ -19,6 +22,11 @@ pub(super) struct CgiReply {
     decoder: HeadDecoder,
     /// The bytes of a head that has not arrived completely.
     held: Vec<u8>,
+    /// The head that `head` and `decoder` hold, as it was received; empty: none that can come again.
+    last: Vec<u8>,
+    last_kind: HeadKind,
+    /// No byte of the next head was decoded yet, so `head` and `decoder` are those of the head before.
+    is_outdated: bool,
     state: ReplyState,
     interim_heads: u32,
     expected: ExpectedReply,
@@ -51,6 +59,9 @@ impl CgiReply {
             head: ReplyHead::new(),
             decoder: HeadDecoder::new(HEAD_LIMITS),
             held: Vec::new(),
+            last: Vec::new(),
+            last_kind: HeadKind::Final,
+            is_outdated: false,
             state: ReplyState::Head,
             interim_heads: 0,
             expected: ExpectedReply::default(),
@@ -78,10 +89,13 @@ impl CgiReply {
     pub(super) fn begin(&mut self) {
         self.begin_head();
         let CgiReply {
-            // `begin_head` has cleared these fields, which belong to one head.
+            // `begin_head` has seen to these fields, which belong to one head.
             head: _,
             decoder: _,
             held: _,
+            last: _,
+            last_kind: _,
+            is_outdated: _,
             state: _,
             interim_heads,
             expected,
@@ -166,10 +180,16 @@ impl CgiReply {
     }
 
     fn begin_head(&mut self) {
-        self.head.clear();
-        self.decoder.begin();
+        self.is_outdated = true;
         self.held.clear();
         self.state = ReplyState::Head;
+    }
+
+    fn forget_last(&mut self) {
+        self.is_outdated = false;
+        self.last.clear();
+        self.head.clear();
+        self.decoder.begin();
     }
 
     /// Whether output that begins with `input` has a head; `None`: not known before more of it arrives.
@@ -186,7 +206,7 @@ impl CgiReply {
     }
 
     fn begin_headless(&mut self) -> Result<Decoded, ReplyError> {
-        self.head.clear();
+        self.forget_last();
         self.head.set_status(Status::OK);
         let body = Body::new(Status::OK, None, false, self.expected)?;
         self.state = ReplyState::Body(body);
@@ -198,6 +218,13 @@ impl CgiReply {
 
     /// Parses the head in place if `input` has all of it, otherwise in a copy.
     fn take_head(&mut self, input: &[u8]) -> Result<Decoded, ReplyError> {
+        if self.is_outdated {
+            if !self.last.is_empty() && input.starts_with(&self.last) {
+                self.is_outdated = false;
+                return self.take_complete(self.last.len(), self.last_kind);
+            }
+            self.forget_last();
+        }
         let held = self.held.len();
         let parsed = if held == 0 {
             self.decoder.decode(input, &mut self.head)?
@@ -211,14 +238,23 @@ impl CgiReply {
             }
             return Ok(all(input));
         };
+        if held == 0 && length <= limits::REPEATED_HEAD_BYTES_MAX && kind != HeadKind::Interim {
+            self.last
+                .extend_from_slice(input.get(..length).unwrap_or_default());
+            self.last_kind = kind;
+        }
         self.held.clear();
+        // The held bytes did not complete the head, so the head ends within this input.
+        self.take_complete(length.saturating_sub(held), kind)
+    }
+
+    /// The head is complete; its last byte is in front of `consumed`.
+    fn take_complete(&mut self, consumed: usize, kind: HeadKind) -> Result<Decoded, ReplyError> {
         self.is_local_redirect = kind == HeadKind::LocalRedirect;
         let event = match kind {
             HeadKind::Interim => self.interim()?,
             HeadKind::Final | HeadKind::LocalRedirect => self.complete()?,
         };
-        // The held bytes did not complete the head, so the head ends within this input.
-        let consumed = length.saturating_sub(held);
         Ok(Decoded { consumed, event })
     }
 

@@ -97,6 +97,36 @@ pub(super) fn reply(ready: &dyn Fn() -> Box<dyn Conversation>, wire: &[u8]) -> R
     whole
 }
 
+/// Reads each of `wires` with a conversation that has read another one of them before, and expects what a new
+/// conversation makes of it. `answer` is the request that is sent for each of them.
+pub(super) fn assert_independent_replies(
+    new: &dyn Fn() -> Box<dyn Conversation>,
+    answer: &Answer,
+    host: &BackendHost,
+    wires: &[Vec<u8>],
+) {
+    let read = |conversation: &mut dyn Conversation, wire: &[u8], step: usize| {
+        sent(conversation, answer, host, b"");
+        let mut reply = Reply::default();
+        let fed = feed(conversation, wire, step, &mut reply);
+        reply.error = fed.err().map(|error| error.0);
+        reply
+    };
+    for (before, wire) in wires
+        .iter()
+        .flat_map(|one| wires.iter().map(move |other| (one, other)))
+    {
+        let expected = read(&mut *new(), wire, wire.len());
+        for step in [3, wire.len()] {
+            let mut conversation = new();
+            read(&mut *conversation, before, before.len());
+            let found = read(&mut *conversation, wire, step);
+            let texts = [before, wire].map(|wire| String::from_utf8_lossy(wire));
+            assert_eq!(found, expected, "{texts:?}");
+        }
+    }
+}
+
 fn feed(
     conversation: &mut dyn Conversation,
     wire: &[u8],

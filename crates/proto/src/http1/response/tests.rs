@@ -34,6 +34,17 @@ fn read_in_pieces(
     closes: bool,
 ) -> Result<Read, ResponseError> {
     let mut decoder = ResponseDecoder::new(ResponseLimits::default());
+    read_another(&mut decoder, asked, input, piece, closes)
+}
+
+/// As [`read_in_pieces`], with a decoder that may have read another response.
+fn read_another(
+    decoder: &mut ResponseDecoder,
+    asked: Asked,
+    input: &[u8],
+    piece: usize,
+    closes: bool,
+) -> Result<Read, ResponseError> {
     decoder.begin(asked);
     let mut read = Read::default();
     let mut received = Vec::new();
@@ -548,6 +559,22 @@ proptest! {
             };
             prop_assert_eq!(comparable(pieced), comparable(whole.clone()));
         }
+    }
+
+    #[test]
+    fn a_response_means_the_same_after_another_one(
+        before in some_response(),
+        response in some_response(),
+        repeats: bool,
+        heads: [bool; 2],
+        piece in 1_usize..200,
+    ) {
+        let before = if repeats { response.clone() } else { before };
+        let [asked_before, asked] = heads.map(|head| if head { HEAD } else { UPGRADE });
+        let mut decoder = ResponseDecoder::new(ResponseLimits::default());
+        let _ = read_another(&mut decoder, asked_before, &before, usize::MAX, false);
+        let again = read_another(&mut decoder, asked, &response, piece, true);
+        prop_assert_eq!(again, read_in_pieces(asked, &response, piece, true));
     }
 
     #[test]

@@ -129,6 +129,31 @@ fn interim_heads_come_before_the_head() {
 }
 
 #[test]
+fn a_reply_means_the_same_after_another_one() {
+    let texts = [
+        "A: b\n\nbody",
+        "A: b\n\nmore",
+        "A: b\n\n",
+        "A: b\nC: d\n\nbody",
+        "A: c\n\nbody",
+        "Content-Length: 3\n\nabc",
+        "Content-Length: 3\n\nab",
+        "Transfer-Encoding: chunked\n\n1\r\na\r\n0\r\n\r\n",
+        "Status: 103\nLink: <a>\n\nA: b\n\nbody",
+        "Status: 103\n\n",
+        "Status: 204\n\n",
+        "Location: /a\n\n",
+        "A: b\n",
+        "no head\n",
+    ];
+    let mut wires: Vec<Vec<u8>> = texts.iter().map(|text| ended(&[(OUT, *text)])).collect();
+    wires.push(ended(&[(OUT, "A: b\n"), (OUT, "\nbody")]));
+    let new = || -> Box<dyn Conversation> { Box::new(FastCgiConversation::new(&Rc::default())) };
+    let host = host(Protocol::FastCgi);
+    testing::assert_independent_replies(&new, &get(), &host, &wires);
+}
+
+#[test]
 fn a_body_over_its_length_is_dropped_and_a_short_one_an_error() {
     let found = reply(&ended(&[(OUT, "Content-Length: 3\n\nbody"), (OUT, "more")]));
     assert_eq!((found.body.as_str(), found.reusable), ("bod", Some(true)));
