@@ -123,10 +123,17 @@ pub(super) fn without_port(host: &[u8]) -> &[u8] {
 fn split_port(host: &[u8]) -> (&[u8], &[u8]) {
     let end = match host.first() {
         Some(b'[') => memchr::memchr(b']', host).map_or(host.len(), |bracket| bracket + 1),
+        // Most hosts are so short that a search by vectors costs more.
+        _ if host.len() <= SHORT_HOST_BYTES => {
+            let colon = host.iter().position(|byte| *byte == b':');
+            colon.unwrap_or(host.len())
+        }
         _ => memchr::memchr(b':', host).unwrap_or(host.len()),
     };
     host.split_at(end)
 }
+
+const SHORT_HOST_BYTES: usize = 32;
 
 /// Parses the second part of [`split_port`]. An empty port is no port (RFC 3986 3.2.3); `None` is an invalid
 /// one.
