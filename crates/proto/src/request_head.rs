@@ -113,6 +113,8 @@ pub struct RequestHead {
     framing: BodyFraming,
     keep_alive: bool,
     expects_continue: bool,
+    /// A module has changed fields.
+    is_changed: bool,
     /// How many input bytes were searched for the end of the head, which was not there.
     pub(crate) searched: usize,
     /// How many input bytes the last parse covered.
@@ -153,6 +155,7 @@ impl RequestHead {
             framing: BodyFraming::None,
             keep_alive: false,
             expects_continue: false,
+            is_changed: false,
             searched: 0,
             attempted: 0,
         }
@@ -175,6 +178,7 @@ impl RequestHead {
             framing,
             keep_alive,
             expects_continue,
+            is_changed,
             searched,
             attempted,
         } = self;
@@ -190,6 +194,7 @@ impl RequestHead {
         *framing = BodyFraming::None;
         *keep_alive = false;
         *expects_continue = false;
+        *is_changed = false;
         *searched = 0;
         *attempted = 0;
     }
@@ -211,6 +216,7 @@ impl RequestHead {
             framing,
             keep_alive,
             expects_continue,
+            is_changed,
             searched,
             attempted,
         } = other;
@@ -226,6 +232,7 @@ impl RequestHead {
         self.framing = *framing;
         self.keep_alive = *keep_alive;
         self.expects_continue = *expects_continue;
+        self.is_changed = *is_changed;
         self.searched = *searched;
         self.attempted = *attempted;
     }
@@ -303,6 +310,14 @@ impl RequestHead {
         })
     }
 
+    /// The lines of the fields as they were received, with the empty line behind them: heads in which they are
+    /// equal have the same fields. `None` if there are no fields, or a module has changed them.
+    #[inline]
+    pub fn received_fields(&self) -> Option<&[u8]> {
+        let first = self.fields.first().filter(|_| !self.is_changed)?;
+        self.bytes.get(first.name.start..self.head_length)
+    }
+
     /// The number of fields.
     pub fn field_count(&self) -> usize {
         self.fields.len()
@@ -318,6 +333,7 @@ impl RequestHead {
         let Some(first) = self.fields.iter().position(|field| named(self, field)) else {
             return self.append_field(name, value);
         };
+        self.is_changed = true;
         let value = self.store(value);
         self.fields[first].value = value;
         let mut position = 0;
@@ -336,6 +352,7 @@ impl RequestHead {
         if !is_token(name.as_bytes()) {
             return;
         }
+        self.is_changed = true;
         let known = KnownField::from_name(name.as_bytes());
         let name = self.store(name.as_bytes());
         let value = self.store(value);
@@ -352,6 +369,7 @@ impl RequestHead {
         self.fields
             .retain(|field| !bytes[field.name.clone()].eq_ignore_ascii_case(name.as_bytes()));
         if self.fields.len() != length {
+            self.is_changed = true;
             self.rebuild_index();
         }
     }

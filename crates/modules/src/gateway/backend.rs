@@ -390,7 +390,7 @@ impl Backend {
     pub fn adopt(&self, stream: BackendStream, now_ms: u64) -> Box<BackendConnection> {
         self.shared.connected.fetch_add(1, Ordering::Relaxed);
         let workbench = &self.workbench;
-        let conversation = protocol::conversation(self.host.protocol, &workbench.constants);
+        let conversation = protocol::conversation(self.host.protocol, &workbench.repeated);
         let permit = Some(Arc::clone(&self.shared));
         let connection = BackendConnection::new(stream, conversation, permit, workbench, now_ms);
         Box::new(connection)

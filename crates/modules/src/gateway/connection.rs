@@ -12,8 +12,7 @@ use petrel_engine::worker::Worker;
 use super::backend::SharedBackend;
 use super::limit::NewcomerId;
 use super::limits;
-use super::protocol::Conversation;
-use super::protocol::fastcgi::FastCgiConstants;
+use super::protocol::{Conversation, Repeated};
 use super::stream::BackendStream;
 use crate::kept_connections::Keepable;
 
@@ -23,8 +22,8 @@ pub struct Workbench {
     /// The buffer that requests are encoded into. One request after the other uses it, so it stays in the
     /// processor's cache. A connection keeps it only while its socket does not take all bytes.
     outgoing: Cell<Vec<u8>>,
-    /// Parameters that every FastCGI request repeats.
-    pub(crate) constants: Rc<FastCgiConstants>,
+    /// Encoded parts of requests that occur again.
+    pub(crate) repeated: Rc<Repeated>,
     /// The worker's clock.
     pub(crate) clock: Rc<Clock>,
 }

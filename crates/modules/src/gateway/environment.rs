@@ -78,11 +78,32 @@ pub(crate) fn build_varying(
     build_some(exchange, host, body, rules, Extent::Varying, add);
 }
 
+/// The variables that [`of_client`] leaves out, in this order: those of the request itself. Only for a request
+/// without rules of proxy-core.rewrite-request.
+pub(crate) fn build_of_request(
+    exchange: &Exchange,
+    host: &BackendHost,
+    body: BodyLength,
+    add: &mut impl Variables,
+) {
+    let script = Script::new(exchange, host);
+    let uri = origin_form(&exchange.request.original_target);
+    build_with(exchange, host, body, &script, uri, Extent::OfRequest, add);
+}
+
+/// The variables that depend on the client, its connection, the fields and the method only.
+pub(crate) fn of_client(exchange: &Exchange, out: &mut impl Variables) {
+    server(exchange, Extent::All, out);
+    client(exchange, out);
+    fields::build(&exchange.request.head, out);
+}
+
 /// Which of the variables to build.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Extent {
     All,
     Varying,
+    OfRequest,
 }
 
 fn build_some(
@@ -140,9 +161,11 @@ fn build_with(
     }
     url(exchange, host, uri, out);
     script.add_to(is_authorizer, out);
-    server(exchange, extent, out);
-    client(exchange, out);
-    fields::build(&exchange.request.head, out);
+    if extent != Extent::OfRequest {
+        server(exchange, extent, out);
+        client(exchange, out);
+        fields::build(&exchange.request.head, out);
+    }
     if let Some(protocol) = host.upgrade.offered(exchange) {
         out.add(b"HTTP_UPGRADE", protocol);
     }

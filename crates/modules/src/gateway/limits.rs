@@ -11,6 +11,11 @@ pub(crate) const REPLY_HEAD_BYTES_MAX: usize = 64 * 1024;
 /// heads mostly have cookies and differ.
 pub(crate) const REPEATED_HEAD_BYTES_MAX: usize = 1024;
 
+/// For how many connections of clients a worker keeps what requests to backends have of them, and the bytes of
+/// fields that are kept of each.
+pub(crate) const CLIENT_PARTS: usize = 128;
+pub(crate) const CLIENT_FIELDS_BYTES_MAX: usize = 1024;
+
 /// Header fields of a reply's head.
 pub(crate) const REPLY_FIELDS_MAX: usize = 256;
 

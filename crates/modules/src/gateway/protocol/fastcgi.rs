@@ -5,7 +5,6 @@
 //! always 1. Applications do not multiplex: php-fpm answers FCGI_MPXS_CONNS with 0, and others handle records
 //! in the order in which they arrive.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
@@ -17,7 +16,7 @@ use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::reply_head::ReplyHead;
 
 use super::cgi_reply::CgiReply;
-use super::{Conversation, Decoded, Outgoing, ReplyError, ReplyEvent, RequestError};
+use super::{Conversation, Decoded, Outgoing, Repeated, ReplyError, ReplyEvent, RequestError};
 use crate::gateway::environment::{ConstantsKey, Variables};
 use crate::gateway::options::Mode;
 use crate::gateway::{environment, limits};
@@ -28,11 +27,7 @@ pub(crate) const OVERLOADED: ReplyError = ReplyError("the FastCGI application is
 /// The variables that are the same for one request after another in a worker, encoded once. Where requests
 /// alternate between sites they are encoded anew each time, which costs as much as not keeping them.
 #[derive(Default)]
-pub struct FastCgiConstants(RefCell<EncodedConstants>);
-
-/// The encoded variables of the last request.
-#[derive(Default)]
-struct EncodedConstants {
+pub(super) struct EncodedConstants {
     key: Option<ConstantsKey>,
     pairs: Vec<u8>,
 }
@@ -53,7 +48,7 @@ impl EncodedConstants {
 
 /// Requests and replies over one FastCGI connection.
 pub(crate) struct FastCgiConversation {
-    constants: Rc<FastCgiConstants>,
+    repeated: Rc<Repeated>,
     records: FastCgiDecoder,
     reply: CgiReply,
     stderr_bytes: u64,
@@ -65,9 +60,9 @@ pub(crate) struct FastCgiConversation {
 
 impl FastCgiConversation {
     /// A conversation on a new connection.
-    pub(crate) fn new(constants: &Rc<FastCgiConstants>) -> FastCgiConversation {
+    pub(crate) fn new(repeated: &Rc<Repeated>) -> FastCgiConversation {
         FastCgiConversation {
-            constants: Rc::clone(constants),
+            repeated: Rc::clone(repeated),
             records: FastCgiDecoder::new(ID),
             reply: CgiReply::new(),
             stderr_bytes: 0,
@@ -115,7 +110,7 @@ impl FastCgiConversation {
 impl Conversation for FastCgiConversation {
     fn begin(&mut self) {
         let FastCgiConversation {
-            constants: _,
+            repeated: _,
             records,
             reply,
             stderr_bytes,
@@ -145,15 +140,32 @@ impl Conversation for FastCgiConversation {
             false => AfterRequest::Keep,
         };
         fastcgi::write_begin_request(out, ID, role, after);
+        let Outgoing {
+            exchange,
+            host,
+            extras,
+            body,
+        } = *request;
         let mut params = ParamsEncoder::new(out, ID);
-        params.add_encoded(self.constants.0.borrow_mut().pairs(request.exchange));
-        environment::build_varying(
-            request.exchange,
-            request.host,
-            request.body,
-            &request.extras.rewriting,
-            &mut params,
-        );
+        let mut parts = self.repeated.of_fastcgi.borrow_mut();
+        let part = match extras.rewriting.is_empty() {
+            true => parts.of(exchange, 0, |pairs| {
+                environment::of_client(exchange, &mut |name: &[u8], value: &[u8]| {
+                    fastcgi::write_pair(pairs, name, value);
+                });
+            }),
+            false => None,
+        };
+        match part {
+            Some(pairs) => {
+                params.add_encoded(pairs);
+                environment::build_of_request(exchange, host, body, &mut params);
+            }
+            None => {
+                params.add_encoded(self.repeated.constants.borrow_mut().pairs(exchange));
+                environment::build_varying(exchange, host, body, &extras.rewriting, &mut params);
+            }
+        }
         params.finish();
         Ok(())
     }

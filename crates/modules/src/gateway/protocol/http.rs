@@ -6,6 +6,8 @@
 //! their siblings. [`ResponseDecoder`] reads replies. lighttpd 1.4 closes the connection after every request;
 //! here it stays open, so the request has no Connection field.
 
+use std::rc::Rc;
+
 use petrel_engine::exchange::Exchange;
 use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::http1::{
@@ -17,14 +19,16 @@ use petrel_engine::proto::reply_head::ReplyHead;
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
 
-use super::{BodyLength, Conversation, Decoded, Outgoing, ReplyError, ReplyEvent, RequestError};
+use super::{
+    BodyLength, Conversation, Decoded, Outgoing, Repeated, ReplyError, ReplyEvent, RequestError,
+};
 use crate::gateway::environment::is_ambiguous;
 use crate::gateway::limits;
 use crate::gateway::options::Extras;
 
 /// Requests and replies of one connection, in HTTP/1.1.
-#[derive(Debug)]
 pub(crate) struct HttpConversation {
+    repeated: Rc<Repeated>,
     decoder: ResponseDecoder,
     /// The body is sent in chunks.
     is_chunked: bool,
@@ -36,8 +40,9 @@ pub(crate) struct HttpConversation {
 
 impl HttpConversation {
     /// A conversation on a new connection.
-    pub(crate) fn new() -> HttpConversation {
+    pub(crate) fn new(repeated: &Rc<Repeated>) -> HttpConversation {
         HttpConversation {
+            repeated: Rc::clone(repeated),
             decoder: ResponseDecoder::new(ResponseLimits {
                 head_bytes_max: limits::REPLY_HEAD_BYTES_MAX,
                 fields_max: limits::REPLY_FIELDS_MAX,
@@ -48,6 +53,35 @@ impl HttpConversation {
             is_sent: false,
             keep_alive: false,
         }
+    }
+
+    /// Writes the fields but those about the connection. Without a body and without settings that change fields,
+    /// they depend on the client only.
+    fn write_description(&self, request: &Outgoing<'_>, out: &mut Vec<u8>) {
+        let Extras {
+            header_map,
+            rewriting,
+            underscores,
+            ..
+        } = request.extras;
+        let exchange = request.exchange;
+        let is_plain = request.body == BodyLength::None
+            && exchange.request.method.is_get_or_head()
+            && !header_map.replace_http_host
+            && !header_map.maps_requests()
+            && !header_map.writes_forwarded()
+            && rewriting.is_empty()
+            && exchange.environment.iter().next().is_none()
+            && !exchange.request.head.host().is_empty();
+        if is_plain {
+            let mut parts = self.repeated.of_http.borrow_mut();
+            let options = u8::from(*underscores);
+            let part = parts.of(exchange, options, |lines| describe(request, lines));
+            if let Some(lines) = part {
+                return out.extend_from_slice(lines);
+            }
+        }
+        describe(request, out);
     }
 
     fn event(&mut self, event: ResponseEvent) -> ReplyEvent {
@@ -71,15 +105,10 @@ impl HttpConversation {
     }
 }
 
-impl Default for HttpConversation {
-    fn default() -> HttpConversation {
-        HttpConversation::new()
-    }
-}
-
 impl Conversation for HttpConversation {
     fn begin(&mut self) {
         let HttpConversation {
+            repeated: _,
             decoder,
             is_chunked,
             is_sent,
@@ -111,11 +140,7 @@ impl Conversation for HttpConversation {
                 && request.host.upgrade.offered(request.exchange).is_some(),
         });
         write_request_line(request, style, out);
-        write_host(request, out);
-        write_fields(request, out);
-        write_body_length(request, out);
-        let map = &request.extras.header_map;
-        map.write_forwarding(request.exchange, out);
+        self.write_description(request, out);
         write_connection(request, style, out);
         out.extend_from_slice(b"\r\n");
         Ok(())
@@ -191,6 +216,15 @@ impl Style {
     }
 }
 
+/// Writes Host, the client's other fields, the length of the body, and the fields about the client.
+fn describe(request: &Outgoing<'_>, out: &mut Vec<u8>) {
+    write_host(request, out);
+    write_fields(request, out);
+    write_body_length(request, out);
+    let map = &request.extras.header_map;
+    map.write_forwarding(request.exchange, out);
+}
+
 fn write_request_line(request: &Outgoing<'_>, style: Style, out: &mut Vec<u8>) {
     let exchange = request.exchange;
     out.extend_from_slice(exchange.request.method.as_str().as_bytes());
@@ -237,8 +271,8 @@ fn write_fields(request: &Outgoing<'_>, out: &mut Vec<u8>) {
     let extras = request.extras;
     let names_fields = head.connection_names_fields();
     let changes_fields = extras.header_map.maps_requests() || !extras.rewriting.is_empty();
-    for (name, value) in head.iter() {
-        if is_left_out(request, name, value)
+    for (known, name, value) in head.iter_with_known() {
+        if is_left_out(request, known, name, value)
             || (names_fields && is_named(request.exchange, name, value))
         {
             continue;
@@ -271,8 +305,13 @@ fn changed_field(request: &Outgoing<'_>, name: &[u8], value: &[u8]) -> Option<Ve
 
 /// Whether the backend does not get this field of the client.
 #[inline]
-fn is_left_out(request: &Outgoing<'_>, name: &[u8], value: &[u8]) -> bool {
-    match KnownField::from_name(name) {
+fn is_left_out(
+    request: &Outgoing<'_>,
+    known: Option<KnownField>,
+    name: &[u8],
+    value: &[u8],
+) -> bool {
+    match known {
         // It announces the fields after the last chunk, so it goes with chunks only.
         Some(KnownField::Trailer) => request.body != BodyLength::Unknown,
         Some(field) if field.is_written_by_sender() => true,

@@ -6,6 +6,7 @@
 //! body as it arrives, and `encode_end`; meanwhile, from the first byte of the reply on, `decode` until it
 //! returns [`ReplyEvent::End`], or `end_of_input` if the backend closes the connection first.
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -15,9 +16,11 @@ use petrel_engine::proto::reply_head::ReplyHead;
 use petrel_engine::proto::request_head::BodyFraming;
 
 use super::options::{BackendHost, Extras, Mode, Protocol};
+use client_part::ClientParts;
 
 pub mod ajp13;
 mod cgi_reply;
+mod client_part;
 pub mod fastcgi;
 pub mod http;
 pub(crate) mod proxy_header;
@@ -30,17 +33,22 @@ mod testing;
 pub(crate) mod until_close;
 pub mod uwsgi;
 
-/// A conversation for a new connection to a backend with this `protocol`. `constants` belong to the worker.
-pub fn conversation(
-    protocol: Protocol,
-    constants: &Rc<fastcgi::FastCgiConstants>,
-) -> Box<dyn Conversation> {
+/// Encoded parts of requests that occur again and again, for all conversations of a worker.
+#[derive(Default)]
+pub struct Repeated {
+    constants: RefCell<fastcgi::EncodedConstants>,
+    of_fastcgi: RefCell<ClientParts>,
+    of_http: RefCell<ClientParts>,
+}
+
+/// A conversation for a new connection to a backend with this `protocol`. `repeated` belongs to the worker.
+pub fn conversation(protocol: Protocol, repeated: &Rc<Repeated>) -> Box<dyn Conversation> {
     match protocol {
-        Protocol::FastCgi => Box::new(fastcgi::FastCgiConversation::new(constants)),
+        Protocol::FastCgi => Box::new(fastcgi::FastCgiConversation::new(repeated)),
         Protocol::Scgi => Box::new(scgi::conversation()),
         Protocol::Uwsgi => Box::new(uwsgi::conversation()),
         Protocol::Ajp13 => Box::new(ajp13::Ajp13Conversation::new()),
-        Protocol::Http => Box::new(http::HttpConversation::new()),
+        Protocol::Http => Box::new(http::HttpConversation::new(repeated)),
     }
 }
 

@@ -1,5 +1,7 @@
 //! A backend and a request for it, for tests of conversations and for fuzz targets.
 
+use std::rc::Rc;
+
 use petrel_engine::proto::request_head::{BodyFraming, RequestHead};
 use petrel_engine::testing::Site;
 
@@ -25,7 +27,7 @@ pub fn http_request(fill: impl FnOnce(&mut RequestHead) -> bool) -> Option<Vec<u
         },
     };
     let mut out = Vec::new();
-    let mut conversation = HttpConversation::new();
+    let mut conversation = HttpConversation::new(&Rc::default());
     conversation.encode_head(&request, &mut out).ok()?;
     Some(out)
 }

@@ -154,6 +154,48 @@ fn a_reply_means_the_same_after_another_one() {
 }
 
 #[test]
+fn a_request_is_the_same_after_another_one() {
+    let texts = [
+        "GET / HTTP/1.1\r\nHost: a\r\nX-A: 1\r\n\r\n",
+        "GET /b HTTP/1.1\r\nHost: a\r\nX-A: 1\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nX-A: 2\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nX-B: 1\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a:80\r\nX-A: 1\r\n\r\n",
+        "GET http://b/ HTTP/1.1\r\nHost: a\r\nX-A: 1\r\n\r\n",
+        "GET / HTTP/1.0\r\n\r\n",
+        "GET / HTTP/1.1\r\nX-A: 1\r\nHost: a\r\nX-A: 1\r\n\r\n",
+    ];
+    let mut answers: Vec<_> = texts.iter().map(|text| testing::request(text)).collect();
+    // A module has changed fields, and which host counts.
+    let mut changed = testing::request(texts[0]);
+    changed.exchange_mut().request.head.set_field("X-A", b"3");
+    answers.push(changed);
+    let mut emptied = testing::request(texts[0]);
+    emptied.exchange_mut().request.head.remove_field("X-A");
+    answers.push(emptied);
+    let mut moved = testing::request(texts[0]);
+    moved.exchange_mut().request.head.set_host(b"c");
+    answers.push(moved);
+    let host = host(Protocol::FastCgi);
+    for (before, answer) in answers
+        .iter()
+        .flat_map(|one| answers.iter().map(move |other| (one, other)))
+    {
+        let constants = Rc::default();
+        let mut conversation = FastCgiConversation::new(&constants);
+        sent(&mut conversation, before, &host, b"");
+        let mut other = FastCgiConversation::new(&constants);
+        let expected = sent(
+            &mut FastCgiConversation::new(&Rc::default()),
+            answer,
+            &host,
+            b"",
+        );
+        assert_eq!(sent(&mut other, answer, &host, b""), expected);
+    }
+}
+
+#[test]
 fn a_body_over_its_length_is_dropped_and_a_short_one_an_error() {
     let found = reply(&ended(&[(OUT, "Content-Length: 3\n\nbody"), (OUT, "more")]));
     assert_eq!((found.body.as_str(), found.reusable), ("bod", Some(true)));

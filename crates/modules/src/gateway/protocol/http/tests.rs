@@ -1,3 +1,5 @@
+use petrel_engine::testing::Answer;
+
 use super::super::testing::{host, reply, request};
 use super::*;
 use crate::gateway::header_map::testing::extras;
@@ -22,7 +24,7 @@ fn sent_with(config: &str, text: &str, body: BodyLength, upgrade: bool) -> Strin
         body,
     };
     assert_eq!(
-        HttpConversation::new().encode_head(&outgoing, &mut out),
+        HttpConversation::new(&Rc::default()).encode_head(&outgoing, &mut out),
         Ok(())
     );
     String::from_utf8(out).expect("the tests use text")
@@ -50,6 +52,64 @@ fn a_request_goes_on_with_what_backends_are_told() {
         sent("OPTIONS * HTTP/1.1\r\nHost: a.example\r\n\r\n"),
         format!("OPTIONS * HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\n{ADDED}\r\n")
     );
+}
+
+#[test]
+fn a_request_is_the_same_after_another_one() {
+    let texts = [
+        "GET / HTTP/1.1\r\nHost: a\r\nX-A: 1\r\n\r\n",
+        "HEAD /b HTTP/1.1\r\nHost: a\r\nX-A: 1\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nX-A: 2\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nX_A: 1\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nConnection: X-A\r\nX-A: 1\r\n\r\n",
+        "GET http://b/ HTTP/1.1\r\nHost: a\r\nX-A: 1\r\n\r\n",
+        "GET / HTTP/1.0\r\n\r\n",
+        "OPTIONS / HTTP/1.1\r\nHost: a\r\nX-A: 1\r\n\r\n",
+    ];
+    let mut answers: Vec<_> = texts.iter().map(|text| request(text)).collect();
+    let mut changed = request(texts[0]);
+    changed.exchange_mut().request.head.set_field("X-A", b"3");
+    answers.push(changed);
+    let mut proxied = request(texts[0]);
+    let environment = &mut proxied.exchange_mut().environment;
+    environment.set(crate::extforward::ACTUAL_FOR, b"10.0.0.1");
+    answers.push(proxied);
+    let configs = [
+        "",
+        "proxy.replace-http-host = \"enable\"",
+        "proxy.forwarded = ( \"for\" => 1 )",
+        "proxy.header = ( \"map-host-request\" => ( \"a\" => \"c\" ) )",
+    ];
+    let mut all_extras: Vec<_> = configs.iter().map(|config| extras(config)).collect();
+    all_extras.push(Extras {
+        underscores: true,
+        ..Extras::default()
+    });
+    let host = host(Protocol::Http);
+    let encoded = |repeated: &Rc<Repeated>, answer: &Answer, extras: &Extras| {
+        let mut out = Vec::new();
+        let outgoing = Outgoing {
+            exchange: answer.exchange(),
+            host: &host,
+            extras,
+            body: BodyLength::None,
+        };
+        let encoded = HttpConversation::new(repeated).encode_head(&outgoing, &mut out);
+        assert_eq!(encoded, Ok(()));
+        String::from_utf8(out).expect("the tests use text")
+    };
+    let requests = || {
+        let all = all_extras.iter();
+        all.flat_map(|extras| answers.iter().map(move |answer| (answer, extras)))
+    };
+    for (before, extras_before) in requests() {
+        for (answer, extras) in requests() {
+            let repeated = Rc::default();
+            encoded(&repeated, before, extras_before);
+            let expected = encoded(&Rc::default(), answer, extras);
+            assert_eq!(encoded(&repeated, answer, extras), expected);
+        }
+    }
 }
 
 #[test]
@@ -87,7 +147,7 @@ fn a_client_cannot_take_away_what_modules_say() {
             body: BodyLength::None,
         };
         assert_eq!(
-            HttpConversation::new().encode_head(&outgoing, &mut out),
+            HttpConversation::new(&Rc::default()).encode_head(&outgoing, &mut out),
             Ok(())
         );
         let text = String::from_utf8(out).expect("it is text");
@@ -213,7 +273,7 @@ fn bodies_have_a_length_or_go_in_chunks() {
             extras: &Extras::default(),
             body: length,
         };
-        let mut conversation = HttpConversation::new();
+        let mut conversation = HttpConversation::new(&Rc::default());
         assert_eq!(conversation.encode_head(&outgoing, &mut Vec::new()), Ok(()));
         let mut out = Vec::new();
         conversation.encode_body(b"hello", &mut out);
@@ -241,7 +301,7 @@ fn trailers_go_behind_chunks_and_nowhere_else() {
             extras: &Extras::default(),
             body: length,
         };
-        let mut conversation = HttpConversation::new();
+        let mut conversation = HttpConversation::new(&Rc::default());
         let mut head = Vec::new();
         assert_eq!(conversation.encode_head(&outgoing, &mut head), Ok(()));
         let head = String::from_utf8_lossy(&head).into_owned();
@@ -275,7 +335,7 @@ fn trailers_are_asked_for_if_the_client_does() {
 fn ready(text: &'static str) -> impl Fn() -> Box<dyn Conversation> {
     move || {
         let answer = request(text);
-        let mut conversation = HttpConversation::new();
+        let mut conversation = HttpConversation::new(&Rc::default());
         conversation.begin();
         let outgoing = Outgoing {
             exchange: answer.exchange(),
@@ -348,7 +408,7 @@ fn after_a_switch_of_protocols_bytes_go_as_they_are() {
         extras: &Extras::default(),
         body: BodyLength::Unknown,
     };
-    let mut conversation = HttpConversation::new();
+    let mut conversation = HttpConversation::new(&Rc::default());
     assert_eq!(conversation.encode_head(&outgoing, &mut Vec::new()), Ok(()));
     let reply = b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\n\r\n";
     let decoded = conversation.decode(reply).expect("it is sound");
@@ -369,7 +429,7 @@ fn a_connection_with_a_request_half_sent_is_not_used_again() {
             extras: &Extras::default(),
             body: BodyLength::Known(3),
         };
-        let mut conversation = HttpConversation::new();
+        let mut conversation = HttpConversation::new(&Rc::default());
         assert_eq!(conversation.encode_head(&outgoing, &mut Vec::new()), Ok(()));
         if is_sent {
             conversation.encode_end(&mut Vec::new());
