@@ -26,7 +26,7 @@ pub use encode::{
     write_stream, write_unknown_type, write_values_result,
 };
 pub use records::{RecordError, Stream};
-pub use reply::{FastCgiDecoder, FastCgiEvent, ReplyDecoded};
+pub use reply::{FastCgiDecoder, FastCgiEvent, ReplyDecoded, WholeReply, whole_reply};
 pub use request::{Pairs, RequestDecoded, RequestDecoder, RequestEvent, VALUES_BYTES_MAX};
 
 /// The longest content that is written into one record. Content and padding together stay below 64 KiB, as

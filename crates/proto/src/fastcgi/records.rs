@@ -92,6 +92,7 @@ impl Record {
         taken + self.take_padding(&input[taken..])
     }
 
+    #[inline]
     pub(super) fn is_over(&self) -> bool {
         self.content_left == 0 && self.padding_left == 0
     }

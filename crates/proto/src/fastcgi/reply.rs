@@ -70,6 +70,43 @@ pub enum FastCgiEvent {
     },
 }
 
+/// A reply that has arrived as a whole, in its simplest form. Positions are those in the input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WholeReply {
+    /// All of STDOUT; not empty.
+    pub stdout: Range<usize>,
+    /// Where the reply ends.
+    pub end: usize,
+}
+
+/// The reply to request `id` at the beginning of `input`, if it is a single record of STDOUT, perhaps the empty
+/// record that ends STDOUT, and END_REQUEST that reports no problem. Most replies that fit into a record are
+/// like that. `None`: it is another one or incomplete, and a [`FastCgiDecoder`] has to decode it.
+#[inline]
+pub fn whole_reply(input: &[u8], id: u16) -> Option<WholeReply> {
+    let record_at = |position: usize| {
+        let record = Record::read(input.get(position..)?).ok()??;
+        (record.id == id).then_some(record)
+    };
+    let first =
+        record_at(0).filter(|first| first.kind == kind::STDOUT && first.content_left > 0)?;
+    let stdout = super::HEADER_BYTES..super::HEADER_BYTES + first.content_left;
+    let mut position = stdout.end + first.padding_left;
+    let mut record = record_at(position)?;
+    if record.kind == kind::STDOUT && record.content_left == 0 {
+        position += super::HEADER_BYTES + record.padding_left;
+        record = record_at(position)?;
+    }
+    if record.kind != kind::END_REQUEST || record.content_left != END_REQUEST_BYTES {
+        return None;
+    }
+    position += super::HEADER_BYTES;
+    let end = position + END_REQUEST_BYTES + record.padding_left;
+    let status = *input.get(position..end)?.get(STATUS_POSITION)?;
+    let is_sound = ProtocolStatus::from_number(status) == Some(ProtocolStatus::RequestComplete);
+    is_sound.then_some(WholeReply { stdout, end })
+}
+
 impl FastCgiDecoder {
     /// A decoder for the reply to request `id`.
     pub const fn new(id: u16) -> FastCgiDecoder {
@@ -89,6 +126,7 @@ impl FastCgiDecoder {
     }
 
     /// Resets the decoder for another request with the same id.
+    #[inline]
     pub fn begin(&mut self) {
         *self = FastCgiDecoder::new(self.id);
     }
@@ -97,6 +135,7 @@ impl FastCgiDecoder {
     ///
     /// # Errors
     /// The application violates the protocol. All further calls return the same error.
+    #[inline]
     pub fn decode(&mut self, input: &[u8]) -> Result<ReplyDecoded, RecordError> {
         match self.refused {
             Some(error) => Err(error),
@@ -113,6 +152,7 @@ impl FastCgiDecoder {
 
     /// Returns the last `length` bytes of the range that the last step handed out, for a caller that could
     /// not use all of it: the next input begins that much before `consumed`.
+    #[inline]
     pub fn give_back(&mut self, length: usize) {
         match self.state {
             RecordState::Stream(_) => self.record.content_left += length,
@@ -120,6 +160,7 @@ impl FastCgiDecoder {
         }
     }
 
+    #[inline]
     fn step(&mut self, input: &[u8]) -> Result<ReplyDecoded, RecordError> {
         let mut position = 0;
         loop {
@@ -235,3 +276,6 @@ fn need_more(consumed: usize) -> ReplyDecoded {
 }
 
 const END_REQUEST_BYTES: usize = 8;
+
+/// Where the status is in END_REQUEST.
+const STATUS_POSITION: usize = 4;

@@ -563,4 +563,53 @@ proptest! {
         prop_assert_eq!(stepped, whole);
         prop_assert_eq!(requests_in_steps(&wire, step), requests_in_steps(&wire, all));
     }
+
+    #[test]
+    fn a_whole_reply_is_what_the_decoder_makes_of_it(
+        parts in proptest::collection::vec((0..7_usize, 0..9_usize), 1..5),
+        cut in 0..8_usize,
+    ) {
+        let wire: Vec<u8> = parts
+            .iter()
+            .flat_map(|(part, padding)| {
+                let (kind, id, content): (u8, u8, &[u8]) = match part {
+                    0 | 1 => (kind::STDOUT, 1, b"Status: 200\n\n"),
+                    2 => (kind::STDOUT, 1, b""),
+                    3 => (kind::STDERR, 1, b"oops"),
+                    4 => (kind::END_REQUEST, 2, &[0; 8]),
+                    5 => (kind::END_REQUEST, 1, &[0, 0, 0, 0, 2, 0, 0, 0]),
+                    _ => (kind::END_REQUEST, 1, &[0; 8]),
+                };
+                record(kind, id, content, *padding)
+            })
+            .collect();
+        let wire = &wire[..wire.len().saturating_sub(cut / 4 * cut)];
+        if let Some(whole) = whole_reply(wire, ID) {
+            let decoded = reply_in_steps(wire, wire.len());
+            prop_assert_eq!(&decoded.stdout, &wire[whole.stdout]);
+            prop_assert_eq!(decoded.stderr, b"");
+            prop_assert_eq!(decoded.end, Some((0, ProtocolStatus::RequestComplete)));
+            prop_assert_eq!(decoded.left, wire.len() - whole.end);
+        }
+    }
+}
+
+#[test]
+fn replies_in_their_simplest_form_are_found_whole() {
+    let end = record(kind::END_REQUEST, 1, &[0; 8], 3);
+    let content = record(kind::STDOUT, 1, b"A: b\n\n", 2);
+    let simple = [&content[..], &end].concat();
+    let whole = whole_reply(&simple, ID).expect("it is simple");
+    assert_eq!((whole.stdout, whole.end), (8..14, simple.len()));
+    let ended = [&content[..], &record(kind::STDOUT, 1, b"", 1), &end].concat();
+    assert_eq!(
+        whole_reply(&ended, ID).map(|whole| whole.end),
+        Some(ended.len())
+    );
+    assert_eq!(
+        whole_reply(&simple[..simple.len() - 1], ID),
+        None,
+        "it is incomplete"
+    );
+    assert_eq!(whole_reply(&[&content[..], &simple].concat(), ID), None);
 }

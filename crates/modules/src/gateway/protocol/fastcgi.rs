@@ -10,7 +10,7 @@ use std::rc::Rc;
 use petrel_engine::Exchange;
 use petrel_engine::proto::fastcgi::{
     self, AfterRequest, FastCgiDecoder, ParamsEncoder, ProtocolStatus, RecordError, Role, Stream,
-    kind,
+    WholeReply, kind,
 };
 use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::reply_head::ReplyHead;
@@ -50,6 +50,10 @@ impl EncodedConstants {
 pub(crate) struct FastCgiConversation {
     repeated: Rc<Repeated>,
     records: FastCgiDecoder,
+    /// No byte of the reply has arrived yet.
+    is_silent: bool,
+    /// What is left of a reply that arrived as a whole; `records` has nothing to do then.
+    whole: Option<WholeReply>,
     reply: CgiReply,
     stderr_bytes: u64,
     /// STDOUT or STDERR records have arrived.
@@ -64,6 +68,8 @@ impl FastCgiConversation {
         FastCgiConversation {
             repeated: Rc::clone(repeated),
             records: FastCgiDecoder::new(ID),
+            is_silent: true,
+            whole: None,
             reply: CgiReply::new(),
             stderr_bytes: 0,
             has_begun: false,
@@ -79,6 +85,75 @@ impl FastCgiConversation {
             return Err(ReplyError("the FastCGI application floods its STDERR"));
         }
         Ok(usize::try_from(left).map_or(length, |left| left.min(length)))
+    }
+
+    /// Takes the next event from the front of `input`, which begins with `whole`.
+    fn decode_whole(&mut self, whole: WholeReply, input: &[u8]) -> Result<Decoded, ReplyError> {
+        let WholeReply { stdout, end } = whole;
+        let content = input.get(stdout.clone()).unwrap_or_default();
+        let taken = self.reply.take(content)?;
+        let consumed = stdout.start + taken.consumed;
+        let event = match taken.event {
+            ReplyEvent::NeedMore => {
+                let event = self.end(ProtocolStatus::RequestComplete, end == input.len())?;
+                return Ok(Decoded {
+                    consumed: end,
+                    event,
+                });
+            }
+            ReplyEvent::Body(range) => {
+                ReplyEvent::Body(stdout.start + range.start..stdout.start + range.end)
+            }
+            event => event,
+        };
+        self.whole = Some(WholeReply {
+            stdout: 0..stdout.end - consumed,
+            end: end - consumed,
+        });
+        Ok(Decoded { consumed, event })
+    }
+
+    fn decode_records(&mut self, input: &[u8]) -> Result<Decoded, ReplyError> {
+        let mut position = 0;
+        loop {
+            let step = self.records.decode(&input[position..])?;
+            let begin = position;
+            position += step.consumed;
+            self.has_begun |= matches!(step.event, fastcgi::FastCgiEvent::Data(..));
+            let event = match step.event {
+                fastcgi::FastCgiEvent::NeedMore => ReplyEvent::NeedMore,
+                fastcgi::FastCgiEvent::Data(Stream::Stdout, range) => {
+                    let start = begin + range.start;
+                    let taken = self.reply.take(&input[start..position])?;
+                    let used = start + taken.consumed;
+                    self.records.give_back(position - used);
+                    position = used;
+                    match taken.event {
+                        ReplyEvent::NeedMore => continue,
+                        ReplyEvent::Body(range) => {
+                            ReplyEvent::Body(start + range.start..start + range.end)
+                        }
+                        event => event,
+                    }
+                }
+                fastcgi::FastCgiEvent::Data(Stream::Stderr, range) => {
+                    match self.log_allowance(range.len())? {
+                        0 => continue,
+                        length => {
+                            let start = begin + range.start;
+                            ReplyEvent::Log(start..start + length)
+                        }
+                    }
+                }
+                fastcgi::FastCgiEvent::End {
+                    protocol_status, ..
+                } => self.end(protocol_status, position == input.len())?,
+            };
+            return Ok(Decoded {
+                consumed: position,
+                event,
+            });
+        }
     }
 
     fn end(&mut self, status: ProtocolStatus, is_last: bool) -> Result<ReplyEvent, ReplyError> {
@@ -112,12 +187,16 @@ impl Conversation for FastCgiConversation {
         let FastCgiConversation {
             repeated: _,
             records,
+            is_silent,
+            whole,
             reply,
             stderr_bytes,
             has_begun,
             is_sent,
         } = self;
         records.begin();
+        *is_silent = true;
+        *whole = None;
         reply.begin();
         *stderr_bytes = 0;
         *has_begun = false;
@@ -180,45 +259,13 @@ impl Conversation for FastCgiConversation {
     }
 
     fn decode(&mut self, input: &[u8]) -> Result<Decoded, ReplyError> {
-        let mut position = 0;
-        loop {
-            let step = self.records.decode(&input[position..])?;
-            let begin = position;
-            position += step.consumed;
-            self.has_begun |= matches!(step.event, fastcgi::FastCgiEvent::Data(..));
-            let event = match step.event {
-                fastcgi::FastCgiEvent::NeedMore => ReplyEvent::NeedMore,
-                fastcgi::FastCgiEvent::Data(Stream::Stdout, range) => {
-                    let start = begin + range.start;
-                    let taken = self.reply.take(&input[start..position])?;
-                    let used = start + taken.consumed;
-                    self.records.give_back(position - used);
-                    position = used;
-                    match taken.event {
-                        ReplyEvent::NeedMore => continue,
-                        ReplyEvent::Body(range) => {
-                            ReplyEvent::Body(start + range.start..start + range.end)
-                        }
-                        event => event,
-                    }
-                }
-                fastcgi::FastCgiEvent::Data(Stream::Stderr, range) => {
-                    match self.log_allowance(range.len())? {
-                        0 => continue,
-                        length => {
-                            let start = begin + range.start;
-                            ReplyEvent::Log(start..start + length)
-                        }
-                    }
-                }
-                fastcgi::FastCgiEvent::End {
-                    protocol_status, ..
-                } => self.end(protocol_status, position == input.len())?,
-            };
-            return Ok(Decoded {
-                consumed: position,
-                event,
-            });
+        if std::mem::take(&mut self.is_silent) {
+            self.whole = fastcgi::whole_reply(input, ID);
+            self.has_begun = self.whole.is_some();
+        }
+        match self.whole.take() {
+            Some(whole) => self.decode_whole(whole, input),
+            None => self.decode_records(input),
         }
     }
 
