@@ -143,8 +143,11 @@ impl GatewayRoutes {
             return Outcome::Next;
         };
         split_if_virtual(route, exchange);
+        // Written where it stays: most of it is room for a conversation, which need not be copied.
+        let place = Box::<GatewayRequest>::new_uninit();
         let request = GatewayRequest::new(Rc::clone(&self.gateway), upstream);
-        Outcome::Later(Box::new(request))
+        let request = Box::write(place, request);
+        Outcome::Later(request)
     }
 }
 

@@ -51,7 +51,7 @@ enum BodyState {
 
 impl Relay {
     /// A relay for a request whose head `talk` has encoded.
-    #[inline]
+    #[inline(always)]
     pub(super) fn new(exchange: &Exchange, talk: Talk) -> Relay {
         Relay {
             worker: Rc::clone(&exchange.worker),

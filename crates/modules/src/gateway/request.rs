@@ -159,6 +159,7 @@ impl ConnectAttempt {
 
 impl GatewayRequest {
     /// A request to one of the backends of `upstream`.
+    #[inline(always)]
     pub(crate) fn new(gateway: Rc<Gateway>, upstream: Rc<Upstream>) -> GatewayRequest {
         GatewayRequest::in_state(
             gateway,
@@ -181,6 +182,7 @@ impl GatewayRequest {
         request
     }
 
+    #[inline(always)]
     fn in_state(
         gateway: Rc<Gateway>,
         upstream: Option<Rc<Upstream>>,

@@ -169,6 +169,8 @@ impl Talk {
     /// # Errors
     /// The protocol cannot carry this request, for example because its head is too long. The connection is
     /// closed.
+    // Inlined, with the functions that it is handed on by: a talk is large, and should be made where it stays.
+    #[inline(always)]
     pub(super) fn begin(
         exchange: &Exchange,
         gateway: &Gateway,
@@ -177,21 +179,8 @@ impl Talk {
         mut connection: Box<BackendConnection>,
         body: BodyLength,
     ) -> Result<Talk, RequestError> {
-        connection.begin();
-        let is_new = !connection.is_kept();
-        let is_tls = connection.stream.is_tls();
-        let (conversation, out) = connection.encoder();
-        // With TLS, the PROXY header was already sent, in front of the handshake.
-        if is_new && !is_tls {
-            proxy_header::write(peer.host.proxy_protocol, exchange, out);
-        }
-        let outgoing = Outgoing {
-            exchange,
-            host: &peer.host,
-            extras: &gateway.extras,
-            body,
-        };
-        conversation.encode_head(&outgoing, out)?;
+        encode_head(exchange, gateway, &peer.host, &mut connection, body)?;
+        let clock = exchange.worker.clock();
         Ok(Talk {
             peer,
             connection: Some(connection),
@@ -211,9 +200,9 @@ impl Talk {
             log_bytes_dropped: 0,
             is_tunnel: false,
             is_end_told: false,
-            began_ns: exchange.worker.clock().latest(),
-            now_ns: exchange.worker.clock().latest(),
-            progress_s: exchange.worker.clock().seconds(),
+            began_ns: clock.latest(),
+            now_ns: clock.latest(),
+            progress_s: clock.seconds(),
         })
     }
 
@@ -728,6 +717,31 @@ impl Talk {
             backend.release(connection, now_ms, took_us);
         }
     }
+}
+
+/// Encodes the head of a request for `connection`.
+fn encode_head(
+    exchange: &Exchange,
+    gateway: &Gateway,
+    host: &BackendHost,
+    connection: &mut BackendConnection,
+    body: BodyLength,
+) -> Result<(), RequestError> {
+    connection.begin();
+    let is_new = !connection.is_kept();
+    let is_tls = connection.stream.is_tls();
+    let (conversation, out) = connection.encoder();
+    // With TLS, the PROXY header was already sent, in front of the handshake.
+    if is_new && !is_tls {
+        proxy_header::write(host.proxy_protocol, exchange, out);
+    }
+    let outgoing = Outgoing {
+        exchange,
+        host,
+        extras: &gateway.extras,
+        body,
+    };
+    conversation.encode_head(&outgoing, out)
 }
 
 const NANOS_PER_MICRO: u64 = 1_000;
