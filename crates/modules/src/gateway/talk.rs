@@ -228,6 +228,10 @@ impl Talk {
         worker: &Worker,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Failure>> {
+        // The usual case once the reply arrives.
+        if self.written > 0 && self.body_is_sent && !self.is_tunnel && !self.has_unsent() {
+            return Poll::Ready(Ok(()));
+        }
         loop {
             ready!(self.sending.poll(context));
             self.encode(body, context).map_err(Failure::Body)?;
@@ -258,6 +262,10 @@ impl Talk {
                 self.progress_s = worker.clock().seconds();
             }
             match flushed {
+                Poll::Ready(Ok(())) if self.body_is_sent => {
+                    self.request_is_sent();
+                    return Poll::Ready(Ok(()));
+                }
                 Poll::Ready(Ok(())) => {}
                 // A CGI program need not read its input. It may write a reply although its input is closed.
                 Poll::Ready(Err(_)) if connection.stream.is_program() => {
