@@ -304,7 +304,12 @@ fn gather<C: Candidate>(
 }
 
 /// The choice where there is a single candidate: whatever the policy is, it gets the request.
-fn take_only(only: &impl Candidate, tried: &Tried, now_ms: u64) -> Result<Choice, NoBackend> {
+#[inline]
+pub(super) fn take_only(
+    only: &impl Candidate,
+    tried: &Tried,
+    now_ms: u64,
+) -> Result<Choice, NoBackend> {
     if tried.contains(only.key()) {
         return Err(NoBackend::Tried);
     }
