@@ -20,6 +20,7 @@ pub struct ReplyHead {
     lengths: u64,
     has_date: bool,
     has_server: bool,
+    is_event_stream: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -62,6 +63,7 @@ impl ReplyHead {
             lengths: 0,
             has_date: false,
             has_server: false,
+            is_event_stream: false,
         }
     }
 
@@ -74,9 +76,10 @@ impl ReplyHead {
             lengths,
             has_date,
             has_server,
+            is_event_stream,
         } = self;
         *lengths = 0;
-        (*has_date, *has_server) = (false, false);
+        (*has_date, *has_server, *is_event_stream) = (false, false, false);
         *status = Status::OK;
         lines.clear();
         fields.clear();
@@ -105,6 +108,9 @@ impl ReplyHead {
         let role = role(name);
         self.has_date |= role == FieldRole::Date;
         self.has_server |= role == FieldRole::Server;
+        self.is_event_stream |= is_event_stream(value)
+            && is_name(name, CONTENT_TYPE)
+            && self.get(CONTENT_TYPE).is_none();
         self.fields.push(ReplyField {
             start: number(self.lines.as_bytes().len()),
             name_length: number(name.len()),
@@ -162,6 +168,11 @@ impl ReplyHead {
     /// Whether there is a Server field.
     pub fn has_server(&self) -> bool {
         self.has_server
+    }
+
+    /// Whether the first Content-Type says that the body is a stream of events, which the client should get one by one.
+    pub fn is_event_stream(&self) -> bool {
+        self.is_event_stream
     }
 
     /// The number of fields.
@@ -270,6 +281,15 @@ fn role(name: &[u8]) -> FieldRole {
 fn length_bit(length: usize) -> u64 {
     1 << (length % 64)
 }
+
+#[inline]
+fn is_event_stream(content_type: &[u8]) -> bool {
+    let start = content_type.get(..EVENT_STREAM.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(EVENT_STREAM))
+}
+
+const CONTENT_TYPE: &str = "Content-Type";
+const EVENT_STREAM: &[u8] = b"text/event-stream";
 
 /// The bytes between name and value.
 const SEPARATOR_BYTES: usize = 2;

@@ -177,13 +177,7 @@ pub(crate) const AUTHORIZED: &str = "authorizer";
 /// Whether the answer makes sense only when it is streamed, such as server-sent events, even if
 /// `server.stream-response-body` says not to.
 fn wants_streaming(head: &ReplyHead) -> bool {
-    let is_event_stream = |value: &[u8]| {
-        value
-            .get(..EVENT_STREAM.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(EVENT_STREAM))
-    };
-    head.get("Content-Type").is_some_and(is_event_stream)
-        || head.get("X-Accel-Buffering") == Some(b"no")
+    head.is_event_stream() || head.get("X-Accel-Buffering") == Some(b"no")
 }
 
 fn announced_length(head: &ReplyHead) -> Option<u64> {
@@ -203,4 +197,3 @@ fn is_of_connection(name: &str) -> bool {
 }
 
 const VARIABLE: &str = "Variable-";
-const EVENT_STREAM: &[u8] = b"text/event-stream";
