@@ -63,10 +63,15 @@ impl Upgrades {
     /// The protocol that the client offers and the backend is sent: the first allowed one in its Upgrade
     /// field. HTTP/1.0 has no Upgrade, and without `Connection: upgrade` the field is not meant for this
     /// server. In HTTP/2 it is the protocol of extended CONNECT.
+    #[inline]
     pub fn offered<'e>(&self, exchange: &'e Exchange) -> Option<&'e [u8]> {
-        if self.0.is_empty() {
-            return None;
+        match self.0.is_empty() {
+            true => None,
+            false => self.first_allowed(exchange),
         }
+    }
+
+    fn first_allowed<'e>(&self, exchange: &'e Exchange) -> Option<&'e [u8]> {
         let head = &exchange.request.head;
         if let Some(protocol) = head.protocol() {
             return self.allows(protocol).then_some(protocol);

@@ -45,6 +45,9 @@ impl<'o> ParamsEncoder<'o> {
     /// Like [`ParamsEncoder::add`], for a value in two parts.
     #[inline]
     pub fn add_joined(&mut self, name: &[u8], first: &[u8], second: &[u8]) {
+        if second.is_empty() {
+            return self.add(name, first);
+        }
         let length = first.len() + second.len();
         if name.len() < SHORT && self.room() >= 5 + SHORT + length {
             self.out.push(name.len() as u8);
