@@ -72,12 +72,13 @@ fn a_thousand_hosts_cost_no_instructions() {
     let one = instructions_a_request(0, "host7.test");
     for host in ["host7.test", "site7.test"] {
         let thousand = instructions_a_request(HOSTS, host);
-        let ratio = thousand / one;
+        let more = thousand - one;
         println!(
-            "{one:.0} instructions with one host, {thousand:.0} with a thousand: {ratio:.3} times"
+            "{one:.0} instructions with one host, {thousand:.0} with a thousand: {more:.0} more"
         );
+        // The host is looked up in one table, which takes 220 instructions. Two runs differ by up to 80.
         assert!(
-            ratio < 1.03,
+            more < 350.0,
             "{one:.0} with one host, {thousand:.0} with a thousand for {host}"
         );
     }
