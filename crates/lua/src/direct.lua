@@ -2,9 +2,9 @@
 -- itself: addresses are then constants of the machine code.
 local ffi, enter, context, reply, other = ...
 local copied, type = ffi.string, type
-local call = ffi.cast("int32_t (*)(const void *, uint32_t, const char *, size_t, const char *, size_t)", enter)
+local call = ffi.cast("double (*)(const void *, uint32_t, const char *, size_t, const char *, size_t)", enter)
 local place = ffi.cast("const void *", context)
-local answer = ffi.cast("const struct { double number; int32_t length; char text[1]; } *", reply)
+local answer = ffi.cast("const struct { int32_t length; char text[1]; } *", reply)
 local answer_text = ffi.cast("const char *", answer.text)
 
 return function(first, second)
@@ -14,25 +14,25 @@ return function(first, second)
    elseif second ~= nil then
       return other(first, second)
    end
-   local kind
+   local result
    if type(first) == "string" then
-      kind = call(place, 0, first, #first, second, bytes)
+      result = call(place, 0, first, #first, second, bytes)
    elseif type(first) == "number" then
-      kind = call(place, first, nil, 0, second, bytes)
+      result = call(place, first, nil, 0, second, bytes)
    elseif first == nil then
-      kind = call(place, 0, nil, 0, second, bytes)
+      result = call(place, 0, nil, 0, second, bytes)
    else
       return other(first, second)
    end
-   -- The numbers of `Answer`.
-   if kind == 1 then
-      return true
-   elseif kind == 2 then
-      return copied(answer_text, answer.length)
-   elseif kind == 3 then
-      return answer.number
-   elseif kind == 0 then
+   -- The values of `Answer`.
+   if result >= 0 then
+      return result
+   elseif result == -1 then
       return nil
+   elseif result == -2 then
+      return true
+   elseif result == -3 then
+      return copied(answer_text, answer.length)
    end
    return other(first, second)
 end

@@ -42,7 +42,7 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
             Some(attribute) => with_value(exchange, attribute, |value| match value {
                 AttributeValue::Text(b"") => Answer::NIL,
                 AttributeValue::Text(text) => reply.text(text),
-                AttributeValue::Port(port) => reply.number(port.into()),
+                AttributeValue::Port(port) => Answer::number(port.into()),
             }),
             None => Answer::UNABLE,
         },

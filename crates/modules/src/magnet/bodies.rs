@@ -136,8 +136,8 @@ fn number(state: &Rc<State>, read: fn(&Exchange) -> Option<u64>) -> mlua::Result
     let number = machine.lua().create_function(move |_, ()| {
         lend(&lent, |exchange| read(exchange)).map(|number| number.map(|number| number as f64))
     })?;
-    let direct = move |exchange: &mut Exchange, _: Arguments<'_>, reply: &Reply| {
-        read(exchange).map_or(Answer::NIL, |number| reply.number(number as f64))
+    let direct = move |exchange: &mut Exchange, _: Arguments<'_>, _: &Reply| {
+        read(exchange).map_or(Answer::NIL, |number| Answer::number(number as f64))
     };
     machine.direct(state.lent(), direct, &number)
 }

@@ -21,7 +21,8 @@ pub(super) struct Finished<'r> {
     pub(crate) value: Value,
     /// `lighty.content`, unless it is empty.
     pub(crate) content: Content<'r>,
-    /// `lighty.header`, if `finish` has left it to Rust: one of its values is no text.
+    /// `lighty.header`, if `finish` has left it to Rust: a name or value of it is neither text nor
+    /// number.
     pub(crate) header: Option<Table>,
 }
 

@@ -39,11 +39,11 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
     })?;
     let get = state.machine().direct(
         state.lent(),
-        |exchange, arguments, reply| {
+        |exchange, arguments, _| {
             let number = usize::try_from(arguments.number).unwrap_or(0);
             match number.checked_sub(1).and_then(|index| ITEMS.get(index)) {
                 None | Some(&"start_time") => Answer::UNABLE,
-                name => reply.number(value(exchange, name.copied())),
+                name => Answer::number(value(exchange, name.copied())),
             }
         },
         &get,
