@@ -105,6 +105,10 @@ pub(crate) const SEND_TURN_BYTES: u64 = 1024 * 1024;
 /// its connections once, and a file of 100 KiB stays below it and needs no extra system call.
 pub(crate) const UNPROVEN_TURN_BYTES: u32 = 128 * 1024;
 
+/// Bytes that a send counts for at least: its system call takes as long as copying them. Without it, a script
+/// that writes single bytes occupied the worker for a hundred thousand sends.
+pub(crate) const SEND_COST_BYTES: u64 = 1024;
+
 /// Bytes of a request body, of a request to a backend or of its reply that one connection moves before others
 /// run. A fast sender always has more: without a limit one connection occupied the worker for 8 MiB. A round
 /// of 300 such connections takes about 20 ms.

@@ -351,7 +351,7 @@ impl Serving {
                 Ok(SendResult::Bytes(count)) => {
                     let body_bytes = self.wire.sending.advance(count);
                     self.run.account(count as u64, body_bytes);
-                    turn = turn.saturating_sub(count as u64);
+                    turn = turn.saturating_sub((count as u64).max(limits::SEND_COST_BYTES));
                     // The deadline was set, so the worker has waited for the client.
                     let has_taken = std::mem::take(&mut self.wire.sending.write_due_s) != 0;
                     link.judge_reader(self.run.sent.bytes, has_taken);

@@ -69,6 +69,11 @@ impl Hook for Translate {
                 exchange.response.body = Body::Source(Box::new(Pieces::new()));
                 Outcome::Answer
             }
+            b"/bytes" => {
+                exchange.response.answer(Status::OK);
+                exchange.response.body = Body::Source(Box::new(SingleBytes));
+                Outcome::Answer
+            }
             _ => Outcome::Next,
         }
     }
@@ -120,6 +125,28 @@ impl BodySource for Pieces {
         }
         self.left -= 1;
         Poll::Ready(Some(Ok(Piece::Bytes(Bytes::from_static(b"piece")))))
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        None
+    }
+}
+
+const SINGLE_BYTES: u64 = 5000;
+
+thread_local! {
+    static BYTES_MADE: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A body in pieces of one byte, all of which are ready at once.
+struct SingleBytes;
+
+impl BodySource for SingleBytes {
+    fn poll_piece(&mut self, _: &mut Context<'_>) -> Poll<Option<std::io::Result<Piece>>> {
+        BYTES_MADE.set(BYTES_MADE.get() + 1);
+        Poll::Ready(
+            (BYTES_MADE.get() <= SINGLE_BYTES).then(|| Ok(Piece::Bytes(Bytes::from_static(b"x")))),
+        )
     }
 
     fn remaining(&self) -> Option<u64> {
@@ -557,4 +584,27 @@ async fn a_request_that_has_come_already_is_not_lost_when_the_server_ends() {
     let held = std::mem::replace(&mut connection.state, ConnectionState::Over(None));
     let held = held.cut_off(Cut::StopNow, &mut connection.link);
     assert!(matches!(held, ConnectionState::Idle(input) if input.len() == 2 * one.len()));
+}
+
+/// Other connections run between the sends of one that always has more to send.
+#[tokio::test(flavor = "local")]
+async fn small_pieces_do_not_occupy_the_worker() {
+    let site = Site::new("", &[&MODULE]);
+    let (mut client, _served) = connect(&site);
+    let request = b"GET /bytes HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    client.write_all(request).await.expect("it reads");
+    // It runs in turn with the connection; `yield_now` would wait for events.
+    let other_task = tokio::task::spawn_local(std::future::poll_fn(|context| {
+        context.waker().wake_by_ref();
+        match BYTES_MADE.get() {
+            0 => Poll::Pending,
+            made => Poll::Ready(made),
+        }
+    }));
+    let turn = u64::from(limits::UNPROVEN_TURN_BYTES) / limits::SEND_COST_BYTES;
+    let made = other_task.await.expect("it ends");
+    assert!(made <= turn + 1, "{made} pieces in one turn");
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.expect("whole");
+    assert_eq!(answer.matches('x').count() as u64, SINGLE_BYTES);
 }

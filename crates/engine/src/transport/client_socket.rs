@@ -167,7 +167,8 @@ impl ClientSocket {
         }
     }
 
-    /// The socket takes no more bytes: the next write waits for the event that says otherwise.
+    /// The socket takes no more bytes: the next write waits for the event that says otherwise. That event
+    /// cannot have come since the send, because this thread fetches events.
     #[cold]
     fn note_full(&mut self) {
         // The error is `WouldBlock`.
