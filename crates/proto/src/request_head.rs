@@ -113,7 +113,7 @@ pub struct RequestHead {
     framing: BodyFraming,
     keep_alive: bool,
     expects_continue: bool,
-    /// A module has changed fields.
+    /// Fields are not those that were received: a module has changed them, or the target has named the host.
     is_changed: bool,
     /// How many input bytes were searched for the end of the head, which was not there.
     pub(crate) searched: usize,
@@ -310,8 +310,9 @@ impl RequestHead {
         })
     }
 
-    /// The lines of the fields as they were received, with the empty line behind them: heads in which they are
-    /// equal have the same fields. `None` if there are no fields, or a module has changed them.
+    /// The lines of the fields as they were received, with the empty line behind them: heads in which they
+    /// are equal have the same fields. `None` if there are no fields, a module has changed them, or the target
+    /// has named the host.
     #[inline]
     pub fn received_fields(&self) -> Option<&[u8]> {
         let first = self.fields.first().filter(|_| !self.is_changed)?;

@@ -310,7 +310,7 @@ pub(super) fn take_only(
     tried: &Tried,
     now_ms: u64,
 ) -> Result<Choice, NoBackend> {
-    if tried.contains(only.key()) {
+    if tried.count >= TRIES_MAX || tried.contains(only.key()) {
         return Err(NoBackend::Tried);
     }
     let is_usable = only.health().usability(now_ms) != Usability::Down;

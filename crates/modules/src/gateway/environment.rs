@@ -78,8 +78,8 @@ pub(crate) fn build_varying(
     build_some(exchange, host, body, rules, Extent::Varying, add);
 }
 
-/// The variables that [`of_client`] leaves out, in this order: those of the request itself. Only for a request
-/// without rules of proxy-core.rewrite-request.
+/// The variables that [`of_client`] leaves out: those of the request itself. They come behind those of
+/// [`of_client`]. Only for a request without rules of proxy-core.rewrite-request.
 pub(crate) fn build_of_request(
     exchange: &Exchange,
     host: &BackendHost,

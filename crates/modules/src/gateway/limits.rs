@@ -11,9 +11,11 @@ pub(crate) const REPLY_HEAD_BYTES_MAX: usize = 64 * 1024;
 /// heads mostly have cookies and differ.
 pub(crate) const REPEATED_HEAD_BYTES_MAX: usize = 1024;
 
-/// For how many connections of clients a worker keeps what requests to backends have of them, and the bytes of
-/// fields that are kept of each.
+/// Connections of clients of which a worker keeps the part of requests to backends that depends on the client,
+/// for each protocol.
 pub(crate) const CLIENT_PARTS: usize = 128;
+
+/// Bytes of fields and host names of which such a part is kept.
 pub(crate) const CLIENT_FIELDS_BYTES_MAX: usize = 1024;
 
 /// Header fields of a reply's head.

@@ -272,6 +272,8 @@ impl Talk {
                     connection.drop_unsent();
                     self.body_is_sent = true;
                     body.give_up();
+                    self.request_is_sent();
+                    return Poll::Ready(Ok(()));
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(Failure::Write(error))),
                 Poll::Pending => {

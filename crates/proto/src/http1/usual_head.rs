@@ -155,7 +155,7 @@ fn behind_value<'a>(text: &'a [u8], input: &[u8]) -> &'a [u8] {
             continue;
         }
         match rest.get(first_byte(others)..) {
-            // A tab.
+            // A tab, or a tilde that only the carry of the byte before it has marked.
             Some([byte, after @ ..]) if is_value_byte(*byte) => rest = after,
             Some(end) => return end,
             None => return after,

@@ -1,8 +1,10 @@
 //! The part of a request that depends on its client and its fields only, kept for the client's next request.
 //!
-//! A client mostly sends the same fields again on its connection, and programs and proxies always do. Comparing
-//! them costs a tenth of making variables or lines of them again. A worker keeps the parts of a fixed number of
-//! connections, whose memory is limited; a connection has the place of its number modulo that.
+//! A client mostly sends the same fields again on its connection, and programs and proxies always do.
+//! Comparing them costs a tenth of making variables or lines of them again. A worker keeps the parts of a
+//! fixed number of connections, whose memory is limited; a connection has the place of its number modulo
+//! that. A part is used only on the same connection, for the same peer, method and settings, and for fields
+//! that are the same byte by byte.
 
 use petrel_engine::Exchange;
 use petrel_engine::exchange::Peer;
@@ -49,7 +51,8 @@ impl ClientParts {
     ) -> Option<&[u8]> {
         let head = &exchange.request.head;
         let fields = head.received_fields()?;
-        if fields.len() > limits::CLIENT_FIELDS_BYTES_MAX {
+        let server_name = &exchange.physical.server_name;
+        if fields.len() + head.host().len() + server_name.len() > limits::CLIENT_FIELDS_BYTES_MAX {
             return None;
         }
         let basis = PartBasis {
@@ -68,7 +71,7 @@ impl ClientParts {
         let is_same = part.basis == Some(basis)
             && part.fields == fields
             && part.host == head.host()
-            && part.server_name == exchange.physical.server_name;
+            && part.server_name == *server_name;
         if !is_same {
             part.replace(basis, exchange, fields);
             encode(&mut part.encoded);

@@ -1,9 +1,12 @@
 //! What the tests of conversations share: requests to encode, and replies in pieces of any size.
 
+use petrel_engine::Exchange;
+use petrel_engine::exchange::{Peer, Scheme};
 use petrel_engine::testing::{Answer, Site};
 
 pub(super) use super::sample::host;
 use super::{BodyLength, Conversation, Outgoing, ReplyError, ReplyEvent};
+use crate::gateway::limits;
 use crate::gateway::options::{BackendHost, Extras};
 
 /// What the gateway made of a reply.
@@ -24,7 +27,40 @@ pub(super) struct Reply {
 
 /// A request that has gone through the phases. `text` includes the empty line after the head.
 pub(super) fn request(text: &str) -> Answer {
-    Site::new("server.document-root = \"/nonexistent\"", &[]).request(text)
+    site().request(text)
+}
+
+fn site() -> Site {
+    Site::new("server.document-root = \"/nonexistent\"", &[])
+}
+
+/// Requests of one worker with these heads, and further ones like the first, which differ in one thing each.
+pub(super) fn various(heads: &[&str]) -> Vec<Answer> {
+    let site = site();
+    let first = || site.request(heads[0]);
+    let with = |change: &dyn Fn(&mut Exchange)| {
+        let mut answer = first();
+        change(answer.exchange_mut());
+        answer
+    };
+    let other = Peer::Ip(([192, 0, 2, 7], 1234).into());
+    let mut all: Vec<Answer> = heads.iter().map(|head| site.request(head)).collect();
+    all.extend([
+        with(&|exchange| exchange.request.head.set_field("X-A", b"3")),
+        with(&|exchange| exchange.request.head.remove_field("X-A")),
+        with(&|exchange| exchange.request.head.set_host(b"c")),
+        with(&|exchange| exchange.set_client(other, Scheme::Http)),
+        with(&|exchange| exchange.set_client(exchange.connection.peer, Scheme::Https)),
+        with(&|exchange| exchange.physical.server_name = b"d".to_vec()),
+    ]);
+    // Connections that have the same place.
+    for id in [1, 1 + limits::CLIENT_PARTS as u64] {
+        all.push(with(&|exchange| {
+            exchange.set_client(other, Scheme::Http);
+            exchange.connection.id = id;
+        }));
+    }
+    all
 }
 
 pub(super) fn get() -> Answer {

@@ -1,6 +1,6 @@
 use petrel_engine::testing::Answer;
 
-use super::super::testing::{host, reply, request};
+use super::super::testing::{host, reply, request, various};
 use super::*;
 use crate::gateway::header_map::testing::extras;
 use crate::gateway::options::{BackendHost, Protocol};
@@ -64,12 +64,10 @@ fn a_request_is_the_same_after_another_one() {
         "GET / HTTP/1.1\r\nHost: a\r\nConnection: X-A\r\nX-A: 1\r\n\r\n",
         "GET http://b/ HTTP/1.1\r\nHost: a\r\nX-A: 1\r\n\r\n",
         "GET / HTTP/1.0\r\n\r\n",
+        "GET / HTTP/1.0\r\nHost: a\r\nX-A: 1\r\n\r\n",
         "OPTIONS / HTTP/1.1\r\nHost: a\r\nX-A: 1\r\n\r\n",
     ];
-    let mut answers: Vec<_> = texts.iter().map(|text| request(text)).collect();
-    let mut changed = request(texts[0]);
-    changed.exchange_mut().request.head.set_field("X-A", b"3");
-    answers.push(changed);
+    let mut answers = various(&texts);
     let mut proxied = request(texts[0]);
     let environment = &mut proxied.exchange_mut().environment;
     environment.set(crate::extforward::ACTUAL_FOR, b"10.0.0.1");
