@@ -24,7 +24,7 @@ return function(first, second)
    else
       return other(first, second)
    end
-   -- The values of `Answer`.
+   -- The values of `DirectAnswer`.
    if result >= 0 then
       return result
    elseif result == -1 then

@@ -23,7 +23,7 @@ use crate::lent::Lent;
 
 /// What a script has passed to a direct function.
 #[derive(Clone, Copy, Debug)]
-pub struct Arguments<'a> {
+pub struct DirectArguments<'a> {
     /// The first argument, if it is a number. LuaJIT has converted it, whatever it was.
     pub number: u32,
     /// The first argument, if it is a text.
@@ -34,23 +34,23 @@ pub struct Arguments<'a> {
 
 /// The answer of a direct function: a number from 0 on is the answer itself, and others say what it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Answer(f64);
+pub struct DirectAnswer(f64);
 
-impl Answer {
+impl DirectAnswer {
     /// `nil`
-    pub const NIL: Answer = Answer(-1.0);
+    pub const NIL: DirectAnswer = DirectAnswer(-1.0);
     /// `true`
-    pub const TRUE: Answer = Answer(-2.0);
+    pub const TRUE: DirectAnswer = DirectAnswer(-2.0);
     /// The text in the [`Reply`].
-    const TEXT: Answer = Answer(-3.0);
+    const TEXT: DirectAnswer = DirectAnswer(-3.0);
     /// The ordinary function behind the direct one is called with the same arguments.
-    pub const UNABLE: Answer = Answer(-4.0);
+    pub const UNABLE: DirectAnswer = DirectAnswer(-4.0);
 
     /// A number. One below 0 is left to the ordinary function.
-    pub fn number(number: f64) -> Answer {
+    pub fn number(number: f64) -> DirectAnswer {
         match number >= 0.0 {
-            true => Answer(number),
-            false => Answer::UNABLE,
+            true => DirectAnswer(number),
+            false => DirectAnswer::UNABLE,
         }
     }
 }
@@ -68,16 +68,16 @@ const TEXT_BYTES_MAX: usize = 4096;
 
 impl Reply {
     /// An answer that is a text. A long text is left to the ordinary function.
-    pub fn text(&self, text: &[u8]) -> Answer {
+    pub fn text(&self, text: &[u8]) -> DirectAnswer {
         let (true, Ok(length)) = (text.len() <= TEXT_BYTES_MAX, i32::try_from(text.len())) else {
-            return Answer::UNABLE;
+            return DirectAnswer::UNABLE;
         };
         // SAFETY: nothing refers to the memory: this function makes the only reference to it, and Lua reads
         // it only while no direct function runs. `text` is another place, as it is borrowed.
         let room = unsafe { &mut *self.text.get() };
         room[..text.len()].copy_from_slice(text);
         self.length.set(length);
-        Answer::TEXT
+        DirectAnswer::TEXT
     }
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn function<T: 'static, F>(
     other: &Function,
 ) -> mlua::Result<Function>
 where
-    F: Fn(&mut T, Arguments<'_>, &Reply) -> Answer + 'static,
+    F: Fn(&mut T, DirectArguments<'_>, &Reply) -> DirectAnswer + 'static,
 {
     let chunk = lua
         .load(include_str!("direct.lua"))
@@ -192,7 +192,7 @@ unsafe extern "C" fn enter<T: 'static, F>(
     value_bytes: usize,
 ) -> f64
 where
-    F: Fn(&mut T, Arguments<'_>, &Reply) -> Answer + 'static,
+    F: Fn(&mut T, DirectArguments<'_>, &Reply) -> DirectAnswer + 'static,
 {
     // SAFETY: by the contract of this function. direct.lua passes the address that `function` has given it.
     // `DirectFunctions` keeps the context until mlua drops the state's application data, which it does when
@@ -200,7 +200,7 @@ where
     // on its stack; strings never change, and no garbage is collected while this function runs.
     let (context, arguments) = unsafe {
         let context = &*context.cast::<CallContext<T, F>>();
-        let arguments = Arguments {
+        let arguments = DirectArguments {
             number,
             text: (!text.is_null()).then(|| slice::from_raw_parts(text, text_bytes)),
             value: (!value.is_null()).then(|| slice::from_raw_parts(value, value_bytes)),
@@ -212,7 +212,7 @@ where
         let call = |lent: &mut T| (context.call)(lent, arguments, &context.reply);
         context.lent.with(call)
     }));
-    called.ok().flatten().unwrap_or(Answer::UNABLE).0
+    called.ok().flatten().unwrap_or(DirectAnswer::UNABLE).0
 }
 
 #[cfg(test)]
@@ -223,7 +223,7 @@ mod tests {
     /// A state with a direct function `say`, and an ordinary one behind it.
     fn with_say(
         lent: &Rc<Lent<Vec<u8>>>,
-        say: impl Fn(&mut Vec<u8>, Arguments<'_>, &Reply) -> Answer + 'static,
+        say: impl Fn(&mut Vec<u8>, DirectArguments<'_>, &Reply) -> DirectAnswer + 'static,
     ) -> Rc<Machine> {
         let machine = Machine::new(MachineOptions::default()).expect("a state");
         let lua = machine.lua();
@@ -242,31 +242,31 @@ mod tests {
         machine.lua().load(source).eval().expect("sound")
     }
 
-    fn echo(_: &mut Vec<u8>, arguments: Arguments<'_>, reply: &Reply) -> Answer {
+    fn echo(_: &mut Vec<u8>, arguments: DirectArguments<'_>, reply: &Reply) -> DirectAnswer {
         match arguments {
-            Arguments {
+            DirectArguments {
                 text: Some(b"true"),
                 ..
-            } => Answer::TRUE,
-            Arguments {
+            } => DirectAnswer::TRUE,
+            DirectArguments {
                 text: Some(b"nil"), ..
-            } => Answer::NIL,
-            Arguments {
+            } => DirectAnswer::NIL,
+            DirectArguments {
                 text: Some(text),
                 value: None,
                 ..
             } => reply.text(text),
-            Arguments {
+            DirectArguments {
                 text: Some(text),
                 value: Some(value),
                 ..
             } => reply.text(&[text, b"=", value].concat()),
-            Arguments {
+            DirectArguments {
                 number,
                 value: None,
                 ..
-            } => Answer::number(f64::from(number) / 2.0),
-            _ => Answer::UNABLE,
+            } => DirectAnswer::number(f64::from(number) / 2.0),
+            _ => DirectAnswer::UNABLE,
         }
     }
 
@@ -310,7 +310,7 @@ mod tests {
         let lent = Rc::new(Lent::new());
         let machine = with_say(&lent, |bytes, arguments, _| {
             bytes.extend_from_slice(arguments.text.unwrap_or_default());
-            Answer::TRUE
+            DirectAnswer::TRUE
         });
         let mut bytes = Vec::new();
         let source = "for i = 1, 1000 do say(i % 2 == 0 and 'b' or 'a') end";
@@ -352,7 +352,7 @@ mod tests {
         let other = Machine::new(MachineOptions::default()).expect("a state");
         let machine = with_say(&lent, move |_, _, _| {
             let _ = other.lua();
-            Answer::TRUE
+            DirectAnswer::TRUE
         });
         let answer = lent.lend(&mut Vec::new(), || result(&machine, "say('a')"));
         assert_eq!(answer, "other a nil");

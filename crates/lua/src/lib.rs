@@ -25,7 +25,7 @@ mod run_tests;
 mod script;
 pub(crate) mod syntax;
 
-pub use direct::{Answer, Arguments, Reply};
+pub use direct::{DirectAnswer, DirectArguments, Reply};
 pub use error::{Cause, ScriptError};
 pub use lent::Lent;
 pub use machine::{Machine, MachineOptions};

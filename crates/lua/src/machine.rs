@@ -14,7 +14,7 @@ use mlua::{
 
 use crate::arena;
 use crate::budget::{Budget, Meter, proof};
-use crate::direct::{self, Answer, Arguments, Reply};
+use crate::direct::{self, DirectAnswer, DirectArguments, Reply};
 use crate::error::ScriptError;
 use crate::lent::Lent;
 use crate::library::files::{FileThreads, FilesOfState, refused};
@@ -262,8 +262,8 @@ impl Machine {
     }
 
     /// A Lua function that calls `call` directly, with what is lent at that time. If nothing is lent, if the
-    /// arguments are no texts and numbers, and if the answer is [`Answer::UNABLE`], it calls `other` with the
-    /// same arguments.
+    /// arguments are no texts and numbers, and if the answer is [`DirectAnswer::UNABLE`], it calls `other` with
+    /// the same arguments.
     ///
     /// `call` must not use Lua, not even to drop a Lua state.
     ///
@@ -272,7 +272,7 @@ impl Machine {
     pub fn direct<T: 'static>(
         &self,
         lent: &Rc<Lent<T>>,
-        call: impl Fn(&mut T, Arguments<'_>, &Reply) -> Answer + 'static,
+        call: impl Fn(&mut T, DirectArguments<'_>, &Reply) -> DirectAnswer + 'static,
         other: &Function,
     ) -> mlua::Result<Function> {
         // LuaJIT's interpreter calls by FFI no faster than mlua.

@@ -189,6 +189,11 @@ pub const GLOBALS: &[Global] = &[
         name: "STARTS",
         reason: "descriptors are the process's: counts the forks under way",
     },
+    Global {
+        path: "crates/lua/src/direct.rs",
+        name: "INSIDE",
+        reason: "whether this thread is called by compiled code; a handle to any state must refuse meanwhile",
+    },
 ];
 
 /// Names that several types of one crate may have, by crate.

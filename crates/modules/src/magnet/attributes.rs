@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use petrel_engine::Exchange;
 use petrel_engine::exchange::{Peer, Scheme};
-use petrel_lua::Answer;
+use petrel_lua::DirectAnswer;
 use petrel_lua::mlua::{self, LuaString, Table, Value};
 
 use super::environment::{lend, try_lend};
@@ -40,11 +40,11 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
         state.lent(),
         |exchange, arguments, reply| match attribute(arguments.number as usize) {
             Some(attribute) => with_value(exchange, attribute, |value| match value {
-                AttributeValue::Text(b"") => Answer::NIL,
+                AttributeValue::Text(b"") => DirectAnswer::NIL,
                 AttributeValue::Text(text) => reply.text(text),
-                AttributeValue::Port(port) => Answer::number(port.into()),
+                AttributeValue::Port(port) => DirectAnswer::number(port.into()),
             }),
-            None => Answer::UNABLE,
+            None => DirectAnswer::UNABLE,
         },
         &get,
     )?;
@@ -62,9 +62,9 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
         |exchange, arguments, _| {
             let value = arguments.value.unwrap_or_default();
             match attribute(arguments.number as usize) {
-                Some(attribute) if change(exchange, attribute, value) => Answer::TRUE,
-                Some(_) => Answer::NIL,
-                None => Answer::UNABLE,
+                Some(attribute) if change(exchange, attribute, value) => DirectAnswer::TRUE,
+                Some(_) => DirectAnswer::NIL,
+                None => DirectAnswer::UNABLE,
             }
         },
         &set,

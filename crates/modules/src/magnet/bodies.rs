@@ -19,7 +19,7 @@ use petrel_engine::network_backend::FileReader;
 use petrel_engine::proto::request_head::BodyFraming;
 use petrel_engine::proto::status::Status;
 use petrel_lua::mlua::{self, Function, Lua, Table, Value};
-use petrel_lua::{Answer, Arguments, Lent, Reply};
+use petrel_lua::{DirectAnswer, DirectArguments, Lent, Reply};
 
 use super::answer::{Texts, body_of, replace_body};
 use super::content::{self, Lengths};
@@ -89,13 +89,13 @@ fn open_response(state: &Rc<State>, host: &Table, texts: &Rc<Texts>) -> mlua::Re
     changes.set("add", after(lua, &collect, &with_files(state, &add)?)?)?;
     let set = with_files(state, &response_change(lua, lent, Change::Set)?)?;
     let texts = Rc::clone(texts);
-    let set_text = move |exchange: &mut Exchange, arguments: Arguments<'_>, _: &Reply| {
+    let set_text = move |exchange: &mut Exchange, arguments: DirectArguments<'_>, _: &Reply| {
         let response = &mut exchange.response;
         match (arguments.text, &response.body) {
-            (None, _) | (_, Body::Source(_)) => Answer::UNABLE,
+            (None, _) | (_, Body::Source(_)) => DirectAnswer::UNABLE,
             (Some(text), _) => {
                 replace_body(response, texts.body(text));
-                Answer::NIL
+                DirectAnswer::NIL
             }
         }
     };
@@ -136,8 +136,10 @@ fn number(state: &Rc<State>, read: fn(&Exchange) -> Option<u64>) -> mlua::Result
     let number = machine.lua().create_function(move |_, ()| {
         lend(&lent, |exchange| read(exchange)).map(|number| number.map(|number| number as f64))
     })?;
-    let direct = move |exchange: &mut Exchange, _: Arguments<'_>, _: &Reply| {
-        read(exchange).map_or(Answer::NIL, |number| Answer::number(number as f64))
+    let direct = move |exchange: &mut Exchange, _: DirectArguments<'_>, _: &Reply| {
+        read(exchange).map_or(DirectAnswer::NIL, |number| {
+            DirectAnswer::number(number as f64)
+        })
     };
     machine.direct(state.lent(), direct, &number)
 }

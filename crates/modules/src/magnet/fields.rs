@@ -5,7 +5,7 @@ use std::rc::Rc;
 use petrel_engine::Exchange;
 use petrel_engine::proto::request_head::KnownField;
 use petrel_lua::mlua::{self, IntoLua, Lua, LuaString, Table};
-use petrel_lua::{Answer, Arguments, Reply};
+use petrel_lua::{DirectAnswer, DirectArguments, Reply};
 
 use super::environment::{lend, try_lend};
 use crate::lua::State;
@@ -115,11 +115,11 @@ fn add(
             found.transpose()
         })
     })?;
-    let read = |exchange: &mut Exchange, arguments: Arguments<'_>, reply: &Reply| {
+    let read = |exchange: &mut Exchange, arguments: DirectArguments<'_>, reply: &Reply| {
         let Some(name) = arguments.text.and_then(|name| str::from_utf8(name).ok()) else {
-            return Answer::UNABLE;
+            return DirectAnswer::UNABLE;
         };
-        let mut answer = Answer::NIL;
+        let mut answer = DirectAnswer::NIL;
         (fields.get)(exchange, name, &mut |value| {
             if !value.is_empty() {
                 answer = reply.text(value);
@@ -139,13 +139,13 @@ fn add(
             (fields.set)(exchange, &name, value.as_deref())
         })
     })?;
-    let write = |exchange: &mut Exchange, arguments: Arguments<'_>, _: &Reply| {
+    let write = |exchange: &mut Exchange, arguments: DirectArguments<'_>, _: &Reply| {
         let Some(name) = arguments.text.and_then(|name| str::from_utf8(name).ok()) else {
-            return Answer::UNABLE;
+            return DirectAnswer::UNABLE;
         };
         match (fields.set)(exchange, name, arguments.value) {
-            true => Answer::TRUE,
-            false => Answer::NIL,
+            true => DirectAnswer::TRUE,
+            false => DirectAnswer::NIL,
         }
     };
     let set = state.machine().direct(state.lent(), write, &set)?;

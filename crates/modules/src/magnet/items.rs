@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
-use petrel_lua::Answer;
+use petrel_lua::DirectAnswer;
 use petrel_lua::mlua::{self, Lua, Table, Value};
 
 use super::environment::{lend, try_lend};
@@ -42,8 +42,8 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
         |exchange, arguments, _| {
             let number = usize::try_from(arguments.number).unwrap_or(0);
             match number.checked_sub(1).and_then(|index| ITEMS.get(index)) {
-                None | Some(&"start_time") => Answer::UNABLE,
-                name => Answer::number(value(exchange, name.copied())),
+                None | Some(&"start_time") => DirectAnswer::UNABLE,
+                name => DirectAnswer::number(value(exchange, name.copied())),
             }
         },
         &get,
