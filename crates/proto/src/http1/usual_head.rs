@@ -263,6 +263,26 @@ mod tests {
         assert!(is_usual(whole));
     }
 
+    /// The bytes of a value are looked at as words, in which a carry may mark the byte behind 0xff.
+    #[test]
+    fn every_pair_of_bytes_in_a_value_is_read_as_httparse_reads_it() {
+        for first in 0..=u8::MAX {
+            for second in 0..=u8::MAX {
+                let value = [
+                    b'a', first, second, b'~', b'\t', first, b'~', second, b'b', first,
+                ];
+                let head = [b"GET / HTTP/1.1\r\nX: ".as_slice(), &value, b"\r\n\r\n"].concat();
+                let is_usual = is_usual(&head);
+                let is_allowed = |byte: u8| byte == b'\t' || (byte >= b' ' && byte != 0x7f);
+                assert_eq!(
+                    is_usual,
+                    is_allowed(first) && is_allowed(second),
+                    "{first} {second}"
+                );
+            }
+        }
+    }
+
     #[test]
     fn every_byte_at_every_place_is_read_as_httparse_reads_it() {
         let whole = b"GET /abcdefghijk HTTP/1.1\r\nHost: h\r\nLonger-Name: value  value\r\n\r\n";
