@@ -190,10 +190,30 @@ pub(crate) struct Answer {
     port: String,
 }
 
+/// `text` with a name for `port`, where it is not a part of a longer number: the content of a file is one.
+fn with_port_named(text: &str, port: &str) -> String {
+    let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
+    let (mut named, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(port) {
+        let (before, from) = rest.split_at(at);
+        let after = &from[port.len()..];
+        let follows_digit = is_digit(before.as_bytes().last())
+            || (before.is_empty() && is_digit(named.as_bytes().last()));
+        named += before;
+        named += match follows_digit || is_digit(after.as_bytes().first()) {
+            true => port,
+            false => "PORT",
+        };
+        rest = after;
+    }
+    named + rest
+}
+
 impl Answer {
     /// `text` with names in the place of what is different by nature.
     pub(crate) fn plain(&self, text: &str) -> String {
-        let text = text.replace(&self.root, "DIR").replace(&self.port, "PORT");
+        let text = text.replace(&self.root, "DIR");
+        let text = with_port_named(&text, &self.port);
         let types = self
             .response
             .as_ref()
@@ -271,5 +291,17 @@ impl Random {
             8 => format!("{path}.{query}"),
             _ => format!("{path}%2f{query}"),
         }
+    }
+}
+
+#[test]
+fn a_port_within_a_longer_number_is_none() {
+    for (text, named) in [
+        ("http://a:23456/", "http://a:PORT/"),
+        ("0123456789 23456", "0123456789 PORT"),
+        ("2345623456,23456", "2345623456,PORT"),
+        ("23456", "PORT"),
+    ] {
+        assert_eq!(with_port_named(text, "23456"), named);
     }
 }
