@@ -106,7 +106,7 @@ impl Clock {
     }
 
     /// Reads the monotonic clock.
-    #[inline(always)]
+    #[inline]
     pub fn now(&self) -> Nanos {
         let now = self.read(ClockId::Monotonic) as Nanos;
         #[cfg(test)]

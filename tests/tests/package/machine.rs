@@ -147,15 +147,15 @@ impl Drop for Machine {
 /// Makes the machine below $0 and shows $1 there, says so, and stays.
 const MAKE: &str = "
 mount -t tmpfs tmpfs \"$0\"
-mkdir \"$0/upper\" \"$0/work\" \"$0/root\"
-mount -t overlay overlay -o \"lowerdir=/,upperdir=$0/upper,workdir=$0/work\" \"$0/root\"
-mount -t proc proc \"$0/root/proc\"
-mount --rbind /dev \"$0/root/dev\"
-mount -t tmpfs tmpfs \"$0/root/run\"
-mount -t tmpfs -o mode=1777 tmpfs \"$0/root/tmp\"
-mkdir -p \"$0/root/share\"
-mount --bind \"$1\" \"$0/root/share\"
+mkdir \"$0/upper\" \"$0/work\" \"$0/merged\"
+mount -t overlay overlay -o \"lowerdir=/,upperdir=$0/upper,workdir=$0/work\" \"$0/merged\"
+mount -t proc proc \"$0/merged/proc\"
+mount --rbind /dev \"$0/merged/dev\"
+mount -t tmpfs tmpfs \"$0/merged/run\"
+mount -t tmpfs -o mode=1777 tmpfs \"$0/merged/tmp\"
+mkdir -p \"$0/merged/share\"
+mount --bind \"$1\" \"$0/merged/share\"
 ip link set lo up
 echo ready
-exec chroot \"$0/root\" sleep 900
+exec chroot \"$0/merged\" sleep 900
 ";

@@ -497,11 +497,7 @@ impl Backend {
     }
 
     fn give(&self, grant: Grant) {
-        let left = match self.queue.is_empty() {
-            true => Some(grant),
-            false => self.queue.give(grant),
-        };
-        match (left, self.shared.is_draining()) {
+        match (self.queue.give(grant), self.shared.is_draining()) {
             (None, _) => {}
             (Some(Grant::Kept(connection)), false) => {
                 let is_first = self.idle.count() == 0;

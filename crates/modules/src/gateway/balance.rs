@@ -137,10 +137,10 @@ impl Balancer {
     ///
     /// # Errors
     /// No backend is left.
-    pub fn choose<C: Candidate>(
+    pub fn choose<'r, C: Candidate>(
         &self,
         candidates: &[C],
-        request: &RequestKey<'_>,
+        request: impl FnOnce() -> RequestKey<'r>,
         tried: &Tried,
         now_ms: u64,
     ) -> Result<Choice, NoBackend> {
@@ -150,12 +150,13 @@ impl Balancer {
         if let [only] = candidates {
             return take_only(only, tried, now_ms);
         }
+        let request = request();
         let mut contenders = self.contenders.borrow_mut();
         // Another worker may take the single turn of a backend between the choice and `admit`. That backend
         // is not usable any more then, so each round has one candidate less.
         for _ in 0..=candidates.len() {
             gather(candidates, tried, now_ms, &mut contenders)?;
-            let choice = self.choose_by_policy(&contenders, candidates.len(), request);
+            let choice = self.choose_by_policy(&contenders, candidates.len(), &request);
             let admitted = |chosen: &C| chosen.health().admit(now_ms);
             if candidates.get(choice.index).is_some_and(admitted) {
                 return Ok(choice);
@@ -304,13 +305,8 @@ fn gather<C: Candidate>(
 }
 
 /// The choice where there is a single candidate: whatever the policy is, it gets the request.
-#[inline]
-pub(super) fn take_only(
-    only: &impl Candidate,
-    tried: &Tried,
-    now_ms: u64,
-) -> Result<Choice, NoBackend> {
-    if tried.count >= TRIES_MAX || tried.contains(only.key()) {
+fn take_only(only: &impl Candidate, tried: &Tried, now_ms: u64) -> Result<Choice, NoBackend> {
+    if tried.contains(only.key()) {
         return Err(NoBackend::Tried);
     }
     let is_usable = only.health().usability(now_ms) != Usability::Down;

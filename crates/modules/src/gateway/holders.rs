@@ -98,8 +98,8 @@ impl HolderBoard {
         })
     }
 
-    #[cfg(test)]
     /// All requests on the board, the oldest first.
+    #[cfg(test)]
     pub(crate) fn all(&self) -> Vec<Held> {
         let mut all = Vec::new();
         self.each(|held| all.push(held));

@@ -7,10 +7,6 @@
 /// accept, because applications set many cookies.
 pub(crate) const REPLY_HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of the head of a CGI reply that is compared with the next one instead of being decoded again. Longer
-/// heads mostly have cookies and differ.
-pub(crate) const REPEATED_HEAD_BYTES_MAX: usize = 1024;
-
 /// Connections of clients of which a worker keeps the part of requests to backends that depends on the client,
 /// for each protocol.
 pub(crate) const CLIENT_PARTS: usize = 128;

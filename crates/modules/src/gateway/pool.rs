@@ -91,7 +91,15 @@ impl Queue {
     }
 
     /// Puts `grant` in the place of the request that has waited longest. Returns it when no request waits.
+    #[inline]
     pub(crate) fn give(&self, grant: Grant) -> Option<Grant> {
+        match self.is_empty() {
+            true => Some(grant),
+            false => self.give_first(grant),
+        }
+    }
+
+    fn give_first(&self, grant: Grant) -> Option<Grant> {
         let mut places = self.places.borrow_mut();
         let Some(place) = places.iter_mut().find(|place| place.grant.is_none()) else {
             return Some(grant);

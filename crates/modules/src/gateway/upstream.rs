@@ -13,7 +13,7 @@ use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::worker::Worker;
 
 use super::backend::{Backend, SharedBackends};
-use super::balance::{self, Balancer, Choice, NoBackend, RequestKey, Tried};
+use super::balance::{Balancer, Choice, NoBackend, RequestKey, Tried};
 use super::connection::Workbench;
 use super::options::{BackendHost, Balance, HostAddress, Mode, Route};
 use super::resolve::{self, FollowedNames, Resolved};
@@ -126,24 +126,19 @@ impl Upstream {
         if self.members.iter().any(Member::has_moved) {
             self.look_up();
         }
-        let now_ms = exchange.worker.clock().latest_ms();
-        if let [only] = &**self.backends.borrow() {
-            let choice = balance::take_only(only, tried, now_ms)?;
-            return Ok((Rc::clone(only), choice));
-        }
-        let backends = Rc::clone(&self.backends.borrow());
-        let head = &exchange.request.head;
-        let key = RequestKey {
-            host: head.host(),
-            path: exchange.request.url.path(),
-            client: exchange
-                .connection
-                .peer
-                .ip()
-                .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
-            cookies: head.field(KnownField::Cookie).unwrap_or_default(),
+        let key = || {
+            let head = &exchange.request.head;
+            let client = exchange.connection.peer.ip();
+            RequestKey {
+                host: head.host(),
+                path: exchange.request.url.path(),
+                client: client.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+                cookies: head.field(KnownField::Cookie).unwrap_or_default(),
+            }
         };
-        let choice = self.balancer.choose(&backends, &key, tried, now_ms)?;
+        let backends = self.backends.borrow();
+        let now_ms = exchange.worker.clock().latest_ms();
+        let choice = self.balancer.choose(&backends, key, tried, now_ms)?;
         let backend = backends.get(choice.index).ok_or(NoBackend::Down)?;
         Ok((Rc::clone(backend), choice))
     }

@@ -368,8 +368,8 @@ found.print = log
 
 local globals_meta = { __index = found, __metatable = false }
 
--- The results of a run: what its script has returned, what it has left in `lighty.content`, and `lighty.header` if
--- that has something else than texts. Texts are set in the answer here.
+-- The results of a run: what its script has returned, what it has left in `lighty.content`, and `lighty.header`
+-- if a name or value in it is neither text nor number. Otherwise its fields are set in the answer here.
 local set_field = host.resp_header_set
 local function finish(lighty, value)
   local content, header = rawget(lighty, "content"), rawget(lighty, "header")

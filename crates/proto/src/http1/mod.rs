@@ -20,5 +20,6 @@ pub use encode::{
 };
 pub use parse::Parsed;
 pub use response::{
-    Asked, ResponseDecoded, ResponseDecoder, ResponseError, ResponseEvent, ResponseLimits,
+    Asked, REPEATED_HEAD_BYTES_MAX, ResponseDecoded, ResponseDecoder, ResponseError, ResponseEvent,
+    ResponseLimits,
 };

@@ -432,8 +432,9 @@ impl ResponseDecoder {
     }
 }
 
-/// Longer heads are parsed anew each time.
-const REPEATED_HEAD_BYTES_MAX: usize = 1024;
+/// Bytes of the head of a reply that is compared with the next one instead of being decoded again. Longer heads
+/// mostly have cookies and differ.
+pub const REPEATED_HEAD_BYTES_MAX: usize = 1024;
 
 fn need_more(consumed: usize) -> ResponseDecoded {
     ResponseDecoded {

@@ -58,7 +58,7 @@ const REQUEST: RequestKey<'static> = RequestKey {
 };
 
 fn chosen(balancer: &Balancer, backends: &[Backend], request: &RequestKey<'_>) -> usize {
-    let choice = balancer.choose(backends, request, &Tried::new(), 0);
+    let choice = balancer.choose(backends, || *request, &Tried::new(), 0);
     choice.expect("a backend can be used").index
 }
 
@@ -263,7 +263,7 @@ fn a_cookie_brings_the_client_back() {
         let set_cookie = false;
         let expected = Ok(Choice { index, set_cookie });
         assert_eq!(
-            balancer.choose(&backends, &request, &Tried::new(), 0),
+            balancer.choose(&backends, || request, &Tried::new(), 0),
             expected
         );
     }
@@ -272,7 +272,7 @@ fn a_cookie_brings_the_client_back() {
 #[test]
 fn one_backend_needs_no_cookie() {
     let backends = backends(&[1]);
-    let choice = balancer(Balance::Cookie).choose(&backends, &REQUEST, &Tried::new(), 0);
+    let choice = balancer(Balance::Cookie).choose(&backends, || REQUEST, &Tried::new(), 0);
     assert_eq!(choice.map(|choice| choice.set_cookie), Ok(false));
 }
 
@@ -300,7 +300,7 @@ fn a_cookie_that_cannot_be_followed_is_replaced() {
     ];
     for cookies in wrong {
         let request = RequestKey { cookies, ..REQUEST };
-        let choice = balancer.choose(&backends, &request, &Tried::new(), 0);
+        let choice = balancer.choose(&backends, || request, &Tried::new(), 0);
         let index = 0;
         let set_cookie = true;
         assert_eq!(choice, Ok(Choice { index, set_cookie }), "{cookies:?}");
@@ -334,14 +334,14 @@ fn what_was_tried_is_not_tried_again() {
         let mut tried = Tried::new();
         let mut seen = [false; 3];
         for _ in 0..3 {
-            let choice = balancer.choose(&backends, &REQUEST, &tried, 0);
+            let choice = balancer.choose(&backends, || REQUEST, &tried, 0);
             let index = choice.expect("one is left").index;
             assert!(!seen[index], "{policy:?}");
             seen[index] = true;
             tried.add(&backends[index]);
         }
         assert_eq!(tried.count(), 3);
-        let choice = balancer.choose(&backends, &REQUEST, &tried, 0);
+        let choice = balancer.choose(&backends, || REQUEST, &tried, 0);
         assert_eq!(choice, Err(NoBackend::Tried));
     }
 }
@@ -351,7 +351,7 @@ fn a_request_tries_so_many_and_no_more() {
     let backends = backends(&[1; 20]);
     let balancer = balancer(Balance::RoundRobin);
     let mut tried = Tried::new();
-    while let Ok(choice) = balancer.choose(&backends, &REQUEST, &tried, 0) {
+    while let Ok(choice) = balancer.choose(&backends, || REQUEST, &tried, 0) {
         tried.add(&backends[choice.index]);
         assert!(tried.count() <= TRIES_MAX);
     }
@@ -364,10 +364,10 @@ fn when_all_are_down_there_is_none() {
     for policy in POLICIES {
         let balancer = balancer(policy);
         backends.iter().for_each(take_down);
-        let choice = balancer.choose(&backends, &REQUEST, &Tried::new(), 999);
+        let choice = balancer.choose(&backends, || REQUEST, &Tried::new(), 999);
         assert_eq!(choice, Err(NoBackend::Down), "{policy:?}");
         let none: [Backend; 0] = [];
-        let choice = balancer.choose(&none, &REQUEST, &Tried::new(), 0);
+        let choice = balancer.choose(&none, || REQUEST, &Tried::new(), 0);
         assert_eq!(choice, Err(NoBackend::Down), "{policy:?}");
     }
 }
@@ -378,7 +378,7 @@ fn after_its_time_a_backend_gets_one_request() {
         let backends = backends(&[1]);
         let balancer = balancer(policy);
         take_down(&backends[0]);
-        let choose = || balancer.choose(&backends, &REQUEST, &Tried::new(), 1000);
+        let choose = || balancer.choose(&backends, || REQUEST, &Tried::new(), 1000);
         assert_eq!(choose().map(|choice| choice.index), Ok(0), "{policy:?}");
         assert_eq!(choose(), Err(NoBackend::Down), "{policy:?}");
         backends[0].health.connected(1000);
@@ -420,7 +420,7 @@ fn what_came_back_gets_its_share_little_by_little() {
     backends[0].health.check_answered(0);
     let balancer = balancer(Balance::RoundRobin);
     let share = |now_ms| {
-        let choose = || balancer.choose(&backends, &REQUEST, &Tried::new(), now_ms);
+        let choose = || balancer.choose(&backends, || REQUEST, &Tried::new(), now_ms);
         let is_first = |_: &usize| choose().expect("both are up").index == 0;
         (0..1100).filter(is_first).count()
     };
@@ -436,7 +436,7 @@ fn the_list_may_change_between_choices() {
         let balancer = balancer(policy);
         for count in [3, 1, 64, 200, 2, 0, 5] {
             let backends = backends(&vec![1; count]);
-            let choice = balancer.choose(&backends, &REQUEST, &Tried::new(), 0);
+            let choice = balancer.choose(&backends, || REQUEST, &Tried::new(), 0);
             assert_eq!(choice.is_ok(), count > 0);
             assert!(choice.is_ok_and(|choice| choice.index < count) || count == 0);
         }

@@ -9,6 +9,7 @@
 
 use petrel_engine::proto::cgi::{HeadDecoder, HeadError, HeadKind, HeadLimits, ParsedCgiHead};
 use petrel_engine::proto::header_block::HeaderBlock;
+use petrel_engine::proto::http1::REPEATED_HEAD_BYTES_MAX;
 use petrel_engine::proto::reply_head::ReplyHead;
 use petrel_engine::proto::status::Status;
 
@@ -22,6 +23,8 @@ pub(super) struct CgiReply {
     decoder: HeadDecoder,
     /// The bytes of a head that has not arrived completely.
     held: Vec<u8>,
+    /// Further replies may follow, so the head is kept for a comparison.
+    repeats: bool,
     /// The head that `head` and `decoder` hold, as it was received; empty: none that can come again.
     last: Vec<u8>,
     last_kind: HeadKind,
@@ -59,6 +62,7 @@ impl CgiReply {
             head: ReplyHead::new(),
             decoder: HeadDecoder::new(HEAD_LIMITS),
             held: Vec::new(),
+            repeats: false,
             last: Vec::new(),
             last_kind: HeadKind::Final,
             is_outdated: false,
@@ -67,6 +71,14 @@ impl CgiReply {
             expected: ExpectedReply::default(),
             is_local_redirect: false,
             headless: Headless::Refused,
+        }
+    }
+
+    /// As [`Self::new`], for a connection that brings one reply after another.
+    pub(super) fn of_kept_connection() -> CgiReply {
+        CgiReply {
+            repeats: true,
+            ..CgiReply::new()
         }
     }
 
@@ -93,6 +105,7 @@ impl CgiReply {
             head: _,
             decoder: _,
             held: _,
+            repeats: _,
             last: _,
             last_kind: _,
             is_outdated: _,
@@ -238,7 +251,11 @@ impl CgiReply {
             }
             return Ok(all(input));
         };
-        if held == 0 && length <= limits::REPEATED_HEAD_BYTES_MAX && kind != HeadKind::Interim {
+        if self.repeats
+            && held == 0
+            && length <= REPEATED_HEAD_BYTES_MAX
+            && kind != HeadKind::Interim
+        {
             self.last
                 .extend_from_slice(input.get(..length).unwrap_or_default());
             self.last_kind = kind;

@@ -70,7 +70,7 @@ impl FastCgiConversation {
             records: FastCgiDecoder::new(ID),
             is_silent: true,
             whole: None,
-            reply: CgiReply::new(),
+            reply: CgiReply::of_kept_connection(),
             stderr_bytes: 0,
             has_begun: false,
             is_sent: false,
