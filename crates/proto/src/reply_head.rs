@@ -170,7 +170,8 @@ impl ReplyHead {
         self.has_server
     }
 
-    /// Whether the first Content-Type says that the body is a stream of events, which the client should get one by one.
+    /// Whether the first Content-Type says that the body is a stream of events, which the client should get
+    /// one by one.
     pub fn is_event_stream(&self) -> bool {
         self.is_event_stream
     }

@@ -65,6 +65,10 @@ pub(super) fn open(state: &Rc<State>, host: &Table) -> mlua::Result<()> {
 }
 
 /// All items but `start_time` are numbers.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "numbers of scripts are like that"
+)]
 fn value(exchange: &Exchange, name: Option<&str>) -> f64 {
     let head = &exchange.request.head;
     let number = match name {
@@ -78,12 +82,7 @@ fn value(exchange: &Exchange, name: Option<&str>) -> f64 {
         // The number of the stream; HTTP/1 has only one.
         _ => 0,
     };
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "numbers of scripts are like that"
-    )]
-    let number = number as f64;
-    number
+    number as f64
 }
 
 /// A function that returns seconds and nanoseconds.
