@@ -154,6 +154,7 @@ fn an_upgrade_refuses_no_connection() {
                 }
                 count
             });
+            assert_eq!(client().get("/").status, 200, "it has started");
             install(&machine, "1.1");
             let status = machine.try_run("petrel status -f /etc/petrel/petrel.conf");
             assert!(
