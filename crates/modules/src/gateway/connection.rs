@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use petrel_engine::clock::Clock;
@@ -196,7 +197,8 @@ impl BackendConnection {
     /// Called when the first byte of a reply arrives.
     pub(crate) fn reply_has_begun(&mut self, now_ms: u64) {
         if let (Standing::Newcomer(id), Some(shared)) = (self.standing, &self.permit) {
-            shared.limit.answered(id, now_ms);
+            let do_requests_wait = shared.waiting.load(Ordering::Relaxed) > 0;
+            shared.limit.answered(id, now_ms, do_requests_wait);
             self.standing = Standing::Proven;
             self.tenure_since_ms = now_ms;
         }

@@ -10,7 +10,9 @@
 //! free is closed instead of kept, so that its process turns to the newcomer, and the number of connections
 //! that have ever answered is taken as the limit. The learned limit is tested from time to time by opening
 //! one connection more; each test in vain doubles the pause until the next one. It has to be tested because a
-//! newcomer may also have been late only because its script was slow.
+//! newcomer may also have been late only because its script was slow. A limit that has risen until nothing
+//! waits any more is forgotten: then it says how many connections the clients want, not how many processes
+//! there are.
 //!
 //! Times are milliseconds of the monotonic clock, passed in by the caller. Counts are atomic. The list of
 //! newcomers has a lock, but in the steady state it is empty and not locked.
@@ -139,8 +141,9 @@ impl ConnectionLimit {
         NewcomerId(id)
     }
 
-    /// The first byte of a reply arrived on a newcomer: a process has accepted it.
-    pub fn answered(&self, id: NewcomerId, now_ms: u64) {
+    /// The first byte of a reply arrived on a newcomer: a process has accepted it. `do_requests_wait`: for a
+    /// connection of this backend.
+    pub(crate) fn answered(&self, id: NewcomerId, now_ms: u64, do_requests_wait: bool) {
         self.gone(id);
         let proven = self.proven.fetch_add(1, Ordering::Relaxed) + 1;
         if proven >= self.recent_peak(now_ms) {
@@ -150,7 +153,11 @@ impl ConnectionLimit {
         let learned = self.learned.load(Ordering::Relaxed);
         // The limit was too low: there are more processes now, or a slow script was taken for a missing one.
         if learned != UNKNOWN && proven > learned {
-            self.learned.fetch_max(proven, Ordering::Relaxed);
+            if do_requests_wait || self.newcomers.load(Ordering::Relaxed) > 0 {
+                self.learned.fetch_max(proven, Ordering::Relaxed);
+            } else {
+                self.learned.store(UNKNOWN, Ordering::Relaxed);
+            }
             self.probe_pause_ms
                 .store(limits::PROBE_PAUSE_MS_MIN, Ordering::Relaxed);
             self.probe_at_ms.store(0, Ordering::Relaxed);
@@ -281,8 +288,8 @@ mod tests {
     fn a_late_newcomer_has_a_connection_given_up_for_it_once() {
         let limit = ConnectionLimit::new(None, true);
         let new = newcomers(&limit, 3, 0);
-        limit.answered(new[0], 100);
-        limit.answered(new[1], 100);
+        limit.answered(new[0], 100, true);
+        limit.answered(new[1], 100, true);
         assert!(
             !limit.must_give_up(PATIENCE_MS, PATIENCE_MS, false),
             "not late yet"
@@ -296,12 +303,12 @@ mod tests {
     fn the_limit_is_as_many_as_have_answered() {
         let limit = ConnectionLimit::new(None, true);
         let new = newcomers(&limit, 3, 0);
-        limit.answered(new[0], 100);
-        limit.answered(new[1], 100);
+        limit.answered(new[0], 100, true);
+        limit.answered(new[1], 100, true);
         assert!(!limit.is_learned());
         assert!(limit.must_give_up(100, PATIENCE_MS, false));
         limit.closed(true);
-        limit.answered(new[2], 100);
+        limit.answered(new[2], 100, true);
         assert!(limit.is_learned() && limit.is_reached());
         assert!(!limit.try_open());
     }
@@ -310,9 +317,9 @@ mod tests {
     fn a_learned_limit_is_tried_again_ever_more_seldom_until_it_rises() {
         let limit = ConnectionLimit::new(None, true);
         let new = newcomers(&limit, 2, 0);
-        limit.answered(new[0], 100);
+        limit.answered(new[0], 100, true);
         assert!(limit.must_give_up(100, PATIENCE_MS, false));
-        limit.answered(new[1], 100);
+        limit.answered(new[1], 100, true);
         assert_eq!(limit.open(), 2);
         let mut now_ms = 100;
         let mut pauses = Vec::new();
@@ -332,11 +339,26 @@ mod tests {
             now_ms += 1;
         }
         let probe = limit.newcomer(now_ms);
-        limit.answered(probe, 100);
+        limit.answered(probe, 100, true);
         assert!(
             limit.try_probe(now_ms),
             "it was right: the next one at once"
         );
+    }
+
+    #[test]
+    fn a_limit_that_has_risen_until_nothing_waits_is_forgotten() {
+        for do_requests_wait in [false, true] {
+            let limit = ConnectionLimit::new(None, true);
+            let new = newcomers(&limit, 3, 0);
+            limit.answered(new[0], 100, false);
+            assert!(limit.must_give_up(100, PATIENCE_MS, false), "a slow start");
+            assert_eq!(limit.known(), Some(1));
+            limit.answered(new[1], 200, false);
+            assert_eq!(limit.known(), Some(2), "one newcomer waits");
+            limit.answered(new[2], 200, do_requests_wait);
+            assert_eq!(limit.known(), do_requests_wait.then_some(3));
+        }
     }
 
     /// A connection of the model below, which serves one request after the other.
@@ -361,7 +383,7 @@ mod tests {
                     return true;
                 }
                 if let Some(id) = connection.newcomer.take() {
-                    limit.answered(id, now_ms);
+                    limit.answered(id, now_ms, true);
                 }
                 connection.done_ms = done_ms(connection.since_ms);
                 // A connection moves to the other worker after 15 to 115 ms.
