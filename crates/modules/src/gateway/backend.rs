@@ -405,11 +405,11 @@ impl Backend {
     /// Takes a connection back after a reply. It is kept for another request, unless there is a reason to
     /// close it.
     pub fn release(&self, mut connection: Box<BackendConnection>, now_ms: u64, took_us: u64) {
-        let usual_us = self.usual_us.get();
-        self.usual_us.set(match usual_us {
-            0 => took_us,
-            _ => usual_us - usual_us / 8 + took_us / 8,
-        });
+        self.usual_us.set(usual_with(
+            self.usual_us.get(),
+            took_us,
+            connection.is_kept(),
+        ));
         if connection.is_kept() {
             self.kept_proofs.set(limits::KEPT_PROOFS);
         }
@@ -585,6 +585,17 @@ impl Backend {
     }
 }
 
+/// How long a request usually takes, after one more that took `took_us`. The first request of a connection may
+/// have waited for a process of the backend before it was worked on, so it tells only that requests take no
+/// longer than that.
+fn usual_with(usual_us: u64, took_us: u64, is_kept: bool) -> u64 {
+    match (usual_us, is_kept) {
+        (0, _) => took_us,
+        (_, true) => usual_us - usual_us / 8 + took_us / 8,
+        (_, false) => usual_us - usual_us / 8 + took_us.min(usual_us) / 8,
+    }
+}
+
 impl Drop for Backend {
     fn drop(&mut self) {
         let mut signals = lock(&self.shared.signals);
@@ -620,5 +631,28 @@ impl Candidate for Rc<Backend> {
 
     fn priority(&self) -> u16 {
         self.priority
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_for_a_process_does_not_count_as_usual() {
+        const MS: u64 = 1000;
+        let mut usual_us = usual_with(0, 800 * MS, false);
+        assert_eq!(usual_us, 800 * MS, "there is no other measure");
+        usual_us = usual_with(usual_us, 2 * MS, false);
+        assert!(usual_us < 800 * MS);
+        let before_us = usual_us;
+        for waited in 1..100 {
+            usual_us = usual_with(usual_us, waited * 1000 * MS, false);
+        }
+        assert!(usual_us <= before_us, "{usual_us}");
+        for _ in 0..100 {
+            usual_us = usual_with(usual_us, 5000 * MS, true);
+        }
+        assert!(usual_us > 4900 * MS, "slow scripts are seen: {usual_us}");
     }
 }
