@@ -20,7 +20,7 @@ use crate::recorder::{SharedMemory, Words, layout_hash};
 pub(super) struct Arena(Words);
 
 /// A table of an arena.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ArenaTable {
     Routes,
     Hosts,

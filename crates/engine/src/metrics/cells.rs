@@ -92,10 +92,12 @@ struct ExemplarCells {
 impl RouteCells {
     /// The counters in `words`.
     pub(super) fn new(words: Words) -> RouteCells {
+        // It was counted in an earlier process.
+        let mut taken = Totals::default();
+        taken.add_cells(&words);
         RouteCells {
             has_changed: AtomicBool::new(false),
-            // It was counted in an earlier process.
-            taken: Mutex::new(totals(&words)),
+            taken: Mutex::new(taken),
             words,
             slowest: Default::default(),
         }
@@ -140,7 +142,8 @@ impl RouteCells {
             return None;
         }
         self.has_changed.store(false, Relaxed);
-        let now = totals(&self.words);
+        let mut now = Totals::default();
+        now.add_cells(&self.words);
         let mut taken = lock(&self.taken);
         let more = now.since(&taken);
         *taken = now;
@@ -149,8 +152,9 @@ impl RouteCells {
 
     /// Makes the slowest requests the exemplars of `counts`, where they are slower than those.
     pub(super) fn show_slowest(&self, counts: &mut RouteCounts) {
-        for (slowest, counts) in self.slowest.iter().zip(&mut counts.classes) {
-            counts.exemplar = [counts.exemplar, slowest.read()]
+        for counts in &mut counts.classes {
+            let slowest = self.slowest[counts.class as usize].read();
+            counts.exemplar = [counts.exemplar, slowest]
                 .into_iter()
                 .flatten()
                 .max_by_key(|exemplar| exemplar.nanos);
@@ -158,19 +162,20 @@ impl RouteCells {
     }
 }
 
-fn totals(words: &[AtomicU64]) -> Totals {
-    let mut counts = RouteCounts::default();
-    counts.add_cells(words);
-    Totals {
-        classes: counts.classes.map(|class| class.latency.requests()),
-        stages: counts.stages,
-        latency: counts.latency(),
-        sent_bytes: counts.sent_bytes(),
-        received_bytes: counts
-            .classes
-            .iter()
-            .map(|class| class.received_bytes)
-            .sum(),
+impl Totals {
+    /// Adds the counters of a route of one worker.
+    pub(super) fn add_cells(&mut self, words: &[AtomicU64]) {
+        for (cells, nanos) in stage_cells(words).iter().zip(&mut self.stages) {
+            *nanos += cells[STAGE_BUCKETS].load(Relaxed);
+        }
+        for (class, cells) in used_classes(words) {
+            let mut latency = LatencyCounts::default();
+            latency.add_cells(cells);
+            self.classes[class as usize] += latency.requests();
+            self.latency.add(&latency);
+            self.sent_bytes += cells[LATENCY_BUCKETS + 1].load(Relaxed);
+            self.received_bytes += cells[LATENCY_BUCKETS + 2].load(Relaxed);
+        }
     }
 }
 
@@ -184,6 +189,18 @@ fn stage_cells(words: &[AtomicU64]) -> &[[AtomicU64; STAGE_WORDS]] {
 fn class_cells(words: &[AtomicU64]) -> &[[AtomicU64; CLASS_WORDS]] {
     let classes = words.get(STAGES * STAGE_WORDS..ROUTE_WORDS);
     classes.unwrap_or_default().as_chunks().0
+}
+
+/// The status classes that have requests, with their counters. Most routes have few, and the counters of the
+/// others are not read.
+fn used_classes(
+    words: &[AtomicU64],
+) -> impl Iterator<Item = (StatusClass, &[AtomicU64; CLASS_WORDS])> {
+    let classes = StatusClass::ALL.into_iter().zip(class_cells(words));
+    classes.filter(|(_, cells)| {
+        // A request that took no time is in the first bucket.
+        cells[LATENCY_BUCKETS].load(Relaxed) > 0 || cells[0].load(Relaxed) > 0
+    })
 }
 
 impl ExemplarCells {
@@ -255,12 +272,12 @@ fn add_all(sums: &mut [u64], cells: &[AtomicU64]) {
 }
 
 /// What was counted for one route.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct RouteCounts {
     /// The time in each [`Stage`], in its order.
     pub stages: [Nanos; STAGES],
-    /// By [`StatusClass`], in its order.
-    pub classes: [ClassCounts; CLASSES],
+    /// Those that have requests, in the order of [`StatusClass`].
+    pub classes: Vec<ClassCounts>,
 }
 
 /// The times of one stage in all routes.
@@ -282,8 +299,10 @@ pub struct LatencyCounts {
 }
 
 /// The requests of one status class.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct ClassCounts {
+    /// Which class that is.
+    pub class: StatusClass,
     /// Requests by the time that they took.
     pub latency: LatencyCounts,
     /// Bytes of the responses with their heads.
@@ -314,58 +333,36 @@ pub struct HostCounts {
     pub sent_bytes: u64,
 }
 
-impl Default for RouteCounts {
-    fn default() -> RouteCounts {
-        RouteCounts {
-            stages: [0; STAGES],
-            classes: [ClassCounts::default(); CLASSES],
-        }
-    }
-}
-
 impl RouteCounts {
     /// Adds the counters of a route of one worker.
     pub(super) fn add_cells(&mut self, words: &[AtomicU64]) {
         for (cells, nanos) in stage_cells(words).iter().zip(&mut self.stages) {
             *nanos += cells[STAGE_BUCKETS].load(Relaxed);
         }
-        for (cells, counts) in class_cells(words).iter().zip(&mut self.classes) {
-            add_all(&mut counts.latency.buckets, cells);
-            counts.latency.sum += cells[LATENCY_BUCKETS].load(Relaxed);
+        for (class, cells) in used_classes(words) {
+            let counts = self.of_class(class);
+            counts.latency.add_cells(cells);
             counts.sent_bytes += cells[LATENCY_BUCKETS + 1].load(Relaxed);
             counts.received_bytes += cells[LATENCY_BUCKETS + 2].load(Relaxed);
         }
     }
 
-    /// All requests.
-    pub fn requests(&self) -> u64 {
-        self.latency().requests()
-    }
-
-    /// Bytes of all responses.
-    pub fn sent_bytes(&self) -> u64 {
-        self.classes.iter().map(|class| class.sent_bytes).sum()
-    }
-
-    /// All requests by the time that they took.
-    pub fn latency(&self) -> LatencyCounts {
-        let mut all = LatencyCounts::default();
-        self.classes
-            .iter()
-            .for_each(|class| all.add(&class.latency));
-        all
-    }
-
-    /// Adds the counts of `other`, without its exemplars.
-    pub fn add(&mut self, other: &RouteCounts) {
-        for (own, other) in self.stages.iter_mut().zip(&other.stages) {
-            *own += other;
-        }
-        for (own, other) in self.classes.iter_mut().zip(&other.classes) {
-            own.latency.add(&other.latency);
-            own.sent_bytes += other.sent_bytes;
-            own.received_bytes += other.received_bytes;
-        }
+    fn of_class(&mut self, class: StatusClass) -> &mut ClassCounts {
+        let known = self
+            .classes
+            .binary_search_by_key(&(class as u8), |counts| counts.class as u8);
+        let index = known.unwrap_or_else(|index| {
+            let counts = ClassCounts {
+                class,
+                latency: LatencyCounts::default(),
+                sent_bytes: 0,
+                received_bytes: 0,
+                exemplar: None,
+            };
+            self.classes.insert(index, counts);
+            index
+        });
+        &mut self.classes[index]
     }
 }
 
@@ -402,6 +399,12 @@ impl LatencyCounts {
     /// All requests.
     pub fn requests(&self) -> u64 {
         self.buckets.iter().sum()
+    }
+
+    /// Adds the counters of a status class of a route.
+    fn add_cells(&mut self, cells: &[AtomicU64; CLASS_WORDS]) {
+        add_all(&mut self.buckets, cells);
+        self.sum += cells[LATENCY_BUCKETS].load(Relaxed);
     }
 
     /// Adds the counts of `other`.

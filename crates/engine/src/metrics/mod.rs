@@ -18,7 +18,6 @@ mod names;
 mod seconds;
 mod top;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -213,17 +212,11 @@ pub struct HogShown {
     pub ended: Nanos,
 }
 
-/// The counts of all workers at one time.
+/// The counts of all workers at one time, for the status page.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// By route; only routes that have answered.
-    pub routes: Vec<(Arc<str>, Box<RouteCounts>)>,
-    /// By [`Stage`], in its order, for all routes together.
-    pub stages: [StageCounts; Stage::ALL.len()],
-    /// By host of the configuration; only hosts that were asked for.
-    pub hosts: Vec<(Arc<str>, HostCounts)>,
-    /// The workers in the order in which they were started.
-    pub workers: Vec<WorkerState>,
+    /// By route.
+    pub routes: Vec<(String, Totals)>,
     /// The last seconds, the oldest first, and the monotonic second of the first.
     pub seconds: Vec<Second>,
     /// The monotonic second of the first of `seconds`.
@@ -232,6 +225,17 @@ pub struct Snapshot {
     pub top_hosts: Vec<TopEntry>,
     /// Paths that clients asked for, the most frequent first.
     pub top_paths: Vec<TopEntry>,
+}
+
+/// The counts of all workers at one time, for metrics.
+#[derive(Clone, Debug, Default)]
+pub struct Histograms {
+    /// By route; only routes that have answered.
+    pub routes: Vec<(String, RouteCounts)>,
+    /// By [`Stage`], in its order, for all routes together.
+    pub stages: [StageCounts; Stage::ALL.len()],
+    /// By host of the configuration; only hosts that were asked for.
+    pub hosts: Vec<(String, HostCounts)>,
 }
 
 impl Metrics {
@@ -295,62 +299,93 @@ impl Metrics {
         self.routes.detailed(route, detail)
     }
 
-    /// Everything that was counted, for `now` on the monotonic clock.
+    /// What the status page shows, for `now` on the monotonic clock.
     pub fn snapshot(&self, now: Nanos) -> Snapshot {
-        let workers: Vec<_> = lock(&self.workers).iter().map(Arc::clone).collect();
-        let arenas = lock(&self.arenas).clone();
-        let mut routes: BTreeMap<String, Box<RouteCounts>> = BTreeMap::new();
-        let mut hosts: BTreeMap<String, HostCounts> = BTreeMap::new();
-        let mut stages = [StageCounts::default(); Stage::ALL.len()];
-        let mut add = |table, name: String, words: &Words| match table {
-            ArenaTable::Routes => {
-                routes.entry(name).or_default().add_cells(words);
-                StageCounts::add_cells(&mut stages, words);
-            }
-            ArenaTable::Hosts => hosts.entry(name).or_default().add_cells(words),
-        };
-        for table in [ArenaTable::Routes, ArenaTable::Hosts] {
-            for (name, words) in arenas.iter().flat_map(|arena| arena.entries(table)) {
-                add(table, name, &words);
-            }
-        }
-        for worker in &workers {
-            for (table, name, words) in &*lock(&worker.place.beside) {
-                add(*table, name.clone(), words);
-            }
-        }
-        let names = self.routes.all();
-        for (slot, cells) in workers.iter().flat_map(|worker| worker.routes.all()) {
-            if let Some(counts) = names.get(slot).and_then(|name| routes.get_mut(&**name)) {
-                cells.show_slowest(counts);
-            }
-        }
-        let mut snapshot = Snapshot {
-            routes: routes
-                .into_iter()
-                .filter(|(_, counts)| counts.requests() > 0)
-                .map(|(name, counts)| (name.into(), counts))
-                .collect(),
-            stages,
-            hosts: hosts
-                .into_iter()
-                .map(|(name, counts)| (name.into(), counts))
-                .collect(),
-            ..Snapshot::default()
-        };
         let (mut hosts, mut paths) = (Top::default(), Top::default());
-        for worker in &workers {
+        for worker in &*lock(&self.workers) {
             let tops = lock(&worker.tops);
             hosts.merge(&tops.hosts);
             paths.merge(&tops.paths);
-            drop(tops);
-            snapshot.workers.push(lock(&worker.published).clone());
         }
-        snapshot.top_hosts = hosts.entries();
-        snapshot.top_paths = paths.entries();
         let second = (now / 1_000_000_000) as u32;
-        (snapshot.first_second, snapshot.seconds) = lock(&self.seconds).complete(second);
-        snapshot
+        let (first_second, seconds) = lock(&self.seconds).complete(second);
+        Snapshot {
+            routes: self.routes(),
+            seconds,
+            first_second,
+            top_hosts: hosts.entries(),
+            top_paths: paths.entries(),
+        }
+    }
+
+    /// What was counted for each route that has answered, sorted by name.
+    pub fn routes(&self) -> Vec<(String, Totals)> {
+        let mut routes = self.by_name(ArenaTable::Routes, Totals::add_cells);
+        routes.retain(|(_, totals)| totals.requests() > 0);
+        routes
+    }
+
+    /// The workers in the order in which they were started.
+    pub fn workers(&self) -> Vec<WorkerState> {
+        let workers = lock(&self.workers);
+        let states = workers.iter().map(|worker| lock(&worker.published).clone());
+        states.collect()
+    }
+
+    /// What the metrics show.
+    pub fn histograms(&self) -> Histograms {
+        let mut stages = [StageCounts::default(); Stage::ALL.len()];
+        let add = |counts: &mut RouteCounts, words: &[AtomicU64]| {
+            counts.add_cells(words);
+            StageCounts::add_cells(&mut stages, words);
+        };
+        let mut routes = self.by_name(ArenaTable::Routes, add);
+        routes.retain(|(_, counts)| !counts.classes.is_empty());
+        let names = self.routes.all();
+        let workers = lock(&self.workers);
+        for (slot, cells) in workers.iter().flat_map(|worker| worker.routes.all()) {
+            let name = names.get(slot).map_or("", |name| name);
+            if let Ok(index) = routes.binary_search_by(|(route, _)| (**route).cmp(name)) {
+                cells.show_slowest(&mut routes[index].1);
+            }
+        }
+        drop(workers);
+        Histograms {
+            routes,
+            stages,
+            hosts: self.by_name(ArenaTable::Hosts, HostCounts::add_cells),
+        }
+    }
+
+    /// The sums of the counters that have the same name, sorted by name. `add` adds those of one worker.
+    fn by_name<T: Default>(
+        &self,
+        table: ArenaTable,
+        mut add: impl FnMut(&mut T, &[AtomicU64]),
+    ) -> Vec<(String, T)> {
+        let arenas = lock(&self.arenas).clone();
+        let mut counters: Vec<(String, Words)> = arenas
+            .iter()
+            .flat_map(|arena| arena.entries(table))
+            .collect();
+        for worker in &*lock(&self.workers) {
+            let beside = lock(&worker.place.beside);
+            let of_table = beside.iter().filter(|(of, ..)| *of == table);
+            counters.extend(of_table.map(|(_, name, words)| (name.clone(), words.clone())));
+        }
+        counters.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        let mut sums: Vec<(String, T)> = Vec::with_capacity(counters.len());
+        for (name, words) in counters {
+            match sums.last_mut() {
+                Some((last, sum)) if *last == name => add(sum, &words),
+                _ => {
+                    let mut sum = T::default();
+                    add(&mut sum, &words);
+                    sums.push((name, sum));
+                }
+            }
+        }
+        sums
     }
 }
 

@@ -35,7 +35,7 @@ impl Totals {
     }
 
     /// Adds `more`.
-    pub(super) fn add(&mut self, more: &Totals) {
+    pub fn add(&mut self, more: &Totals) {
         *self = self.with(more, u64::wrapping_add);
     }
 

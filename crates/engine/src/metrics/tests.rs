@@ -49,9 +49,21 @@ fn what_workers_count_is_added_up_by_route_class_and_stage() {
     let snapshot = metrics.snapshot(0);
     let names: Vec<&str> = snapshot.routes.iter().map(|(name, _)| &**name).collect();
     assert_eq!(names, [CORE, "mod_b"], "mod_a has answered nothing");
-    let counts = &snapshot.routes[1].1;
-    assert_eq!(counts.requests(), 3);
-    let good = &counts.classes[StatusClass::Successful as usize];
+    let totals = &snapshot.routes[1].1;
+    assert_eq!(totals.classes, [0, 2, 0, 0, 0, 1]);
+    assert_eq!(totals.latency.requests(), 3);
+    assert_eq!(totals.latency.sum, 3_000_021_000);
+    assert_eq!((totals.sent_bytes, totals.received_bytes), (300, 21));
+    assert_eq!(totals.stages[Stage::Parse as usize], 3_000);
+    assert_eq!(snapshot.top_paths[0].requests, 4);
+
+    let histograms = metrics.histograms();
+    let names: Vec<&str> = histograms.routes.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(names, [CORE, "mod_b"], "mod_a has answered nothing");
+    let counts = &histograms.routes[1].1;
+    let classes: Vec<StatusClass> = counts.classes.iter().map(|counts| counts.class).collect();
+    assert_eq!(classes, [StatusClass::Successful, StatusClass::Aborted]);
+    let good = &counts.classes[0];
     assert_eq!(
         (good.latency.requests(), good.latency.sum),
         (2, 3_000_011_000)
@@ -59,7 +71,7 @@ fn what_workers_count_is_added_up_by_route_class_and_stage() {
     assert_eq!((good.sent_bytes, good.received_bytes), (200, 14));
     assert_eq!(counts.stages[Stage::Parse as usize], 3_000);
     let of_all = |stage: Stage| {
-        let counts = &snapshot.stages[stage as usize];
+        let counts = &histograms.stages[stage as usize];
         (counts.requests(), counts.sum)
     };
     assert_eq!(of_all(Stage::Parse), (4, 4_000));
@@ -68,10 +80,28 @@ fn what_workers_count_is_added_up_by_route_class_and_stage() {
     let exemplar = good.exemplar.expect("the slow one");
     assert_eq!(exemplar.id, RequestId::from_bits(3_000_001_000));
     assert_eq!(good.latency.buckets[exemplar.bucket()], 1);
-    assert_eq!(snapshot.hosts.len(), 1);
-    assert_eq!(&*snapshot.hosts[0].0, "b.example");
-    assert_eq!(snapshot.hosts[0].1.sent_bytes, 400);
-    assert_eq!(snapshot.top_paths[0].requests, 4);
+    assert_eq!(histograms.hosts.len(), 1);
+    assert_eq!(&*histograms.hosts[0].0, "b.example");
+    assert_eq!(histograms.hosts[0].1.sent_bytes, 400);
+}
+
+/// A class that one worker has and another has not gets its place, and a request without time is one.
+#[test]
+fn classes_of_several_workers_are_merged_in_order() {
+    let metrics = Metrics::new(SharedMemory::private());
+    let (one, other) = (worker(&metrics), worker(&metrics));
+    let (fast, none) = (ledger(&[(Stage::Parse, 1_000)]), ledger(&[]));
+    end(&one, Route::CORE, StatusClass::Successful, &fast);
+    end(&one, Route::CORE, StatusClass::Aborted, &none);
+    end(&other, Route::CORE, StatusClass::ClientError, &fast);
+    end(&other, Route::CORE, StatusClass::Successful, &fast);
+    let histograms = metrics.histograms();
+    let classes = histograms.routes[0].1.classes.iter();
+    let classes: Vec<_> = classes
+        .map(|counts| (counts.class.name(), counts.latency.requests()))
+        .collect();
+    assert_eq!(classes, [("2xx", 2), ("4xx", 1), ("aborted", 1)]);
+    assert_eq!(metrics.routes()[0].1.classes, [0, 2, 0, 1, 0, 1]);
 }
 
 #[test]
@@ -109,7 +139,7 @@ fn each_second_has_what_was_counted_since_the_one_before() {
         2
     );
     assert_eq!(seconds[1].totals.latency.requests(), 2);
-    let state = &snapshot.workers[0];
+    let state = &metrics.workers()[0];
     assert_eq!((state.requests, state.requests_per_s), (3, 2));
 }
 
@@ -188,7 +218,7 @@ fn a_worker_counts_on_where_one_of_an_earlier_process_has_stopped() {
     let snapshot = after.snapshot(11_000_000_000);
     assert_eq!(snapshot.routes.len(), 1);
     assert_eq!(snapshot.routes[0].1.requests(), 2);
-    assert_eq!(snapshot.workers[0].requests, 1);
+    assert_eq!(after.workers()[0].requests, 1);
     assert_eq!(
         snapshot.seconds[0].totals.requests(),
         1,

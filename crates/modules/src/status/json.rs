@@ -1,5 +1,7 @@
-//! The status as JSON, for the status page and `petrel top`. docs/status-json.md describes it.
+//! The status of this server process: as JSON, and as what the status page is made of. docs/status-json.md
+//! describes it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use petrel_engine::Exchange;
@@ -9,357 +11,335 @@ use petrel_engine::exchange::client_of_key;
 use petrel_engine::ledger::{Nanos, Stage, StageKind};
 use petrel_engine::limits;
 use petrel_engine::metrics::{
-    LATENCY_BOUNDS, LatencyCounts, RouteCounts, Second, StatusClass, TopEntry, Totals, WorkerState,
+    LATENCY_BOUNDS, LatencyCounts, Metrics, Second, Snapshot, TopEntry, Totals as RequestCounts,
+    WorkerState,
 };
 use petrel_engine::module::Outcome;
-use petrel_engine::proto::json::JsonWriter;
 use petrel_engine::recorder::{NowRecord, Record, Recording};
 use petrel_engine::shared::Shared;
+use serde::Serialize;
 
-use super::report::{DeviceReport, Report};
+use super::model::{
+    BackendStatus, Caches, CurrentRequest, DiskClass, DiskDevice, DiskStatus, FileCacheStatus, Hog,
+    Holder, NotedWait, RequestStatus, RouteStatus, Seconds, ServerInfo, StageInfo, Status,
+    StatusClasses, Top, Totals, WorkerStatus,
+};
+use super::report::{DeviceReport, Report, open_requests};
 use super::{lighttpd, shared_page};
 use crate::gateway::counters::BackendReport;
 
 /// Answers with the status as JSON.
 pub(super) fn answer(exchange: &mut Exchange) -> Outcome {
-    shared_page::answer(
-        exchange,
-        |shared| Ok(page(shared)),
-        "application/json",
-        String::new(),
-    )
+    shared_page::answer(exchange, page, "application/json", String::new())
 }
 
 /// The status as JSON.
-pub(super) fn page(shared: &Arc<Shared>) -> Vec<u8> {
-    text(
-        &Report::new(shared),
-        &shared.memory().slowest(),
-        |_, _, _| {},
-    )
+pub(super) fn page(shared: &Arc<Shared>) -> Result<Vec<u8>, String> {
+    text(&status(shared))
 }
 
 /// The status as JSON, with lighttpd's fields at its beginning.
-pub(super) fn page_of_lighttpd(shared: &Arc<Shared>) -> Vec<u8> {
-    text(
-        &Report::new(shared),
-        &shared.memory().slowest(),
-        lighttpd::fields,
-    )
+pub(super) fn page_of_lighttpd(shared: &Arc<Shared>) -> Result<Vec<u8>, String> {
+    text(&lighttpd::fields(&status(shared)))
 }
 
-/// The whole object. It begins with the fields that `first` writes, which gets the counts of all routes.
-fn text(
-    report: &Report,
-    recording: &Recording,
-    first: fn(&Report, &RouteCounts, &mut JsonWriter),
-) -> Vec<u8> {
-    let mut json = JsonWriter::default();
+fn text(value: &impl Serialize) -> Result<Vec<u8>, String> {
+    let mut text = Vec::with_capacity(JSON_BYTES);
+    serde_json::to_writer(&mut text, value).map_err(|error| error.to_string())?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+/// The status.
+pub(super) fn status(shared: &Shared) -> Status {
+    of(shared, Report::new(shared, Metrics::snapshot))
+}
+
+fn of(shared: &Shared, report: Report<Snapshot>) -> Status {
+    let recording = shared.memory().slowest();
     let wall_nanos = u64::try_from(report.wall.as_nanos()).unwrap_or(0);
-    let all = report.totals();
-    json.object(|json| {
-        first(report, &all, json);
-        json.number("format", FORMAT);
-        json.key("server").object(|json| server(report, json));
-        json.key("totals").object(|json| totals(report, &all, json));
-        json.key("stages").list(Stage::ALL, |stage, json| {
-            json.object(|json| {
-                json.text("name", stage.name());
-                json.text("kind", kind(*stage));
-                json.text("meaning", stage.meaning());
-            });
-        });
-        let bounds = LATENCY_BOUNDS.map(|bound| bound / MICRO);
-        json.key("latency_bounds_us").numbers(bounds);
-        json.key("seconds").object(|json| seconds(report, json));
-        routes(report, json.key("routes"));
-        tops("host", &report.requests.top_hosts, json.key("hosts"));
-        tops("path", &report.requests.top_paths, json.key("paths"));
-        json.key("backends")
-            .list(&report.backends, |backend, json| {
-                json.object(|json| self::backend(backend, report.now, json));
-            });
-        json.key("caches").object(|json| caches(report, json));
-        json.key("disk").object(|json| disk(report, json));
-        let workers: Vec<_> = report.requests.workers.iter().enumerate().collect();
-        json.key("workers")
-            .list(&workers, |(number, worker), json| {
-                json.object(|json| {
-                    self::worker(*number, worker, report.now, json);
-                    works_for(
-                        now_of(recording, *number),
-                        wall_nanos,
-                        json.key("works_for"),
-                    );
-                });
-            });
-        let mut slowest = recording.slowest(wall_nanos);
-        slowest.truncate(SLOWEST_SHOWN);
-        json.key("slowest")
-            .list(&slowest, |(worker, record), json| {
-                json.object(|json| request(*worker, record, json));
-            });
-        json.key("counters").object(|json| {
-            json.number("cgi.programs", report.programs);
-            for (name, count) in report.counters.iter().chain(&report.script_counters) {
-                json.number(name, *count);
-            }
-        });
-    });
-    json.out.push(b'\n');
-    json.out
-}
-
-fn kind(stage: Stage) -> &'static str {
-    match stage.kind() {
-        StageKind::Work => "work",
-        StageKind::Wait => "wait",
+    let now = report.now;
+    let workers = report.workers.iter().enumerate();
+    let slowest = recording.slowest(wall_nanos);
+    let tops = |entries: &[TopEntry], top: fn(String) -> Top| {
+        let tops = entries.iter().map(|entry| self::top(entry, top));
+        tops.collect()
+    };
+    Status {
+        format: FORMAT,
+        server: server(&report),
+        totals: totals(shared, &report.workers, &report.requests.routes),
+        stages: Stage::ALL.iter().map(|stage| self::stage(*stage)).collect(),
+        latency_bounds_us: LATENCY_BOUNDS.map(|bound| bound / MICRO).into(),
+        seconds: seconds(&report),
+        routes: routes(&report.requests.routes),
+        hosts: tops(&report.requests.top_hosts, |host| Top {
+            host: Some(host),
+            ..Top::default()
+        }),
+        paths: tops(&report.requests.top_paths, |path| Top {
+            path: Some(path),
+            ..Top::default()
+        }),
+        workers: workers
+            .map(|(number, state)| {
+                let works_for = now_of(&recording, number);
+                worker(number, state, now, works_for, wall_nanos)
+            })
+            .collect(),
+        slowest: slowest
+            .into_iter()
+            .take(SLOWEST_SHOWN)
+            .map(|(worker, record)| request(worker, record))
+            .collect(),
+        caches: caches(&report.counters),
+        disk: DiskStatus {
+            classes: report.classes.iter().map(class).collect(),
+            devices: report.devices.into_iter().map(device).collect(),
+        },
+        backends: report
+            .backends
+            .into_iter()
+            .map(|report| backend(report, now))
+            .collect(),
+        counters: std::iter::once(("cgi.programs".to_owned(), report.programs))
+            .chain(report.counters)
+            .chain(report.script_counters)
+            .collect(),
     }
 }
 
-fn server(report: &Report, json: &mut JsonWriter) {
+fn stage(stage: Stage) -> StageInfo {
+    let kind = match stage.kind() {
+        StageKind::Work => "work",
+        StageKind::Wait => "wait",
+    };
+    StageInfo {
+        name: stage.name().to_owned(),
+        kind: kind.to_owned(),
+        meaning: stage.meaning().to_owned(),
+    }
+}
+
+fn server(report: &Report<Snapshot>) -> ServerInfo {
     let wall_ms = u64::try_from(report.wall.as_millis()).unwrap_or(0);
     let uptime_ms = u64::try_from(report.uptime.as_millis()).unwrap_or(0);
-    let mut workers = report.requests.workers.iter();
-    json.text("version", env!("CARGO_PKG_VERSION"));
-    json.number("pid", std::process::id().into());
-    json.number("generation", report.generation);
-    json.number("started_ms", wall_ms.saturating_sub(uptime_ms));
-    json.number("now_ms", wall_ms);
-    json.number("uptime_s", report.uptime.as_secs());
-    json.truth(
-        "is_draining",
-        workers.any(|worker| worker.gauges.is_draining),
-    );
+    let mut workers = report.workers.iter();
+    ServerInfo {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        generation: report.generation,
+        started_ms: wall_ms.saturating_sub(uptime_ms),
+        now_ms: wall_ms,
+        uptime_s: report.uptime.as_secs(),
+        is_draining: workers.any(|worker| worker.gauges.is_draining),
+    }
 }
 
-fn totals(report: &Report, all: &RouteCounts, json: &mut JsonWriter) {
-    requests(all, json);
-    json.number("open_requests", report.open_requests());
-    json.number("connections", report.connections);
-    json.number("connections_max", report.connections_max);
+/// Counts since the start: the sums over `routes`, and what `workers` have open.
+pub(super) fn totals(
+    shared: &Shared,
+    workers: &[WorkerState],
+    routes: &[(String, RequestCounts)],
+) -> Totals {
+    let mut all = RequestCounts::default();
+    routes.iter().for_each(|(_, counts)| all.add(counts));
+    Totals {
+        requests: all.requests(),
+        sent_bytes: all.sent_bytes,
+        received_bytes: all.received_bytes,
+        status: StatusClasses::of(|class| all.classes[class as usize]),
+        time_us: all.latency.sum / MICRO,
+        open_requests: open_requests(workers),
+        connections: shared.connections() as u64,
+        connections_max: shared.connections_max() as u64,
+    }
 }
 
-/// The fields that totals and routes have in common.
-fn requests(counts: &RouteCounts, json: &mut JsonWriter) {
-    let bytes = counts.classes.iter();
-    json.number("requests", counts.requests());
-    json.number("sent_bytes", counts.sent_bytes());
-    json.number(
-        "received_bytes",
-        bytes.map(|class| class.received_bytes).sum(),
-    );
-    json.key("status").object(|json| {
-        for (class, counts) in StatusClass::ALL.iter().zip(&counts.classes) {
-            json.number(class.name(), counts.latency.requests());
-        }
-    });
-    json.number("time_us", counts.latency().sum / MICRO);
-}
-
-fn seconds(report: &Report, json: &mut JsonWriter) {
+fn seconds(report: &Report<Snapshot>) -> Seconds {
     let all = &report.requests.seconds;
-    let column = |name: &str, value: fn(&Second) -> u64, json: &mut JsonWriter| {
-        json.key(name).numbers(all.iter().map(value));
+    let column = |value: fn(&Second) -> u64| all.iter().map(value).collect();
+    let of_totals = |value: &dyn Fn(&RequestCounts) -> u64| -> Vec<u64> {
+        all.iter().map(|second| value(&second.totals)).collect()
     };
+    let stage_us = Stage::ALL.iter().filter_map(|stage| {
+        let nanos = of_totals(&|totals| totals.stages[*stage as usize]);
+        let has_time = nanos.iter().any(|nanos| *nanos > 0);
+        let micros = || nanos.iter().map(|nanos| nanos / MICRO).collect();
+        has_time.then(|| (stage.name().to_owned(), micros()))
+    });
     let age_s = (report.now / SECOND).saturating_sub(report.requests.first_second.into());
-    json.number("first_s", report.wall.as_secs().saturating_sub(age_s));
-    column("requests", |second| second.totals.requests(), json);
-    column("sent_bytes", |second| second.totals.sent_bytes, json);
-    column(
-        "received_bytes",
-        |second| second.totals.received_bytes,
-        json,
-    );
-    json.key("status").object(|json| {
-        for class in StatusClass::ALL {
-            let counts = all
-                .iter()
-                .map(|second| second.totals.classes[class as usize]);
-            json.key(class.name()).numbers(counts);
-        }
-    });
-    json.key("stage_us").object(|json| {
-        for stage in Stage::ALL {
-            let time = |totals: &Totals| totals.stages[*stage as usize];
-            if all.iter().any(|second| time(&second.totals) > 0) {
-                let times = all.iter().map(|second| time(&second.totals) / MICRO);
-                json.key(stage.name()).numbers(times);
-            }
-        }
-    });
-    json.key("latency")
-        .list(all, |second, json| histogram(&second.totals.latency, json));
-    let lag = |second: &Second| second.totals.stages[Stage::Lag as usize] / MICRO;
-    column("lag_us", lag, json);
-    column("lag_max_us", |second| second.lag_max / MICRO, json);
-    column("turn_max_us", |second| second.turn_max / MICRO, json);
-    column("connections", |second| second.connections, json);
-    column("open_requests", |second| second.open_requests, json);
+    Seconds {
+        first_s: report.wall.as_secs().saturating_sub(age_s),
+        requests: column(|second| second.totals.requests()),
+        sent_bytes: column(|second| second.totals.sent_bytes),
+        received_bytes: column(|second| second.totals.received_bytes),
+        status: StatusClasses::of(|class| of_totals(&|totals| totals.classes[class as usize])),
+        stage_us: stage_us.collect(),
+        latency: all
+            .iter()
+            .map(|second| histogram(&second.totals.latency))
+            .collect(),
+        lag_us: column(|second| second.totals.stages[Stage::Lag as usize] / MICRO),
+        lag_max_us: column(|second| second.lag_max / MICRO),
+        turn_max_us: column(|second| second.turn_max / MICRO),
+        connections: column(|second| second.connections),
+        open_requests: column(|second| second.open_requests),
+    }
 }
 
 /// A histogram without its empty buckets at the end.
-fn histogram(counts: &LatencyCounts, json: &mut JsonWriter) {
+fn histogram(counts: &LatencyCounts) -> Vec<u64> {
     let empty = counts.buckets.iter().rev().take_while(|count| **count == 0);
     let used = counts.buckets.len() - empty.count();
-    json.numbers(counts.buckets[..used].iter().copied());
+    counts.buckets[..used].to_vec()
 }
 
-fn routes(report: &Report, json: &mut JsonWriter) {
-    let mut sorted: Vec<(&str, &RouteCounts, Nanos)> = report
-        .requests
-        .routes
-        .iter()
-        .map(|(name, counts)| (&**name, &**counts, counts.latency().sum))
-        .collect();
-    sorted.sort_by_key(|(.., time)| std::cmp::Reverse(*time));
-    let shown = sorted.len().min(ROUTES_SHOWN);
-    let mut others = RouteCounts::default();
-    sorted[shown..]
-        .iter()
-        .for_each(|(_, counts, _)| others.add(counts));
-    sorted.truncate(shown);
-    if others.requests() > 0 {
-        sorted.push((OTHERS, &others, 0));
-    }
-    json.list(&sorted, |(name, counts, _), json| {
-        json.object(|json| route(name, counts, json));
-    });
+fn routes(all: &[(String, RequestCounts)]) -> Vec<RouteStatus> {
+    let mut sorted: Vec<_> = all.iter().map(|(name, counts)| (&**name, counts)).collect();
+    sorted.sort_by_key(|(_, counts)| std::cmp::Reverse(counts.latency.sum));
+    let (first, rest) = sorted.split_at(sorted.len().min(ROUTES_SHOWN));
+    let mut others = RequestCounts::default();
+    rest.iter().for_each(|(_, counts)| others.add(counts));
+    let others = (!rest.is_empty()).then_some((OTHERS, &others));
+    let shown = first.iter().copied().chain(others);
+    shown.map(|(name, counts)| route(name, counts)).collect()
 }
 
-fn route(name: &str, counts: &RouteCounts, json: &mut JsonWriter) {
+fn route(name: &str, counts: &RequestCounts) -> RouteStatus {
     let (module, detail) = match name.split_once(' ') {
-        Some((module, detail)) => (module, Some(detail)),
+        Some((module, detail)) => (module, Some(detail.to_owned())),
         None => (name, None),
     };
-    json.text("route", name);
-    json.text("module", module);
-    json.optional_text("detail", detail);
-    requests(counts, json);
-    histogram(&counts.latency(), json.key("latency"));
-    json.key("stage_us").object(|json| {
-        for (stage, nanos) in Stage::ALL.iter().zip(&counts.stages) {
-            if *nanos > 0 {
-                json.number(stage.name(), nanos / MICRO);
-            }
-        }
-    });
-}
-
-fn tops(what: &str, entries: &[TopEntry], json: &mut JsonWriter) {
-    json.list(entries, |entry, json| {
-        json.object(|json| {
-            json.bytes(what, &entry.name);
-            json.number("requests", entry.requests);
-            json.number("error_requests", entry.error);
-            json.number("sent_bytes", entry.sent_bytes);
-            json.number("time_us", entry.time / MICRO);
-        });
-    });
-}
-
-fn backend(backend: &BackendReport, now: Nanos, json: &mut JsonWriter) {
-    json.text("label", &backend.label);
-    json.text("address", &backend.address);
-    json.text("route", &backend.route);
-    json.text("protocol", backend.protocol);
-    json.text("state", backend.state);
-    json.number("connections", backend.connections);
-    json.optional_number("limit", backend.limit);
-    json.truth("limit_is_learned", backend.limit_is_learned);
-    json.number("load", backend.load);
-    json.number("waiting", backend.waiting);
-    json.number("backlogged", backend.backlogged);
-    json.number("requests", backend.requests);
-    json.number("connected", backend.connected);
-    json.number("died", backend.died);
-    json.number("overloaded", backend.overloaded);
-    histogram(&backend.first_bytes, json.key("first_byte"));
-    json.number("first_byte_us", backend.first_bytes.sum / MICRO);
-    json.key("holders").list(&backend.holders, |held, json| {
-        json.object(|json| {
-            json.bytes("path", held.path());
-            json.text("client", &client_of_key(held.client));
-            json.number("age_ms", now.saturating_sub(held.since) / MILLI);
-        });
-    });
-}
-
-fn caches(report: &Report, json: &mut JsonWriter) {
-    let counter = |name: &str| report.counters.get(name).copied().unwrap_or(0);
-    json.key("files").object(|json| {
-        json.number("memory_bytes", counter("server.io.memory-bytes"));
-        json.number("cached", counter("server.io.lookup.cached"));
-        json.number("disk", counter("server.io.lookup.disk"));
-    });
-    let pages: Vec<_> = report
-        .counters
-        .iter()
-        .filter(|(name, _)| name.starts_with("page-cache."))
-        .collect();
-    match pages.is_empty() {
-        true => json.key("pages").null(),
-        false => json.key("pages").object(|json| {
-            pages
-                .iter()
-                .for_each(|(name, count)| json.number(name, **count));
-        }),
+    RouteStatus {
+        route: name.to_owned(),
+        module: module.to_owned(),
+        detail,
+        requests: counts.requests(),
+        sent_bytes: counts.sent_bytes,
+        received_bytes: counts.received_bytes,
+        status: StatusClasses::of(|class| counts.classes[class as usize]),
+        time_us: counts.latency.sum / MICRO,
+        latency: histogram(&counts.latency),
+        stage_us: Stage::ALL.iter().copied().zip(counts.stages).collect(),
     }
 }
 
-fn disk(report: &Report, json: &mut JsonWriter) {
-    json.key("classes")
-        .list(&report.classes, |(name, counts), json| {
-            json.object(|json| class(name, counts, json));
-        });
-    json.key("devices").list(&report.devices, |device, json| {
-        json.object(|json| self::device(device, json));
+/// `of` makes it from the name.
+fn top(entry: &TopEntry, of: fn(String) -> Top) -> Top {
+    Top {
+        requests: entry.requests,
+        error_requests: entry.error,
+        sent_bytes: entry.sent_bytes,
+        time_us: entry.time / MICRO,
+        ..of(shown(&entry.name))
+    }
+}
+
+/// Text for the JSON. Bytes that are not UTF-8 become U+FFFD.
+fn shown(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn backend(backend: BackendReport, now: Nanos) -> BackendStatus {
+    let holders = backend.holders.iter().map(|held| Holder {
+        path: shown(held.path()),
+        client: client_of_key(held.client),
+        age_ms: now.saturating_sub(held.since) / MILLI,
     });
+    BackendStatus {
+        holders: holders.collect(),
+        label: backend.label,
+        address: backend.address,
+        route: backend.route,
+        protocol: backend.protocol.to_owned(),
+        state: backend.state.to_owned(),
+        connections: backend.connections,
+        limit: backend.limit,
+        limit_is_learned: backend.limit_is_learned,
+        load: backend.load,
+        waiting: backend.waiting,
+        backlogged: backend.backlogged,
+        requests: backend.requests,
+        connected: backend.connected,
+        died: backend.died,
+        overloaded: backend.overloaded,
+        first_byte: histogram(&backend.first_bytes),
+        first_byte_us: backend.first_bytes.sum / MICRO,
+    }
 }
 
-fn class(name: &str, counts: &Counts, json: &mut JsonWriter) {
-    json.text("name", name);
-    json.number("threads", counts.threads as u64);
-    json.number("running", counts.running as u64);
-    json.number("queued", counts.queued as u64);
-    json.number("stuck", counts.stuck as u64);
-    json.number("jobs", counts.jobs);
-    json.number("refused", counts.refused);
-    json.number("wait_us", counts.wait_us);
-    json.number("wait_max_us", counts.wait_us_max);
-    json.number("run_us", counts.run_us);
-    json.number("run_max_us", counts.run_us_max);
+fn caches(counters: &BTreeMap<String, u64>) -> Caches {
+    let counter = |name: &str| counters.get(name).copied().unwrap_or(0);
+    let pages = counters.iter();
+    let pages = pages.filter(|(name, _)| name.starts_with("page-cache."));
+    let pages: BTreeMap<_, _> = pages.map(|(name, count)| (name.clone(), *count)).collect();
+    Caches {
+        files: FileCacheStatus {
+            memory_bytes: counter("server.io.memory-bytes"),
+            cached: counter("server.io.lookup.cached"),
+            disk: counter("server.io.lookup.disk"),
+        },
+        pages: (!pages.is_empty()).then_some(pages),
+    }
 }
 
-fn device(device: &DeviceReport, json: &mut JsonWriter) {
+fn class((name, counts): &(&'static str, Counts)) -> DiskClass {
+    DiskClass {
+        name: (*name).to_owned(),
+        threads: counts.threads as u64,
+        running: counts.running as u64,
+        queued: counts.queued as u64,
+        stuck: counts.stuck as u64,
+        jobs: counts.jobs,
+        refused: counts.refused,
+        wait_us: counts.wait_us,
+        wait_max_us: counts.wait_us_max,
+        run_us: counts.run_us,
+        run_max_us: counts.run_us_max,
+    }
+}
+
+fn device(device: DeviceReport) -> DiskDevice {
     let oldest = device.load.oldest;
-    let oldest_ms = oldest.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
-    json.text("device", &device.device);
-    json.optional_text("mount", device.mount.as_deref());
-    json.optional_text("type", device.kind.as_deref());
-    json.truth("is_remote", device.is_remote);
-    json.number("running", device.load.running as u64);
-    json.number("queued", device.load.waiting as u64);
-    json.optional_number("oldest_ms", oldest_ms);
+    DiskDevice {
+        device: device.device,
+        mount: device.mount,
+        kind: device.kind,
+        is_remote: device.is_remote,
+        running: device.load.running as u64,
+        queued: device.load.waiting as u64,
+        oldest_ms: oldest.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+    }
 }
 
-fn worker(number: usize, worker: &WorkerState, now: Nanos, json: &mut JsonWriter) {
+fn worker(
+    number: usize,
+    worker: &WorkerState,
+    now: Nanos,
+    works_for: Option<&NowRecord>,
+    wall_nanos: u64,
+) -> WorkerStatus {
     let gauges = &worker.gauges;
-    json.number("worker", number as u64);
-    json.number("requests", worker.requests);
-    json.number("requests_per_s", worker.requests_per_s);
-    json.number("connections", gauges.connections);
-    json.number("open_requests", gauges.open_requests);
-    json.number("lag_us", worker.lag / MICRO);
-    json.number("lag_max_us", worker.lag_max / MICRO);
-    json.number("turn_max_us", gauges.turn_max / MICRO);
-    match &gauges.hog {
-        None => json.key("hog").null(),
-        Some(hog) => json.key("hog").object(|json| {
-            json.text("what", &hog.what);
-            json.text("stage", hog.stage.map_or("", |stage| stage.name()));
-            json.number("ran_us", hog.ran / MICRO);
-            json.number("ago_ms", now.saturating_sub(hog.ended) / MILLI);
+    WorkerStatus {
+        worker: number as u64,
+        requests: worker.requests,
+        requests_per_s: worker.requests_per_s,
+        connections: gauges.connections,
+        open_requests: gauges.open_requests,
+        lag_us: worker.lag / MICRO,
+        lag_max_us: worker.lag_max / MICRO,
+        turn_max_us: gauges.turn_max / MICRO,
+        hog: gauges.hog.as_ref().map(|hog| Hog {
+            what: hog.what.clone(),
+            stage: hog.stage.map_or("", |stage| stage.name()).to_owned(),
+            ran_us: hog.ran / MICRO,
+            ago_ms: now.saturating_sub(hog.ended) / MILLI,
+        }),
+        works_for: works_for.map(|record| CurrentRequest {
+            id: record.id.to_string(),
+            path: shown(&record.path),
+            time_us: wall_nanos.saturating_sub(record.started) / MICRO,
         }),
     }
 }
@@ -373,51 +353,37 @@ fn now_of(recording: &Recording, number: usize) -> Option<&NowRecord> {
     worker?.now.as_ref()
 }
 
-fn works_for(now: Option<&NowRecord>, wall_nanos: u64, json: &mut JsonWriter) {
-    match now {
-        None => json.null(),
-        Some(now) => json.object(|json| {
-            json.text("id", &now.id.to_string());
-            json.bytes("path", &now.path);
-            json.number("time_us", wall_nanos.saturating_sub(now.started) / MICRO);
-        }),
+fn request(worker: u16, record: &Record) -> RequestStatus {
+    let cause = CauseCode::of_number(record.cause).map(CauseCode::name);
+    let waits = record.waits.iter().map(|wait| NotedWait {
+        stage: wait.stage.name().to_owned(),
+        time_us: wait.nanos / MICRO,
+        holder: shown(&wait.holder),
+    });
+    RequestStatus {
+        id: record.id.to_string(),
+        worker: worker.into(),
+        method: record.method.as_str().to_owned(),
+        host: shown(&record.host),
+        path: shown(&record.path),
+        client: client_of_key(record.client),
+        route: shown(&record.answered_by),
+        time_us: record.total / MICRO,
+        ended_ms: record.started.saturating_add(record.total) / MILLI,
+        status: record.status,
+        cause: cause.map(str::to_owned),
+        sent_bytes: record.sent_bytes,
+        stage_us: record.stages.iter().copied().collect(),
+        unattributed_us: record.unattributed() / MICRO,
+        waits: waits.collect(),
     }
 }
 
-fn request(worker: u16, record: &Record, json: &mut JsonWriter) {
-    let cause = CauseCode::of_number(record.cause).map(CauseCode::name);
-    json.text("id", &record.id.to_string());
-    json.number("worker", worker.into());
-    json.text("method", record.method.as_str());
-    json.bytes("host", &record.host);
-    json.bytes("path", &record.path);
-    json.text("client", &client_of_key(record.client));
-    json.bytes("route", &record.answered_by);
-    json.number("time_us", record.total / MICRO);
-    json.number(
-        "ended_ms",
-        record.started.saturating_add(record.total) / MILLI,
-    );
-    json.number("status", record.status.into());
-    json.optional_text("cause", cause);
-    json.number("sent_bytes", record.sent_bytes);
-    json.key("stage_us").object(|json| {
-        for (stage, nanos) in &record.stages {
-            json.number(stage.name(), nanos / MICRO);
-        }
-    });
-    json.number("unattributed_us", record.unattributed() / MICRO);
-    json.key("waits").list(&record.waits, |wait, json| {
-        json.object(|json| {
-            json.text("stage", wait.stage.name());
-            json.number("time_us", wait.nanos / MICRO);
-            json.bytes("holder", &wait.holder);
-        });
-    });
-}
-
-/// Rises when a field changes its meaning or goes.
+/// The value of the field `format`.
 const FORMAT: u64 = 1;
+
+/// Room for the JSON of a usual server.
+const JSON_BYTES: usize = 128 * 1024;
 
 /// How many routes are listed one by one.
 const ROUTES_SHOWN: usize = 200;

@@ -100,7 +100,10 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
 }
 
 /// The status as JSON, for `petrel top`. Takes milliseconds.
-pub fn json(shared: &Arc<Shared>) -> Vec<u8> {
+///
+/// # Errors
+/// It cannot be written as JSON.
+pub fn json(shared: &Arc<Shared>) -> Result<Vec<u8>, String> {
     json::page(shared)
 }
 

@@ -1,24 +1,29 @@
-//! The status of a server, as its JSON describes it (docs/status-json.md). The status page and `petrel top`
-//! read it.
+//! The status of a server, as its JSON has it (docs/status-json.md). The server fills it (`json.rs`) and makes
+//! the page or the JSON of it; `petrel top` reads it from the JSON.
 //!
 //! Fields that are missing have their default value, and unknown ones are ignored, so that `petrel top` can
 //! show a server of a neighbouring version.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 
-use petrel_engine::ledger::Stage;
-use serde::Deserialize;
+use petrel_engine::ledger::{Nanos, Stage};
+use petrel_engine::metrics::StatusClass;
 use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// The whole object.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Status {
+    /// Rises when a field changes its meaning or goes.
+    pub format: u64,
     /// Which server process has answered.
     pub server: ServerInfo,
     /// Counts since the start.
     pub totals: Totals,
+    /// The stages, in the order in which they happen.
+    pub stages: Vec<StageInfo>,
     /// The upper bounds of the buckets of histograms, in microseconds.
     pub latency_bounds_us: Vec<u64>,
     /// The last five minutes.
@@ -39,10 +44,12 @@ pub struct Status {
     pub workers: Vec<WorkerStatus>,
     /// The slowest requests of the last hour, the slowest first.
     pub slowest: Vec<RequestStatus>,
+    /// Counters by name.
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// Which server process has answered.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct ServerInfo {
     /// Petrel's version.
@@ -51,6 +58,8 @@ pub struct ServerInfo {
     pub pid: u32,
     /// How often the configuration was loaded.
     pub generation: u64,
+    /// When it was started, in milliseconds since 1970.
+    pub started_ms: u64,
     /// The wall-clock time, in milliseconds since 1970.
     pub now_ms: u64,
     /// How long the server process has been running.
@@ -60,13 +69,19 @@ pub struct ServerInfo {
 }
 
 /// Counts since the start.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Totals {
     /// Requests that were answered or given up.
     pub requests: u64,
     /// Bytes of responses with their heads.
     pub sent_bytes: u64,
+    /// Bytes of request bodies.
+    pub received_bytes: u64,
+    /// Requests by the class of their status.
+    pub status: StatusClasses<u64>,
+    /// The time of all requests.
+    pub time_us: u64,
     /// Requests that are being received or answered.
     pub open_requests: u64,
     /// Open connections of clients.
@@ -75,10 +90,31 @@ pub struct Totals {
     pub connections_max: u64,
 }
 
+/// A stage of requests.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct StageInfo {
+    /// Its name.
+    pub name: String,
+    /// `work` or `wait`.
+    pub kind: String,
+    /// What happens in it, in a sentence.
+    pub meaning: String,
+}
+
 /// Requests by the class of their status.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct StatusClasses<T: Default> {
+    /// 1xx.
+    #[serde(rename = "1xx")]
+    pub informational: T,
+    /// 2xx.
+    #[serde(rename = "2xx")]
+    pub successful: T,
+    /// 3xx.
+    #[serde(rename = "3xx")]
+    pub redirections: T,
     /// 4xx.
     #[serde(rename = "4xx")]
     pub client_errors: T,
@@ -89,36 +125,66 @@ pub struct StatusClasses<T: Default> {
     pub aborted: T,
 }
 
+impl<T: Default> StatusClasses<T> {
+    /// The values of all classes.
+    pub fn of(value: impl Fn(StatusClass) -> T) -> StatusClasses<T> {
+        StatusClasses {
+            informational: value(StatusClass::Informational),
+            successful: value(StatusClass::Successful),
+            redirections: value(StatusClass::Redirection),
+            client_errors: value(StatusClass::ClientError),
+            server_errors: value(StatusClass::ServerError),
+            aborted: value(StatusClass::Aborted),
+        }
+    }
+}
+
 /// The last five minutes; lists have an entry for each second, the oldest first.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Seconds {
+    /// The wall-clock second of the first entries, since 1970.
+    pub first_s: u64,
     /// Requests that ended.
     pub requests: Vec<u64>,
     /// Bytes that were sent.
     pub sent_bytes: Vec<u64>,
+    /// Bytes that were received.
+    pub received_bytes: Vec<u64>,
     /// Requests by the class of their status.
     pub status: StatusClasses<Vec<u64>>,
     /// The time of all requests in each stage.
-    pub stage_us: HashMap<String, Vec<u64>>,
+    pub stage_us: BTreeMap<String, Vec<u64>>,
     /// Histograms of the times of requests.
     pub latency: Vec<Vec<u64>>,
+    /// The lag of all requests.
+    pub lag_us: Vec<u64>,
     /// The most that one request lagged.
     pub lag_max_us: Vec<u64>,
+    /// The longest time that a worker ran without asking for new events.
+    pub turn_max_us: Vec<u64>,
+    /// Connections that were open at the end of the second.
+    pub connections: Vec<u64>,
     /// Requests that were open at the end of the second.
     pub open_requests: Vec<u64>,
 }
 
 /// What answered requests.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct RouteStatus {
     /// The name.
     pub route: String,
+    /// The module alone.
+    pub module: String,
+    /// The rest of the name.
+    pub detail: Option<String>,
     /// Requests.
     pub requests: u64,
     /// Bytes that were sent.
     pub sent_bytes: u64,
+    /// Bytes that were received.
+    pub received_bytes: u64,
     /// Requests by the class of their status.
     pub status: StatusClasses<u64>,
     /// The time of all requests.
@@ -130,14 +196,19 @@ pub struct RouteStatus {
 }
 
 /// A host or path with many requests.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Top {
-    /// The host or path.
-    #[serde(alias = "host", alias = "path")]
-    pub name: String,
+    /// The host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// The path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     /// Its requests, estimated.
     pub requests: u64,
+    /// How much too high `requests` may be.
+    pub error_requests: u64,
     /// Bytes that were sent.
     pub sent_bytes: u64,
     /// The time of its requests.
@@ -145,7 +216,7 @@ pub struct Top {
 }
 
 /// A backend.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct BackendStatus {
     /// Its name in the configuration.
@@ -154,7 +225,9 @@ pub struct BackendStatus {
     pub address: String,
     /// The directive and key that lead to it.
     pub route: String,
-    /// `up`, `down` or `trying`.
+    /// Its protocol.
+    pub protocol: String,
+    /// `up`, `strained` or `down`.
     pub state: String,
     /// Open connections.
     pub connections: u64,
@@ -162,22 +235,30 @@ pub struct BackendStatus {
     pub limit: Option<u64>,
     /// Petrel has found the limit out.
     pub limit_is_learned: bool,
+    /// Requests under way, those that wait for a connection included.
+    pub load: u64,
     /// Requests that wait for a connection.
     pub waiting: u64,
+    /// Requests that had to wait.
+    pub backlogged: u64,
     /// Requests that were sent.
     pub requests: u64,
+    /// Connections that were made.
+    pub connected: u64,
     /// How often it failed.
     pub died: u64,
     /// How often it was too busy.
     pub overloaded: u64,
     /// The times until the first byte of its replies, as a histogram.
     pub first_byte: Vec<u64>,
+    /// The sum of these times.
+    pub first_byte_us: u64,
     /// The requests that have its connections, the longest first.
     pub holders: Vec<Holder>,
 }
 
 /// A request that has a connection of a backend.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Holder {
     /// The beginning of its path.
@@ -189,17 +270,17 @@ pub struct Holder {
 }
 
 /// What is kept in memory.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Caches {
     /// Files.
     pub files: FileCacheStatus,
     /// The counters of the page cache, by name.
-    pub pages: Option<HashMap<String, u64>>,
+    pub pages: Option<BTreeMap<String, u64>>,
 }
 
 /// Files in memory.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct FileCacheStatus {
     /// Memory for contents.
@@ -211,7 +292,7 @@ pub struct FileCacheStatus {
 }
 
 /// Work that waits for disks.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct DiskStatus {
     /// By kind of work.
@@ -221,7 +302,7 @@ pub struct DiskStatus {
 }
 
 /// A kind of disk work.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct DiskClass {
     /// Its name.
@@ -236,8 +317,12 @@ pub struct DiskClass {
     pub stuck: u64,
     /// Jobs since the start.
     pub jobs: u64,
+    /// Jobs that were refused because too many waited.
+    pub refused: u64,
     /// How long jobs have waited.
     pub wait_us: u64,
+    /// The longest time that a job waited.
+    pub wait_max_us: u64,
     /// How long jobs have run.
     pub run_us: u64,
     /// The longest time that a job ran.
@@ -245,7 +330,7 @@ pub struct DiskClass {
 }
 
 /// A file system that has work.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct DiskDevice {
     /// Its number.
@@ -255,6 +340,8 @@ pub struct DiskDevice {
     /// Its type.
     #[serde(rename = "type")]
     pub kind: Option<String>,
+    /// Whether it is on another machine.
+    pub is_remote: bool,
     /// Jobs that run.
     pub running: u64,
     /// Jobs that wait.
@@ -264,11 +351,13 @@ pub struct DiskDevice {
 }
 
 /// A worker.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct WorkerStatus {
     /// Its number.
     pub worker: u64,
+    /// Requests since the start of its process.
+    pub requests: u64,
     /// Requests in the last second.
     pub requests_per_s: u64,
     /// Open connections.
@@ -288,7 +377,7 @@ pub struct WorkerStatus {
 }
 
 /// The request for which a worker works.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct CurrentRequest {
     /// Its id, as in the logs.
@@ -300,7 +389,7 @@ pub struct CurrentRequest {
 }
 
 /// A request that kept a worker busy.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Hog {
     /// The script, or method and path.
@@ -314,7 +403,7 @@ pub struct Hog {
 }
 
 /// One of the slowest requests.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct RequestStatus {
     /// Its id, as in the logs.
@@ -350,7 +439,7 @@ pub struct RequestStatus {
 }
 
 /// A long wait, and what the request waited for.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct NotedWait {
     /// The stage.
@@ -382,6 +471,26 @@ impl StageTimes {
 impl Default for StageTimes {
     fn default() -> StageTimes {
         StageTimes([0; Stage::ALL.len()])
+    }
+}
+
+impl FromIterator<(Stage, Nanos)> for StageTimes {
+    fn from_iter<I: IntoIterator<Item = (Stage, Nanos)>>(times: I) -> StageTimes {
+        let mut all = StageTimes::default();
+        for (stage, nanos) in times {
+            all.0[stage as usize] = nanos / 1_000;
+        }
+        all
+    }
+}
+
+/// As an object with the stages that have time.
+impl Serialize for StageTimes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let times = Stage::ALL
+            .iter()
+            .map(|stage| (stage.name(), self.of(*stage)));
+        serializer.collect_map(times.filter(|(_, time)| *time > 0))
     }
 }
 
@@ -500,6 +609,13 @@ impl StageGroup {
     pub fn stages(self) -> impl Iterator<Item = Stage> {
         let all = Stage::ALL.iter().copied();
         all.filter(move |stage| StageGroup::of(*stage) == self)
+    }
+}
+
+impl Top {
+    /// The host or path.
+    pub fn name(&self) -> &str {
+        self.host.as_deref().or(self.path.as_deref()).unwrap_or("")
     }
 }
 

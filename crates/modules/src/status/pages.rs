@@ -1,8 +1,8 @@
 //! `status.status-url` and `status.config-url`: the status page with its style and script, the same as text
 //! and as JSON, and the page about the configuration.
 //!
-//! All of them are made from the status as JSON (`json`), on a thread for computing and at most once a second
-//! each (`shared_page`), however many clients ask. Only the beginning of the page is made for each client.
+//! All of them are made on a thread for computing and at most once a second each (`shared_page`), however many
+//! clients ask. Only the beginning of the page is made for each client.
 
 use std::sync::{Arc, LazyLock};
 
@@ -18,7 +18,6 @@ use petrel_engine::shared::Shared;
 use super::guard::PageGuard;
 use super::model::Status as Model;
 use super::page::{self, PageOptions};
-use super::report::Report;
 use super::shared_page::{self, MakePage, put};
 use super::{config_page, is_for, json as status_json, lighttpd};
 
@@ -54,7 +53,8 @@ impl Hook for StatusPage {
             return shared_page::answer(exchange, text, "text/plain", String::new());
         }
         if has("json") {
-            return shared_page::answer(exchange, json, "application/json", String::new());
+            let make = status_json::page_of_lighttpd;
+            return shared_page::answer(exchange, make, "application/json", String::new());
         }
         let head = page::head(&PageOptions {
             host: &host_of(exchange),
@@ -167,25 +167,17 @@ pub(super) fn still(json: &str) -> Result<Vec<(&'static str, String)>, String> {
 }
 
 fn text(shared: &Arc<Shared>) -> Result<Vec<u8>, String> {
-    Ok(lighttpd::text(&Report::new(shared)).into_bytes())
-}
-
-fn json(shared: &Arc<Shared>) -> Result<Vec<u8>, String> {
-    Ok(status_json::page_of_lighttpd(shared))
+    let metrics = shared.metrics();
+    let totals = status_json::totals(shared, &metrics.workers(), &metrics.routes());
+    Ok(lighttpd::text(&totals, shared.uptime().as_secs()).into_bytes())
 }
 
 fn sortable(shared: &Arc<Shared>) -> Result<Vec<u8>, String> {
-    made(shared, |status| page::rest(status, true))
+    Ok(page::rest(&status_json::status(shared), true).into_bytes())
 }
 
 fn unsortable(shared: &Arc<Shared>) -> Result<Vec<u8>, String> {
-    made(shared, |status| page::rest(status, false))
-}
-
-/// What `form` makes of the status.
-fn made(shared: &Arc<Shared>, form: impl Fn(&Model) -> String) -> Result<Vec<u8>, String> {
-    let json = String::from_utf8(status_json::page(shared)).map_err(|error| error.to_string())?;
-    Ok(form(&Model::parse(&json)?).into_bytes())
+    Ok(page::rest(&status_json::status(shared), false).into_bytes())
 }
 
 const HTML: &str = "text/html; charset=utf-8";

@@ -7,7 +7,7 @@ use petrel_engine::blocking::{self, Class, Counts, DeviceLoad};
 use petrel_engine::clock::thread_now;
 use petrel_engine::io_counters;
 use petrel_engine::ledger::Nanos;
-use petrel_engine::metrics::{RouteCounts, Snapshot};
+use petrel_engine::metrics::{Metrics, WorkerState};
 use petrel_engine::mounts::{self, Storage};
 use petrel_engine::shared::Shared;
 
@@ -15,8 +15,8 @@ use super::COUNTERS;
 use crate::gateway::counters::BackendReport;
 use crate::{gateway, magnet};
 
-/// The state of a server process.
-pub(super) struct Report {
+/// The state of a server process, with the counts `R` of its requests.
+pub(super) struct Report<R> {
     /// The monotonic clock.
     pub(super) now: Nanos,
     /// The wall clock, since 1970.
@@ -25,7 +25,8 @@ pub(super) struct Report {
     pub(super) generation: u64,
     pub(super) connections: u64,
     pub(super) connections_max: u64,
-    pub(super) requests: Snapshot,
+    pub(super) workers: Vec<WorkerState>,
+    pub(super) requests: R,
     /// Those of `status.statistics-url`, without the counters of gateways and scripts.
     pub(super) counters: BTreeMap<String, u64>,
     /// Those that scripts have made.
@@ -49,10 +50,10 @@ pub(super) struct DeviceReport {
     pub(super) load: DeviceLoad,
 }
 
-impl Report {
-    /// Reads everything.
+impl<R> Report<R> {
+    /// Reads everything, and the counts of requests with `read`.
     #[expect(clippy::disallowed_methods, reason = "a thread without a worker asks")]
-    pub(super) fn new(shared: &Shared) -> Report {
+    pub(super) fn new(shared: &Shared, read: impl FnOnce(&Metrics, Nanos) -> R) -> Report<R> {
         let now = thread_now();
         let wall = SystemTime::now().duration_since(UNIX_EPOCH);
         let mut counters = BTreeMap::new();
@@ -69,7 +70,8 @@ impl Report {
             generation: shared.metrics().generation(),
             connections: shared.connections() as u64,
             connections_max: shared.connections_max() as u64,
-            requests: shared.metrics().snapshot(now),
+            workers: shared.metrics().workers(),
+            requests: read(shared.metrics(), now),
             counters,
             script_counters,
             backends: gateway::counters::report(shared),
@@ -81,26 +83,17 @@ impl Report {
         }
     }
 
-    /// The counts of all routes.
-    pub(super) fn totals(&self) -> RouteCounts {
-        let mut all = RouteCounts::default();
-        for (_, counts) in &self.requests.routes {
-            all.add(counts);
-        }
-        all
-    }
-
-    /// Requests that are being received or answered.
-    pub(super) fn open_requests(&self) -> u64 {
-        let workers = self.requests.workers.iter();
-        workers.map(|worker| worker.gauges.open_requests).sum()
-    }
-
     /// The wall-clock time, since 1970, at a time of the monotonic clock.
     pub(super) fn wall_at(&self, at: Nanos) -> Duration {
         self.wall
             .saturating_sub(Duration::from_nanos(self.now.saturating_sub(at)))
     }
+}
+
+/// Requests that are being received or answered.
+pub(super) fn open_requests(workers: &[WorkerState]) -> u64 {
+    let open = workers.iter().map(|worker| worker.gauges.open_requests);
+    open.sum()
 }
 
 fn devices(shared: &Shared) -> Vec<DeviceReport> {

@@ -42,7 +42,7 @@ impl Snapshots {
 }
 
 fn reply(shared: &Arc<Shared>, connection: UnixStream) -> io::Result<()> {
-    let json = modules::status::json(shared);
+    let json = modules::status::json(shared).map_err(io::Error::other)?;
     let reply = [b"out ", json.trim_ascii_end(), b"\nexit 0\n"].concat();
     write_within(connection, &reply, WRITE_TIME)
 }

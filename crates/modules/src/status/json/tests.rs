@@ -2,7 +2,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use petrel_engine::metrics::ClassCounts;
+use petrel_engine::metrics::StatusClass;
 use petrel_engine::module::{Hook, Loaded, ModuleSpec, Pending, Phase};
 use petrel_engine::proto::status::Status;
 use petrel_engine::recorder::SharedMemory;
@@ -117,7 +117,7 @@ async fn a_slow_request_is_shown_with_its_note_and_while_a_worker_works_for_it()
     let slow = site.get_async("/slow?token=secret");
     let now = async {
         sleep(SLOW_TIME / 3).await;
-        let now = page(site.worker().shared());
+        let now = page(site.worker().shared()).expect("it is made");
         serde_json::from_slice::<Value>(&now).expect("it is JSON")
     };
     let (answer, now) = tokio::join!(slow, now);
@@ -168,21 +168,22 @@ async fn a_slow_request_is_shown_with_its_note_and_while_a_worker_works_for_it()
 
 #[test]
 fn routes_beyond_a_number_are_added_up() {
-    let mut report = Report::new(&Shared::new(1, 1));
+    let shared = Shared::new(1, 1);
+    let mut report = Report::new(&shared, Metrics::snapshot);
     for number in 0..ROUTES_SHOWN + 5 {
-        let mut counts = RouteCounts::default();
-        counts.classes[StatusClass::Successful as usize] = ClassCounts {
+        let mut counts = RequestCounts {
             latency: LatencyCounts {
                 sum: 1_000_000 * (number as u64 + 1),
                 buckets: [1; LATENCY_BOUNDS.len() + 1],
             },
-            ..ClassCounts::default()
+            ..RequestCounts::default()
         };
+        counts.classes[StatusClass::Successful as usize] = 25;
         let name = format!("mod_\"hostile\\\r\n {number}");
-        report.requests.routes.push((name.into(), Box::new(counts)));
+        report.requests.routes.push((name, counts));
     }
-    let status: Value = serde_json::from_slice(&text(&report, &Recording::default(), |_, _, _| {}))
-        .expect("it is JSON");
+    let text = text(&of(&shared, report)).expect("it is JSON");
+    let status: Value = serde_json::from_slice(&text).expect("it is JSON");
     let routes = status["routes"].as_array().expect("a list");
     assert_eq!(routes.len(), ROUTES_SHOWN + 1);
     assert_eq!(routes[0]["detail"], (ROUTES_SHOWN + 4).to_string());

@@ -4,13 +4,18 @@ use std::collections::BTreeMap;
 
 use petrel_engine::blocking::Counts;
 use petrel_engine::ledger::{Nanos, Stage};
-use petrel_engine::metrics::{Exemplar, LATENCY_BOUNDS, STAGE_BOUNDS, StatusClass, WorkerState};
+use petrel_engine::metrics::{
+    Exemplar, Histograms, LATENCY_BOUNDS, STAGE_BOUNDS, StatusClass, WorkerState,
+};
 
-use super::super::report::{DeviceReport, Report};
+use super::super::report::{DeviceReport, Report, open_requests};
 use super::write::{Bounds, MetricKind, Number, ShownExemplar, Writer};
 use crate::gateway::counters::BackendReport;
 use MetricKind::{Counter, Gauge, Histogram};
 use Number::{Count, Time};
+
+/// What the samples are made of.
+pub(super) type MetricsReport = Report<Histograms>;
 
 /// A family of metrics: samples of one name that differ in their labels.
 pub struct MetricFamily {
@@ -24,7 +29,7 @@ pub struct MetricFamily {
     pub labels: &'static [&'static str],
     /// What it counts, in a sentence.
     pub help: &'static str,
-    pub(super) write: fn(&Report, &MetricFamily, &mut Writer),
+    pub(super) write: fn(&MetricsReport, &MetricFamily, &mut Writer),
 }
 
 impl MetricFamily {
@@ -146,7 +151,9 @@ pub static FAMILIES: &[MetricFamily] = &[
         unit: "",
         labels: &[],
         help: "Requests that are being received or answered.",
-        write: |report, family, writer| value(family, writer, Count(report.open_requests())),
+        write: |report, family, writer| {
+            value(family, writer, Count(open_requests(&report.workers)))
+        },
     },
     MetricFamily {
         name: "petrel_connections",
@@ -737,17 +744,14 @@ const BACKEND: &[&str] = &["backend", "address"];
 const CLASS: &[&str] = &["class"];
 const DEVICE: &[&str] = &["device", "mount"];
 
-fn request_durations(report: &Report, family: &MetricFamily, writer: &mut Writer) {
+fn request_durations(report: &MetricsReport, family: &MetricFamily, writer: &mut Writer) {
     family.begin(writer);
     let bounds = Bounds::new(&LATENCY_BOUNDS);
     for (route, counts) in &report.requests.routes {
-        for (class, counts) in StatusClass::ALL.iter().zip(&counts.classes) {
+        for counts in &counts.classes {
             let latency = &counts.latency;
-            if latency.requests() == 0 {
-                continue;
-            }
             let exemplar = counts.exemplar.map(|exemplar| shown(report, exemplar));
-            let labels = [("route", &**route), ("code", class.name())];
+            let labels = [("route", &**route), ("code", counts.class.name())];
             writer.histogram(
                 &labels,
                 &bounds,
@@ -759,7 +763,7 @@ fn request_durations(report: &Report, family: &MetricFamily, writer: &mut Writer
     }
 }
 
-fn shown(report: &Report, exemplar: Exemplar) -> ShownExemplar {
+fn shown(report: &MetricsReport, exemplar: Exemplar) -> ShownExemplar {
     ShownExemplar {
         bucket: exemplar.bucket(),
         request_id: exemplar.id.to_string(),
@@ -769,7 +773,7 @@ fn shown(report: &Report, exemplar: Exemplar) -> ShownExemplar {
 }
 
 /// One histogram a stage, not one a stage and route: with a thousand routes those would be 91,000 series.
-fn stage_durations(report: &Report, family: &MetricFamily, writer: &mut Writer) {
+fn stage_durations(report: &MetricsReport, family: &MetricFamily, writer: &mut Writer) {
     family.begin(writer);
     let bounds = Bounds::new(&STAGE_BOUNDS);
     for (stage, counts) in Stage::ALL.iter().zip(&report.requests.stages) {
@@ -780,7 +784,7 @@ fn stage_durations(report: &Report, family: &MetricFamily, writer: &mut Writer) 
     }
 }
 
-fn route_stages(report: &Report, family: &MetricFamily, writer: &mut Writer) {
+fn route_stages(report: &MetricsReport, family: &MetricFamily, writer: &mut Writer) {
     family.begin(writer);
     for (route, counts) in &report.requests.routes {
         for (stage, nanos) in Stage::ALL.iter().zip(&counts.stages) {
@@ -798,7 +802,7 @@ fn value(family: &MetricFamily, writer: &mut Writer, value: Number) {
 }
 
 fn by_route(
-    report: &Report,
+    report: &MetricsReport,
     family: &MetricFamily,
     writer: &mut Writer,
     count: fn(&petrel_engine::metrics::ClassCounts) -> u64,
@@ -811,19 +815,19 @@ fn by_route(
 }
 
 fn by_worker(
-    report: &Report,
+    report: &MetricsReport,
     family: &MetricFamily,
     writer: &mut Writer,
     number: fn(&WorkerState) -> Number,
 ) {
     family.begin(writer);
-    for (worker, state) in report.requests.workers.iter().enumerate() {
+    for (worker, state) in report.workers.iter().enumerate() {
         writer.sample(&[("worker", &worker.to_string())], number(state));
     }
 }
 
 fn by_backend(
-    report: &Report,
+    report: &MetricsReport,
     family: &MetricFamily,
     writer: &mut Writer,
     number: fn(&BackendReport) -> Option<Number>,
@@ -838,7 +842,7 @@ fn by_backend(
 }
 
 fn by_class(
-    report: &Report,
+    report: &MetricsReport,
     family: &MetricFamily,
     writer: &mut Writer,
     number: fn(&Counts) -> Number,
@@ -850,7 +854,7 @@ fn by_class(
 }
 
 fn by_device(
-    report: &Report,
+    report: &MetricsReport,
     family: &MetricFamily,
     writer: &mut Writer,
     number: fn(&DeviceReport) -> Number,
@@ -866,7 +870,7 @@ fn by_device(
 /// Samples of the counters whose names begin with `prefix`. `values` makes the labels' values of the rest of
 /// the name; `None`: the counter belongs to another family.
 fn by_prefix<'r>(
-    report: &'r Report,
+    report: &'r MetricsReport,
     family: &MetricFamily,
     writer: &mut Writer,
     prefix: &str,

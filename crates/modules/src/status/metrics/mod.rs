@@ -15,6 +15,7 @@ use petrel_engine::shared::Shared;
 
 use super::report::Report;
 use super::shared_page::{self, MakePage};
+use families::MetricsReport;
 pub use families::{FAMILIES, MetricFamily};
 pub use write::MetricKind;
 use write::{Format, Writer};
@@ -31,15 +32,19 @@ pub(super) fn answer(exchange: &mut Exchange) -> Outcome {
 }
 
 fn prometheus(shared: &Arc<Shared>) -> Result<Vec<u8>, String> {
-    Ok(text(&Report::new(shared), Format::Prometheus))
+    Ok(text(&report(shared), Format::Prometheus))
 }
 
 fn open_metrics(shared: &Arc<Shared>) -> Result<Vec<u8>, String> {
-    Ok(text(&Report::new(shared), Format::OpenMetrics))
+    Ok(text(&report(shared), Format::OpenMetrics))
+}
+
+fn report(shared: &Shared) -> MetricsReport {
+    Report::new(shared, |metrics, _| metrics.histograms())
 }
 
 /// All families that have samples.
-fn text(report: &Report, format: Format) -> Vec<u8> {
+fn text(report: &MetricsReport, format: Format) -> Vec<u8> {
     let mut writer = Writer::new(format, report.requests.routes.len() * BYTES_OF_ROUTE);
     for family in FAMILIES {
         (family.write)(report, family, &mut writer);

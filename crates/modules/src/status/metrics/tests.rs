@@ -1,8 +1,6 @@
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
-
 use petrel_engine::ledger::Stage;
 use petrel_engine::metrics::{ClassCounts, LatencyCounts, RouteCounts, StageCounts, StatusClass};
+use std::collections::{HashMap, HashSet};
 
 use super::super::MODULE;
 use super::*;
@@ -10,20 +8,24 @@ use crate::static_file;
 use crate::testing::Tree;
 
 /// A report about `count` routes that have answered requests, with `name` in each of their names.
-fn report(name: &str, count: usize) -> Report {
-    let mut report = Report::new(&Shared::new(1, 1));
+fn report(name: &str, count: usize) -> MetricsReport {
+    let mut report = super::report(&Shared::new(1, 1));
     let latency = LatencyCounts {
         buckets: std::array::from_fn(|bucket| bucket as u64),
         sum: 123_456_789_012,
     };
     let class = ClassCounts {
+        class: StatusClass::Successful,
         latency,
         sent_bytes: 1_234_567,
-        ..ClassCounts::default()
+        received_bytes: 0,
+        exemplar: None,
     };
     for number in 0..count {
-        let mut counts = RouteCounts::default();
-        counts.classes[StatusClass::Successful as usize] = class;
+        let mut counts = RouteCounts {
+            classes: vec![class],
+            ..RouteCounts::default()
+        };
         for stage in [
             Stage::Parse,
             Stage::Map,
@@ -37,8 +39,8 @@ fn report(name: &str, count: usize) -> Report {
                 sum: 7_000_000_123,
             };
         }
-        let route = Arc::from(format!("{name} {number}"));
-        report.requests.routes.push((route, Box::new(counts)));
+        let route = format!("{name} {number}");
+        report.requests.routes.push((route, counts));
     }
     report
 }

@@ -103,8 +103,8 @@ mod tests {
         let usual: Vec<String> = tags(&page(&status)).map(kind_of).collect();
         let hostile = "/\"' onload=alert(1)><script>alert(1)</script>\u{202e}\u{0}&amp;";
         status.routes[0].route = hostile.to_owned();
-        status.hosts[0].name = hostile.to_owned();
-        status.paths[0].name = format!("{hostile}{}", "x".repeat(1 << 20));
+        status.hosts[0].host = Some(hostile.to_owned());
+        status.paths[0].path = Some(format!("{hostile}{}", "x".repeat(1 << 20)));
         status.backends[0].label = hostile.to_owned();
         status.backends[0].state = hostile.to_owned();
         status.backends[0].holders[0].path = hostile.to_owned();

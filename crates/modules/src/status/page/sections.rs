@@ -735,7 +735,7 @@ fn traffic(out: &mut String, status: &Status, can_sort: bool) {
         ];
         begin_table(out, key, title, &columns, can_sort);
         for top in list {
-            let name = Text(&top.name);
+            let name = Text(top.name());
             let _ = write!(
                 out,
                 "<tr data-key=\"{name}\"><th scope=\"row\" class=\"name\"><bdi>{name}</bdi></th>"
