@@ -61,7 +61,7 @@ pub(super) struct Writer {
     format: Format,
     name: &'static str,
     kind: MetricKind,
-    /// The head of the samples of one set of labels: `name{a="b",`.
+    /// The beginning of the lines of one histogram's buckets: `name_bucket{a="b",`.
     prefix: Vec<u8>,
 }
 
@@ -125,12 +125,13 @@ impl Writer {
     ) {
         let mut prefix = std::mem::take(&mut self.prefix);
         prefix.clear();
+        prefix.extend_from_slice(self.name.as_bytes());
+        prefix.extend_from_slice(b"_bucket{");
+        let before_labels = prefix.len();
         write_labels(&mut prefix, labels);
         let mut below = 0;
         for (bucket, (bound, count)) in bounds.0.iter().zip(counts).enumerate() {
             below += count;
-            self.out.extend_from_slice(self.name.as_bytes());
-            self.out.extend_from_slice(b"_bucket{");
             self.out.extend_from_slice(&prefix);
             self.out.extend_from_slice(bound);
             self.out
@@ -143,17 +144,17 @@ impl Writer {
             }
             self.out.push(b'\n');
         }
-        // The last comma.
-        prefix.pop();
+        // Without the last comma.
+        let labels = prefix[before_labels..].strip_suffix(b",");
         for (suffix, value) in [
             ("_sum", Number::Time(sum)),
             ("_count", Number::Count(below)),
         ] {
             self.out.extend_from_slice(self.name.as_bytes());
             self.out.extend_from_slice(suffix.as_bytes());
-            if !prefix.is_empty() {
+            if let Some(labels) = labels {
                 self.out.push(b'{');
-                self.out.extend_from_slice(&prefix);
+                self.out.extend_from_slice(labels);
                 self.out.push(b'}');
             }
             self.end_sample(value);
@@ -226,8 +227,12 @@ fn write_labels(out: &mut Vec<u8>, labels: &[(&str, &str)]) {
 /// Appends a label's value. The formats have escapes for three characters only. Other control characters
 /// would end a line for some readers, so they are replaced.
 fn write_label_value(out: &mut Vec<u8>, value: &str) {
-    let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\' && byte < 0x7f;
-    if value.bytes().all(is_plain) {
+    let is_plain = |byte: u8| (byte >= b' ') & (byte != b'"') & (byte != b'\\') & (byte < 0x7f);
+    // Looking at all bytes without a way out is faster, because the compiler then looks at many at once.
+    if value
+        .bytes()
+        .fold(true, |so_far, byte| so_far & is_plain(byte))
+    {
         return out.extend_from_slice(value.as_bytes());
     }
     for c in value.chars() {
