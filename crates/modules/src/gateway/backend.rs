@@ -1,7 +1,7 @@
 //! One backend: what all workers share about it, and this worker's connections to it.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -30,6 +30,8 @@ use crate::limit::PoolShares;
 
 /// One backend, as all workers share it.
 pub struct SharedBackend {
+    /// The id of its route, its label and its address.
+    pub(crate) id: String,
     /// Its address, for logs and counters.
     pub name: String,
     /// Its label in the configuration, for counters.
@@ -70,7 +72,7 @@ pub struct SharedBackend {
 pub(crate) struct SharedBackends {
     /// Weak references: a backend disappears when no worker uses it any more, because the addresses that a
     /// host name resolves to come and go.
-    known: Mutex<HashMap<BackendKey, Weak<SharedBackend>>>,
+    known: Mutex<BTreeMap<BackendKey, Weak<SharedBackend>>>,
     workers: AtomicUsize,
     /// The thread that makes health checks, started for the first backend that has one.
     checker: Mutex<Option<Checker>>,
@@ -165,6 +167,7 @@ impl SharedBackends {
         let name = address.to_string();
         let learns = host.protocol == Protocol::FastCgi;
         let made = Arc::new(SharedBackend {
+            id: id.to_owned(),
             key: stable_hash(&[host.label.as_bytes(), name.as_bytes()]),
             name,
             label: host.label.clone(),
@@ -225,22 +228,19 @@ impl SharedBackends {
     pub(crate) fn drain(&self) {
         self.is_draining.store(true, Ordering::Relaxed);
         lock(&self.checker).take();
-        for (_, backend) in self.all() {
+        for backend in self.all() {
             backend.health.checks_end();
             let signals = lock(&backend.signals);
             signals.iter().for_each(|signal| signal.notify.notify_one());
         }
     }
 
-    /// All backends and their ids, for counters.
-    pub(crate) fn all(&self) -> Vec<(String, Arc<SharedBackend>)> {
-        let known = lock(&self.known);
-        let mut all: Vec<_> = known
-            .iter()
-            .filter_map(|((id, _), backend)| Some((id.clone(), backend.upgrade()?)))
-            .collect();
-        all.sort_by(|one, other| one.0.cmp(&other.0));
-        all
+    /// All backends, in the order of their ids, for counters.
+    pub(crate) fn all(&self) -> Vec<Arc<SharedBackend>> {
+        lock(&self.known)
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect()
     }
 }
 

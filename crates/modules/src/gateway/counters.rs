@@ -22,7 +22,7 @@ pub fn read(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
     let mut add = |name: String, count: u64| *counters.entry(name).or_default() += count;
     add("gw.active-requests".to_owned(), 0);
     add("cgi.programs".to_owned(), programs(shared));
-    for (_, backend) in &backends {
+    for backend in &backends {
         of_lighttpd_14(backend, &mut add);
     }
     of_lighttpd_15(&backends, &mut add);
@@ -77,11 +77,11 @@ pub(crate) fn report(shared: &Shared) -> Vec<BackendReport> {
     let backends = shared.belonging(SharedBackends::default).all();
     let mut all: Vec<BackendReport> = Vec::new();
     let mut known: HashMap<(&str, &str), usize> = HashMap::new();
-    for (id, backend) in &backends {
+    for backend in &backends {
         let index = *known
             .entry((&backend.label, &backend.name))
             .or_insert_with(|| {
-                all.push(BackendReport::named(id, backend));
+                all.push(BackendReport::named(backend));
                 all.len() - 1
             });
         all[index].add(backend);
@@ -94,12 +94,12 @@ pub(crate) fn report(shared: &Shared) -> Vec<BackendReport> {
 
 impl BackendReport {
     /// A report without counts. Its state is that of `backend`.
-    fn named(id: &str, backend: &SharedBackend) -> BackendReport {
+    fn named(backend: &SharedBackend) -> BackendReport {
         let health = backend.health.counters(now_ms());
         BackendReport {
             label: backend.label.clone(),
             address: backend.name.clone(),
-            route: shown_route(id),
+            route: shown_route(&backend.id),
             protocol: backend.protocol.label(),
             state: match (health.is_down, health.is_strained) {
                 (true, _) => "down",
@@ -187,12 +187,16 @@ fn of_lighttpd_14(backend: &SharedBackend, add: &mut impl FnMut(String, u64)) {
 
 /// Each group of backends that `proxy-core.backends` names is a pool, numbered in the order of the
 /// configuration.
-fn of_lighttpd_15(backends: &[(String, Arc<SharedBackend>)], add: &mut impl FnMut(String, u64)) {
+fn of_lighttpd_15(backends: &[Arc<SharedBackend>], add: &mut impl FnMut(String, u64)) {
     let mut pools: Vec<&str> = Vec::new();
-    for (id, backend) in backends {
+    for backend in backends {
         let name = &backend.name;
         let own = format!(" {} {name}", backend.label);
-        let Some(route) = id.strip_suffix(&own).filter(|route| route.contains(POOL)) else {
+        let Some(route) = backend
+            .id
+            .strip_suffix(&own)
+            .filter(|route| route.contains(POOL))
+        else {
             continue;
         };
         if !pools.contains(&route) {
