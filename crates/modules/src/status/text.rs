@@ -99,6 +99,10 @@ pub struct Foreign<'a> {
 impl fmt::Display for Foreign<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use fmt::Write;
+        let is_plain = |byte| matches!(byte, b' '..=b'~');
+        if self.text.len() <= self.chars_max && self.text.bytes().all(is_plain) {
+            return f.write_str(self.text);
+        }
         for (index, c) in self.text.chars().enumerate() {
             if index == self.chars_max {
                 return f.write_char('…');
@@ -183,6 +187,8 @@ mod tests {
         assert_eq!(shown("/gpj\u{202e}exe"), "/gpj\\u{202e}exe");
         assert_eq!(shown("a\u{1b}[31m\n"), "a\\u{1b}[31m\\u{a}");
         assert_eq!(shown("0123456789abcdef"), "0123456789ab…");
+        assert_eq!(shown("0123456789a~"), "0123456789a~");
+        assert_eq!(shown("a\u{7f}"), "a\\u{7f}");
         assert_eq!(shown("grüße"), "grüße");
     }
 }
