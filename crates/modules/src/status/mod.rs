@@ -1,8 +1,8 @@
 //! mod_status: what the server is doing, as a page, as text, as metrics and as JSON.
 //!
 //! The text has one line `name: value` for each counter, sorted by name. Modules keep their own counters, which
-//! are read when a client asks; [`COUNTERS`] lists them. Metrics and JSON have more, and other threads make
-//! them. The page is made from the JSON, which `petrel top` reads as well ([`model`]).
+//! are read when a client asks; [`COUNTERS`] lists them. Metrics, page and JSON have more, and other threads
+//! make them. Page and JSON are made from one struct, which `petrel top` reads from the JSON ([`model`]).
 
 mod config_page;
 mod guard;
