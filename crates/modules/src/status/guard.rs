@@ -136,7 +136,12 @@ mod tests {
 
     /// The status for a request from `peer` with these header fields.
     async fn status_for(config: &str, peer: &str, fields: &str) -> u16 {
-        let mut site = Site::new(&format!("{PAGE}{config}"), &[&extforward::MODULE, &MODULE]);
+        let config = format!("{PAGE}{config}");
+        status_of("/metrics", &config, peer, fields).await
+    }
+
+    async fn status_of(path: &str, config: &str, peer: &str, fields: &str) -> u16 {
+        let mut site = Site::new(config, &[&extforward::MODULE, &MODULE]);
         let mut facts = site.connection();
         facts.peer = match peer {
             "unix" => Peer::Unix,
@@ -146,7 +151,7 @@ mod tests {
             }
         };
         site.set_connection(facts);
-        let head = format!("GET /metrics HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
         site.request_async(&head).await.status()
     }
 
@@ -164,6 +169,20 @@ mod tests {
             ("fe80::1", 403),
         ] {
             assert_eq!(status_for("", peer, "").await, status, "{peer}");
+        }
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn every_page_is_guarded() {
+        for page in ["status", "metrics", "config", "statistics"] {
+            let config = format!("status.{page}-url = \"/page\"\n");
+            for (peer, status) in [("127.0.0.1", 200), ("192.0.2.1", 403)] {
+                assert_eq!(
+                    status_of("/page", &config, peer, "").await,
+                    status,
+                    "{page} {peer}"
+                );
+            }
         }
     }
 

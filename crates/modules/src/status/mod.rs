@@ -43,11 +43,11 @@ pub static MODULE: ModuleSpec = ModuleSpec {
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "status.statistics-url", String, Request, "unset", Works,
-            "The URL path of the counters: a sorted list of lines \"name: value\". Access rules apply to it.";
+            "The URL path of the counters, which status.allow and access rules guard: a sorted list of lines \"name: value\".";
         "status.metrics-url", String, Request, "unset", Works,
             "The URL path of the metrics for Prometheus, which status.allow and access rules guard; with the query ?json, of the status as JSON.";
         "status.allow", List, Request, "()", Works,
-            "The addresses and ranges (10.0.0.0/8) of clients that may see the pages of this module, besides those that connect from a loopback address; \"unix\" stands for clients of a unix socket. A request that a proxy has forwarded gets 403, also from this machine, unless mod_extforward or the PROXY protocol names its client and the list has that client. status.statistics-url is not affected.";
+            "The addresses and ranges (10.0.0.0/8) of clients that may see the pages of this module, besides those that connect from a loopback address; \"unix\" stands for clients of a unix socket. A request that a proxy has forwarded gets 403, also from this machine, unless mod_extforward or the PROXY protocol names its client and the list has that client.";
         "status.status-url", String, Request, "unset", Works,
             "The URL path of the status page, which status.allow and access rules guard. With the query ?auto it is the text, with ?json the JSON that monitors of lighttpd read, with ?refresh=N the page is fetched every N seconds.";
         "status.config-url", String, Request, "unset", Works,
@@ -77,7 +77,8 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let guard = PageGuard::new(configure.values)?;
     // After all access rules, and before any module looks for a file.
     if let Some(path) = url_path(configure.values, "status.statistics-url")? {
-        configure.add_last(Phase::Authorize, Statistics { path });
+        let guard = guard.clone();
+        configure.add_last(Phase::Authorize, Statistics { path, guard });
     }
     if let Some(path) = url_path(configure.values, "status.metrics-url")? {
         let guard = guard.clone();
@@ -134,12 +135,16 @@ fn is_for(exchange: &Exchange, path: &[u8]) -> bool {
 
 struct Statistics {
     path: Box<[u8]>,
+    guard: PageGuard,
 }
 
 impl Hook for Statistics {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         if !is_for(exchange, &self.path) {
             return Outcome::Next;
+        }
+        if !self.guard.admits(exchange) {
+            return exchange.fail_by_page(CauseCode::StatusDenied, Status::FORBIDDEN);
         }
         let text = text(&exchange.worker);
         exchange.response.answer(Status::OK);
