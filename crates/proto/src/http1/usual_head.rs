@@ -16,7 +16,6 @@ pub(super) fn read(head: &mut RequestHead, input: &[u8]) -> Option<usize> {
             head.bytes.clear();
             head.bytes.extend_from_slice(bytes);
             head.head_length = bytes.len();
-            head.index = [0; KnownField::COUNT];
         }
         // There are no bytes that the positions belong to.
         None => {
@@ -72,14 +71,15 @@ fn read_lines(head: &mut RequestHead, input: &[u8]) -> Option<usize> {
 fn read_field<'a>(text: &'a [u8], input: &[u8], fields: &mut Vec<FieldRange>) -> Option<&'a [u8]> {
     let colon = position_of_colon(text)?;
     let (name, after) = text.split_at_checked(colon)?;
-    let known = KnownField::from_name(name);
+    let known = KnownField::from_name_if(name, |_| true);
     if known.is_none() && !is_token(name) {
         return None;
     }
-    let mut after = &after[1..];
-    while let [b' ' | b'\t', rest @ ..] = after {
-        after = rest;
-    }
+    let after = match after {
+        // Nearly all clients write one space.
+        [_, b' ', b'!'..=b'~', ..] => &after[2..],
+        _ => behind_white_space(&after[1..]),
+    };
     let line_end = behind_value(after, input);
     let [b'\r', b'\n', next @ ..] = line_end else {
         return None;
@@ -99,6 +99,14 @@ fn read_field<'a>(text: &'a [u8], input: &[u8], fields: &mut Vec<FieldRange>) ->
         known,
     });
     Some(next)
+}
+
+#[inline(never)]
+fn behind_white_space(mut text: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = text {
+        text = rest;
+    }
+    text
 }
 
 /// Where the first colon is.
@@ -122,7 +130,14 @@ fn position_of_colon(text: &[u8]) -> Option<usize> {
 #[inline(always)]
 fn length_of_target(text: &[u8]) -> usize {
     let mut rest = text;
-    while let Some((block, after)) = rest.split_first_chunk() {
+    loop {
+        // Short targets end before this. The compiler makes vector code for long ones.
+        if text.len() - rest.len() == CHUNK {
+            rest = behind_plain_chunks(rest);
+        }
+        let Some((block, after)) = rest.split_first_chunk() else {
+            break;
+        };
         let bytes = u64::from_le_bytes(*block);
         let too_low = bytes.wrapping_sub(every(b'!'));
         let too_high = bytes.wrapping_add(every(1)) | bytes;
@@ -136,6 +151,26 @@ fn length_of_target(text: &[u8]) -> usize {
     let length = rest.iter().position(is_other).unwrap_or(rest.len());
     text.len() - rest.len() + length
 }
+
+/// The rest of `text` behind the chunks at its beginning that are printable ASCII without spaces.
+#[inline]
+fn behind_plain_chunks(text: &[u8]) -> &[u8] {
+    let mut rest = text;
+    while let Some((chunk, after)) = rest.split_first_chunk::<CHUNK>() {
+        let mut others = 0;
+        for &byte in chunk {
+            // Bytes above 0x7f are negative.
+            others |= u8::from((byte.cast_signed() <= 0x20) | (byte == 0x7f));
+        }
+        if others != 0 {
+            break;
+        }
+        rest = after;
+    }
+    rest
+}
+
+const CHUNK: usize = 32;
 
 /// What follows the bytes at the beginning of `text` that are allowed in a field value. `text` is the rest of
 /// `input`.
@@ -285,7 +320,8 @@ mod tests {
 
     #[test]
     fn every_byte_at_every_place_is_read_as_httparse_reads_it() {
-        let whole = b"GET /abcdefghijk HTTP/1.1\r\nHost: h\r\nLonger-Name: value  value\r\n\r\n";
+        let whole = b"GET /a/path/of/a/hundred/bytes/is/searched/in/chunks/of/thirty-two/bytes/behind/its/first\
+            -thirty-two/bytes HTTP/1.1\r\nHost: h\r\nLonger-Name: value  value\r\n\r\n";
         for place in 0..whole.len() {
             let usual = (0..=u8::MAX).filter(|byte| {
                 let mut changed = *whole;

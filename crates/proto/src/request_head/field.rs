@@ -32,6 +32,7 @@ macro_rules! known_fields {
             pub const COUNT: usize = Self::ALL.len();
 
             /// The field's name in its usual capitalisation.
+            #[inline(always)]
             pub const fn name(self) -> &'static str {
                 match self {
                     $(KnownField::$variant => $name,)*
@@ -96,7 +97,7 @@ impl KnownField {
 
     /// The same, but only if `is_wanted` accepts the field. It is called before the names are compared,
     /// because nearly all fields of a message are not wanted.
-    #[inline]
+    #[inline(always)]
     pub fn from_name_if(name: &[u8], is_wanted: impl Fn(KnownField) -> bool) -> Option<KnownField> {
         let field = SLOTS[slot(name)?].filter(|field| is_wanted(*field))?;
         let known = field.name().as_bytes();
@@ -140,7 +141,7 @@ impl KnownField {
 
 /// A perfect hash of the table's names: [`slot_table`] checks at compile time that no two share a slot. If a
 /// new name collides, search for other multipliers.
-#[inline]
+#[inline(always)]
 const fn slot(name: &[u8]) -> Option<usize> {
     let ([first, .., last] | [first @ last]) = name else {
         return None;
