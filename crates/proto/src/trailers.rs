@@ -20,9 +20,13 @@ pub fn of_request(lines: &[u8], head: &RequestHead) -> HeaderBlock {
     })
 }
 
-/// The trailers of a backend's reply that may be passed on to a client.
+/// The trailers of a backend's reply that may be passed on to a client. Nearly all replies have none.
+#[inline]
 pub fn of_reply(lines: &[u8]) -> HeaderBlock {
-    passed_on(lines, |_| false)
+    match lines.is_empty() {
+        true => HeaderBlock::new(),
+        false => passed_on(lines, |_| false),
+    }
 }
 
 /// The fields among `lines`, without those that belong in a head and those for which `stays` returns true.
