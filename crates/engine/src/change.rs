@@ -175,7 +175,7 @@ mod tests {
             exchange.set_target(target.as_bytes()).expect("it is sound");
             let (target, path, query) = shown(&exchange);
             assert_eq!((&*target, &*path, &*query), expected);
-            assert_eq!(exchange.request.original_target, b"/old?q");
+            assert_eq!(exchange.request.original_target(), b"/old?q");
         }
     }
 

@@ -49,7 +49,7 @@ pub(crate) fn run_handler(exchange: &mut Exchange, handler: &Rc<[u8]>) {
     exchange
         .environment
         .set("REDIRECT_STATUS", status.0.to_string().as_bytes());
-    let original = exchange.request.original_target.clone();
+    let original = exchange.request.original_target().to_vec();
     exchange.environment.set("REDIRECT_URI", &original);
     if is_for_all {
         // This handler makes an error page; `server.error-handler-404` may be the site's main script, which

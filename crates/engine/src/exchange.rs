@@ -107,8 +107,10 @@ pub struct Request {
     /// The target as a script wrote it, or as it was before a script changed the query. When the request
     /// begins again, this is parsed instead of `url`. Empty: the target of `url` counts.
     pub written_target: Vec<u8>,
-    /// The target as the client sent it, for logs and the original path.
-    pub original_target: Vec<u8>,
+    /// The original target as a script has written it. `None`: it is the one that the client sent.
+    pub written_original_target: Option<Vec<u8>>,
+    /// The head is complete, and its target has been parsed.
+    pub(crate) has_begun: bool,
     /// The first line of a request head that was refused, cut to 1 KiB, for logs. It can hold any bytes.
     /// Empty for all other requests.
     pub refused_line: Vec<u8>,
@@ -1033,7 +1035,8 @@ impl Default for Request {
             head: RequestHead::new(),
             url: Url::new(),
             written_target: Vec::new(),
-            original_target: Vec::new(),
+            written_original_target: None,
+            has_begun: false,
             refused_line: Vec::new(),
             body: RequestBody::default(),
             body_bytes: 0,
@@ -1048,6 +1051,16 @@ impl Request {
         match self.written_target.is_empty() {
             true => self.url.target(),
             false => &self.written_target,
+        }
+    }
+
+    /// The target as the client sent it, for logs and the original path. Empty before the head is complete.
+    #[inline]
+    pub fn original_target(&self) -> &[u8] {
+        match &self.written_original_target {
+            Some(written) => written,
+            None if self.has_begun => self.head.target(),
+            None => b"",
         }
     }
 
@@ -1069,10 +1082,10 @@ impl Request {
         if !self.refused_line.is_empty() {
             return self.refused_line.escape_ascii().to_string();
         }
-        if self.original_target.is_empty() {
+        if self.original_target().is_empty() {
             return String::new();
         }
-        let target = cut(&self.original_target, limits::LOGGED_TARGET_BYTES_MAX);
+        let target = cut(self.original_target(), limits::LOGGED_TARGET_BYTES_MAX);
         let target = String::from_utf8_lossy(target);
         format!("{} {}", self.head.method().as_str(), target.escape_debug())
     }
@@ -1082,7 +1095,8 @@ impl Request {
             head,
             url,
             written_target,
-            original_target,
+            written_original_target,
+            has_begun,
             refused_line,
             body,
             body_bytes,
@@ -1091,7 +1105,8 @@ impl Request {
         head.clear();
         url.clear();
         written_target.clear();
-        original_target.clear();
+        *written_original_target = None;
+        *has_begun = false;
         refused_line.clear();
         body.clear();
         *body_bytes = 0;

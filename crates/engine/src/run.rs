@@ -99,9 +99,7 @@ impl ExchangeRun {
         let exchange = &mut *self.0;
         let request = &mut exchange.request;
         request.method = request.head.method();
-        request
-            .original_target
-            .extend_from_slice(request.head.target());
+        request.has_begun = true;
         let options = &exchange.worker.process().url_options;
         let parsed = request
             .url

@@ -72,7 +72,7 @@ impl Exchange {
     /// The path that the client asked for, without its query.
     #[inline]
     fn recorded_path(&self) -> &[u8] {
-        let target = self.request.original_target.as_slice();
+        let target = self.request.original_target();
         let url = &self.request.url;
         // Mostly the URL is what the client sent, and then it is known where its path ends.
         if url.target() == target {

@@ -48,7 +48,7 @@ impl<'a> Record<'a> {
             id: exchange.id,
             head: &exchange.request.head,
             url: &exchange.request.url,
-            original_target: &exchange.request.original_target,
+            original_target: exchange.request.original_target(),
             refused_line: &exchange.request.refused_line,
             body_bytes_received: exchange.request.body_bytes,
             physical_path: &exchange.physical.path,

@@ -277,7 +277,7 @@ impl Guard {
             DigestField::Malformed => return exchange.fail(CauseCode::AuthMalformed),
         };
         // A subrequest has the Authorization field of its client's request, whose target is another one.
-        if !exchange.is_subrequest() && !is_target(&sent.uri, &exchange.request.original_target) {
+        if !exchange.is_subrequest() && !is_target(&sent.uri, exchange.request.original_target()) {
             let cause = "digest: auth failed: uri mismatch";
             let (uri, address) = (shown(&sent.uri), exchange.connection.peer.address_text());
             let outcome = exchange.fail(CauseCode::AuthMalformed);

@@ -129,7 +129,7 @@ const NAMES: [&[u8]; 9] = [
 fn variable(exchange: &Exchange, name: &[u8]) -> Option<Vec<u8>> {
     let (request, physical) = (&exchange.request, &exchange.physical);
     let value: &[u8] = match name {
-        b"REQUEST_URI" => &request.original_target,
+        b"REQUEST_URI" => request.original_target(),
         b"SCRIPT_NAME" => script_name(exchange),
         b"SCRIPT_FILENAME" => &physical.path,
         b"DOCUMENT_ROOT" => return Some(document_root(exchange)),

@@ -118,7 +118,7 @@ fn a_miss_goes_on_with_the_trigger_handler() {
     let exchange = answer.exchange();
     assert_eq!(exchange.request.url.path(), b"/index.php");
     assert_eq!(exchange.request.url.query(), b"a=b");
-    assert_eq!(exchange.request.original_target, b"/?a=b");
+    assert_eq!(exchange.request.original_target(), b"/?a=b");
     assert!(exchange.physical.path.ends_with(b"/index.php"));
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn build_of_request(
     add: &mut impl Variables,
 ) {
     let script = Script::new(exchange, host);
-    let uri = origin_form(&exchange.request.original_target);
+    let uri = origin_form(exchange.request.original_target());
     build_with(exchange, host, body, &script, uri, Extent::OfRequest, add);
 }
 
@@ -116,10 +116,10 @@ fn build_some(
 ) {
     if rules.is_empty() {
         let script = Script::new(exchange, host);
-        let original = origin_form(&exchange.request.original_target);
+        let original = origin_form(exchange.request.original_target());
         return build_with(exchange, host, body, &script, original, extent, add);
     }
-    let original = origin_form(&exchange.request.original_target);
+    let original = origin_form(exchange.request.original_target());
     let uri = rules.uri(exchange, original);
     let uri = uri.as_deref().unwrap_or(original);
     let mut script = Script::new(exchange, host);

@@ -162,7 +162,7 @@ fn with_value<R>(
         Attribute::UriQuery => request.url.query(),
         Attribute::RequestMethod => request.method.as_str().as_bytes(),
         Attribute::RequestUri => request.target(),
-        Attribute::RequestOrigUri => &request.original_target,
+        Attribute::RequestOrigUri => request.original_target(),
         Attribute::RequestPathInfo => &physical.path_info,
         Attribute::Protocol => request.head.version().as_str().as_bytes(),
         Attribute::ServerName => exchange.server_name(),
@@ -222,8 +222,7 @@ fn change(exchange: &mut Exchange, attribute: Attribute, value: &[u8]) -> bool {
             exchange.request.written_target.extend_from_slice(value);
         }
         Attribute::RequestOrigUri => {
-            exchange.request.original_target.clear();
-            exchange.request.original_target.extend_from_slice(value);
+            exchange.request.written_original_target = Some(value.to_vec());
         }
         Attribute::RemoteAddress => return change_client(exchange, value),
         Attribute::RemotePort => return change_client_port(exchange, value),

@@ -79,7 +79,7 @@ impl Noted {
             ("uri.scheme", exchange.scheme().as_str().as_bytes()),
             ("request.method", request.method.as_str().as_bytes()),
             ("request.uri", request.target()),
-            ("request.orig-uri", &request.original_target),
+            ("request.orig-uri", request.original_target()),
             ("request.remote-ip", address.as_bytes()),
             ("request.remote-addr", address.as_bytes()),
         ];

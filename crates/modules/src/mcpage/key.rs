@@ -44,7 +44,7 @@ pub(super) fn of(exchange: &Exchange) -> Result<Vec<u8>, Why> {
     if exchange.handles_error() {
         return Err("it is for an error");
     }
-    let target = without_origin(&request.original_target);
+    let target = without_origin(request.original_target());
     let target = target
         .split(|byte| *byte == b'#')
         .next()

@@ -178,7 +178,7 @@ fn host(exchange: &Exchange) -> &[u8] {
 
 /// Path and query of the request line.
 fn target(exchange: &Exchange) -> (&[u8], Option<&[u8]>) {
-    split(without_origin(&exchange.request.original_target))
+    split(without_origin(exchange.request.original_target()))
 }
 
 /// The part of an absolute target after scheme and host (RFC 9112 3.2.2).
@@ -279,7 +279,7 @@ fn write_part(out: &mut Vec<u8>, exchange: &Exchange, part: &KeyPart) {
 /// Writes the target as a rewrite rule or a script has changed it, if one has.
 fn write_rewritten(out: &mut Vec<u8>, exchange: &Exchange, options: &CacheOptions) {
     let now = exchange.request.url.target();
-    if now == without_origin(&exchange.request.original_target) {
+    if now == without_origin(exchange.request.original_target()) {
         return;
     }
     let (path, query) = split(now);

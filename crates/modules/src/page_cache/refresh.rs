@@ -55,7 +55,7 @@ pub(super) fn begin(exchange: &Exchange, cache: &PageCache, key: &[u8], entry: &
 
 /// The client's request, with the validators of the stored answer in place of its conditions.
 fn head(exchange: &Exchange, entry: &CacheEntry) -> SubrequestHead {
-    let target = key::without_origin(&exchange.request.original_target);
+    let target = key::without_origin(exchange.request.original_target());
     let (path, query) = key::split(target);
     let mut target = path.to_vec();
     if let Some(query) = query {

@@ -37,7 +37,7 @@ fn the_first_rule_that_matches_replaces_path_and_query() {
 #[test]
 fn what_the_client_asked_for_is_kept() {
     let answer = site("url.rewrite = (\"^/a\" => \"/b\")").get("/a?q=1");
-    assert_eq!(answer.exchange().request.original_target, b"/a?q=1");
+    assert_eq!(answer.exchange().request.original_target(), b"/a?q=1");
     assert_eq!(answer.exchange().request.url.path(), b"/b");
 }
 

@@ -276,7 +276,7 @@ fn a_restart_begins_with_the_url_as_it_is_now() {
             (answer.status(), text(&answer).as_str()),
             (200, "0123456789")
         );
-        assert_eq!(answer.exchange().request.original_target, b"/old");
+        assert_eq!(answer.exchange().request.original_target(), b"/old");
     }
     for hook in ["raw-url", "physical-path"] {
         assert_eq!(
