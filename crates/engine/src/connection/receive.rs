@@ -62,18 +62,29 @@ impl Serving {
     pub(crate) fn poll_first(input: Vec<u8>, link: &mut Link, context: &mut Context<'_>) -> Step {
         if !input.is_empty() {
             // The client has sent its next request already (pipelining).
-            return Continue(Serving::begin_next(link).take_head(input.into(), link));
+            return Continue(Serving::begin_next(link).take_first(input.into(), link));
         }
         let worker = Rc::clone(&link.worker);
         let mut buffer = worker.receive_buffer.borrow_mut();
         match link.transport.poll_read(context, &mut buffer) {
             Poll::Ready(Ok(count)) if count > 0 => {
                 let bytes = Cow::Borrowed(&buffer[..count]);
-                Continue(Serving::begin(link).take_head(bytes, link))
+                Continue(Serving::begin(link).take_first(bytes, link))
             }
             Poll::Ready(_) => Continue(ConnectionState::Over(None)),
             Poll::Pending => link.rest(ConnectionState::Idle(input)),
         }
+    }
+
+    /// Parses the first bytes of a head. If there are more to come, the time for the head begins: further
+    /// bytes do not renew it.
+    #[inline]
+    fn take_first(self, bytes: Cow<'_, [u8]>, link: &mut Link) -> ConnectionState {
+        let next = self.take_head(bytes, link);
+        if matches!(next, ConnectionState::Head(_)) {
+            link.set_deadline(link.worker.base_settings().core.read_idle_s);
+        }
+        next
     }
 
     /// Waits for the rest of a head.

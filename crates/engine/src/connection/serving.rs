@@ -99,7 +99,6 @@ impl Serving {
     }
 
     fn begin_with(run: ExchangeRun, link: &Link) -> Serving {
-        link.set_deadline(link.worker.base_settings().core.read_idle_s);
         let wire = Wire::take(&link.worker);
         Serving { run, wire }
     }
