@@ -833,6 +833,7 @@ impl Exchange {
     /// The local address of the connection; `None` for a unix socket. On a wildcard listener the address is
     /// known only if a module called
     /// [`Configure::want_local_address`](crate::module::Configure::want_local_address).
+    #[inline]
     pub fn local_address(&self) -> Option<SocketAddr> {
         let late = self.connection.late.as_ref();
         late.and_then(|late| late.local_address)

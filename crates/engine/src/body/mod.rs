@@ -169,6 +169,7 @@ impl Body {
     }
 
     /// Takes the next piece out of the body.
+    #[inline]
     pub fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
         match self {
             Body::Empty => Poll::Ready(None),

@@ -99,16 +99,14 @@ impl Link {
     /// Gets the local address from the kernel, if the settings want it and it is not known.
     #[inline]
     pub(crate) fn know_local_address(&mut self, run: &mut ExchangeRun) {
-        if run.settings.wants_local_address {
+        if run.settings.wants_local_address && run.local_address().is_none() {
             self.ask_for_local_address(run);
         }
     }
 
     #[cold]
     fn ask_for_local_address(&mut self, run: &mut ExchangeRun) {
-        if run.local_address().is_none()
-            && let Some(address) = self.transport.local_address()
-        {
+        if let Some(address) = self.transport.local_address() {
             self.facts.late().local_address = Some(address);
             run.connection.late = self.facts.late.clone();
         }

@@ -364,6 +364,7 @@ impl GatewayRequest {
         }
     }
 
+    #[inline(never)]
     fn queue(
         &mut self,
         mut place: Box<QueuePlace>,
@@ -488,6 +489,7 @@ impl GatewayRequest {
         }
     }
 
+    #[inline(never)]
     fn connect(
         &mut self,
         mut attempt: Box<ConnectAttempt>,
@@ -688,6 +690,7 @@ impl GatewayRequest {
     }
 
     /// The conversation failed: the request starts over, or the client gets an error.
+    #[inline(never)]
     fn fail(&mut self, failure: Failure, exchange: &mut Exchange) -> Transition {
         let Some(mut relay) = self.relay.take() else {
             return self.give_up(exchange);
@@ -780,10 +783,10 @@ impl GatewayRequest {
 
 impl Pending for GatewayRequest {
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
+        let mut state = std::mem::replace(&mut self.state, RequestState::Over);
         loop {
-            let state = std::mem::replace(&mut self.state, RequestState::Over);
             match self.step(state, exchange, context) {
-                Transition::To(state) => self.state = state,
+                Transition::To(next) => state = next,
                 Transition::Wait(state) => {
                     self.state = state;
                     return Poll::Pending;

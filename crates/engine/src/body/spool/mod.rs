@@ -248,16 +248,17 @@ impl Spool {
 
     /// All stored bytes, as a body.
     pub fn into_body(self) -> Body {
-        let mut pieces = std::collections::VecDeque::new();
         match self.place {
-            SpoolPlace::Memory(memory) if memory.is_empty() => return Body::Empty,
-            SpoolPlace::Memory(memory) => return Body::Piece(Piece::Bytes(memory.into_bytes())),
+            SpoolPlace::Memory(memory) if memory.is_empty() => Body::Empty,
+            SpoolPlace::Memory(memory) => Body::Piece(Piece::Bytes(memory.into_bytes())),
             SpoolPlace::Disk(disk) => {
+                let mut pieces = std::collections::VecDeque::new();
                 disk.into_pieces(self.begin, self.end, |piece| pieces.push_back(piece));
+                // A list even if it has a single piece: filters cache their output for bodies that are one
+                // piece.
+                Body::Pieces(pieces)
             }
         }
-        // A list even if it has a single piece: filters cache their output for bodies that are one piece.
-        Body::Pieces(pieces)
     }
 
     /// When all bytes were taken, the spool begins in memory again.
