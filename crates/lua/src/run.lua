@@ -10,7 +10,7 @@ local function of_script(run, environment, is_plain)
       local globals, finish, kept
       while true do
          local before = globals
-         globals, finish, kept = environment(is_plain and globals, kept)
+         globals, finish, kept = environment(is_plain and globals, kept, is_plain)
          if globals ~= before then setfenv(run, globals) end
          if finish then
             yield(DONE, finish(kept, run()))

@@ -116,7 +116,14 @@ pub fn open(lua: &Lua, options: &LibraryOptions) -> Result<()> {
     let Value::Table(handles) = last else {
         return Err(mlua::Error::runtime("the libraries did not open"));
     };
-    for key in ["switch", "protect", "guard", "environment", "plain_errors"] {
+    for key in [
+        "switch",
+        "protect",
+        "guard",
+        "rawget",
+        "environment",
+        "plain_errors",
+    ] {
         let function: Function = handles.get(key)?;
         lua.set_named_registry_value(&format!("petrel.{key}"), function)?;
     }
@@ -155,6 +162,15 @@ pub fn protect(lua: &Lua, table: &Table) -> Result<Table> {
 /// Memory has run out.
 pub fn guard(lua: &Lua) -> Result<Function> {
     lua.named_registry_value("petrel.guard")
+}
+
+/// LuaJIT's `rawget`, for Lua code of the host. That of scripts looks each table up among the protected ones, for
+/// which compiled code has to make a table that it could do without.
+///
+/// # Errors
+/// Memory has run out.
+pub fn rawget(lua: &Lua) -> Result<Function> {
+    lua.named_registry_value("petrel.rawget")
 }
 
 /// What runs have changed in libraries, and whose changes are in place.

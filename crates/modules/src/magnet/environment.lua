@@ -4,7 +4,7 @@
 -- goes to functions of the host, which know the request that the script runs for.
 
 local host, globals = ...
-local setmetatable, getmetatable, rawget = setmetatable, getmetatable, rawget
+local setmetatable, getmetatable, rawget = setmetatable, getmetatable, host.rawget
 local type, error, tostring, tonumber, next, select = type, error, tostring, tonumber, next, select
 local concat = table.concat
 local pcall, getfenv = pcall, getfenv
@@ -109,13 +109,13 @@ local function items(names, get, set)
 end
 
 -- Texts and numbers of a short list as one string: the host takes one text faster than many. Other lists stay
--- as they are.
+-- as they are. `content` has no metatable.
 local function joined(content)
-  local first = rawget(content, 1)
-  if type(first) == "string" and rawget(content, 2) == nil then return first end
+  local first = content[1]
+  if type(first) == "string" and content[2] == nil then return first end
   local bytes = 0
   for index = 1, 64 do
-    local part = rawget(content, index)
+    local part = content[index]
     if part == nil then return concat(content, "", 1, index - 1) end
     local kind = type(part)
     if kind == "string" then bytes = bytes + #part elseif kind ~= "number" then return content end
@@ -133,7 +133,7 @@ local function body(where, values, functions)
       if third ~= nil then first = third elseif second ~= nil then first = second end
       local kind = type(first)
       if kind == "table" then
-        if getmetatable(first) == nil and rawget(first, 1) ~= nil then
+        if getmetatable(first) == nil and first[1] ~= nil then
           change(joined(first))
           return first
         end
@@ -368,32 +368,47 @@ found.print = log
 
 local globals_meta = { __index = found, __metatable = false }
 
--- The results of a run: what its script has returned, what it has left in `lighty.content`, and `lighty.header`
--- if a name or value in it is neither text nor number. Otherwise its fields are set in the answer here.
+-- A function for the results of a run: what its script has returned, what it has left in `lighty.content`, and
+-- `lighty.header` if a name or value in it is neither text nor number. Otherwise its fields are set in the answer
+-- here, and if `clears`, they are removed from the table, which the next run gets.
 local set_field = host.resp_header_set
-local function finish(lighty, value)
-  local content, header = rawget(lighty, "content"), rawget(lighty, "header")
-  if type(content) == "table" then
-    if rawget(content, 1) == nil then content = nil
-    elseif getmetatable(content) == nil then content = joined(content) end
+local function finisher(clears)
+  return function(lighty, value)
+    local content, header = rawget(lighty, "content"), rawget(lighty, "header")
+    if type(content) == "table" then
+      if getmetatable(content) ~= nil then
+        if rawget(content, 1) == nil then content = nil end
+      elseif content[1] == nil then content = nil
+      else content = joined(content) end
+    end
+    if type(header) == "table" then
+      for name, word in next, header do
+        if type(word) == "number" then word = tostring(word) end
+        if type(name) ~= "string" or type(word) ~= "string" then return value, content, header end
+        set_field(name, word)
+        if clears then header[name] = nil end
+      end
+    end
+    if content == nil then return value end
+    return value, content
   end
-  if type(header) ~= "table" then return value, content end
-  for name, word in next, header do
-    if type(word) == "number" then word = tostring(word) end
-    if type(name) ~= "string" or type(word) ~= "string" then return value, content, header end
-    set_field(name, word)
-  end
-  return value, content
 end
+local finish, finish_and_clear = finisher(false), finisher(true)
 
 -- The globals of a new run, and how it is finished. `env` and `lighty` are those of an earlier run, if nothing
--- refers to them any more. They are used again unless that run has added a name.
+-- refers to them any more, as after a plain script. They are used again unless that run has added a name.
 local none
-local function environment(env, lighty)
+local function environment(env, lighty, is_plain)
+  local finish = is_plain and finish_and_clear or finish
   if env then
+    local header = rawget(lighty, "header")
     lighty.content, lighty.header, env._G, env.lighty = nil, nil, nil, nil
     if next(lighty) == nil and next(env) == nil then
       env._G, env.lighty = env, lighty
+      -- It has room for the names that the script sets.
+      if type(header) == "table" and getmetatable(header) == nil and next(header) == nil then
+        lighty.header = header
+      end
       return env, finish, lighty
     end
   end

@@ -47,6 +47,7 @@ impl Environment {
         let lua = state.machine().lua();
         let host = lua.create_table()?;
         host.set("guard", library::guard(lua)?)?;
+        host.set("rawget", library::rawget(lua)?)?;
         attributes::open(state, &host)?;
         fields::open(state, &host)?;
         items::open(state, &host)?;

@@ -5,6 +5,7 @@ local host = ...
 local globals = host.globals
 local type, error, select, tostring, tonumber = globals.type, globals.error, globals.select, globals.tostring, globals.tonumber
 local rawget, rawset = globals.rawget, globals.rawset
+host.rawget = rawget
 local getmetatable, setmetatable, pcall = globals.getmetatable, globals.setmetatable, globals.pcall
 local getfenv, setfenv, loadstring, ipairs = globals.getfenv, globals.setfenv, globals.loadstring, globals.ipairs
 local collectgarbage = globals.collectgarbage

@@ -47,6 +47,7 @@ return {
   switch = host.switch,
   protect = host.protect,
   guard = host.guard,
+  rawget = host.rawget,
   environment = host.environment,
   plain_errors = host.plain_errors,
 }

@@ -198,6 +198,39 @@ fn headers_are_strings_and_numbers() {
     assert_eq!(lines, expected);
 }
 
+/// A script that keeps nothing gets the tables of its last run again.
+#[test]
+fn a_request_has_no_fields_of_the_request_before() {
+    let script = "local name = lighty.r.req_attr['uri.query']
+        if name == 'Proxy' then lighty.header = lighty.r.req_header
+        elseif name == 'Meta' then lighty.header = setmetatable({}, { __newindex = lighty.r.req_env })
+        elseif name == 'Text' then lighty.header = 'text'
+        elseif name == 'List' then lighty.header[1] = 'x' lighty.header[name] = '1'
+        elseif name then lighty.header[name] = '1' lighty.header['X-Number'] = 2 end
+        return 200";
+    let scripts = Scripts::new(&[("raw-url", script)]);
+    let expected = [
+        ("/?A", "A: 1, X-Number: 2"),
+        ("/?B", "B: 1, X-Number: 2"),
+        ("/", ""),
+        ("/?Proxy", ""),
+        ("/?B", "B: 1, X-Number: 2"),
+        ("/?Meta", ""),
+        ("/?B", "B: 1, X-Number: 2"),
+        ("/?Text", ""),
+        ("/?B", "B: 1, X-Number: 2"),
+        ("/?List", "List: 1"),
+        ("/", ""),
+    ];
+    // Compiled code has to do the same.
+    for (target, expected) in expected.iter().cycle().take(50 * expected.len()) {
+        let fields = scripts.get(target).fields();
+        let mut lines: Vec<_> = fields.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines.join(", "), *expected, "{target}");
+    }
+}
+
 #[test]
 fn zeros_in_fields_do_not_make_others_of_them() {
     let answer =
