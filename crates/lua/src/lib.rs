@@ -31,4 +31,4 @@ pub use lent::Lent;
 pub use machine::{Machine, MachineOptions};
 pub use mlua;
 pub use run::{Progress, Results, Run};
-pub use script::{Script, Scripts, Stamp};
+pub use script::{GlobalsMaker, Script, Scripts, Stamp};

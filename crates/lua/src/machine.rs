@@ -20,7 +20,7 @@ use crate::lent::Lent;
 use crate::library::files::{FileThreads, FilesOfState, refused};
 use crate::library::{self, Overlays};
 use crate::raw::Coroutine;
-use crate::script::Script;
+use crate::script::{GlobalsMaker, Script};
 
 /// How to make states.
 #[derive(Clone, Debug)]
@@ -62,7 +62,8 @@ pub struct Machine {
     /// Whether scripts are compiled.
     is_compiled: bool,
     /// Coroutines for functions, to be reused.
-    idle: RefCell<Vec<Coroutine>>,
+    #[expect(clippy::vec_box, reason = "runs have them in boxes, too")]
+    idle: RefCell<Vec<Box<Coroutine>>>,
     /// What the last called function waits for, until its run takes it.
     pub(crate) started: Rc<RefCell<Option<Wait>>>,
     is_spent: Cell<bool>,
@@ -366,29 +367,29 @@ impl Machine {
         &self.meter
     }
 
-    /// A coroutine that will run `script` in an environment that `environment` makes.
+    /// A coroutine that will run `script` with globals of `maker`.
     pub(crate) fn thread_of(
         &self,
         script: &Script,
-        environment: &Function,
-    ) -> mlua::Result<Coroutine> {
-        if let Some(idle) = script.take_idle(environment) {
+        maker: &GlobalsMaker,
+    ) -> mlua::Result<Box<Coroutine>> {
+        if let Some(idle) = script.take_idle(maker) {
             return Ok(idle);
         }
-        let parts = (script.function()?, environment, script.is_plain());
+        let parts = (script.function()?, maker.function(), script.is_plain());
         let body: Function = self.of_script.call(parts)?;
-        Coroutine::new(&self.lua, body)
+        Coroutine::new(&self.lua, body).map(Box::new)
     }
 
-    pub(crate) fn take_thread(&self) -> mlua::Result<Coroutine> {
+    pub(crate) fn take_thread(&self) -> mlua::Result<Box<Coroutine>> {
         let idle = self.idle.borrow_mut().pop();
         match idle {
             Some(thread) => Ok(thread),
-            None => Coroutine::new(&self.lua, self.of_function.clone()),
+            None => Coroutine::new(&self.lua, self.of_function.clone()).map(Box::new),
         }
     }
 
-    pub(crate) fn give_thread(&self, thread: Coroutine) {
+    pub(crate) fn give_thread(&self, thread: Box<Coroutine>) {
         let mut idle = self.idle.borrow_mut();
         if idle.len() < IDLE_MAX {
             idle.push(thread);

@@ -13,14 +13,14 @@ use crate::budget::Excess;
 use crate::error::{ScriptError, message_of};
 use crate::machine::{DONE, Machine, WAIT, Wait};
 use crate::raw::{Coroutine, Resumed, Stack};
-use crate::script::Script;
+use crate::script::{GlobalsMaker, Script};
 
 /// A started script: it has ended, or it waits for something and is polled until it ends. Dropping it ends
 /// the script at once.
 pub struct Run {
     machine: Rc<Machine>,
     what: Option<RunSubject>,
-    thread: Option<Coroutine>,
+    thread: Option<Box<Coroutine>>,
     wait: Option<Wait>,
     /// The run's changes of libraries, while it waits.
     overlay: Option<Table>,
@@ -39,7 +39,7 @@ const KEPT_BYTES_MIN: usize = 1 << 20;
 
 /// What is run.
 enum RunSubject {
-    /// A script, and the identity of the environment function that its coroutine is for.
+    /// A script, and the identity of the function that makes the globals of its coroutine.
     Script(Rc<Script>, *const c_void),
     /// A function that a script has made, and its name in messages.
     Function(Rc<str>),
@@ -50,7 +50,7 @@ pub enum Progress {
     /// The script has ended and returned these values.
     Ended(Results),
     /// It waits; [`Run::poll`] continues it.
-    Waits,
+    Waits(Run),
 }
 
 /// The values that a script has returned, or that its environment's handler has made of them. They are
@@ -58,28 +58,24 @@ pub enum Progress {
 pub struct Results {
     machine: Rc<Machine>,
     what: Option<RunSubject>,
-    thread: Option<Coroutine>,
+    thread: Option<Box<Coroutine>>,
 }
 
 impl Run {
-    /// Runs `script` until it ends or waits. `environment`, a Lua function, makes its environment. If that
-    /// function returns a second value, it is a handler: it is called with the third value and the script's
-    /// return values, and the results of the run are what the handler returns.
+    /// Runs `script` until it ends or waits, with the globals of `maker`.
     ///
     /// # Errors
     /// The script failed or was stopped.
     pub fn start(
         machine: &Rc<Machine>,
         script: &Rc<Script>,
-        environment: &Function,
-    ) -> Result<(Run, Progress), ScriptError> {
+        maker: &GlobalsMaker,
+    ) -> Result<Progress, ScriptError> {
         let thread = machine
-            .thread_of(script, environment)
+            .thread_of(script, maker)
             .map_err(|error| ScriptError::of_run(&error))?;
-        let what = RunSubject::Script(Rc::clone(script), environment.to_pointer());
-        let mut run = Run::new(machine, what, thread);
-        let progress = run.resume(0)?;
-        Ok((run, progress))
+        let what = RunSubject::Script(Rc::clone(script), maker.identity());
+        Run::new(machine, what, thread).begin(0)
     }
 
     /// Runs a function of a script with one argument until it ends or waits. `name` is its name in messages.
@@ -92,19 +88,22 @@ impl Run {
         name: &str,
         function: &Function,
         argument: impl IntoLua,
-    ) -> Result<(Run, Progress), ScriptError> {
+    ) -> Result<Progress, ScriptError> {
         let mut thread = machine
             .take_thread()
             .map_err(|error| ScriptError::of_run(&error))?;
         let count = thread
             .push((function, argument))
             .map_err(|error| ScriptError::of_run(&error))?;
-        let mut run = Run::new(machine, RunSubject::Function(name.into()), thread);
-        let progress = run.resume(count)?;
-        Ok((run, progress))
+        Run::new(machine, RunSubject::Function(name.into()), thread).begin(count)
     }
 
-    fn new(machine: &Rc<Machine>, what: RunSubject, thread: Coroutine) -> Run {
+    fn begin(mut self, count: c_int) -> Result<Progress, ScriptError> {
+        let results = self.resume(count)?;
+        Ok(results.map_or_else(|| Progress::Waits(self), Progress::Ended))
+    }
+
+    fn new(machine: &Rc<Machine>, what: RunSubject, thread: Box<Coroutine>) -> Run {
         Run {
             machine: Rc::clone(machine),
             what: Some(what),
@@ -137,7 +136,7 @@ impl Run {
                 return Poll::Ready(Err(self.overfull()));
             }
             let since = was_for_file.then(processor_time);
-            let progress = match result {
+            let resumed = match result {
                 Ok(values) => self.resume_with((true, values)),
                 Err(error) => self.resume_with((false, message_of(&error))),
             };
@@ -145,8 +144,8 @@ impl Run {
                 Some(since) => self.used_between_files + processor_time().saturating_sub(since),
                 None => Duration::ZERO,
             };
-            match progress {
-                Ok(Progress::Waits) => {
+            match resumed {
+                Ok(None) => {
                     if self.has_used_all()
                         && let Some(mut thread) = self.thread.take()
                     {
@@ -160,7 +159,7 @@ impl Run {
                         return Poll::Pending;
                     }
                 }
-                Ok(Progress::Ended(results)) => return Poll::Ready(Ok(results)),
+                Ok(Some(results)) => return Poll::Ready(Ok(results)),
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
@@ -180,9 +179,12 @@ impl Run {
         }
     }
 
-    fn resume_with(&mut self, arguments: impl IntoLuaMulti) -> Result<Progress, ScriptError> {
+    fn resume_with(
+        &mut self,
+        arguments: impl IntoLuaMulti,
+    ) -> Result<Option<Results>, ScriptError> {
         let Some(thread) = &mut self.thread else {
-            return Ok(Progress::Ended(self.nothing()));
+            return Ok(Some(self.nothing()));
         };
         thread.clear();
         let count = thread
@@ -191,10 +193,10 @@ impl Run {
         self.resume(count)
     }
 
-    /// Resumes the coroutine with the topmost `count` values of its stack.
-    fn resume(&mut self, count: c_int) -> Result<Progress, ScriptError> {
+    /// Resumes the coroutine with the topmost `count` values of its stack. `None`: it waits.
+    fn resume(&mut self, count: c_int) -> Result<Option<Results>, ScriptError> {
         let Some(mut thread) = self.thread.take() else {
-            return Ok(Progress::Ended(self.nothing()));
+            return Ok(Some(self.nothing()));
         };
         self.machine.put_overlay(self.overlay.take())?;
         let used_before = thread.bytes_used();
@@ -214,7 +216,7 @@ impl Run {
         let mark = thread.stack().mark(1);
         if mark == Some(DONE) {
             self.forget_started();
-            return Ok(Progress::Ended(Results {
+            return Ok(Some(Results {
                 machine: Rc::clone(&self.machine),
                 what: self.what.take(),
                 thread: Some(thread),
@@ -225,7 +227,7 @@ impl Run {
             self.overlay = overlay;
             self.grown_bytes = (self.grown_bytes + used).saturating_sub(used_before);
             self.thread = Some(thread);
-            return Ok(Progress::Waits);
+            return Ok(None);
         }
         let text = format!("{}: attempt to yield from outside a coroutine", self.name());
         Err(self.error_with_stack(&text, &mut thread))
@@ -343,7 +345,7 @@ impl Results {
     }
 
     fn stack(&self) -> Option<Stack<'_>> {
-        self.thread.as_ref().map(Coroutine::stack)
+        self.thread.as_deref().map(Coroutine::stack)
     }
 }
 
@@ -355,7 +357,7 @@ impl Drop for Results {
         };
         thread.clear();
         match self.what.take() {
-            Some(RunSubject::Script(script, environment)) => script.give_back(environment, thread),
+            Some(RunSubject::Script(script, maker)) => script.give_back(maker, thread),
             _ => self.machine.give_thread(thread),
         }
     }

@@ -9,25 +9,33 @@ use mlua::{Function, Value};
 
 use crate::budget::{Budget, proof};
 use crate::library::files::{FileDone, FileJob, FileThreads, FileWait};
-use crate::{Cause, Machine, MachineOptions, Progress, Run, ScriptError};
+use crate::{Cause, GlobalsMaker, Machine, MachineOptions, Progress, Run, ScriptError};
 
 fn machine() -> Rc<Machine> {
     Machine::new(MachineOptions::default()).expect("a state")
 }
 
-fn environment(machine: &Machine) -> Function {
-    machine
+fn environment(machine: &Machine) -> GlobalsMaker {
+    maker(
+        machine,
+        "local globals = ... return function() return setmetatable({}, { __index = globals }) end",
+    )
+}
+
+fn maker(machine: &Machine, source: &str) -> GlobalsMaker {
+    let function: Function = machine
         .lua()
-        .load("local globals = ... return function() return setmetatable({}, { __index = globals }) end")
+        .load(source)
         .call(machine.lua().globals())
-        .expect("sound")
+        .expect("sound");
+    function.into()
 }
 
 fn run(machine: &Rc<Machine>, source: &str) -> Result<Value, ScriptError> {
     let script = machine.compile("test.lua", source.as_bytes())?;
     match Run::start(machine, &script, &environment(machine))? {
-        (_, Progress::Ended(results)) => Ok(results.value(1).expect("room")),
-        (mut run, Progress::Waits) => loop {
+        Progress::Ended(results) => Ok(results.value(1).expect("room")),
+        Progress::Waits(mut run) => loop {
             if let Poll::Ready(result) = run.poll(&mut Context::from_waker(Waker::noop())) {
                 return result.map(|results| results.value(1).expect("room"));
             }
@@ -56,16 +64,12 @@ fn reuses(source: &str) -> i64 {
             if before then reuses = reuses + 1 return before end
             return setmetatable({}, { __index = globals })
         end";
-    let maker: Function = machine
-        .lua()
-        .load(maker)
-        .call(machine.lua().globals())
-        .expect("sound");
+    let maker = self::maker(&machine, maker);
     let script = machine
         .compile("test.lua", source.as_bytes())
         .expect("sound");
     for _ in 0..3 {
-        let (_, progress) = Run::start(&machine, &script, &maker).expect("sound");
+        let progress = Run::start(&machine, &script, &maker).expect("sound");
         assert!(matches!(progress, Progress::Ended(_)));
     }
     machine.lua().globals().get("reuses").expect("a number")
@@ -236,9 +240,10 @@ fn waiting_run(machine: &Rc<Machine>, source: &str) -> Run {
     let script = machine
         .compile("test.lua", source.as_bytes())
         .expect("sound");
-    let (run, progress) = Run::start(machine, &script, &environment(machine)).expect("sound");
-    assert!(matches!(progress, Progress::Waits));
-    run
+    match Run::start(machine, &script, &environment(machine)).expect("sound") {
+        Progress::Waits(run) => run,
+        Progress::Ended(_) => panic!("it has not waited: {source}"),
+    }
 }
 
 fn ended(mut run: Run) -> Result<Value, ScriptError> {
@@ -257,10 +262,9 @@ fn scripts_wait_and_go_on_also_many_of_one_script() {
     let source = b"local n = ... local sum = wait(2) + wait(3) x = (x or 0) + sum return x";
     let script = machine.compile("test.lua", source).expect("sound");
     let environment = environment(&machine);
-    let start = || {
-        Run::start(&machine, &script, &environment)
-            .expect("sound")
-            .0
+    let start = || match Run::start(&machine, &script, &environment).expect("sound") {
+        Progress::Waits(run) => run,
+        Progress::Ended(_) => panic!("it has not waited"),
     };
     let runs: Vec<Run> = (0..10).map(|_| start()).collect();
     for run in runs {
@@ -459,7 +463,7 @@ fn scripts_wait_for_files_and_keep_no_thread() {
             .compile("test.lua", source.as_bytes())
             .expect("it is Lua");
         let begun = Run::start(&machine, &script, &environment(&machine)).expect("it begins");
-        let (mut run, Progress::Waits) = begun else {
+        let Progress::Waits(mut run) = begun else {
             panic!("it has not waited: {source}");
         };
         let mut context = Context::from_waker(Waker::noop());
@@ -515,7 +519,7 @@ fn begun(machine: &Rc<Machine>, source: &str) -> Run {
         .compile("test.lua", source.as_bytes())
         .expect("it is Lua");
     let begun = Run::start(machine, &script, &environment(machine)).expect("it begins");
-    let (run, Progress::Waits) = begun else {
+    let Progress::Waits(run) = begun else {
         panic!("it has not waited: {source}");
     };
     run

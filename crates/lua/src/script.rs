@@ -29,7 +29,36 @@ pub struct Script {
     /// Whether its environments may be used again: nothing refers to them when it has ended.
     is_plain: bool,
     /// Coroutines that have run it to its end, each with the environment function that it is for.
-    idle: RefCell<Vec<(*const c_void, Coroutine)>>,
+    idle: RefCell<Vec<(*const c_void, Box<Coroutine>)>>,
+}
+
+/// A Lua function that makes the globals of a script's run.
+///
+/// It is called with the table of an earlier run, or false if something may still refer to that, then with the
+/// third value that it has returned for that run, and with whether nothing will refer to its result when the
+/// script has ended. If it returns a second value, that is a handler: it is called with the third value and the
+/// script's return values, and the results of the run are what the handler returns.
+pub struct GlobalsMaker {
+    function: Function,
+    /// Asking Lua for it would take longer than finding a coroutine.
+    identity: *const c_void,
+}
+
+impl From<Function> for GlobalsMaker {
+    fn from(function: Function) -> GlobalsMaker {
+        let identity = function.to_pointer();
+        GlobalsMaker { function, identity }
+    }
+}
+
+impl GlobalsMaker {
+    pub(crate) fn function(&self) -> &Function {
+        &self.function
+    }
+
+    pub(crate) fn identity(&self) -> *const c_void {
+        self.identity
+    }
 }
 
 /// The identity and state of a file when it was read. Two equal stamps mean the same content.
@@ -100,22 +129,21 @@ impl Script {
         self.make.call(())
     }
 
-    /// A coroutine that has run the script in an environment of `environment` and can do so again.
-    pub(crate) fn take_idle(&self, environment: &Function) -> Option<Coroutine> {
-        let wanted = environment.to_pointer();
+    /// A coroutine that has run the script with globals of `maker` and can do so again.
+    pub(crate) fn take_idle(&self, maker: &GlobalsMaker) -> Option<Box<Coroutine>> {
         let mut idle = self.idle.borrow_mut();
         // There is usually only one, because a script belongs either to mod_magnet or to mod_cml.
         let place = idle
             .iter()
-            .rposition(|(environment, _)| *environment == wanted)?;
+            .rposition(|(identity, _)| *identity == maker.identity)?;
         Some(idle.swap_remove(place).1)
     }
 
     /// Keeps a coroutine whose run is over.
-    pub(crate) fn give_back(&self, environment: *const c_void, thread: Coroutine) {
+    pub(crate) fn give_back(&self, maker: *const c_void, thread: Box<Coroutine>) {
         let mut idle = self.idle.borrow_mut();
         if idle.len() < IDLE_MAX {
-            idle.push((environment, thread));
+            idle.push((maker, thread));
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::rc::Rc;
 
+use petrel_lua::GlobalsMaker;
 use petrel_lua::mlua::{self, Function, Table};
 
 use super::{files, memcache, request};
@@ -12,7 +13,7 @@ use crate::lua::State;
 
 /// What mod_cml keeps for each Lua state.
 pub(super) struct Globals {
-    make: Function,
+    make: GlobalsMaker,
     take: Function,
 }
 
@@ -33,15 +34,16 @@ impl Globals {
         files::add(state, &native, &functions)?;
         memcache::add(state, &functions)?;
         native.set("functions", functions)?;
-        let (make, take) = lua
+        let (make, take): (Function, Function) = lua
             .load(include_str!("environment.lua"))
             .set_name("=petrel/cml.lua")
             .call((lua.globals(), native))?;
+        let make = GlobalsMaker::from(make);
         Ok(Globals { make, take })
     }
 
     /// The Lua function that makes the globals for a run.
-    pub(crate) fn make(&self) -> &Function {
+    pub(crate) fn make(&self) -> &GlobalsMaker {
         &self.make
     }
 

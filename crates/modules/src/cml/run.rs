@@ -167,7 +167,7 @@ fn begin(
     };
     exchange.keep(KEPT, Rc::clone(options) as Rc<dyn std::any::Any>);
     let started = state.start(exchange, &script, globals.make());
-    let (run, progress) = started.map_err(|error| shown(&error))?;
+    let progress = started.map_err(|error| shown(&error))?;
     let globals = globals.take().map_err(no_state)?;
     let case = Case {
         state,
@@ -177,7 +177,7 @@ fn begin(
     };
     match progress {
         Progress::Ended(results) => conclude(exchange, &case, &first(&results)?, &globals),
-        Progress::Waits => Ok(Outcome::Later(Box::new(WaitingScript {
+        Progress::Waits(run) => Ok(Outcome::Later(Box::new(WaitingScript {
             case,
             run,
             globals,

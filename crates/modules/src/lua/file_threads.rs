@@ -52,7 +52,7 @@ mod tests {
     use std::time::Duration;
 
     use petrel_lua::mlua::Function;
-    use petrel_lua::{Machine, MachineOptions, Progress, Run};
+    use petrel_lua::{GlobalsMaker, Machine, MachineOptions, Progress, Run};
 
     use super::*;
 
@@ -80,6 +80,7 @@ mod tests {
         lua.globals().set("is_open", &is_open).expect("room");
         let source = "local globals = ... return function() return setmetatable({}, { __index = globals }) end";
         let environment: Function = lua.load(source).call(lua.globals()).expect("sound");
+        let environment = GlobalsMaker::from(environment);
         let source = format!(
             "local f = io.open('{}', 'w') is_open[1] = true f:write('kept') f:close() return 1",
             path.display()
@@ -87,8 +88,7 @@ mod tests {
         let script = machine
             .compile("test.lua", source.as_bytes())
             .expect("it is Lua");
-        let (mut run, Progress::Waits) =
-            Run::start(&machine, &script, &environment).expect("sound")
+        let Progress::Waits(mut run) = Run::start(&machine, &script, &environment).expect("sound")
         else {
             panic!("it opens a file");
         };

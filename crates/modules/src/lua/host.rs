@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use petrel_engine::Exchange;
 use petrel_engine::file_cache::FileEntry;
 use petrel_engine::worker::Worker;
-use petrel_lua::mlua::{self, Function};
-use petrel_lua::{Lent, Machine, Progress, Results, Run, Script, ScriptError};
+use petrel_lua::mlua;
+use petrel_lua::{GlobalsMaker, Lent, Machine, Progress, Results, Run, Script, ScriptError};
 
 use super::file_threads::DiskThreads;
 use super::load::{self, LoadFailure, Loaded};
@@ -133,8 +133,7 @@ impl State {
         load::find(&self.loaded, &self.machine, exchange, path)
     }
 
-    /// Runs `script` for `exchange` until it ends or waits, with the globals that the Lua function
-    /// `environment` makes.
+    /// Runs `script` for `exchange` until it ends or waits, with the globals that `maker` makes.
     ///
     /// # Errors
     /// The script has failed or was stopped.
@@ -142,9 +141,9 @@ impl State {
         &self,
         exchange: &mut Exchange,
         script: &Rc<Script>,
-        environment: &Function,
-    ) -> Result<(Run, Progress), ScriptError> {
-        let start = || Run::start(&self.machine, script, environment);
+        maker: &GlobalsMaker,
+    ) -> Result<Progress, ScriptError> {
+        let start = || Run::start(&self.machine, script, maker);
         self.lent.lend(exchange, start)
     }
 

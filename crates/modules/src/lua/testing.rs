@@ -7,7 +7,7 @@ use petrel_engine::Exchange;
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Pending, Phase};
 use petrel_engine::proto::status::Status;
 use petrel_lua::mlua::{Function, Value};
-use petrel_lua::{Progress, Results, Run};
+use petrel_lua::{GlobalsMaker, Progress, Results, Run};
 
 use super::{LuaOptions, State};
 use crate::lua_api;
@@ -42,7 +42,8 @@ impl Hook for Runs {
         let environment = state.extension(|state| {
             let lua = state.machine().lua();
             let source = "local globals = ... return function() return setmetatable({}, { __index = globals }) end";
-            lua.load(source).call::<Function>(lua.globals())
+            let maker = lua.load(source).call::<Function>(lua.globals())?;
+            Ok(GlobalsMaker::from(maker))
         });
         let environment = environment.expect("sound");
         let script = match state.script(exchange, &path) {
@@ -50,8 +51,8 @@ impl Hook for Runs {
             Err(failure) => return show(exchange, 500, &failure.to_string()),
         };
         match state.start(exchange, &script, &environment) {
-            Ok((_, Progress::Ended(value))) => show(exchange, 200, &text(&value)),
-            Ok((run, Progress::Waits)) => Outcome::Later(Box::new(Waits(state, run))),
+            Ok(Progress::Ended(value)) => show(exchange, 200, &text(&value)),
+            Ok(Progress::Waits(run)) => Outcome::Later(Box::new(Waits(state, run))),
             Err(error) => show(exchange, 500, &error.to_string()),
         }
     }

@@ -111,7 +111,10 @@ impl StreamBody {
             let result = match &mut self.run {
                 StreamStage::Over => return Poll::Ready(None),
                 StreamStage::Begins => match self.begin() {
-                    Ok(Progress::Waits) => continue,
+                    Ok(Progress::Waits(run)) => {
+                        self.run = StreamStage::Runs(run);
+                        continue;
+                    }
                     Ok(Progress::Ended(_)) => Ok(()),
                     Err(error) => Err(error),
                 },
@@ -132,15 +135,13 @@ impl StreamBody {
     }
 
     /// Calls the function for the first time.
-    fn begin(&mut self) -> Result<Progress, ScriptError> {
+    fn begin(&self) -> Result<Progress, ScriptError> {
         let Streamed {
             machine, function, ..
         } = &*self.streamed;
         let write =
             write_function(machine, &self.pipe).map_err(|error| ScriptError::from(&error))?;
-        let (run, progress) = Run::call(machine, "petrel.stream", function, write)?;
-        self.run = StreamStage::Runs(run);
-        Ok(progress)
+        Run::call(machine, "petrel.stream", function, write)
     }
 }
 

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use petrel_engine::Exchange;
 use petrel_lua::mlua::{self, Function, LuaString, Table, Value};
-use petrel_lua::{Lent, Results, library};
+use petrel_lua::{GlobalsMaker, Lent, Results, library};
 
 use super::answer::Texts;
 use super::{attributes, bodies, fields, functions, items, server, stat};
@@ -12,7 +12,7 @@ use crate::lua::State;
 
 /// The Lua function that makes the globals for a run.
 pub(super) struct Environment {
-    maker: Function,
+    maker: GlobalsMaker,
 }
 
 /// The results of a run, as `finish` in environment.lua returns them.
@@ -69,11 +69,12 @@ impl Environment {
             .set_name("=petrel/magnet.lua")
             .call((host, &globals))?;
         globals.raw_set("lighty", lighty)?;
+        let maker = GlobalsMaker::from(maker);
         Ok(Environment { maker })
     }
 
     /// The function that makes the globals for a run.
-    pub(crate) fn maker(&self) -> &Function {
+    pub(crate) fn maker(&self) -> &GlobalsMaker {
         &self.maker
     }
 }

@@ -138,12 +138,11 @@ impl StageScripts {
                 }
             };
             let run = match state.start(exchange, &script, environment.maker()) {
-                Ok((_, Progress::Ended(results))) => match self.conclude(exchange, number, results)
-                {
+                Ok(Progress::Ended(results)) => match self.conclude(exchange, number, results) {
                     None => continue,
                     Some(outcome) => return outcome,
                 },
-                Ok((run, Progress::Waits)) => run,
+                Ok(Progress::Waits(run)) => run,
                 Err(error) => return self.fail(exchange, &error),
             };
             return Outcome::Later(Box::new(WaitingRun {

@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use lua::budget::proof;
-use lua::mlua::{self, Function};
-use lua::{Lent, Machine, Progress, Run, ScriptError};
+use lua::mlua;
+use lua::{GlobalsMaker, Lent, Machine, Progress, Run, ScriptError};
 use proto::status::Status;
 
 use super::MagnetOptions;
@@ -40,7 +40,7 @@ pub(crate) struct Worker {
 struct Environment {
     machine: Rc<Machine>,
     scripts: LoadedScripts,
-    make: Function,
+    make: GlobalsMaker,
     current: Current,
 }
 
@@ -116,8 +116,8 @@ impl Worker {
             Run::start(&environment.machine, &script, &environment.make)
         });
         match begun {
-            Ok((_, Progress::Ended(_))) => StartedScript::Ended,
-            Ok((run, Progress::Waits)) => StartedScript::Waits(Running { run, environment }),
+            Ok(Progress::Ended(_)) => StartedScript::Ended,
+            Ok(Progress::Waits(run)) => StartedScript::Waits(Running { run, environment }),
             Err(error) => StartedScript::Failed(error),
         }
     }
@@ -186,7 +186,7 @@ impl Environment {
         let machine = Machine::new(options.machine.clone())?;
         machine.use_threads(Rc::new(DiskThreads))?;
         let current: Current = Rc::new(Lent::new());
-        let make = api::add_to(&machine, &current, &options.dicts)?;
+        let make = api::add_to(&machine, &current, &options.dicts)?.into();
         Ok(Environment {
             machine,
             scripts: LoadedScripts::default(),
