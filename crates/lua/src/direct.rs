@@ -36,6 +36,18 @@ pub struct DirectArguments<'a> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DirectAnswer(f64);
 
+impl<'a> DirectArguments<'a> {
+    /// The first argument, if it is a text in UTF-8. Nearly all are in ASCII, which is found sooner.
+    pub fn utf8(&self) -> Option<&'a str> {
+        let text = self.text?;
+        match text.is_ascii() {
+            // SAFETY: ASCII is UTF-8.
+            true => Some(unsafe { str::from_utf8_unchecked(text) }),
+            false => str::from_utf8(text).ok(),
+        }
+    }
+}
+
 impl DirectAnswer {
     /// `nil`
     pub const NIL: DirectAnswer = DirectAnswer(-1.0);
@@ -303,6 +315,24 @@ mod tests {
             "other a nil",
             "nothing is lent"
         );
+    }
+
+    #[test]
+    fn a_text_in_utf8_is_told_from_others() {
+        for text in [
+            &b""[..],
+            b"Content-Type",
+            "\u{e4}".as_bytes(),
+            b"X-\xff",
+            b"\xc3",
+        ] {
+            let arguments = DirectArguments {
+                number: 0,
+                text: Some(text),
+                value: None,
+            };
+            assert_eq!(arguments.utf8(), str::from_utf8(text).ok());
+        }
     }
 
     #[test]

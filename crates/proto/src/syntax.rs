@@ -2,7 +2,9 @@
 
 /// Whether `name` is a token (RFC 9110 5.6.2), as field names must be.
 pub fn is_token(name: &[u8]) -> bool {
-    !name.is_empty() && name.iter().all(|&byte| TOKEN_BYTES[usize::from(byte)])
+    // Names are short and nearly always tokens: looking on is faster than asking whether to.
+    let all_allowed = |all, &byte: &u8| all & TOKEN_BYTES[usize::from(byte)];
+    !name.is_empty() && name.iter().fold(true, all_allowed)
 }
 
 /// How many bytes at the beginning of `text` belong to a token.

@@ -116,7 +116,7 @@ fn add(
         })
     })?;
     let read = |exchange: &mut Exchange, arguments: DirectArguments<'_>, reply: &Reply| {
-        let Some(name) = arguments.text.and_then(|name| str::from_utf8(name).ok()) else {
+        let Some(name) = arguments.utf8() else {
             return DirectAnswer::UNABLE;
         };
         let mut answer = DirectAnswer::NIL;
@@ -140,7 +140,7 @@ fn add(
         })
     })?;
     let write = |exchange: &mut Exchange, arguments: DirectArguments<'_>, _: &Reply| {
-        let Some(name) = arguments.text.and_then(|name| str::from_utf8(name).ok()) else {
+        let Some(name) = arguments.utf8() else {
             return DirectAnswer::UNABLE;
         };
         match (fields.set)(exchange, name, arguments.value) {
