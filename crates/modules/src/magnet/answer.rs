@@ -75,10 +75,12 @@ fn whole_number(value: &Value) -> Option<i64> {
 
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "it is a whole number that fits"
+    clippy::cast_precision_loss,
+    reason = "it is compared again"
 )]
 fn number(code: f64) -> Option<i64> {
-    (code.fract() == 0.0 && code.abs() < 1e15).then_some(code as i64)
+    let whole = code as i64;
+    (whole as f64 == code && code.abs() < 1e15).then_some(whole)
 }
 
 /// Memory for texts of scripts that become answers. A short text is copied behind the last one, and the
