@@ -59,6 +59,15 @@ impl<C: Keepable> KeptConnections<C> {
         self.idle.borrow_mut().retain_mut(is_fresh);
     }
 
+    /// Whether a connection has been idle for `idle_ms`, and can be used.
+    pub(crate) fn has_rested(&self, now_ms: u64, idle_ms: u64) -> bool {
+        let mut idle = self.idle.borrow_mut();
+        let oldest = idle
+            .first_mut()
+            .filter(|connection| now_ms.saturating_sub(connection.idle_since_ms()) >= idle_ms);
+        oldest.is_some_and(|connection| !connection.is_stale())
+    }
+
     /// Closes the connection that has been idle for longest.
     pub(crate) fn close_oldest(&self) {
         let mut idle = self.idle.borrow_mut();
@@ -115,6 +124,15 @@ mod tests {
         assert_eq!(kept.take().map(|connection| connection.name), Some('c'));
         assert_eq!(kept.count(), 2);
         assert_eq!(taken(&kept), "a");
+    }
+
+    #[test]
+    fn the_oldest_has_rested_if_it_is_not_stale() {
+        let connections = [('a', 10), ('b', 20)];
+        assert!(kept(&connections, "b").has_rested(60, 50));
+        assert!(!kept(&connections, "b").has_rested(59, 50));
+        assert!(!kept(&connections, "a").has_rested(60, 50));
+        assert!(!kept(&[], "").has_rested(60, 50));
     }
 
     #[test]

@@ -45,6 +45,30 @@ fn row_40_a_head_that_trickles_is_over_at_the_same_time() {
 }
 
 #[test]
+fn row_40_a_slow_head_behind_a_request_gets_408() {
+    let server = Server::build()
+        .file("www/index.html", "hello")
+        .config("server.max-read-idle = 1\nserver.max-keep-alive-idle = 600")
+        .start();
+    let (whole, half) = (
+        "GET / HTTP/1.1\r\nHost: petrel.test\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: petrel.test\r\nX-Sl",
+    );
+    // In one piece with the request, and after its answer.
+    let mut together = server.client();
+    together.send(format!("{whole}{half}"));
+    assert_eq!(together.response().text(), "hello");
+    let mut later = server.client();
+    later.send(whole);
+    assert_eq!(later.response().text(), "hello");
+    later.send(half);
+    for client in [&mut together, &mut later] {
+        assert_eq!(client.response().status, 408);
+        client.expect_close();
+    }
+}
+
+#[test]
 fn row_40_a_slow_body_gets_408() {
     let server = server();
     let mut client = server.client();

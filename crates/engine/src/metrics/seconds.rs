@@ -8,7 +8,7 @@ use super::{LatencyCounts, StatusClass, WorkerState};
 use crate::ledger::{Nanos, Stage};
 use crate::limits;
 
-/// Sums over all routes.
+/// Sums over requests: those of one route, or all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// By [`StatusClass`], in its order.

@@ -443,7 +443,14 @@ impl Backend {
                 .min(limits::KEPT_PROOFS),
         };
         self.kept_proofs.set(proofs);
-        proofs < limits::KEPT_PROOFS
+        !self.keeps_connections()
+    }
+
+    /// Whether the backend has shown that it keeps connections open, see [`Self::may_close`]. The processes of
+    /// one that closes them turn to the next connection by themselves: it needs no connection given up for
+    /// another, and a new one that waits tells nothing about their number.
+    fn keeps_connections(&self) -> bool {
+        self.kept_proofs.get() == limits::KEPT_PROOFS
     }
 
     /// Milliseconds after which a request without an answer is taken to wait for a process of the backend to
@@ -476,11 +483,12 @@ impl Backend {
         let limit = &self.shared.limit;
         (requests_max > 0 && connection.requests() >= requests_max)
             || self.host.keep_alive_idle.is_zero()
-            || limit.must_give_up(
-                now_ms,
-                self.patience_ms(),
-                connection.is_tenure_over(now_ms),
-            )
+            || (self.keeps_connections()
+                && limit.must_give_up(
+                    now_ms,
+                    self.patience_ms(),
+                    connection.is_tenure_over(now_ms),
+                ))
             // Requests wait at a learned limit, so the process has to serve another connection now and then.
             || (limit.is_learned()
                 && self.shared.waiting.load(Ordering::Relaxed) > 0
@@ -570,7 +578,13 @@ impl Backend {
     /// waited for long, and, at a learned limit, all that have been idle for [`limits::TENURE_MS`].
     fn let_go_of_idle(&self, now_ms: u64) {
         let limit = &self.shared.limit;
-        while self.idle.count() > 0 && limit.must_give_up(now_ms, self.patience_ms(), true) {
+        if self.idle.has_rested(now_ms, limits::KEPT_PROOF_MS) {
+            self.kept_proofs.set(limits::KEPT_PROOFS);
+        }
+        while self.keeps_connections()
+            && self.idle.count() > 0
+            && limit.must_give_up(now_ms, self.patience_ms(), true)
+        {
             self.idle.close_oldest();
         }
         if limit.is_learned() {

@@ -156,7 +156,13 @@ impl ConnectionLimit {
             if do_requests_wait || self.newcomers.load(Ordering::Relaxed) > 0 {
                 self.learned.fetch_max(proven, Ordering::Relaxed);
             } else {
-                self.learned.store(UNKNOWN, Ordering::Relaxed);
+                // Unless another worker has just learned a new one.
+                let _ = self.learned.compare_exchange(
+                    learned,
+                    UNKNOWN,
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                );
             }
             self.probe_pause_ms
                 .store(limits::PROBE_PAUSE_MS_MIN, Ordering::Relaxed);
@@ -383,7 +389,7 @@ mod tests {
                     return true;
                 }
                 if let Some(id) = connection.newcomer.take() {
-                    limit.answered(id, now_ms, true);
+                    limit.answered(id, now_ms, limit.open() < CLIENTS);
                 }
                 connection.done_ms = done_ms(connection.since_ms);
                 // A connection moves to the other worker after 15 to 115 ms.
@@ -403,7 +409,55 @@ mod tests {
                 });
             }
         }
-        assert_eq!(limit.known(), Some(CLIENTS), "{made} connections were made");
+        assert_eq!(limit.known(), None, "{made} connections were made");
+    }
+
+    #[test]
+    fn a_limit_that_is_right_is_not_forgotten() {
+        const CLIENTS: u32 = 64;
+        const PROCESSES: usize = 8;
+        let limit = ConnectionLimit::new(None, true);
+        let mut connections: Vec<Busy> = Vec::new();
+        let mut answers = 0;
+        for now_ms in 0..5000 {
+            let done_ms = |since_ms: u64| now_ms + 4 + (since_ms * 7 + now_ms) % 13;
+            connections.retain_mut(|connection| {
+                if connection.done_ms > now_ms {
+                    return true;
+                }
+                answers += 1;
+                let waiting = CLIENTS - limit.open();
+                if let Some(id) = connection.newcomer.take() {
+                    limit.answered(id, now_ms, waiting > 0);
+                    connection.since_ms = now_ms;
+                }
+                connection.done_ms = done_ms(connection.since_ms);
+                let is_old = now_ms - connection.since_ms >= limits::TENURE_MS;
+                let is_closed = limit.must_give_up(now_ms, PATIENCE_MS, is_old)
+                    || (is_old && waiting > 0 && limit.is_learned() && limit.is_reached());
+                if is_closed {
+                    limit.closed(true);
+                }
+                !is_closed
+            });
+            while limit.open() < CLIENTS && limit.try_probe(now_ms) {
+                connections.push(Busy {
+                    newcomer: Some(limit.newcomer(now_ms)),
+                    since_ms: now_ms,
+                    done_ms: u64::MAX,
+                });
+            }
+            // The first connections of the kernel's queue have a process each.
+            for connection in connections.iter_mut().take(PROCESSES) {
+                if connection.done_ms == u64::MAX {
+                    connection.done_ms = done_ms(connection.since_ms);
+                }
+            }
+            assert!(now_ms < 1000 || limit.is_learned(), "after {now_ms} ms");
+        }
+        let known = limit.known().expect("it is learned");
+        assert!((8..=10).contains(&known), "{known}");
+        assert!(answers > 3500, "the processes have work: {answers}");
     }
 
     #[test]
