@@ -65,6 +65,18 @@ fn max_connections_is_kept_and_every_client_gets_an_answer() {
 }
 
 #[test]
+fn every_client_gets_an_answer_though_the_backend_closes_each_connection() {
+    let backend = Backend::start(Speaks::FastCgi, |exchange| {
+        exchange.pause(Duration::from_millis(2));
+        exchange.say("done");
+        exchange.close();
+    });
+    let server = in_front_of_with(&backend, "\"max-connections\" => 2, ").start();
+    let statuses = crowd(&server, 100);
+    assert_eq!(statuses, vec![200; 100]);
+}
+
+#[test]
 fn who_finds_the_queue_full_is_told_at_once() {
     let (backend, go_on) = held();
     let options = "\"max-connections\" => 1, \"backlog-size\" => 2, ";

@@ -408,7 +408,8 @@ impl GatewayRequest {
         begin_try(exchange, name);
         match grant {
             Grant::Kept(mut connection) => {
-                if !must_be_replaced(exchange, backend, &mut connection) {
+                let is_replay = self.replays > 0;
+                if !must_be_replaced(exchange, backend, &mut connection, is_replay) {
                     return self.ask(chosen, connection, exchange);
                 }
                 self.say(
@@ -852,16 +853,18 @@ fn tell_log(exchange: &Exchange, backend: &str, failure: &Failure) {
     exchange.log_failure(failure.stage().name(), failure.cause(), what);
 }
 
-/// Whether a request that must not be sent twice needs a new connection, because the backend may have closed
-/// this persistent one. Requests that may be sent again skip the check, which costs a system call.
+/// Whether a request needs a new connection, because the backend may have closed this persistent one. One that
+/// must not be sent twice always asks. One that may be sent again does without the check, which costs a system
+/// call, until it was lost once: a backend that closes each connection after its reply would lose it each time.
 fn must_be_replaced(
     exchange: &Exchange,
     backend: &Backend,
     connection: &mut BackendConnection,
+    is_replay: bool,
 ) -> bool {
     let is_kept = connection.requests() > 0;
     if !is_kept || exchange.request.method.is_idempotent() {
-        return false;
+        return is_kept && is_replay;
     }
     let now_ms = exchange.worker.clock().now_ms();
     backend.may_close(connection, now_ms)
