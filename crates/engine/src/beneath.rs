@@ -139,7 +139,7 @@ fn below<'t>(target: &'t [u8], root: &[u8]) -> Option<&'t [u8]> {
 }
 
 /// Fails unless a walk and openat2 lead to the same file, or fail for the same reason.
-#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
 pub fn assert_walk_agrees(directory: &[u8], relative: &[u8]) {
     let place = OFlags::PATH | OFlags::CLOEXEC;
     let at = openat(CWD, directory, place | OFlags::DIRECTORY, Mode::empty()).expect("it is there");

@@ -5,9 +5,7 @@
 #![expect(clippy::disallowed_methods, reason = "this is the clock")]
 
 use std::cell::{Cell, RefCell};
-#[cfg(any(test, feature = "testing"))]
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use petrel_proto::date;
 use rustix::time::{ClockId, clock_gettime};
@@ -33,7 +31,7 @@ pub struct Clock {
     #[cfg(test)]
     readings: Cell<u32>,
     /// The monotonic and the wall-clock time at which a test has stopped the clock.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(debug_assertions)]
     stopped_at: Cell<Option<(i64, i64)>>,
 }
 
@@ -98,7 +96,7 @@ impl Clock {
             date_line: RefCell::new(*b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"),
             #[cfg(test)]
             readings: Cell::new(0),
-            #[cfg(any(test, feature = "testing"))]
+            #[cfg(debug_assertions)]
             stopped_at: Cell::new(None),
         };
         clock.now();
@@ -170,13 +168,25 @@ impl Clock {
         Instant::now()
     }
 
-    /// Advances the clock and stops it there.
-    #[cfg(any(test, feature = "testing"))]
+    /// Advances the clock and stops it there, for tests.
+    ///
+    /// # Panics
+    /// The program was built without debug assertions. Its clock is only read and never asked whether it stands.
+    #[doc(hidden)]
     pub fn skip(&self, by: Duration) {
         let after = |clock| self.read(clock) + by.as_nanos() as i64;
-        let stopped_at = (after(ClockId::Monotonic), after(ClockId::Realtime));
-        self.stopped_at.set(Some(stopped_at));
+        self.stop_at(after(ClockId::Monotonic), after(ClockId::Realtime));
         self.now();
+    }
+
+    #[cfg(debug_assertions)]
+    fn stop_at(&self, monotonic: i64, wall: i64) {
+        self.stopped_at.set(Some((monotonic, wall)));
+    }
+
+    #[cfg(not(debug_assertions))]
+    fn stop_at(&self, _: i64, _: i64) {
+        panic!("without debug assertions the clock cannot be stopped");
     }
 
     /// How often the monotonic clock was read.
@@ -247,7 +257,7 @@ impl Clock {
     /// The time of a clock of the kernel, in nanoseconds.
     #[inline]
     fn read(&self, clock: ClockId) -> i64 {
-        #[cfg(any(test, feature = "testing"))]
+        #[cfg(debug_assertions)]
         if let Some((monotonic, wall)) = self.stopped_at.get() {
             return match clock {
                 ClockId::Realtime => wall,

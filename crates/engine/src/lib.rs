@@ -39,15 +39,13 @@ pub mod ranges;
 pub mod recorder;
 pub mod request_id;
 pub mod response;
-// Public only for tests of other crates; see `testing`.
-#[cfg_attr(not(any(test, feature = "testing")), expect(unreachable_pub))]
 mod run;
 pub mod server;
 pub mod shared;
 pub mod socket;
 pub mod subrequest;
 pub mod system_calls;
-#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
 pub mod testing;
 mod throttle;
 pub mod tls;

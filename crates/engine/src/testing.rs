@@ -9,8 +9,8 @@
 //!
 //! A [`Site`] is a worker without listeners. Its requests use the same parser, settings and phase loop as
 //! those of a connection. Only what the connection adds is missing (Date, Server, framing, timeouts). The
-//! answer keeps its [`Exchange`], so that a test can examine the physical path or the environment. Built only
-//! with the feature `testing`.
+//! answer keeps its [`Exchange`], so that a test can examine the physical path or the environment. The server
+//! does not use it, and the linker leaves it out of the program.
 #![expect(clippy::disallowed_methods, reason = "a test that hangs ends")]
 
 use std::future::poll_fn;

@@ -1,8 +1,8 @@
 //! A global allocator that counts, for tests that check that code does not allocate.
 //!
 //! It passes every request to the system's allocator. It counts allocations for each thread separately, so
-//! that a test can observe a worker from another thread; growing one counts, freeing does not. Available only
-//! with the feature `counting-allocator`, and only in programs that make it their `#[global_allocator]`.
+//! that a test can observe a worker from another thread; growing one counts, freeing does not. It counts only
+//! in programs that make it their `#[global_allocator]`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

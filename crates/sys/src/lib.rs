@@ -7,7 +7,7 @@
 
 pub mod allocator;
 pub mod child;
-#[cfg(feature = "counting-allocator")]
+#[doc(hidden)]
 pub mod counting_allocator;
 pub mod page_cache;
 pub mod pam;

@@ -25,7 +25,7 @@ pub mod fastcgi;
 pub mod http;
 pub(crate) mod proxy_header;
 mod reply_body;
-#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
 pub mod sample;
 pub mod scgi;
 #[cfg(test)]
