@@ -21,8 +21,8 @@ struct Document {
 
 /// Where a document's text comes from: a program that prints it.
 enum Source {
-    /// An example of the workspace.
-    Example(&'static str),
+    /// The program `docgen`, which makes this page from the tables of the code.
+    Table(&'static str),
     /// The petrel program with these arguments.
     Petrel(&'static [&'static str]),
     /// A graph in the DOT language, in this file; see [`picture::draw`].
@@ -33,19 +33,19 @@ enum Source {
 const DOCUMENTS: &[Document] = &[
     Document {
         path: "docs/directives.md",
-        source: Source::Example("reference"),
+        source: Source::Table("directives"),
     },
     Document {
         path: "docs/ledger.md",
-        source: Source::Example("stages"),
+        source: Source::Table("ledger"),
     },
     Document {
         path: "docs/metrics.md",
-        source: Source::Example("metrics"),
+        source: Source::Table("metrics"),
     },
     Document {
         path: "docs/causes.md",
-        source: Source::Example("causes"),
+        source: Source::Table("causes"),
     },
     Document {
         path: "docs/petrel.1",
@@ -147,18 +147,20 @@ pub fn check(workspace: &Workspace) -> Result<(), String> {
 
 fn generate(workspace: &Workspace) -> Result<Vec<(&'static Document, Vec<u8>)>, String> {
     let petrel = workspace.petrel()?;
+    let arguments = [
+        "test",
+        "--workspace",
+        "--no-run",
+        "--quiet",
+        "--example",
+        "docgen",
+    ];
+    workspace::run(&mut workspace.cargo(&arguments))?;
+    let docgen = workspace.target.join("debug/examples/docgen");
     let text = |document: &Document| match document.source {
         Source::Petrel(arguments) => output_of(Command::new(&petrel).args(arguments)),
         Source::Graph(path) => picture::draw(&workspace.root, path),
-        Source::Example(name) => {
-            // With `--workspace` cargo enables the same features as for the unit tests, so that nearly all is
-            // built already.
-            let arguments = ["build", "--workspace", "--example", name];
-            workspace::run(&mut workspace.cargo(&arguments))?;
-            output_of(&mut Command::new(
-                workspace.target.join("debug/examples").join(name),
-            ))
-        }
+        Source::Table(page) => output_of(Command::new(&docgen).arg(page)),
     };
     DOCUMENTS
         .iter()

@@ -63,8 +63,9 @@ pub fn run(workspace: &Workspace, arguments: &[&str]) -> Result<(), String> {
             "-p",
             "petrel-modules",
             "--example",
-            "status_page",
+            "docgen",
             "--",
+            "status-page",
         ])
         .args([&json, &directory]);
     output_of(&mut page)?;

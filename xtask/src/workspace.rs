@@ -36,15 +36,22 @@ impl Workspace {
         command
     }
 
-    /// The petrel program for whole-server tests and generated docs: built with nearly the speed of dist in
-    /// a fraction of its time. Building again is cheap.
+    /// The petrel program for whole-server tests and generated docs, with debug assertions. Cargo builds it for the
+    /// tests of the program itself, together with everything that all tests use.
     ///
     /// # Errors
     /// When it does not build.
     pub fn petrel(&self) -> Result<PathBuf, String> {
-        let arguments = ["build", "--package", "petrel", "--profile", "quick"];
+        let arguments = [
+            "test",
+            "--workspace",
+            "--no-run",
+            "--quiet",
+            "--test",
+            "program",
+        ];
         run(&mut self.cargo(&arguments))?;
-        Ok(self.target.join("quick/petrel"))
+        Ok(self.target.join("debug/petrel"))
     }
 
     /// The petrel program for packages: the fastest one.

@@ -2,7 +2,7 @@
 
 use petrel_engine::testing::Site;
 
-#[path = "../../../docs/mod_hello.rs"]
+#[path = "../../../../docs/mod_hello.rs"]
 mod mod_hello;
 
 #[test]

@@ -3,8 +3,10 @@
 
 mod backends;
 mod commands;
+mod explain;
 mod harness;
 mod life;
+mod lua_command;
 mod privileges;
 mod reload;
 mod spawn;

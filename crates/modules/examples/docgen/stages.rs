@@ -1,13 +1,8 @@
-//! Prints `docs/ledger.md` with the table of stages from the code; `cargo xtask docs` writes it back.
-#![forbid(unsafe_code)]
+//! Makes `docs/ledger.md` with the table of stages from the code; `cargo xtask docs` writes it back.
 
 use petrel_engine::ledger::{Stage, StageKind};
 
-fn main() {
-    print!("{}", page());
-}
-
-fn page() -> String {
+pub(crate) fn page() -> String {
     let before = PAGE.split_once(BEGIN).map_or(PAGE, |(before, _)| before);
     let after = PAGE.split_once(END).map_or("", |(_, after)| after);
     format!("{before}{BEGIN}\n{}{END}{after}", table())
@@ -25,7 +20,7 @@ fn table() -> String {
     text + "\n"
 }
 
-const PAGE: &str = include_str!("../../../docs/ledger.md");
+const PAGE: &str = include_str!("../../../../docs/ledger.md");
 const BEGIN: &str = "<!-- The table is made by cargo xtask docs. -->";
 const END: &str = "<!-- Its end. -->";
 

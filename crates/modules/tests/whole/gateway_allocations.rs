@@ -10,10 +10,7 @@ use petrel_modules::gateway::options::{Gateway, Protocol, gateway};
 use petrel_modules::gateway::protocol::{
     BodyLength, Conversation, Outgoing, ReplyEvent, conversation,
 };
-use petrel_sys::counting_allocator::{CountingAllocator, allocations, this_thread};
-
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
+use petrel_sys::counting_allocator::{allocations, this_thread};
 
 const CGI: &[u8] = b"Content-Type: text/html; charset=UTF-8\r\nX-Powered-By: PHP/8.2\r\n\
     Content-Length: 3\r\n\r\n123";

@@ -1,5 +1,4 @@
 //! `petrel explain URL`.
-#![forbid(unsafe_code)]
 
 use std::path::Path;
 use std::process::{Command, Output};

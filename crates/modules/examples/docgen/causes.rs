@@ -1,26 +1,30 @@
-//! Prints the list of causes from their table; `cargo xtask docs` writes it to `docs/causes.md`.
-#![forbid(unsafe_code)]
+//! Makes the list of causes from their table; `cargo xtask docs` writes it to `docs/causes.md`.
+
+use std::fmt::Write;
 
 use petrel_engine::cause::{CauseCode, Culprit};
 
-fn main() {
-    println!("{INTRODUCTION}");
+pub(crate) fn page() -> String {
+    let mut text = format!("{INTRODUCTION}\n");
     for culprit in Culprit::ALL {
-        println!("\n## {}\n\n{}\n", title(culprit), about(culprit));
-        println!("| code | status | stage | what happened | what to do |");
-        println!("|---|---|---|---|---|");
+        let (title, about) = (title(culprit), about(culprit));
+        text += &format!("\n## {title}\n\n{about}\n\n");
+        text += "| code | status | stage | what happened | what to do |\n|---|---|---|---|---|\n";
         let codes = CauseCode::ALL.iter();
         for code in codes.filter(|code| code.culprit() == culprit) {
-            println!(
+            writeln!(
+                text,
                 "| `{}` | {} | {} | {} | {} |",
                 code.name(),
                 code.status().0,
                 code.stage().name(),
                 code.meaning(),
                 code.remedy()
-            );
+            )
+            .expect("writing to a string");
         }
     }
+    text
 }
 
 fn title(culprit: Culprit) -> &'static str {

@@ -1,16 +1,11 @@
-//! Prints the page about metrics from their table; `cargo xtask docs` writes it to `docs/metrics.md`.
-#![forbid(unsafe_code)]
+//! Makes the page about metrics from their table; `cargo xtask docs` writes it to `docs/metrics.md`.
 
 use std::fmt::Write;
 
 use petrel_engine::ledger::Stage;
 use petrel_modules::status::metrics::{FAMILIES, MetricFamily, MetricKind};
 
-fn main() {
-    print!("{}", page());
-}
-
-fn page() -> String {
+pub(crate) fn page() -> String {
     let mut text = String::from(INTRODUCTION);
     for family in FAMILIES {
         let labels: Vec<String> = family

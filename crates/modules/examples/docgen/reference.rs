@@ -1,5 +1,4 @@
-//! Prints the reference of directives from the tables; `cargo xtask docs` writes it to `docs/directives.md`.
-#![forbid(unsafe_code)]
+//! Makes the reference of directives from the tables; `cargo xtask docs` writes it to `docs/directives.md`.
 
 use std::fmt::Write;
 
@@ -9,11 +8,7 @@ use petrel_engine::settings::directives::{DIRECTIVES, DirectiveSpec, Effect, Sco
 use petrel_modules::gateway::options::HOST_OPTIONS;
 use petrel_modules::{MODULES, NOT_BUILT_MODULES};
 
-fn main() {
-    print!("{}", reference());
-}
-
-fn reference() -> String {
+pub(crate) fn page() -> String {
     let mut text = String::from(INTRODUCTION);
     section(&mut text, "The core", "Always there.", DIRECTIVES);
     text.push_str(STRICTNESS);
@@ -199,14 +194,14 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/directives.md");
         let committed = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
-            committed == reference(),
+            committed == page(),
             "docs/directives.md is out of date: cargo xtask docs"
         );
     }
 
     #[test]
     fn every_option_of_a_backend_is_there() {
-        let text = reference();
+        let text = page();
         for option in HOST_OPTIONS {
             let row = format!("| `{}` | {} |", option.name, option.kind.name());
             assert!(text.contains(&row), "{row}");
@@ -215,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_row_keeps_its_cells() {
-        let rows = reference();
+        let rows = page();
         let rows = rows.lines().filter(|line| line.starts_with("| `"));
         for row in rows {
             let bars = row.replace("\\|", "").matches('|').count();

@@ -1,5 +1,4 @@
 //! `petrel lua FILE`.
-#![forbid(unsafe_code)]
 
 use std::process::{Command, Output};
 
