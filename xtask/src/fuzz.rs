@@ -7,10 +7,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{fs, thread, time};
+use std::time::Duration;
+use std::{fs, thread};
 
 use crate::limit::{self, Reads};
-use crate::steps::Effort;
 use crate::workspace::{self, Workspace, output_of};
 
 /// Every target: `fuzz/fuzz_targets/NAME.rs`, with seeds in `fuzz/seeds/NAME/`.
@@ -44,9 +44,6 @@ pub const TARGETS: &[&str] = &[
 
 /// The manifest of the targets, from the root.
 pub const MANIFEST: &str = "fuzz/Cargo.toml";
-
-/// How long each target runs as a step of the tests, in seconds.
-const STEP_SECONDS: u32 = 20;
 
 /// How long each target runs by default when asked for, in seconds.
 const DEFAULT_SECONDS: u32 = 60;
@@ -84,39 +81,7 @@ pub fn run(workspace: &Workspace, arguments: &[&str]) -> Result<(), String> {
     } else {
         &targets
     };
-    Fuzzer::build(workspace)?.run_all(targets, Duration::Seconds(seconds))
-}
-
-/// All targets, as a step of the tests.
-///
-/// # Errors
-/// When they do not build, or one finds something.
-pub fn step(workspace: &Workspace, effort: Effort) -> Result<(), String> {
-    let duration = match effort {
-        Effort::Quick => Duration::SeedsOnly,
-        Effort::Full => Duration::Seconds(STEP_SECONDS),
-    };
-    Fuzzer::build(workspace)?.run_all(TARGETS, duration)
-}
-
-/// How long a target runs.
-#[derive(Clone, Copy)]
-enum Duration {
-    /// Replay the seeds once.
-    SeedsOnly,
-    /// Replay the seeds, then try new input for this many seconds.
-    Seconds(u32),
-}
-
-impl Duration {
-    /// How long the target program may take. Its own seconds begin when it has replayed the seeds.
-    fn limit(self) -> time::Duration {
-        let seconds = match self {
-            Duration::SeedsOnly => 0,
-            Duration::Seconds(seconds) => seconds,
-        };
-        time::Duration::from_secs(u64::from(seconds) + KNOWN_SECONDS_MAX)
-    }
+    Fuzzer::build(workspace)?.run_all(targets, seconds)
 }
 
 /// The built targets.
@@ -144,12 +109,12 @@ impl Fuzzer {
 
     /// Runs as many targets at a time as there are cores. A target that finds something does not stop the
     /// others.
-    fn run_all(&self, targets: &[&'static str], duration: Duration) -> Result<(), String> {
+    fn run_all(&self, targets: &[&'static str], seconds: u32) -> Result<(), String> {
         let next = AtomicUsize::new(0);
         let worker = || {
             let mut failures = Vec::new();
             while let Some(target) = targets.get(next.fetch_add(1, Ordering::Relaxed)) {
-                match self.run(target, duration) {
+                match self.run(target, seconds) {
                     Ok(summary) => println!("{target}: {summary}"),
                     Err(message) => {
                         println!("{target}: {message}");
@@ -174,7 +139,7 @@ impl Fuzzer {
     }
 
     /// Runs one target; its last line of output, or all of it when it found something.
-    fn run(&self, target: &str, duration: Duration) -> Result<String, String> {
+    fn run(&self, target: &str, seconds: u32) -> Result<String, String> {
         let corpus = self.directory.join("corpus").join(target);
         let artifacts = self.directory.join("artifacts").join(target);
         for directory in [&corpus, &artifacts] {
@@ -188,15 +153,14 @@ impl Fuzzer {
             .arg(format!("-artifact_prefix={}/", artifacts.display()))
             .arg(format!("-timeout={INPUT_SECONDS_MAX}"))
             .arg(format!("-rss_limit_mb={MEMORY_MIB_MAX}"))
-            .arg(match duration {
-                Duration::SeedsOnly => "-runs=0".to_owned(),
-                Duration::Seconds(seconds) => format!("-max_total_time={seconds}"),
-            })
+            .arg(format!("-max_total_time={seconds}"))
             .current_dir(&self.directory)
             .stdin(Stdio::null());
+        // The seconds begin when the target has replayed its seeds.
+        let limit = Duration::from_secs(u64::from(seconds) + KNOWN_SECONDS_MAX);
         let mut report = Vec::new();
         let keep = |line: &str| report.push(line.to_owned());
-        let outcome = limit::run(target, &mut command, Reads::Errors, duration.limit(), keep);
+        let outcome = limit::run(target, &mut command, Reads::Errors, limit, keep);
         match outcome {
             Ok(()) => Ok(report.pop().unwrap_or_default()),
             Err(message) => Err(format!("{message}\n{}", report.join("\n"))),

@@ -5,8 +5,8 @@
 //! from a process that has. Each process gets SIGTERM first, so that it can unmount what it has mounted, and
 //! SIGKILL soon after.
 //!
-//! `xtask limited SECONDS PROGRAM [ARGUMENT]...` is the same as a command line: cargo runs each test program
-//! by it.
+//! `xtask limited SECONDS PROGRAM [ARGUMENT]...` is the same as a command line: cargo runs each test program by it
+//! ([`wrap`]).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -81,23 +81,36 @@ pub fn run(
     }
 }
 
-/// `xtask limited SECONDS PROGRAM [ARGUMENT]...`. When it has to end the program, it names the tests that
-/// were running.
+/// `xtask limited SECONDS [--except-in FOLDER] PROGRAM [ARGUMENT]...`: runs a test program, with the time of each test.
+/// When it has to end the program, it names the tests that were running. Cargo runs each test program in the folder
+/// of its package; one in `FOLDER` (its last part) is not run.
 ///
 /// # Errors
 /// As [`run`], or when the command line is wrong.
 pub fn wrap(arguments: &[&str]) -> Result<(), String> {
-    let [seconds, program, arguments @ ..] = arguments else {
-        return Err("`limited` takes a number of seconds and a program".to_owned());
+    let [seconds, arguments @ ..] = arguments else {
+        return Err(USAGE.to_owned());
     };
     let seconds = seconds.parse().map_err(|_| "not a number of seconds")?;
+    let (except_in, arguments) = match arguments {
+        ["--except-in", folder, arguments @ ..] => (Some(folder), arguments),
+        arguments => (None, arguments),
+    };
+    let [program, arguments @ ..] = arguments else {
+        return Err(USAGE.to_owned());
+    };
+    let is_here = |folder| std::env::current_dir().is_ok_and(|here| here.ends_with(folder));
+    if except_in.is_some_and(is_here) {
+        return Ok(());
+    }
     let mut under_way = BTreeSet::new();
     let begin = Instant::now();
     let limit = Duration::from_secs(seconds);
     let name = Path::new(program).file_name().unwrap_or_default();
     let name = name.to_string_lossy();
     let mut command = Command::new(program);
-    command.args(arguments);
+    command.args(arguments).args(REPORT_TIMES);
+    command.env(ALLOW_UNSTABLE.0, ALLOW_UNSTABLE.1);
     let outcome = run(&name, &mut command, Reads::Output, limit, |line| {
         println!("{line}");
         note(line, &mut under_way);
@@ -111,6 +124,12 @@ pub fn wrap(arguments: &[&str]) -> Result<(), String> {
     }
     outcome
 }
+
+const USAGE: &str = "`limited` takes a number of seconds and a program";
+
+/// Rust's test programs say how long each test took, but have not promised to go on doing so.
+const REPORT_TIMES: &[&str] = &["-Zunstable-options", "--report-time"];
+const ALLOW_UNSTABLE: (&str, &str) = ("RUSTC_BOOTSTRAP", "1");
 
 /// The names of tests that run for long and have not ended, read from what Rust's test programs print.
 fn note(line: &str, under_way: &mut BTreeSet<String>) {
@@ -358,10 +377,13 @@ mod tests {
 
     #[test]
     fn the_command_line_is_checked() {
-        for wrong in [&[][..], &["1"], &["soon", "true"]] {
+        let except = ["60", "--except-in", "xtask", "false"];
+        for wrong in [&[][..], &["1"], &["soon", "true"], &except[..3]] {
             assert!(wrap(wrong).is_err(), "{wrong:?}");
         }
         assert_eq!(wrap(&["60", "true"]), Ok(()));
         assert!(wrap(&["60", "false"]).is_err());
+        // Tests run in the folder of their package.
+        assert_eq!(wrap(&except), Ok(()));
     }
 }

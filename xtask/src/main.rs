@@ -6,6 +6,7 @@
 //! when the server does not.
 #![forbid(unsafe_code)]
 
+mod changes;
 mod deb;
 mod docs;
 mod fuzz;
@@ -13,6 +14,7 @@ mod limit;
 mod packages;
 mod picture;
 mod screenshots;
+mod selection;
 mod site;
 mod steps;
 mod test;
@@ -60,9 +62,9 @@ fn main() -> ExitCode {
 fn usage() -> String {
     let mut text = String::from(
         "\
-cargo xtask test [--quick] [--only STEP]... [--minutes N]
+cargo xtask test [--changed] [--only STEP]... [--minutes N]
     Install what the tests need (as root; else say what is missing), then run all of them.
-    --quick   replay the seeds of the fuzz targets, and fuzz no further
+    --changed run only the tests of what has changed since the main branch
     --only    run this step; may be repeated
     --minutes take so long and no longer: steps that have no time left count as failed
 cargo xtask docs

@@ -3,9 +3,12 @@
 //! Programs are installed. Where tests are about the *files* of a package, they get an unpacked copy of it,
 //! because an administrator or another package may have changed the installed files.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::limit::{self, Reads};
@@ -175,82 +178,159 @@ const fn need(package: &'static str, sign: &'static str, purpose: Purpose) -> Ne
     }
 }
 
-/// Installs and unpacks missing packages, and prints the versions of all. Returns a line for the summary for
-/// each package that cannot be had; tests that need it are skipped.
-///
-/// # Errors
-/// When a package is missing and this process is not root, or when a package that the build needs cannot be
-/// had.
-pub fn provide(workspace: &Workspace) -> Result<Vec<String>, String> {
-    let deadline = Instant::now() + Duration::from_secs(INSTALL_MINUTES * 60);
-    let mut unavailable = provide_installed(deadline)?;
-    unavailable.extend(provide_unpacked(
-        &workspace.target.join(UNPACKED_IN),
-        deadline,
-    ));
-    unavailable.extend(tools::provide(workspace));
-    println!("=== packages used: {}", versions(workspace).join(", "));
-    Ok(unavailable)
+/// The installing of what tests use, in a thread of its own while the first steps compile.
+pub struct Installation {
+    thread: JoinHandle<Vec<String>>,
 }
 
-fn provide_installed(deadline: Instant) -> Result<Vec<String>, String> {
-    let missing: Vec<&Need> = NEEDS.iter().filter(|need| !need.is_met()).collect();
-    if missing.is_empty() {
-        return Ok(Vec::new());
+impl Installation {
+    /// Installs what compiling needs and begins to install the rest. What apt-get, Go and pip say about the
+    /// rest goes to `packages.log` in the target directory.
+    ///
+    /// # Errors
+    /// When a package is missing and this process is not root, when a package that the build needs cannot be
+    /// had, or when the log cannot be written.
+    pub fn begin(workspace: &Workspace) -> Result<Installation, String> {
+        let missing = || NEEDS.iter().filter(|need| !need.is_met());
+        if missing().next().is_some() && !is_root() {
+            let packages: Vec<&str> = missing().map(|need| need.package).collect();
+            return Err(format!(
+                "The tests need packages that are missing. As root:\n    apt-get install {}",
+                packages.join(" ")
+            ));
+        }
+        let installer = Installer::new(workspace)?;
+        installer.install(missing().filter(|need| need.is_for_build()).collect());
+        if let Some(need) = missing().find(|need| need.is_for_build()) {
+            let package = need.package;
+            return Err(format!("nothing builds without the package {package}"));
+        }
+        let thread = thread::spawn(move || installer.provide_for_tests());
+        Ok(Installation { thread })
     }
-    let packages: Vec<&str> = missing.iter().map(|need| need.package).collect();
-    let packages = packages.join(" ");
-    if !is_root() {
-        return Err(format!(
-            "The tests need packages that are missing. As root:\n    apt-get install {packages}"
-        ));
+
+    /// Waits until all is installed, and prints the versions. Returns a line for the summary for each package
+    /// that cannot be had; tests that need it are skipped.
+    pub fn wait(self, workspace: &Workspace) -> Vec<String> {
+        let unavailable = self.thread.join();
+        println!("=== packages used: {}", versions(workspace).join(", "));
+        unavailable.unwrap_or_else(|_| vec!["installing packages panicked".to_owned()])
     }
-    println!("=== packages: {packages}");
-    install(&missing, deadline);
-    let still: Vec<&Need> = missing.into_iter().filter(|need| !need.is_met()).collect();
-    if let Some(need) = still.iter().find(|need| matches!(need.purpose, Build)) {
-        return Err(format!(
-            "nothing builds without the package {}",
-            need.package
-        ));
-    }
-    Ok(still.iter().map(|need| need.lament()).collect())
 }
 
-/// Downloads and unpacks the packages that are not in `folder` yet. Does not need root.
-fn provide_unpacked(folder: &Path, deadline: Instant) -> Vec<String> {
-    let is_missing = |package: &&&str| !folder.join(package).exists();
-    let missing: Vec<&str> = UNPACKED.iter().filter(is_missing).copied().collect();
-    if missing.is_empty() {
-        return Vec::new();
+/// Runs the programs that install.
+struct Installer {
+    target: PathBuf,
+    /// Where their output goes.
+    log: Mutex<File>,
+    deadline: Instant,
+}
+
+impl Installer {
+    fn new(workspace: &Workspace) -> Result<Installer, String> {
+        let path = workspace.target.join("packages.log");
+        let log = fs::create_dir_all(&workspace.target).and_then(|()| File::create(&path));
+        Ok(Installer {
+            target: workspace.target.clone(),
+            log: Mutex::new(log.map_err(|error| format!("{}: {error}", path.display()))?),
+            deadline: Instant::now() + Duration::from_secs(INSTALL_MINUTES * 60),
+        })
     }
-    let lament = |package: &&str, why: &str| {
-        format!("package {package} cannot be unpacked ({why}): tests of its files are skipped")
-    };
-    println!("=== unpacking: {}", missing.join(" "));
-    // Without package lists, or with old ones, apt-get has to fetch them first.
-    let mut downloaded = download(&missing, folder, deadline);
-    if downloaded.is_err() && is_root() {
-        downloaded = apt_get(&["update", "-q"], folder, deadline)
-            .and_then(|()| download(&missing, folder, deadline));
+
+    fn provide_for_tests(&self) -> Vec<String> {
+        self.install(NEEDS.iter().filter(|need| !need.is_met()).collect());
+        let still = NEEDS.iter().filter(|need| !need.is_met());
+        let mut unavailable: Vec<String> = still.map(Need::lament).collect();
+        unavailable.extend(self.provide_unpacked(&self.target.join(UNPACKED_IN)));
+        unavailable.extend(tools::provide(&self.target, self.deadline, &|line| {
+            self.tell(line)
+        }));
+        unavailable
     }
-    if let Err(why) = downloaded {
-        return missing
+
+    fn tell(&self, line: &str) {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        // Without a log, packages are installed all the same.
+        let _ = writeln!(log, "{line}");
+    }
+
+    /// Downloads and unpacks the packages that are not in `folder` yet. Does not need root.
+    fn provide_unpacked(&self, folder: &Path) -> Vec<String> {
+        let is_missing = |package: &&&str| !folder.join(package).exists();
+        let missing: Vec<&str> = UNPACKED.iter().filter(is_missing).copied().collect();
+        if missing.is_empty() {
+            return Vec::new();
+        }
+        let lament = |package: &&str, why: &str| {
+            format!("package {package} cannot be unpacked ({why}): tests of its files are skipped")
+        };
+        self.tell(&format!("=== unpacking: {}", missing.join(" ")));
+        // Without package lists, or with old ones, apt-get has to fetch them first.
+        let mut downloaded = self.download(&missing, folder);
+        if downloaded.is_err() && is_root() {
+            downloaded = (self.apt_get(&["update", "-q"], folder))
+                .and_then(|()| self.download(&missing, folder));
+        }
+        if let Err(why) = downloaded {
+            return missing
+                .iter()
+                .map(|package| lament(package, &why))
+                .collect();
+        }
+        let unpacked = missing
             .iter()
-            .map(|package| lament(package, &why))
-            .collect();
+            .map(|package| (package, unpack(package, folder)));
+        unpacked
+            .filter_map(|(package, outcome)| outcome.err().map(|why| lament(package, &why)))
+            .collect()
     }
-    let unpacked = missing
-        .iter()
-        .map(|package| (package, unpack(package, folder)));
-    unpacked
-        .filter_map(|(package, outcome)| outcome.err().map(|why| lament(package, &why)))
-        .collect()
-}
 
-fn download(packages: &[&str], folder: &Path, deadline: Instant) -> Result<(), String> {
-    fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    apt_get(&[&["download", "-q"], packages].concat(), folder, deadline)
+    fn download(&self, packages: &[&str], folder: &Path) -> Result<(), String> {
+        fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        self.apt_get(&[&["download", "-q"], packages].concat(), folder)
+    }
+
+    /// Installs all packages at once, and one by one if that fails, so that one bad package does not keep out the
+    /// others.
+    fn install(&self, missing: Vec<&Need>) {
+        if missing.is_empty() {
+            return;
+        }
+        let apt_get = |arguments: &[&str]| {
+            let outcome = self.apt_get(arguments, Path::new("/"));
+            if let Err(message) = &outcome {
+                println!("=== {message}");
+            }
+            outcome.is_ok()
+        };
+        let packages: Vec<&str> = missing.iter().map(|need| need.package).collect();
+        println!("=== installing: {}", packages.join(" "));
+        apt_get(&["update", "-q"]);
+        if !apt_get(&[INSTALL, &packages].concat()) {
+            for package in packages {
+                apt_get(&[INSTALL, &[package]].concat());
+            }
+        }
+    }
+
+    /// Runs apt-get in `directory`. RUNLEVEL=1 keeps packages from starting their services.
+    fn apt_get(&self, arguments: &[&str], directory: &Path) -> Result<(), String> {
+        let mut command = Command::new("apt-get");
+        command
+            .args(arguments)
+            .current_dir(directory)
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .env("RUNLEVEL", "1")
+            .stdin(Stdio::null());
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let name = format!("apt-get {}", arguments.join(" "));
+        if left.is_zero() {
+            return Err(format!("{name}: no time was left"));
+        }
+        limit::run(&name, &mut command, Reads::Output, left, |line| {
+            self.tell(line)
+        })
+    }
 }
 
 /// Unpacks `PACKAGE_VERSION_ARCHITECTURE.deb` in `folder` to `PACKAGE`. That folder gets its name when it is
@@ -311,6 +391,10 @@ fn versions(workspace: &Workspace) -> Vec<String> {
 }
 
 impl Need {
+    fn is_for_build(&self) -> bool {
+        matches!(self.purpose, Build)
+    }
+
     fn is_met(&self) -> bool {
         if self.sign.starts_with('/') {
             return Path::new(self.sign).exists();
@@ -336,44 +420,7 @@ impl Need {
 /// Time limit for all installing: a gigabyte on a fresh machine with a slow network.
 const INSTALL_MINUTES: u64 = 20;
 
-/// Installs all packages at once, and one by one if that fails, so that one bad package does not keep out the
-/// others.
-fn install(missing: &[&Need], deadline: Instant) {
-    let apt_get = |arguments: &[&str]| apt_get(arguments, Path::new("/"), deadline);
-    let report = |outcome: Result<(), String>| {
-        if let Err(message) = &outcome {
-            println!("=== {message}");
-        }
-        outcome.is_ok()
-    };
-    report(apt_get(&["update", "-q"]));
-    let packages: Vec<&str> = missing.iter().map(|need| need.package).collect();
-    if !report(apt_get(&[INSTALL, &packages].concat())) {
-        for package in packages {
-            report(apt_get(&[INSTALL, &[package]].concat()));
-        }
-    }
-}
-
 const INSTALL: &[&str] = &["install", "-q", "-y", "--no-install-recommends"];
-
-/// Runs apt-get in `directory`. RUNLEVEL=1 keeps packages from starting their services.
-fn apt_get(arguments: &[&str], directory: &Path, deadline: Instant) -> Result<(), String> {
-    let mut command = Command::new("apt-get");
-    command
-        .args(arguments)
-        .current_dir(directory)
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .env("RUNLEVEL", "1")
-        .stdin(Stdio::null());
-    let left = deadline.saturating_duration_since(Instant::now());
-    let name = format!("apt-get {}", arguments.join(" "));
-    if left.is_zero() {
-        return Err(format!("{name}: no time was left"));
-    }
-    let tell = |line: &str| println!("{line}");
-    limit::run(&name, &mut command, Reads::Output, left, tell)
-}
 
 fn is_root() -> bool {
     output_of(Command::new("id").arg("-u")).is_ok_and(|id| id.trim_ascii() == b"0")

@@ -1,13 +1,13 @@
 //! The steps of `cargo xtask test`, in order: the steps that fail fastest come first.
 //!
-//! All steps share one target directory. Formatting and tidying need no build; lints and documentation share
-//! cargo's check metadata; unit tests and scenarios the dev profile; scenarios and docs one petrel
-//! of the quick profile. Only fuzzing needs a build of its own, for its coverage flags.
+//! All steps share one target directory, and nothing is compiled twice: lints and documentation share cargo's check
+//! metadata, and `build` makes everything else in one selection of packages (`cargo test --workspace`). With another
+//! selection cargo would choose other features for crates that all others use, and build them again.
 
 use std::process::Command;
 
 use crate::workspace::{Workspace, run};
-use crate::{docs, fuzz, tidy};
+use crate::{docs, tidy};
 
 /// One step.
 pub struct Step {
@@ -18,86 +18,88 @@ pub struct Step {
     /// Its time limit, several times what it takes on two cores that build everything anew. The limits add up
     /// to more than the time of a whole run, which `--minutes` limits.
     pub minutes: u64,
-    /// Does it.
-    pub run: fn(&Workspace, Effort) -> Result<(), String>,
+    /// What must be there.
+    pub needs: Needs,
+    /// Does it. With words, only the tests whose names contain one of them run.
+    pub run: fn(&Workspace, &[&str]) -> Result<(), String>,
 }
 
-/// How thorough a step is that could go on for ever.
+/// What a step needs beside the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effort {
-    /// Only replay known input.
-    Quick,
-    /// Look for new input as well.
-    Full,
+pub enum Needs {
+    /// What compiling needs.
+    Compiler,
+    /// The packages of [`crate::packages`], which are installed while earlier steps compile.
+    Packages,
 }
 
 /// The steps.
 pub static STEPS: &[Step] = &[
     Step {
         name: "format",
-        what: "cargo fmt --check, of the workspace and of fuzz/",
+        what: "cargo fmt --check",
         minutes: 2,
-        run: format,
+        needs: Needs::Compiler,
+        run: |workspace, _| run(&mut workspace.cargo(&["fmt", "--all", "--check"])),
     },
     Step {
         name: "tidy",
         what: "no circles of imports, no globals, no two types of one name, no words that hide who does something",
         minutes: 2,
+        needs: Needs::Compiler,
         run: |workspace, _| tidy::check(workspace),
     },
     Step {
         name: "lint",
         what: "clippy over everything, with warnings as errors",
-        minutes: 15,
+        minutes: 20,
+        needs: Needs::Compiler,
         run: lint,
     },
     Step {
         name: "api-docs",
         what: "rustdoc over everything, with warnings as errors",
         minutes: 10,
+        needs: Needs::Compiler,
         run: api_docs,
+    },
+    Step {
+        name: "build",
+        what: "compiles petrel and all tests",
+        minutes: 30,
+        needs: Needs::Compiler,
+        run: |workspace, _| run(&mut workspace.cargo(&["test", "--workspace", "--no-run"])),
     },
     Step {
         name: "unit",
         what: "the tests of all crates, beside their code",
-        minutes: 25,
+        minutes: 20,
+        needs: Needs::Packages,
         run: unit,
     },
     Step {
         name: "scenarios",
-        what: "whole-server tests, on the quick profile",
+        what: "whole-server tests",
         minutes: 40,
+        needs: Needs::Packages,
         run: scenarios,
     },
     Step {
         name: "docs",
         what: "docs/ is what the code says",
-        minutes: 15,
+        minutes: 5,
+        needs: Needs::Compiler,
         run: |workspace, _| docs::check(workspace),
-    },
-    Step {
-        name: "fuzz",
-        what: "every fuzz target for a while",
-        minutes: 25,
-        run: |workspace, effort| fuzz::step(workspace, effort),
     },
 ];
 
-fn format(workspace: &Workspace, _: Effort) -> Result<(), String> {
-    let check = |manifest: &str| {
-        let arguments = ["fmt", "--all", "--check", "--manifest-path", manifest];
-        run(&mut workspace.cargo(&arguments))
-    };
-    check("Cargo.toml").and(check(fuzz::MANIFEST))
-}
-
-fn lint(workspace: &Workspace, _: Effort) -> Result<(), String> {
+fn lint(workspace: &Workspace, _: &[&str]) -> Result<(), String> {
     let arguments = ["clippy", "--workspace", "--all-targets", "--", "-Dwarnings"];
     run(&mut workspace.cargo(&arguments))
 }
 
 /// With private items: these crates have no other users, and contributors read all of it.
-fn api_docs(workspace: &Workspace, _: Effort) -> Result<(), String> {
+fn api_docs(workspace: &Workspace, _: &[&str]) -> Result<(), String> {
     let arguments = [
         "doc",
         "--workspace",
@@ -109,26 +111,39 @@ fn api_docs(workspace: &Workspace, _: Effort) -> Result<(), String> {
         .env("RUSTDOCFLAGS", "-Dwarnings"))
 }
 
-fn unit(workspace: &Workspace, _: Effort) -> Result<(), String> {
-    let arguments = ["--workspace", "--exclude", SCENARIOS];
-    run(tests(workspace).args(arguments))
+/// All test programs but those of whole-server tests.
+fn unit(workspace: &Workspace, words: &[&str]) -> Result<(), String> {
+    run(tests(workspace, THREADS, &["--except-in", SCENARIOS])
+        .arg("--")
+        .args(words))
 }
 
-fn scenarios(workspace: &Workspace, _: Effort) -> Result<(), String> {
+/// What counts exactly has the machine for itself.
+fn scenarios(workspace: &Workspace, words: &[&str]) -> Result<(), String> {
     let petrel = workspace.petrel()?;
-    run(tests(workspace)
-        .args(["--package", SCENARIOS])
-        .env("PETREL", petrel))
+    let programs = |names: &[&str], threads: &str| {
+        let mut command = tests(workspace, threads, &[]);
+        command.args(names.iter().flat_map(|name| ["--test", name]));
+        run(command.arg("--").args(words).env("PETREL", &petrel))
+    };
+    let parallel = programs(&["scenarios", "real", "package"], THREADS);
+    programs(&["exact"], "1").and(parallel)
 }
 
 /// `cargo test`. A test program that fails does not stop the others, and each one has a time limit.
-fn tests(workspace: &Workspace) -> Command {
-    let runner = format!(
-        "target.'cfg(all())'.runner = ['{}', 'limited', '{PROGRAM_SECONDS}']",
-        this_program()
-    );
-    workspace.cargo(&["test", "--no-fail-fast", "--config", &runner])
+fn tests(workspace: &Workspace, threads: &str, limited: &[&str]) -> Command {
+    let program = this_program();
+    let mut runner = vec![program.as_str(), "limited", PROGRAM_SECONDS];
+    runner.extend(limited);
+    let runner = format!("target.'cfg(all())'.runner = {runner:?}");
+    let arguments = ["test", "--workspace", "--no-fail-fast", "--config", &runner];
+    let mut command = workspace.cargo(&arguments);
+    command.env("RUST_TEST_THREADS", threads);
+    command
 }
+
+/// Tests at a time. Most wait, for clients, backends and times, so there are more than cores.
+const THREADS: &str = "6";
 
 /// A path of this program that stays right when cargo builds it anew while it runs.
 pub fn this_program() -> String {
@@ -136,7 +151,7 @@ pub fn this_program() -> String {
 }
 
 /// The time limit of a test program, in seconds: several times what the longest takes on two cores.
-const PROGRAM_SECONDS: u32 = 900;
+const PROGRAM_SECONDS: &str = "900";
 
-/// The package of whole-server tests.
-const SCENARIOS: &str = "petrel-tests";
+/// The folder of the package of whole-server tests.
+const SCENARIOS: &str = "tests";

@@ -6,9 +6,11 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::changes;
 use crate::limit::{self, ENDED, Reads};
-use crate::packages;
-use crate::steps::{self, Effort, STEPS, Step};
+use crate::packages::Installation;
+use crate::selection;
+use crate::steps::{self, Needs, STEPS, Step};
 use crate::workspace::Workspace;
 
 /// Runs the chosen steps. A step that fails does not stop the next ones.
@@ -17,16 +19,29 @@ use crate::workspace::Workspace;
 /// When the command line is wrong, a package is missing without which nothing builds, or a step failed.
 pub fn run(workspace: &Workspace, arguments: &[&str]) -> Result<(), String> {
     let options = Options::parse(arguments)?;
+    let Some(words) = words(workspace, options.only_changed)? else {
+        println!("nothing has changed");
+        return Ok(());
+    };
     let begin = Instant::now();
-    let unavailable = packages::provide(workspace)?;
+    let mut installation = Some(Installation::begin(workspace)?);
+    let mut waited = Duration::ZERO;
+    let mut unavailable = Vec::new();
     let mut done = Vec::new();
     for step in &options.steps {
+        if step.needs == Needs::Packages
+            && let Some(installation) = installation.take()
+        {
+            let begin = Instant::now();
+            unavailable = installation.wait(workspace);
+            waited = begin.elapsed();
+        }
         let left = options
             .total
             .map(|total| total.saturating_sub(begin.elapsed()));
         println!("\n=== {}: {}", step.name, step.what);
         let begin = Instant::now();
-        let outcome = run_limited(workspace, step, options.effort, left);
+        let outcome = run_limited(workspace, step, &words, left);
         if let Some(message) = &outcome.failure {
             println!("=== {} failed: {message}", step.name);
         }
@@ -36,20 +51,36 @@ pub fn run(workspace: &Workspace, arguments: &[&str]) -> Result<(), String> {
     for missing in &unavailable {
         println!("{missing}");
     }
+    println!("{:<11} {:>9}  waited for", "packages", seconds(waited));
     sum_up(&done)
 }
 
-/// `xtask step NAME [--quick]`: runs a step in this process.
+/// The words that choose tests; without any, all run. `None`: no test is about what has changed.
+fn words(workspace: &Workspace, only_changed: bool) -> Result<Option<Vec<String>>, String> {
+    if !only_changed {
+        return Ok(Some(Vec::new()));
+    }
+    let files = changes::changed_files(workspace)?;
+    let files = files
+        .as_deref()
+        .map(|files| files.iter().map(String::as_str));
+    let Some(words) = files.and_then(selection::words) else {
+        println!("=== what has changed concerns all tests");
+        return Ok(Some(Vec::new()));
+    };
+    println!("=== tests of what has changed: {}", words.join(" "));
+    Ok(Some(words).filter(|words| !words.is_empty()))
+}
+
+/// `xtask step NAME [WORD]...`: runs a step in this process.
 ///
 /// # Errors
 /// When the command line is wrong or the step fails.
 pub fn run_step(workspace: &Workspace, arguments: &[&str]) -> Result<(), String> {
-    let (name, effort) = match arguments {
-        [name] => (name, Effort::Full),
-        [name, QUICK] => (name, Effort::Quick),
-        _ => return Err("`step` takes the name of a step".to_owned()),
+    let [name, words @ ..] = arguments else {
+        return Err("`step` takes the name of a step".to_owned());
     };
-    let outcome = (named(name)?.run)(workspace, effort);
+    let outcome = (named(name)?.run)(workspace, words);
     if let Err(message) = &outcome {
         println!("{FAILED}{message}");
     }
@@ -61,6 +92,8 @@ pub fn run_step(workspace: &Workspace, arguments: &[&str]) -> Result<(), String>
 struct Outcome {
     /// Lines for the summary: result lines of tests, skipped tests, and commands that were ended.
     results: Vec<String>,
+    /// The tests that took longer than others, with their time.
+    slow: Vec<(Duration, String)>,
     /// Why it failed, if it did.
     failure: Option<String>,
 }
@@ -69,7 +102,7 @@ struct Outcome {
 fn run_limited(
     workspace: &Workspace,
     step: &Step,
-    effort: Effort,
+    words: &[String],
     left: Option<Duration>,
 ) -> Outcome {
     let own = Duration::from_secs(step.minutes * 60);
@@ -80,10 +113,7 @@ fn run_limited(
         return outcome;
     }
     let mut command = Command::new(steps::this_program());
-    command.args(["step", step.name]);
-    if effort == Effort::Quick {
-        command.arg(QUICK);
-    }
+    command.args(["step", step.name]).args(words);
     command.current_dir(&workspace.root).stdin(Stdio::null());
     let mut said = None;
     let ended = limit::run("the step", &mut command, Reads::Output, time, |line| {
@@ -95,10 +125,25 @@ fn run_limited(
         if belongs_into_summary(line) {
             outcome.results.push(line.to_owned());
         }
+        outcome.slow.extend(slow_test(line));
     });
     outcome.failure = ended.err().map(|message| said.unwrap_or(message));
     outcome
 }
+
+/// The name and the time of a test that took long, from a line such as `test a::b ... ok <12.345s>`.
+fn slow_test(line: &str) -> Option<(Duration, String)> {
+    let (name, rest) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    let seconds = rest.rsplit_once('<')?.1.strip_suffix("s>")?;
+    let took = Duration::try_from_secs_f64(seconds.parse().ok()?).ok()?;
+    (took >= SLOW).then(|| (took, name.to_owned()))
+}
+
+/// A test that takes longer says in its documentation why.
+const SLOW: Duration = Duration::from_secs(5);
+
+/// How many slow tests the summary lists.
+const SLOW_LISTED: usize = 10;
 
 fn belongs_into_summary(line: &str) -> bool {
     // Test programs without a test and documentation without an example say nothing worth repeating.
@@ -111,25 +156,26 @@ const NOTHING: &str = "ok. 0 passed; 0 failed; 0 ignored";
 /// The beginning of the line by which a step's process tells why it failed.
 const FAILED: &str = "FAILED: ";
 
-const QUICK: &str = "--quick";
+/// The steps of `--changed`, which leaves out what looks at everything.
+const OF_A_CHANGE: &[&str] = &["format", "tidy", "build", "unit", "scenarios"];
 
 /// What the command line asks for.
 struct Options {
-    effort: Effort,
     steps: Vec<&'static Step>,
+    /// Run the tests of what has changed.
+    only_changed: bool,
     /// How long all steps may take together.
     total: Option<Duration>,
 }
 
 impl Options {
     fn parse(arguments: &[&str]) -> Result<Options, String> {
-        let mut effort = Effort::Full;
         let mut steps = Vec::new();
-        let mut total = None;
+        let (mut only_changed, mut total) = (false, None);
         let mut arguments = arguments.iter();
         while let Some(&argument) = arguments.next() {
             match argument {
-                QUICK => effort = Effort::Quick,
+                "--changed" => only_changed = true,
                 "--only" => {
                     let name = arguments.next().ok_or("--only takes the name of a step")?;
                     steps.push(named(name)?);
@@ -143,11 +189,12 @@ impl Options {
             }
         }
         if steps.is_empty() {
-            steps = STEPS.iter().collect();
+            let is_chosen = |step: &&Step| !only_changed || OF_A_CHANGE.contains(&step.name);
+            steps = STEPS.iter().filter(is_chosen).collect();
         }
         Ok(Options {
-            effort,
             steps,
+            only_changed,
             total,
         })
     }
@@ -164,7 +211,15 @@ fn named(name: &str) -> Result<&'static Step, String> {
 fn sum_up(done: &[(&Step, Outcome, Duration)]) -> Result<(), String> {
     for (step, outcome, took) in done {
         let fate = outcome.failure.as_deref().unwrap_or("ok");
-        println!("{:<11} {:>7}  {fate}", step.name, seconds(*took));
+        println!("{:<11} {:>9}  {fate}", step.name, seconds(*took));
+    }
+    let mut slow: Vec<_> = done
+        .iter()
+        .flat_map(|(_, outcome, _)| &outcome.slow)
+        .collect();
+    slow.sort_by(|one, other| other.cmp(one));
+    for (took, name) in slow.iter().take(SLOW_LISTED) {
+        println!("slow test   {:>9}  {name}", seconds(*took));
     }
     for line in done.iter().flat_map(|(_, outcome, _)| &outcome.results) {
         println!("{line}");
@@ -195,12 +250,14 @@ mod tests {
 
     #[test]
     fn steps_are_chosen_by_name() {
-        let options = Options::parse(&["--quick", "--only", "lint"]).expect("it is right");
-        assert_eq!(options.effort, Effort::Quick);
+        let options = Options::parse(&["--only", "lint"]).expect("it is right");
         assert_eq!(options.steps.len(), 1);
         let all = Options::parse(&[]).expect("it is right");
-        assert_eq!((all.effort, all.steps.len()), (Effort::Full, STEPS.len()));
+        assert_eq!(all.steps.len(), STEPS.len());
         assert_eq!(all.total, None);
+        let changed = Options::parse(&["--changed"]).expect("it is right");
+        assert!(changed.only_changed);
+        assert_eq!(changed.steps.len(), OF_A_CHANGE.len());
         let limited = Options::parse(&["--minutes", "70"]).expect("it is right");
         assert_eq!(limited.total, Some(Duration::from_secs(70 * 60)));
         for wrong in [
@@ -216,8 +273,8 @@ mod tests {
     #[test]
     fn a_failed_step_fails_the_run() {
         let failed = Outcome {
-            results: Vec::new(),
             failure: Some("why".to_owned()),
+            ..Outcome::default()
         };
         let done = [
             (&STEPS[0], Outcome::default(), Duration::ZERO),
@@ -229,8 +286,23 @@ mod tests {
     #[test]
     fn a_step_without_time_is_not_run_and_fails() {
         let workspace = Workspace::here();
-        let outcome = run_limited(&workspace, &STEPS[0], Effort::Quick, Some(Duration::ZERO));
+        let outcome = run_limited(&workspace, &STEPS[0], &[], Some(Duration::ZERO));
         assert!(outcome.failure.is_some_and(|why| why.contains("no time")));
+    }
+
+    #[test]
+    fn slow_tests_are_known() {
+        let line = "test gateway::a ... ok <12.345s>";
+        let expected = (Duration::from_millis(12_345), "gateway::a".to_owned());
+        assert_eq!(slow_test(line), Some(expected));
+        assert!(slow_test("test a ... FAILED <60.000s>").is_some());
+        for other in [
+            "test a ... ok <0.345s>",
+            "test a ... ok",
+            "test result: ok <9s>",
+        ] {
+            assert_eq!(slow_test(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -4,10 +4,9 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::limit::{self, Reads};
-use crate::workspace::Workspace;
 
 /// A program. It is kept in a folder of its name.
 struct Tool {
@@ -53,26 +52,26 @@ const TOOLS: &[Tool] = &[
 /// The folder below cargo's target directory that holds the programs. `petrel_tests::tool` has the same name.
 const TOOLS_IN: &str = "tools";
 
-/// Makes the programs that are missing. Returns a line for the summary for each one that cannot be had.
-pub fn provide(workspace: &Workspace) -> Vec<String> {
-    let folder = workspace.target.join(TOOLS_IN);
-    let deadline = Instant::now() + TIME_MAX;
+/// Makes the programs that are missing, below `target`. What the makers print goes to `tell`. Returns a line for
+/// the summary for each one that cannot be had.
+pub fn provide(target: &Path, deadline: Instant, tell: &dyn Fn(&str)) -> Vec<String> {
+    let folder = target.join(TOOLS_IN);
     let missing = TOOLS.iter().filter(|tool| !folder.join(tool.name).exists());
     missing
-        .filter_map(|tool| tool.make(&folder, deadline).err())
+        .filter_map(|tool| tool.make(&folder, deadline, tell).err())
         .collect()
 }
 
 impl Tool {
     /// Makes the program in a folder that is renamed when it is complete.
-    fn make(&self, folder: &Path, deadline: Instant) -> Result<(), String> {
-        println!("=== making: {}", self.name);
+    fn make(&self, folder: &Path, deadline: Instant, tell: &dyn Fn(&str)) -> Result<(), String> {
+        tell(&format!("=== making: {}", self.name));
         let new = folder.join(format!("{}.new", self.name));
         // An earlier run that was ended half-way may have left files there.
         let _ = fs::remove_dir_all(&new);
         let made = fs::create_dir_all(&new)
             .map_err(|error| format!("{}: {error}", new.display()))
-            .and_then(|()| self.run_maker(&new, deadline))
+            .and_then(|()| self.run_maker(&new, deadline, tell))
             .and_then(|()| {
                 fs::rename(&new, folder.join(self.name)).map_err(|error| error.to_string())
             });
@@ -84,7 +83,12 @@ impl Tool {
         })
     }
 
-    fn run_maker(&self, directory: &Path, deadline: Instant) -> Result<(), String> {
+    fn run_maker(
+        &self,
+        directory: &Path,
+        deadline: Instant,
+        tell: &dyn Fn(&str),
+    ) -> Result<(), String> {
         let mut command = match self.maker {
             Maker::Go { package, modules } => {
                 let required: String = modules
@@ -119,11 +123,6 @@ impl Tool {
         };
         command.current_dir(directory).stdin(Stdio::null());
         let left = deadline.saturating_duration_since(Instant::now());
-        limit::run(self.name, &mut command, Reads::Output, left, |line| {
-            println!("{line}");
-        })
+        limit::run(self.name, &mut command, Reads::Output, left, tell)
     }
 }
-
-/// Time for all programs together, with a slow network.
-const TIME_MAX: Duration = Duration::from_secs(3 * 60);
