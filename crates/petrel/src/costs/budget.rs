@@ -1,6 +1,6 @@
 //! The budget: the system calls and heap allocations that one warm request of each kind may make.
 //!
-//! tests/tests/costs/budget.rs holds the server against the calls, tests/tests/allocations.rs against the
+//! tests/tests/exact/costs/budget.rs holds the server against the calls, tests/tests/exact/allocations.rs against the
 //! allocations; both read this file. A test fails when a figure rises, and also when one falls: lower it here
 //! then. `petrel costs` shows the row that fits its request.
 

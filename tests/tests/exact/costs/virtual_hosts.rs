@@ -1,0 +1,137 @@
+//! A request costs the same with a thousand virtual hosts as with one.
+
+use std::process::Command;
+
+use petrel_tests::{Builder, PATIENCE, Server, Tree, is_installed, petrel, skip};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::alone;
+
+const HOSTS: usize = 500;
+
+fn builder(hosts: usize) -> Builder {
+    let mut config =
+        String::from("server.max-keep-alive-requests = 65535\nserver.max-worker = 1\n");
+    for number in 0..hosts {
+        config.push_str(&format!(
+            "$HTTP[\"host\"] == \"host{number}.test\" {{ server.document-root = var.dir + \"/sites/{number}\" }}\n\
+             $HTTP[\"host\"] =~ \"^(www\\.)?site{number}\\.test$\" {{ server.document-root = var.dir + \"/sites/{number}\" }}\n"
+        ));
+    }
+    Server::build()
+        .file("www/index.html", "hello")
+        .file("sites/7/index.html", "seven")
+        .config(&config)
+}
+
+fn ask(server: &Server, host: &str, times: usize) {
+    let mut client = server.client();
+    for _ in 0..times {
+        client.send(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        assert_eq!(client.response().status, 200);
+    }
+}
+
+#[test]
+fn each_host_gets_its_own() {
+    let _alone = alone();
+    let server = builder(HOSTS).start();
+    let get = |host: &str| {
+        server
+            .exchange(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"))
+            .text()
+    };
+    assert_eq!(get("host7.test"), "seven");
+    assert_eq!(get("www.site7.test"), "seven");
+    assert_eq!(get("HOST7.test"), "seven");
+    assert_eq!(get("site77777.test"), "hello");
+}
+
+#[test]
+fn twice_as_many_hosts_take_twice_the_work_to_load() {
+    let _alone = alone();
+    if !is_installed("valgrind") {
+        let test = "twice_as_many_hosts_take_twice_the_work_to_load";
+        return skip(test, "valgrind is not installed");
+    }
+    let none = instructions_to_load(0);
+    let [half, all] = [HOSTS / 2, HOSTS].map(|hosts| instructions_to_load(hosts) - none);
+    println!("{half} instructions to load half of the hosts, {all} for all");
+    assert!(all * 2 < half * 5, "{half} for half, {all} for all");
+}
+
+fn instructions_to_load(hosts: usize) -> i64 {
+    let counts = Tree::new();
+    let checked = builder(hosts).check_as(counting(&counts), &["-t"]);
+    assert_eq!(checked.code(), 0, "{}", checked.errors);
+    counted(&counts)
+}
+
+#[test]
+fn a_thousand_hosts_cost_no_instructions() {
+    let _alone = alone();
+    if !is_installed("valgrind") {
+        let test = "a_thousand_hosts_cost_no_instructions";
+        return skip(test, "valgrind is not installed");
+    }
+    let one = instructions_a_request(0, "host7.test");
+    for host in ["host7.test", "site7.test"] {
+        let thousand = instructions_a_request(HOSTS, host);
+        let more = thousand - one;
+        println!(
+            "{one:.0} instructions with one host, {thousand:.0} with a thousand: {more:.0} more"
+        );
+        // The host is looked up in one table, which takes 220 instructions. Two runs differ by up to 80.
+        assert!(
+            more < 350.0,
+            "{one:.0} with one host, {thousand:.0} with a thousand for {host}"
+        );
+    }
+}
+
+/// The difference between two runs with different numbers of requests, which cancels the cost of start and
+/// stop.
+fn instructions_a_request(hosts: usize, host: &str) -> f64 {
+    let (few, many) = (1000, 4000);
+    let difference = instructions(hosts, host, many) - instructions(hosts, host, few);
+    difference as f64 / (many - few) as f64
+}
+
+fn instructions(hosts: usize, host: &str, requests: usize) -> i64 {
+    let counts = Tree::new();
+    let mut command = counting(&counts);
+    command.arg("-D");
+    let mut server = builder(hosts).start_as(command);
+    ask(&server, host, requests);
+    let pid = i32::try_from(server.pid())
+        .ok()
+        .and_then(Pid::from_raw)
+        .expect("a process id");
+    kill_process(pid, Signal::INT).expect("it is running");
+    server.wait(PATIENCE).expect("it ends");
+    counted(&counts)
+}
+
+/// A command that runs Petrel, and writes the instructions of each of its processes to a file in `tree`.
+fn counting(tree: &Tree) -> Command {
+    let mut command = Command::new("valgrind");
+    let files = tree.path("callgrind.%p").display().to_string();
+    command
+        .args(["--tool=callgrind", "--trace-children=yes"])
+        .arg(format!("--callgrind-out-file={files}"))
+        .arg(petrel());
+    command
+}
+
+/// The instructions of the process that executed most.
+fn counted(tree: &Tree) -> i64 {
+    let outputs = tree.names(".").into_iter();
+    let totals = outputs.filter_map(|name| {
+        let text = tree.text(&name);
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("summary: "))?;
+        line.trim().parse::<i64>().ok()
+    });
+    totals.max().expect("callgrind wrote a summary")
+}
