@@ -19,8 +19,11 @@ pub struct Magnet {
     pub tree: Tree,
 }
 
+const RUN_TIME: &str = "--max-run-time";
+
 impl Magnet {
-    /// Starts it with further `arguments`; its scripts are in `www`.
+    /// Starts it with further `arguments`; its scripts are in `www`. Unless the arguments say how much processor
+    /// time a script may use, it is a second: the default of ten milliseconds is too short for a slow machine.
     ///
     /// # Panics
     /// It does not listen.
@@ -30,10 +33,15 @@ impl Magnet {
         for (name, text) in scripts {
             tree.write(&format!("www/{name}"), text);
         }
+        let budget = match arguments.contains(&RUN_TIME) {
+            true => [].as_slice(),
+            false => &[RUN_TIME, "1000"],
+        };
         let output = File::create(tree.path("magnet.log")).expect("a file");
         let child = Command::new(petrel())
             .args(["fcgi-magnet", "--mode", "0666", "--socket"])
             .arg(tree.path("magnet.sock"))
+            .args(budget)
             .args(arguments)
             .current_dir(tree.root())
             .stdin(Stdio::null())

@@ -4,6 +4,7 @@
 //! A test that measures, or that another one could disturb, belongs into `exact`; one with a program that
 //! others have made into `real`.
 
+mod a_minute;
 mod auth;
 mod bad_input;
 mod cml;

@@ -46,7 +46,8 @@ fn passwords_of_one_client_do_not_slow_others() {
         assert_eq!(known.send(&bob).response().status, 200);
         longest = longest.max(begun.elapsed());
     }
-    assert!(longest < Duration::from_millis(250), "{longest:?}");
+    // A worker that hashed the passwords of its thirty clients itself would need more than seven seconds.
+    assert!(longest < Duration::from_secs(2), "{longest:?}");
     let mut client = server.client();
     assert_eq!(client.get("/").status, 200);
 

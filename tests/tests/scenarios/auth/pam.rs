@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use petrel_tests::{Builder, Server, eventually, run, skip};
+use petrel_tests::{Builder, SOON, Server, eventually, run, skip};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::auth::{HASTY, status};
@@ -159,7 +159,6 @@ fn a_module_that_hangs_or_crashes_costs_its_own_request() {
     server.expect_log(
         "pam: passwords cannot be checked: the process that asks PAM was killed by SIGKILL",
     );
-    let begun = Instant::now();
     std::thread::scope(|scope| {
         let hanging = scope.spawn(|| ask("anna:hang"));
         assert!(eventually(|| server.tree().path("hanging").exists()));
@@ -167,7 +166,7 @@ fn a_module_that_hangs_or_crashes_costs_its_own_request() {
             assert_eq!(ask("bob:secret"), "200");
             assert_eq!(ask("bob:wrong"), "401");
         }
-        assert!(begun.elapsed() < Duration::from_secs(10), "others wait");
+        assert!(!hanging.is_finished(), "others wait");
         assert_eq!(hanging.join().expect("it ends"), "503");
     });
     server.expect_log("a PAM module has not answered in 15 s");
@@ -235,7 +234,7 @@ fn the_process_that_asks_is_started_again_and_ends_with_the_server() {
     assert!(eventually(|| server.tree().path("hanging").exists()));
     let hanging = server.tree().text("hanging").trim().to_owned();
     server.signal(Signal::TERM);
-    assert!(server.wait(Duration::from_secs(10)).is_some());
+    assert!(server.wait(SOON).is_some());
     assert!(eventually(|| !is_running(&third) && !is_running(&hanging)));
 }
 
@@ -268,7 +267,7 @@ fn passwords_of_one_address_beyond_the_queue_are_refused_at_once_and_hold_up_no_
     let (builder, _service) = asking("queue", "");
     let server = builder.start();
     // A password that waits is given up before the check of one that hangs ends.
-    let hang = |user: String| status(&server, &user, "/private/", &["-m", "8"]);
+    let hang = |user: String| status(&server, &user, "/private/", &["-m", "12"]);
     let hangs = || {
         let pids = std::fs::read_to_string(server.tree().path("hanging"));
         pids.map_or(0, |pids| pids.lines().count())
@@ -285,7 +284,7 @@ fn passwords_of_one_address_beyond_the_queue_are_refused_at_once_and_hold_up_no_
         let other = ["--interface", "127.0.0.2"];
         let asked = Instant::now();
         assert_eq!(status(&server, "bob:secret", "/private/", &other), "200");
-        assert!(asked.elapsed() < Duration::from_secs(6), "it waits, too");
+        assert!(asked.elapsed() < Duration::from_secs(10), "it waits, too");
         assert_eq!(hangs(), 8);
         let count = |clients: Vec<std::thread::ScopedJoinHandle<'_, String>>, wanted| {
             let statuses = clients.into_iter().map(|client| client.join());
@@ -385,13 +384,12 @@ fn accounts_of_the_system_are_checked_with_the_rights_of_the_keeper() {
     };
     assert_eq!(ask("correct horse"), "200");
     // pam_unix asks for a pause of two seconds, which Petrel does not grant.
-    let begun = Instant::now();
-    assert_eq!(ask("wrong"), "401");
-    assert!(
-        begun.elapsed() < Duration::from_millis(1500),
-        "{:?}",
-        begun.elapsed()
-    );
+    let at_once = || {
+        let begun = Instant::now();
+        assert_eq!(ask("wrong"), "401");
+        begun.elapsed() < Duration::from_millis(1500)
+    };
+    assert!(eventually(at_once), "it takes as long as pam_unix wants");
     assert_eq!(
         status(&server, "none:correct horse", "/private/", &[]),
         "401"

@@ -21,6 +21,8 @@ fn in_front_of(backend: &Backend) -> Builder {
         .config("index-file.names = ( \"index.cml\", \"index.php\" )")
         .config("mimetype.assign = ( \".html\" => \"text/html\" )")
         .config("cml.extension = \".cml\"")
+        // The default of ten milliseconds is too short for a slow machine.
+        .config("lua.max-run-time = 1000")
         .config(&backend.directive(".php", ""))
 }
 

@@ -163,7 +163,9 @@ fn a_script_that_is_changed_counts_at_once() {
             "www/page.cml",
             "output_include = { 'a.html' } return CACHE_HIT",
         )
-        .config("server.modules += ( \"mod_cml\" )\ncml.extension = \".cml\"")
+        .config(
+            "server.modules += ( \"mod_cml\" )\ncml.extension = \".cml\"\nlua.max-run-time = 1000",
+        )
         .start();
     assert_eq!(server.get("/page.cml").text(), "a");
     let script = "output_include = { 'b.html' } return CACHE_HIT";
@@ -185,7 +187,9 @@ fn a_page_with_a_large_part_is_whole() {
             "www/page.cml",
             "output_include = { 'head.html', 'large.html', { text = ']' }, 'head.html' } return 0",
         )
-        .config("server.modules += ( \"mod_cml\" )\ncml.extension = \".cml\"")
+        .config(
+            "server.modules += ( \"mod_cml\" )\ncml.extension = \".cml\"\nlua.max-run-time = 1000",
+        )
         .start();
     let response = server.get("/page.cml");
     let length = (large.len() + 3).to_string();

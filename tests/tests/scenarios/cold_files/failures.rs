@@ -199,7 +199,7 @@ fn the_log_names_the_file_that_was_sent() {
         ("large.bin", &content(LARGE)),
         ("named.lua", script.as_bytes()),
     ];
-    let config = "server.modules += ( \"mod_magnet\" )\n\
+    let config = "server.modules += ( \"mod_magnet\" )\nlua.max-run-time = 1000\n\
         $HTTP[\"url\"] == \"/named\" {\n\
         magnet.attract-physical-path-to = ( var.dir + \"/www/slow/named.lua\" ) }";
     let Some((server, slow)) = site(test, &files, config) else {

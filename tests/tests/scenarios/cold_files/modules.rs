@@ -138,7 +138,7 @@ fn a_script() {
                 "lighty.content = { \"by the script\" }\nreturn 200",
             )
             .config(&format!(
-                "{ROOT}\nserver.modules += (\"mod_magnet\")\n\
+                "{ROOT}\nserver.modules += (\"mod_magnet\")\nlua.max-run-time = 1000\n\
                 $HTTP[\"host\"] == \"slow\" {{ \
                 magnet.attract-raw-url-to = (var.dir + \"/slow/script.lua\") }}"
             ))

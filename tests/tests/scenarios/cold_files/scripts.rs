@@ -71,6 +71,7 @@ fn magnet(server: &Server) {
 
 const CONFIG: &str = "server.modules = (\"mod_magnet\", \"mod_cml\")
     cml.extension = \".cml\"
+    lua.max-run-time = 1000
     server.stat-cache-engine = \"disable\"
     magnet.attract-raw-url-to = ( var.dir + \"/magnet.lua\" )";
 
@@ -170,6 +171,7 @@ fn files_that_hang_are_not_in_the_way_of_those_that_do_not() {
 fn a_body_that_a_script_sees_is_read_by_a_thread() {
     let test = "a_body_that_a_script_sees_is_read_by_a_thread";
     let config = "server.modules = (\"mod_magnet\")
+        lua.max-run-time = 1000
         $HTTP[\"url\"] =^ \"/slow/\" {
             magnet.attract-response-start-to = ( var.dir + \"/measures.lua\" )
         }";
@@ -194,6 +196,7 @@ fn a_body_that_a_script_sees_is_read_by_a_thread() {
 fn a_long_script_waits_for_its_disk_like_a_short_one() {
     let test = "a_long_script_waits_for_its_disk_like_a_short_one";
     let config = "server.modules = (\"mod_magnet\")
+        lua.max-run-time = 1000
         magnet.attract-raw-url-to = ( var.dir + \"/www/slow/long.lua\" )";
     let script = format!(
         "if lighty.env['uri.path'] ~= '/long' then return end
@@ -233,6 +236,7 @@ fn a_long_script_is_read_where_no_look_up_is_remembered() {
             .config(&format!(
                 "server.max-worker = 1
                 server.modules = (\"mod_magnet\", \"mod_cml\")
+                lua.max-run-time = 1000
                 server.stat-cache-engine = \"{engine}\"
                 cml.extension = \".cml\"
                 $HTTP[\"url\"] == \"/long\" {{
@@ -261,6 +265,7 @@ fn a_body_of_a_script_whose_disk_does_not_answer_is_504() {
     for backend in ["auto", "io_uring"] {
         let config = format!(
             "server.modules = (\"mod_magnet\")
+            lua.max-run-time = 1000
             server.network-backend = \"{backend}\"
             magnet.attract-physical-path-to = ( var.dir + \"/sends.lua\" )
             $HTTP[\"url\"] == \"/seen.bin\" {{

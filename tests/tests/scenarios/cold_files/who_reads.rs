@@ -254,6 +254,7 @@ fn threads_that_write_are_as_many_as_are_wanted() {
         let config = format!(
             "{COUNTERS}server.max-write-threads = {most}
             server.modules += ( \"mod_magnet\" )
+            lua.max-run-time = 1000
             magnet.attract-physical-path-to = ( var.dir + \"/write.lua\" )"
         );
         let Some((server, slow)) = site(test, &[("there", b"")], &config) else {

@@ -27,7 +27,7 @@ const SCRIPTS: &[(&str, &str)] = &[
 
 #[test]
 fn endless_scripts_are_stopped_and_others_go_on() {
-    let magnet = Magnet::start(SCRIPTS, &[]);
+    let magnet = Magnet::start(SCRIPTS, &["--max-run-time", "10"]);
     let mut peer = magnet.connect();
     for round in 0..5 {
         let mut records = magnet.request(1, "tick.lua", &[], b"");

@@ -38,6 +38,7 @@ fn the_log_says_why_a_directory_is_forbidden() {
 const COUNTERS: &str = "
 server.max-worker = 1
 server.modules += ( \"mod_status\", \"mod_magnet\" )
+lua.max-run-time = 1000
 status.statistics-url = \"/counters\"
 $HTTP[\"url\"] == \"/io\" { magnet.attract-raw-url-to = ( var.dir + \"/io.lua\" ) }";
 

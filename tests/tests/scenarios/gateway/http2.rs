@@ -1,11 +1,13 @@
 //! HTTP/2 clients with backends that do not speak HTTP/2.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use petrel_tests::http2::{
     DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, RST_STREAM, SETTINGS, block, frame,
 };
-use petrel_tests::{Backend, Client, Server, Speaks, curl, eventually};
+use petrel_tests::{Backend, Client, Exchange, Server, Speaks, curl, eventually};
 
 use crate::gateway::{COUNTERS, in_front_of, in_front_of_with, name};
 
@@ -136,9 +138,6 @@ fn a_websocket_is_opened_by_extended_connect() {
 /// How many requests the backend handles at the same time.
 const AT_A_TIME: usize = 4;
 
-/// How long a request takes the backend.
-const WORK: Duration = Duration::from_millis(500);
-
 /// Those that the backend handles, and more that wait for a connection to it.
 const STREAMS: u32 = 40;
 
@@ -148,18 +147,29 @@ const STREAMS: u32 = 40;
 #[test]
 fn streams_that_are_reset_free_the_backend() {
     for speaks in [Speaks::FastCgi, Speaks::Http] {
-        let backend = Backend::start(speaks, |exchange| match name(exchange) {
-            "begun" => {
-                exchange.head(200, &[]);
-                exchange.body("begun");
-                exchange.pause(WORK);
-                exchange.end();
+        // The backend works on a request until this changes.
+        let round = Arc::new(AtomicUsize::new(0));
+        let current = Arc::clone(&round);
+        let backend = Backend::start(speaks, move |exchange| {
+            let begun_in = current.load(Ordering::SeqCst);
+            let work = |exchange: &Exchange<'_>| {
+                while current.load(Ordering::SeqCst) == begun_in {
+                    exchange.pause(Duration::from_millis(5));
+                }
+            };
+            match name(exchange) {
+                "begun" => {
+                    exchange.head(200, &[]);
+                    exchange.body("begun");
+                    work(exchange);
+                    exchange.end();
+                }
+                "works" => {
+                    work(exchange);
+                    exchange.say("too late");
+                }
+                _ => exchange.say("next"),
             }
-            "works" => {
-                exchange.pause(WORK);
-                exchange.say("too late");
-            }
-            _ => exchange.say("next"),
         });
         let server = in_front_of_with(&backend, &format!("\"max-connections\" => {AT_A_TIME}, "))
             .config(H2C)
@@ -205,6 +215,7 @@ fn streams_that_are_reset_free_the_backend() {
                 || active().as_deref() == Some("gw.active-requests: 0")
             ));
             assert_eq!(backend.requests().len(), before + AT_A_TIME, "{speaks:?}");
+            round.fetch_add(1, Ordering::SeqCst);
             // More requests on the same connection than there are permits: they wait until the backend has
             // finished earlier ones, or their connections were closed.
             for number in 0..2 * AT_A_TIME as u32 {

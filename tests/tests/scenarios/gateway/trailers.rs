@@ -111,7 +111,7 @@ fn what_takes_the_place_of_a_body_has_none_of_its_trailers() {
         let server = in_front_of_with(&backend, options)
             .file("files/a.txt", "the file")
             .file("measures.lua", script)
-            .config("server.modules += ( \"mod_magnet\" )")
+            .config("server.modules += ( \"mod_magnet\" )\nlua.max-run-time = 1000")
             .config(&format!("server.stream-response-body = {mode}"))
             .config(
                 "$HTTP[\"url\"] =^ \"/app/measured\" {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use petrel_tests::{SOON, Server, eventually};
 
-use crate::magnet::{ANSWER, URL, with_scripts};
+use crate::magnet::{ANSWER, URL, with_hasty_scripts, with_scripts};
 
 /// Requests `/bad` and then, on the same connection if it is still open, the script beside it.
 #[track_caller]
@@ -22,9 +22,17 @@ fn expect_500(server: &Server, says: &[&str]) {
     }
 }
 
+const GOOD: &str = "lighty.content = { 'good' } return 200";
+
 fn server(script: &str) -> Server {
-    let good = "lighty.content = { 'good' } return 200";
-    with_scripts(&[("bad", URL, script), ("good", URL, good)])
+    with_scripts(&[("bad", URL, script), ("good", URL, GOOD)])
+        .config("server.max-worker = 1")
+        .start()
+}
+
+/// A server that stops scripts after the default time.
+fn hasty_server(script: &str) -> Server {
+    with_hasty_scripts(&[("bad", URL, script), ("good", URL, GOOD)])
         .config("server.max-worker = 1")
         .start()
 }
@@ -37,7 +45,7 @@ fn an_endless_loop_is_stopped_and_named() {
         "local f f = function() return f() end f()",
         "local t = setmetatable({}, { __index = function(t, k) while true do end end }) return t.x",
     ] {
-        let server = server(script);
+        let server = hasty_server(script);
         let begin = Instant::now();
         expect_500(
             &server,
@@ -49,7 +57,7 @@ fn an_endless_loop_is_stopped_and_named() {
 
 #[test]
 fn others_are_served_while_loops_are_stopped() {
-    let server = server("while true do end");
+    let server = hasty_server("while true do end");
     let begin = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..4 {

@@ -4,7 +4,6 @@
 mod commands;
 mod drain;
 mod http2;
-mod twenty;
 mod why;
 
 use petrel_tests::{Backend, Builder, Client, Server, Speaks, eventually};
@@ -15,11 +14,11 @@ const ACCESS_LOG: &str = "server.modules += ( \"mod_accesslog\" )\n\
     accesslog.filename = var.dir + \"/access.log\"\naccesslog.format = \"%s %U\"";
 
 /// A browser's request for a WebSocket.
-const HANDSHAKE: &str = "GET /app/TARGET HTTP/1.1\r\nHost: petrel.test\r\n\
+pub(crate) const HANDSHAKE: &str = "GET /app/TARGET HTTP/1.1\r\nHost: petrel.test\r\n\
     Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
-const SWITCHING: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
+pub(crate) const SWITCHING: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
     Upgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
 /// A backend that accepts every upgrade and then echoes, and answers everything else with its URL, except
@@ -51,7 +50,7 @@ fn route_to(backend: &Backend) -> String {
 }
 
 /// A server in front of `backend`, with a file of 32 MiB as well.
-fn in_front_of(backend: &Backend, config: &str) -> Builder {
+pub(crate) fn in_front_of(backend: &Backend, config: &str) -> Builder {
     let config = format!("{ACCESS_LOG}\n{}{config}", route_to(backend));
     Server::build()
         .file("www/index.html", "hello")
@@ -63,7 +62,7 @@ const BIG: usize = 32 << 20;
 
 /// Reloads the server with `tag` as its name, and waits until the new configuration is served. Returns how
 /// many requests for `/` that took.
-fn reload(server: &Server, tag: &str) -> usize {
+pub(crate) fn reload(server: &Server, tag: &str) -> usize {
     let tagged = format!("server.tag = \"{tag}\"\n{}", server.configuration());
     server.write_configuration(&tagged);
     server.signal(Signal::USR1);
@@ -87,7 +86,7 @@ fn tunnel(server: &Server, name: &str) -> Client {
 
 /// Checks that the tunnel still works.
 #[track_caller]
-fn echo(tunnel: &mut Client) {
+pub(crate) fn echo(tunnel: &mut Client) {
     tunnel.send("ping");
     assert_eq!(tunnel.read_bytes(4), b"ping");
 }
@@ -101,6 +100,6 @@ fn download(server: &Server) -> Client {
 }
 
 /// How many server processes there are.
-fn server_processes(server: &Server) -> usize {
+pub(crate) fn server_processes(server: &Server) -> usize {
     server.processes().pids.len() - 1
 }

@@ -50,6 +50,7 @@ fn server(ports: &[(u16, &str)]) -> Server {
         .config(&format!(
             r#"
             server.modules += ( "mod_openssl", "mod_magnet" )
+            lua.max-run-time = 1000
             magnet.attract-raw-url-to = ( var.dir + "/say.lua" )
             ssl.pemfile = var.dir + "/server.pem"
             ssl.ca-file = var.dir + "/both-ca.crt"

@@ -28,6 +28,7 @@ fn hosts() -> Hosts {
         .config(&format!(
             r#"
             server.modules += ( "mod_openssl", "mod_extforward", "mod_magnet" )
+            lua.max-run-time = 1000
             extforward.forwarder = ( "127.0.0.1" => "trust" )
             extforward.headers = ( "Forwarded" )
             extforward.params = ( "host" => "enable" )

@@ -1,4 +1,7 @@
-//! Twenty reloads in two minutes, while clients do everything that takes long, and much that does not.
+//! Twenty reloads in a minute, while clients do everything that takes long, and much that does not.
+//!
+//! The module's name is the first in the alphabet, so that the harness begins with this test: no other takes so
+//! long, and it must not begin when the others have ended.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -12,10 +15,10 @@ use crate::reload::{HANDSHAKE, SWITCHING, echo, in_front_of, reload, server_proc
 const RELOADS: u32 = 20;
 
 /// The duration of all reloads together.
-const WHILE_RELOADING: Duration = Duration::from_secs(120);
+const WHILE_RELOADING: Duration = Duration::from_secs(40);
 
 /// How long a download, an upload, a tunnel and an event stream last.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(20);
 
 /// The number of pieces that this time is divided into.
 const PIECES: u32 = 240;
@@ -58,7 +61,7 @@ impl Scene<'_> {
     }
 
     fn client(&self) -> Client {
-        self.server.client().with_patience(2 * LONG)
+        self.server.client().with_patience(6 * LONG)
     }
 
     /// Downloads a file a little at a time.
@@ -137,6 +140,7 @@ impl Scene<'_> {
                 .map_or_else(|| self.client(), |(client, _)| client);
             let asked = Instant::now();
             client.send(format!("GET {url} HTTP/1.1\r\nHost: petrel.test\r\n\r\n"));
+            let sent = Instant::now();
             match client.try_response() {
                 Ok(response) => {
                     assert_eq!(response.status, 200, "{url}: {response}");
@@ -144,7 +148,7 @@ impl Scene<'_> {
                     kept = (!response.closes()).then_some((client, asked));
                 }
                 Err(ClientError::Closed)
-                    if last_asked.is_some_and(|last| asked.duration_since(last) > IDLE) =>
+                    if last_asked.is_some_and(|last| sent.duration_since(last) > IDLE) =>
                 {
                     continue;
                 }
@@ -190,8 +194,9 @@ fn application() -> Backend {
     })
 }
 
+/// It takes so long because there are so many reloads, and because some pages take longer than a stop waits.
 #[test]
-fn twenty_reloads_in_two_minutes_fail_no_request() {
+fn twenty_reloads_in_a_minute_fail_no_request() {
     let application = application();
     let php = Backend::start(Speaks::FastCgi, |exchange| exchange.say("a page"));
     let config = format!(
@@ -242,7 +247,9 @@ fn twenty_reloads_in_two_minutes_fail_no_request() {
         }
         for round in 0..RELOADS {
             let due = scene.end - WHILE_RELOADING / RELOADS * (RELOADS - 1 - round);
-            thread::sleep(due.saturating_duration_since(Instant::now() + Duration::from_secs(3)));
+            thread::sleep(
+                due.saturating_duration_since(Instant::now() + WHILE_RELOADING / RELOADS / 2),
+            );
             for _ in 0..reload(&server, &format!("round {round}")) {
                 scene.answers.count(200, "/");
             }
