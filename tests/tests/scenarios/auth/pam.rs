@@ -147,6 +147,7 @@ fn pam_says_whose_password_is_right() {
     assert!(!log.contains("secret") && !log.contains("wrong"), "{log}");
 }
 
+/// It takes the fifteen seconds after which Petrel gives a module up.
 #[test]
 fn a_module_that_hangs_or_crashes_costs_its_own_request() {
     if !can_run("auth::a_module_that_hangs_or_crashes_costs_its_own_request") {
@@ -259,6 +260,7 @@ fn wrong_passwords_lock_out_and_a_flood_leaves_room() {
     assert_eq!(ask("bob:secret"), "200");
 }
 
+/// It takes so long because the passwords wait for a module that hangs.
 #[test]
 fn passwords_of_one_address_beyond_the_queue_are_refused_at_once_and_hold_up_no_other() {
     if !can_run("auth::passwords_of_one_address_beyond_the_queue_are_refused_at_once") {

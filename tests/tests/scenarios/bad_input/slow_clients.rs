@@ -182,6 +182,7 @@ fn a_client_that_takes_its_answer_slowly_is_left() {
 /// socket's queue within the idle time.
 const SLOW_BYTES_PER_SECOND: usize = 16_000;
 
+/// It takes so long because the time limits must have passed several times before the reader hurries.
 #[test]
 fn a_slow_reader_that_keeps_the_rate_gets_all_of_its_answers() {
     let server = Server::build()

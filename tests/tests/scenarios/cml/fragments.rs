@@ -16,6 +16,7 @@ fn page(name: &str) -> String {
     )
 }
 
+/// It takes so long because a fragment must grow old, whose lifetime is long enough for a slow machine.
 #[test]
 fn pages_share_fragments_and_keep_the_last_one_on_errors() {
     let count = Arc::new(AtomicUsize::new(0));

@@ -38,6 +38,7 @@ const URLS: usize = 6;
 /// Set to the number of one configuration, it is tried alone and shown.
 const ONLY: &str = "PETREL_EXPLAIN_SEED";
 
+/// It takes so long because it tries as many configurations as the time allows.
 #[test]
 fn it_says_what_the_server_does() {
     let backend = Backend::start(Speaks::FastCgi, |exchange| {

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use petrel_tests::{
-    Backend, Builder, Client, Deaf, Server, SlowFs, Speaks, eventually, expect_note_everywhere,
-    is_installed, skip,
+    Backend, Builder, Client, Deaf, ProcessTree, Server, SlowFs, Speaks, eventually,
+    expect_note_everywhere, is_installed, skip,
 };
 use rustix::process::Signal;
 
@@ -217,18 +217,23 @@ fn a_script_whose_collector_runs_for_long_is_named() {
 
 #[test]
 fn a_worker_without_a_processor_is_told_from_a_busy_one() {
-    let busy = "local begin = os.clock()\nwhile os.clock() - begin < 0.1 do end\nreturn 204";
+    let busy = "local begin = os.clock()\nwhile os.clock() - begin < 0.3 do end\nreturn 204";
     let server = started(with_scripts(&[("busy", busy)]));
     // The process that serves is a child of the keeper.
     let keeper = server.pid();
     let children = std::fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children"));
     let children = children.expect("the keeper runs");
     let worker: i32 = children.trim().parse().expect("it has one child");
+    let serving = ProcessTree {
+        pids: vec![worker.cast_unsigned()],
+    };
+    let before = serving.cpu_time();
     let mut client = asking(&server, "/busy");
-    thread::sleep(Duration::from_millis(30));
+    let is_under_way = || serving.cpu_time() - before >= Duration::from_millis(50);
+    assert!(eventually(is_under_way), "the script does not run");
     let pid = rustix::process::Pid::from_raw(worker).expect("a process");
     rustix::process::kill_process(pid, Signal::STOP).expect("it runs");
-    thread::sleep(4 * PAUSE);
+    thread::sleep(12 * PAUSE);
     rustix::process::kill_process(pid, Signal::CONT).expect("it runs");
     assert_eq!(client.response().status, 204);
     expect_holder(&server, "/busy", "lua", &["had a processor for at most "]);

@@ -181,6 +181,7 @@ fn an_idle_connection_is_closed_after_its_time() {
     assert!(begin.elapsed() < SOON, "after {:?}", begin.elapsed());
 }
 
+/// It takes longer than the time after which an idle connection is closed.
 #[test]
 fn a_connection_that_is_used_is_not_idle() {
     let server = Server::start("server.max-keep-alive-idle = 4");

@@ -4,6 +4,7 @@ use petrel_tests::Server;
 
 use super::backends;
 
+/// It takes three times as long as the wait for a file system.
 #[test]
 fn a_download_may_take_longer_than_a_file_system_may() {
     let server = Server::build()
