@@ -126,12 +126,9 @@ impl Tree {
         self
     }
 
-    /// Sets the modification time, in seconds since the epoch.
+    /// Sets the modification time of a file or directory, in seconds since the epoch.
     pub fn modified(&self, path: &str, seconds: u64) -> &Tree {
-        let file = fs::OpenOptions::new()
-            .write(true)
-            .open(self.path(path))
-            .expect("open");
+        let file = fs::File::open(self.path(path)).expect("open");
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         file.set_modified(time).expect("utimes");
         self

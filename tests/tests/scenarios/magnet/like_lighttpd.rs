@@ -73,7 +73,8 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
 
 fn site(tree: &Tree) {
     tree.write("www/a.txt", "0123456789")
-        .modified("www/a.txt", 1_000_000_000);
+        .modified("www/a.txt", 1_000_000_000)
+        .modified("www", 1_000_000_000);
     for (name, _, script) in SCRIPTS {
         tree.write(&format!("{name}.lua"), script);
     }
