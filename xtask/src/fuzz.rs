@@ -13,7 +13,7 @@ use std::{fs, thread};
 use crate::limit::{self, Reads};
 use crate::workspace::{self, Workspace, output_of};
 
-/// Every target: `fuzz/fuzz_targets/NAME.rs`, with seeds in `fuzz/seeds/NAME/`.
+/// Every target: `fuzz/src/NAME.rs`, with seeds in `fuzz/seeds/NAME/`.
 pub const TARGETS: &[&str] = &[
     "request_head",
     "request_body",
@@ -199,7 +199,7 @@ mod tests {
         let fuzz = Workspace::here().root.join("fuzz");
         let manifest = fs::read_to_string(fuzz.join("Cargo.toml")).expect("a manifest");
         for target in TARGETS {
-            let entry = format!("path = \"fuzz_targets/{target}.rs\"");
+            let entry = format!("path = \"src/{target}.rs\"");
             assert!(manifest.contains(&entry), "{target}");
             let source = fuzz.join("fuzz_targets").join(format!("{target}.rs"));
             assert!(source.is_file(), "{target}");
