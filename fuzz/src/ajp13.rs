@@ -2,9 +2,7 @@
 //! Requests fit into their packet or are refused.
 //!
 //! The input is what a container sends. It is also split at its zeros into fields of a request.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use petrel_proto::ajp13::{
     AjpDecoder, AjpEvent, Attribute, PACKET_BYTES_MAX, ReplyError, Request, RequestEncoder,
 };
@@ -16,13 +14,13 @@ const LIMITS: HeadLimits = HeadLimits {
     fields_max: 8,
 };
 
-fuzz_target!(|input: &[u8]| {
+pub fn ajp13(input: &[u8]) {
     let whole = reply(input, usize::MAX);
     for step in [1, 9] {
         assert_eq!(reply(input, step), whole);
     }
     requests_fit(input);
-});
+}
 
 /// Events, independent of how the input was cut, and the final error.
 type Story = (Vec<(String, Vec<u8>)>, Option<ReplyError>);

@@ -2,9 +2,7 @@
 //! the same.
 //!
 //! The input is what a client sends after the connection preface.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use petrel_proto::http2::{
     AfterFrame, ErrorCode, FRAME_BYTES_MAX, FRAME_HEADER_BYTES, FrameDecoder, FrameError,
     FrameEvent, FramePayload, OpenHeaders, PriorityField, Setting, Settings, flag, kind,
@@ -12,7 +10,7 @@ use petrel_proto::http2::{
     write_ping_ack, write_reset, write_settings, write_settings_ack, write_window_update,
 };
 
-fuzz_target!(|input: &[u8]| {
+pub fn http2_frames(input: &[u8]) {
     let (frames, refused) = story(input, usize::MAX);
     for step in [1, 7, FRAME_HEADER_BYTES] {
         assert_eq!(story(input, step), (frames.clone(), refused));
@@ -21,7 +19,7 @@ fuzz_target!(|input: &[u8]| {
     let sound: Vec<Frame> = frames.into_iter().filter(is_written).collect();
     sound.iter().for_each(|frame| write(&mut again, frame));
     assert_eq!(story(&again, usize::MAX), (sound, None));
-});
+}
 
 /// A whole frame, without positions. Padding and priorities of HEADERS are not encoded, so they are left out.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,9 +3,7 @@
 //!
 //! The input is split at its line ends into fields, each a name and, after the first 0xff, a value. After an
 //! empty line the rest is a header block in wire form.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use petrel_modules::gateway::protocol::sample::http_request;
 use petrel_proto::header_block::HeaderBlock;
 use petrel_proto::hpack::write_literal;
@@ -15,7 +13,7 @@ use petrel_proto::http2::{
 };
 use petrel_proto::request_head::{BodyFraming, HeadOptions, RequestHead, Version};
 
-fuzz_target!(|input: &[u8]| {
+pub fn http2_to_http1(input: &[u8]) {
     let (fields, raw) = match input.windows(2).position(|two| two == b"\n\n") {
         Some(end) => (&input[..end], &input[end + 2..]),
         None => (input, &input[..0]),
@@ -38,7 +36,7 @@ fuzz_target!(|input: &[u8]| {
             check(&encoded, &sent, has_body);
         }
     }
-});
+}
 
 /// Decodes `block` into `head`. Returns whether it is the head of a request.
 fn receive(block: &[u8], has_body: bool, head: &mut RequestHead) -> bool {

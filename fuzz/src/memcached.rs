@@ -2,23 +2,21 @@
 //! and no value exceeds the limit. A valid key cannot end a command.
 //!
 //! The input is what a server sends, and a key.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use petrel_proto::memcached::{
     Command, Key, MemcachedProgress, Reply, ReplyError, Write, binary, text,
 };
 
 const VALUE_BYTES_MAX: usize = 1000;
 
-fuzz_target!(|input: &[u8]| {
+pub fn memcached(input: &[u8]) {
     let whole = (as_text(input, usize::MAX), as_packets(input, usize::MAX));
     for step in [1, 7] {
         assert_eq!(as_text(input, step), whole.0);
         assert_eq!(as_packets(input, step), whole.1);
     }
     keys_end_nothing(input);
-});
+}
 
 type Story = (Vec<Reply>, Option<ReplyError>);
 

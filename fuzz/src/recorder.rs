@@ -3,12 +3,10 @@
 //!
 //! The input is laid over a memory with a few regions, so that the fuzzer does not have to find the magic
 //! number.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use petrel_engine::recorder::{ReadError, Recording, Source};
 
-fuzz_target!(|input: &[u8]| {
+pub fn recorder(input: &[u8]) {
     let _ = Recording::read(input);
     // A header of this version, and a directory in the input.
     let mut memory = vec![0_u8; 256 * 1024];
@@ -32,4 +30,4 @@ fuzz_target!(|input: &[u8]| {
             assert!(record.waits.len() <= 255);
         }
     }
-});
+}

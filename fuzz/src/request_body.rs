@@ -2,15 +2,13 @@
 //! is exceeded.
 //!
 //! The input is what follows the head. It is decoded as chunks, and as a body of a known length.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use petrel_proto::http1::{BodyDecoder, BodyError, BodyLimits, Piece};
 use petrel_proto::request_head::BodyFraming;
 
 const BODY_BYTES_MAX: u64 = 96;
 
-fuzz_target!(|input: &[u8]| {
+pub fn request_body(input: &[u8]) {
     let framings = [
         BodyFraming::Chunked,
         BodyFraming::Length(0),
@@ -31,7 +29,7 @@ fuzz_target!(|input: &[u8]| {
             }
         }
     }
-});
+}
 
 /// The result of decoding a body.
 #[derive(Debug, Default, PartialEq)]

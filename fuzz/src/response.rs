@@ -3,13 +3,11 @@
 //!
 //! The first byte of the input selects the request that the response is for. The rest is what the backend
 //! sends before it closes.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use petrel_proto::http1::{Asked, ResponseDecoder, ResponseEvent, ResponseLimits};
 use petrel_proto::method::Method;
 
-fuzz_target!(|input: &[u8]| {
+pub fn response(input: &[u8]) {
     let Some((&kind, input)) = input.split_first() else {
         return;
     };
@@ -25,12 +23,15 @@ fuzz_target!(|input: &[u8]| {
     for step in [1, 7] {
         assert_eq!(read(asked, input, step), whole);
     }
-});
+}
+
+/// A name and a value.
+type Field = (String, Vec<u8>);
 
 /// Heads with their fields, the body, and the trailers that are passed on.
 #[derive(Debug, Default, PartialEq)]
 struct Response {
-    heads: Vec<(u16, Vec<(String, Vec<u8>)>)>,
+    heads: Vec<(u16, Vec<Field>)>,
     body: Vec<u8>,
     trailers: Vec<u8>,
 }

@@ -1,12 +1,10 @@
 //! SCGI requests: what is written follows the specification and holds the given variables.
 //!
 //! The input is split at its line ends into names and values.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use petrel_proto::scgi::ScgiEncoder;
 
-fuzz_target!(|input: &[u8]| {
+pub fn scgi(input: &[u8]) {
     let mut sent = Vec::new();
     let mut wire = Vec::new();
     let mut head = ScgiEncoder::new(&mut wire, input.len() as u64);
@@ -33,4 +31,4 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(found[0], (&b"CONTENT_LENGTH"[..], length.as_bytes()));
     assert_eq!(found[1], (&b"SCGI"[..], &b"1"[..]));
     assert_eq!(found[2..], sent);
-});
+}

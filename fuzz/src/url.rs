@@ -2,13 +2,11 @@
 //! path that gets opened.
 //!
 //! The input is a request target.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use petrel_proto::method::Method;
 use petrel_proto::url::{Url, UrlOptions};
 
-fuzz_target!(|target: &[u8]| {
+pub fn url(target: &[u8]) {
     let mut url = Url::new();
     for options in every_kind_of_options() {
         for method in [Method::Get, Method::Options] {
@@ -23,7 +21,7 @@ fuzz_target!(|target: &[u8]| {
             is_safe(&url, &options);
         }
     }
-});
+}
 
 fn every_kind_of_options() -> [UrlOptions; 6] {
     let default = UrlOptions::default();

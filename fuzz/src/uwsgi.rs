@@ -1,12 +1,10 @@
 //! uwsgi packets: what is written follows the specification and holds the given variables.
 //!
 //! The input is split at its zeros into names and values.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use petrel_proto::uwsgi::UwsgiEncoder;
 
-fuzz_target!(|input: &[u8]| {
+pub fn uwsgi(input: &[u8]) {
     let mut sent = Vec::new();
     let mut bytes = 0;
     let mut wire = b"kept".to_vec();
@@ -36,4 +34,4 @@ fuzz_target!(|input: &[u8]| {
     let found: Vec<_> = std::iter::from_fn(pair).collect();
     assert!(rest.is_empty());
     assert_eq!(found, sent);
-});
+}

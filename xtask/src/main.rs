@@ -78,8 +78,11 @@ cargo xtask package [--binary FILE] [--version VERSION] [--out DIR] [--uncompres
     --binary       package this program and build none
     --version      the version of the package; that of the program unless told
     --uncompressed make it in no time, for tests
-cargo xtask fuzz [TARGET]... [--seconds N]
-    Fuzz these targets, or all of them, for N seconds each (60).
+cargo xtask fuzz [TARGET]... [--changed] [--seconds N] [--minutes N]
+    Fuzz these targets, or all of them. Failures are kept in fuzz/artifacts, new inputs in fuzz/corpus.
+    --changed only targets that are about files that were changed since the work on them began
+    --seconds fuzz each target for so long (60)
+    --minutes take so long and no longer, the build included
 
 The steps of the tests:
 ",
@@ -90,6 +93,7 @@ The steps of the tests:
             step.name, step.what, step.minutes
         ));
     }
-    text.push_str(&format!("The fuzz targets: {}\n", fuzz::TARGETS.join(", ")));
+    let targets: Vec<_> = fuzz::TARGETS.iter().map(|target| target.name).collect();
+    text.push_str(&format!("The fuzz targets: {}\n", targets.join(", ")));
     text
 }
