@@ -27,7 +27,7 @@ pub enum Stream {
 
 /// The record that is being read.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Record {
+pub(super) struct PartialRecord {
     pub(super) kind: u8,
     pub(super) id: u16,
     /// Bytes of content still to be taken.
@@ -36,10 +36,10 @@ pub(super) struct Record {
     pub(super) padding_left: usize,
 }
 
-impl Record {
+impl PartialRecord {
     /// Reads a header from the front of `input`; `None` if it is incomplete. The reserved bytes are ignored.
     #[inline]
-    pub(super) fn read(input: &[u8]) -> Result<Option<Record>, RecordError> {
+    pub(super) fn read(input: &[u8]) -> Result<Option<PartialRecord>, RecordError> {
         let Some(
             &[
                 version,
@@ -61,7 +61,7 @@ impl Record {
         if version != VERSION {
             return Err(RecordError::Version);
         }
-        Ok(Some(Record {
+        Ok(Some(PartialRecord {
             kind,
             id: u16::from_be_bytes([id_high, id_low]),
             content_left: usize::from(u16::from_be_bytes([length_high, length_low])),

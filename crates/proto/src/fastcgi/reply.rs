@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::records::{Record, RecordError, Stream};
+use super::records::{PartialRecord, RecordError, Stream};
 use super::{ProtocolStatus, kind};
 
 /// Decodes the reply to one request, on a connection that carries one request at a time.
@@ -21,7 +21,7 @@ use super::{ProtocolStatus, kind};
 pub struct FastCgiDecoder {
     id: u16,
     state: RecordState,
-    record: Record,
+    record: PartialRecord,
     stdout: StreamState,
     stderr: StreamState,
     refused: Option<RecordError>,
@@ -85,7 +85,7 @@ pub struct WholeReply {
 #[inline]
 pub fn whole_reply(input: &[u8], id: u16) -> Option<WholeReply> {
     let record_at = |position: usize| {
-        let record = Record::read(input.get(position..)?).ok()??;
+        let record = PartialRecord::read(input.get(position..)?).ok()??;
         (record.id == id).then_some(record)
     };
     let first =
@@ -113,7 +113,7 @@ impl FastCgiDecoder {
         FastCgiDecoder {
             id,
             state: RecordState::Header,
-            record: Record {
+            record: PartialRecord {
                 kind: 0,
                 id: 0,
                 content_left: 0,
@@ -168,7 +168,7 @@ impl FastCgiDecoder {
             match self.state {
                 RecordState::End => return Err(RecordError::BehindEndOfRequest),
                 RecordState::Header => {
-                    let Some(record) = Record::read(rest)? else {
+                    let Some(record) = PartialRecord::read(rest)? else {
                         return Ok(need_more(position));
                     };
                     if record.kind == kind::END_REQUEST && record.id == self.id {
@@ -202,7 +202,7 @@ impl FastCgiDecoder {
 
     /// The next state after a header of any kind but END_REQUEST.
     #[inline]
-    fn after_header(&mut self, record: &Record) -> Result<RecordState, RecordError> {
+    fn after_header(&mut self, record: &PartialRecord) -> Result<RecordState, RecordError> {
         if record.id == 0 {
             return match record.kind {
                 kind::GET_VALUES_RESULT | kind::UNKNOWN_TYPE => Ok(RecordState::Skipped),
@@ -231,7 +231,7 @@ impl FastCgiDecoder {
     /// taken as a whole, with its padding.
     fn end_request(
         &mut self,
-        record: Record,
+        record: PartialRecord,
         position: usize,
         rest: &[u8],
     ) -> Result<ReplyDecoded, RecordError> {
@@ -259,7 +259,7 @@ impl FastCgiDecoder {
 }
 
 /// Checks that no content follows the empty record that ends a stream. A second empty one is allowed.
-fn stream_goes_on(stream: &mut StreamState, record: &Record) -> Result<(), RecordError> {
+fn stream_goes_on(stream: &mut StreamState, record: &PartialRecord) -> Result<(), RecordError> {
     match (*stream, record.content_left) {
         (_, 0) => *stream = StreamState::Ended,
         (StreamState::Open, _) => {}

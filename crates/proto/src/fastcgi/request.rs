@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use super::records::{Record, RecordError};
+use super::records::{PartialRecord, RecordError};
 use super::{AfterRequest, HEADER_BYTES, Role, kind};
 
 /// Decodes what a web server sends. The caller keeps the requests by their ids. As the specification says, it
 /// ignores records with an id that it does not know.
 #[derive(Clone, Debug, Default)]
 pub struct RequestDecoder {
-    record: Record,
+    record: PartialRecord,
     /// The rest of `record` comes next, not a header.
     is_inside: bool,
     refused: Option<RecordError>,
@@ -80,7 +80,7 @@ impl RequestDecoder {
         loop {
             let rest = &input[position..];
             if !self.is_inside {
-                let Some(record) = Record::read(rest)? else {
+                let Some(record) = PartialRecord::read(rest)? else {
                     return Ok(found(position, RequestEvent::NeedMore));
                 };
                 let content = &rest[HEADER_BYTES..];
@@ -119,7 +119,7 @@ impl RequestDecoder {
 }
 
 /// Whether a record is taken as a whole. Such records are short and not part of a stream.
-fn is_short(record: &Record) -> Result<bool, RecordError> {
+fn is_short(record: &PartialRecord) -> Result<bool, RecordError> {
     let is_management = record.id == 0;
     let lengths = match record.kind {
         kind::BEGIN_REQUEST..=kind::DATA if is_management => return Err(RecordError::RequestId),
@@ -139,7 +139,11 @@ fn is_short(record: &Record) -> Result<bool, RecordError> {
 }
 
 /// The event of a record that is taken as a whole. Its content begins at `position`.
-fn short(record: &Record, content: &[u8], position: usize) -> Result<RequestEvent, RecordError> {
+fn short(
+    record: &PartialRecord,
+    content: &[u8],
+    position: usize,
+) -> Result<RequestEvent, RecordError> {
     Ok(match record.kind {
         kind::BEGIN_REQUEST => {
             let Some(&[high, low, flags, ..]) = content.first_chunk::<8>() else {
@@ -161,7 +165,7 @@ fn short(record: &Record, content: &[u8], position: usize) -> Result<RequestEven
 }
 
 /// The event of a record that ends a stream.
-fn end_of_stream(record: &Record) -> Option<RequestEvent> {
+fn end_of_stream(record: &PartialRecord) -> Option<RequestEvent> {
     match record.kind {
         _ if record.content_left > 0 => None,
         kind::PARAMS => Some(RequestEvent::ParamsEnd(record.id)),
@@ -171,7 +175,7 @@ fn end_of_stream(record: &Record) -> Option<RequestEvent> {
 }
 
 /// The event for bytes of a stream; `None` if they are skipped.
-fn stream(record: &Record) -> Option<fn(u16, Range<usize>) -> RequestEvent> {
+fn stream(record: &PartialRecord) -> Option<fn(u16, Range<usize>) -> RequestEvent> {
     match record.kind {
         kind::PARAMS => Some(RequestEvent::Params),
         kind::STDIN => Some(RequestEvent::Stdin),
