@@ -7,14 +7,12 @@
 use std::sync::LazyLock;
 
 use bytes::Bytes;
-use petrel_modules::page_cache::blob::{self, Blob};
-use petrel_modules::page_cache::entry::{CacheEntry, CachedPage};
-use petrel_modules::page_cache::vary::Varying;
 use petrel_proto::request_head::RequestHead;
+use petrel_proto::stored_page::blob::{self, Blob};
+use petrel_proto::stored_page::vary::Varying;
+use petrel_proto::stored_page::{CachedPage, TAGS_MAX, VARY_NAMES_MAX};
 use sha2::{Digest, Sha256};
 
-const VARY_NAMES_MAX: usize = 16;
-const TAGS_MAX: usize = 256;
 const SUM_BYTES: usize = 16;
 
 pub fn stored_page(input: &[u8]) {
@@ -89,7 +87,7 @@ fn is_sound(page: &CachedPage, bytes: usize) {
     assert!(page.times.useful_until_s() >= page.times.received_s);
     let _ = blob::name(&page.key, &page.vary);
     assert!(!blob::is_for(page, b"no key", &RequestHead::new()) || *page.key == *b"no key");
-    head_is_one(&CacheEntry::new(page.clone()).wire);
+    head_is_one(&page.wire());
 }
 
 /// Checks that each line is a field, and that none is one that the server writes itself.

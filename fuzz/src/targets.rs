@@ -40,12 +40,7 @@ targets! {
     resp: ["crates/proto/src/resp", "crates/proto/src/crlf_line"],
     response: ["crates/proto/src/http1", "crates/proto/src/reply_head", "crates/proto/src/trailers"],
     scgi: ["crates/proto/src/scgi"],
-    stored_page: [
-        "crates/modules/src/page_cache/blob",
-        "crates/modules/src/page_cache/entry",
-        "crates/modules/src/page_cache/vary",
-        "crates/proto/src/header_block",
-    ],
+    stored_page: ["crates/proto/src/stored_page", "crates/proto/src/header_block"],
     template: ["crates/config/src/encode", "crates/config/src/template"],
     url: ["crates/proto/src/url"],
     uwsgi: ["crates/proto/src/uwsgi"],

@@ -24,6 +24,7 @@
 //! | [`reply_head`] | the head that the decoders of backends' replies fill in |
 //! | [`proxy_protocol`], [`forwarded`] | the client's address, as a proxy in front reports it |
 //! | [`client_hello`] | what a TLS client asks for, before there is a key |
+//! | [`stored_page`] | stored answers of the page cache, as bytes |
 //! | [`syntax`] | the small rules that many fields share |
 //! | [`trace_context`], [`otlp`] | the trace that a request belongs to; spans for OpenTelemetry |
 //! | [`escape`] | escaping for HTML, JSON, URLs and logs |
@@ -60,6 +61,7 @@ pub mod request_head;
 pub mod resp;
 pub mod scgi;
 pub mod status;
+pub mod stored_page;
 pub mod syntax;
 pub mod trace_context;
 pub mod trailers;

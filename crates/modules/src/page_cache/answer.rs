@@ -7,9 +7,10 @@ use petrel_engine::Exchange;
 use petrel_engine::body::{Body, Piece};
 use petrel_engine::module::Outcome;
 use petrel_engine::proto::status::Status;
+use petrel_engine::proto::stored_page::Freshness;
 use petrel_engine::response::{KeptContent, Own};
 
-use super::entry::{CacheEntry, Freshness};
+use super::entry::CacheEntry;
 use super::status::CacheStatus;
 use crate::static_file;
 

@@ -13,14 +13,14 @@ use petrel_engine::Exchange;
 use petrel_engine::blocking::{FileDeadline, RunningJob};
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Outcome, Pending};
+use petrel_engine::proto::stored_page::blob::{self, Blob, BlobName};
+use petrel_engine::proto::stored_page::{CachedPage, vary};
 use petrel_engine::waits::HolderText;
 
-use super::blob::{self, Blob, BlobName};
-use super::entry::{CacheEntry, CachedPage};
+use super::entry::CacheEntry;
 use super::flight::{Landing, Pilot};
 use super::lookup::{Gate, LookupTurn};
 use super::shared::PageCache;
-use super::vary;
 
 /// A request whose page is looked for below the memory.
 pub(crate) struct Below {

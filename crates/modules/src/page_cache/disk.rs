@@ -27,10 +27,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use petrel_engine::blocking::{self, Class, Origin};
+use petrel_engine::proto::stored_page::blob::{self, Blob, BlobName, HALF_BYTES};
 use petrel_engine::shared::lock;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 
-use super::blob::{self, Blob, BlobName, HALF_BYTES};
 use super::limits;
 use super::tag_purges::TagPurges;
 use index::Index;

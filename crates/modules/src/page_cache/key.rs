@@ -12,6 +12,7 @@
 use petrel_engine::Exchange;
 use petrel_engine::exchange::Scheme;
 use petrel_engine::proto::request_head::KnownField;
+use petrel_engine::proto::stored_page::key::{END_OF_BASE, component};
 
 use super::limits;
 use super::options::{CacheOptions, NamePattern, fold};
@@ -63,8 +64,6 @@ mod mark {
     pub(crate) const HOST: u8 = 2;
     pub(super) const PATH: u8 = 3;
     pub(crate) const QUERY: u8 = 4;
-    /// The end of the base; it is not a component.
-    pub(crate) const END_OF_BASE: u8 = 0;
     pub(crate) const COOKIE: u8 = 0x80;
     pub(super) const HEADER: u8 = 0x81;
     pub(crate) const ENVIRONMENT: u8 = 0x82;
@@ -147,23 +146,7 @@ pub(crate) fn write_base_of(
     {
         write_query(out, mark::QUERY, query, &options.query_ignore);
     }
-    out.push(mark::END_OF_BASE);
-}
-
-/// The base of a whole key.
-pub fn base(key: &[u8]) -> &[u8] {
-    let mut at = 0;
-    while let Some(&mark) = key.get(at) {
-        if mark == mark::END_OF_BASE {
-            return key.get(..=at).unwrap_or(key);
-        }
-        let length = key
-            .get(at + 1..at + 5)
-            .and_then(|bytes| bytes.try_into().ok());
-        let length = length.map_or(0, u32::from_le_bytes);
-        at = at.saturating_add(5).saturating_add(length as usize);
-    }
-    key
+    out.push(END_OF_BASE);
 }
 
 /// The host, without the port if it is the default port of the scheme.
@@ -204,13 +187,6 @@ pub fn split(target: &[u8]) -> (&[u8], Option<&[u8]>) {
         Some(at) => (target.get(..at).unwrap_or_default(), target.get(at + 1..)),
         None => (target, None),
     }
-}
-
-fn component(out: &mut Vec<u8>, mark: u8, value: &[u8]) {
-    out.push(mark);
-    let length = u32::try_from(value.len()).unwrap_or(u32::MAX);
-    out.extend_from_slice(&length.to_le_bytes());
-    out.extend_from_slice(value);
 }
 
 fn optional(out: &mut Vec<u8>, mark: u8, value: Option<&[u8]>) {
@@ -342,7 +318,7 @@ pub(super) mod testing {
     pub(crate) fn key_of(name: &str) -> Vec<u8> {
         let mut key = Vec::new();
         component(&mut key, mark::PATH, name.as_bytes());
-        key.push(mark::END_OF_BASE);
+        key.push(END_OF_BASE);
         key
     }
 }
@@ -350,6 +326,8 @@ pub(super) mod testing {
 #[cfg(test)]
 mod tests {
     use super::super::options::Key;
+    use petrel_engine::proto::stored_page::key;
+
     use super::*;
     use crate::testing::Tree;
 
@@ -520,9 +498,9 @@ mod tests {
         write_base(&mut base, answer.exchange(), &options);
         write(&mut whole, answer.exchange(), &options, false).expect("it is short");
         assert!(whole.starts_with(&base) && whole.len() > base.len());
-        assert_eq!(super::base(&whole), base);
+        assert_eq!(key::base(&whole), base);
         assert_eq!(
-            super::base(&whole[..base.len() - 1]),
+            key::base(&whole[..base.len() - 1]),
             &whole[..base.len() - 1]
         );
         let mut shorter = Vec::new();

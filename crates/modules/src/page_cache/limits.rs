@@ -3,12 +3,6 @@
 /// Variants of one URL that are stored (RFC 9111 4.1). A further one replaces the oldest.
 pub(crate) const VARIANTS_MAX: usize = 32;
 
-/// Field names in Vary. An answer with more is not stored.
-pub(super) const VARY_NAMES_MAX: usize = 16;
-
-/// Tags of one answer. More are dropped, and a line in the error log says so.
-pub(super) const TAGS_MAX: usize = 256;
-
 /// Bytes of a key. A request with a longer key is not looked up.
 pub(crate) const KEY_BYTES_MAX: usize = 16 * 1024;
 

@@ -12,10 +12,11 @@ use petrel_engine::cause::CauseCode;
 use petrel_engine::exchange::dry_run::Note;
 use petrel_engine::module::{Hook, Outcome};
 use petrel_engine::proto::status::Status;
+use petrel_engine::proto::stored_page::Freshness;
 
 use super::answer::{self, By};
 use super::below::Below;
-use super::entry::{CacheEntry, Freshness};
+use super::entry::CacheEntry;
 use super::fetch::{Fetch, Forward, PageFetch};
 use super::flight::{Boarding, Landing, Pilot};
 use super::front::FrontAnswer;

@@ -11,6 +11,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use petrel_engine::proto::stored_page::key;
 use petrel_engine::shared::lock;
 
 use super::entry::CacheEntry;
@@ -56,7 +57,17 @@ impl MemoryContent for CacheEntry {
     }
 
     fn size(&self) -> usize {
-        self.page.size()
+        let page = &self.page;
+        let vary = page.vary.iter().map(|varying| {
+            varying.name.len() + varying.value.as_ref().map_or(0, |value| value.len()) + 32
+        });
+        let tags = page.tags.iter().map(|tag| tag.len() + 16);
+        limits::ENTRY_BYTES
+            + page.body.len()
+            + 2 * page.fields.len()
+            + 2 * page.key.len()
+            + vary.sum::<usize>()
+            + tags.sum::<usize>()
     }
 
     fn take_used(&self) -> bool {
@@ -72,7 +83,7 @@ impl MemoryContent for CacheEntry {
     }
 
     fn base(key: &[u8]) -> &[u8] {
-        super::key::base(key)
+        key::base(key)
     }
 }
 
@@ -271,8 +282,8 @@ impl<T: MemoryContent> Memory<T> {
 #[cfg(test)]
 mod tests {
     use super::super::entry::tests::page;
-    use super::super::vary::Varying;
     use super::*;
+    use petrel_engine::proto::stored_page::vary::Varying;
 
     fn key(name: &str) -> Vec<u8> {
         super::super::key::testing::key_of(name)
@@ -306,7 +317,7 @@ mod tests {
         let found = memory.find(&key("a"));
         assert!(Arc::ptr_eq(&found[0], &new) && Arc::ptr_eq(&found[1], &other));
         assert_eq!((found.len(), memory.entries()), (2, 2));
-        assert_eq!(memory.bytes(), new.page.size() + other.page.size());
+        assert_eq!(memory.bytes(), new.size() + other.size());
     }
 
     #[test]
@@ -330,7 +341,7 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_what_is_used_stays() {
         let hot = entry("hot", 1000);
-        let memory = Memory::new(20 * hot.page.size());
+        let memory = Memory::new(20 * hot.size());
         memory.insert(&hot);
         let mut evicted = 0;
         for number in 0..1000 {
@@ -338,7 +349,7 @@ mod tests {
             evicted += memory
                 .insert(&entry(&number.to_string(), 1000))
                 .unwrap_or(0);
-            assert!(memory.bytes() <= 20 * hot.page.size());
+            assert!(memory.bytes() <= 20 * hot.size());
         }
         assert!(hot.is_live(), "used all the time");
         assert!(evicted >= 900, "{evicted}");

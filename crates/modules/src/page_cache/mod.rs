@@ -6,7 +6,7 @@
 //! the same page ([`flight`], [`wait`]). [`store`] sees the answer of a backend before scripts do; [`policy`]
 //! decides whether it may be stored. [`refresh`] fetches stale pages in the background, [`purge`] removes
 //! stored pages. A page that is not in memory may be in a file ([`disk`]) or in a store that several machines
-//! share ([`second_tier`]), in both as a [`blob`]; [`below`] looks there. [`fragments`] are parts of pages
+//! share ([`second_tier`]), in both as a [`blob`](petrel_engine::proto::stored_page::blob); [`below`] looks there. [`fragments`] are parts of pages
 //! that scripts store.
 //!
 //! The cache knows no backend and no socket. It never stores what belongs to one client (answers that set
@@ -14,7 +14,6 @@
 
 pub mod answer;
 mod below;
-pub mod blob;
 pub(crate) mod cache_control;
 mod context;
 pub mod counters;
@@ -40,7 +39,6 @@ pub mod status;
 mod store;
 mod tag_purges;
 mod turns;
-pub mod vary;
 mod wait;
 
 use std::rc::Rc;

@@ -5,10 +5,9 @@
 use petrel_engine::proto::date;
 use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::status::Status;
+use petrel_engine::proto::stored_page::{Times, VARY_NAMES_MAX, vary};
 
 use super::cache_control::{self, ResponseDirectives};
-use super::entry::Times;
-use super::limits;
 use super::options::CacheOptions;
 
 /// The facts about a request that the decision depends on.
@@ -160,9 +159,9 @@ fn forbidden(
     if fields.contains("Set-Cookie") && !options.stores_set_cookie && !is_withheld("set-cookie") {
         return Some(Why::SetCookie);
     }
-    let names = super::vary::names(fields);
+    let names = vary::names(fields);
     match names {
-        Some(names) if names.len() <= limits::VARY_NAMES_MAX => None,
+        Some(names) if names.len() <= VARY_NAMES_MAX => None,
         _ => Some(Why::Vary),
     }
 }

@@ -16,12 +16,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use petrel_engine::blocking::{self, Origin};
+use petrel_engine::proto::stored_page::blob::{self, Blob, BlobName, Damaged, HALF_BYTES};
+use petrel_engine::proto::stored_page::{CachedPage, key};
 use petrel_engine::worker::Worker;
 
-use super::blob::{self, Blob, BlobName, Damaged, HALF_BYTES};
 use super::counters::Counters;
-use super::entry::CachedPage;
-use super::key;
 use super::limits;
 use super::options::Places;
 use super::tag_purges::tag_name;

@@ -5,13 +5,14 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use petrel_engine::proto::stored_page::CachedPage;
+use petrel_engine::proto::stored_page::blob::{self, BlobName};
 use petrel_engine::shared::{Shared, lock};
 use petrel_engine::worker::Worker;
 
-use super::blob::{self, BlobName};
 use super::counters::Counters;
 use super::disk::Disk;
-use super::entry::{CacheEntry, CachedPage};
+use super::entry::CacheEntry;
 use super::flight::{Flights, Landing};
 use super::fragments::Fragments;
 use super::front::Front;

@@ -17,9 +17,10 @@ use petrel_engine::module::{Hook, Outcome};
 use petrel_engine::proto::date;
 use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::status::Status;
+use petrel_engine::proto::stored_page::{CachedPage, TAGS_MAX, Times, vary};
 
 use super::answer::{self, By};
-use super::entry::{CacheEntry, CachedPage, Times};
+use super::entry::CacheEntry;
 use super::fetch::{Fetch, PageFetch};
 use super::flight::{Landing, Pilot};
 use super::limits;
@@ -29,7 +30,6 @@ use super::purge;
 use super::request;
 use super::shared::PageCache;
 use super::status::CacheStatus;
-use super::vary;
 use crate::static_file;
 use crate::tee::{self, Tee};
 
@@ -226,15 +226,15 @@ impl StoreAnswer {
         }
         tags.sort_unstable();
         tags.dedup();
-        if tags.len() > limits::TAGS_MAX {
+        if tags.len() > TAGS_MAX {
             exchange.log_error(
                 Stage::Transform.name(),
                 format_args!(
                     "{name} has more than {} tags, the others are dropped;",
-                    limits::TAGS_MAX
+                    TAGS_MAX
                 ),
             );
-            tags.truncate(limits::TAGS_MAX);
+            tags.truncate(TAGS_MAX);
         }
         exchange.response.remove(name);
         tags.into()

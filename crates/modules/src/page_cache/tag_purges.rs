@@ -4,10 +4,10 @@
 //! after the answer was requested. The number of tags is limited; beyond it everything that was stored before
 //! counts as purged.
 
+use petrel_engine::proto::stored_page::blob::{self, HALF_BYTES};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::blob::HALF_BYTES;
 use super::limits;
 
 /// The purges of tags.
@@ -98,7 +98,7 @@ impl PurgeTable {
 
 /// The hash of a tag.
 pub(crate) fn tag_name(tag: &[u8]) -> [u8; HALF_BYTES] {
-    super::blob::base_name(tag)
+    blob::base_name(tag)
 }
 
 #[cfg(test)]

@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use petrel_engine::proto::stored_page::blob::BlobName;
 use tokio::sync::oneshot;
-
-use super::blob::BlobName;
 
 /// The names with operations under way or waiting. Shared by all workers.
 #[derive(Debug, Default)]

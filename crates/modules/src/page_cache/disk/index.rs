@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use super::super::blob::{BlobName, HALF_BYTES};
 use super::super::limits;
 use super::super::sieve::Sieve;
+use petrel_engine::proto::stored_page::blob::{BlobName, HALF_BYTES};
 
 #[derive(Debug)]
 pub(super) struct Index {

@@ -3,8 +3,8 @@
 //! Values are normalised before they are compared: white space around commas is removed, and in fields that
 //! only list codings, types or languages letter case is ignored.
 
-use petrel_engine::proto::header_block::HeaderBlock;
-use petrel_engine::proto::request_head::RequestHead;
+use crate::header_block::HeaderBlock;
+use crate::request_head::RequestHead;
 
 /// One field name in Vary, and the value in the request that the stored answer was made for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub fn names(fields: &HeaderBlock) -> Option<Vec<Box<str>>> {
 }
 
 /// The values of `names` in `head`.
-pub(crate) fn varying(names: Vec<Box<str>>, head: &RequestHead) -> Box<[Varying]> {
+pub fn varying(names: Vec<Box<str>>, head: &RequestHead) -> Box<[Varying]> {
     let of = |name: Box<str>| {
         let mut value = Vec::new();
         let is_there = normalised(head, &name, |byte| {
@@ -54,6 +54,7 @@ pub(crate) fn varying(names: Vec<Box<str>>, head: &RequestHead) -> Box<[Varying]
 }
 
 /// Whether `head` has the same values for these names. Allocates nothing.
+#[inline]
 pub fn matches(stored: &[Varying], head: &RequestHead) -> bool {
     stored.iter().all(|varying| {
         let mut expected = varying.value.as_deref().unwrap_or_default().iter();

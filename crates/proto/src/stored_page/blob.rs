@@ -10,15 +10,14 @@
 //! anything is allocated.
 
 use bytes::Bytes;
-use petrel_engine::proto::header_block::HeaderBlock;
-use petrel_engine::proto::request_head::RequestHead;
-use petrel_engine::proto::status::Status;
 use sha2::{Digest, Sha256};
 
-use super::entry::{CachedPage, Times};
 use super::key;
-use super::limits;
-use super::vary::Varying;
+use super::page::{CachedPage, TAGS_MAX, Times, VARY_NAMES_MAX};
+use super::vary::{self, Varying};
+use crate::header_block::HeaderBlock;
+use crate::request_head::RequestHead;
+use crate::status::Status;
 
 /// What a blob contains.
 #[derive(Clone, Debug)]
@@ -47,10 +46,10 @@ pub struct Damaged;
 pub type BlobName = [u8; 2 * HALF_BYTES];
 
 /// Bytes of each half of a [`BlobName`]: two pages have the same half with a probability of 2^-128.
-pub(crate) const HALF_BYTES: usize = 16;
+pub const HALF_BYTES: usize = 16;
 
 /// The first half of the names of all blobs with this base.
-pub(crate) fn base_name(base: &[u8]) -> [u8; HALF_BYTES] {
+pub fn base_name(base: &[u8]) -> [u8; HALF_BYTES] {
     half(&[base])
 }
 
@@ -140,7 +139,7 @@ pub fn decode(bytes: &Bytes) -> Result<Blob, Damaged> {
     if checksum(rest) != sum {
         return Err(Damaged);
     }
-    let mut reader = Reader(rest);
+    let mut reader = BlobReader(rest);
     let blob = match reader.byte()? {
         KIND_PAGE => page(&mut reader, bytes)?,
         KIND_VARY => vary_of(&mut reader)?,
@@ -155,10 +154,10 @@ pub fn decode(bytes: &Bytes) -> Result<Blob, Damaged> {
 /// Whether a page answers a request with this key and head. Blobs are found by hashes. Two pages with the
 /// same hash are not expected, but would be told apart here.
 pub fn is_for(page: &CachedPage, key: &[u8], head: &RequestHead) -> bool {
-    *page.key == *key && super::vary::matches(&page.vary, head)
+    *page.key == *key && vary::matches(&page.vary, head)
 }
 
-fn page(reader: &mut Reader<'_>, bytes: &Bytes) -> Result<Blob, Damaged> {
+fn page(reader: &mut BlobReader<'_>, bytes: &Bytes) -> Result<Blob, Damaged> {
     let key = reader.part()?;
     let stored_ms = reader.number_64()?;
     let status = Status(u16::from_le_bytes(reader.array()?));
@@ -174,14 +173,14 @@ fn page(reader: &mut Reader<'_>, bytes: &Bytes) -> Result<Blob, Damaged> {
     };
     let server = reader.optional()?.map(Box::from);
     let mut vary = Vec::new();
-    for _ in 0..reader.count(limits::VARY_NAMES_MAX)? {
+    for _ in 0..reader.count(VARY_NAMES_MAX)? {
         vary.push(Varying {
             name: reader.text()?,
             value: reader.optional()?.map(Box::from),
         });
     }
     let mut tags: Vec<Box<[u8]>> = Vec::new();
-    for _ in 0..reader.count(limits::TAGS_MAX)? {
+    for _ in 0..reader.count(TAGS_MAX)? {
         tags.push(reader.part()?.into());
     }
     let fields = sound_fields(reader.part()?)?;
@@ -208,10 +207,10 @@ fn page(reader: &mut Reader<'_>, bytes: &Bytes) -> Result<Blob, Damaged> {
     })
 }
 
-fn vary_of(reader: &mut Reader<'_>) -> Result<Blob, Damaged> {
+fn vary_of(reader: &mut BlobReader<'_>) -> Result<Blob, Damaged> {
     let key = reader.part()?.into();
     let mut names = Vec::new();
-    for _ in 0..reader.count(limits::VARY_NAMES_MAX)? {
+    for _ in 0..reader.count(VARY_NAMES_MAX)? {
         names.push(reader.text()?);
     }
     Ok(Blob::Vary { key, names })
@@ -264,9 +263,9 @@ fn sound_date(date: [u8; 29]) -> Result<[u8; 29], Damaged> {
 }
 
 /// The part of a blob that is not read yet.
-struct Reader<'a>(&'a [u8]);
+struct BlobReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> BlobReader<'a> {
     fn take(&mut self, length: usize) -> Result<&'a [u8], Damaged> {
         let (taken, rest) = self.0.split_at_checked(length).ok_or(Damaged)?;
         self.0 = rest;
@@ -362,8 +361,15 @@ const KIND_VARY: u8 = 2;
 
 #[cfg(test)]
 mod tests {
-    use super::super::entry::tests::page;
+    use super::super::page::tests::page;
     use super::*;
+
+    fn key_of(base: &[u8]) -> Vec<u8> {
+        let mut key = Vec::new();
+        key::component(&mut key, 3, base);
+        key.push(key::END_OF_BASE);
+        key
+    }
 
     fn varied() -> CachedPage {
         let mut page = page(b"key", "the body", 1000, 60);
@@ -470,8 +476,8 @@ mod tests {
     #[test]
     fn names_differ_where_pages_do() {
         let page = varied();
-        let key = super::super::key::testing::key_of("a");
-        let other = super::super::key::testing::key_of("b");
+        let key = key_of(b"a");
+        let other = key_of(b"b");
         let mut none = page.vary.clone();
         none[0].value = None;
         let mut empty = page.vary.clone();
