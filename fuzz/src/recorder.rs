@@ -4,7 +4,7 @@
 //! The input is laid over a memory with a few regions, so that the fuzzer does not have to find the magic
 //! number.
 
-use petrel_engine::recorder::{ReadError, Recording, Source};
+use petrel_proto::recording::{ReadError, Recording, Source};
 
 pub fn recorder(input: &[u8]) {
     let _ = Recording::read(input);

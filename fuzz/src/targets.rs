@@ -30,7 +30,7 @@ targets! {
     memcached: ["crates/proto/src/memcached", "crates/proto/src/crlf_line"],
     proxied: ["crates/proto/src/forwarded", "crates/proto/src/proxy_protocol"],
     range: ["crates/proto/src/range"],
-    recorder: ["crates/engine/src/recorder"],
+    recorder: ["crates/proto/src/recording"],
     request_body: ["crates/proto/src/http1", "crates/proto/src/trailers"],
     request_head: [
         "crates/proto/src/http1",

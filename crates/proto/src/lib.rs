@@ -24,6 +24,7 @@
 //! | [`reply_head`] | the head that the decoders of backends' replies fill in |
 //! | [`proxy_protocol`], [`forwarded`] | the client's address, as a proxy in front reports it |
 //! | [`client_hello`] | what a TLS client asks for, before there is a key |
+//! | [`recording`] | what the recorder keeps of requests, and how it is read |
 //! | [`stored_page`] | stored answers of the page cache, as bytes |
 //! | [`syntax`] | the small rules that many fields share |
 //! | [`trace_context`], [`otlp`] | the trace that a request belongs to; spans for OpenTelemetry |
@@ -56,6 +57,7 @@ pub mod otlp;
 pub mod proxy_protocol;
 pub mod range;
 mod reasons;
+pub mod recording;
 pub mod reply_head;
 pub mod request_head;
 pub mod resp;

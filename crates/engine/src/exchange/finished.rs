@@ -1,10 +1,11 @@
 //! The end of an exchange: what the recorder keeps of it, and the line about a slow one.
 
+use petrel_proto::recording::RecordFlag;
+use petrel_proto::recording::record::{HOST_BYTES_MAX, PATH_BYTES_MAX};
+
 use crate::exchange::{Exchange, Scheme};
 use crate::metrics::Route;
-use crate::recorder::{
-    self, Finished, HOST_BYTES_MAX, PATH_BYTES_MAX, RecordFlag, Recorder, where_time_went,
-};
+use crate::recorder::{self, Finished, Recorder, where_time_went};
 
 impl Exchange {
     /// Records the exchange, which is over.

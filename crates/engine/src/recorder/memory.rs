@@ -11,9 +11,15 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use petrel_proto::recording::Recording;
+use petrel_proto::recording::layout::{
+    AT_CLAIMS, AT_COUNT, AT_ENTRIES, AT_FREE, AT_MAGIC, AT_VERSION, COUNTERS, ENTRIES_MAX,
+    ENTRY_COUNT, ENTRY_KIND, ENTRY_LAYOUT, ENTRY_NAME, ENTRY_OFFSET, ENTRY_OWNER, ENTRY_WORDS,
+    HEADER_WORDS, LAYOUT_VERSION, MAGIC, REGIONS, RING,
+};
 use petrel_sys::shared_memory::Words;
 
-use super::read::Recording;
+use super::source::WordsSource;
 
 /// The shared memory of a server, as the keeper or one of its server processes has it.
 #[derive(Clone)]
@@ -157,7 +163,7 @@ impl SharedMemory {
     /// which their workers work. Without shared memory there are none, nor if it is damaged.
     pub fn slowest(&self) -> Recording {
         let all = self.all.as_ref();
-        let read = all.and_then(|all| Recording::read_slowest(all).ok());
+        let read = all.and_then(|all| Recording::read_slowest(&WordsSource(all)).ok());
         read.unwrap_or_default()
     }
 
@@ -318,42 +324,6 @@ fn name_of(name: &str) -> RegionName {
     std::array::from_fn(|index| u64::from_le_bytes(words[index]))
 }
 
-/// `petrelre`, as the bytes of a word.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"petrelre");
-/// Changes with the layout of this memory or of the records.
-pub(crate) const LAYOUT_VERSION: u64 = 2;
-
-// The header.
-pub(crate) const AT_MAGIC: usize = 0;
-pub(crate) const AT_VERSION: usize = 1;
-/// How many words there are.
-pub(crate) const AT_COUNT: usize = 2;
-/// The first word that belongs to no region.
-const AT_FREE: usize = 3;
-/// How many entries of the directory are used.
-pub(crate) const AT_ENTRIES: usize = 4;
-/// The number of the next claim of a ring or of counters that have an owner.
-const AT_CLAIMS: usize = 5;
-pub(crate) const HEADER_WORDS: usize = 8;
-
-// An entry of the directory.
-pub(crate) const ENTRY_KIND: usize = 0;
-const ENTRY_NAME: usize = 1;
-/// The hash of the layout of counters; the number of the last claim of a ring.
-pub(crate) const ENTRY_LAYOUT: usize = 4;
-pub(crate) const ENTRY_OFFSET: usize = 5;
-pub(crate) const ENTRY_COUNT: usize = 6;
-/// Whom a ring belongs to, or belonged to ([`SharedMemory::claim`]).
-pub(crate) const ENTRY_OWNER: usize = 7;
-pub(crate) const ENTRY_WORDS: usize = 8;
-
-// Kinds of regions.
-const COUNTERS: u64 = 1;
-pub(crate) const RING: u64 = 2;
-
-pub(crate) const ENTRIES_MAX: usize = 1023;
-/// Where regions begin.
-pub(crate) const REGIONS: usize = HEADER_WORDS + ENTRIES_MAX * ENTRY_WORDS;
 const PAGE_WORDS: usize = 512;
 
 /// How often all rings fit into the memory: for this many generations of server processes.

@@ -8,11 +8,18 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 
+use petrel_proto::recording::record::last_word;
+use petrel_proto::recording::region::{
+    AT_AREAS, AT_ERRORS_STATE, AT_NOW, AT_RECENT_STATE, AT_REFUSALS_STATE, AT_WORKER, Area, Areas,
+    NOW_ID, NOW_STARTED, NOW_TARGET, NOW_WORDS, REGION_WORDS_MIN, SLOT_WORDS,
+};
+use petrel_proto::recording::ring::STATE_WORDS;
+use petrel_proto::recording::{KEPT, RecordFlag};
 use petrel_sys::shared_memory::Words;
 
 use super::memory::SharedMemory;
-use super::record::{Finished, RECORD_WORDS_MAX, RecordFlag, Window, encode, last_of};
-use super::ring::{RING_WORDS_MIN, Ring, STATE_WORDS};
+use super::record::{Finished, Window, encode, last_of, put};
+use super::ring::Ring;
 use crate::ledger::{Nanos, Stage};
 use crate::request_id::RequestId;
 
@@ -63,7 +70,7 @@ impl Recorder {
         let words = shared.unwrap_or_else(|| Words::private(count));
         let worker = u16::try_from(worker).unwrap_or(u16::MAX);
         let areas = Areas::of(count, size.slowest);
-        areas.write(&words, worker);
+        write_header(&areas, &words, worker);
         let ring = |area: Area, state: usize| {
             let state = part(
                 &words,
@@ -316,16 +323,10 @@ fn write_slot(slot: &[AtomicU64; SLOT_WORDS], write: impl FnOnce(&Window) -> usi
     state.store(before | 1, Relaxed);
     fence(Release);
     let count = write(window);
-    super::record::put(window, count - 1, super::record::last_word(0, count, 0));
+    put(window, count - 1, last_word(0, count, 0));
     // The count, and a number that is another one each time.
     let turn = (before >> 17).wrapping_add(1);
     state.store(turn << 17 | (count as u64) << 1, Release);
-}
-
-/// How many words the record in a slot with this state has.
-pub(crate) fn count_in_slot(state: u64) -> Option<usize> {
-    let count = (state >> 1) as usize & 0xffff;
-    (state & 1 == 0 && (1..=RECORD_WORDS_MAX).contains(&count)).then_some(count)
 }
 
 #[inline]
@@ -343,122 +344,20 @@ fn hash(host: &[u8]) -> usize {
         >> (usize::BITS - HASH_BITS)
 }
 
-/// Where the parts of a worker's region are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Areas {
-    pub(crate) recent: Area,
-    pub(crate) errors: Area,
-    pub(crate) refusals: Area,
-    pub(crate) slow: Area,
-    slowest: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Area {
-    pub(crate) at: usize,
-    pub(crate) count: usize,
-}
-
-impl Areas {
-    /// Divides a region of `count` words: an eighth for each ring of errors, a quarter for slow requests, and
-    /// the rest for all requests.
-    fn of(count: usize, slowest: usize) -> Areas {
-        let room = count.saturating_sub(REGION_HEADER_WORDS);
-        let eighth = (room / 8).max(RING_WORDS_MIN);
-        let slots = match slowest {
-            0 => 0,
-            slowest => room / 4 / SLOT_WORDS / slowest * slowest,
-        };
-        let mut at = REGION_HEADER_WORDS;
-        let mut area = |count: usize| {
-            at += count;
-            Area {
-                at: at - count,
-                count,
-            }
-        };
-        let (errors, refusals) = (area(eighth), area(eighth));
-        let slow = area(slots * SLOT_WORDS);
-        let left = count.saturating_sub(at);
-        Areas {
-            recent: Area { at, count: left },
-            errors,
-            refusals,
-            slow,
-            slowest,
-        }
+/// Tells readers where the parts are. Where the division is another one, what was there is forgotten.
+fn write_header(areas: &Areas, words: &Words, worker: u16) {
+    let numbers = areas.numbers();
+    let is_same = |(word, number): (&AtomicU64, &u64)| word.load(Relaxed) == *number;
+    let is_used = words[AT_AREAS].load(Relaxed) != 0;
+    if is_used && !words[AT_AREAS..].iter().zip(&numbers).all(is_same) {
+        words.iter().for_each(|word| word.store(0, Relaxed));
     }
-
-    /// Tells readers where the parts are. Where the division is another one, what was there is forgotten.
-    fn write(&self, words: &Words, worker: u16) {
-        let numbers = self.numbers();
-        let is_same = |(word, number): (&AtomicU64, &u64)| word.load(Relaxed) == *number;
-        let is_used = words[AT_AREAS].load(Relaxed) != 0;
-        if is_used && !words[AT_AREAS..].iter().zip(&numbers).all(is_same) {
-            words.iter().for_each(|word| word.store(0, Relaxed));
-        }
-        for (word, number) in words[AT_AREAS..].iter().zip(numbers) {
-            word.store(number, Relaxed);
-        }
-        words[AT_WORKER].store(worker.into(), Relaxed);
-        for word in &words[AT_NOW..AT_NOW + NOW_WORDS] {
-            word.store(0, Relaxed);
-        }
+    for (word, number) in words[AT_AREAS..].iter().zip(numbers) {
+        word.store(number, Relaxed);
     }
-
-    fn numbers(&self) -> [u64; AREA_NUMBERS] {
-        let Areas {
-            recent,
-            errors,
-            refusals,
-            slow,
-            slowest,
-        } = self;
-        [
-            recent.at,
-            recent.count,
-            errors.at,
-            errors.count,
-            refusals.at,
-            refusals.count,
-            slow.at,
-            slow.count,
-            *slowest,
-        ]
-        .map(|number| number as u64)
-    }
-
-    /// Reads them from the header of a region of `count` words. `None`: they lie outside, or over each other.
-    pub(crate) fn read(header: &[u64], count: usize) -> Option<Areas> {
-        let mut numbers = header.get(AT_AREAS..)?.iter();
-        let mut next = || usize::try_from(*numbers.next()?).ok();
-        let mut area = || {
-            Some(Area {
-                at: next()?,
-                count: next()?,
-            })
-        };
-        let (recent, errors, refusals, slow) = (area()?, area()?, area()?, area()?);
-        let mut all = [recent, errors, refusals, slow];
-        // An area without words lies somewhere, too: a reader adds its place to the region's.
-        if all.iter().any(|area| area.at > count) {
-            return None;
-        }
-        all.sort_by_key(|area| area.at);
-        let mut free = REGION_HEADER_WORDS;
-        for area in all.into_iter().filter(|area| area.count > 0) {
-            if area.at < free {
-                return None;
-            }
-            free = area.at.checked_add(area.count)?;
-        }
-        (free <= count).then_some(Areas {
-            recent,
-            errors,
-            refusals,
-            slow,
-            slowest: 0,
-        })
+    words[AT_WORKER].store(worker.into(), Relaxed);
+    for word in &words[AT_NOW..AT_NOW + NOW_WORDS] {
+        word.store(0, Relaxed);
     }
 }
 
@@ -467,57 +366,17 @@ fn part(words: &Words, area: Area) -> Words {
     part.expect("a region has room for its parts: REGION_WORDS_MIN")
 }
 
-// The header of a worker's region.
-pub(crate) const AT_AREAS: usize = 0;
-const AREA_NUMBERS: usize = 9;
-pub(crate) const AT_WORKER: usize = 15;
-// Each on cache lines of its own worker only: no other worker writes here.
-pub(crate) const AT_RECENT_STATE: usize = 16;
-pub(crate) const AT_ERRORS_STATE: usize = 18;
-pub(crate) const AT_REFUSALS_STATE: usize = 20;
-pub(crate) const AT_NOW: usize = 24;
-pub(crate) const REGION_HEADER_WORDS: usize = 32;
-
-// What the worker does now.
-pub(crate) const NOW_ID: usize = 0;
-pub(crate) const NOW_STARTED: usize = 1;
-pub(crate) const NOW_TARGET: usize = 2;
-pub(crate) const NOW_WORDS: usize = 4;
-
-/// A slot: its state, and a record.
-pub(crate) const SLOT_WORDS: usize = RECORD_WORDS_MAX + 8;
-const REGION_WORDS_MIN: usize = REGION_HEADER_WORDS + 8 * RING_WORDS_MIN;
-
 const HASH_BITS: u32 = 8;
 const HASHES: usize = 1 << HASH_BITS;
 /// A request that took less, and whose status is below 400, is fast and went well.
 const FAST: Nanos = 1_000_000;
 /// How many of those a worker records in a second.
 const FAST_EACH_SECOND: u32 = 250;
-/// How long the slowest requests are kept, and shown.
-pub(super) const KEPT: Nanos = 3_600_000_000_000;
 const FORGET_EVERY: Nanos = 60_000_000_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_area_outside_is_no_area_even_without_words() {
-        let good = Areas::of(100_000, 8).numbers();
-        let read = |numbers: &[u64]| {
-            let header: Vec<u64> = (0..AT_AREAS)
-                .map(|_| 0)
-                .chain(numbers.iter().copied())
-                .collect();
-            Areas::read(&header, 100_000)
-        };
-        assert!(read(&good).is_some());
-        let mut outside = good;
-        // The slow requests: no words, at the end of the address space.
-        outside[6..8].copy_from_slice(&[u64::MAX, 0]);
-        assert!(read(&outside).is_none());
-    }
 
     #[test]
     fn of_fast_requests_only_some_in_each_second_are_recorded() {

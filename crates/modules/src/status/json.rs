@@ -15,7 +15,7 @@ use petrel_engine::metrics::{
     WorkerState,
 };
 use petrel_engine::module::Outcome;
-use petrel_engine::recorder::{NowRecord, Record, Recording};
+use petrel_engine::proto::recording::{NowRecord, Record, Recording};
 use petrel_engine::shared::Shared;
 use serde::Serialize;
 

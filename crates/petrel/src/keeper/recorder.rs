@@ -14,7 +14,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use engine::log::LogRegistry;
 use engine::metrics::ARENA_BYTES;
-use engine::recorder::{Record, Recording, SharedMemory, WorkerRecording};
+use engine::proto::recording::{NowRecord, Record, Recording, WorkerRecording};
+use engine::recorder::{FileSource, SharedMemory};
 use engine::settings::ProcessSettings;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
@@ -234,7 +235,7 @@ impl Keeper {
                 let memory = File::from(descriptor);
                 let read = || -> Result<Recording, String> {
                     identity.assume().map_err(|error| error.to_string())?;
-                    Recording::read(&memory).map_err(|error| error.to_string())
+                    Recording::read(&FileSource(&memory)).map_err(|error| error.to_string())
                 };
                 let done = read().and_then(|recording| work(&recording, &mut report));
                 let code = match done {
@@ -306,7 +307,7 @@ fn tell_last(recording: &Recording, id: u32, report: &mut Report) {
     }
 }
 
-fn unfinished(worker: &WorkerRecording) -> Option<&engine::recorder::NowRecord> {
+fn unfinished(worker: &WorkerRecording) -> Option<&NowRecord> {
     let now = worker.now.as_ref()?;
     let is_it = |record: &Record| record.id == now.id;
     let mut records = worker.recent.iter().rev();

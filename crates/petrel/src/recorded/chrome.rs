@@ -6,7 +6,7 @@
 
 use engine::exchange::client_of_key;
 use engine::ledger::Nanos;
-use engine::recorder::{Record, Recording};
+use engine::proto::recording::{Record, Recording};
 use proto::escape;
 
 use super::lines;

@@ -2,7 +2,8 @@
 
 use engine::cause::CauseCode;
 use engine::exchange::client_of_key;
-use engine::recorder::{NowRecord, Record, RecordFlag, percent_of};
+use engine::proto::recording::{NowRecord, Record, RecordFlag};
+use engine::recorder::percent_of;
 use engine::waits::Time;
 
 /// `2026-11-26 02:30:22.123 0123456789abcdef 503 2.2 s GET www.example.org/report.php (94 % backend-queue) client=...`

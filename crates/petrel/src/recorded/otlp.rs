@@ -4,7 +4,7 @@
 //! Only the sums of the stages are recorded, so their spans follow one another in their usual order.
 
 use engine::exchange::client_of_key;
-use engine::recorder::{Record, RecordFlag, Recording};
+use engine::proto::recording::{Record, RecordFlag, Recording};
 use proto::otlp::{Event, ExportRequest, Span, SpanKind, Value};
 
 use super::lines;

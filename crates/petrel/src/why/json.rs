@@ -1,7 +1,7 @@
 //! Recorded requests as JSON, for other programs.
 
 use engine::exchange::client_of_key;
-use engine::recorder::{Record, RecordFlag};
+use engine::proto::recording::{Record, RecordFlag};
 use proto::json::JsonWriter;
 
 use crate::recorded::lines;

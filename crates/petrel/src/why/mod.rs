@@ -10,7 +10,8 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-use engine::recorder::{Record, Recording};
+use engine::proto::recording::{Record, Recording};
+use engine::recorder::FileSource;
 use engine::request_id::RequestId;
 
 use crate::cli::Why;
@@ -22,7 +23,7 @@ use crate::terminal::{self, EXIT_FAILURE, print};
 pub(crate) fn run(why: &Why) -> u8 {
     let read = || -> Result<Recording, String> {
         let memory = command::recorder_of(&why.server)?;
-        Recording::read(&memory).map_err(|error| error.to_string())
+        Recording::read(&FileSource(&memory)).map_err(|error| error.to_string())
     };
     match read() {
         Ok(recording) => show(why, &recording),

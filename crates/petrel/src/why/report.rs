@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use engine::exchange::client_of_key;
 use engine::ledger::Nanos;
-use engine::recorder::{Record, RecordFlag, percent_of, where_time_went};
+use engine::proto::recording::{Record, RecordFlag};
+use engine::recorder::{percent_of, where_time_went};
 use engine::waits::Time;
 
 use crate::recorded::lines;
