@@ -20,7 +20,6 @@ targets! {
     http2_connection: ["crates/proto/src/http2", "crates/proto/src/hpack", "crates/proto/src/request_head"],
     http2_frames: ["crates/proto/src/http2"],
     http2_to_http1: [
-        "crates/modules/src/gateway/protocol/http",
         "crates/proto/src/http1",
         "crates/proto/src/http2",
         "crates/proto/src/request_head",

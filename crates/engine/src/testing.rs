@@ -23,7 +23,6 @@ use std::time::{Duration, Instant};
 
 use petrel_config::{Config, Diagnostic, LoadOptions, Schema, Style, parse_str, render};
 use petrel_proto::http1::Parsed;
-use petrel_proto::request_head::RequestHead;
 
 use crate::body::{Body, Piece};
 use crate::deadlines::Alarm;
@@ -228,18 +227,6 @@ impl Site {
         driven.run.request.body.want();
         driven.give_body();
         driven.run
-    }
-
-    /// A request whose head `fill` builds, as in [`Site::unanswered`]. `None`: `fill` returned false, or the
-    /// URL was refused.
-    pub fn unanswered_built(
-        &self,
-        fill: impl FnOnce(&mut RequestHead) -> bool,
-    ) -> Option<ExchangeRun> {
-        let mut run = ExchangeRun::new(&self.worker, self.facts.clone());
-        run.ledger.start(self.worker.clock().now());
-        let is_filled = fill(&mut run.request.head);
-        (is_filled && run.begin(&self.scope).is_ok()).then_some(run)
     }
 
     /// Parses the head and chooses the settings.

@@ -9,6 +9,8 @@
 //! required: an empty line alone is a head, which PHP sends when a script has removed its Content-Type. But
 //! names must be tokens, values must not hold control bytes, lines must not be folded, and lengths must not
 //! contradict each other.
+//!
+//! Requests carry the fields of the client as variables; [`VARIABLE_BYTES`] are their names.
 
 use crate::reasons::reasons;
 use crate::reply_head::ReplyHead;
@@ -381,6 +383,31 @@ fn status(value: &[u8]) -> Result<Status, HeadError> {
         }
         _ => Err(HeadError::Status),
     }
+}
+
+/// Whether a program that turns fields into variables would confuse this field with another one: `X_Foo` and
+/// `X.Foo` with `X-Foo`.
+#[inline]
+pub fn is_ambiguous(name: &[u8]) -> bool {
+    name.iter()
+        .any(|byte| VARIABLE_BYTES[usize::from(*byte)] == 0)
+}
+
+/// The byte of a variable's name for each byte of a field name; 0 if a field with that byte gets no variable.
+pub static VARIABLE_BYTES: [u8; 256] = variable_bytes();
+
+const fn variable_bytes() -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let letter = (byte as u8).to_ascii_uppercase();
+        if letter.is_ascii_alphanumeric() {
+            table[byte] = letter;
+        }
+        byte += 1;
+    }
+    table[b'-' as usize] = b'_';
+    table
 }
 
 #[cfg(test)]

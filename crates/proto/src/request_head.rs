@@ -462,6 +462,13 @@ impl RequestHead {
         &self.bytes[..self.head_length]
     }
 
+    /// Whether the client sent `value`, which is the value of a field here. Values that modules have set lie outside of
+    /// the received head.
+    #[inline]
+    pub fn was_received(&self, value: &[u8]) -> bool {
+        self.head_bytes().as_ptr_range().contains(&value.as_ptr())
+    }
+
     /// Bytes of the head as it was received and of all values that were set later, including replaced ones.
     pub fn field_bytes(&self) -> usize {
         self.bytes.len()

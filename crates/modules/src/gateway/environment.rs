@@ -21,7 +21,6 @@ use petrel_engine::proto::request_head::Version;
 use super::header_map::Rewriting;
 use super::options::{BackendHost, Mode};
 use super::protocol::BodyLength;
-pub(crate) use fields::is_ambiguous;
 pub(super) use text::ip_text;
 use text::{Decimal, Joined};
 

@@ -1,5 +1,6 @@
 //! Request fields as `HTTP_` variables.
 
+use petrel_engine::proto::cgi::VARIABLE_BYTES;
 use petrel_engine::proto::request_head::{KnownField, RequestHead};
 
 use super::Variables;
@@ -23,14 +24,6 @@ pub(super) fn build(head: &RequestHead, out: &mut impl Variables) {
             add_field(head, known, name, value, out);
         }
     }
-}
-
-/// Whether a program that turns fields into variables would confuse this field with another one: `X_Foo` and
-/// `X.Foo` with `X-Foo`.
-#[inline]
-pub(crate) fn is_ambiguous(name: &[u8]) -> bool {
-    name.iter()
-        .any(|byte| VARIABLE_BYTES[usize::from(*byte)] == 0)
 }
 
 /// Which fields have the name of another field: one bit for each position.
@@ -196,23 +189,6 @@ const PREFIX: &[u8] = b"HTTP_";
 
 /// Names up to this length are converted on the stack.
 const SHORT_NAME_BYTES: usize = 64;
-
-/// The byte of a variable's name for each byte of a field name; 0 if a field with that byte gets no variable.
-static VARIABLE_BYTES: [u8; 256] = variable_bytes();
-
-const fn variable_bytes() -> [u8; 256] {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let letter = (byte as u8).to_ascii_uppercase();
-        if letter.is_ascii_alphanumeric() {
-            table[byte] = letter;
-        }
-        byte += 1;
-    }
-    table[b'-' as usize] = b'_';
-    table
-}
 
 /// The variable of each known field, and the length of its name.
 static KNOWN_VARIABLES: [([u8; KNOWN_BYTES_MAX], usize); KnownField::COUNT] = known_variables();

@@ -8,15 +8,13 @@ use petrel_engine::exchange::Peer;
 use petrel_engine::proto::ajp13::{
     self, AjpDecoder, Attribute, BODY_BYTES_MAX, Request, RequestEncoder, RequestTooLong,
 };
-use petrel_engine::proto::cgi::HeadLimits;
+use petrel_engine::proto::cgi::{HeadLimits, is_ambiguous};
 use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::reply_head::ReplyHead;
 use petrel_engine::proto::request_head::KnownField;
 
-use super::http::is_the_clients;
 use super::reply_body::{Body, ExpectedReply};
 use super::{BodyLength, Conversation, Decoded, Outgoing, ReplyError, ReplyEvent, RequestError};
-use crate::gateway::environment::is_ambiguous;
 use crate::gateway::limits;
 
 /// Requests and replies over one AJP13 connection.
@@ -281,7 +279,7 @@ fn write_fields(request: &Outgoing<'_>, fields: &mut RequestEncoder<'_>) {
             let mut options = head.items(KnownField::Connection);
             options.any(|option| option.eq_ignore_ascii_case(name))
         };
-        let is_unclear = is_ambiguous(name) && is_the_clients(request.exchange, value);
+        let is_unclear = is_ambiguous(name) && head.was_received(value);
         if !is_ours && !is_proxy && !is_unclear && !is_named() {
             fields.field(name, value);
         }

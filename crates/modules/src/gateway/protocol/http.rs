@@ -1,28 +1,26 @@
 //! HTTP/1.1 to backends, over persistent connections.
 //!
-//! The request is passed on as the client sent it, without the fields about the client's connection (RFC 9110
-//! 7.6.1) and with those that lighttpd adds: X-Forwarded-For, X-Forwarded-Proto, X-Forwarded-Host and X-Host.
+//! The request is passed on as the client sent it, without the fields about the client's connection
+//! ([`BackendHead`]) and with those that lighttpd adds: X-Forwarded-For, X-Forwarded-Proto, X-Forwarded-Host and X-Host.
 //! [`header_map`](crate::gateway::header_map) makes the changes of `proxy.header`, `proxy.forwarded` and
 //! their siblings. [`ResponseDecoder`] reads replies. lighttpd 1.4 closes the connection after every request;
 //! here it stays open, so the request has no Connection field.
 
 use std::rc::Rc;
 
-use petrel_engine::exchange::Exchange;
 use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::http1::{
-    Asked, ResponseDecoder, ResponseError, ResponseEvent, ResponseLimits, write_chunk,
-    write_content_length, write_last_chunk,
+    Asked, BackendHead, ResponseDecoder, ResponseError, ResponseEvent, ResponseLimits, write_chunk,
+    write_host, write_last_chunk,
 };
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::reply_head::ReplyHead;
-use petrel_engine::proto::request_head::KnownField;
+use petrel_engine::proto::request_head::{BodyFraming, Version};
 use petrel_engine::proto::status::Status;
 
 use super::{
     BodyLength, Conversation, Decoded, Outgoing, Repeated, ReplyError, ReplyEvent, RequestError,
 };
-use crate::gateway::environment::is_ambiguous;
 use crate::gateway::limits;
 use crate::gateway::options::Extras;
 
@@ -57,7 +55,7 @@ impl HttpConversation {
 
     /// Writes the fields but those about the connection. Without a body and without settings that change fields,
     /// they depend on the client only.
-    fn write_description(&self, request: &Outgoing<'_>, out: &mut Vec<u8>) {
+    fn write_description(&self, request: &Outgoing<'_>, head: &BackendHead<'_>, out: &mut Vec<u8>) {
         let Extras {
             header_map,
             rewriting,
@@ -76,12 +74,12 @@ impl HttpConversation {
         if is_plain {
             let mut parts = self.repeated.of_http.borrow_mut();
             let options = u8::from(*underscores);
-            let part = parts.of(exchange, options, |lines| describe(request, lines));
+            let part = parts.of(exchange, options, |lines| describe(request, head, lines));
             if let Some(lines) = part {
                 return out.extend_from_slice(lines);
             }
         }
-        describe(request, out);
+        describe(request, head, out);
     }
 
     fn event(&mut self, event: ResponseEvent) -> ReplyEvent {
@@ -128,20 +126,23 @@ impl Conversation for HttpConversation {
         request: &Outgoing<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), RequestError> {
-        let style = Style::of(request);
-        self.is_chunked = request.body == BodyLength::Unknown;
-        let method = request.exchange.request.method;
+        let head = backend_head(request);
+        let is_current = head.version == Version::Http11;
+        self.is_chunked = head.body == BodyFraming::Chunked;
         // Some applications send a body with their answer to HEAD. The next client must not get it as its
         // answer, so the connection is not reused.
-        self.keep_alive = style == Style::Http11 && method != Method::Head;
+        self.keep_alive = is_current && head.method != Method::Head;
+        let upgrade = match is_current {
+            true => request.host.upgrade.offered(request.exchange),
+            false => None,
+        };
         self.decoder.begin(Asked {
-            method,
-            upgrade: style == Style::Http11
-                && request.host.upgrade.offered(request.exchange).is_some(),
+            method: head.method,
+            upgrade: upgrade.is_some(),
         });
-        write_request_line(request, style, out);
-        self.write_description(request, out);
-        write_connection(request, style, out);
+        head.write_request_line(out, |out| write_target(request, out));
+        self.write_description(request, &head, out);
+        head.write_connection(out, upgrade);
         out.extend_from_slice(b"\r\n");
         Ok(())
     }
@@ -197,46 +198,54 @@ impl From<ResponseError> for ReplyError {
     }
 }
 
-/// The version of HTTP in which a backend is sent the request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Style {
-    Http11,
-    /// `force-http10` in `proxy.header`: one request per connection, no chunks, no upgrade.
-    Http10,
+/// What a backend gets of the request, as far as it does not depend on the configuration's changes.
+#[inline]
+fn backend_head<'a>(request: &Outgoing<'a>) -> BackendHead<'a> {
+    let map = &request.extras.header_map;
+    BackendHead {
+        head: &request.exchange.request.head,
+        method: request.exchange.request.method,
+        version: version(request),
+        body: match request.body {
+            BodyLength::None => BodyFraming::None,
+            BodyLength::Known(length) => BodyFraming::Length(length),
+            BodyLength::Unknown => BodyFraming::Chunked,
+        },
+        passes_ambiguous: request.extras.underscores,
+        writes_forwarded: map.writes_forwarded(),
+    }
 }
 
-impl Style {
-    /// HTTP/1.0 cannot carry a body of unknown length, so such a request is always HTTP/1.1.
-    fn of(request: &Outgoing<'_>) -> Style {
-        let is_old = request.extras.header_map.force_http10;
-        match request.body {
-            BodyLength::None | BodyLength::Known(_) if is_old => Style::Http10,
-            _ => Style::Http11,
-        }
+/// HTTP/1.0 with `force-http10` in `proxy.header`. It cannot carry a body of unknown length, so such a request is
+/// always HTTP/1.1.
+#[inline]
+fn version(request: &Outgoing<'_>) -> Version {
+    let is_old = request.extras.header_map.force_http10;
+    match request.body {
+        BodyLength::None | BodyLength::Known(_) if is_old => Version::Http10,
+        _ => Version::Http11,
     }
 }
 
 /// Writes Host, the client's other fields, the length of the body, and the fields about the client.
-fn describe(request: &Outgoing<'_>, out: &mut Vec<u8>) {
-    write_host(request, out);
-    write_fields(request, out);
-    write_body_length(request, out);
-    let map = &request.extras.header_map;
-    map.write_forwarding(request.exchange, out);
-}
-
-fn write_request_line(request: &Outgoing<'_>, style: Style, out: &mut Vec<u8>) {
-    let exchange = request.exchange;
-    out.extend_from_slice(exchange.request.method.as_str().as_bytes());
-    out.push(b' ');
-    write_target(request.extras, exchange, out);
-    out.extend_from_slice(match style {
-        Style::Http11 => b" HTTP/1.1\r\n",
-        Style::Http10 => b" HTTP/1.0\r\n",
+fn describe(request: &Outgoing<'_>, head: &BackendHead<'_>, out: &mut Vec<u8>) {
+    choose_host(request, out);
+    let Extras {
+        header_map,
+        rewriting,
+        ..
+    } = request.extras;
+    let changes_fields = header_map.maps_requests() || !rewriting.is_empty();
+    head.write_fields(out, |name, value| match changes_fields {
+        true => changed_field(request, name, value),
+        false => None,
     });
+    head.write_body_length(out);
+    header_map.write_forwarding(request.exchange, out);
 }
 
-fn write_target(extras: &Extras, exchange: &Exchange, out: &mut Vec<u8>) {
+fn write_target(request: &Outgoing<'_>, out: &mut Vec<u8>) {
+    let (extras, exchange) = (request.extras, request.exchange);
     let target = exchange.request.url.target();
     match extras.rewriting.uri(exchange, target) {
         Some(rewritten) => extras.header_map.write_target(&rewritten, out),
@@ -246,45 +255,19 @@ fn write_target(extras: &Extras, exchange: &Exchange, out: &mut Vec<u8>) {
 
 /// Writes Host: the client's, normalised, or the one that the configuration sets instead. A client that sent
 /// none (HTTP/1.0) counts as having asked for this server's own name.
-fn write_host(request: &Outgoing<'_>, out: &mut Vec<u8>) {
+fn choose_host(request: &Outgoing<'_>, out: &mut Vec<u8>) {
     let map = &request.extras.header_map;
-    let exchange = request.exchange;
-    out.extend_from_slice(b"Host: ");
     if map.replace_http_host {
-        out.extend_from_slice(request.host.label.as_bytes());
-    } else {
-        let host = match exchange.request.head.host() {
-            b"" => exchange.server_name(),
-            host => host,
-        };
-        match request.extras.rewriting.field(exchange, "Host", host) {
-            Some(rewritten) => out.extend_from_slice(&rewritten),
-            None => out.extend_from_slice(map.request_host(host)),
-        }
+        return write_host(out, request.host.label.as_bytes());
     }
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Writes the client's fields, without those about its connection and those that this server writes itself.
-fn write_fields(request: &Outgoing<'_>, out: &mut Vec<u8>) {
-    let head = &request.exchange.request.head;
-    let extras = request.extras;
-    let names_fields = head.connection_names_fields();
-    let changes_fields = extras.header_map.maps_requests() || !extras.rewriting.is_empty();
-    for (known, name, value) in head.iter_with_known() {
-        if is_left_out(request, known, name, value)
-            || (names_fields && is_named(request.exchange, name, value))
-        {
-            continue;
-        }
-        out.extend_from_slice(name);
-        out.extend_from_slice(b": ");
-        let changed = match changes_fields {
-            true => changed_field(request, name, value),
-            false => None,
-        };
-        out.extend_from_slice(changed.as_deref().unwrap_or(value));
-        out.extend_from_slice(b"\r\n");
+    let exchange = request.exchange;
+    let host = match exchange.request.head.host() {
+        b"" => exchange.server_name(),
+        host => host,
+    };
+    match request.extras.rewriting.field(exchange, "Host", host) {
+        Some(rewritten) => write_host(out, &rewritten),
+        None => write_host(out, map.request_host(host)),
     }
 }
 
@@ -301,111 +284,6 @@ fn changed_field(request: &Outgoing<'_>, name: &[u8], value: &[u8]) -> Option<Ve
     header_map
         .request_field(request.exchange, name, value)
         .or(rewritten)
-}
-
-/// Whether the backend does not get this field of the client.
-#[inline]
-fn is_left_out(
-    request: &Outgoing<'_>,
-    known: Option<KnownField>,
-    name: &[u8],
-    value: &[u8],
-) -> bool {
-    match known {
-        // It announces the fields after the last chunk, so it goes with chunks only.
-        Some(KnownField::Trailer) => request.body != BodyLength::Unknown,
-        Some(field) if field.is_written_by_sender() => true,
-        Some(
-            KnownField::Host
-            | KnownField::XForwardedFor
-            | KnownField::XForwardedProto
-            | KnownField::XForwardedHost,
-        ) => true,
-        Some(KnownField::Forwarded) => request.extras.header_map.writes_forwarded(),
-        Some(_) => false,
-        // A backend that runs scripts would make the variable HTTP_PROXY of `Proxy`. `X-Host` is written by
-        // this server.
-        None => {
-            name.eq_ignore_ascii_case(b"Proxy")
-                || name.eq_ignore_ascii_case(b"X-Host")
-                || (is_ambiguous(name) && is_refused(request, name, value))
-        }
-    }
-}
-
-/// Called for fields that a backend could confuse with others when it turns their names into variables. Such
-/// a field of the client is dropped unless the configuration passes them on, and any such field is dropped if
-/// it could be confused with a field that this server writes.
-#[cold]
-fn is_refused(request: &Outgoing<'_>, name: &[u8], value: &[u8]) -> bool {
-    let ours: [&[u8]; 8] = [
-        b"X-Forwarded-For",
-        b"X-Forwarded-Proto",
-        b"X-Forwarded-Host",
-        b"X-Host",
-        b"Content-Length",
-        b"Transfer-Encoding",
-        b"Upgrade",
-        b"HTTP2-Settings",
-    ];
-    let dash = |byte: &u8| match byte.is_ascii_alphanumeric() {
-        true => *byte,
-        false => b'-',
-    };
-    let dashed: Vec<u8> = name.iter().map(dash).collect();
-    ours.iter().any(|ours| ours.eq_ignore_ascii_case(&dashed))
-        || (!request.extras.underscores && is_the_clients(request.exchange, value))
-}
-
-/// Whether the client's Connection names this field, so that it is not passed on. If a module has set its
-/// value it is passed on: a client cannot take away what the configuration tells the backend.
-#[cold]
-fn is_named(exchange: &Exchange, name: &[u8], value: &[u8]) -> bool {
-    let mut options = exchange.request.head.items(KnownField::Connection);
-    is_the_clients(exchange, value) && options.any(|option| option.eq_ignore_ascii_case(name))
-}
-
-/// Whether the client sent this value. Values in the received head are the client's; others were set by
-/// modules.
-pub(super) fn is_the_clients(exchange: &Exchange, value: &[u8]) -> bool {
-    let sent = exchange.request.head.head_bytes().as_ptr_range();
-    sent.contains(&value.as_ptr())
-}
-
-/// Writes the length of the body. A method that usually has a body says so if there is none (RFC 9110 8.6).
-fn write_body_length(request: &Outgoing<'_>, out: &mut Vec<u8>) {
-    match request.body {
-        BodyLength::Known(length) => write_content_length(out, length),
-        BodyLength::Unknown => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
-        BodyLength::None if request.exchange.request.method.is_get_or_head() => {}
-        BodyLength::None => write_content_length(out, 0),
-    }
-}
-
-/// Writes Connection and the fields that belong to it: usually none, which keeps the connection open.
-fn write_connection(request: &Outgoing<'_>, style: Style, out: &mut Vec<u8>) {
-    if style == Style::Http10 {
-        return out.extend_from_slice(b"Connection: close\r\n");
-    }
-    let exchange = request.exchange;
-    // If the client accepts trailers, the backend may send them: they will reach the client (RFC 9110
-    // 10.1.4).
-    let wants_trailers = exchange.request.head.asks_for_trailers();
-    let upgrade = request.host.upgrade.offered(exchange);
-    match (wants_trailers, upgrade.is_some()) {
-        (false, false) => return,
-        (true, false) => out.extend_from_slice(b"Connection: TE\r\n"),
-        (false, true) => out.extend_from_slice(b"Connection: upgrade\r\n"),
-        (true, true) => out.extend_from_slice(b"Connection: upgrade, TE\r\n"),
-    }
-    if wants_trailers {
-        out.extend_from_slice(b"TE: trailers\r\n");
-    }
-    if let Some(protocol) = upgrade {
-        out.extend_from_slice(b"Upgrade: ");
-        out.extend_from_slice(protocol);
-        out.extend_from_slice(b"\r\n");
-    }
 }
 
 #[cfg(test)]

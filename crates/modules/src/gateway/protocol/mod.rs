@@ -25,8 +25,6 @@ pub mod fastcgi;
 pub mod http;
 pub(crate) mod proxy_header;
 mod reply_body;
-#[doc(hidden)]
-pub mod sample;
 pub mod scgi;
 #[cfg(test)]
 mod testing;

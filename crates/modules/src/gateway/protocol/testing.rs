@@ -4,10 +4,9 @@ use petrel_engine::Exchange;
 use petrel_engine::exchange::{Peer, Scheme};
 use petrel_engine::testing::{Answer, Site};
 
-pub(super) use super::sample::host;
 use super::{BodyLength, Conversation, Outgoing, ReplyError, ReplyEvent};
 use crate::gateway::limits;
-use crate::gateway::options::{BackendHost, Extras};
+use crate::gateway::options::{BackendHost, Extras, HostAddress, Protocol};
 
 /// What the gateway made of a reply.
 #[derive(Debug, Default, PartialEq)]
@@ -23,6 +22,11 @@ pub(super) struct Reply {
     /// Whether the connection can be used again; `None` if the reply has no end.
     pub(super) reusable: Option<bool>,
     pub(super) error: Option<&'static str>,
+}
+
+/// A backend with this `protocol`.
+pub(super) fn host(protocol: Protocol) -> BackendHost {
+    BackendHost::plain("test", HostAddress::Unix(b"/nowhere".to_vec()), protocol)
 }
 
 /// A request that has gone through the phases. `text` includes the empty line after the head.
