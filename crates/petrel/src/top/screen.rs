@@ -4,7 +4,7 @@
 //! ratatui installs) and on the signals that end a program.
 #![expect(clippy::disallowed_methods, reason = "a command has no worker")]
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,10 +13,13 @@ use std::time::{Duration, Instant};
 
 use modules::status::model::Status;
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::{DefaultTerminal, Frame};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 
 use super::Source;
 use super::view::{Rates, View, quiet, troubled};
@@ -36,7 +39,7 @@ pub(super) fn run(source: Source, first: Status) -> io::Result<()> {
     signals.thread_set_mask()?;
     let (sender, news) = channel();
     let is_paused = Arc::new(AtomicBool::new(false));
-    wait_for_signals(signals, sender.clone());
+    wait_for_the_end(signals, sender.clone())?;
     keep_asking(source, sender, Arc::clone(&is_paused));
     let _set_back = SetBack;
     let terminal = ratatui::try_init()?;
@@ -56,17 +59,29 @@ impl Drop for SetBack {
 /// What other threads tell the one that draws.
 enum ScreenNews {
     Status(Result<Box<Status>, String>),
-    /// A signal ends the program.
+    /// A signal ends the program, or the terminal is gone.
     End,
 }
 
-fn wait_for_signals(signals: SigSet, sender: Sender<ScreenNews>) {
+/// Ends the display when a signal comes or the terminal is gone. The library that reads keys tries for ever to read
+/// from a terminal that is gone, so the program ends without it.
+fn wait_for_the_end(signals: SigSet, sender: Sender<ScreenNews>) -> io::Result<()> {
+    let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?;
     thread::spawn(move || {
-        if signals.wait().is_ok() {
-            // The other side is gone when the program ends anyway.
-            let _ = sender.send(ScreenNews::End);
+        let keys = io::stdin();
+        let mut watched = vec![PollFd::new(&signals, PollFlags::IN)];
+        if keys.is_terminal() {
+            // Without flags, only that it is gone is reported.
+            watched.push(PollFd::new(&keys, PollFlags::empty()));
         }
+        while poll(&mut watched, None) == Err(Errno::INTR) {}
+        // The other side is gone when the program ends anyway.
+        let _ = sender.send(ScreenNews::End);
+        thread::sleep(GRACE);
+        drop(SetBack);
+        std::process::exit(0);
     });
+    Ok(())
 }
 
 fn keep_asking(source: Source, sender: Sender<ScreenNews>, is_paused: Arc<AtomicBool>) {
@@ -236,6 +251,8 @@ fn foot() -> Line<'static> {
 
 /// How often the server is asked.
 const EVERY: Duration = Duration::from_secs(1);
+/// How long the display has to end by itself.
+const GRACE: Duration = Duration::from_secs(1);
 /// How long the display waits for a key before it looks for other news.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// By how much the page keys scroll.

@@ -4,7 +4,8 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use petrel_tests::{Finished, PATIENCE, Server, eventually, petrel, run};
 use rustix::process::Signal;
@@ -463,4 +464,27 @@ fn top_leaves_the_terminal_as_it_was() {
         format!("(sleep 3; kill -TERM \"$(cat pid)\") &\nsh -c 'echo $$ > pid; exec {top}'");
     let written = in_terminal(&server, &killed, "");
     assert!(written.contains("\u{1b}[?1049l"), "{written:?}");
+}
+
+#[test]
+fn top_ends_with_its_terminal() {
+    let server = Server::start("");
+    let tree = server.tree();
+    let top = "sh -c 'echo $$ > pid; exec \"$PETREL\" top -f petrel.conf'";
+    let mut script = Command::new("script")
+        .args(["-qefc", top, "typescript"])
+        .current_dir(tree.root())
+        .env("TERM", "xterm")
+        .env("PETREL", petrel())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("there is `script`");
+    assert!(eventually(|| tree.path("typescript").exists()
+        && String::from_utf8_lossy(&tree.read("typescript"))
+            .contains("\u{1b}[?1049h")));
+    script.kill().expect("it is our child");
+    script.wait().expect("it is our child");
+    let process = format!("/proc/{}", tree.text("pid").trim());
+    assert!(eventually(|| !Path::new(&process).exists()));
 }
