@@ -1,11 +1,11 @@
-//! Finds the program under test: the one that PETREL names, or one that is built now.
+//! Finds the program under test: the one that PETREL names, or the one that cargo builds for the tests.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::OnceLock;
 
-/// The path of the `petrel` program. Unless the environment variable PETREL names one, `cargo build -p petrel
-/// --profile quick` builds it, once per test program.
+/// The path of the `petrel` program. Unless the environment variable PETREL names one, cargo builds it once per test
+/// program, with the same features of all crates as the tests.
 ///
 /// # Panics
 /// It cannot be built.
@@ -19,19 +19,21 @@ pub fn petrel() -> &'static PathBuf {
 
 fn build() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["build", "-p", "petrel", "--profile", "quick"])
-        .arg("--message-format=json-render-diagnostics")
+    let built = Command::new(cargo)
+        .args([
+            "test",
+            "--workspace",
+            "--no-run",
+            "--quiet",
+            "--test",
+            "program",
+        ])
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-        .stderr(Stdio::inherit())
-        .output()
+        .status()
         .expect("cargo can be run");
-    assert!(output.status.success(), "petrel does not build");
-    let messages = String::from_utf8_lossy(&output.stdout);
-    let key = "\"executable\":\"";
-    let mut executables = messages.lines().filter_map(|line| line.split_once(key));
-    let path = executables
-        .next_back()
-        .and_then(|(_, rest)| rest.split_once('"'));
-    PathBuf::from(path.expect("cargo names what it built").0)
+    assert!(built.success(), "petrel does not build");
+    // Test programs are in TARGET/PROFILE/deps.
+    let program = std::env::current_exe().expect("a program knows where it is");
+    let profile = program.ancestors().nth(2).expect("it is below the target");
+    profile.join("petrel")
 }

@@ -33,7 +33,7 @@ fn each_route_makes_the_system_calls_of_its_budget() {
 fn count(server: &Server, case: &RouteCase, target: &str, budget: &[(&str, u64)]) {
     let mut client = server.client();
     let is_script = case.config.contains("mod_magnet");
-    // From the second request on, everything is as warm as at the thousandth; but LuaJIT compiles what runs
+    // From the second request on, everything is as warm as at the last; but LuaJIT compiles what runs
     // often.
     ask(&mut client, case, target, if is_script { 5000 } else { 2 });
     let tracer = Tracer::attach(server);
@@ -65,7 +65,7 @@ fn scripts_that_have_run_often_take_no_memory_from_the_kernel() {
         ask(&mut client, &case, case.targets[0], 40_000);
         let tracer = Tracer::attach(&server);
         let begun = Instant::now();
-        ask(&mut client, &case, case.targets[0], 10_000);
+        ask(&mut client, &case, case.targets[0], 3000);
         let calls = tracer.stop().without_waits();
         // What the worker does once a second may need a page.
         for name in ["mprotect", "mmap", "munmap", "madvise", "brk"] {

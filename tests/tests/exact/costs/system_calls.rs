@@ -11,13 +11,13 @@ use crate::alone;
 /// Files up to this size are sent from memory. It equals the engine's `limits::FILE_IN_MEMORY_BYTES_MAX` and
 /// is repeated here, because this test documents it.
 const FILE_IN_MEMORY_BYTES_MAX: usize = 32 * 1024;
-pub const REQUESTS: u64 = 1000;
+pub const REQUESTS: u64 = 400;
 
 /// The server's system calls, apart from waits, during `REQUESTS` requests for `target` on a persistent
 /// connection.
 fn count(server: &Server, target: &str, status: u16) -> Calls {
     let mut client = server.client();
-    // From the second request on, everything is as warm as at the thousandth.
+    // From the second request on, everything is as warm as at the last.
     ask(&mut client, target, status, 2);
     let tracer = Tracer::attach(server);
     ask(&mut client, target, status, REQUESTS);

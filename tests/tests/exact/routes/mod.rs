@@ -93,6 +93,9 @@ pub(crate) fn cases(route: Route) -> Vec<RouteCase> {
 
 const PLAIN: (&str, &str) = ("Accept", "*/*");
 
+/// The idle connection of a cached page is not closed while its requests are counted, however slow the machine is.
+const KEPT: &str = ", \"max-keep-alive-idle\" => 600";
+
 /// What a backend speaks.
 #[derive(Clone, Copy)]
 enum Language {
@@ -107,7 +110,7 @@ impl Language {
             Language::Http => ("mod_proxy", "proxy.server"),
         };
         format!(
-            "server.modules += ( \"{module}\" )\n{directive} = ( \"{key}\" => (( {host}{options} )) )"
+            "server.modules += ( \"{module}\" )\n{directive} = ( \"{key}\" => (( {host}{KEPT}{options} )) )"
         )
     }
 
