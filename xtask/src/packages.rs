@@ -184,13 +184,13 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// Installs what compiling needs and begins to install the rest. What apt-get, Go and pip say about the
-    /// rest goes to `packages.log` in the target directory.
+    /// Installs what compiling needs and begins to install the rest, if steps need it (`with_rest`). What apt-get, Go and
+    /// pip say goes to `packages.log` in the target directory.
     ///
     /// # Errors
     /// When a package is missing and this process is not root, when a package that the build needs cannot be
     /// had, or when the log cannot be written.
-    pub fn begin(workspace: &Workspace) -> Result<Installation, String> {
+    pub fn begin(workspace: &Workspace, with_rest: bool) -> Result<Installation, String> {
         let missing = || NEEDS.iter().filter(|need| !need.is_met());
         if missing().next().is_some() && !is_root() {
             let packages: Vec<&str> = missing().map(|need| need.package).collect();
@@ -205,7 +205,13 @@ impl Installation {
             let package = need.package;
             return Err(format!("nothing builds without the package {package}"));
         }
-        let thread = thread::spawn(move || installer.provide_for_tests());
+        let thread = thread::spawn(move || {
+            if with_rest {
+                installer.provide_for_tests()
+            } else {
+                Vec::new()
+            }
+        });
         Ok(Installation { thread })
     }
 

@@ -5,6 +5,7 @@
 //! selection cargo would choose other features for crates that all others use, and build them again.
 
 use std::process::Command;
+use std::thread;
 
 use crate::workspace::{Workspace, run};
 use crate::{docs, tidy};
@@ -118,7 +119,7 @@ fn unit(workspace: &Workspace, words: &[&str]) -> Result<(), String> {
         .args(words))
 }
 
-/// What counts exactly has the machine for itself.
+/// What counts exactly runs one test after another, beside the tests with programs of others: both wait a lot.
 fn scenarios(workspace: &Workspace, words: &[&str]) -> Result<(), String> {
     let petrel = workspace.petrel()?;
     let programs = |names: &[&str], threads: &str| {
@@ -126,8 +127,12 @@ fn scenarios(workspace: &Workspace, words: &[&str]) -> Result<(), String> {
         command.args(names.iter().flat_map(|name| ["--test", name]));
         run(command.arg("--").args(words).env("PETREL", &petrel))
     };
-    let parallel = programs(&["scenarios", "real", "package"], THREADS);
-    programs(&["exact"], "1").and(parallel)
+    let exact_and_real = thread::scope(|scope| {
+        let exact = scope.spawn(|| programs(&["exact"], "1"));
+        let real = programs(&["package", "real"], THREADS);
+        exact.join().expect("it does not panic").and(real)
+    });
+    programs(&["scenarios"], THREADS).and(exact_and_real)
 }
 
 /// `cargo test`. A test program that fails does not stop the others, and each one has a time limit.
@@ -143,7 +148,7 @@ fn tests(workspace: &Workspace, threads: &str, limited: &[&str]) -> Command {
 }
 
 /// Tests at a time. Most wait, for clients, backends and times, so there are more than cores.
-const THREADS: &str = "6";
+const THREADS: &str = "8";
 
 /// A path of this program that stays right when cargo builds it anew while it runs.
 pub fn this_program() -> String {

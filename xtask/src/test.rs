@@ -24,7 +24,8 @@ pub fn run(workspace: &Workspace, arguments: &[&str]) -> Result<(), String> {
         return Ok(());
     };
     let begin = Instant::now();
-    let mut installation = Some(Installation::begin(workspace)?);
+    let with_rest = (options.steps.iter()).any(|step| step.needs == Needs::Packages);
+    let mut installation = Some(Installation::begin(workspace, with_rest)?);
     let mut waited = Duration::ZERO;
     let mut unavailable = Vec::new();
     let mut done = Vec::new();
