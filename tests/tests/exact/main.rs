@@ -1,4 +1,4 @@
-//! What is measured with the machine at rest: allocations, system calls, instructions, memory, times.
+//! What is counted exactly: allocations, system calls, instructions, memory.
 //!
 //! One test runs after another, however many threads the harness has: each begins with [`alone`]. The server
 //! of some tests is in this process, and all its allocations are counted.

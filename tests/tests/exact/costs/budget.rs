@@ -37,11 +37,14 @@ fn count(server: &Server, case: &RouteCase, target: &str, budget: &[(&str, u64)]
     // often.
     ask(&mut client, case, target, if is_script { 5000 } else { 2 });
     let tracer = Tracer::attach(server);
+    let begun = Instant::now();
     ask(&mut client, case, target, REQUESTS);
+    // The watchdog looks once a millisecond at most.
+    let looks = REQUESTS.max(begun.elapsed().as_millis() as u64);
     let mut calls = tracer.stop().without_waits();
     if is_script {
         for name in WATCHDOG {
-            assert!(calls.count(name) < REQUESTS, "for each request: {calls:?}");
+            assert!(calls.count(name) < looks, "for each request: {calls:?}");
             calls.0.remove(*name);
         }
     }
@@ -65,7 +68,7 @@ fn scripts_that_have_run_often_take_no_memory_from_the_kernel() {
         ask(&mut client, &case, case.targets[0], 40_000);
         let tracer = Tracer::attach(&server);
         let begun = Instant::now();
-        ask(&mut client, &case, case.targets[0], 3000);
+        ask(&mut client, &case, case.targets[0], 10_000);
         let calls = tracer.stop().without_waits();
         // What the worker does once a second may need a page.
         for name in ["mprotect", "mmap", "munmap", "madvise", "brk"] {
