@@ -29,7 +29,10 @@ impl Git {
     fn beginning(&self) -> Result<Option<String>, String> {
         let head = self.line(&["rev-parse", "HEAD"])?;
         // Without an origin there is no such branch.
-        if let Ok(base) = self.line(&["merge-base", "HEAD", "origin/main"])
+        if self
+            .line(&["rev-parse", "--verify", "--quiet", "origin/main"])
+            .is_ok()
+            && let Ok(base) = self.line(&["merge-base", "HEAD", "origin/main"])
             && base != head
         {
             return Ok(Some(base));

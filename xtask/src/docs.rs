@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::picture;
-use crate::workspace::{self, Workspace, output_of};
+use crate::workspace::{Workspace, output_of};
 
 /// A generated file.
 struct Document {
@@ -147,16 +147,7 @@ pub fn check(workspace: &Workspace) -> Result<(), String> {
 
 fn generate(workspace: &Workspace) -> Result<Vec<(&'static Document, Vec<u8>)>, String> {
     let petrel = workspace.petrel()?;
-    let arguments = [
-        "test",
-        "--workspace",
-        "--no-run",
-        "--quiet",
-        "--example",
-        "docgen",
-    ];
-    workspace::run(&mut workspace.cargo(&arguments))?;
-    let docgen = workspace.target.join("debug/examples/docgen");
+    let docgen = workspace.docgen()?;
     let text = |document: &Document| match document.source {
         Source::Petrel(arguments) => output_of(Command::new(&petrel).args(arguments)),
         Source::Graph(path) => picture::draw(&workspace.root, path),

@@ -24,10 +24,6 @@ pub use targets::{TARGETS, Target};
 /// When the command line is wrong, the program does not build, or a target finds something.
 pub fn run(workspace: &Workspace, arguments: &[&str]) -> Result<(), String> {
     let mut options = Options::parse(arguments)?;
-    let clock = Clock {
-        begin: Instant::now(),
-        total: options.total,
-    };
     if options.only_changed
         && let Some(files) = changes::changed_files(workspace)?
     {
@@ -38,7 +34,16 @@ pub fn run(workspace: &Workspace, arguments: &[&str]) -> Result<(), String> {
         println!("no fuzz target is about the files that were changed");
         return Ok(());
     }
-    let fuzzer = Fuzzer::build(workspace, clock)?;
+    let program = build(workspace)?;
+    let clock = Clock {
+        begin: Instant::now(),
+        total: options.total,
+    };
+    let fuzzer = Fuzzer {
+        program,
+        directory: workspace.root.join("fuzz"),
+        clock,
+    };
     let seconds = options.seconds.min(clock.share(options.targets.len()));
     fuzzer.run_all(&options.targets, seconds)
 }
@@ -50,7 +55,7 @@ struct Options {
     only_changed: bool,
     /// How long each target runs at most.
     seconds: u64,
-    /// How long everything may take, the build included.
+    /// How long all targets may take together.
     total: Option<Duration>,
 }
 
@@ -94,7 +99,7 @@ fn named(name: &str) -> Result<&'static Target, String> {
     })
 }
 
-/// The time that everything may take together.
+/// The time that all targets may take together.
 #[derive(Clone, Copy)]
 struct Clock {
     begin: Instant,
@@ -135,32 +140,28 @@ struct Fuzzer {
     clock: Clock,
 }
 
-impl Fuzzer {
-    fn build(workspace: &Workspace, clock: Clock) -> Result<Fuzzer, String> {
-        let host = host()?;
-        let target = workspace.target.join("fuzz");
-        let arguments = ["build", "--package", PACKAGE, "--profile", PROFILE];
-        let mut command = workspace.cargo(&arguments);
-        command
-            .args(["--target", &host, "--target-dir"])
-            .arg(&target)
-            .env("RUSTFLAGS", COVERAGE_FLAGS.join(" "));
-        let print = |line: &str| println!("{line}");
-        limit::run(
-            "the build",
-            &mut command,
-            Reads::Output,
-            clock.left(),
-            print,
-        )?;
-        println!("built in {} s", clock.begin.elapsed().as_secs());
-        Ok(Fuzzer {
-            program: target.join(host).join(PROFILE).join(PACKAGE),
-            directory: workspace.root.join("fuzz"),
-            clock,
-        })
-    }
+/// Builds the program, with a time limit of its own.
+fn build(workspace: &Workspace) -> Result<PathBuf, String> {
+    let host = host()?;
+    let target = workspace.target.join("fuzz");
+    let arguments = ["build", "--package", PACKAGE, "--profile", PROFILE];
+    let mut command = workspace.cargo(&arguments);
+    command
+        .args(["--target", &host, "--target-dir"])
+        .arg(&target)
+        .env("RUSTFLAGS", COVERAGE_FLAGS.join(" "));
+    let print = |line: &str| println!("{line}");
+    limit::run(
+        "the build",
+        &mut command,
+        Reads::Output,
+        BUILD_TIME_MAX,
+        print,
+    )?;
+    Ok(target.join(host).join(PROFILE).join(PACKAGE))
+}
 
+impl Fuzzer {
     /// Runs as many targets at a time as there are cores, for `seconds` each. A target that finds something does not
     /// stop the others.
     fn run_all(&self, targets: &[&'static Target], seconds: u64) -> Result<(), String> {
@@ -168,6 +169,10 @@ impl Fuzzer {
         let worker = || {
             let mut failures = Vec::new();
             while let Some(target) = targets.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if self.clock.left().is_zero() {
+                    println!("{}: no time was left", target.name);
+                    continue;
+                }
                 match self.run(target.name, seconds) {
                     Ok(summary) => println!("{}: {summary}", target.name),
                     Err(message) => {
@@ -213,7 +218,7 @@ impl Fuzzer {
         let mut report = Vec::new();
         let keep = |line: &str| report.push(line.to_owned());
         // The seconds of libFuzzer begin when it has replayed the corpus and the seeds.
-        let time = Duration::from_secs(seconds + KNOWN_SECONDS_MAX).min(self.clock.left());
+        let time = Duration::from_secs(seconds + KNOWN_SECONDS_MAX);
         let outcome = limit::run(target, &mut command, Reads::Errors, time, keep);
         match outcome {
             Ok(()) => Ok(report.pop().unwrap_or_default()),
@@ -228,6 +233,9 @@ const PROFILE: &str = "fuzz";
 
 /// How long each target runs unless the command line says otherwise, in seconds.
 const DEFAULT_SECONDS: u64 = 60;
+
+/// Several times what the build takes on two cores.
+const BUILD_TIME_MAX: Duration = Duration::from_secs(10 * 60);
 
 /// How long a target may take to replay its corpus and its seeds, in seconds, start and end included.
 const KNOWN_SECONDS_MAX: u64 = 120;

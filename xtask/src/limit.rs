@@ -81,9 +81,9 @@ pub fn run(
     }
 }
 
-/// `xtask limited SECONDS [--except-in FOLDER] PROGRAM [ARGUMENT]...`: runs a test program, with the time of each test.
-/// When it has to end the program, it names the tests that were running. Cargo runs each test program in the folder
-/// of its package; one in `FOLDER` (its last part) is not run.
+/// `xtask limited SECONDS [--except NAME,...] PROGRAM [ARGUMENT]...`: runs a test program, with the time of each test.
+/// When it has to end the program, it names the tests that were running. Programs that are called so, but for the
+/// number that cargo adds, are not run.
 ///
 /// # Errors
 /// As [`run`], or when the command line is wrong.
@@ -92,15 +92,14 @@ pub fn wrap(arguments: &[&str]) -> Result<(), String> {
         return Err(USAGE.to_owned());
     };
     let seconds = seconds.parse().map_err(|_| "not a number of seconds")?;
-    let (except_in, arguments) = match arguments {
-        ["--except-in", folder, arguments @ ..] => (Some(folder), arguments),
-        arguments => (None, arguments),
+    let (except, arguments) = match arguments {
+        ["--except", names, arguments @ ..] => (*names, arguments),
+        arguments => ("", arguments),
     };
     let [program, arguments @ ..] = arguments else {
         return Err(USAGE.to_owned());
     };
-    let is_here = |folder| std::env::current_dir().is_ok_and(|here| here.ends_with(folder));
-    if except_in.is_some_and(is_here) {
+    if is_excepted(program, except) {
         return Ok(());
     }
     let mut under_way = BTreeSet::new();
@@ -123,6 +122,14 @@ pub fn wrap(arguments: &[&str]) -> Result<(), String> {
         );
     }
     outcome
+}
+
+/// Whether cargo's `program` has one of the names in `except`.
+fn is_excepted(program: &str, except: &str) -> bool {
+    let file = Path::new(program).file_name().unwrap_or_default();
+    let file = file.to_string_lossy();
+    let name = file.rsplit_once('-').map(|(name, _)| name);
+    name.is_some_and(|name| except.split(',').any(|excepted| excepted == name))
 }
 
 const USAGE: &str = "`limited` takes a number of seconds and a program";
@@ -377,13 +384,15 @@ mod tests {
 
     #[test]
     fn the_command_line_is_checked() {
-        let except = ["60", "--except-in", "xtask", "false"];
+        let except = ["60", "--except", "a,b", "/deps/b-0a1b", "1"];
         for wrong in [&[][..], &["1"], &["soon", "true"], &except[..3]] {
             assert!(wrap(wrong).is_err(), "{wrong:?}");
         }
         assert_eq!(wrap(&["60", "true"]), Ok(()));
         assert!(wrap(&["60", "false"]).is_err());
-        // Tests run in the folder of their package.
         assert_eq!(wrap(&except), Ok(()));
+        for program in ["/deps/b_c-0a1b", "/deps/b", "b-c-1"] {
+            assert!(!is_excepted(program, "a,b"), "{program}");
+        }
     }
 }

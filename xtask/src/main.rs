@@ -82,7 +82,7 @@ cargo xtask fuzz [TARGET]... [--changed] [--seconds N] [--minutes N]
     Fuzz these targets, or all of them. Failures are kept in fuzz/artifacts, new inputs in fuzz/corpus.
     --changed only targets that are about files that were changed since the work on them began
     --seconds fuzz each target for so long (60)
-    --minutes take so long and no longer, the build included
+    --minutes take so long for all targets and no longer
 
 The steps of the tests:
 ",

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -185,7 +186,7 @@ pub struct Installation {
 
 impl Installation {
     /// Installs what compiling needs and begins to install the rest, if steps need it (`with_rest`). What apt-get, Go and
-    /// pip say goes to `packages.log` in the target directory.
+    /// pip print goes to `packages.log` in the target directory, what they complain about to the terminal.
     ///
     /// # Errors
     /// When a package is missing and this process is not root, when a package that the build needs cannot be
@@ -218,9 +219,12 @@ impl Installation {
     /// Waits until all is installed, and prints the versions. Returns a line for the summary for each package
     /// that cannot be had; tests that need it are skipped.
     pub fn wait(self, workspace: &Workspace) -> Vec<String> {
-        let unavailable = self.thread.join();
+        let unavailable = self
+            .thread
+            .join()
+            .unwrap_or_else(|panic| resume_unwind(panic));
         println!("=== packages used: {}", versions(workspace).join(", "));
-        unavailable.unwrap_or_else(|_| vec!["installing packages panicked".to_owned()])
+        unavailable
     }
 }
 

@@ -55,19 +55,8 @@ pub fn run(workspace: &Workspace, arguments: &[&str]) -> Result<(), String> {
     example.arg(workspace.root.join("tests/fixtures/status_json.py"));
     let text = output_of(&mut example)?;
     fs::write(&json, text).map_err(|error| format!("{}: {error}", json.display()))?;
-    let mut page = Command::new("cargo");
-    page.current_dir(&workspace.root)
-        .args([
-            "run",
-            "--quiet",
-            "-p",
-            "petrel-modules",
-            "--example",
-            "docgen",
-            "--",
-            "status-page",
-        ])
-        .args([&json, &directory]);
+    let mut page = Command::new(workspace.docgen()?);
+    page.arg("status-page").args([&json, &directory]);
     output_of(&mut page)?;
     for picture in PICTURES {
         take(workspace, &directory, picture)?;

@@ -18,8 +18,8 @@ use crate::workspace::Workspace;
 /// # Errors
 /// When the command line is wrong, a package is missing without which nothing builds, or a step failed.
 pub fn run(workspace: &Workspace, arguments: &[&str]) -> Result<(), String> {
-    let options = Options::parse(arguments)?;
-    let Some(words) = words(workspace, options.only_changed)? else {
+    let mut options = Options::parse(arguments)?;
+    let Some(words) = words(workspace, &mut options)? else {
         println!("nothing has changed");
         return Ok(());
     };
@@ -56,12 +56,16 @@ pub fn run(workspace: &Workspace, arguments: &[&str]) -> Result<(), String> {
     sum_up(&done)
 }
 
-/// The words that choose tests; without any, all run. `None`: no test is about what has changed.
-fn words(workspace: &Workspace, only_changed: bool) -> Result<Option<Vec<String>>, String> {
-    if !only_changed {
+/// The words that choose tests; without any, all run. Where no test is about what has changed, no step that runs tests
+/// is left. `None`: nothing has changed.
+fn words(workspace: &Workspace, options: &mut Options) -> Result<Option<Vec<String>>, String> {
+    if !options.only_changed {
         return Ok(Some(Vec::new()));
     }
     let files = changes::changed_files(workspace)?;
+    if files.as_ref().is_some_and(Vec::is_empty) {
+        return Ok(None);
+    }
     let files = files
         .as_deref()
         .map(|files| files.iter().map(String::as_str));
@@ -70,7 +74,10 @@ fn words(workspace: &Workspace, only_changed: bool) -> Result<Option<Vec<String>
         return Ok(Some(Vec::new()));
     };
     println!("=== tests of what has changed: {}", words.join(" "));
-    Ok(Some(words).filter(|words| !words.is_empty()))
+    if words.is_empty() {
+        options.steps.retain(|step| step.needs == Needs::Compiler);
+    }
+    Ok(Some(words))
 }
 
 /// `xtask step NAME [WORD]...`: runs a step in this process.

@@ -54,6 +54,23 @@ impl Workspace {
         Ok(self.target.join("debug/petrel"))
     }
 
+    /// The program that makes pages of docs/ from the tables of the code.
+    ///
+    /// # Errors
+    /// When it does not build.
+    pub fn docgen(&self) -> Result<PathBuf, String> {
+        let arguments = [
+            "test",
+            "--workspace",
+            "--no-run",
+            "--quiet",
+            "--example",
+            "docgen",
+        ];
+        run(&mut self.cargo(&arguments))?;
+        Ok(self.target.join("debug/examples/docgen"))
+    }
+
     /// The petrel program for packages: the fastest one.
     ///
     /// # Errors
