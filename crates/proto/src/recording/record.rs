@@ -42,7 +42,7 @@ pub struct Record {
     /// The code of the cause of an error that Petrel itself made; 0: none.
     pub cause: u16,
     flags: u8,
-    /// The client .
+    /// The client, as a number that the engine makes of its address.
     pub client: u64,
     /// How many bytes were sent, head included.
     pub sent_bytes: u64,
