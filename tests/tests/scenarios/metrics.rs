@@ -137,6 +137,7 @@ fn a_proxy_on_this_machine_opens_nothing() {
     assert_eq!(front.get("/metrics?json").status, 403);
 }
 
+/// It takes so long because the server gets three seconds to count, and Python makes a large example.
 #[test]
 fn the_example_of_the_json_has_the_shape_of_the_real_one() {
     let test = "the_example_of_the_json_has_the_shape_of_the_real_one";
@@ -252,6 +253,7 @@ impl Drop for Prometheus {
     }
 }
 
+/// It takes so long because Prometheus starts, and asks the server once a second.
 #[test]
 fn prometheus_scrapes_both_formats_and_keeps_exemplars() {
     let test = "prometheus_scrapes_both_formats_and_keeps_exemplars";

@@ -69,6 +69,7 @@ fn rotations_without_a_signal_lose_no_line() {
     assert_eq!(text().lines().collect::<Vec<_>>(), wanted);
 }
 
+/// It takes the five seconds that the server leaves to logrotate.
 #[test]
 fn a_name_that_leads_nowhere_is_waited_for_and_then_made() {
     let server = Server::build()

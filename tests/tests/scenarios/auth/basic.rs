@@ -34,6 +34,7 @@ fn a_hash_that_is_not_known_is_told_and_lets_nobody_in() {
     server.expect_log("of a form that is not supported: username: des");
 }
 
+/// It takes so long because wrong passwords are answered one to two seconds later, one after the other.
 #[test]
 fn a_wrong_password_is_answered_a_second_later() {
     let server = guarded(USERS, "").start();

@@ -160,6 +160,7 @@ fn can_run_slapd(test: &str) -> bool {
     can_run(test, &["/usr/sbin/slapd", "/usr/lib/ldap/back_mdb.so"])
 }
 
+/// It takes so long because slapd starts, and curl asks each of five servers more than twenty times.
 #[test]
 fn slapd_says_whose_password_is_right() {
     if !can_run_slapd("auth::slapd_says_whose_password_is_right") {

@@ -67,6 +67,7 @@ fn expect(server: &Server, field: &str, status: u16, is_stale: bool) {
     }
 }
 
+/// It takes so long because sixteen wrong passwords, one after the other, are answered one to two seconds later.
 #[test]
 fn replays_end_with_their_nonce_on_all_workers_and_across_a_reload() {
     if !is_installed("openssl") {

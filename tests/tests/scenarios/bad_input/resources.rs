@@ -92,6 +92,7 @@ fn row_41_at_the_connection_limit_newcomers_wait() {
     assert_eq!(waiting.response().status, 200);
 }
 
+/// It takes so long because a thousand clients come one after the other, and some read through a small buffer.
 #[test]
 fn row_44_a_thousand_aborts_leave_nothing_behind() {
     let server = Server::build()

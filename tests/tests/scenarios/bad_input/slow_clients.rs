@@ -68,6 +68,7 @@ fn row_40_a_slow_head_behind_a_request_gets_408() {
     }
 }
 
+/// It takes so long because the server waits for the rest of a body twice, two to three seconds each.
 #[test]
 fn row_40_a_slow_body_gets_408() {
     let server = server();

@@ -126,6 +126,7 @@ fn the_bytes_are_right_whatever_reads_them() {
     assert!(!log.contains("(send)") && !log.contains("panic"), "{log}");
 }
 
+/// It takes so long because nine network backends send 5 MiB from each file system through a small buffer.
 #[test]
 fn slow_readers_get_the_same_bytes() {
     let places = places("slow_readers_get_the_same_bytes");

@@ -134,6 +134,7 @@ fn a_local_file_that_becomes_shorter_breaks_its_answer_off() {
     }
 }
 
+/// It takes so long because eighteen servers start, and each sends 24 MiB through a small buffer.
 #[test]
 fn what_is_under_way_goes_on_with_the_file_it_began_with() {
     let test = "what_is_under_way_goes_on_with_the_file_it_began_with";

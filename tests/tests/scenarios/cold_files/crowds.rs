@@ -12,6 +12,7 @@ use super::{
 };
 use crate::crowd;
 
+/// It takes so long because ten thousand clients connect, and ask twice.
 #[test]
 fn ten_thousand_clients_on_one_path_that_hangs_are_one_job() {
     let test = "ten_thousand_clients_on_one_path_that_hangs_are_one_job";
@@ -190,6 +191,7 @@ fn look_ups_that_need_no_contents_do_not_wait_behind_reads() {
     }
 }
 
+/// It takes so long because the server waits five seconds for the disk, and its threads end ten seconds later.
 #[test]
 fn threads_go_when_nothing_hangs_any_more() {
     let test = "threads_go_when_nothing_hangs_any_more";
@@ -218,6 +220,7 @@ fn threads_go_when_nothing_hangs_any_more() {
     );
 }
 
+/// It takes so long because a server of each of six network backends sends 24 MiB from a FUSE file system.
 #[test]
 fn clients_that_leave_within_a_body_take_its_reads_with_them() {
     let test = "clients_that_leave_within_a_body_take_its_reads_with_them";

@@ -16,6 +16,7 @@ fn expect_refused(server: &petrel_tests::Server, within: &str) {
     assert!(eventually(refused), "{within}: it still accepts");
 }
 
+/// It takes so long because a process that waits for the disk cannot end, and the keeper waits some seconds for it.
 #[test]
 fn a_stop_does_not_wait_for_a_disk() {
     let test = "a_stop_does_not_wait_for_a_disk";

@@ -10,6 +10,7 @@ use super::{asking, content, expect_others_served, impatient, reading_elsewhere,
 /// Long enough that most of it is still unread when a client stops reading.
 pub(super) const LARGE: usize = 24 << 20;
 
+/// It takes so long because the server must forget a file six times, which takes two seconds each.
 #[test]
 fn an_error_before_the_first_byte_is_500() {
     let test = "an_error_before_the_first_byte_is_500";
@@ -36,6 +37,7 @@ fn an_error_before_the_first_byte_is_500() {
     }
 }
 
+/// It takes so long because the server must forget the file five times, which takes two seconds each.
 #[test]
 fn a_disk_that_refuses_is_no_error_of_the_server() {
     let test = "a_disk_that_refuses_is_no_error_of_the_server";
@@ -73,6 +75,7 @@ fn an_index_file_fails_with_the_status_of_any_other() {
     server.expect_log("www/slow/index.html\"");
 }
 
+/// It takes so long because the server must forget the file three times, which takes two seconds each.
 #[test]
 fn a_script_that_may_not_be_read_is_looked_at_by_threads_alone() {
     let test = "a_script_that_may_not_be_read_is_looked_at_by_threads_alone";
@@ -109,6 +112,7 @@ fn open_and_not_in_memory(server: &Server) {
     drop(std::fs::File::open(path).expect("it is there"));
 }
 
+/// It takes so long because each of five network backends waits one to two seconds for the disk.
 #[test]
 fn contents_that_cannot_be_read_are_an_error_as_long_as_nothing_is_sent() {
     let test = "contents_that_cannot_be_read_are_an_error_as_long_as_nothing_is_sent";
@@ -166,6 +170,7 @@ fn an_error_within_the_body_breaks_it_off() {
     }
 }
 
+/// It takes so long because a server of each of eight network backends starts, and begins to send 24 MiB twice.
 #[test]
 fn a_network_file_system_that_gives_up_is_told_and_no_client_that_left() {
     let test = "a_network_file_system_that_gives_up_is_told_and_no_client_that_left";

@@ -56,6 +56,7 @@ fn asking(server: &Server, way: &str, name: &str) -> Client {
     client
 }
 
+/// It takes so long because each of three servers waits one to two seconds for the disk.
 #[test]
 fn a_file_that_is_filtered_is_an_error_as_long_as_nothing_is_sent() {
     let test = "a_file_that_is_filtered_is_an_error_as_long_as_nothing_is_sent";

@@ -22,6 +22,7 @@ fn expect_504(clients: Vec<Client>) {
     }
 }
 
+/// It takes so long because three servers start, and each waits one to two seconds for the disk.
 #[test]
 fn a_path_that_hangs_is_504_and_delays_no_other_request() {
     let test = "a_path_that_hangs_is_504_and_delays_no_other_request";
@@ -54,6 +55,7 @@ fn a_path_that_hangs_is_504_and_delays_no_other_request() {
     }
 }
 
+/// It takes so long because each of six network backends waits five seconds for the disk, behind a pause of two.
 #[test]
 fn a_body_that_hangs_is_broken_off() {
     let test = "a_body_that_hangs_is_broken_off";
@@ -78,6 +80,7 @@ fn a_body_that_hangs_is_broken_off() {
     }
 }
 
+/// It takes so long because the server waits for the disk twice, five seconds each.
 #[test]
 fn what_is_compressed_from_a_file_that_hangs_is_given_up_in_time() {
     let test = "what_is_compressed_from_a_file_that_hangs_is_given_up_in_time";
@@ -136,6 +139,7 @@ fn crowded_site(test: &str, config: &str) -> Option<(Server, SlowFs)> {
     site(test, &files, config)
 }
 
+/// It takes the five seconds that the server waits for a disk that hangs.
 #[test]
 fn many_paths_that_hang_leave_room_for_other_file_systems() {
     let test = "many_paths_that_hang_leave_room_for_other_file_systems";
@@ -169,6 +173,7 @@ fn many_paths_that_hang_leave_room_for_other_file_systems() {
     assert_eq!(server.get("/slow/7.txt").text(), "1");
 }
 
+/// It takes so long because clients wait for the disk three times, five seconds each.
 #[test]
 fn symlinks_into_a_file_system_that_hangs_are_told_from_the_local_one() {
     let test = "symlinks_into_a_file_system_that_hangs_are_told_from_the_local_one";
@@ -240,6 +245,7 @@ fn expect_uncached_served(server: &Server) {
     assert_eq!(server.get(&format!("/none-{number}")).status, 404);
 }
 
+/// It takes so long because the server must forget the files three times, which takes two seconds each.
 #[test]
 fn closing_a_file_of_a_file_system_that_hangs_delays_no_request() {
     let test = "closing_a_file_of_a_file_system_that_hangs_delays_no_request";
@@ -261,6 +267,7 @@ fn closing_a_file_of_a_file_system_that_hangs_delays_no_request() {
     assert!(server.get("/slow/a.bin").body == large);
 }
 
+/// It takes so long because each of twenty rounds waits until the server holds the same for a moment.
 #[test]
 fn coming_and_going_takes_one_thread_of_a_path_that_hangs() {
     let test = "coming_and_going_takes_one_thread_of_a_path_that_hangs";

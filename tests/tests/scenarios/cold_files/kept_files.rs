@@ -67,6 +67,7 @@ const KEPT: &str = "server.modules = (\"mod_deflate\")
 
 const GZIP: &[(&str, &str)] = &[("Accept-Encoding", "gzip")];
 
+/// It takes so long because the server waits for the disk twice, three to four seconds each.
 #[test]
 fn a_compressed_file_that_is_written_delays_no_other_request() {
     let test = "a_compressed_file_that_is_written_delays_no_other_request";

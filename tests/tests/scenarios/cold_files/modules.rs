@@ -84,6 +84,7 @@ fn expect_waits_and_is_served(
 
 const ROOT: &str = "server.document-root = var.dir + \"/slow\"";
 
+/// It takes so long because six servers start, and three of them wait one to two seconds for the disk.
 #[test]
 fn an_index_file() {
     expect_waits_and_is_served("an_index_file", "GET / HTTP/1.1", "the index", |server| {
@@ -91,6 +92,7 @@ fn an_index_file() {
     });
 }
 
+/// It takes so long because six servers start, and three of them wait one to two seconds for the disk.
 #[test]
 fn an_index_file_of_several() {
     expect_waits_and_is_served(
@@ -105,6 +107,7 @@ fn an_index_file_of_several() {
     );
 }
 
+/// It takes so long because six servers start, and three of them wait one to two seconds for the disk.
 #[test]
 fn a_precompressed_sibling() {
     let request = "GET /a.txt HTTP/1.1\r\nAccept-Encoding: gzip";
@@ -121,6 +124,7 @@ fn a_precompressed_sibling() {
     );
 }
 
+/// It takes so long because six servers start, and three of them wait one to two seconds for the disk.
 #[test]
 fn path_info() {
     let request = "GET /a.txt/more/of/it HTTP/1.1";
@@ -129,6 +133,7 @@ fn path_info() {
     });
 }
 
+/// It takes so long because six servers start, and three of them wait one to two seconds for the disk.
 #[test]
 fn a_script() {
     expect_waits_and_is_served("a_script", "GET /x HTTP/1.1", "by the script", |server| {
@@ -145,6 +150,7 @@ fn a_script() {
     });
 }
 
+/// It takes so long because six servers start, and three of them wait one to two seconds for the disk.
 #[test]
 fn a_root_of_simple_vhost() {
     let test = "a_root_of_simple_vhost";
@@ -157,6 +163,7 @@ fn a_root_of_simple_vhost() {
     });
 }
 
+/// It takes so long because six servers start, and three of them wait one to two seconds for the disk.
 #[test]
 fn a_root_of_evhost() {
     let test = "a_root_of_evhost";
@@ -168,6 +175,7 @@ fn a_root_of_evhost() {
     });
 }
 
+/// It takes so long because six servers start, and three of them wait one to two seconds for the disk.
 #[test]
 fn an_error_page() {
     let test = "an_error_page";

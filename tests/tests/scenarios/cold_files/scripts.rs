@@ -117,6 +117,7 @@ fn a_script_that_waits_for_a_disk_delays_no_other_request() {
     }
 }
 
+/// It takes so long because each script waits one to two seconds for a disk that hangs, one after the other.
 #[test]
 fn a_script_whose_disk_does_not_answer_is_504() {
     let test = "a_script_whose_disk_does_not_answer_is_504";
@@ -251,6 +252,7 @@ fn a_long_script_is_read_where_no_look_up_is_remembered() {
     }
 }
 
+/// It takes so long because the server waits for the disk four times, one to two seconds each.
 #[test]
 fn a_body_of_a_script_whose_disk_does_not_answer_is_504() {
     let test = "a_body_of_a_script_whose_disk_does_not_answer_is_504";

@@ -157,6 +157,7 @@ impl Front {
     }
 }
 
+/// It takes so long because Petrel and lighttpd each answer a hundred clients with twenty files.
 #[test]
 fn behind_mod_fastcgi_over_tcp() {
     let port = free_port();
@@ -169,6 +170,7 @@ fn behind_mod_fastcgi_over_tcp() {
     }
 }
 
+/// It takes so long because Petrel and lighttpd each answer a hundred clients with twenty files.
 #[test]
 fn behind_mod_fastcgi_over_a_unix_socket() {
     let accelerator = Accelerator::start(&["--threads", "4"]);

@@ -21,6 +21,7 @@ fn write_files(tree: &Tree) {
     }
 }
 
+/// It takes the twenty seconds that the program waits for a disk that hangs.
 #[test]
 fn a_disk_that_hangs_delays_no_other_request() {
     let accelerator = Accelerator::start(&["--threads", "2", "--timeout", "20"]);
@@ -170,6 +171,7 @@ fn an_abort_leaves_what_hangs_behind() {
     assert_eq!(accelerator.wait(), 0);
 }
 
+/// It takes the ten seconds that the program waits for a disk that hangs.
 #[test]
 fn a_file_is_found_when_another_file_system_is_mounted() {
     let test = "a_file_is_found_when_another_file_system_is_mounted";

@@ -48,6 +48,7 @@ fn a_logger_that_has_gone_does_not_end_the_program() {
     expect_serving(&mut Accelerator::start_saying(&[], tree(), writer), 3);
 }
 
+/// It takes so long because it sends 5000 requests one after the other.
 #[test]
 fn a_logger_that_reads_nothing_delays_no_request() {
     let (_reader, writer) = full_pipe();

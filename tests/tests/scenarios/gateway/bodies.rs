@@ -167,6 +167,7 @@ fn push(server: &Server, total: u64, limit: Duration) -> u64 {
     pushed
 }
 
+/// It takes so long because clients push as much as they can, once for a second with each of three protocols.
 #[test]
 fn a_backend_that_does_not_read_slows_the_client_with_stream_request_body_2() {
     const TOTAL: u64 = 64 << 20;
@@ -271,6 +272,7 @@ fn curl_and_memory(server: &Server, arguments: &[&str]) -> (String, u64) {
 /// The memory that a transfer of any size may take: two chunks of up to 6 MiB, and other work of the server.
 const FLAT: u64 = 24 << 20;
 
+/// It takes so long because two gigabytes pass twice through a program that is not optimised.
 #[test]
 fn an_upload_of_two_gib_keeps_memory_flat() {
     let backend = counting(Speaks::FastCgi);
@@ -291,6 +293,7 @@ fn an_upload_of_two_gib_keeps_memory_flat() {
     }
 }
 
+/// It takes so long because two gigabytes pass twice through a program that is not optimised.
 #[test]
 fn a_download_of_two_gib_keeps_memory_flat() {
     let backend = Backend::start(Speaks::FastCgi, |exchange| {
@@ -322,6 +325,7 @@ fn a_download_of_two_gib_keeps_memory_flat() {
     }
 }
 
+/// It takes so long because 256 MiB go through files in both directions.
 #[test]
 fn what_is_held_is_in_files_and_not_in_memory() {
     let backend = Backend::start(Speaks::Scgi, |exchange| {

@@ -131,6 +131,7 @@ fn hanging(speaks: Speaks) -> Backend {
     })
 }
 
+/// It takes so long because the server waits one to two seconds for a backend of each protocol.
 #[test]
 fn row_33_a_hang_is_504_and_frees_the_slot() {
     for speaks in Speaks::ALL {
@@ -157,6 +158,7 @@ fn row_33_a_hang_within_the_body_cuts_it() {
     backend.expect_open_connections(0);
 }
 
+/// It takes so long because FastCGI and AJP13 backends have a second to finish, three times each.
 #[test]
 fn row_33_a_client_that_leaves_frees_the_slot() {
     for speaks in Speaks::ALL {
@@ -221,6 +223,7 @@ fn an_answer_before_the_request_is_read_is_passed_on() {
     }
 }
 
+/// It takes so long because thousands of clients come and go, and the server gets seconds to settle after each round.
 #[test]
 fn row_44_ten_thousand_aborts_leave_nothing_behind() {
     let backend = Backend::start(Speaks::FastCgi, |exchange| match name(exchange) {
@@ -350,6 +353,7 @@ fn a_slow_request_does_not_hold_up_others() {
 }
 
 /// While its client reads nothing, a reply is not read either. That time does not count against the backend.
+/// It takes so long because the client pauses twice, for two and a half seconds each.
 #[test]
 fn a_client_that_pauses_for_longer_than_read_timeout_gets_the_whole_reply() {
     let backend = Backend::start(Speaks::Http, |exchange| {

@@ -64,6 +64,7 @@ const FIELDS: [(&str, &str); 3] = [
     ("X-Sendfile2", "%200-2"),
 ];
 
+/// It takes so long because the server waits for the disk four times, one to two seconds each.
 #[test]
 fn who_asks_for_a_file_on_a_disk_that_hangs_is_told_in_time() {
     let backend = offloading();

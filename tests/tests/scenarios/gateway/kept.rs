@@ -205,6 +205,7 @@ fn a_post_of_which_a_part_was_written_is_not_sent_again() {
     }
 }
 
+/// It takes so long because a backend of each protocol is left alone for a second.
 #[test]
 fn a_backend_that_is_started_anew_is_used_at_once() {
     for speaks in Speaks::ALL {

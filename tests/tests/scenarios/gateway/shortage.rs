@@ -142,6 +142,7 @@ fn a_request_that_waits_takes_a_connection_that_becomes_free() {
     assert_eq!(backend.connections(), 1);
 }
 
+/// It takes so long because a request waits one to two seconds for a connection to each of four backends.
 #[test]
 fn a_request_that_waits_in_vain_is_503_and_the_backend_keeps_its_health() {
     for speaks in [Speaks::Http, Speaks::FastCgi] {
@@ -165,6 +166,7 @@ fn a_request_that_waits_in_vain_is_503_and_the_backend_keeps_its_health() {
     }
 }
 
+/// It takes so long because two backends are left without health checks for two and a half seconds each.
 #[test]
 fn a_health_check_that_cannot_connect_says_nothing_about_its_backend() {
     for backend in backends(Speaks::Http) {

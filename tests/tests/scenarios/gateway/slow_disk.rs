@@ -156,6 +156,7 @@ fn an_upload_that_is_passed_on_waits_for_the_disk_alone() {
     assert_eq!(client.response().text(), LENGTH.to_string());
 }
 
+/// It takes so long because the test looks, second by second and three times, whether a backend can still write.
 #[test]
 fn a_reply_to_a_disk_that_hangs_delays_no_other_request() {
     const REPLY: u64 = 64 << 20;

@@ -48,6 +48,7 @@ fn ids(parent: &str) -> (String, String) {
     (parts[1].to_owned(), parts[2].to_owned())
 }
 
+/// It takes so long because each of five servers collects spans for a second before it sends them.
 #[test]
 fn backends_of_every_protocol_are_told_the_span_of_their_try() {
     for speaks in [
@@ -187,6 +188,7 @@ fn spans_that_are_queued_at_the_end_are_sent() {
     assert_eq!(spans(&collector, 1).matches("\"spanId\"").count(), 1);
 }
 
+/// It takes so long because the server pauses one, two, and four seconds before it tries the collector again.
 #[test]
 fn a_collector_that_is_away_is_told_once_and_holds_up_no_request() {
     let mut collector = collector();

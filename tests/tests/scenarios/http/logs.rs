@@ -222,6 +222,7 @@ fn steps_and_states_are_traced() {
     server.expect_log("Walk -> Send client=");
 }
 
+/// It takes so long because three time limits must pass, one to two seconds each.
 #[test]
 fn time_outs_are_traced() {
     let server = Server::start(

@@ -239,6 +239,7 @@ fn slowest_answer(address: &Address, stop: &AtomicBool) -> Duration {
     longest
 }
 
+/// It takes so long because each endless script runs twenty times until its budget is spent.
 #[test]
 fn other_connections_are_answered_meanwhile() {
     let server = one_worker(ENDLESS);
@@ -277,6 +278,7 @@ fn slowest_beside(server: &Server, target: &str) -> Duration {
     others.join().expect("it does not panic")
 }
 
+/// It takes so long because hundreds of scripts run until their budgets are spent, one after the other.
 #[test]
 fn hundreds_of_stopped_scripts_leave_nothing_behind() {
     let server = one_worker(&[

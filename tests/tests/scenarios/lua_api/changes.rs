@@ -154,6 +154,7 @@ fn scripts_replaced_by_rename_never_fail() {
     until(&server, 200, "version 39");
 }
 
+/// It takes so long because a script sleeps for three seconds, and the server must notice before that it has changed.
 #[test]
 fn a_script_that_waits_goes_on_as_it_was() {
     let server = start();

@@ -114,6 +114,7 @@ fn server_for(port: u16) -> Server {
         .start()
 }
 
+/// It takes so long because scripts wait two seconds for each store that hangs.
 #[test]
 fn each_failure_is_nil_and_a_message_in_time() {
     for (name, manners) in [

@@ -73,6 +73,7 @@ fn expect_all_of_it(server: &Server, backend: &str) {
     }
 }
 
+/// It takes so long because three servers send 24 MB from the disk, eight times each.
 #[test]
 fn no_io_uring() {
     for (errno, why) in [

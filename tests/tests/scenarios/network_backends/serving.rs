@@ -84,6 +84,7 @@ fn many_clients_at_once() {
     }
 }
 
+/// It takes so long because each of nine network backends sends 24 MB three times.
 #[test]
 fn clients_that_go_leave_no_descriptors_behind() {
     // With two workers it would be unknown which one has opened which file.

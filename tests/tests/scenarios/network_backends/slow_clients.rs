@@ -23,6 +23,7 @@ fn a_download_may_take_longer_than_a_file_system_may() {
     );
 }
 
+/// It takes so long because each of nine network backends sends 1500 bytes at a thousand bytes a second.
 #[test]
 fn a_limit_below_the_head_ends_no_answer() {
     for backend in backends() {

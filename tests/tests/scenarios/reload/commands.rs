@@ -447,6 +447,7 @@ fn in_terminal(server: &Server, wrapped: &str, keys: &str) -> String {
     String::from_utf8_lossy(&written).into_owned()
 }
 
+/// It takes so long because `top` runs twice, and each time the terminal stays for four seconds.
 #[test]
 fn top_leaves_the_terminal_as_it_was() {
     let server = Server::start("");

@@ -135,6 +135,7 @@ fn a_stop_at_once_ends_all_generations_and_logs_what_it_cuts() {
     assert_eq!(accesses.matches("200 /big.bin").count(), 1);
 }
 
+/// It takes so long because the old server process waits seconds for idle clients, and again for their ends.
 #[test]
 fn idle_clients_end_soon_and_one_that_asks_meanwhile_is_answered() {
     let server = Server::start(ACCESS_LOG);

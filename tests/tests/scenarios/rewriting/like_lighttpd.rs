@@ -79,6 +79,7 @@ const TARGETS: &[&str] = &[
     "/b%20c.txt",
 ];
 
+/// It takes so long because both servers answer some eight hundred requests.
 #[test]
 fn replacements() {
     // Left out, because lighttpd 1.4.69 fails: `tolower` without an encoding (nothing is left), `toupper` (lower case),
@@ -195,6 +196,7 @@ fn which_rules_count_and_how_often() {
 }
 
 /// Rules put together at random, but always in the same way.
+/// It takes so long because both servers answer 1650 requests, with a condition for each of 150 hosts.
 #[test]
 fn generated_rules() {
     let patterns = [

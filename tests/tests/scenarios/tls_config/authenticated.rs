@@ -177,6 +177,7 @@ fn brief(tree: &Tree, name: &str) {
     );
 }
 
+/// It takes so long because the certificate must end, five seconds after it is made.
 #[test]
 fn a_session_is_not_resumed_beyond_the_end_of_the_certificate() {
     if !has_openssl("a_session_is_not_resumed_beyond_the_end_of_the_certificate") {
@@ -227,6 +228,7 @@ fn stek(byte: u8, expires_s: u32) -> Vec<u8> {
     file
 }
 
+/// It takes so long because the second key expires after eight seconds, enough for a slow machine to use it first.
 #[test]
 fn a_changed_file_of_ticket_keys_counts_and_the_last_one_is_taken_until_it_expires() {
     if !has_openssl(

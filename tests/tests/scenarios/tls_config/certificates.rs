@@ -150,6 +150,7 @@ fn respond(tree: &Tree, name: &str, file: &str) {
     );
 }
 
+/// It takes so long because the server must notice two changes, and looks at its files once a second.
 #[test]
 fn a_certificate_that_needs_a_response_changes_together_with_it() {
     if !has_openssl("a_certificate_that_needs_a_response_changes_together_with_it") {

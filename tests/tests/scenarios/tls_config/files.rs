@@ -40,6 +40,7 @@ fn check(lines: &str) -> (i32, String) {
     (finished.code(), finished.errors)
 }
 
+/// It takes so long because openssl makes all keys and certificates anew for each of more than twenty settings.
 #[test]
 fn what_cannot_be_used_refuses_the_start_and_is_told_with_its_place() {
     if !has_openssl("what_cannot_be_used_refuses_the_start_and_is_told_with_its_place") {
@@ -146,6 +147,7 @@ fn what_cannot_be_used_refuses_the_start_and_is_told_with_its_place() {
     }
 }
 
+/// It takes so long because openssl makes all keys and certificates anew for each of thirteen settings.
 #[test]
 fn what_is_less_than_it_says_is_told_and_starts() {
     if !has_openssl("what_is_less_than_it_says_is_told_and_starts") {
