@@ -325,6 +325,7 @@ mod tests {
         assert_eq!((lines, errors), (vec!["wrong".into()], Ok(())));
     }
 
+    /// It takes the five seconds of its limit.
     #[test]
     fn what_takes_too_long_is_ended_with_all_that_it_has_started() {
         // A child; a process in a session of its own, whose parent has ended; and one without the mark.
@@ -358,6 +359,7 @@ mod tests {
         assert!(!child.wait().expect("our child").success());
     }
 
+    /// It takes the five seconds for which the output may stay open.
     #[test]
     fn what_holds_the_output_open_holds_up_nobody() {
         let begin = Instant::now();

@@ -84,6 +84,7 @@ fn stop(machine: &Machine, mut service: Child) {
     assert_eq!(service.wait().expect("our child").code(), Some(0));
 }
 
+/// It takes so long because dpkg installs the package, and systemd and logrotate read its files.
 #[test]
 fn what_is_installed_serves_as_it_is() {
     let Some(machine) = installed("what_is_installed_serves_as_it_is") else {
@@ -136,6 +137,7 @@ fn what_is_installed_serves_as_it_is() {
     });
 }
 
+/// It takes so long because dpkg installs two versions of the package.
 #[test]
 fn an_upgrade_refuses_no_connection() {
     let Some(machine) = installed("an_upgrade_refuses_no_connection") else {
@@ -177,6 +179,7 @@ fn an_upgrade_refuses_no_connection() {
     machine.run("grep -q administrator /etc/petrel/petrel.conf");
 }
 
+/// It takes so long because dpkg installs the package twice and removes it twice.
 #[test]
 fn what_is_removed_leaves_the_configuration_and_what_is_purged_nothing() {
     let test = "what_is_removed_leaves_the_configuration_and_what_is_purged_nothing";
@@ -207,6 +210,7 @@ fn what_is_removed_leaves_the_configuration_and_what_is_purged_nothing() {
     assert_eq!(left, "");
 }
 
+/// It takes so long because dpkg installs the package three times.
 #[test]
 fn beside_another_server_it_is_not_enabled() {
     let test = "beside_another_server_it_is_not_enabled";

@@ -117,6 +117,7 @@ fn wget_mirrors_a_tree() {
     }
 }
 
+/// It takes so long because h2load runs twice, for two seconds each.
 #[test]
 fn h2load_in_http_1_mode() {
     let server = server();
@@ -150,6 +151,7 @@ fn h2load_in_http_1_mode() {
     }
 }
 
+/// It takes so long because ab asks 23,000 times.
 #[test]
 fn ab_with_and_without_keep_alive() {
     let server = server();

@@ -199,6 +199,7 @@ fn a_chain_of_includes_ends_at_the_limit_of_nesting() {
     );
 }
 
+/// It takes so long because it includes 20,000 files before it stops.
 #[test]
 fn includes_that_multiply_are_stopped() {
     let mut directory = Directory::new().with("main.conf", "include \"0\"");

@@ -754,6 +754,8 @@ mod tests {
         assert_eq!(counts(pool).0, 2);
     }
 
+    /// It takes ten seconds if the pool starts a second thread before the large job begins: that thread must end, which
+    /// it does after ten seconds without work.
     #[tokio::test(flavor = "local")]
     async fn the_end_of_a_large_job_begins_all_that_waited_for_it() {
         let pool = pool(4, 10, 10_000);

@@ -501,6 +501,7 @@ fn messages_of_the_handshake_come_in_many_records() {
 }
 
 /// rustls keeps offsets into the client's bytes that belong to an incomplete message.
+/// It takes so long because a handshake begins anew for each byte of the client's message.
 #[test]
 fn an_error_in_the_middle_of_a_message_ends_the_session() {
     let options = Options {

@@ -246,6 +246,7 @@ mod tests {
         assert_eq!(third, LimitVerdict::TooFast(59 * SECOND));
     }
 
+    /// It takes so long because ten million keys enter the table of a program that is not optimised.
     #[test]
     fn ten_million_keys_take_no_more_memory_and_the_worst_is_remembered() {
         let table = KeyTable::new(4096);

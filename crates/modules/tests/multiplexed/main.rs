@@ -72,6 +72,7 @@ r.resp_body.set({ r.req_body.get })
 return 200
 "#;
 
+/// It takes so long because 250 requests on each of five connections come and go in small pieces.
 #[tokio::test(flavor = "local")]
 async fn a_hundred_exchanges_share_a_connection() {
     let root = Root::new();

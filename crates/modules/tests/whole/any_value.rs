@@ -52,6 +52,7 @@ const PLACES: [(&str, &str); 3] = [
     ("$SERVER[\"socket\"] == \"127.0.0.1:1\" {\n", "\n}"),
 ];
 
+/// It takes so long because it loads about a hundred configurations for each directive.
 #[test]
 fn no_value_of_a_directive_panics() {
     let schema = schema();

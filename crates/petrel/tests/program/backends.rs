@@ -294,6 +294,7 @@ fn backends_do_not_outlive_a_killed_keeper() {
     assert_eq!(ask(&site, ""), Ok(only_backend(&server)));
 }
 
+/// It takes the five seconds that a program has to end before it is killed.
 #[test]
 fn a_program_that_ignores_its_signal_is_killed_with_its_children() {
     let site =
@@ -474,6 +475,7 @@ fn programs_end_when_the_server_cannot_start() {
     }
 }
 
+/// It takes so long because three processes answer twelve requests, one and a half seconds each.
 #[test]
 fn more_processes_come_with_load_and_go_without() {
     if !has_perl() {

@@ -283,6 +283,7 @@ fn an_idle_server_ends_by_itself_when_asked_to() {
     assert_eq!(code, Some(0));
 }
 
+/// It takes so long because the transfer lasts more than twice the two seconds after which an idle server ends.
 #[test]
 fn a_server_with_one_long_transfer_is_not_idle() {
     let site = Site::new();
@@ -305,6 +306,7 @@ fn a_server_with_one_long_transfer_is_not_idle() {
     assert_eq!(server.end().0, Some(0));
 }
 
+/// It takes so long because the client pauses three times, for three and a half seconds each.
 #[test]
 fn a_slow_head_does_not_shorten_the_time_for_the_body() {
     let site = Site::new();

@@ -8,6 +8,7 @@ use crate::alone;
 use crate::costs::system_calls::{REQUESTS, expect};
 use crate::routes::{BUDGETS, Route, RouteCase, cases, write_files};
 
+/// It takes so long because strace stops a server of each route at each system call, and scripts run 5000 times before.
 #[test]
 fn each_route_makes_the_system_calls_of_its_budget() {
     let _alone = alone();
@@ -52,6 +53,7 @@ fn count(server: &Server, case: &RouteCase, target: &str, budget: &[(&str, u64)]
 }
 
 /// A heap that grows with the garbage of scripts takes an mprotect for every 4 KiB.
+/// It takes so long because a script runs more than forty thousand times before its garbage has been collected twice.
 #[test]
 fn scripts_that_have_run_often_take_no_memory_from_the_kernel() {
     let _alone = alone();

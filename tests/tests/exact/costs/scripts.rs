@@ -85,6 +85,7 @@ const HEADERS: &str = "\
     lighty.content = { r.req_attr[\"uri.path\"], \" \", tostring(stat and stat.is_file) }\n\
     return 200\n";
 
+/// It takes so long because each of five scripts runs a thousand times or more before strace counts its calls.
 #[test]
 fn a_warm_script_makes_one_receive_and_one_send() {
     let _alone = alone();

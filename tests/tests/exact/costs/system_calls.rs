@@ -217,6 +217,7 @@ fn over_tls_it_is_one_receive_and_one_send_as_well() {
 }
 
 /// Neither rules nor the mapping to a path may look up a file that no part of the response comes from.
+/// It takes so long because strace stops the server at each system call, and the URLs are very long.
 #[test]
 fn a_route_of_a_backend_asks_the_file_system_nothing_however_long_the_url_is() {
     let _alone = alone();

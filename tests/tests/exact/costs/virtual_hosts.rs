@@ -49,6 +49,7 @@ fn each_host_gets_its_own() {
     assert_eq!(get("site77777.test"), "hello");
 }
 
+/// It takes so long because valgrind counts each instruction that loads a large configuration.
 #[test]
 fn twice_as_many_hosts_take_twice_the_work_to_load() {
     let _alone = alone();
@@ -69,6 +70,7 @@ fn instructions_to_load(hosts: usize) -> i64 {
     counted(&counts)
 }
 
+/// It takes so long because valgrind runs eight servers, and counts each of their instructions.
 #[test]
 fn a_thousand_hosts_cost_no_instructions() {
     let _alone = alone();

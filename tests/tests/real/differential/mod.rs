@@ -61,6 +61,7 @@ impl fmt::Display for Finding {
     }
 }
 
+/// It takes so long because both servers start with each of some thirty configurations, and answer many requests.
 #[test]
 fn generated_requests_are_answered_alike_but_for_the_list() {
     let configurations = Configuration::all();

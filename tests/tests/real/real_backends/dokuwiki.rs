@@ -90,6 +90,7 @@ fn expect_no_complaints(browser: &Browser) {
     assert!(complaints.is_empty(), "{complaints:#?}");
 }
 
+/// It takes so long because Chromium starts, and loads one page of a large PHP program after the other.
 #[test]
 fn dokuwiki_in_a_browser() {
     let Some(fpm) = start_wiki("dokuwiki_in_a_browser") else {
@@ -105,6 +106,7 @@ fn dokuwiki_in_a_browser() {
     expect_no_complaints(&browser);
 }
 
+/// It takes so long because Chromium starts, and loads one page of a large PHP program after the other.
 #[test]
 fn dokuwiki_with_clean_urls_in_a_browser() {
     let Some(fpm) = start_wiki("dokuwiki_with_clean_urls_in_a_browser") else {

@@ -58,6 +58,7 @@ fn run_git(tree: &Tree, arguments: &[&str]) -> Output {
         .expect("git can be run")
 }
 
+/// It takes so long because Chromium starts, and a Perl program starts anew for each page.
 #[test]
 fn gitweb_behind_digest_authentication_in_a_browser() {
     let test = "gitweb_behind_digest_authentication_in_a_browser";

@@ -159,6 +159,7 @@ fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// It takes so long because Chromium and Node.js start.
 #[test]
 fn a_browser_s_websocket() {
     let test = "a_browser_s_websocket";
@@ -179,6 +180,7 @@ fn a_browser_s_websocket() {
 }
 
 /// The WebSocket uses a stream of the connection that has loaded the page.
+/// It takes so long because Chromium and Node.js start.
 #[test]
 fn a_browser_s_websocket_over_http_2() {
     let test = "a_browser_s_websocket_over_http_2";

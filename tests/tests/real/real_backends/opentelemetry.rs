@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use petrel_tests::{Backend, Server, Speaks, Tree, eventually, is_installed, run, skip};
 
+/// It takes so long because pip installs a package and those that it needs.
 #[test]
 fn opentelemetry_proto_reads_the_traces() {
     let test = "opentelemetry-proto";

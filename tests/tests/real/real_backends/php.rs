@@ -82,6 +82,7 @@ fn scripts(tree: &Tree) {
         .write("www/plain.txt", "plain");
 }
 
+/// It takes so long because PHP starts, and answers more than two hundred requests.
 #[test]
 fn php_fpm() {
     let Some(_) = fpm() else {

@@ -24,6 +24,7 @@ fn installation(package: &Path, bootstrap: &Path) -> Tree {
     tree
 }
 
+/// It takes so long because Chromium starts, and PHP runs programs to find out about the machine.
 #[test]
 fn phpsysinfo_behind_basic_authentication_in_a_browser() {
     let test = "phpsysinfo_behind_basic_authentication_in_a_browser";

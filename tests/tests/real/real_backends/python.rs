@@ -114,6 +114,7 @@ fn uwsgi_as_fastcgi_scgi_and_itself() {
     }
 }
 
+/// It takes so long because gunicorn starts, and the test pauses twice until it closes idle connections.
 #[test]
 fn gunicorn() {
     if !can_run("gunicorn", &["/usr/bin/gunicorn"]) {
@@ -142,6 +143,7 @@ fn gunicorn() {
     }
 }
 
+/// It takes so long because pip installs flup.
 #[test]
 fn flup() {
     let test = "flup";

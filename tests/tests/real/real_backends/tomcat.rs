@@ -66,6 +66,7 @@ fn start(port: u16) -> Component {
     Component::start(tree, &mut command, &Listens::Port(port))
 }
 
+/// It takes so long because a Java machine starts, and Tomcat compiles each page when it is first asked for.
 #[test]
 fn tomcat_over_ajp13() {
     let jar = format!("{HOME}/bin/bootstrap.jar");

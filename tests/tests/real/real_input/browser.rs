@@ -9,6 +9,7 @@ use petrel_tests::{Browser, Tree, eventually, petrel, skip};
 use crate::real_input::isolated::{Isolated, isolated};
 use crate::real_input::python_doc;
 
+/// It takes so long because Chromium starts, and loads three pages, one of them very large.
 #[test]
 fn a_page_of_the_documentation_opens_without_an_error() {
     let test = "a_page_of_the_documentation_opens_without_an_error";
@@ -44,6 +45,7 @@ fn a_page_of_the_documentation_opens_without_an_error() {
     assert_eq!(failed, Vec::<&str>::new());
 }
 
+/// It takes so long because Chromium starts.
 #[test]
 fn a_listing_opens_without_an_error() {
     let test = "a_listing_opens_without_an_error";
@@ -66,6 +68,7 @@ fn a_listing_opens_without_an_error() {
     assert!(browser.is_true("document.documentElement.scrollWidth <= window.innerWidth"));
 }
 
+/// It takes so long because Chromium starts.
 #[test]
 fn the_bundled_site_opens_without_an_error() {
     let test = "the_bundled_site_opens_without_an_error";

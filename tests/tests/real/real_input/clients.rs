@@ -50,6 +50,7 @@ fn against_a_server(test: &str, arguments: &[&str], target: &str, is_clean: fn(&
     assert_eq!(server.log(), log);
 }
 
+/// It takes the five seconds for which the program runs.
 #[test]
 fn ab_runs_clean() {
     let (seconds, connections) = (SECONDS.to_string(), CONNECTIONS.to_string());
@@ -71,6 +72,7 @@ fn ab_runs_clean() {
     });
 }
 
+/// It takes the five seconds for which the program runs.
 #[test]
 fn wrk_runs_clean() {
     let (seconds, connections) = (format!("-d{SECONDS}s"), format!("-c{CONNECTIONS}"));
@@ -81,6 +83,7 @@ fn wrk_runs_clean() {
     });
 }
 
+/// It takes the five seconds for which the program runs.
 #[test]
 fn h2load_runs_clean_in_http1() {
     let (seconds, connections) = (format!("-D{SECONDS}"), format!("-c{CONNECTIONS}"));
@@ -91,6 +94,7 @@ fn h2load_runs_clean_in_http1() {
     });
 }
 
+/// It takes so long because curl fetches 5000 pages.
 #[test]
 fn curl_runs_clean_in_parallel() {
     let quiet = [

@@ -100,6 +100,7 @@ fn the_stock_configuration_is_accepted() {
     });
 }
 
+/// It takes so long because Petrel prints each of more than twenty files twice, each time in namespaces of its own.
 #[test]
 fn each_file_of_the_packages_prints_as_a_configuration_that_prints_the_same() {
     let test = "each_file_of_the_packages_prints_as_a_configuration_that_prints_the_same";

@@ -22,6 +22,7 @@ struct Asked<'t> {
     told: &'t str,
 }
 
+/// It takes so long because more than forty servers start, one after the other.
 #[test]
 fn published_configurations_start_and_answer() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/real/real_input/published");

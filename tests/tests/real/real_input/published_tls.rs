@@ -235,6 +235,7 @@ const ALL: [Published; 10] = [
     },
 ];
 
+/// It takes so long because a server starts for each configuration, and curl asks it twice.
 #[test]
 fn published_configurations_of_tls_serve_and_redirect() {
     let authority = Authority::new();

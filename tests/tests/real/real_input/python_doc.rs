@@ -33,6 +33,7 @@ server.max-keep-alive-requests = 10000",
     Server::start(&config)
 }
 
+/// It takes so long because wget fetches and reads more than nine hundred files one after the other.
 #[test]
 fn a_mirror_of_the_documentation_is_the_documentation() {
     let test = "a_mirror_of_the_documentation_is_the_documentation";

@@ -24,6 +24,7 @@ fn server() -> Server {
 
 const HAS_ROUTES: &str = "document.querySelectorAll('[data-key=routes] tbody tr').length >= 2";
 
+/// It takes so long because Chromium starts, and the page must change by itself, then stay as it is for three seconds.
 #[test]
 fn the_page_is_live() {
     let test = "the_page_is_live";
@@ -80,6 +81,7 @@ fn the_page_is_live() {
     assert_eq!(browser.complaints(), NONE);
 }
 
+/// It takes so long because Chromium starts.
 #[test]
 fn the_page_fits_on_a_phone_in_the_dark() {
     let test = "the_page_fits_on_a_phone_in_the_dark";

@@ -24,6 +24,7 @@ const PROTOCOLS: &str =
 
 const PICTURES: usize = 200;
 
+/// It takes so long because Chromium starts, and loads a page with 200 pictures twice.
 #[test]
 fn a_page_with_200_pictures_and_a_reload_in_between() {
     let test = "a_page_with_200_pictures_and_a_reload_in_between";
@@ -64,6 +65,7 @@ fn a_page_with_200_pictures_and_a_reload_in_between() {
 }
 
 /// The server process is replaced while the page is loading: no picture is missing, whichever process it comes from.
+/// It takes so long because Chromium starts, and because the pictures come slowly enough for a reload in between.
 #[test]
 fn a_reload_while_a_page_is_loading() {
     let Some(browser) = browser("a_reload_while_a_page_is_loading") else {

@@ -114,6 +114,7 @@ fn expect_all_succeeded(finished: &Finished, requests: u32) {
     }
 }
 
+/// It takes so long because 11,000 small and 200 large files pass through a program that is not optimised.
 #[test]
 fn h2load_over_tls_and_in_the_clear() {
     let test = "h2load_over_tls_and_in_the_clear";
