@@ -21,7 +21,8 @@ fn expect_refused(server: &petrel_tests::Server, within: &str) {
 fn a_stop_does_not_wait_for_a_disk() {
     let test = "a_stop_does_not_wait_for_a_disk";
     for (signal, timeout) in [(Signal::TERM, 60), (Signal::INT, 2)] {
-        let config = format!("server.graceful-shutdown-timeout = {timeout}");
+        let config =
+            format!("server.feature-flags = (\"server.graceful-shutdown-timeout\" => {timeout})");
         let large = content(LARGE);
         let files: [(&str, &[u8]); 2] = [("one.txt", b"1"), ("large.bin", &large)];
         let Some((mut server, slow)) = site(test, &files, &config) else {
