@@ -175,10 +175,9 @@ impl Clock {
     #[doc(hidden)]
     pub fn skip(&self, by: Duration) {
         let after = |clock| self.read(clock) + by.as_nanos() as i64;
-        assert!(
-            CAN_STOP,
-            "without debug assertions the clock cannot be stopped"
-        );
+        if !CAN_STOP {
+            panic!("without debug assertions the clock cannot be stopped");
+        }
         let stopped_at = (after(ClockId::Monotonic), after(ClockId::Realtime));
         self.stopped_at.set(Some(stopped_at));
         self.now();
