@@ -315,7 +315,7 @@ mod tests {
         for text in [
             "#[cfg(test)] mod tests { use crate::a; }",
             "#[cfg(test)] use crate::a;",
-            "#[cfg(any(test, feature = \"testing\"))] use crate::a;",
+            "#[doc(hidden)] pub mod testing { use crate::a; }",
             "struct S; impl S { #[cfg(test)] fn f() { crate::a::f() } }",
             "pub(crate) struct S;",
             "/// As [`crate::a`] does.\nstruct S;",

@@ -127,11 +127,16 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
+/// What is compiled for tests alone, or is there for tests of other crates and so hidden in the documentation.
 fn is_for_tests(attributes: &[Attribute]) -> bool {
-    (attributes.iter())
-        .filter(|attribute| attribute.path().is_ident("cfg"))
-        .filter_map(|attribute| attribute.parse_args::<Meta>().ok())
-        .any(|condition| !is_on(&condition))
+    let of = |name: &'static str| {
+        let named = attributes
+            .iter()
+            .filter(move |attribute| attribute.path().is_ident(name));
+        named.filter_map(|attribute| attribute.parse_args::<Meta>().ok())
+    };
+    of("cfg").any(|condition| !is_on(&condition))
+        || of("doc").any(|word| word.path().is_ident("hidden"))
 }
 
 /// Whether a `cfg` condition may hold in the server: every condition that is not about tests may.
@@ -143,7 +148,7 @@ fn is_on(condition: &Meta) -> bool {
     };
     match condition {
         Meta::Path(path) => !path.is_ident("test") && !path.is_ident("doc"),
-        Meta::NameValue(pair) => !pair.path.is_ident("feature"),
+        Meta::NameValue(_) => true,
         Meta::List(list) if list.path.is_ident("not") => !inner(list).iter().all(is_on),
         Meta::List(list) if list.path.is_ident("any") => inner(list).iter().any(is_on),
         Meta::List(list) => inner(list).iter().all(is_on),
