@@ -56,7 +56,8 @@ impl Default for ErrorLines {
 impl ErrorLines {
     /// Passes to `write` the counts of repeated messages of earlier seconds and then `message` with its
     /// details. If the message was written in this second already, only counts it and does not build its
-    /// text: under a flood of requests that fail, building it would be most of their cost.
+    /// text: under a flood of requests that fail, building it would be most of their cost. Returns whether that begins a
+    /// count, so that there is something to write when the second is over.
     pub(super) fn message(
         &mut self,
         message: Arguments<'_>,
@@ -64,13 +65,13 @@ impl ErrorLines {
         precision: TimePrecision,
         now: SystemTime,
         write: &mut dyn FnMut(&[u8]),
-    ) {
+    ) -> bool {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         self.begin_second(now, precision, write);
         let mut seen = self.seen.iter_mut();
         if let Some(seen) = seen.find(|seen| is_text_of(message, &seen.message)) {
             seen.repeated += 1;
-            return;
+            return seen.repeated == 1;
         }
         let message = message.to_string();
         if self.seen.len() < ERROR_REPEATS_MAX {
@@ -81,6 +82,7 @@ impl ErrorLines {
         }
         let details = details.to_string();
         write(&self.line(&message, &details, precision, now.subsec_nanos()));
+        false
     }
 
     /// Passes the counts of repeated messages to `write`.

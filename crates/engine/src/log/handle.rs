@@ -55,12 +55,16 @@ impl LogHandle {
         details: std::fmt::Arguments<'_>,
     ) {
         let Some(log) = &self.log else { return };
-        log.with_error_lines(|errors, precision| {
+        let begins_a_count = log.with_error_lines(|errors, precision| {
             let now = SystemTime::now();
             errors.message(message, details, precision, now, &mut |line| {
                 log.push(line, self.level);
-            });
+            })
         });
+        if begins_a_count {
+            // The writer sleeps for as long as there is nothing to write.
+            log.signals.wake_if_idle();
+        }
     }
 
     /// How many lines of this log were dropped since it was opened.

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::{FileOwner, LogRegistry, LogTarget};
 use crate::limits::LOG_QUEUE_BYTES_MAX;
@@ -37,7 +38,7 @@ impl Directory {
             if done(&text) || Instant::now() > deadline {
                 return text;
             }
-            std::thread::sleep(Duration::from_millis(5));
+            thread::sleep(Duration::from_millis(5));
         }
     }
 }
@@ -96,7 +97,7 @@ fn the_writer_writes_without_being_asked() {
         let text = directory.read_until("a", |text| text.len() == round * 5);
         assert_eq!(text, "line\n".repeat(round));
         // Long enough that the writer sleeps again.
-        std::thread::sleep(Duration::from_millis(120));
+        thread::sleep(Duration::from_millis(120));
     }
     registry.shut_down(LIMIT);
 }
@@ -105,7 +106,7 @@ fn the_writer_writes_without_being_asked() {
 fn lines_of_many_threads_arrive_whole() {
     let directory = Directory::new("many");
     let registry = started(&directory.target("a"));
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for thread in 0..4 {
             let log = registry.get(&directory.target("a"));
             scope.spawn(move || {
@@ -201,7 +202,7 @@ fn a_full_queue_drops_counts_and_tells() {
         "{text}"
     );
     // Once the reader reads, everything arrives that was not dropped.
-    let arrived = std::thread::spawn(move || std::io::read_to_string(reader).expect("text"));
+    let arrived = thread::spawn(move || std::io::read_to_string(reader).expect("text"));
     assert!(registry.flush(LIMIT));
     registry.shut_down(LIMIT);
     assert_eq!(
@@ -234,7 +235,7 @@ fn a_command_that_dies_is_started_again() {
     let deadline = Instant::now() + LIMIT;
     while !directory.read("out").contains("two\n") && Instant::now() < deadline {
         log.write(b"two\n");
-        std::thread::sleep(Duration::from_millis(100));
+        thread::sleep(Duration::from_millis(100));
     }
     assert!(
         directory.read("out").starts_with("one\ntwo\n"),
@@ -262,7 +263,7 @@ fn a_keeper_renews_the_commands_of_the_process_it_serves() {
         if !renewed.is_empty() || Instant::now() > deadline {
             break renewed;
         }
-        std::thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(20));
     };
     server.adopt(renewed);
     server.get(&target).write(b"two\n");
@@ -351,6 +352,31 @@ fn errors_go_to_the_servers_own_log_and_repetitions_are_counted() {
         .filter(|line| line.contains("message repeated"))
         .count() as u64;
     assert_eq!(written - counts + repeated, 100_000);
+    registry.shut_down(LIMIT);
+}
+
+/// The writer sleeps by then, and no other line comes.
+#[test]
+fn a_repetition_is_counted_in_the_log_soon() {
+    let directory = Directory::new("repetition");
+    let registry = started(&directory.target("a"));
+    registry.set_error_log(directory.target("a"));
+    // In one second, with a pause after which the writer has nothing to do.
+    let is_early = |time: SystemTime| {
+        let since = time.duration_since(UNIX_EPOCH).expect("after 1970");
+        since.subsec_millis() < 300
+    };
+    while !is_early(SystemTime::now()) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    registry.error(format_args!("the same"));
+    thread::sleep(Duration::from_millis(400));
+    registry.error(format_args!("the same"));
+    let begun = Instant::now();
+    while directory.read("a").lines().count() < 2 {
+        assert!(begun.elapsed() < LIMIT, "{}", directory.read("a"));
+        thread::sleep(Duration::from_millis(10));
+    }
     registry.shut_down(LIMIT);
 }
 

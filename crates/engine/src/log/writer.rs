@@ -191,11 +191,14 @@ impl Common {
 
     /// Sleeps until the next line; for a second at most if there are commands to check or counts to report.
     fn sleep(&self, logs: &mut Vec<Arc<Log>>) {
-        let busy = logs
-            .iter()
-            .any(|log| log.tell_repeats(Repeats::OfEarlierSeconds) | log.tend(&mut Vec::new()));
-        let untold = logs.iter().any(|log| log.has_untold_losses());
+        // From here on, lines and counts that come wake this thread.
         self.signals.idle.store(true, Ordering::SeqCst);
+        let mut busy = false;
+        for log in logs.iter() {
+            busy |= log.tell_repeats(Repeats::OfEarlierSeconds);
+            busy |= log.tend(&mut Vec::new());
+        }
+        let untold = logs.iter().any(|log| log.has_untold_losses());
         if logs.iter().all(|log| log.is_empty()) && !self.flush_is_due() {
             logs.clear();
             if busy || untold {
