@@ -120,11 +120,14 @@
       if (!answer.ok) throw new Error('status ' + answer.status);
       const fresh = new DOMParser().parseFromString(await answer.text(), 'text/html');
       prepare(fresh);
-      if (!isPaused) patch(document.body, fresh.body);
+      // The reader has paused the page while it waited for the answer.
+      if (isPaused) return;
+      patch(document.body, fresh.body);
       describe();
       failures = 0;
       show('live', 'live');
     } catch (error) {
+      if (isPaused) return;
       failures += 1;
       show(error.name === 'TypeError' || error.name === 'TimeoutError' ? 'no answer' : error.message, 'lost');
     }
