@@ -1,26 +1,76 @@
-//! Ports for servers. They are below the range from which the kernel takes client ports, and each is used
-//! once, so that tests running in parallel do not collide.
+//! Ports for servers. They are below the range from which the kernel takes client ports. Each test program claims
+//! blocks of them, and uses each port once, so that neither tests nor test programs collide.
 
-use std::net::{Ipv4Addr, TcpListener};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
 /// A free TCP port.
 ///
 /// # Panics
-/// Hundreds of ports in a row are in use.
+/// Other test programs have all ports.
 pub fn free_port() -> u16 {
-    for _ in 0..500 {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Each test program starts elsewhere in the range.
-        let offset = std::process::id().wrapping_mul(97) % u32::from(PORTS);
-        let port = FIRST + (offset + u32::from(step)).wrapping_rem(u32::from(PORTS)) as u16;
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
+    let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        match claimed.last_mut() {
+            Some(block) if block.used < BLOCK_PORTS => {
+                let port = block.first + block.used;
+                block.used += 1;
+                if is_free(port) {
+                    return port;
+                }
+            }
+            _ => {
+                let block = Block::claim().expect("other test programs have all ports");
+                claimed.push(block);
+            }
         }
     }
-    panic!("no port between {FIRST} and {} is free", FIRST + PORTS);
 }
 
-static NEXT: AtomicU16 = AtomicU16::new(0);
+/// Whether no program has bound the port. The socket does not listen: a child that another thread has just forked may
+/// hold it for a while, and would take connections that are for the server.
+fn is_free(port: u16) -> bool {
+    let socket = socket_with(
+        AddressFamily::INET,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    );
+    let socket = socket.expect("a socket");
+    set_socket_reuseaddr(&socket, true).expect("an option of every socket");
+    bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)).is_ok()
+}
+
+/// Ports that belong to this test program for as long as it runs.
+struct Block {
+    first: u16,
+    /// How many of them were tried.
+    used: u16,
+    /// A name that one program at a time can have.
+    _claim: UnixListener,
+}
+
+impl Block {
+    /// A block that no program has.
+    fn claim() -> Option<Block> {
+        (0..BLOCKS).find_map(|number| {
+            let name = format!("petrel-test-ports-{number}");
+            let name = SocketAddr::from_abstract_name(name).expect("a short name");
+            Some(Block {
+                first: FIRST + number * BLOCK_PORTS,
+                used: 0,
+                _claim: UnixListener::bind_addr(&name).ok()?,
+            })
+        })
+    }
+}
+
+static CLAIMED: Mutex<Vec<Block>> = Mutex::new(Vec::new());
 const FIRST: u16 = 21_000;
-const PORTS: u16 = 10_000;
+const BLOCKS: u16 = 40;
+const BLOCK_PORTS: u16 = 250;

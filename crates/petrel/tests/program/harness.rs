@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
 /// The longest wait of a test. It is long because a machine that builds and tests at the same time is slow; a
@@ -48,11 +49,22 @@ pub fn free_port() -> u16 {
         // Each test program begins at another place.
         let place = std::process::id().wrapping_mul(97).wrapping_add(count) % 10_000;
         let port = 11_000 + u16::try_from(place).expect("it is below ten thousand");
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        if is_free(port) {
             return port;
         }
     }
     panic!("no port is free");
+}
+
+/// Whether no program has bound the port. The socket does not listen: a child that another thread has just forked may
+/// hold it for a while, and would take connections that are for the server.
+fn is_free(port: u16) -> bool {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket
+        .set_reuse_address(true)
+        .expect("an option of every socket");
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    socket.bind(&address.into()).is_ok()
 }
 
 /// A directory with a document root (`hello.txt`: "hello\n") and a configuration.
