@@ -121,7 +121,7 @@ fn unit(workspace: &Workspace, words: &[&str]) -> Result<(), String> {
     )
 }
 
-/// What counts exactly runs one test after another, beside the tests with programs of others: both wait a lot.
+/// What counts exactly runs one test after another, beside the other programs.
 fn scenarios(workspace: &Workspace, words: &[&str]) -> Result<(), String> {
     let petrel = workspace.petrel()?;
     let programs = |names: &[&str], threads: &str| {
@@ -129,12 +129,11 @@ fn scenarios(workspace: &Workspace, words: &[&str]) -> Result<(), String> {
         command.args(names.iter().flat_map(|name| ["--test", name]));
         run(command.arg("--").args(words).env("PETREL", &petrel))
     };
-    let exact_and_real = thread::scope(|scope| {
+    thread::scope(|scope| {
         let exact = scope.spawn(|| programs(&["exact"], "1"));
-        let real = programs(&["package", "real"], THREADS);
-        exact.join().expect("it does not panic").and(real)
-    });
-    programs(&["scenarios"], THREADS).and(exact_and_real)
+        let others = programs(&["package", "real", "scenarios"], THREADS);
+        exact.join().expect("it does not panic").and(others)
+    })
 }
 
 /// `cargo test`. A test program that fails does not stop the others, and each one has a time limit.
