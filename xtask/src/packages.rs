@@ -5,10 +5,8 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -181,7 +179,8 @@ const fn need(package: &'static str, sign: &'static str, purpose: Purpose) -> Ne
 
 /// The installing of what tests use, in a thread of its own while the first steps compile.
 pub struct Installation {
-    thread: JoinHandle<Vec<String>>,
+    /// `None`: no step needs what it would install.
+    thread: Option<JoinHandle<Vec<String>>>,
 }
 
 impl Installation {
@@ -206,23 +205,15 @@ impl Installation {
             let package = need.package;
             return Err(format!("nothing builds without the package {package}"));
         }
-        let thread = thread::spawn(move || {
-            if with_rest {
-                installer.provide_for_tests()
-            } else {
-                Vec::new()
-            }
-        });
+        let thread = with_rest.then(|| thread::spawn(move || installer.provide_for_tests()));
         Ok(Installation { thread })
     }
 
     /// Waits until all is installed, and prints the versions. Returns a line for the summary for each package
     /// that cannot be had; tests that need it are skipped.
     pub fn wait(self, workspace: &Workspace) -> Vec<String> {
-        let unavailable = self
-            .thread
-            .join()
-            .unwrap_or_else(|panic| resume_unwind(panic));
+        let join = |thread: JoinHandle<_>| thread.join().expect("it does not panic");
+        let unavailable = self.thread.map_or_else(Vec::new, join);
         println!("=== packages used: {}", versions(workspace).join(", "));
         unavailable
     }
@@ -232,7 +223,7 @@ impl Installation {
 struct Installer {
     target: PathBuf,
     /// Where their output goes.
-    log: Mutex<File>,
+    log: File,
     deadline: Instant,
 }
 
@@ -242,7 +233,7 @@ impl Installer {
         let log = fs::create_dir_all(&workspace.target).and_then(|()| File::create(&path));
         Ok(Installer {
             target: workspace.target.clone(),
-            log: Mutex::new(log.map_err(|error| format!("{}: {error}", path.display()))?),
+            log: log.map_err(|error| format!("{}: {error}", path.display()))?,
             deadline: Instant::now() + Duration::from_secs(INSTALL_MINUTES * 60),
         })
     }
@@ -259,9 +250,8 @@ impl Installer {
     }
 
     fn tell(&self, line: &str) {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         // Without a log, packages are installed all the same.
-        let _ = writeln!(log, "{line}");
+        let _ = writeln!(&self.log, "{line}");
     }
 
     /// Downloads and unpacks the packages that are not in `folder` yet. Does not need root.
