@@ -64,7 +64,8 @@ enum ScreenNews {
 }
 
 /// Ends the display when a signal comes or the terminal is gone. The library that reads keys tries for ever to read
-/// from a terminal that is gone, so the program ends without it. Where standard input is something else, SIGHUP tells.
+/// from a terminal that is gone, so the program ends without it. If standard input is no
+/// terminal, the kernel sends SIGHUP.
 fn wait_for_the_end(signals: SigSet, sender: Sender<ScreenNews>) -> io::Result<()> {
     let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?;
     thread::spawn(move || {
