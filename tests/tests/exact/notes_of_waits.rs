@@ -33,7 +33,7 @@ fn a_request_that_lagged_allocates_nothing_for_its_note() {
         .write("busy.lua", BUSY);
     let (server, address) = start(&format!(
         "var.dir = \"{}\"\nserver.document-root = var.dir\nserver.max-worker = 1\n\
-         server.max-keep-alive-requests = 65535\nserver.modules += ( \"mod_magnet\" )\nlua.max-run-time = 5000\n\
+         server.max-keep-alive-requests = 65535\nserver.max-keep-alive-idle = 600\nserver.modules += ( \"mod_magnet\" )\nlua.max-run-time = 5000\n\
          $HTTP[\"url\"] == \"/busy\" {{ magnet.attract-raw-url-to = ( var.dir + \"/busy.lua\" ) }}",
         tree.root().display()
     ));

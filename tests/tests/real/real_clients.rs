@@ -155,7 +155,7 @@ fn h2load_in_http_1_mode() {
 #[test]
 fn ab_with_and_without_keep_alive() {
     let server = server();
-    for (keep, requests) in [(Some("-k"), "20000"), (None, "3000")] {
+    for (keep, requests) in [(Some("-k"), "5000"), (None, "1000")] {
         let mut arguments: Vec<&str> = keep.into_iter().collect();
         let url = server.url("/4k.bin");
         arguments.extend(["-q", "-n", requests, "-c", "16", &url]);

@@ -245,12 +245,12 @@ fn a_full_queue_drops_spans_and_no_request_waits() {
 #[test]
 fn errors_and_slow_requests_are_sent_if_that_is_configured() {
     let site = site(
-        "otel.sample-rate = \"0\"\notel.always-errors = \"enable\"\notel.always-slower-than = 50\n",
+        "otel.sample-rate = \"0\"\notel.always-errors = \"enable\"\notel.always-slower-than = 100000\n",
     );
     let mut answer = site.get("/");
     let sampling = Sampling {
         always_errors: true,
-        always_slower_than: 50_000_000,
+        always_slower_than: 100_000_000_000,
         ..Sampling::of_rate("0")
     };
     let exchange = answer.exchange_mut();
@@ -258,7 +258,7 @@ fn errors_and_slow_requests_are_sent_if_that_is_configured() {
     let start = exchange.ledger.started();
     exchange
         .ledger
-        .stamp(petrel_engine::ledger::Stage::Lua, start + 60_000_000);
+        .stamp(petrel_engine::ledger::Stage::Lua, start + 110_000_000_000);
     assert!(sampling.wants(exchange));
     exchange.ledger.start(start);
     exchange.response.status = petrel_engine::proto::status::Status::BAD_GATEWAY;

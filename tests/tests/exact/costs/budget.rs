@@ -73,8 +73,9 @@ fn scripts_that_have_run_often_take_no_memory_from_the_kernel() {
         ask(&mut client, &case, case.targets[0], 10_000);
         let calls = tracer.stop().without_waits();
         // What the worker does once a second may need a page.
+        let seconds = begun.elapsed().as_secs();
         for name in ["mprotect", "mmap", "munmap", "madvise", "brk"] {
-            assert!(calls.count(name) <= 2, "{name}: {calls:?}");
+            assert!(calls.count(name) <= 2 + seconds, "{name}: {calls:?}");
         }
         // The watchdog looks every 2.5 ms while no script runs for long.
         let looks = begun.elapsed().as_micros() / 2500;

@@ -1,5 +1,7 @@
 //! The system calls of a page that a CML script assembles from files.
 
+use std::time::Instant;
+
 use petrel_tests::{Backend, Server, Speaks, Tracer};
 
 use crate::alone;
@@ -37,10 +39,12 @@ fn a_warm_page_takes_one_receive_and_one_send() {
         assert!(client.get("/?a=b").text().contains("kept"));
     }
     let tracer = Tracer::attach(&server);
+    let begun = Instant::now();
     for _ in 0..REQUESTS {
         assert_eq!(client.get("/?a=b").status, 200);
     }
     let calls = tracer.stop().without_waits();
+    let seconds = begun.elapsed().as_secs();
     let count = |names: &[&str]| names.iter().map(|name| calls.count(name)).sum::<u64>();
     assert_eq!(
         count(&["recvfrom", "read", "recvmsg", "readv"]),
@@ -58,5 +62,7 @@ fn a_warm_page_takes_one_receive_and_one_send() {
         "{calls:?}"
     );
     let looks = count(&["fstat", "newfstatat", "statx"]);
-    assert!(looks <= 60, "{looks} looks at files: {calls:?}");
+    // Each of the files is looked at once a second.
+    let most = 60 + 5 * seconds;
+    assert!(looks <= most, "{looks} looks at files: {calls:?}");
 }
