@@ -122,7 +122,7 @@ impl Builder {
             .args(arguments)
             .arg("-f")
             .arg(self.tree.path(CONFIGURATION));
-        crate::run(&mut command, PATIENCE)
+        crate::run(&mut command, 4 * PATIENCE)
     }
 
     fn launch(self, mut command: Command) -> Server {
