@@ -25,6 +25,7 @@ mod request_head;
 mod resp;
 mod response;
 mod scgi;
+mod sock_diag;
 mod stored_page;
 mod template;
 mod url;

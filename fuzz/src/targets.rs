@@ -39,6 +39,7 @@ targets! {
     resp: ["crates/proto/src/resp", "crates/proto/src/crlf_line"],
     response: ["crates/proto/src/http1", "crates/proto/src/reply_head", "crates/proto/src/trailers"],
     scgi: ["crates/proto/src/scgi"],
+    sock_diag: ["crates/proto/src/sock_diag"],
     stored_page: ["crates/proto/src/stored_page", "crates/proto/src/header_block"],
     template: ["crates/config/src/encode", "crates/config/src/template"],
     url: ["crates/proto/src/url"],

@@ -25,6 +25,7 @@
 //! | [`proxy_protocol`], [`forwarded`] | the client's address, as a proxy in front reports it |
 //! | [`client_hello`] | what a TLS client asks for, before there is a key |
 //! | [`recording`] | what the recorder keeps of requests, and how it is read |
+//! | [`sock_diag`] | what Linux says of a socket of this machine |
 //! | [`stored_page`] | stored answers of the page cache, as bytes |
 //! | [`syntax`] | the small rules that many fields share |
 //! | [`trace_context`], [`otlp`] | the trace that a request belongs to; spans for OpenTelemetry |
@@ -62,6 +63,7 @@ pub mod reply_head;
 pub mod request_head;
 pub mod resp;
 pub mod scgi;
+pub mod sock_diag;
 pub mod status;
 pub mod stored_page;
 pub mod syntax;

@@ -16,6 +16,7 @@
 //! | [`health`], [`active_check`] | whether a backend works, by its requests and by health checks |
 //! | `backend`, `pool`, `limit` | one backend: its connections, the requests that wait, the limit |
 //! | `connection`, `stream` | one connection and its socket, with TLS or without |
+//! | `kernel_view` | whether a process has accepted a connection, and how many wait for that |
 //! | [`trust`] | certificates and keys for TLS, read at the start |
 //! | `request` | one request until the head of its reply: choose a backend, queue, connect, send, wait |
 //! | `relay`, `talk` | the conversation with the backend, from the first byte to the last |
@@ -63,6 +64,8 @@ pub(crate) mod header_map;
 pub(crate) mod health;
 mod holders;
 mod hook;
+#[allow(dead_code)]
+mod kernel_view;
 mod limit;
 pub mod limits;
 pub(crate) mod offload;

@@ -110,6 +110,12 @@ impl InTurn {
         }
     }
 
+    /// The address that worked last.
+    pub(super) fn last_used(&self) -> Option<SocketAddr> {
+        let first = self.first.load(Ordering::Relaxed);
+        self.addresses.get(first).copied()
+    }
+
     /// Tries the addresses in turn, beginning with the one that worked last. An address that does not answer
     /// delays the next one by [`limits::ADDRESS_CONNECT_MS`]. The last address has as long as the caller
     /// waits.
