@@ -4,6 +4,7 @@
 //! The input is laid over a memory with a few regions, so that the fuzzer does not have to find the magic
 //! number.
 
+use petrel_proto::recording::layout::LAYOUT_VERSION;
 use petrel_proto::recording::{ReadError, Recording, Source};
 
 pub fn recorder(input: &[u8]) {
@@ -11,7 +12,7 @@ pub fn recorder(input: &[u8]) {
     // A header of this version, and a directory in the input.
     let mut memory = vec![0_u8; 256 * 1024];
     memory[..8].copy_from_slice(b"petrelre");
-    memory[8] = 2;
+    memory[8..16].copy_from_slice(&LAYOUT_VERSION.to_le_bytes());
     memory[16..24].copy_from_slice(&(32 * 1024_u64).to_le_bytes());
     memory[32] = 4;
     let (directory, rest) = input.split_at(input.len().min(256));

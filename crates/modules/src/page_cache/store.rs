@@ -465,6 +465,7 @@ fn in_memory(body: &Body) -> Option<Bytes> {
 fn took_ms(exchange: &Exchange) -> u32 {
     let stages = [
         Stage::BackendConnect,
+        Stage::BackendAccept,
         Stage::BackendSend,
         Stage::BackendFirstByte,
         Stage::BackendBody,

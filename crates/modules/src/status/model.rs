@@ -572,6 +572,7 @@ impl StageGroup {
             Stage::Lag
             | Stage::DiskQueue
             | Stage::BackendQueue
+            | Stage::BackendAccept
             | Stage::Cache
             | Stage::Throttle => StageGroup::Waiting,
             Stage::BackendConnect

@@ -1,9 +1,15 @@
 //! The memory of a recorder: a header, a directory of regions, and the regions.
 
+use super::stage::Stage;
+
 /// `petrelre`, as the bytes of a word.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"petrelre");
-/// Changes with the layout of this memory or of the records.
-pub const LAYOUT_VERSION: u64 = 2;
+/// Changes with the layout of this memory or of the records, which have the numbers of stages.
+pub const LAYOUT_VERSION: u64 = 3;
+const _: () = assert!(
+    Stage::ALL.len() == 26,
+    "the list of stages has changed: change the version, too"
+);
 
 // The header.
 /// [`MAGIC`].

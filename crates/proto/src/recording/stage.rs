@@ -79,6 +79,9 @@ stages! {
     BackendQueue "backend-queue" Wait;
     /// Connecting to a backend, or starting a CGI program.
     BackendConnect "backend-connect" Wait;
+    /// From the connection to a backend, or from the request on a persistent connection, until a process of
+    /// the backend took it, as exactly as that can be known.
+    BackendAccept "backend-accept" Wait;
     /// Sending the request to a backend.
     BackendSend "backend-send" Wait;
     /// From the end of the request to the first byte of the backend's reply.
