@@ -723,6 +723,22 @@ impl Exchange {
         self.stamp_wait_at(stage, now, holder);
     }
 
+    /// A part of a wait that ended at `until`; what comes after it belongs to another stage.
+    pub fn stamp_wait_part(
+        &mut self,
+        stage: Stage,
+        until: Nanos,
+        holder: impl FnOnce(&Exchange, &mut HolderText<'_>),
+    ) {
+        let before = self.ledger.last();
+        let now = self.worker.clock().latest();
+        self.ledger.stamp_part(stage, until, now);
+        let waited = self.ledger.last().saturating_sub(before);
+        if waited >= limits::NOTED_WAIT_NANOS {
+            self.note_wait(stage, waited, holder);
+        }
+    }
+
     #[inline]
     fn stamp_wait_at(
         &mut self,

@@ -23,6 +23,8 @@ const PARAMS: u8 = 4;
 const STDIN: u8 = 5;
 const STDOUT: u8 = 6;
 const STDERR: u8 = 7;
+const GET_VALUES: u8 = 9;
+const GET_VALUES_RESULT: u8 = 10;
 
 struct FcgiRecord {
     kind: u8,
@@ -39,6 +41,11 @@ pub fn record(kind: u8, id: u16, content: &[u8]) -> Vec<u8> {
     bytes.extend([0, 0]);
     bytes.extend_from_slice(content);
     bytes
+}
+
+/// The answer to GET_VALUES of an application that takes one request at a time.
+fn record_of_values() -> Vec<u8> {
+    record(GET_VALUES_RESULT, 0, b"\x0f\x01FCGI_MPXS_CONNS0")
 }
 
 fn read_record(wire: &mut Wire) -> io::Result<FcgiRecord> {
@@ -61,8 +68,10 @@ impl Dialect for FastCgi {
         // The abort of a request that was already answered may arrive before the next request.
         let begin = loop {
             let record = read_record(wire)?;
-            if record.kind != ABORT_REQUEST {
-                break record;
+            match record.kind {
+                ABORT_REQUEST => {}
+                GET_VALUES => wire.send(&record_of_values())?,
+                _ => break record,
             }
         };
         if begin.kind != BEGIN_REQUEST || begin.content.len() != 8 {

@@ -10,8 +10,9 @@ use crate::stream::Stream;
 
 /// A connection, and what was received but not taken yet.
 ///
-/// The last bytes that arrived on a unix socket stay in its queue, although `buffer` has a copy: closing a
-/// unix socket resets the connection only if it has unread bytes.
+/// The last byte that arrived on a unix socket stays in its queue, although `buffer` has a copy: closing a
+/// unix socket resets the connection only if it has unread bytes. The others are read: to the kernel, a process that
+/// reads nothing has no time for the connection.
 pub(super) struct Wire {
     stream: Stream,
     buffer: Vec<u8>,
@@ -105,8 +106,11 @@ impl Wire {
         let count = match &self.stream {
             Stream::Tcp(_) => self.stream.read(&mut bytes)?,
             Stream::Unix(stream) => {
-                self.unread = recv(stream, &mut bytes, RecvFlags::PEEK)?.0;
-                self.unread
+                let count = recv(stream, &mut bytes, RecvFlags::PEEK)?.0;
+                self.unread = count.min(1);
+                let mut read = vec![0; count - self.unread];
+                self.stream.read_exact(&mut read)?;
+                count
             }
         };
         match count {

@@ -14,12 +14,15 @@ use petrel_engine::shared::lock;
 use petrel_engine::tls::TlsServer;
 
 use super::active_check::{CheckTarget, Checked, Checker};
+use super::asking::Asking;
 use super::balance::{Candidate, stable_hash};
-use super::connection::{BackendConnection, Standing, Workbench};
+use super::capacity::{Answers, Capacity, Permit};
+use super::connection::{BackendConnection, Questions, Workbench};
+use super::failure::Failure;
 use super::health::Health;
-use super::holders::{HolderBoard, OwnHolders};
-use super::limit::ConnectionLimit;
+use super::holders::{HolderBoard, HolderSurvey, OwnHolders};
 use super::limits;
+use super::newcomers::Newcomers;
 use super::options::{BackendHost, Protocol};
 use super::pool::{Grant, Queue, QueueTicket, Signal};
 use super::protocol;
@@ -40,8 +43,8 @@ pub struct SharedBackend {
     pub protocol: Protocol,
     /// Whether it works.
     pub(crate) health: Health,
-    /// How many connections it may have, and how many it has.
-    pub limit: ConnectionLimit,
+    /// How many connections it may have, and which of its processes are known to be free.
+    pub capacity: Capacity,
     /// The requests that have its connections.
     pub(crate) holders: HolderBoard,
     /// Requests under way, those that wait for a connection included.
@@ -129,7 +132,7 @@ pub struct Backend {
     pub shared: Arc<SharedBackend>,
     /// [`SharedBackend::name`], for the requests of this worker.
     pub(crate) name: Rc<str>,
-    workbench: Rc<Workbench>,
+    pub(super) workbench: Rc<Workbench>,
     priority: u16,
     weight: u32,
     /// This worker's part of the board of requests that have connections.
@@ -140,8 +143,16 @@ pub struct Backend {
     /// Requests of this worker that wait for a connection.
     pub(super) queue: Queue,
     signal: Arc<Signal>,
-    /// How long a request usually takes, in microseconds: a moving average.
-    usual_us: Cell<u64>,
+    /// Connections that ask whether a process has them.
+    pub(super) asking: Asking,
+    /// New connections of which only the kernel can say whether a process has them.
+    newcomers: Rc<Newcomers>,
+    /// Requests of this worker have waited for a process for longer than [`limits::STUCK_MS`].
+    is_stuck: Cell<bool>,
+    /// Which requests had the connections when requests of this worker waited last, and when that was.
+    survey: Cell<Option<(u64, HolderSurvey)>>,
+    /// When the kernel was last asked for the length of the backend's queue.
+    looked_at_ms: Cell<u64>,
     /// How often in a row a persistent connection was found open. [`limits::KEPT_PROOFS`] of them show that
     /// the backend keeps connections open after a reply.
     kept_proofs: Cell<u8>,
@@ -165,7 +176,10 @@ impl SharedBackends {
         }
         known.retain(|_, backend| backend.strong_count() > 0);
         let name = address.to_string();
-        let learns = host.protocol == Protocol::FastCgi;
+        let answers = match host.protocol {
+            Protocol::FastCgi => Answers::Unknown,
+            _ => Answers::No,
+        };
         let made = Arc::new(SharedBackend {
             id: id.to_owned(),
             key: stable_hash(&[host.label.as_bytes(), name.as_bytes()]),
@@ -173,7 +187,7 @@ impl SharedBackends {
             label: host.label.clone(),
             protocol: host.protocol,
             health: Health::new(host.disable_time, host.slow_start),
-            limit: ConnectionLimit::new(host.connections_max, learns),
+            capacity: Capacity::new(host.connections_max, answers),
             holders: HolderBoard::default(),
             load: AtomicU32::new(0),
             shares: Arc::default(),
@@ -247,9 +261,14 @@ impl SharedBackends {
 impl SharedBackend {
     /// A connection was closed, or could not be made: wakes a worker whose request waits, so that it opens
     /// one.
-    pub(crate) fn give_permit(&self, was_proven: bool) {
-        self.limit.closed(was_proven);
+    pub(super) fn give_permit(&self) {
+        self.capacity.closed();
         self.call_waiting();
+    }
+
+    /// Which requests have its connections now.
+    pub(super) fn survey(&self) -> HolderSurvey {
+        self.holders.survey(&self.capacity)
     }
 
     fn is_draining(&self) -> bool {
@@ -279,13 +298,6 @@ impl SharedBackend {
             }
         }
     }
-
-    /// Called when the first request was written on a new connection.
-    pub(super) fn newcomer(&self, now_ms: u64) -> Standing {
-        let id = self.limit.newcomer(now_ms);
-        self.call_idle(None);
-        Standing::Newcomer(id)
-    }
 }
 
 impl Backend {
@@ -307,6 +319,11 @@ impl Backend {
             address,
             holders: shared.holders.part(),
             name: Rc::from(&*shared.name),
+            newcomers: Newcomers::new(&shared, &workbench),
+            asking: Asking::default(),
+            is_stuck: Cell::new(false),
+            survey: Cell::new(None),
+            looked_at_ms: Cell::new(0),
             first_bytes: shared.first_bytes.part(),
             shared,
             workbench,
@@ -315,29 +332,18 @@ impl Backend {
             idle: KeptConnections::new(),
             queue: Queue::default(),
             signal,
-            usual_us: Cell::new(0),
             kept_proofs: Cell::new(0),
         });
-        let listener = Rc::downgrade(&backend);
-        let signal = Arc::clone(&backend.signal);
-        tokio::task::spawn_local(async move {
-            loop {
-                let Some(pause) = listener.upgrade().map(|backend| backend.pause()) else {
-                    return;
-                };
-                match pause {
-                    None => signal.notify.notified().await,
-                    Some(pause) => {
-                        drop(tokio::time::timeout(pause, signal.notify.notified()).await)
-                    }
-                }
-                let Some(backend) = listener.upgrade() else {
-                    return;
-                };
-                backend.look_around();
-            }
-        });
+        tokio::task::spawn_local(look_after(
+            Rc::downgrade(&backend),
+            Arc::clone(&backend.signal),
+        ));
         backend
+    }
+
+    /// Milliseconds of the worker's clock.
+    pub(super) fn now_ms(&self) -> u64 {
+        self.workbench.clock.now_ms()
     }
 
     /// The idle connection that was used last.
@@ -348,31 +354,71 @@ impl Backend {
     }
 
     /// A connection, or a permit to open one, without waiting. `None`: the request has to queue.
-    pub(crate) fn try_take(&self) -> Option<Grant> {
+    pub(super) fn try_take(&self) -> Option<Grant> {
         if !self.queue.is_empty() {
             return None;
         }
         if let Some(connection) = self.take_idle() {
             return Some(Grant::Kept(connection));
         }
-        self.shared.limit.try_open().then_some(Grant::Open)
+        self.open(self.workbench.clock.latest_ms())
+    }
+
+    /// A permit to open a connection that a request is written on at once: a process is known to be free, or
+    /// none of the connections that were opened before is known to wait for one.
+    fn open(&self, now_ms: u64) -> Option<Grant> {
+        let capacity = &self.shared.capacity;
+        if capacity.is_reached() || capacity.is_restarting(now_ms, self.patience_ms()) {
+            return None;
+        }
+        let may_open =
+            capacity.take_freed(now_ms) || (!self.asks(now_ms) && self.newcomers.allow_another());
+        match may_open {
+            true => Permit::take(&self.shared).map(Grant::Open),
+            false => None,
+        }
+    }
+
+    /// How long requests wait for this backend at most.
+    fn patience_ms(&self) -> u64 {
+        u64::try_from(self.host.backlog_timeout.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether the backend has served requests, and is probably being restarted: requests may wait for it.
+    pub(super) fn is_restarting(&self) -> bool {
+        let patience_ms = self.patience_ms();
+        self.shared
+            .capacity
+            .is_restarting(self.now_ms(), patience_ms)
     }
 
     /// Joins the queue of requests that wait for a connection. `None` when the queue is full.
-    pub fn wait(self: &Rc<Self>) -> Option<QueueTicket> {
-        if self.shared.waiting.load(Ordering::Relaxed) >= self.host.backlog_max {
+    pub(super) fn wait(self: &Rc<Self>) -> Option<QueueTicket> {
+        // A connection that asks is for one of the requests that wait.
+        let waiting = self.shared.waiting.load(Ordering::Relaxed);
+        let asking = self.shared.capacity.unaccepted();
+        if waiting.saturating_sub(asking) >= self.host.backlog_max {
             return None;
         }
         self.shared.backlogged.fetch_add(1, Ordering::Relaxed);
         self.shared.waiting.fetch_add(1, Ordering::Relaxed);
-        if self.signal.waiting.fetch_add(1, Ordering::Relaxed) == 0 {
-            // The backend's task looks around at intervals from now on.
+        self.signal.waiting.fetch_add(1, Ordering::Relaxed);
+        if self.shared.capacity.is_reached() {
+            self.shared.call_idle(Some(&self.signal));
+        }
+        let now_ms = self.workbench.clock.latest_ms();
+        let was_empty = self.queue.is_empty();
+        let place = self.queue.join(now_ms);
+        if was_empty {
+            if self.asks(now_ms) {
+                self.ask_for_more(now_ms);
+            }
+            // The backend's task reads the answer, and looks around at intervals from now on.
             self.signal.notify.notify_one();
         }
-        self.shared.call_idle(Some(&self.signal));
         Some(QueueTicket {
             backend: Rc::clone(self),
-            place: self.queue.join(),
+            place,
         })
     }
 
@@ -381,19 +427,52 @@ impl Backend {
     pub(super) fn leave(&self, place: u64) {
         self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
         self.signal.waiting.fetch_sub(1, Ordering::Relaxed);
-        if let Some(unused) = self.queue.leave(place) {
-            self.give(unused);
+        match self.queue.leave(place) {
+            // It is news for the one request that it was put there for.
+            None | Some(Grant::Failed(_)) => {}
+            Some(unused) => self.give(unused),
         }
     }
 
-    /// Wraps a connected socket, for which the permit was taken before.
-    pub fn adopt(&self, stream: BackendStream, now_ms: u64) -> Box<BackendConnection> {
+    /// Wraps a connected socket.
+    pub(super) fn adopt(
+        &self,
+        stream: BackendStream,
+        permit: Permit,
+        now_ms: u64,
+    ) -> Box<BackendConnection> {
         self.shared.connected.fetch_add(1, Ordering::Relaxed);
         let workbench = &self.workbench;
         let conversation = protocol::conversation(self.host.protocol, &workbench.repeated);
-        let permit = Some(Arc::clone(&self.shared));
-        let connection = BackendConnection::new(stream, conversation, permit, workbench, now_ms);
+        let of_backend = Some((permit, Rc::clone(&self.newcomers)));
+        let connection =
+            BackendConnection::new(stream, conversation, of_backend, workbench, now_ms);
         Box::new(connection)
+    }
+
+    /// A connection was made.
+    pub(super) fn is_connected(&self, now_ms: u64) {
+        let was_gone = self.is_restarting();
+        self.shared.capacity.is_there();
+        match was_gone {
+            // It was expected back, so there is no reason to wait for the end of `disable-time`.
+            true => self.shared.health.is_back(),
+            false => self.shared.health.connected(now_ms),
+        };
+    }
+
+    /// No connection could be made. Requests that wait are told, unless they wait because of that.
+    pub(super) fn has_failed(&self, failure: &Failure, now_ms: u64) {
+        let was_restarting = self.is_restarting();
+        if failure.is_gone() {
+            self.shared.capacity.is_gone(now_ms);
+        }
+        if was_restarting && self.is_restarting() {
+            return;
+        }
+        while !self.queue.is_empty() {
+            self.queue.give(Grant::Failed(failure.again()));
+        }
     }
 
     /// Begins to connect. `prefix` is sent in front of the TLS handshake.
@@ -404,20 +483,28 @@ impl Backend {
 
     /// Takes a connection back after a reply. It is kept for another request, unless there is a reason to
     /// close it.
-    pub fn release(&self, mut connection: Box<BackendConnection>, now_ms: u64, took_us: u64) {
-        self.usual_us.set(usual_with(
-            self.usual_us.get(),
-            took_us,
-            connection.is_kept(),
-        ));
+    pub(super) fn release(&self, mut connection: Box<BackendConnection>, now_ms: u64) {
+        if connection.proves_keeping() {
+            self.shared.capacity.set_keeps_asked(true);
+        }
         if connection.is_kept() {
             self.kept_proofs.set(limits::KEPT_PROOFS);
         }
-        if self.must_close(&connection, now_ms) {
+        if connection.end_is_due() {
+            self.asking.await_end(connection, now_ms);
+            self.signal.notify.notify_one();
             return;
         }
         connection.rest(now_ms);
-        self.give(Grant::Kept(connection));
+        if !self.closes(&connection, now_ms) {
+            self.give(Grant::Kept(connection));
+        }
+    }
+
+    /// Which questions go with a request on `connection`.
+    #[inline]
+    pub(super) fn questions(&self, connection: &BackendConnection, now_ms: u64) -> Questions {
+        self.asking.questions(self, connection, now_ms)
     }
 
     /// Whether the backend may close this persistent connection, or has closed it, before it reads another
@@ -429,7 +516,7 @@ impl Backend {
     /// twice, or has stayed open for [`limits::KEPT_PROOF_MS`], or [`limits::KEPT_PROOFS`] connections in a
     /// row were open when a request wanted them. Asks the kernel with one system call, because the connection
     /// may have ended after the worker last polled its sockets.
-    pub(crate) fn may_close(&self, connection: &mut BackendConnection, now_ms: u64) -> bool {
+    pub(super) fn may_close(&self, connection: &mut BackendConnection, now_ms: u64) -> bool {
         if connection.stream.is_stale_now() {
             self.kept_proofs.set(0);
             return true;
@@ -443,21 +530,7 @@ impl Backend {
                 .min(limits::KEPT_PROOFS),
         };
         self.kept_proofs.set(proofs);
-        !self.keeps_connections()
-    }
-
-    /// Whether the backend has shown that it keeps connections open, see [`Self::may_close`]. The processes of
-    /// one that closes them turn to the next connection by themselves: it needs no connection given up for
-    /// another, and a new one that waits tells nothing about their number.
-    fn keeps_connections(&self) -> bool {
-        self.kept_proofs.get() == limits::KEPT_PROOFS
-    }
-
-    /// Milliseconds after which a request without an answer is taken to wait for a process of the backend to
-    /// accept its connection.
-    pub(crate) fn patience_ms(&self) -> u64 {
-        let usual_ms = self.usual_us.get() / 1000;
-        (usual_ms * limits::PATIENCE_FACTOR).max(limits::PATIENCE_MS_MIN)
+        proofs < limits::KEPT_PROOFS
     }
 
     /// Called once a second: closes connections that have been idle for too long.
@@ -478,117 +551,162 @@ impl Backend {
         self.count_idle();
     }
 
-    fn must_close(&self, connection: &BackendConnection, now_ms: u64) -> bool {
+    /// Whether a connection is closed behind its reply.
+    ///
+    /// While connections of any worker wait in the backend's queue, each one that has had its time is closed,
+    /// although requests of its own worker wait: the queue is first come, first served, and that is what shares
+    /// out the processes among workers, server processes and other front ends.
+    pub(super) fn closes(&self, connection: &BackendConnection, now_ms: u64) -> bool {
         let requests_max = self.host.requests_per_connection_max;
-        let limit = &self.shared.limit;
+        let capacity = &self.shared.capacity;
         (requests_max > 0 && connection.requests() >= requests_max)
-            || self.host.keep_alive_idle.is_zero()
-            || (self.keeps_connections()
-                && limit.must_give_up(
-                    now_ms,
-                    self.patience_ms(),
-                    connection.is_tenure_over(now_ms),
-                ))
-            // Requests wait at a learned limit, so the process has to serve another connection now and then.
-            || (limit.is_learned()
-                && self.shared.waiting.load(Ordering::Relaxed) > 0
-                && limit.is_reached()
+            || self.host.keep_alive_idle.is_zero() && connection.requests() > 0
+            || (capacity.is_stuck()
+                && (capacity.unaccepted() > 0 || capacity.others_are_stuck(self.is_stuck.get()))
                 && connection.is_tenure_over(now_ms))
             || self.is_wanted_elsewhere()
     }
 
-    /// Whether requests wait in other workers and none in this one, and no further connection may be opened.
+    /// Whether requests wait in other workers and none in this one, and they cannot have another connection.
     fn is_wanted_elsewhere(&self) -> bool {
-        self.shared.waiting.load(Ordering::Relaxed) > 0
-            && self.queue.is_empty()
-            && self.shared.limit.is_reached()
+        let capacity = &self.shared.capacity;
+        self.queue.is_empty()
+            && self.shared.waiting.load(Ordering::Relaxed) > 0
+            && (capacity.is_reached() || capacity.others_are_stuck(self.is_stuck.get()))
     }
 
-    fn give(&self, grant: Grant) {
+    pub(super) fn give(&self, grant: Grant) {
         match (self.queue.give(grant), self.shared.is_draining()) {
-            (None, _) => {}
-            (Some(Grant::Kept(connection)), false) => {
-                let is_first = self.idle.count() == 0;
+            (Some(Grant::Kept(mut connection)), false) => {
+                connection.rest(self.workbench.clock.latest_ms());
                 self.idle.keep(connection);
                 self.count_idle();
-                if is_first && (self.shared.limit.is_learned() || self.shared.limit.has_newcomers())
-                {
-                    // The backend's task closes it after [`limits::TENURE_MS`], so that its process can serve
-                    // another connection.
-                    self.signal.notify.notify_one();
-                }
                 // The request this was meant for may have left without using it. A request of another worker
                 // that queued a moment ago has not asked for idle connections since it is one.
                 self.let_others_have_one();
+                if self.idle.count() == 1 {
+                    // The backend's task looks for front ends that wait for its process.
+                    self.signal.notify.notify_one();
+                }
             }
-            (Some(Grant::Kept(connection)), true) => drop(connection),
-            (Some(Grant::Open), _) => self.shared.give_permit(false),
+            (left, _) => drop(left),
         }
     }
 
     /// The time until the task looks around again, unless it is notified before. `None`: it waits for the
     /// notification.
     fn pause(&self) -> Option<Duration> {
-        let has_idle = self.idle.count() > 0;
-        let limit = &self.shared.limit;
-        let pause_ms = if !self.queue.is_empty() || (has_idle && limit.has_newcomers()) {
-            limits::LOOK_AROUND_MS
-        } else if has_idle && limit.is_learned() {
-            limits::TENURE_MS
-        } else {
-            return None;
-        };
-        Some(Duration::from_millis(pause_ms))
+        let now = self.workbench.clock.now();
+        let do_requests_wait = !self.queue.is_empty();
+        let milliseconds = |count: u64| count * NANOS_PER_MILLI;
+        let pauses = [
+            (do_requests_wait || self.asking.has_deadline(self))
+                .then_some(milliseconds(limits::LOOK_AROUND_MS)),
+            self.newcomers.pause(now, do_requests_wait),
+            (self.idle.count() > 0).then_some(milliseconds(limits::LOOK_AT_QUEUE_MS)),
+        ];
+        let pause = pauses.into_iter().flatten().min();
+        pause.map(Duration::from_nanos)
     }
 
     /// Reacts to a change: a permit is free, another worker waits for a connection, or an idle connection
     /// occupies a process of the backend that another connection needs.
-    fn look_around(&self) {
-        let now_ms = self.workbench.clock.now_ms();
+    pub(super) fn look_around(&self) {
+        let now_ms = self.now_ms();
         if self.shared.is_draining() {
             self.forget_idle();
+            if self.queue.is_empty() {
+                self.asking.close_all(self);
+            }
         }
-        self.let_go_of_idle(now_ms);
+        self.newcomers.look(self.workbench.clock.latest());
         while !self.queue.is_empty() {
             let grant = match self.take_idle() {
                 Some(connection) => Grant::Kept(connection),
-                None if self.shared.limit.try_probe(now_ms) => Grant::Open,
-                None => {
-                    // Another worker may have an idle connection by now, which it had not when this request
-                    // queued.
-                    self.shared.call_idle(Some(&self.signal));
-                    return;
-                }
+                None => match self.open(now_ms) {
+                    Some(grant) => grant,
+                    None => break,
+                },
             };
             self.give(grant);
         }
-        self.let_others_have_one();
+        if !self.queue.is_empty() {
+            if self.asks(now_ms) {
+                self.ask_for_more(now_ms);
+            } else if self.is_restarting() && self.asking.may_try(now_ms) {
+                // One request finds out whether the backend is back.
+                if let Some(permit) = Permit::take(&self.shared) {
+                    self.give(Grant::Open(permit));
+                }
+            }
+        }
+        self.count_stuck(now_ms);
+        self.let_go_of_idle(now_ms);
+    }
+
+    /// Says to the other workers whether requests of this one have waited for long.
+    fn count_stuck(&self, now_ms: u64) {
+        let since_ms = self.queue.oldest_since_ms();
+        let is_stuck = since_ms.is_some_and(|since_ms| now_ms >= since_ms + limits::STUCK_MS);
+        if self.is_stuck.replace(is_stuck) != is_stuck {
+            self.shared.capacity.set_stuck(is_stuck);
+            if is_stuck {
+                // They may go to other backends.
+                self.queue.wake_all();
+            }
+        }
+        if is_stuck {
+            let is_recent = |(at_ms, _)| now_ms < at_ms + limits::SURVEY_MS;
+            if !self.survey.get().is_some_and(is_recent) {
+                self.survey.set(Some((now_ms, self.shared.survey())));
+            }
+            // Another worker may have an idle connection by now, which it had not when this request queued.
+            self.shared.call_idle(Some(&self.signal));
+        }
+    }
+
+    /// Which requests had the connections at the end of a wait that began at `since_ms`, as far as that was
+    /// looked at. A request ends the wait of the next one, so nothing of it can be seen then.
+    pub(super) fn survey_since(&self, since_ms: u64) -> Option<HolderSurvey> {
+        let (at_ms, survey) = self.survey.get()?;
+        (at_ms >= since_ms).then_some(survey)
+    }
+
+    /// Whether requests of this worker have waited for a process for longer than [`limits::STUCK_MS`].
+    pub(super) fn is_stuck(&self) -> bool {
+        self.is_stuck.get()
     }
 
     /// Closes an idle connection if requests of other workers wait for one.
     fn let_others_have_one(&self) {
         if self.is_wanted_elsewhere() {
-            // The permit of the closed connection goes to a request that waits.
             drop(self.idle.take());
             self.count_idle();
         }
     }
 
-    /// Closes idle connections that occupy scarce processes of the backend: one for each newcomer that has
-    /// waited for long, and, at a learned limit, all that have been idle for [`limits::TENURE_MS`].
+    /// Closes idle connections that occupy processes of the backend for which others wait: requests of other
+    /// workers, and connections of other front ends in the backend's queue, if the kernel shows them.
     fn let_go_of_idle(&self, now_ms: u64) {
-        let limit = &self.shared.limit;
+        if self.idle.count() == 0 {
+            return;
+        }
         if self.idle.has_rested(now_ms, limits::KEPT_PROOF_MS) {
             self.kept_proofs.set(limits::KEPT_PROOFS);
         }
-        while self.keeps_connections()
-            && self.idle.count() > 0
-            && limit.must_give_up(now_ms, self.patience_ms(), true)
-        {
-            self.idle.close_oldest();
+        self.let_others_have_one();
+        if now_ms < self.looked_at_ms.get() + limits::LOOK_AT_QUEUE_MS {
+            return;
         }
-        if limit.is_learned() {
-            self.idle.close_old(now_ms, limits::TENURE_MS);
+        self.looked_at_ms.set(now_ms);
+        let queued = self
+            .workbench
+            .kernel
+            .queue_length(&self.address)
+            .unwrap_or(0);
+        let others = queued.saturating_sub(self.shared.capacity.unaccepted());
+        for _ in 0..others {
+            self.idle.close_oldest();
         }
         self.count_idle();
     }
@@ -599,19 +717,44 @@ impl Backend {
     }
 }
 
-/// How long a request usually takes, after one more that took `took_us`. The first request of a connection may
-/// have waited for a process of the backend before it was worked on, so it tells only that requests take no
-/// longer than that.
-fn usual_with(usual_us: u64, took_us: u64, is_kept: bool) -> u64 {
-    match (usual_us, is_kept) {
-        (0, _) => took_us,
-        (_, true) => usual_us - usual_us / 8 + took_us / 8,
-        (_, false) => usual_us - usual_us / 8 + took_us.min(usual_us) / 8,
+/// A backend's task in one worker: looks around when it is notified or a pause is over, and reads the answers of
+/// connections that ask. It ends when the backend is gone.
+async fn look_after(listener: std::rc::Weak<Backend>, signal: Arc<Signal>) {
+    loop {
+        let Some(pause) = listener.upgrade().map(|backend| backend.pause()) else {
+            return;
+        };
+        let mut pause = std::pin::pin!(async {
+            match pause {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => std::future::pending().await,
+            }
+        });
+        let mut notified = std::pin::pin!(signal.notify.notified());
+        std::future::poll_fn(|context| {
+            if let Some(backend) = listener.upgrade() {
+                backend.poll_asked(context);
+            }
+            if notified.as_mut().poll(context).is_ready() || pause.as_mut().poll(context).is_ready()
+            {
+                return std::task::Poll::Ready(());
+            }
+            std::task::Poll::Pending
+        })
+        .await;
+        let Some(backend) = listener.upgrade() else {
+            return;
+        };
+        backend.look_around();
     }
 }
 
 impl Drop for Backend {
     fn drop(&mut self) {
+        self.asking.close_all(self);
+        if self.is_stuck.get() {
+            self.shared.capacity.set_stuck(false);
+        }
         let mut signals = lock(&self.shared.signals);
         signals.retain(|signal| !Arc::ptr_eq(signal, &self.signal));
         drop(signals);
@@ -648,25 +791,4 @@ impl Candidate for Rc<Backend> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_waits_for_a_process_does_not_count_as_usual() {
-        const MS: u64 = 1000;
-        let mut usual_us = usual_with(0, 800 * MS, false);
-        assert_eq!(usual_us, 800 * MS, "there is no other measure");
-        usual_us = usual_with(usual_us, 2 * MS, false);
-        assert!(usual_us < 800 * MS);
-        let before_us = usual_us;
-        for waited in 1..100 {
-            usual_us = usual_with(usual_us, waited * 1000 * MS, false);
-        }
-        assert!(usual_us <= before_us, "{usual_us}");
-        for _ in 0..100 {
-            usual_us = usual_with(usual_us, 5000 * MS, true);
-        }
-        assert!(usual_us > 4900 * MS, "slow scripts are seen: {usual_us}");
-    }
-}
+const NANOS_PER_MILLI: u64 = 1_000_000;

@@ -165,6 +165,12 @@ impl Balancer {
         Err(NoBackend::Down)
     }
 
+    /// Whether a request that has to wait may go to whichever of the backends is free first. Otherwise the policy
+    /// says which backend a request belongs to.
+    pub(crate) fn spreads(&self) -> bool {
+        matches!(self.policy, Balance::ShortestQueue | Balance::RoundRobin)
+    }
+
     /// The name of the cookie. It differs from route to route, because one client may use several routes.
     pub(crate) fn cookie_name(&self) -> String {
         format!("{COOKIE_PREFIX}{:08x}", self.route)

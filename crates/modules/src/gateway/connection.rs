@@ -3,16 +3,18 @@
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use petrel_engine::clock::Clock;
+use petrel_engine::ledger::Nanos;
+use petrel_engine::proto::fastcgi;
 use petrel_engine::worker::Worker;
 
-use super::backend::SharedBackend;
-use super::limit::NewcomerId;
+use super::capacity::Permit;
+use super::holders::{HeldConnection, HolderSurvey};
+use super::kernel_view::KernelView;
 use super::limits;
+use super::newcomers::{Newcomer, Newcomers};
 use super::protocol::{Conversation, Repeated};
 use super::stream::BackendStream;
 use crate::kept_connections::Keepable;
@@ -27,11 +29,13 @@ pub struct Workbench {
     pub(crate) repeated: Rc<Repeated>,
     /// The worker's clock.
     pub(crate) clock: Rc<Clock>,
+    /// Asks the kernel about connections.
+    pub(super) kernel: KernelView,
 }
 
 impl Workbench {
     /// The workbench of `worker`.
-    pub fn of(worker: &Worker) -> Rc<Workbench> {
+    pub(super) fn of(worker: &Worker) -> Rc<Workbench> {
         worker.belonging(|| Workbench {
             clock: Rc::clone(worker.clock()),
             ..Workbench::default()
@@ -40,7 +44,7 @@ impl Workbench {
 }
 
 /// A connection to a backend. Dropping it closes it and gives its permit back.
-pub struct BackendConnection {
+pub(super) struct BackendConnection {
     /// The socket.
     pub stream: BackendStream,
     /// Encodes requests and decodes replies.
@@ -50,33 +54,47 @@ pub struct BackendConnection {
     workbench: Rc<Workbench>,
     outgoing: Vec<u8>,
     outgoing_sent: usize,
-    permit: Option<Arc<SharedBackend>>,
-    standing: Standing,
+    permit: Option<Permit>,
+    /// The new connections of its backend; `None` for a CGI program.
+    newcomers: Option<Rc<Newcomers>>,
+    /// Set while no process is known to have accepted the connection, although a request was written.
+    newcomer: Option<Newcomer>,
+    /// A process of the backend has accepted the connection.
+    is_accepted: bool,
+    /// GET_VALUES was the first record on it.
+    begins_asked: bool,
+    /// The answer to a GET_VALUES in front of the request is still to come.
+    lead_is_due: bool,
+    /// The answer to a GET_VALUES behind the request is still to come.
+    end_is_due: bool,
+    /// Its process has nothing to do.
+    is_at_rest: bool,
+    was_idle: bool,
     requests: u32,
     tenure_since_ms: u64,
     idle_since_ms: u64,
 }
 
-/// Whether a process of the backend is known to serve this connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// No request was written yet.
-    New,
-    /// A request was written and no byte has come back.
-    Newcomer(NewcomerId),
-    /// It has answered, so a process serves it.
-    Proven,
+/// Which questions (GET_VALUES) go with a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Questions {
+    /// One in front of the request. php-fpm counts the time from its last record, also while the connection is
+    /// idle, as the time of the request.
+    pub(super) leads: bool,
+    /// One behind the request. Its answer says that the process has nothing to do any more.
+    pub(super) ends: bool,
 }
 
 impl BackendConnection {
-    /// A new connection. `permit` is the backend that counts it towards its limit.
-    pub fn new(
+    /// A new connection. `of_backend`: the permit that counts it, and the new connections of the same backend.
+    pub(super) fn new(
         stream: BackendStream,
         conversation: Box<dyn Conversation>,
-        permit: Option<Arc<SharedBackend>>,
+        of_backend: Option<(Permit, Rc<Newcomers>)>,
         workbench: &Rc<Workbench>,
         now_ms: u64,
     ) -> BackendConnection {
+        let (permit, newcomers) = of_backend.unzip();
         BackendConnection {
             stream,
             conversation,
@@ -85,7 +103,14 @@ impl BackendConnection {
             outgoing: Vec::new(),
             outgoing_sent: 0,
             permit,
-            standing: Standing::New,
+            newcomers,
+            newcomer: None,
+            is_accepted: false,
+            begins_asked: false,
+            lead_is_due: false,
+            end_is_due: false,
+            is_at_rest: false,
+            was_idle: false,
             requests: 0,
             tenure_since_ms: now_ms,
             idle_since_ms: now_ms,
@@ -93,36 +118,107 @@ impl BackendConnection {
     }
 
     /// Prepares for another request.
-    pub fn begin(&mut self) {
+    pub(super) fn begin(&mut self, questions: Questions) {
         let BackendConnection {
             conversation,
             input,
             outgoing,
             outgoing_sent,
             requests,
+            lead_is_due,
+            end_is_due,
+            is_at_rest,
             // These fields belong to the connection, not to a request.
             stream: _,
             workbench: _,
             permit: _,
-            standing: _,
+            newcomers: _,
+            newcomer: _,
+            is_accepted: _,
+            begins_asked: _,
+            was_idle: _,
             tenure_since_ms: _,
             idle_since_ms: _,
         } = self;
         conversation.begin();
+        conversation.ask(questions.ends);
         input.clear();
         outgoing.clear();
         *outgoing_sent = 0;
         *requests += 1;
+        *is_at_rest = false;
+        *end_is_due = questions.ends;
+        // An answer that was due before has not come: an application that answers together with its reply.
+        *lead_is_due |= questions.leads;
+    }
+
+    /// Encodes the question whether a process has the connection, in front of everything else.
+    pub(super) fn ask_first(&mut self) {
+        self.begins_asked = self.requests == 0;
+        self.lead_is_due = true;
+        let (_, out) = self.encoder();
+        fastcgi::write_get_values(out);
+    }
+
+    /// Appends what was read to the input, and removes the answer to a question from its beginning. True if
+    /// the answer has come.
+    ///
+    /// # Errors
+    /// Something else has come.
+    pub(super) fn take_answer(&mut self, read: &[u8]) -> Result<bool, fastcgi::RecordError> {
+        self.input.extend_from_slice(read);
+        let Some(length) = fastcgi::values_answer(&self.input)? else {
+            return Ok(false);
+        };
+        self.input.drain(..length);
+        Ok(true)
+    }
+
+    /// Whether the answer to a question in front of the request is still to come.
+    pub(super) fn lead_is_due(&self) -> bool {
+        self.lead_is_due
+    }
+
+    /// The answer in front of the request has come, or the reply has begun without it.
+    pub(super) fn lead_is_over(&mut self) {
+        self.lead_is_due = false;
+    }
+
+    /// Whether the answer to a question behind the request is still to come.
+    pub(super) fn end_is_due(&self) -> bool {
+        self.end_is_due
+    }
+
+    /// The answer is not waited for any more. It may come in front of the next reply.
+    pub(super) fn answer_is_late(&mut self) {
+        self.lead_is_due = true;
+        self.end_is_due = false;
+    }
+
+    /// A process of the backend has said that it has the connection.
+    pub(super) fn is_taken(&mut self, now_ms: u64) {
+        if !self.is_accepted {
+            self.is_accepted = true;
+            self.tenure_since_ms = now_ms;
+        }
+        self.lead_is_due = false;
+        self.end_is_due = false;
+        self.is_at_rest = true;
     }
 
     /// Whether the connection was used for an earlier request. An error on it may then only mean that the
     /// backend closed it while it was idle.
-    pub fn is_kept(&self) -> bool {
-        self.requests > 1
+    pub(super) fn is_kept(&self) -> bool {
+        self.requests > 1 || self.was_idle
+    }
+
+    /// Whether it served a request before, or was idle, if no request is sent on it now.
+    pub(super) fn is_reused(&self) -> bool {
+        self.requests > 0 || self.was_idle
     }
 
     /// Requests so far.
-    pub fn requests(&self) -> u32 {
+    pub(super) fn requests(&self) -> u32 {
         self.requests
     }
 
@@ -139,7 +235,7 @@ impl BackendConnection {
     }
 
     /// Bytes that are encoded or encrypted and not sent.
-    pub fn unsent(&self) -> usize {
+    pub(super) fn unsent(&self) -> usize {
         self.unwritten() + self.stream.unsent()
     }
 
@@ -185,28 +281,65 @@ impl BackendConnection {
         self.outgoing_sent = 0;
     }
 
-    /// Called when the first bytes of a request are sent.
-    pub(crate) fn request_is_written(&mut self, now_ms: u64) {
-        if self.standing == Standing::New
-            && let Some(shared) = &self.permit
-        {
-            self.standing = shared.newcomer(now_ms);
+    /// Called when the first bytes of a request are sent. `holder` shows the request as one that a process has;
+    /// it is hidden until one has.
+    /// `sent`: how many bytes of it.
+    pub(super) fn request_is_written(
+        &mut self,
+        now: Nanos,
+        sent: u64,
+        holder: Option<&HeldConnection>,
+    ) {
+        // A TLS handshake needs a process.
+        if self.is_accepted || self.requests > 1 || self.stream.is_tls() {
+            return;
+        }
+        if let (Some(newcomers), Some(socket)) = (&self.newcomers, self.stream.descriptor()) {
+            self.newcomer = newcomers.add(socket, now, sent, holder);
         }
     }
 
-    /// Called when the first byte of a reply arrives.
-    pub(crate) fn reply_has_begun(&mut self, now_ms: u64) {
-        if let (Standing::Newcomer(id), Some(shared)) = (self.standing, &self.permit) {
-            let do_requests_wait = shared.waiting.load(Ordering::Relaxed) > 0;
-            shared.limit.answered(id, now_ms, do_requests_wait);
-            self.standing = Standing::Proven;
-            self.tenure_since_ms = now_ms;
+    /// Called when more of a request is sent. `sent`: how many bytes of it in all.
+    #[inline]
+    pub(super) fn more_is_written(&self, sent: u64) {
+        if let Some(newcomer) = &self.newcomer {
+            newcomer.has_sent(sent);
         }
+    }
+
+    /// Called when the first byte of a reply arrives. If the kernel has said that no process had the connection,
+    /// returns until when, and which requests the processes had meanwhile.
+    pub(super) fn reply_has_begun(&mut self, now_ms: u64) -> Option<(Nanos, HolderSurvey)> {
+        if self.is_accepted {
+            return None;
+        }
+        self.is_accepted = true;
+        self.tenure_since_ms = now_ms;
+        self.newcomer.take()?.taken()
+    }
+
+    /// No client waits for the reply any more.
+    pub(super) fn is_left(&mut self) {
+        if let Some(newcomer) = &self.newcomer {
+            newcomer.is_left();
+        }
+    }
+
+    /// Whether GET_VALUES was the first record on it and was answered, and no request was sent yet.
+    pub(super) fn has_answered_first(&self) -> bool {
+        self.begins_asked && self.is_accepted && self.requests == 0
+    }
+
+    /// Whether GET_VALUES was the first record on it, and this is its first request.
+    pub(super) fn proves_keeping(&self) -> bool {
+        self.begins_asked && self.requests == 1
     }
 
     /// The connection is idle from now on.
-    pub fn rest(&mut self, now_ms: u64) {
+    pub(super) fn rest(&mut self, now_ms: u64) {
         self.idle_since_ms = now_ms;
+        self.is_at_rest = true;
+        self.was_idle = true;
         for buffer in [&mut self.input, &mut self.outgoing] {
             buffer.clear();
             buffer.shrink_to(limits::IDLE_BUFFER_BYTES_MAX);
@@ -224,22 +357,24 @@ impl BackendConnection {
         now_ms.saturating_sub(self.tenure_since_ms) >= limits::TENURE_MS
     }
 
-    /// Closes the connection. The caller keeps its permit, for another connection in its place.
-    pub(crate) fn close_for_another(mut self) {
-        let Some(shared) = self.permit.take() else {
-            return;
-        };
-        if let Standing::Newcomer(id) = self.standing {
-            shared.limit.gone(id);
-        }
-        shared.limit.replaced(self.standing == Standing::Proven);
+    /// The reply is complete, and its process will turn to another connection.
+    pub(super) fn has_served(&mut self) {
+        self.is_at_rest = true;
+    }
+
+    /// Closes the connection. Its permit is for another connection in its place.
+    pub(super) fn into_permit(mut self) -> Option<Permit> {
+        self.permit.take()
     }
 }
 
 impl Keepable for Box<BackendConnection> {
     #[inline]
     fn is_stale(&mut self) -> bool {
-        self.stream.is_stale()
+        let is_stale = self.stream.is_stale();
+        // The process has closed it, and perhaps ended.
+        self.is_at_rest &= !is_stale;
+        is_stale
     }
 
     fn idle_since_ms(&self) -> u64 {
@@ -249,10 +384,11 @@ impl Keepable for Box<BackendConnection> {
 
 impl Drop for BackendConnection {
     fn drop(&mut self) {
-        let Some(shared) = &self.permit else { return };
-        if let Standing::Newcomer(id) = self.standing {
-            shared.limit.gone(id);
+        if let Some(permit) = &mut self.permit
+            && self.is_at_rest
+            && self.is_accepted
+        {
+            permit.frees_process(self.workbench.clock.latest_ms());
         }
-        shared.give_permit(self.standing == Standing::Proven);
     }
 }

@@ -42,10 +42,8 @@ pub(crate) struct BackendReport {
     pub(crate) state: &'static str,
     /// Open connections to it.
     pub(crate) connections: u64,
-    /// How many there may be.
+    /// How many there may be, if that is configured.
     pub(crate) limit: Option<u64>,
-    /// Whether the limit was learned.
-    pub(crate) limit_is_learned: bool,
     /// Requests under way, those that wait for a connection included.
     pub(crate) load: u64,
     /// Requests that wait for a connection.
@@ -108,7 +106,6 @@ impl BackendReport {
             },
             connections: 0,
             limit: Some(0),
-            limit_is_learned: false,
             load: 0,
             waiting: 0,
             backlogged: 0,
@@ -124,11 +121,10 @@ impl BackendReport {
     /// Adds the counts of `backend`.
     fn add(&mut self, backend: &SharedBackend) {
         let health = backend.health.counters(now_ms());
-        let limit = backend.limit.known().map(u64::from);
+        let limit = backend.capacity.told().map(u64::from);
         let load = backend.load.load(Relaxed);
-        self.connections += u64::from(backend.limit.open());
+        self.connections += u64::from(backend.capacity.open());
         self.limit = self.limit.zip(limit).map(|(sum, limit)| sum + limit);
-        self.limit_is_learned |= backend.limit.is_learned();
         self.load += u64::from(load);
         self.waiting += u64::from(backend.waiting.load(Relaxed));
         self.backlogged += backend.backlogged.load(Relaxed);
@@ -212,7 +208,7 @@ fn of_lighttpd_15(backends: &[Arc<SharedBackend>], add: &mut impl FnMut(String, 
         for (counter, count) in [
             ("requests", requests),
             ("load", backend.load.load(Relaxed).into()),
-            ("pool_size", backend.limit.open().into()),
+            ("pool_size", backend.capacity.open().into()),
             ("requests_failed", backend.health.counters(now_ms()).died),
         ] {
             add(

@@ -10,6 +10,7 @@ use petrel_engine::ledger::Stage;
 use super::health;
 use super::protocol::ReplyError;
 use super::protocol::fastcgi::OVERLOADED;
+use super::stream::{HandshakeFailure, is_own_shortage};
 
 /// Why a request got no reply, or only a part of one.
 #[derive(Debug)]
@@ -44,6 +45,42 @@ pub(super) enum Failure {
 }
 
 impl Failure {
+    /// Why no connection could be made.
+    pub(super) fn of_connect(error: io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::TimedOut if error.raw_os_error().is_none() => Failure::ConnectTimeout,
+            _ if is_own_shortage(&error) => Failure::OwnShortage(error),
+            _ if HandshakeFailure::is(&error) => Failure::Handshake(error),
+            _ => Failure::Connect(error),
+        }
+    }
+
+    /// The same failure of a connection, for another request that waited for it.
+    pub(super) fn again(&self) -> Failure {
+        let copy = |error: &io::Error| match error.raw_os_error() {
+            Some(code) => io::Error::from_raw_os_error(code),
+            None => io::Error::new(error.kind(), error.to_string()),
+        };
+        match self {
+            Failure::OwnShortage(error) => Failure::OwnShortage(copy(error)),
+            Failure::Handshake(error) => Failure::Handshake(copy(error)),
+            Failure::Connect(error) => Failure::Connect(copy(error)),
+            _ => Failure::ConnectTimeout,
+        }
+    }
+
+    /// No process listens at the backend's address. One that is restarted comes back.
+    pub(super) fn is_gone(&self) -> bool {
+        let Failure::Connect(error) = self else {
+            return false;
+        };
+        let kind = error.kind();
+        matches!(
+            kind,
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
+        )
+    }
+
     /// Why the client gets an error, and which.
     pub(super) fn cause(&self) -> ErrorCause {
         let (code, error) = match self {

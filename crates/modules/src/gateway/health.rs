@@ -205,6 +205,15 @@ impl Health {
         is_back
     }
 
+    /// A connection was made to a backend that was expected back: it gets requests at once.
+    pub(crate) fn is_back(&self) -> bool {
+        let (before, after) = self.change(|state| match state {
+            HealthState::CheckFailed => state,
+            _ => HealthState::Up,
+        });
+        before != after
+    }
+
     /// Enough health checks failed: the backend gets no requests until one succeeds. True if it got requests
     /// before.
     pub(crate) fn check_failed(&self) -> bool {

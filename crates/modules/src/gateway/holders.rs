@@ -11,11 +11,12 @@ use std::sync::{Arc, Mutex, Weak};
 
 use petrel_engine::Exchange;
 use petrel_engine::exchange::ClientOfKey;
-use petrel_engine::ledger::Nanos;
+use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::shared::lock;
 use petrel_engine::waits::{HolderText, Time};
 
 use super::backend::SharedBackend;
+use super::capacity::Capacity;
 
 /// Slots of one worker for one backend. Requests beyond that are counted, and not named.
 const SLOTS: usize = 32;
@@ -56,6 +57,13 @@ pub(super) struct HeldConnection {
     slot: usize,
 }
 
+/// The slot of a request that is not shown because no process is known to have it. If the request ends before, the
+/// slot may be another's: then [`HiddenHolder`] must have been dropped.
+pub(super) struct HiddenHolder {
+    own: Rc<OwnHolders>,
+    slot: usize,
+}
+
 /// A request that has a connection, as it is read from the board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
@@ -71,9 +79,14 @@ pub(crate) struct Held {
 struct HeldPath([[u8; 8]; PATH_WORDS]);
 
 /// Which requests had the connections when another one began to wait.
+#[derive(Clone, Copy)]
 pub(super) struct HolderSurvey {
-    /// Connections that were open or being opened.
-    open: u32,
+    /// The most connections that there may be, if they were all open.
+    full: Option<u32>,
+    /// Connections that processes had accepted.
+    accepted: u32,
+    /// Requests that had one.
+    busy: u32,
     /// The request that had its connection for longest.
     oldest: Option<Held>,
     /// The path that most of them asked for, and how many.
@@ -116,12 +129,14 @@ impl HolderBoard {
         }
     }
 
-    /// What a request that begins to wait keeps of the board. `open` connections are open. Under overload
-    /// every request waits, so this allocates nothing.
-    pub(super) fn survey(&self, open: u32) -> HolderSurvey {
+    /// What a request that begins to wait keeps of the board. Under overload every request waits, so this
+    /// allocates nothing.
+    pub(super) fn survey(&self, capacity: &Capacity) -> HolderSurvey {
+        let mut busy = 0;
         let mut oldest: Option<Held> = None;
         let mut paths = [(HeldPath::default(), 0); SURVEYED_PATHS];
         self.each(|held| {
+            busy += 1;
             if oldest.is_none_or(|oldest| held.since < oldest.since) {
                 oldest = Some(held);
             }
@@ -135,8 +150,11 @@ impl HolderBoard {
         });
         let most = paths.iter().max_by_key(|(path, count)| (*count, path.0));
         let (frequent, count) = most.copied().unwrap_or_default();
+        let open = capacity.open();
         HolderSurvey {
-            open,
+            full: capacity.told().filter(|_| capacity.is_reached()),
+            accepted: open.saturating_sub(capacity.unaccepted()),
+            busy,
             oldest,
             frequent,
             count,
@@ -215,6 +233,28 @@ impl HeldConnection {
     }
 }
 
+impl HeldConnection {
+    /// Hides the request until a process has it.
+    pub(super) fn hide(&self) -> HiddenHolder {
+        if let Some(slot) = self.own.part.slots.get(self.slot) {
+            slot.since.store(0, Ordering::Release);
+        }
+        HiddenHolder {
+            own: Rc::clone(&self.own),
+            slot: self.slot,
+        }
+    }
+}
+
+impl HiddenHolder {
+    /// A process has the request since `at`.
+    pub(super) fn show(self, at: Nanos) {
+        if let Some(slot) = self.own.part.slots.get(self.slot) {
+            slot.since.store(at.max(1), Ordering::Release);
+        }
+    }
+}
+
 impl Drop for HeldConnection {
     #[inline]
     fn drop(&mut self) {
@@ -229,6 +269,14 @@ impl Drop for HeldConnection {
 }
 
 impl HolderSurvey {
+    /// The stage of the wait: for a connection that the limit allows, or for a process.
+    pub(super) fn stage(&self) -> Stage {
+        match self.full {
+            Some(_) => Stage::BackendQueue,
+            None => Stage::BackendAccept,
+        }
+    }
+
     /// Says which requests the waiting one had to wait for.
     #[cold]
     pub(super) fn tell(
@@ -238,10 +286,14 @@ impl HolderSurvey {
         text: &mut HolderText<'_>,
     ) {
         let now = exchange.worker.clock().latest();
-        let (label, open) = (&backend.label, self.open);
-        match backend.limit.known() {
-            Some(most) => write!(text, "pool \"{label}\" full ({open} of {most})"),
-            None => write!(text, "pool \"{label}\" full ({open})"),
+        let (label, busy) = (&backend.label, self.busy);
+        match self.full {
+            Some(most) => write!(text, "pool \"{label}\" full ({most} of {most})"),
+            None if busy == 0 => write!(text, "no process of \"{label}\" took it"),
+            None => {
+                let accepted = self.accepted.max(busy);
+                write!(text, "\"{label}\" has {busy} of {accepted} processes busy");
+            }
         }
         let Some(oldest) = &self.oldest else {
             return;
@@ -258,6 +310,7 @@ impl HolderSurvey {
 
 #[cfg(test)]
 mod tests {
+    use super::super::capacity::Answers;
     use super::*;
 
     #[test]
@@ -276,7 +329,7 @@ mod tests {
         // A shorter path takes the same slot.
         let again = HeldConnection::new(&other, 30, 9, b"/a").expect("a slot");
         assert_eq!(board.all()[1].path(), b"/a");
-        let survey = board.survey(2);
+        let survey = board.survey(&Capacity::new(Some(2), Answers::No));
         assert_eq!(survey.oldest, board.all().first().copied());
         assert_eq!(
             (survey.frequent.bytes(), survey.count),

@@ -355,11 +355,11 @@ mod tests {
     use petrel_engine::testing::Site;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    use super::super::{FASTCGI, PROXY};
+    use super::super::{PROXY, SCGI};
     use crate::testing::Tree;
     use crate::{index_file, static_file};
 
-    const CONFIG: &str = "fastcgi.server = ( \".php\" => (( \"socket\" => \"ROOT/none\" )) )
+    const CONFIG: &str = "scgi.server = ( \".php\" => (( \"socket\" => \"ROOT/none\" )) )
         index-file.names = ( \"index.php\" )";
 
     /// A backend that answers every request on one connection by echoing it, piece by piece.
@@ -440,10 +440,7 @@ mod tests {
         }
         std::fs::create_dir(tree.path("dir.php")).expect("the tree is ours");
         let may_read_everything = std::fs::read(tree.path("a.txt")).is_ok();
-        let site = tree.site(
-            CONFIG,
-            &[&index_file::MODULE, &FASTCGI, &static_file::MODULE],
-        );
+        let site = tree.site(CONFIG, &[&index_file::MODULE, &SCGI, &static_file::MODULE]);
         for (target, status) in [
             ("/a.php", 503),
             ("/a.php/info", 503),

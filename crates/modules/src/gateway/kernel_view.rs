@@ -96,6 +96,12 @@ struct FileVersion {
     changed: (i64, i64),
 }
 
+impl Default for KernelView {
+    fn default() -> KernelView {
+        KernelView::open()
+    }
+}
+
 impl KernelView {
     /// Opens the socket. Without netlink all answers are [`OtherEnd::Unknown`].
     pub(crate) fn open() -> KernelView {

@@ -34,20 +34,75 @@ pub(crate) const SENDFILE2_PARTS_MAX: usize = 256;
 /// Cached files that a worker remembers as lying where the backend may name files.
 pub(crate) const CHECKED_FILES_MAX: usize = 4096;
 
-/// Milliseconds until a learned connection limit is first tested. Doubled each time the limit turns out
-/// right, up to [`PROBE_PAUSE_MS_MAX`].
-pub(crate) const PROBE_PAUSE_MS_MIN: u64 = 100;
-
-/// See [`PROBE_PAUSE_MS_MIN`].
-pub(crate) const PROBE_PAUSE_MS_MAX: u64 = 10_000;
-
-/// Milliseconds after which a connection that has never answered counts as late, if requests usually take
-/// almost no time. With 64 processes on one core, a process that has accepted a connection may wait 100 ms
-/// for the processor; if that were taken for a full backend, connections would be closed for nothing.
-pub(crate) const PATIENCE_MS_MIN: u64 = 150;
-
 /// Milliseconds between two looks around by a backend's task while requests wait for a connection.
-pub(crate) const LOOK_AROUND_MS: u64 = 20;
+pub(crate) const LOOK_AROUND_MS: u64 = 5;
+
+/// Milliseconds for which a request has waited for a process before other workers are told. A free process
+/// answers within a fraction of one.
+pub(crate) const STUCK_MS: u64 = 5;
+
+/// Milliseconds between two surveys of which requests have the connections that others wait for.
+pub(crate) const SURVEY_MS: u64 = 50;
+
+/// Milliseconds between two looks at the backend's queue in the kernel while there are idle connections.
+pub(crate) const LOOK_AT_QUEUE_MS: u64 = 50;
+
+/// Milliseconds after a request was written on a new connection until the kernel is first asked whether a process
+/// has it.
+pub(crate) const LOOK_MS_MIN: u64 = 1;
+
+/// Milliseconds between two questions to the kernel at most, if no request waits: how exactly the stage
+/// `backend-accept` is known then.
+pub(crate) const LOOK_MS_MAX: u64 = 20;
+
+/// After a look that took a time the next one comes not before this many times that time. The kernel looks through
+/// all unix sockets of the machine, which takes 0.6 ms for 16,000 of them.
+pub(crate) const LOOK_COST_FACTOR: u64 = 100;
+
+/// New connections of one worker on which requests are written before the kernel was asked whether processes have
+/// the ones before.
+pub(crate) const NEWCOMERS_MAX: usize = 64;
+
+/// Milliseconds for which a process that was free is taken to be free.
+pub(crate) const FREED_MS: u64 = 100;
+
+/// Connections of one worker that ask a backend at a time whether a process has them.
+pub(crate) const ASKED_MAX: usize = 2;
+
+/// Milliseconds after which a second connection asks. php-fpm with `pm = ondemand` has started a process within
+/// about 5 ms.
+pub(crate) const ASK_MORE_MS: u64 = 50;
+
+/// Milliseconds until the next attempt after a connection that asks failed or was closed.
+pub(crate) const ASK_PAUSE_MS: u64 = 50;
+
+/// Milliseconds after which the idle time of a connection would be noticed in what php-fpm says about a request
+/// (`request duration`, `request_terminate_timeout`).
+pub(crate) const ASK_AFTER_IDLE_MS: u64 = 100;
+
+/// The first requests to a backend behind which its process is asked whether it works on.
+pub(crate) const ASK_FIRST: u32 = 4;
+
+/// Afterwards it is asked behind one request of so many. Also the number of requests behind which a process is
+/// asked after one has worked on.
+pub(crate) const ASK_ONE_OF: u32 = 64;
+
+/// Milliseconds behind the end of a reply after which a process has worked on. Others take 40 to 200 us.
+pub(crate) const WORKS_ON_MS: u64 = 5;
+
+/// Milliseconds in which an application closes a connection that it has answered on, if it does (PHP before
+/// 8.2.12).
+pub(crate) const CLOSES_AFTER_ANSWER_MS: u64 = 10;
+
+/// Milliseconds after which an application that has read the question does not answer it.
+pub(crate) const ANSWERS_WITHIN_MS: u64 = 10;
+
+/// The same on another machine, where only the time since the question is known.
+pub(crate) const ANSWERS_WITHIN_MS_ELSEWHERE: u64 = 50;
+
+/// Milliseconds after which an application on another machine that did not answer is asked again: it may have been
+/// busy.
+pub(crate) const ASK_AGAIN_MS: u64 = 60_000;
 
 /// Milliseconds that a connection stays open after the first reply, if the backend keeps connections. A
 /// backend that does not closes it within microseconds or, where processes share a core, as soon as it runs
@@ -58,15 +113,7 @@ pub(crate) const KEPT_PROOF_MS: u64 = 50;
 /// to keep connections, if none has stayed open for [`KEPT_PROOF_MS`].
 pub(crate) const KEPT_PROOFS: u8 = 16;
 
-/// A connection is late after this many times the usual duration of a request.
-pub(crate) const PATIENCE_FACTOR: u64 = 4;
-
-/// Milliseconds for which the largest number of connections that answered at the same time is taken as the
-/// number of processes.
-pub(crate) const PEAK_MS: u64 = 5000;
-
-/// Milliseconds that a connection is kept when the backend is at a limit that other front ends may be waiting
-/// at, too. Then it is closed and opened again, which puts it at the end of the kernel's queue. With requests
+/// Milliseconds that a connection is kept while others wait for its process. Then it is closed and opened again, which puts it at the end of the kernel's queue. With requests
 /// of 5 ms that is one connect for each 20 requests, too little to be measured, and a front end that waits
 /// for one of ten processes gets its turn within a second or two.
 pub(crate) const TENURE_MS: u64 = 100;

@@ -51,8 +51,10 @@
 
 pub(crate) mod active_check;
 mod answer;
+mod asking;
 mod backend;
 pub mod balance;
+mod capacity;
 pub mod cgi;
 mod connection;
 pub mod counters;
@@ -64,10 +66,9 @@ pub(crate) mod header_map;
 pub(crate) mod health;
 mod holders;
 mod hook;
-#[allow(dead_code)]
 mod kernel_view;
-mod limit;
 pub mod limits;
+mod newcomers;
 pub(crate) mod offload;
 pub mod options;
 pub mod overload;

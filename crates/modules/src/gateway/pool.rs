@@ -13,14 +13,18 @@ use std::task::{Context, Poll, Waker};
 use tokio::sync::Notify;
 
 use super::backend::Backend;
+use super::capacity::Permit;
 use super::connection::BackendConnection;
+use super::failure::Failure;
 
 /// What a request that waits for a backend gets.
-pub enum Grant {
+pub(super) enum Grant {
     /// A persistent connection.
     Kept(Box<BackendConnection>),
-    /// A permit to open a connection; it is already counted.
-    Open,
+    /// A permit to open a connection.
+    Open(Permit),
+    /// No connection can be made.
+    Failed(Failure),
 }
 
 /// How other workers wake this one.
@@ -45,19 +49,20 @@ pub(crate) struct Queue {
 
 struct QueuedRequest {
     id: u64,
+    since_ms: u64,
     waker: Option<Waker>,
     grant: Option<Grant>,
 }
 
 /// A request's place in the queue. Dropping the ticket leaves the queue.
-pub struct QueueTicket {
+pub(super) struct QueueTicket {
     pub(super) backend: Rc<Backend>,
     pub(super) place: u64,
 }
 
 impl QueueTicket {
     /// Ready with the grant that was put in this place.
-    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Grant> {
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Grant> {
         match self.backend.queue.collect(self.place, context.waker()) {
             Some(grant) => Poll::Ready(grant),
             None => Poll::Pending,
@@ -77,13 +82,40 @@ impl Queue {
         self.empty.get() == 0
     }
 
+    /// Wakes the requests that have no grant.
+    pub(crate) fn wake_all(&self) {
+        for place in self.places.borrow_mut().iter_mut() {
+            if place.grant.is_none()
+                && let Some(waker) = place.waker.take()
+            {
+                waker.wake();
+            }
+        }
+    }
+
+    /// How many requests have no grant.
+    pub(crate) fn count(&self) -> usize {
+        self.empty.get()
+    }
+
+    /// Since when the request has waited that has waited longest without a grant.
+    pub(crate) fn oldest_since_ms(&self) -> Option<u64> {
+        if self.is_empty() {
+            return None;
+        }
+        let places = self.places.borrow();
+        let oldest = places.iter().find(|place| place.grant.is_none());
+        oldest.map(|place| place.since_ms)
+    }
+
     /// Adds a place at the end.
-    pub(crate) fn join(&self) -> u64 {
+    pub(crate) fn join(&self, now_ms: u64) -> u64 {
         let id = self.next.get();
         self.next.set(id + 1);
         self.empty.set(self.empty.get() + 1);
         self.places.borrow_mut().push_back(QueuedRequest {
             id,
+            since_ms: now_ms,
             waker: None,
             grant: None,
         });
@@ -143,34 +175,37 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn is_open(grant: Option<Grant>) -> bool {
-        matches!(grant, Some(Grant::Open))
+    fn grant() -> Grant {
+        Grant::Failed(Failure::ConnectTimeout)
+    }
+
+    fn is_one(grant: Option<Grant>) -> bool {
+        matches!(grant, Some(Grant::Failed(_)))
     }
 
     #[test]
     fn who_came_first_gets_it() {
         let queue = Queue::default();
-        let (first, second) = (queue.join(), queue.join());
-        assert!(queue.give(Grant::Open).is_none());
+        let (first, second) = (queue.join(7), queue.join(8));
+        assert_eq!(queue.oldest_since_ms(), Some(7));
+        assert!(queue.give(grant()).is_none());
+        assert_eq!(queue.oldest_since_ms(), Some(8));
         assert!(queue.collect(second, Waker::noop()).is_none());
-        assert!(is_open(queue.collect(first, Waker::noop())));
+        assert!(is_one(queue.collect(first, Waker::noop())));
         assert!(!queue.is_empty());
-        assert!(queue.give(Grant::Open).is_none());
+        assert!(queue.give(grant()).is_none());
         assert!(queue.is_empty());
-        assert!(is_open(queue.collect(second, Waker::noop())));
-        assert!(
-            is_open(queue.give(Grant::Open)),
-            "no request waits any more"
-        );
+        assert!(is_one(queue.collect(second, Waker::noop())));
+        assert!(is_one(queue.give(grant())), "no request waits any more");
     }
 
     #[test]
     fn who_leaves_gives_back_what_was_laid_down() {
         let queue = Queue::default();
-        let (first, second) = (queue.join(), queue.join());
+        let (first, second) = (queue.join(0), queue.join(0));
         assert!(queue.leave(second).is_none());
-        assert!(queue.give(Grant::Open).is_none());
-        assert!(is_open(queue.leave(first)));
+        assert!(queue.give(grant()).is_none());
+        assert!(is_one(queue.leave(first)));
         assert!(queue.is_empty());
         assert!(queue.collect(first, Waker::noop()).is_none());
     }

@@ -23,6 +23,7 @@ use petrel_engine::module::{Outcome, Pending};
 use super::answer::{self, ReplyVerdict};
 use super::backend::Backend;
 use super::balance::{Candidate, Choice, NoBackend, Tried};
+use super::capacity::Permit;
 use super::connection::BackendConnection;
 use super::debug;
 use super::failure::Failure;
@@ -35,7 +36,7 @@ use super::protocol::{BodyLength, proxy_header};
 use super::relay::Relay;
 use super::replay::FailedAttempt;
 use super::reroute;
-use super::stream::{Connecting, HandshakeFailure, is_own_shortage, is_port_shortage};
+use super::stream::{Connecting, is_port_shortage};
 use super::talk::{ArrivedHead, Flow, InFlight, Peer, Received, Talk};
 use super::upstream::Upstream;
 use crate::limit::take_share;
@@ -55,6 +56,8 @@ pub(crate) struct GatewayRequest {
     /// The second until which the request waits because this server is out of descriptors or memory; `None`
     /// if it never was.
     shortage_due_s: Option<u32>,
+    /// The second until which the request waits for a backend that is being restarted; `None` if it never was.
+    restart_due_s: Option<u32>,
     /// The answer of the backend that was chosen last has to set the balancer's cookie.
     sets_cookie: bool,
     failed: Option<Failure>,
@@ -114,9 +117,14 @@ enum Transition {
 struct QueuePlace {
     chosen: ChosenBackend,
     ticket: QueueTicket,
+    /// Places in the queues of other backends of the route, which may be free first.
+    others: Vec<QueueTicket>,
+    /// It was looked for other backends.
+    is_spread: bool,
     due_s: u32,
     /// Which requests had the connections when the wait began.
     holders: HolderSurvey,
+    since_ms: u64,
 }
 
 /// The chosen backend, with the request counted in its load.
@@ -130,21 +138,16 @@ struct ConnectAttempt {
     chosen: ChosenBackend,
     /// The PROXY header, which is sent in front of the TLS handshake.
     prefix: Vec<u8>,
-    permit: UnusedPermit,
+    permit: Permit,
     due_s: u32,
 }
 
-/// A permit to open a connection. It goes back to the backend when dropped, unless it was used.
-struct UnusedPermit {
-    backend: Rc<Backend>,
-    is_used: bool,
-}
-
-impl Drop for UnusedPermit {
-    fn drop(&mut self) {
-        if !self.is_used {
-            self.backend.shared.give_permit(false);
-        }
+impl ChosenBackend {
+    /// Another backend is free first.
+    fn moved_to(mut self, other: &Rc<Backend>) -> ChosenBackend {
+        self.in_flight.move_to(other);
+        self.backend = Rc::clone(other);
+        self
     }
 }
 
@@ -196,6 +199,7 @@ impl GatewayRequest {
             failures: 0,
             is_second_round: false,
             shortage_due_s: None,
+            restart_due_s: None,
             sets_cookie: false,
             failed: None,
             is_sending: false,
@@ -284,6 +288,12 @@ impl GatewayRequest {
                 exchange.log_error(Stage::BackendQueue.name(), what);
                 return Transition::End(outcome);
             }
+            Err(NoBackend::Down | NoBackend::Tried)
+                if self.attempts_reached_none()
+                    && let Some(backend) = upstream.restarting() =>
+            {
+                return self.wait_for_restart(backend, exchange);
+            }
             Err(NoBackend::Down) if self.failed.is_none() => {
                 let what = format_args!("all backends are down;");
                 let outcome = exchange.fail(CauseCode::GwAllDown);
@@ -304,7 +314,7 @@ impl GatewayRequest {
         debug::say(&self.gateway, debug::CHOICES, exchange, what);
         self.sets_cookie = choice.set_cookie;
         let pool = &backend.shared;
-        let shares = match take_share(exchange, &pool.shares, pool.limit.known(), name) {
+        let shares = match take_share(exchange, &pool.shares, pool.capacity.told(), name) {
             Ok(shares) => shares,
             // The request is refused and not queued: others in the queue would have to wait behind it.
             Err(refused) => {
@@ -319,6 +329,13 @@ impl GatewayRequest {
         if let Some(grant) = backend.try_take() {
             return self.use_grant(chosen, grant, exchange);
         }
+        self.join_queue(chosen, exchange)
+    }
+
+    /// Waits in the queue of the chosen backend.
+    fn join_queue(&mut self, chosen: ChosenBackend, exchange: &mut Exchange) -> Transition {
+        let backend = &chosen.backend;
+        let name = &backend.shared.name;
         let Some(ticket) = backend.wait() else {
             let what = format_args!("too many requests wait for backend={name}");
             let outcome = exchange.fail(CauseCode::GwQueueFull);
@@ -330,12 +347,56 @@ impl GatewayRequest {
             format_args!("waits for a connection backend={name}"),
         );
         super::overload::report(exchange, &backend.host);
+        let due_s = due_after(exchange, backend.host.backlog_timeout);
+        let shared = &backend.shared;
         Transition::To(RequestState::Queue(Box::new(QueuePlace {
-            due_s: due_after(exchange, backend.host.backlog_timeout),
-            holders: backend.shared.holders.survey(backend.shared.limit.open()),
+            due_s: self.restart_due_s.unwrap_or(due_s),
+            holders: shared.survey(),
+            since_ms: exchange.worker.clock().latest_ms(),
+            others: Vec::new(),
+            is_spread: false,
             chosen,
             ticket,
         })))
+    }
+
+    /// The chosen backend is busy: other backends that work may answer instead, because a request that is not
+    /// written is bound to none, unless its keys have a share of that one.
+    fn spread(&self, place: &mut QueuePlace, exchange: &Exchange) {
+        let QueuePlace { chosen, others, .. } = place;
+        if let Some(upstream) = &self.upstream
+            && !chosen.in_flight.has_shares()
+            && self.restart_due_s.is_none()
+        {
+            let also = upstream.others(&chosen.backend, &self.tried, exchange);
+            others.extend(also.iter().filter_map(Backend::wait));
+        }
+    }
+
+    /// Whether no attempt has reached a backend: the request was not written to any.
+    fn attempts_reached_none(&self) -> bool {
+        self.failed.as_ref().is_none_or(Failure::is_gone)
+    }
+
+    /// The backend is being restarted: the request waits for it as long as it would wait for a connection.
+    fn wait_for_restart(&mut self, backend: Rc<Backend>, exchange: &mut Exchange) -> Transition {
+        let due_s = due_after(exchange, backend.host.backlog_timeout);
+        let due_s = *self.restart_due_s.get_or_insert(due_s);
+        if is_over(exchange, due_s) {
+            return self.give_up(exchange);
+        }
+        self.tried = Tried::new();
+        let pool = &backend.shared;
+        let name = &pool.name;
+        let shares = match take_share(exchange, &pool.shares, pool.capacity.told(), name) {
+            Ok(shares) => shares,
+            Err(refused) => return Transition::End(refused),
+        };
+        let chosen = ChosenBackend {
+            in_flight: InFlight::new(&backend, shares),
+            backend,
+        };
+        self.join_queue(chosen, exchange)
     }
 
     fn has_seen_death(&self) -> bool {
@@ -371,7 +432,17 @@ impl GatewayRequest {
         exchange: &mut Exchange,
         context: &mut Context<'_>,
     ) -> Transition {
-        let polled = place.ticket.poll(context);
+        if place.chosen.backend.is_stuck() && !std::mem::replace(&mut place.is_spread, true) {
+            self.spread(&mut place, exchange);
+        }
+        let mut polled = place.ticket.poll(context);
+        let mut winner = None;
+        for (number, other) in place.others.iter_mut().enumerate() {
+            if polled.is_pending() {
+                polled = other.poll(context);
+                winner = polled.is_ready().then_some(number);
+            }
+        }
         if polled.is_pending() && !is_over(exchange, place.due_s) {
             exchange.wake_at(place.due_s);
             return Transition::Wait(RequestState::Queue(place));
@@ -379,19 +450,32 @@ impl GatewayRequest {
         let QueuePlace {
             chosen,
             ticket,
+            others,
             holders,
+            since_ms,
             ..
         } = *place;
-        exchange.stamp_wait(Stage::BackendQueue, |exchange, text| {
-            holders.tell(&chosen.backend.shared, exchange, text);
+        let holders = chosen.backend.survey_since(since_ms).unwrap_or(holders);
+        let stage = holders.stage();
+        exchange.stamp_wait(stage, |exchange, text| match &self.restart_due_s {
+            Some(_) => text.write_str("no process listened: the backend was being restarted"),
+            None => holders.tell(&chosen.backend.shared, exchange, text),
         });
-        drop(ticket);
+        let winner = winner.and_then(|number| others.get(number));
+        let chosen = match winner {
+            Some(winner) => chosen.moved_to(&winner.backend),
+            None => chosen,
+        };
+        drop((ticket, others));
         match polled {
             Poll::Ready(grant) => self.use_grant(chosen, grant, exchange),
             Poll::Pending => {
+                if self.restart_due_s.is_some() {
+                    return self.give_up(exchange);
+                }
                 let what = format_args!("no connection became free in time;");
                 let outcome = exchange.fail(CauseCode::GwQueueTimeout);
-                exchange.log_error(Stage::BackendQueue.name(), what);
+                exchange.log_error(stage.name(), what);
                 Transition::End(outcome)
             }
         }
@@ -406,7 +490,7 @@ impl GatewayRequest {
         let backend = &chosen.backend;
         let name = &backend.shared.name;
         begin_try(exchange, name);
-        match grant {
+        let permit = match grant {
             Grant::Kept(mut connection) => {
                 let is_replay = self.replays > 0;
                 if !must_be_replaced(exchange, backend, &mut connection, is_replay) {
@@ -418,10 +502,15 @@ impl GatewayRequest {
                         "opens a connection, since the persistent one may have been closed by backend={name}"
                     ),
                 );
-                connection.close_for_another();
+                connection.into_permit()
             }
-            Grant::Open => {}
-        }
+            Grant::Open(permit) => Some(permit),
+            Grant::Failed(failure) => return self.connect_failed(&chosen, failure, exchange),
+        };
+        // Every connection to a backend has one.
+        let Some(permit) = permit else {
+            return self.give_up(exchange);
+        };
         self.say(exchange, format_args!("connects backend={name}"));
         let mut prefix = Vec::new();
         if backend.shared.tls.is_some() {
@@ -429,10 +518,7 @@ impl GatewayRequest {
         }
         let attempt = Box::new(ConnectAttempt {
             due_s: due_after(exchange, backend.host.connect_timeout),
-            permit: UnusedPermit {
-                backend: Rc::clone(backend),
-                is_used: false,
-            },
+            permit,
             chosen,
             prefix,
         });
@@ -493,7 +579,7 @@ impl GatewayRequest {
     #[inline(never)]
     fn connect(
         &mut self,
-        mut attempt: Box<ConnectAttempt>,
+        attempt: Box<ConnectAttempt>,
         mut connecting: Connecting,
         exchange: &mut Exchange,
         context: &mut Context<'_>,
@@ -504,11 +590,10 @@ impl GatewayRequest {
             Poll::Ready(Ok(stream)) => {
                 stamp_connect(exchange, &attempt);
                 let now_ms = exchange.worker.clock().now_ms();
-                let ConnectAttempt { chosen, permit, .. } = &mut *attempt;
-                permit.is_used = true;
-                chosen.backend.shared.health.connected(now_ms);
-                let connection = chosen.backend.adopt(stream, now_ms);
-                return self.ask(attempt.chosen, connection, exchange);
+                let ConnectAttempt { chosen, permit, .. } = *attempt;
+                chosen.backend.is_connected(now_ms);
+                let connection = chosen.backend.adopt(stream, permit, now_ms);
+                return self.ask(chosen, connection, exchange);
             }
             // The queue of the unix socket is full. It may have room in a moment.
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -518,14 +603,7 @@ impl GatewayRequest {
                 }
                 Failure::Overloaded
             }
-            // Local ports do not become free soon, so waiting is no use; but each backend address has its own
-            // set of local ports.
-            Poll::Ready(Err(error)) if is_port_shortage(&error) => Failure::OwnShortage(error),
-            Poll::Ready(Err(error)) if is_own_shortage(&error) => {
-                return self.wait_out_shortage(attempt, error, exchange);
-            }
-            Poll::Ready(Err(error)) if HandshakeFailure::is(&error) => Failure::Handshake(error),
-            Poll::Ready(Err(error)) => Failure::Connect(error),
+            Poll::Ready(Err(error)) => Failure::of_connect(error),
             Poll::Pending if is_late => Failure::ConnectTimeout,
             Poll::Pending => {
                 exchange.wake_at(attempt.due_s);
@@ -535,13 +613,44 @@ impl GatewayRequest {
                 });
             }
         };
-        stamp_connect(exchange, &attempt);
+        let chosen = attempt.chosen;
+        // The permit is free for a request that waits for a connection.
+        drop(attempt.permit);
+        chosen
+            .backend
+            .has_failed(&failure, exchange.worker.clock().now_ms());
+        self.connect_failed(&chosen, failure, exchange)
+    }
+
+    /// No connection to the chosen backend could be made: another one is tried, or the client gets an error.
+    fn connect_failed(
+        &mut self,
+        chosen: &ChosenBackend,
+        failure: Failure,
+        exchange: &mut Exchange,
+    ) -> Transition {
+        let backend = &chosen.backend;
+        // Local ports do not become free soon, so waiting is no use; but each backend address has its own set of
+        // local ports.
+        if let Failure::OwnShortage(error) = &failure
+            && !is_port_shortage(error)
+        {
+            return self.wait_out_shortage(backend, failure, exchange);
+        }
+        exchange.stamp_wait(Stage::BackendConnect, |_, text| {
+            write!(
+                text,
+                "{} accepted no connection meanwhile",
+                backend.shared.name
+            );
+        });
         end_try(exchange, Some(&failure));
         self.failed_with(false, 0);
-        let backend = &attempt.chosen.backend;
         self.tried.add(backend);
-        self.failures += 1;
-        tell(exchange, backend, &failure);
+        if self.restart_due_s.is_none() {
+            self.failures += 1;
+            tell(exchange, backend, &failure);
+        }
         self.failed = Some(failure);
         Transition::To(RequestState::Choose)
     }
@@ -550,32 +659,31 @@ impl GatewayRequest {
     /// becomes free, and tries now and then to open one, for as long as connecting may take.
     fn wait_out_shortage(
         &mut self,
-        attempt: Box<ConnectAttempt>,
-        error: io::Error,
+        backend: &Rc<Backend>,
+        failure: Failure,
         exchange: &mut Exchange,
     ) -> Transition {
-        let backend = &attempt.chosen.backend;
-        let waits_until_s = due_after(exchange, backend.host.backlog_timeout);
-        let due_s = attempt.due_s.min(waits_until_s);
+        let host = &backend.host;
+        let due_s = due_after(exchange, host.connect_timeout)
+            .min(due_after(exchange, host.backlog_timeout));
         let due_s = *self.shortage_due_s.get_or_insert(due_s);
         if is_over(exchange, due_s) {
             exchange.stamp_wait(Stage::BackendConnect, |_, text| {
                 text.write_str("this server has no descriptors or memory left");
             });
-            let failure = Failure::OwnShortage(error);
             tell(exchange, backend, &failure);
             self.failed_with(false, 0);
             self.failed = Some(failure);
             return self.give_up(exchange);
         }
-        self.say(
-            exchange,
-            format_args!(
-                "this server has no descriptors or memory left, so the request waits: {error};"
-            ),
-        );
-        // Gives the permit back, so that the request can also get a connection that becomes free.
-        drop(attempt);
+        if let Failure::OwnShortage(error) = &failure {
+            self.say(
+                exchange,
+                format_args!(
+                    "this server has no descriptors or memory left, so the request waits: {error};"
+                ),
+            );
+        }
         pause(None)
     }
 
@@ -609,6 +717,15 @@ impl GatewayRequest {
                 }
             }
         });
+        if let Some((until, survey)) = relay.talk.take_taken()
+            && let Some(backend) = &relay.talk.peer.backend
+        {
+            let backend = &backend.shared;
+            exchange.stamp_wait_part(Stage::BackendAccept, until, |exchange, text| match survey {
+                Some(survey) => survey.tell(backend, exchange, text),
+                None => write!(text, "the process of {} worked on", backend.name),
+            });
+        }
         if !had_begun && relay.talk.reply_has_begun() {
             let name = relay.talk.peer.name();
             let before = exchange.ledger.stage(Stage::BackendFirstByte);
@@ -620,6 +737,7 @@ impl GatewayRequest {
                 backend.first_bytes.count(waited);
                 let now_ms = exchange.worker.clock().latest_ms();
                 backend.shared.health.replied(now_ms);
+                backend.shared.capacity.served();
             }
         }
         match (received, sent) {

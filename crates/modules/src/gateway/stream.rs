@@ -325,7 +325,7 @@ impl BackendStream {
         !matches!(peeked, Err(Errno::AGAIN))
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             BackendStream::Tcp(stream) => Some(stream.as_fd()),
             BackendStream::Unix(socket) => socket.descriptor(),

@@ -12,15 +12,17 @@ use std::task::{Context, Poll, ready};
 
 use petrel_engine::Exchange;
 use petrel_engine::body::RequestBody;
+use petrel_engine::ledger::Nanos;
+use petrel_engine::proto::fastcgi;
 use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::reply_head::ReplyHead;
 use petrel_engine::turn::Turn;
 use petrel_engine::worker::Worker;
 
 use super::backend::Backend;
-use super::connection::BackendConnection;
+use super::connection::{BackendConnection, Questions};
 use super::failure::Failure;
-use super::holders::HeldConnection;
+use super::holders::{HeldConnection, HolderSurvey};
 use super::limits;
 use super::offload;
 use super::options::{BackendHost, Gateway, Protocol};
@@ -44,6 +46,8 @@ pub(super) struct Talk {
     sending: Turn,
     receiving: Turn,
     reply_has_begun: bool,
+    /// When a process took the request, and which requests the processes had until then, if that was seen.
+    taken: Option<(Nanos, Option<HolderSurvey>)>,
     /// Bytes were read since the kernel was last told to acknowledge them at once.
     is_unacknowledged: bool,
     has_ended: bool,
@@ -143,6 +147,22 @@ impl InFlight {
         }
     }
 
+    /// Whether the request takes a share of its backend.
+    pub(super) fn has_shares(&self) -> bool {
+        self.shares.is_some()
+    }
+
+    /// Counts the request for another backend, before it has a connection.
+    pub(super) fn move_to(&mut self, other: &Rc<Backend>) {
+        let order = std::sync::atomic::Ordering::Relaxed;
+        let shared = &self.backend.shared;
+        shared.load.fetch_sub(1, order);
+        shared.requests.fetch_sub(1, order);
+        other.shared.load.fetch_add(1, order);
+        other.shared.requests.fetch_add(1, order);
+        self.backend = Rc::clone(other);
+    }
+
     /// The request has a connection to its backend from now on.
     #[inline]
     pub(super) fn hold(&mut self, exchange: &Exchange) {
@@ -179,7 +199,7 @@ impl Talk {
         mut connection: Box<BackendConnection>,
         body: BodyLength,
     ) -> Result<Talk, RequestError> {
-        encode_head(exchange, gateway, &peer.host, &mut connection, body)?;
+        encode_head(exchange, gateway, &peer, &mut connection, body)?;
         let clock = exchange.worker.clock();
         Ok(Talk {
             peer,
@@ -193,6 +213,7 @@ impl Talk {
             sending: Turn::default(),
             receiving: Turn::default(),
             reply_has_begun: false,
+            taken: None,
             is_unacknowledged: false,
             has_ended: false,
             trailers: HeaderBlock::new(),
@@ -255,7 +276,10 @@ impl Talk {
             let unsent_before = connection.unsent();
             let flushed = connection.poll_flush(context, &mut self.written);
             if is_first && self.written > 0 {
-                connection.request_is_written(self.began_ns / NANOS_PER_MILLI);
+                let holder = self.in_flight.as_ref().and_then(|it| it.holder.as_ref());
+                connection.request_is_written(self.began_ns, self.written, holder);
+            } else {
+                connection.more_is_written(self.written);
             }
             if self.written > before || connection.unsent() < unsent_before {
                 self.sending.moved(self.written - before);
@@ -354,11 +378,30 @@ impl Talk {
             self.is_unacknowledged = !self.is_tunnel;
             self.now_ns = worker.clock().now();
             self.progress_s = worker.clock().seconds();
+            let mut bytes = buffer.get(..count).unwrap_or_default();
+            if connection.lead_is_due() {
+                match connection.take_answer(bytes) {
+                    Ok(false) => continue,
+                    // A process has read the question, and the request behind it.
+                    Ok(true) => self.taken = Some((self.now_ns, None)),
+                    // An application that answers together with its reply, or behind it.
+                    Err(_) => {}
+                }
+                connection.lead_is_over();
+                if connection.input.is_empty() {
+                    continue;
+                }
+                // What was read is in the input already.
+                bytes = &[];
+            }
             if !self.reply_has_begun {
                 self.reply_has_begun = true;
-                connection.reply_has_begun(self.now_ns / NANOS_PER_MILLI);
+                let taken = connection.reply_has_begun(self.now_ns / NANOS_PER_MILLI);
+                if let Some((at, survey)) = taken {
+                    self.taken = Some((at, Some(survey)));
+                }
             }
-            if let Some(received) = self.decode(buffer.get(..count).unwrap_or_default(), take)? {
+            if let Some(received) = self.decode(bytes, take)? {
                 return Poll::Ready(Ok(received));
             }
         }
@@ -379,6 +422,12 @@ impl Talk {
     /// Whether any byte of a reply has arrived.
     pub(crate) fn reply_has_begun(&self) -> bool {
         self.reply_has_begun
+    }
+
+    /// When a process took the request, and which requests the processes had until then, if that was seen. Told
+    /// once.
+    pub(super) fn take_taken(&mut self) -> Option<(Nanos, Option<HolderSurvey>)> {
+        self.taken.take()
     }
 
     /// Bytes of the request that the kernel has taken.
@@ -501,6 +550,9 @@ impl Talk {
         let time = silence.map_or(time, |silence| silence.min(time));
         // The request counts as load no more, but its keys keep their share until the backend has finished
         // it.
+        if let Some(connection) = &mut self.connection {
+            connection.is_left();
+        }
         let in_flight = self.in_flight.take();
         let shares = in_flight.and_then(|mut in_flight| in_flight.shares.take());
         // Usually the whole rest has arrived already; then no task is needed.
@@ -655,7 +707,12 @@ impl Talk {
                     continue;
                 }
                 ReplyEvent::End { reusable } => {
-                    self.end(reusable && used == bytes.len());
+                    let rest = bytes.get(used..).unwrap_or_default();
+                    let is_answer = connection.end_is_due();
+                    if is_answer {
+                        connection.input.extend_from_slice(rest);
+                    }
+                    self.end(reusable && (is_answer || rest.is_empty()));
                     return Ok(Some(Received::End));
                 }
             };
@@ -722,9 +779,9 @@ impl Talk {
             && is_whole
             && !is_of_this_client
         {
-            let now_ms = self.now_ns / NANOS_PER_MILLI;
-            let took_us = self.now_ns.saturating_sub(self.began_ns) / NANOS_PER_MICRO;
-            backend.release(connection, now_ms, took_us);
+            backend.release(connection, self.now_ns / NANOS_PER_MILLI);
+        } else if is_whole {
+            connection.has_served();
         }
     }
 }
@@ -733,17 +790,25 @@ impl Talk {
 fn encode_head(
     exchange: &Exchange,
     gateway: &Gateway,
-    host: &BackendHost,
+    peer: &Peer,
     connection: &mut BackendConnection,
     body: BodyLength,
 ) -> Result<(), RequestError> {
-    connection.begin();
+    let host = &peer.host;
+    let questions = match &peer.backend {
+        Some(backend) => backend.questions(connection, exchange.worker.clock().latest_ms()),
+        None => Questions::default(),
+    };
+    connection.begin(questions);
     let is_new = !connection.is_kept();
     let is_tls = connection.stream.is_tls();
     let (conversation, out) = connection.encoder();
     // With TLS, the PROXY header was already sent, in front of the handshake.
     if is_new && !is_tls {
         proxy_header::write(host.proxy_protocol, exchange, out);
+    }
+    if questions.leads {
+        fastcgi::write_get_values(out);
     }
     let outgoing = Outgoing {
         exchange,
@@ -754,7 +819,6 @@ fn encode_head(
     conversation.encode_head(&outgoing, out)
 }
 
-const NANOS_PER_MICRO: u64 = 1_000;
 const NANOS_PER_MILLI: u64 = 1_000_000;
 
 #[cfg(test)]

@@ -13,8 +13,9 @@ use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::worker::Worker;
 
 use super::backend::{Backend, SharedBackends};
-use super::balance::{Balancer, Choice, NoBackend, RequestKey, Tried};
+use super::balance::{Balancer, Candidate, Choice, NoBackend, RequestKey, Tried};
 use super::connection::Workbench;
+use super::health::Usability;
 use super::options::{BackendHost, Balance, HostAddress, Mode, Route};
 use super::resolve::{self, FollowedNames, Resolved};
 use super::stream::{InTurn, SocketAddress};
@@ -141,6 +142,34 @@ impl Upstream {
         let choice = self.balancer.choose(&backends, key, tried, now_ms)?;
         let backend = backends.get(choice.index).ok_or(NoBackend::Down)?;
         Ok((Rc::clone(backend), choice))
+    }
+
+    /// The backends that work and may answer instead of `chosen`, which has no connection free.
+    pub(super) fn others(
+        &self,
+        chosen: &Rc<Backend>,
+        tried: &Tried,
+        exchange: &Exchange,
+    ) -> Vec<Rc<Backend>> {
+        if !self.balancer.spreads() {
+            return Vec::new();
+        }
+        let now_ms = exchange.worker.clock().latest_ms();
+        let backends = self.backends.borrow();
+        let others = backends.iter().filter(|other| {
+            !Rc::ptr_eq(other, chosen)
+                && other.priority() == chosen.priority()
+                && !tried.contains(other.key())
+                && other.shared.health.usability(now_ms) == Usability::Ready
+        });
+        others.cloned().collect()
+    }
+
+    /// A backend that is probably being restarted.
+    pub(super) fn restarting(&self) -> Option<Rc<Backend>> {
+        let backends = self.backends.borrow();
+        let mut all = backends.iter();
+        all.find(|backend| backend.is_restarting()).cloned()
     }
 
     /// Whether these backends answer requests; authorizers do not.

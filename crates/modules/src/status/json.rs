@@ -256,7 +256,6 @@ fn backend(backend: BackendReport, now: Nanos) -> BackendStatus {
         state: backend.state.to_owned(),
         connections: backend.connections,
         limit: backend.limit,
-        limit_is_learned: backend.limit_is_learned,
         load: backend.load,
         waiting: backend.waiting,
         backlogged: backend.backlogged,

@@ -231,10 +231,8 @@ pub struct BackendStatus {
     pub state: String,
     /// Open connections.
     pub connections: u64,
-    /// How many there may be.
+    /// How many there may be, if that is configured.
     pub limit: Option<u64>,
-    /// Petrel has found the limit out.
-    pub limit_is_learned: bool,
     /// Requests under way, those that wait for a connection included.
     pub load: u64,
     /// Requests that wait for a connection.

@@ -22,11 +22,13 @@ mod reply;
 mod request;
 
 pub use encode::{
-    ParamsEncoder, write_begin_request, write_end_of_stream, write_end_request, write_pair,
-    write_stream, write_unknown_type, write_values_result,
+    ParamsEncoder, write_begin_request, write_end_of_stream, write_end_request, write_get_values,
+    write_pair, write_stream, write_unknown_type, write_values_result,
 };
 pub use records::{RecordError, Stream};
-pub use reply::{FastCgiDecoder, FastCgiEvent, ReplyDecoded, WholeReply, whole_reply};
+pub use reply::{
+    FastCgiDecoder, FastCgiEvent, ReplyDecoded, WholeReply, values_answer, whole_reply,
+};
 pub use request::{Pairs, RequestDecoded, RequestDecoder, RequestEvent, VALUES_BYTES_MAX};
 
 /// The longest content that is written into one record. Content and padding together stay below 64 KiB, as

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::records::{PartialRecord, RecordError, Stream};
+use super::request::VALUES_BYTES_MAX;
 use super::{ProtocolStatus, kind};
 
 /// Decodes the reply to one request, on a connection that carries one request at a time.
@@ -105,6 +106,28 @@ pub fn whole_reply(input: &[u8], id: u16) -> Option<WholeReply> {
     let status = *input.get(position..end)?.get(STATUS_POSITION)?;
     let is_sound = ProtocolStatus::from_number(status) == Some(ProtocolStatus::RequestComplete);
     is_sound.then_some(WholeReply { stdout, end })
+}
+
+/// The length of the answer to GET_VALUES at the beginning of `input`; `None` if it has not arrived as a whole. An
+/// application that does not know GET_VALUES may answer with UNKNOWN_TYPE.
+///
+/// # Errors
+/// Something else is there, or an answer with more than [`VALUES_BYTES_MAX`] bytes.
+pub fn values_answer(input: &[u8]) -> Result<Option<usize>, RecordError> {
+    let Some(record) = PartialRecord::read(input)? else {
+        return Ok(None);
+    };
+    if record.id != 0 {
+        return Err(RecordError::RequestId);
+    }
+    if !matches!(record.kind, kind::GET_VALUES_RESULT | kind::UNKNOWN_TYPE) {
+        return Err(RecordError::Kind);
+    }
+    if record.content_left > VALUES_BYTES_MAX {
+        return Err(RecordError::Length);
+    }
+    let length = super::HEADER_BYTES + record.content_left + record.padding_left;
+    Ok((input.len() >= length).then_some(length))
 }
 
 impl FastCgiDecoder {

@@ -613,3 +613,44 @@ fn replies_in_their_simplest_form_are_found_whole() {
     );
     assert_eq!(whole_reply(&[&content[..], &simple].concat(), ID), None);
 }
+
+#[test]
+fn the_answer_to_get_values_is_taken_as_a_whole() {
+    let mut asked = Vec::new();
+    write_get_values(&mut asked);
+    assert_eq!(asked.len() % 8, 0);
+    let mut decoder = RequestDecoder::default();
+    let event = decoder.decode(&asked).expect("it is sound").event;
+    let RequestEvent::GetValues(range) = event else {
+        panic!("{event:?}")
+    };
+    assert_eq!(&asked[range], b"\x0f\0FCGI_MPXS_CONNS");
+
+    let mut answer = Vec::new();
+    write_values_result(&mut answer, [(&b"FCGI_MPXS_CONNS"[..], &b"0"[..])]);
+    let unknown = record(kind::UNKNOWN_TYPE, 0, &[9, 0, 0, 0, 0, 0, 0, 0], 3);
+    for whole in [answer, unknown, record(kind::GET_VALUES_RESULT, 0, b"", 0)] {
+        for length in 0..whole.len() {
+            assert_eq!(values_answer(&whole[..length]), Ok(None), "{length}");
+        }
+        assert_eq!(values_answer(&whole), Ok(Some(whole.len())));
+        let more = [&whole[..], b"more"].concat();
+        assert_eq!(values_answer(&more), Ok(Some(whole.len())));
+    }
+    let large = vec![0; VALUES_BYTES_MAX + 1];
+    for (wrong, error) in [
+        (
+            record(kind::GET_VALUES_RESULT, 1, b"", 0),
+            RecordError::RequestId,
+        ),
+        (record(kind::STDOUT, 1, b"x", 0), RecordError::RequestId),
+        (record(kind::STDOUT, 0, b"x", 0), RecordError::Kind),
+        (
+            record(kind::GET_VALUES_RESULT, 0, &large, 0),
+            RecordError::Length,
+        ),
+        (b"HTTP/1.1 400 Bad Request".to_vec(), RecordError::Version),
+    ] {
+        assert_eq!(values_answer(&wrong), Err(error));
+    }
+}

@@ -60,6 +60,8 @@ pub(crate) struct FastCgiConversation {
     has_begun: bool,
     /// The end of STDIN has been encoded, so nothing of this request is left to send.
     is_sent: bool,
+    /// GET_VALUES follows the end of STDIN.
+    asks_behind: bool,
 }
 
 impl FastCgiConversation {
@@ -74,6 +76,7 @@ impl FastCgiConversation {
             stderr_bytes: 0,
             has_begun: false,
             is_sent: false,
+            asks_behind: false,
         }
     }
 
@@ -177,7 +180,8 @@ impl FastCgiConversation {
             }
         }
         self.reply.finish()?;
-        let reusable = self.is_sent && is_last;
+        // Behind the end comes the answer to the question.
+        let reusable = self.is_sent && (is_last || self.asks_behind);
         Ok(ReplyEvent::End { reusable })
     }
 }
@@ -193,6 +197,7 @@ impl Conversation for FastCgiConversation {
             stderr_bytes,
             has_begun,
             is_sent,
+            asks_behind,
         } = self;
         records.begin();
         *is_silent = true;
@@ -201,6 +206,11 @@ impl Conversation for FastCgiConversation {
         *stderr_bytes = 0;
         *has_begun = false;
         *is_sent = false;
+        *asks_behind = false;
+    }
+
+    fn ask(&mut self, behind: bool) {
+        self.asks_behind = behind;
     }
 
     fn encode_head(
@@ -255,6 +265,9 @@ impl Conversation for FastCgiConversation {
 
     fn encode_end(&mut self, out: &mut Vec<u8>) {
         fastcgi::write_end_of_stream(out, kind::STDIN, ID);
+        if self.asks_behind {
+            fastcgi::write_get_values(out);
+        }
         self.is_sent = true;
     }
 

@@ -55,6 +55,12 @@ pub trait Conversation {
     /// Forgets the previous request and reply, but keeps its buffers.
     fn begin(&mut self);
 
+    /// Whether the backend is asked behind the end of the request when it has nothing to do any more. Only
+    /// FastCGI can.
+    fn ask(&mut self, behind: bool) {
+        debug_assert!(!behind, "this protocol has no such question");
+    }
+
     /// Appends everything that comes before the body.
     ///
     /// # Errors

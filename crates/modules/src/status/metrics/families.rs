@@ -304,7 +304,7 @@ pub static FAMILIES: &[MetricFamily] = &[
         kind: Gauge,
         unit: "",
         labels: BACKEND,
-        help: "How many connections to the backend there may be, configured or learned. Without a limit there is no sample.",
+        help: "How many connections to the backend there may be, as configured. Without a limit there is no sample.",
         write: |report, family, writer| {
             by_backend(report, family, writer, |backend| backend.limit.map(Count));
         },

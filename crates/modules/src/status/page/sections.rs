@@ -460,12 +460,7 @@ fn backend_row(out: &mut String, status: &Status, backend: &BackendStatus) {
     let _ = write!(out, "<td class=\"meter\" data-v=\"{open}\">");
     match backend.limit {
         Some(limit) => {
-            let how = if backend.limit_is_learned {
-                ", learned"
-            } else {
-                ""
-            };
-            let _ = write!(out, "<span>{open} of {limit}{how}</span>");
+            let _ = write!(out, "<span>{open} of {limit}</span>");
             let class = if open >= limit {
                 "s-lag"
             } else {

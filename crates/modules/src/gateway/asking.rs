@@ -1,0 +1,469 @@
+//! Connections on which a FastCGI application is asked whether one of its processes has them.
+//!
+//! GET_VALUES, as the first record of a new connection, is answered when a process has accepted it. When
+//! requests wait and no connection is free, one new connection carries only this question. It waits in the
+//! backend's queue; its answer means that a process is free, the request that has waited longest is written
+//! then, and the next connection asks. So the number of connections follows the number of processes without
+//! being known, and requests wait in this server, where they can still go elsewhere. A process runs nothing for
+//! a connection that carries only the question.
+//!
+//! ```text
+//!                 connected              answered            the backend is known to keep it, or 10 ms
+//!   Connecting ────────────> Unanswered ───────────> Proving ────────────────────────────────────> in use
+//!                                │   ^                  │
+//!            closed, does not ───┘   │                  └── closed: php before 8.2.12 answers and closes,
+//!            answer at all           │                      but a process is free
+//!                          a reply has ended and its process may work on
+//! ```
+//!
+//! A second connection asks when the first one has waited for [`limits::ASK_MORE_MS`]: php-fpm with `pm =
+//! ondemand` starts a process only when a connection arrives.
+//!
+//! Behind the end of a reply the question says when the process is back: a script may work on after
+//! `fastcgi_finish_request()`. It is asked behind the first replies of a backend, behind one of
+//! [`limits::ASK_ONE_OF`], and for some time behind each reply of a backend that was found to work on.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::task::{Context, Poll};
+
+use super::backend::Backend;
+use super::capacity::{Answering, Answers, Permit};
+use super::connection::{BackendConnection, Questions};
+use super::failure::Failure;
+use super::kernel_view::OtherEnd;
+use super::limits;
+use super::pool::Grant;
+use super::stream::{BackendStream, Connecting};
+
+/// The connections of one worker to one backend that await an answer.
+#[derive(Default)]
+pub(super) struct Asking {
+    all: RefCell<Vec<Asked>>,
+    /// Not before that time another one is begun, because the last one failed.
+    not_before_ms: Cell<u64>,
+    /// Requests that were sent, to ask behind one of many.
+    sent: Cell<u32>,
+    /// Replies behind which the process is asked each time, because it has worked on behind one.
+    works_on: Cell<u32>,
+}
+
+enum Asked {
+    Connecting {
+        connecting: Connecting,
+        permit: Permit,
+        since_ms: u64,
+    },
+    Unanswered {
+        connection: Box<BackendConnection>,
+        since_ms: u64,
+        /// When the kernel first said that a process had read the question.
+        read_since_ms: Option<u64>,
+        /// Behind a reply: the process has accepted the connection before.
+        is_behind: bool,
+    },
+    Proving {
+        connection: Box<BackendConnection>,
+        until_ms: u64,
+    },
+}
+
+/// What has become of a connection that asks.
+enum Verdict {
+    /// A process has it.
+    Free(Box<BackendConnection>),
+    /// A process was free, but the connection was closed.
+    FreeElsewhere(Permit),
+    /// It was closed without an answer.
+    Closed,
+    /// It could not be made.
+    Failed(io::Error),
+}
+
+impl Asking {
+    /// Whether time alone can change something, and not only an answer.
+    pub(super) fn has_deadline(&self, backend: &Backend) -> bool {
+        let capacity = &backend.shared.capacity;
+        let is_open = |answering: &Answering| answering.get(0) != Answers::Yes;
+        let all = self.all.borrow();
+        all.iter().any(|asked| match asked {
+            Asked::Connecting { .. } | Asked::Proving { .. } => true,
+            Asked::Unanswered { is_behind, .. } => is_open(capacity.answering(*is_behind)),
+        })
+    }
+
+    /// Whether it may be tried now to make a connection to a backend that is gone.
+    pub(super) fn may_try(&self, now_ms: u64) -> bool {
+        let may = now_ms >= self.not_before_ms.get();
+        if may {
+            self.not_before_ms.set(now_ms + limits::ASK_PAUSE_MS);
+        }
+        may
+    }
+
+    /// Closes all of them.
+    pub(super) fn close_all(&self, backend: &Backend) {
+        let all = self.all.take();
+        for asked in &all {
+            if asked.is_counted() {
+                backend.shared.capacity.waits_no_more();
+            }
+        }
+    }
+
+    /// Which questions go with a request on `connection`.
+    pub(super) fn questions(
+        &self,
+        backend: &Backend,
+        connection: &BackendConnection,
+        now_ms: u64,
+    ) -> Questions {
+        let keeps = backend.shared.capacity.keeps_asked();
+        if !(keeps || connection.has_answered_first()) || !backend.asks(now_ms) {
+            return Questions::default();
+        }
+        let sent = self.sent.get();
+        self.sent.set(sent.wrapping_add(1));
+        let is_sample = sent < limits::ASK_FIRST || sent.is_multiple_of(limits::ASK_ONE_OF);
+        Questions {
+            leads: keeps
+                && connection.is_reused()
+                && connection.idle_for_ms(now_ms) >= limits::ASK_AFTER_IDLE_MS,
+            ends: (self.works_on.get() > 0 || (is_sample && backend.queue.is_empty()))
+                && backend.shared.capacity.behind.get(now_ms) != Answers::No,
+        }
+    }
+
+    /// The reply on `connection` has ended, and the answer behind it is to come.
+    pub(super) fn await_end(&self, connection: Box<BackendConnection>, now_ms: u64) {
+        self.all.borrow_mut().push(Asked::Unanswered {
+            connection,
+            since_ms: now_ms,
+            read_since_ms: None,
+            is_behind: true,
+        });
+    }
+}
+
+impl Asked {
+    /// Whether it counts as a connection that no process has accepted.
+    fn is_counted(&self) -> bool {
+        match self {
+            Asked::Connecting { .. } => true,
+            Asked::Unanswered { is_behind, .. } => !is_behind,
+            Asked::Proving { .. } => false,
+        }
+    }
+
+    /// Whether it is about to be free: its reply has just ended, or it was answered.
+    fn is_soon_free(&self, now_ms: u64) -> bool {
+        match self {
+            Asked::Unanswered {
+                is_behind: true,
+                since_ms,
+                ..
+            } => now_ms < since_ms + limits::WORKS_ON_MS,
+            Asked::Proving { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Since when it has waited for a process.
+    fn waits_since_ms(&self) -> Option<u64> {
+        match self {
+            Asked::Connecting { since_ms, .. } | Asked::Unanswered { since_ms, .. } => {
+                self.is_counted().then_some(*since_ms)
+            }
+            Asked::Proving { .. } => None,
+        }
+    }
+}
+
+impl Backend {
+    /// Whether this application is asked: it speaks FastCGI and is not known not to answer. A connection that
+    /// begins with a PROXY header is of one client only.
+    pub(super) fn asks(&self, now_ms: u64) -> bool {
+        self.host.proxy_protocol == 0 && self.shared.capacity.first.get(now_ms) != Answers::No
+    }
+
+    /// Requests wait: begins another connection that asks, unless enough of them do.
+    pub(super) fn ask_for_more(&self, now_ms: u64) {
+        let asking = &self.asking;
+        if now_ms < asking.not_before_ms.get() {
+            return;
+        }
+        // The processes of connections whose reply has just ended usually take a fraction of a millisecond.
+        let is_soon = |asked: &&Asked| asked.is_soon_free(now_ms);
+        let soon = asking.all.borrow().iter().filter(is_soon).count();
+        if soon >= self.queue.count() {
+            return;
+        }
+        let (mut count, mut latest_ms) = (0, 0);
+        for since_ms in asking.all.borrow().iter().filter_map(Asked::waits_since_ms) {
+            count += 1;
+            latest_ms = latest_ms.max(since_ms);
+        }
+        let may_ask =
+            count == 0 || count < limits::ASKED_MAX && now_ms >= latest_ms + limits::ASK_MORE_MS;
+        if !may_ask {
+            return;
+        }
+        let Some(permit) = Permit::take(&self.shared) else {
+            return;
+        };
+        self.shared.capacity.begins_to_wait();
+        asking.all.borrow_mut().push(Asked::Connecting {
+            connecting: self.connect(&[]),
+            permit,
+            since_ms: now_ms,
+        });
+    }
+
+    /// Reads the answers that have come. `context` is woken when more can be done.
+    pub(super) fn poll_asked(&self, context: &mut Context<'_>) {
+        let now_ms = self.now_ms();
+        // What is done about a verdict can begin another connection, so the list is not borrowed meanwhile.
+        let (mut kept, mut verdicts) = (Vec::new(), Vec::new());
+        for asked in self.asking.all.take() {
+            match self.poll_one(asked, now_ms, context) {
+                Ok(asked) => kept.push(asked),
+                Err(verdict) => verdicts.push(verdict),
+            }
+        }
+        *self.asking.all.borrow_mut() = kept;
+        let has_news = !verdicts.is_empty();
+        for verdict in verdicts {
+            self.take_verdict(verdict, now_ms);
+        }
+        if has_news {
+            self.look_around();
+            // What was begun has to be polled once, so that its socket wakes the task.
+            context.waker().wake_by_ref();
+        }
+    }
+
+    fn poll_one(
+        &self,
+        asked: Asked,
+        now_ms: u64,
+        context: &mut Context<'_>,
+    ) -> Result<Asked, Verdict> {
+        let capacity = &self.shared.capacity;
+        match asked {
+            Asked::Connecting {
+                mut connecting,
+                permit,
+                since_ms,
+            } => match connecting.as_mut().poll(context) {
+                Poll::Ready(Ok(stream)) => {
+                    self.is_connected(now_ms);
+                    let mut connection = self.adopt(stream, permit, now_ms);
+                    connection.ask_first();
+                    self.poll_one(
+                        Asked::Unanswered {
+                            connection,
+                            since_ms,
+                            read_since_ms: None,
+                            is_behind: false,
+                        },
+                        now_ms,
+                        context,
+                    )
+                }
+                Poll::Ready(Err(error)) => {
+                    capacity.waits_no_more();
+                    Err(Verdict::Failed(error))
+                }
+                Poll::Pending => {
+                    let time = self.host.connect_timeout;
+                    let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+                    if time_ms > 0 && now_ms.saturating_sub(since_ms) > time_ms {
+                        capacity.waits_no_more();
+                        return Err(Verdict::Failed(io::ErrorKind::TimedOut.into()));
+                    }
+                    Ok(Asked::Connecting {
+                        connecting,
+                        permit,
+                        since_ms,
+                    })
+                }
+            },
+            Asked::Unanswered {
+                mut connection,
+                since_ms,
+                mut read_since_ms,
+                is_behind,
+            } => {
+                let answered = self.poll_answer(&mut connection, context);
+                if answered.is_ready() && !is_behind {
+                    capacity.waits_no_more();
+                }
+                match answered {
+                    Poll::Ready(Ok(())) => {
+                        self.has_answered(connection, since_ms, is_behind, now_ms, context)
+                    }
+                    Poll::Ready(Err(_)) => {
+                        if capacity.answering(is_behind).get(now_ms) == Answers::Unknown {
+                            // It does not know the question, and closes the connection instead.
+                            capacity.answering(is_behind).no(true, now_ms);
+                        }
+                        Err(Verdict::Closed)
+                    }
+                    Poll::Pending => {
+                        let answering = capacity.answering(is_behind);
+                        if answering.get(now_ms) == Answers::Unknown
+                            && let Some(is_sure) = self.does_not_answer(
+                                &connection,
+                                since_ms,
+                                &mut read_since_ms,
+                                now_ms,
+                            )
+                        {
+                            if !is_behind {
+                                capacity.waits_no_more();
+                            }
+                            answering.no(is_sure, now_ms);
+                            connection.answer_is_late();
+                            return Err(Verdict::Free(connection));
+                        }
+                        Ok(Asked::Unanswered {
+                            connection,
+                            since_ms,
+                            read_since_ms,
+                            is_behind,
+                        })
+                    }
+                }
+            }
+            Asked::Proving {
+                mut connection,
+                until_ms,
+            } => match poll_close(&mut connection.stream, context) {
+                Poll::Ready(()) => match connection.into_permit() {
+                    Some(permit) => Err(Verdict::FreeElsewhere(permit)),
+                    None => Err(Verdict::Closed),
+                },
+                Poll::Pending if now_ms >= until_ms => Err(Verdict::Free(connection)),
+                Poll::Pending => Ok(Asked::Proving {
+                    connection,
+                    until_ms,
+                }),
+            },
+        }
+    }
+
+    fn has_answered(
+        &self,
+        mut connection: Box<BackendConnection>,
+        since_ms: u64,
+        is_behind: bool,
+        now_ms: u64,
+        context: &mut Context<'_>,
+    ) -> Result<Asked, Verdict> {
+        let capacity = &self.shared.capacity;
+        connection.is_taken(now_ms);
+        capacity.answering(is_behind).yes();
+        if is_behind {
+            let works_on = &self.asking.works_on;
+            works_on.set(
+                match now_ms.saturating_sub(since_ms) >= limits::WORKS_ON_MS {
+                    true => limits::ASK_ONE_OF,
+                    false => works_on.get().saturating_sub(1),
+                },
+            );
+            return Err(Verdict::Free(connection));
+        }
+        if capacity.keeps_asked() {
+            return Err(Verdict::Free(connection));
+        }
+        let until_ms = now_ms + limits::CLOSES_AFTER_ANSWER_MS;
+        let proving = Asked::Proving {
+            connection,
+            until_ms,
+        };
+        self.poll_one(proving, now_ms, context)
+    }
+
+    fn poll_answer(
+        &self,
+        connection: &mut BackendConnection,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut sent = 0;
+        if let Poll::Ready(Err(error)) = connection.poll_flush(context, &mut sent) {
+            return Poll::Ready(Err(error));
+        }
+        // Behind a reply the answer may have been read together with its end.
+        let mut read = 0;
+        let mut buffer = [0; 512];
+        loop {
+            match connection.take_answer(buffer.get(..read).unwrap_or_default()) {
+                Ok(true) if connection.input.is_empty() => return Poll::Ready(Ok(())),
+                Ok(false) => {}
+                Ok(true) | Err(_) => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
+            }
+            match std::task::ready!(connection.stream.poll_read(context, &mut buffer)) {
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                Ok(count) => read = count,
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// Whether the application, which has never answered, does not answer at all. `Some(true)`: a process has
+    /// read the question. `Some(false)`: on another machine, where a busy one looks alike.
+    fn does_not_answer(
+        &self,
+        connection: &BackendConnection,
+        since_ms: u64,
+        read_since_ms: &mut Option<u64>,
+        now_ms: u64,
+    ) -> Option<bool> {
+        let kernel = &self.workbench.kernel;
+        let socket = connection.stream.descriptor();
+        let seen = socket.and_then(|socket| kernel.watch(socket));
+        let seen = seen.map_or(OtherEnd::Unknown, |watched| kernel.other_end(&watched));
+        match seen {
+            OtherEnd::Accepted { unread: 0 } => {
+                let since_ms = *read_since_ms.get_or_insert(now_ms);
+                (now_ms >= since_ms + limits::ANSWERS_WITHIN_MS).then_some(true)
+            }
+            OtherEnd::NotAccepted | OtherEnd::Accepted { .. } | OtherEnd::Gone => None,
+            OtherEnd::Unknown => {
+                (now_ms >= since_ms + limits::ANSWERS_WITHIN_MS_ELSEWHERE).then_some(false)
+            }
+        }
+    }
+
+    fn take_verdict(&self, verdict: Verdict, now_ms: u64) {
+        let asking = &self.asking;
+        match verdict {
+            Verdict::Free(mut connection) => {
+                if self.closes(&connection, now_ms) {
+                    return;
+                }
+                if connection.is_reused() {
+                    connection.rest(now_ms);
+                }
+                self.give(Grant::Kept(connection));
+            }
+            Verdict::FreeElsewhere(permit) => self.give(Grant::Open(permit)),
+            Verdict::Closed => asking.not_before_ms.set(now_ms + limits::ASK_PAUSE_MS),
+            // The queue of the unix socket is full: the backend is busy, not down.
+            Verdict::Failed(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                asking
+                    .not_before_ms
+                    .set(now_ms + limits::QUEUE_FULL_PAUSE_MS);
+            }
+            Verdict::Failed(error) => {
+                asking.not_before_ms.set(now_ms + limits::ASK_PAUSE_MS);
+                self.has_failed(&Failure::of_connect(error), now_ms);
+            }
+        }
+    }
+}
+
+/// Ready when the other side has closed the connection, or sent something without a request.
+fn poll_close(stream: &mut BackendStream, context: &mut Context<'_>) -> Poll<()> {
+    stream.poll_read(context, &mut [0; 1]).map(|_| ())
+}

@@ -1,0 +1,359 @@
+//! How many connections one backend may have, and which of its processes are known to be free.
+//!
+//! The only limit is a configured one (`max-connections`, `max-pool-size`, or the number of processes that
+//! Petrel spawns). How many processes a backend has is not guessed: a connection counts when one of them has
+//! accepted it, which the process says itself ([`asking`](super::asking)) or the kernel
+//! ([`newcomers`](super::newcomers)). Requests that no process takes wait in this server.
+//!
+//! All workers share these counts. Times are milliseconds of the monotonic clock, passed in by the caller.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use super::backend::SharedBackend;
+use super::limits;
+
+/// What all workers know about the room that one backend has.
+#[derive(Debug)]
+pub struct Capacity {
+    /// The configured limit; [`NO_LIMIT`] without one.
+    told: u32,
+    /// Connections that are open or being opened.
+    open: AtomicU32,
+    /// Connections that no process is known to have accepted.
+    unaccepted: AtomicU32,
+    /// Workers whose requests have waited for a process for longer than [`limits::STUCK_MS`].
+    stuck: AtomicU32,
+    /// Processes whose connection was closed when they had nothing to do, and that no other connection got.
+    freed: AtomicU32,
+    freed_at_ms: AtomicU64,
+    /// Whether the application answers GET_VALUES as the first record of a connection.
+    pub(super) first: Answering,
+    /// Whether it answers GET_VALUES behind the end of a reply, when its process reads again.
+    pub(super) behind: Answering,
+    /// The backend keeps a connection open when it has answered GET_VALUES on it as the first record.
+    keeps_asked: AtomicBool,
+    /// Since when no connection can be made; 0: one can be, as far as is known.
+    gone_since_ms: AtomicU64,
+    /// It has replied to a request since the start.
+    has_served: AtomicBool,
+}
+
+/// What is known about answers to GET_VALUES at one place.
+#[derive(Debug)]
+pub(super) struct Answering {
+    /// An [`Answers`].
+    answers: AtomicU8,
+    /// When the application was found not to answer, where that cannot be told from being busy; 0: it can.
+    unsure_since_ms: AtomicU64,
+}
+
+/// Whether a FastCGI application answers GET_VALUES.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Answers {
+    /// It was not asked yet.
+    Unknown,
+    /// It does, so its answer says that a process has the connection.
+    Yes,
+    /// It does not (libfcgi answers together with its next reply), or it speaks another protocol.
+    No,
+}
+
+/// The right to one connection. Dropping it gives the right back.
+pub(super) struct Permit {
+    shared: Arc<SharedBackend>,
+    /// When the process that had the connection was free; `None`: it may not be.
+    freed_at_ms: Option<u64>,
+}
+
+impl Permit {
+    /// A permit, if there are fewer connections than are allowed.
+    pub(super) fn take(shared: &Arc<SharedBackend>) -> Option<Permit> {
+        shared.capacity.try_open().then(|| Permit {
+            shared: Arc::clone(shared),
+            freed_at_ms: None,
+        })
+    }
+
+    /// The process that has the connection has nothing to do, and the connection is about to be closed.
+    pub(super) fn frees_process(&mut self, now_ms: u64) {
+        self.freed_at_ms = Some(now_ms);
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(at_ms) = self.freed_at_ms {
+            self.shared.capacity.freed(at_ms);
+        }
+        self.shared.give_permit();
+    }
+}
+
+const NO_LIMIT: u32 = u32::MAX;
+
+impl Answering {
+    fn new(answers: Answers) -> Answering {
+        Answering {
+            answers: AtomicU8::new(answers as u8),
+            unsure_since_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// What is known at this time.
+    pub(super) fn get(&self, now_ms: u64) -> Answers {
+        let unsure_since_ms = self.unsure_since_ms.load(Ordering::Relaxed);
+        match self.answers.load(Ordering::Relaxed) {
+            known if known == Answers::Yes as u8 => Answers::Yes,
+            known if known == Answers::Unknown as u8 => Answers::Unknown,
+            // It may only have been busy.
+            _ if unsure_since_ms > 0 && now_ms >= unsure_since_ms + limits::ASK_AGAIN_MS => {
+                Answers::Unknown
+            }
+            _ => Answers::No,
+        }
+    }
+
+    /// The application has answered.
+    pub(super) fn yes(&self) {
+        self.answers.store(Answers::Yes as u8, Ordering::Relaxed);
+    }
+
+    /// The application does not answer. `is_sure`: a process has read the question.
+    pub(super) fn no(&self, is_sure: bool, now_ms: u64) {
+        let unsure_since_ms = if is_sure { 0 } else { now_ms.max(1) };
+        self.unsure_since_ms
+            .store(unsure_since_ms, Ordering::Relaxed);
+        self.answers.store(Answers::No as u8, Ordering::Relaxed);
+    }
+}
+
+impl Capacity {
+    /// `told` is the configured limit, if there is one. `answers`: what is known from the protocol.
+    pub(crate) fn new(told: Option<u32>, answers: Answers) -> Capacity {
+        Capacity {
+            told: told.unwrap_or(NO_LIMIT).max(1),
+            open: AtomicU32::new(0),
+            unaccepted: AtomicU32::new(0),
+            stuck: AtomicU32::new(0),
+            freed: AtomicU32::new(0),
+            freed_at_ms: AtomicU64::new(0),
+            first: Answering::new(answers),
+            behind: Answering::new(answers),
+            keeps_asked: AtomicBool::new(false),
+            gone_since_ms: AtomicU64::new(0),
+            has_served: AtomicBool::new(false),
+        }
+    }
+
+    /// The limit that was configured.
+    pub(crate) fn told(&self) -> Option<u32> {
+        Some(self.told).filter(|told| *told != NO_LIMIT)
+    }
+
+    /// Connections that are open or being opened.
+    pub fn open(&self) -> u32 {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Whether no further connection may be opened.
+    pub(crate) fn is_reached(&self) -> bool {
+        self.open() >= self.told
+    }
+
+    fn try_open(&self) -> bool {
+        let before = self.open.fetch_add(1, Ordering::Relaxed);
+        if before >= self.told {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    /// A connection was closed or could not be made.
+    pub(super) fn closed(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Connections that no process is known to have accepted.
+    pub(crate) fn unaccepted(&self) -> u32 {
+        self.unaccepted.load(Ordering::Relaxed)
+    }
+
+    /// One connection more waits for a process to accept it.
+    pub(super) fn begins_to_wait(&self) {
+        self.unaccepted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A connection waits no more: a process has accepted it, or it was closed.
+    pub(super) fn waits_no_more(&self) {
+        self.unaccepted.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A process has nothing to do: its connection was closed behind a reply.
+    pub(super) fn freed(&self, now_ms: u64) {
+        // A connection that waits in the kernel's queue gets that process.
+        if self.unaccepted() > 0 {
+            return;
+        }
+        if !self.is_fresh(now_ms) {
+            self.freed.store(0, Ordering::Relaxed);
+        }
+        self.freed.fetch_add(1, Ordering::Relaxed);
+        self.freed_at_ms.store(now_ms.max(1), Ordering::Relaxed);
+    }
+
+    /// Takes one of the processes that are known to be free: a new connection to it is accepted at once.
+    pub(super) fn take_freed(&self, now_ms: u64) -> bool {
+        let order = Ordering::Relaxed;
+        self.freed.load(order) > 0
+            && self.unaccepted() == 0
+            && self.is_fresh(now_ms)
+            && self
+                .freed
+                .fetch_update(order, order, |freed| freed.checked_sub(1))
+                .is_ok()
+    }
+
+    /// What was known to be free can have been taken by other front ends since.
+    fn is_fresh(&self, now_ms: u64) -> bool {
+        now_ms.saturating_sub(self.freed_at_ms.load(Ordering::Relaxed)) < limits::FREED_MS
+    }
+
+    /// Whether requests of any worker have waited for a process for long.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.stuck.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether requests of another worker have; `own`: those of the asking worker have.
+    pub(crate) fn others_are_stuck(&self, own: bool) -> bool {
+        self.stuck.load(Ordering::Relaxed) > u32::from(own)
+    }
+
+    /// The requests of one worker begin to have waited for long, or do so no more.
+    pub(super) fn set_stuck(&self, is_stuck: bool) {
+        match is_stuck {
+            true => self.stuck.fetch_add(1, Ordering::Relaxed),
+            false => self.stuck.fetch_sub(1, Ordering::Relaxed),
+        };
+    }
+
+    /// What is known about answers as the first record or `is_behind` a reply.
+    pub(super) fn answering(&self, is_behind: bool) -> &Answering {
+        match is_behind {
+            true => &self.behind,
+            false => &self.first,
+        }
+    }
+
+    /// Whether a connection can be used that GET_VALUES was the first record of.
+    pub(crate) fn keeps_asked(&self) -> bool {
+        self.keeps_asked.load(Ordering::Relaxed)
+    }
+
+    /// A reply has come on such a connection, or such a connection was closed.
+    pub(super) fn set_keeps_asked(&self, keeps: bool) {
+        if self.keeps_asked() != keeps {
+            self.keeps_asked.store(keeps, Ordering::Relaxed);
+        }
+    }
+
+    /// The backend has replied to a request.
+    pub(crate) fn served(&self) {
+        if !self.has_served.load(Ordering::Relaxed) {
+            self.has_served.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A connection was made.
+    pub(super) fn is_there(&self) {
+        if self.gone_since_ms.load(Ordering::Relaxed) != 0 {
+            self.gone_since_ms.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// No process listens. The one that comes next may be another program, or another version of it.
+    pub(super) fn is_gone(&self, now_ms: u64) {
+        let order = Ordering::Relaxed;
+        let _ = self
+            .gone_since_ms
+            .compare_exchange(0, now_ms.max(1), order, order);
+        self.set_keeps_asked(false);
+    }
+
+    /// Whether the backend is probably being restarted: it has served requests, and no process has listened
+    /// for less than `patience_ms`.
+    pub(crate) fn is_restarting(&self, now_ms: u64, patience_ms: u64) -> bool {
+        let since_ms = self.gone_since_ms.load(Ordering::Relaxed);
+        since_ms > 0
+            && self.has_served.load(Ordering::Relaxed)
+            && now_ms.saturating_sub(since_ms) < patience_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_told_limit_holds() {
+        let capacity = Capacity::new(Some(2), Answers::No);
+        assert!(capacity.try_open() && capacity.try_open() && !capacity.try_open());
+        assert!(capacity.is_reached());
+        capacity.closed();
+        assert!(capacity.try_open());
+        assert_eq!(Capacity::new(Some(0), Answers::No).told(), Some(1));
+        assert_eq!(Capacity::new(None, Answers::No).told(), None);
+    }
+
+    #[test]
+    fn a_process_that_was_freed_is_known_to_be_free_once_and_not_for_long() {
+        let capacity = Capacity::new(None, Answers::Yes);
+        assert!(!capacity.take_freed(5));
+        capacity.freed(5);
+        capacity.freed(5);
+        assert!(capacity.take_freed(5 + limits::FREED_MS - 1));
+        assert!(!capacity.take_freed(5 + limits::FREED_MS), "too long ago");
+        capacity.freed(1000);
+        assert!(capacity.take_freed(1000));
+        assert!(
+            !capacity.take_freed(1000),
+            "what was freed long ago is forgotten"
+        );
+        capacity.begins_to_wait();
+        capacity.freed(1000);
+        capacity.waits_no_more();
+        assert!(!capacity.take_freed(1000), "the one that waited has it");
+    }
+
+    #[test]
+    fn an_application_that_may_have_been_busy_is_asked_again() {
+        let answering = Answering::new(Answers::Unknown);
+        answering.no(false, 10);
+        assert_eq!(answering.get(10), Answers::No);
+        let later_ms = 10 + limits::ASK_AGAIN_MS;
+        assert_eq!(answering.get(later_ms), Answers::Unknown);
+        answering.no(true, later_ms);
+        assert_eq!(answering.get(2 * later_ms), Answers::No);
+        answering.yes();
+        assert_eq!(answering.get(later_ms), Answers::Yes);
+    }
+
+    #[test]
+    fn only_a_backend_that_has_served_is_taken_for_restarting() {
+        let capacity = Capacity::new(None, Answers::Yes);
+        capacity.is_gone(100);
+        assert!(!capacity.is_restarting(100, 50));
+        capacity.served();
+        assert!(capacity.is_restarting(149, 50));
+        capacity.is_gone(149);
+        assert!(
+            !capacity.is_restarting(150, 50),
+            "it counts from the first failure"
+        );
+        capacity.is_there();
+        capacity.is_gone(1000);
+        assert!(capacity.is_restarting(1000, 50));
+    }
+}

@@ -1,0 +1,232 @@
+//! New connections on which a request was written, of backends that do not say when a process has them.
+//!
+//! The kernel is asked ([`kernel_view`](super::kernel_view)): a process has a connection when it has accepted
+//! it and read what was written. While the kernel says that none has, the requests behind wait in this server
+//! and not in the backend's queue. The kernel is asked for the first time a millisecond after the request was
+//! written, then after twice the time, and at most for a hundredth of the worker's time. A request that is
+//! answered before costs nothing. Where the kernel cannot know (the backend is on another machine), nothing is
+//! claimed and no request waits.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use petrel_engine::ledger::Nanos;
+
+use super::backend::SharedBackend;
+use super::connection::Workbench;
+use super::holders::{HeldConnection, HiddenHolder, HolderSurvey};
+use super::kernel_view::{OtherEnd, WatchedConnection};
+use super::limits;
+
+/// The new connections of one worker to one backend that no process is known to have taken.
+pub(super) struct Newcomers {
+    list: RefCell<Vec<Rc<Entry>>>,
+    /// How many there may be. One, if the kernel has ever to be waited for: whoever comes next waits in this
+    /// server. Doubled each time all of them were taken when the kernel was asked.
+    most: Cell<usize>,
+    /// Whether the kernel knows about connections to this backend; `None` before it was asked.
+    is_seen: Cell<Option<bool>>,
+    /// Not before that time the kernel is asked again.
+    not_before: Cell<Nanos>,
+    shared: Arc<SharedBackend>,
+    workbench: Rc<Workbench>,
+}
+
+struct Entry {
+    watched: WatchedConnection,
+    written_at: Nanos,
+    /// Bytes of the request that were sent. A process that has read some of them has the request.
+    sent: Cell<u64>,
+    /// When the kernel last said that no process had it.
+    untaken_at: Cell<Nanos>,
+    taken_at: Cell<Option<Nanos>>,
+    /// Which requests the processes had when the kernel first said so.
+    survey: Cell<Option<HolderSurvey>>,
+    /// Shows the request as one that a process has.
+    holder: RefCell<Option<HiddenHolder>>,
+}
+
+/// One new connection. Dropping it ends the watch.
+pub(super) struct Newcomer {
+    all: Rc<Newcomers>,
+    entry: Rc<Entry>,
+}
+
+impl Newcomers {
+    pub(super) fn new(shared: &Arc<SharedBackend>, workbench: &Rc<Workbench>) -> Rc<Newcomers> {
+        Rc::new(Newcomers {
+            list: RefCell::default(),
+            most: Cell::new(1),
+            is_seen: Cell::new(None),
+            not_before: Cell::new(0),
+            shared: Arc::clone(shared),
+            workbench: Rc::clone(workbench),
+        })
+    }
+
+    /// A request was written on a new connection. `None`: nothing can be known about it.
+    pub(super) fn add(
+        self: &Rc<Self>,
+        socket: BorrowedFd<'_>,
+        now: Nanos,
+        sent: u64,
+        holder: Option<&HeldConnection>,
+    ) -> Option<Newcomer> {
+        if self.is_seen.get() == Some(false) {
+            return None;
+        }
+        let entry = Rc::new(Entry {
+            watched: self.workbench.kernel.watch(socket)?,
+            written_at: now,
+            sent: Cell::new(sent),
+            untaken_at: Cell::new(now),
+            taken_at: Cell::new(None),
+            survey: Cell::new(None),
+            holder: RefCell::new(holder.map(HeldConnection::hide)),
+        });
+        self.list.borrow_mut().push(Rc::clone(&entry));
+        self.shared.capacity.begins_to_wait();
+        Some(Newcomer {
+            all: Rc::clone(self),
+            entry,
+        })
+    }
+
+    /// Whether a request may be written on one more new connection.
+    pub(super) fn allow_another(&self) -> bool {
+        if self.list.borrow().len() < self.most.get() {
+            return true;
+        }
+        self.look(self.workbench.clock.now());
+        self.list.borrow().len() < self.most.get()
+    }
+
+    /// Since when the oldest one has waited.
+    pub(super) fn oldest_since(&self) -> Option<Nanos> {
+        self.list.borrow().first().map(|entry| entry.written_at)
+    }
+
+    /// How long to wait before the kernel is asked again; `None`: there is nothing to ask.
+    pub(super) fn pause(&self, now: Nanos, do_requests_wait: bool) -> Option<Nanos> {
+        let age = now.saturating_sub(self.oldest_since()?);
+        let most = match do_requests_wait {
+            true => limits::LOOK_AROUND_MS,
+            false => limits::LOOK_MS_MAX,
+        };
+        let pause = age.clamp(
+            limits::LOOK_MS_MIN * NANOS_PER_MILLI,
+            most * NANOS_PER_MILLI,
+        );
+        Some(pause.max(self.not_before.get().saturating_sub(now)))
+    }
+
+    /// Asks the kernel, if the worker has the time for it, which of them have been taken.
+    pub(super) fn look(&self, now: Nanos) {
+        if now < self.not_before.get() || self.list.borrow().is_empty() {
+            return;
+        }
+        let mut list = self.list.borrow_mut();
+        let mut is_first_untaken = true;
+        list.retain(|entry| {
+            // The kernel's queue is first come, first served: those behind one that waits wait, too.
+            if !is_first_untaken {
+                entry.is_untaken(now, &self.shared);
+                return true;
+            }
+            let waits = match self.workbench.kernel.other_end(&entry.watched) {
+                OtherEnd::NotAccepted => {
+                    is_first_untaken = false;
+                    true
+                }
+                // Some applications accept connections before a process or thread of them has time for one.
+                OtherEnd::Accepted { unread } => u64::from(unread) >= entry.sent.get(),
+                OtherEnd::Gone => false,
+                OtherEnd::Unknown => {
+                    if self.is_seen.get().is_none() {
+                        self.is_seen.set(Some(false));
+                    }
+                    entry.show(entry.written_at);
+                    self.shared.capacity.waits_no_more();
+                    return false;
+                }
+            };
+            self.is_seen.set(Some(true));
+            match waits {
+                true => entry.is_untaken(now, &self.shared),
+                false => entry.is_taken(now),
+            }
+            if !waits {
+                self.shared.capacity.waits_no_more();
+            }
+            waits
+        });
+        let is_late =
+            |entry: &Rc<Entry>| now - entry.written_at > limits::STUCK_MS * NANOS_PER_MILLI;
+        if list.is_empty() {
+            self.most
+                .set((self.most.get() * 2).min(limits::NEWCOMERS_MAX));
+        } else if list.first().is_some_and(is_late) {
+            self.most.set(1);
+        }
+        drop(list);
+        let after = self.workbench.clock.now();
+        let cost = after.saturating_sub(now);
+        self.not_before.set(after + cost * limits::LOOK_COST_FACTOR);
+    }
+}
+
+impl Entry {
+    fn is_untaken(&self, at: Nanos, shared: &SharedBackend) {
+        self.untaken_at.set(at);
+        if self.survey.get().is_none() {
+            self.survey.set(Some(shared.survey()));
+        }
+    }
+
+    fn is_taken(&self, at: Nanos) {
+        self.taken_at.set(Some(at));
+        self.show(at);
+    }
+
+    fn show(&self, at: Nanos) {
+        if let Some(holder) = self.holder.take() {
+            holder.show(at);
+        }
+    }
+}
+
+impl Newcomer {
+    /// The reply has begun. Returns until when no process was known to have the connection, and which requests
+    /// the processes had meanwhile; `None` if the kernel has not said that.
+    pub(super) fn taken(self) -> Option<(Nanos, HolderSurvey)> {
+        let entry = &self.entry;
+        let at = entry.taken_at.get().unwrap_or(entry.untaken_at.get());
+        entry.show(at);
+        Some((at, entry.survey.get()?))
+    }
+
+    /// So many bytes of the request were sent.
+    pub(super) fn has_sent(&self, bytes: u64) {
+        self.entry.sent.set(bytes);
+    }
+
+    /// No client waits for the reply any more, so the request is shown no more.
+    pub(super) fn is_left(&self) {
+        self.entry.holder.take();
+    }
+}
+
+impl Drop for Newcomer {
+    fn drop(&mut self) {
+        let mut list = self.all.list.borrow_mut();
+        let before = list.len();
+        list.retain(|entry| !Rc::ptr_eq(entry, &self.entry));
+        if list.len() < before {
+            self.all.shared.capacity.waits_no_more();
+        }
+    }
+}
+
+const NANOS_PER_MILLI: u64 = 1_000_000;
