@@ -5,12 +5,16 @@
 //! reload and a crash to the last request. A sum goes over all arenas, also over those without an owner.
 //!
 //! An arena has two tables, for routes and for hosts. An entry is a name and its counters; it gets its place
-//! when the first request for that name ends.
+//! when the first request for that name ends. A third table has the times of routes in fine buckets: octave by
+//! octave, and in each octave one block for each route. Most routes have times in a few octaves, and what no
+//! route has touched of the others takes no memory. A page that is only read is memory, too, so readers keep
+//! away from octaves without times.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use super::StatusClass;
-use super::cells::{HOST_WORDS, ROUTE_WORDS};
+use super::cells::{HOST_WORDS, ROUTE_WORDS, STAGES_WORDS};
+use super::histogram::{OCTAVES, STEPS};
 use crate::ledger::Stage;
 use crate::limits;
 use crate::recorder::{SharedMemory, Words, layout_hash};
@@ -35,18 +39,20 @@ impl ArenaTable {
         }
     }
 
-    fn begin(self) -> usize {
+    const fn begin(self) -> usize {
         match self {
-            ArenaTable::Routes => HEADER_WORDS,
-            ArenaTable::Hosts => HEADER_WORDS + ENTRIES * ArenaTable::Routes.entry_words(),
+            ArenaTable::Routes => HEADER_WORDS + STAGES_WORDS,
+            ArenaTable::Hosts => {
+                ArenaTable::Routes.begin() + ENTRIES * ArenaTable::Routes.entry_words()
+            }
         }
     }
 
-    fn entry_words(self) -> usize {
+    const fn entry_words(self) -> usize {
         NAME_WORDS + self.counter_words()
     }
 
-    fn counter_words(self) -> usize {
+    const fn counter_words(self) -> usize {
         match self {
             ArenaTable::Routes => ROUTE_WORDS,
             ArenaTable::Hosts => HOST_WORDS,
@@ -54,7 +60,21 @@ impl ArenaTable {
     }
 }
 
+/// The counters of one name.
+#[derive(Clone)]
+pub(super) struct EntryWords {
+    pub(super) counters: Words,
+    /// Times in fine buckets: [`STEPS`] words at each multiple of [`OCTAVE_STRIDE`], those between are of
+    /// others. Empty for a host.
+    pub(super) fine: Words,
+}
+
 impl Arena {
+    /// An arena that ends with the process.
+    pub(super) fn private() -> Arena {
+        Arena(Words::private(ARENA_WORDS))
+    }
+
     /// All arenas of `memory`.
     pub(super) fn all(memory: &SharedMemory) -> Vec<Arena> {
         let arenas = (0..).map_while(|number| {
@@ -90,8 +110,13 @@ impl Arena {
         self.0[AT_OWNER].store(GONE, Relaxed);
     }
 
+    /// How many requests of all routes were for how long in each stage.
+    pub(super) fn stages(&self) -> Option<Words> {
+        self.0.part(HEADER_WORDS..HEADER_WORDS + STAGES_WORDS)
+    }
+
     /// The counters of `name`. `None`: there is no room for it.
-    pub(super) fn counters(&self, table: ArenaTable, name: &str) -> Option<Words> {
+    pub(super) fn counters(&self, table: ArenaTable, name: &str) -> Option<EntryWords> {
         let name = packed(name);
         let used = self.used(table);
         let known = (0..used).find(|entry| self.packed_name(table, *entry) == Some(name));
@@ -108,7 +133,7 @@ impl Arena {
     }
 
     /// All names with their counters.
-    pub(super) fn entries(&self, table: ArenaTable) -> impl Iterator<Item = (String, Words)> {
+    pub(super) fn entries(&self, table: ArenaTable) -> impl Iterator<Item = (String, EntryWords)> {
         (0..self.used(table)).filter_map(move |entry| {
             let name = self.packed_name(table, entry)?;
             Some((unpacked(name), self.words(table, entry)?))
@@ -129,9 +154,19 @@ impl Arena {
         Some(words.each_ref().map(|word| word.load(Relaxed)))
     }
 
-    fn words(&self, table: ArenaTable, entry: usize) -> Option<Words> {
+    fn words(&self, table: ArenaTable, entry: usize) -> Option<EntryWords> {
         let at = table.begin() + entry * table.entry_words() + NAME_WORDS;
-        self.0.part(at..at + table.counter_words())
+        let fine = match table {
+            ArenaTable::Routes => {
+                let first = FINE_BEGIN + entry * STEPS;
+                first..first + (OCTAVES - 1) * OCTAVE_STRIDE + STEPS
+            }
+            ArenaTable::Hosts => 0..0,
+        };
+        Some(EntryWords {
+            counters: self.0.part(at..at + table.counter_words())?,
+            fine: self.0.part(fine)?,
+        })
     }
 }
 
@@ -165,6 +200,8 @@ fn layout() -> u64 {
         ROUTE_WORDS as u8,
         (ROUTE_WORDS >> 8) as u8,
         HOST_WORDS as u8,
+        OCTAVES as u8,
+        STEPS as u8,
     ][..]];
     layout_hash(stages.chain(classes).chain(sizes))
 }
@@ -179,8 +216,16 @@ const NAME_WORDS: usize = 26;
 /// Entries of each table.
 const ENTRIES: usize = limits::KEPT_ROUTES_MAX;
 
-const ARENA_WORDS: usize =
-    HEADER_WORDS + ENTRIES * (NAME_WORDS + ROUTE_WORDS) + ENTRIES * (NAME_WORDS + HOST_WORDS);
+/// Words from one octave of a route to the next.
+pub(super) const OCTAVE_STRIDE: usize = ENTRIES * STEPS;
+
+/// Where the fine buckets are: each octave begins a page.
+const FINE_BEGIN: usize = (ArenaTable::Hosts.begin() + ENTRIES * ArenaTable::Hosts.entry_words())
+    .next_multiple_of(PAGE_WORDS);
+
+const PAGE_WORDS: usize = 512;
+
+const ARENA_WORDS: usize = FINE_BEGIN + OCTAVES * OCTAVE_STRIDE;
 
 /// Bytes of an arena. Pages that no counter uses take no memory.
 pub const ARENA_BYTES: usize = ARENA_WORDS * 8;
@@ -191,6 +236,7 @@ const GONE: u64 = u32::MAX as u64;
 
 #[cfg(test)]
 mod tests {
+    use super::super::latency::add;
     use super::*;
 
     #[test]
@@ -198,8 +244,9 @@ mod tests {
         let memory = SharedMemory::private();
         let arena = Arena::claim(&memory, &mut Vec::new());
         let counters = |name: &str| arena.counters(ArenaTable::Hosts, name);
-        counters("a").expect("there is room")[0].store(7, Relaxed);
-        assert_eq!(counters("a").expect("it is known")[0].load(Relaxed), 7);
+        counters("a").expect("there is room").counters[0].store(7, Relaxed);
+        let known = counters("a").expect("it is known");
+        assert_eq!(known.counters[0].load(Relaxed), 7);
         for number in 1..ENTRIES {
             assert!(counters(&number.to_string()).is_some());
         }
@@ -209,7 +256,7 @@ mod tests {
         let routes = arena
             .counters(ArenaTable::Routes, "a")
             .expect("another table");
-        assert_eq!(routes[0].load(Relaxed), 0);
+        assert_eq!(routes.counters[0].load(Relaxed), 0);
         assert_eq!(
             arena
                 .entries(ArenaTable::Hosts)
@@ -218,6 +265,36 @@ mod tests {
                 .as_deref(),
             Some("a")
         );
+    }
+
+    /// Every word of an arena has one meaning.
+    #[test]
+    fn no_counters_lie_in_those_of_another_name() {
+        let arena = Arena::private();
+        let mut expected = 0;
+        let mut fill = |words: &[AtomicU64]| {
+            expected += words.len();
+            words.iter().for_each(|word| add(word, 1));
+        };
+        fill(&arena.stages().expect("it has them"));
+        for number in 0..ENTRIES {
+            let name = number.to_string();
+            let route = arena.counters(ArenaTable::Routes, &name).expect("room");
+            let host = arena.counters(ArenaTable::Hosts, &name).expect("room");
+            fill(&route.counters);
+            fill(&host.counters);
+            let octaves = route.fine.chunks(OCTAVE_STRIDE);
+            assert_eq!(octaves.len(), OCTAVES);
+            octaves.for_each(|octave| fill(&octave[..STEPS]));
+            assert!(host.fine.is_empty());
+        }
+        for table in [ArenaTable::Routes, ArenaTable::Hosts] {
+            assert_eq!(arena.used(table), ENTRIES);
+            let names = arena.entries(table).map(|(name, _)| name);
+            assert!(names.eq((0..ENTRIES).map(|number| number.to_string())));
+        }
+        let ones = arena.0.iter().filter(|word| word.load(Relaxed) == 1);
+        assert_eq!(ones.count(), expected);
     }
 
     #[test]
@@ -235,7 +312,8 @@ mod tests {
         let mut all = Arena::all(&gone);
         let (first, second) = (Arena::claim(&gone, &mut all), Arena::claim(&gone, &mut all));
         assert_eq!(all.len(), 2);
-        first.counters(ArenaTable::Hosts, "a").expect("room")[0].store(7, Relaxed);
+        let room = first.counters(ArenaTable::Hosts, "a").expect("room");
+        room.counters[0].store(7, Relaxed);
         // The process of the first worker has ended, that of the second drains.
         first.disown();
         second.0[AT_OWNER].store(1_000_002, Relaxed);
@@ -243,10 +321,8 @@ mod tests {
         let mut all = Arena::all(&next);
         assert_eq!(all.len(), 2);
         let adopted = Arena::claim(&next, &mut all);
-        assert_eq!(
-            adopted.counters(ArenaTable::Hosts, "a").expect("known")[0].load(Relaxed),
-            7
-        );
+        let known = adopted.counters(ArenaTable::Hosts, "a").expect("known");
+        assert_eq!(known.counters[0].load(Relaxed), 7);
         let new = Arena::claim(&next, &mut all);
         assert_eq!(new.entries(ArenaTable::Hosts).count(), 0);
         assert_eq!(all.len(), 3);

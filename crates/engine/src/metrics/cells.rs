@@ -3,9 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
+use super::arena::{EntryWords, OCTAVE_STRIDE};
 use super::histogram::{
-    LATENCY_BOUNDS, LATENCY_BUCKETS, STAGE_BUCKETS, latency_bucket, stage_bucket,
+    LATENCY_BOUNDS, LATENCY_BUCKETS, STAGE_BUCKETS, STEPS, exported_bucket, stage_bucket,
 };
+use super::latency::{LatencyCounts, add, add_all, raise};
 use super::seconds::Totals;
 use super::{EndedRequest, StatusClass, lock};
 use crate::ledger::{self, Nanos, Stage};
@@ -14,12 +16,6 @@ use crate::request_id::RequestId;
 
 const CLASSES: usize = StatusClass::ALL.len();
 const STAGES: usize = Stage::ALL.len();
-
-/// Adds `count` to a counter. This is not atomic: only the worker that owns the counter calls it.
-#[inline]
-pub(super) fn add(counter: &AtomicU64, count: u64) {
-    counter.store(counter.load(Relaxed).wrapping_add(count), Relaxed);
-}
 
 /// A table of up to [`SLOTS_MAX`] values, each made when it is first used.
 pub(super) struct Slots<T>([OnceLock<Box<Page<T>>>; PAGES]);
@@ -57,9 +53,10 @@ impl<T> Slots<T> {
     }
 }
 
-/// The counters of one route: times of stages, then requests by status class.
+/// The counters of one route: the time in each stage, the longest time of a request, then requests by status
+/// class. Beside them requests of all classes in fine buckets.
 pub(super) struct RouteCells {
-    words: Words,
+    words: EntryWords,
     /// Whether there was a request since [`RouteCells::take_totals`].
     has_changed: AtomicBool,
     /// What that returned the last times, added up; what was there at the beginning included.
@@ -68,17 +65,20 @@ pub(super) struct RouteCells {
     slowest: [ExemplarCells; CLASSES],
 }
 
-/// Counters of one stage: buckets, and the sum of the times.
-const STAGE_WORDS: usize = STAGE_BUCKETS + 1;
-
 /// Counters of one status class: buckets, the sum of the times, bytes sent, bytes received.
 const CLASS_WORDS: usize = LATENCY_BUCKETS + 3;
 
 /// Counters of one route.
-pub(super) const ROUTE_WORDS: usize = STAGES * STAGE_WORDS + CLASSES * CLASS_WORDS;
+pub(super) const ROUTE_WORDS: usize = STAGES + 1 + CLASSES * CLASS_WORDS;
 
-/// Whatever number of a stage a ledger could have, its words would be some of the route's.
-const _: () = assert!(ledger::BITS * STAGE_WORDS <= ROUTE_WORDS);
+/// Where a route has the longest time of a request.
+const AT_MAX: usize = STAGES;
+
+/// Whatever number of a stage a ledger could have, its word would be one of the route's.
+const _: () = assert!(ledger::BITS <= ROUTE_WORDS);
+
+/// Buckets of all stages that a ledger could have. They are for all routes of a worker together.
+pub(super) const STAGES_WORDS: usize = ledger::BITS * STAGE_BUCKETS;
 
 #[derive(Default)]
 struct ExemplarCells {
@@ -91,10 +91,10 @@ struct ExemplarCells {
 
 impl RouteCells {
     /// The counters in `words`.
-    pub(super) fn new(words: Words) -> RouteCells {
+    pub(super) fn new(words: EntryWords) -> RouteCells {
         // It was counted in an earlier process.
         let mut taken = Totals::default();
-        taken.add_cells(&words);
+        taken.add_sums(&words.counters);
         RouteCells {
             has_changed: AtomicBool::new(false),
             taken: Mutex::new(taken),
@@ -103,22 +103,34 @@ impl RouteCells {
         }
     }
 
+    /// `nanos` is the time of the request and `fine` its [`fine_bucket`](super::histogram::fine_bucket);
+    /// `stages` are the worker's buckets of stages.
     #[inline]
-    pub(super) fn count(&self, ended: &EndedRequest<'_>) {
+    pub(super) fn count(
+        &self,
+        ended: &EndedRequest<'_>,
+        (nanos, fine): (Nanos, usize),
+        stages: &[AtomicU64],
+    ) {
         self.has_changed.store(true, Relaxed);
-        let Some(words) = self.words.first_chunk::<ROUTE_WORDS>() else {
+        let words = self.words.counters.first_chunk::<ROUTE_WORDS>();
+        let (Some(words), Some(stages)) = (words, stages.first_chunk::<STAGES_WORDS>()) else {
             return;
         };
         ended.ledger.each_touched(|stage, nanos| {
             // Every stage has cells, and `min` never changes a bucket: the compiler then leaves out the checks.
-            let at = stage * STAGE_WORDS;
-            add(&words[at + STAGE_BUCKETS], nanos);
-            add(&words[at + stage_bucket(nanos).min(STAGE_BUCKETS)], 1);
+            add(&words[stage], nanos);
+            let bucket = stage_bucket(nanos).min(STAGE_BUCKETS - 1);
+            add(&stages[stage * STAGE_BUCKETS + bucket], 1);
         });
+        let octave = fine / STEPS;
+        if let Some(cell) = self.words.fine.get(octave * OCTAVE_STRIDE + fine % STEPS) {
+            add(cell, 1);
+        }
         let classes = class_cells(words);
-        let (nanos, class) = (ended.ledger.total(), ended.class as usize);
+        let class = ended.class as usize;
         if let Some(cells) = classes.get(class) {
-            add(&cells[latency_bucket(nanos)], 1);
+            add(&cells[exported_bucket(octave)], 1);
             add(&cells[LATENCY_BUCKETS], nanos);
             add(&cells[LATENCY_BUCKETS + 1], ended.sent_bytes);
             add(&cells[LATENCY_BUCKETS + 2], ended.received_bytes);
@@ -126,6 +138,8 @@ impl RouteCells {
         let slowest = &self.slowest[class];
         if nanos > slowest.floor.load(Relaxed) {
             slowest.set(nanos, ended);
+            // The floor is never above the longest time of all.
+            raise(&words[AT_MAX], nanos);
         }
     }
 
@@ -136,14 +150,14 @@ impl RouteCells {
         }
     }
 
-    /// What was counted since the last call. `None`: nothing.
+    /// What was counted since the last call, but for the buckets of the times. `None`: nothing.
     pub(super) fn take_totals(&self) -> Option<Totals> {
         if !self.has_changed.load(Relaxed) {
             return None;
         }
         self.has_changed.store(false, Relaxed);
         let mut now = Totals::default();
-        now.add_cells(&self.words);
+        now.add_sums(&self.words.counters);
         let mut taken = lock(&self.taken);
         let more = now.since(&taken);
         *taken = now;
@@ -164,15 +178,33 @@ impl RouteCells {
 
 impl Totals {
     /// Adds the counters of a route of one worker.
-    pub(super) fn add_cells(&mut self, words: &[AtomicU64]) {
-        for (cells, nanos) in stage_cells(words).iter().zip(&mut self.stages) {
-            *nanos += cells[STAGE_BUCKETS].load(Relaxed);
+    pub(super) fn add_cells(&mut self, words: &EntryWords) {
+        let mut exported = [0; LATENCY_BUCKETS];
+        for (_, cells) in used_classes(&words.counters) {
+            add_all(&mut exported, cells);
         }
+        let octaves = words.fine.chunks(OCTAVE_STRIDE).enumerate();
+        for (octave, cells) in octaves.filter(|(octave, _)| exported[exported_bucket(*octave)] > 0)
+        {
+            self.latency.add_octave(octave, &cells[..STEPS]);
+        }
+        let max = words
+            .counters
+            .get(AT_MAX)
+            .map_or(0, |max| max.load(Relaxed));
+        self.latency.max = self.latency.max.max(max);
+        self.add_sums(&words.counters);
+    }
+
+    /// Adds the counters of a route of one worker, but for the buckets of the times and the longest of them.
+    fn add_sums(&mut self, words: &[AtomicU64]) {
+        add_all(&mut self.stages, words);
         for (class, cells) in used_classes(words) {
-            let mut latency = LatencyCounts::default();
-            latency.add_cells(cells);
-            self.classes[class as usize] += latency.requests();
-            self.latency.add(&latency);
+            let requests = cells[..LATENCY_BUCKETS]
+                .iter()
+                .map(|cell| cell.load(Relaxed));
+            self.classes[class as usize] += requests.sum::<u64>();
+            self.latency.sum += cells[LATENCY_BUCKETS].load(Relaxed);
             self.sent_bytes += cells[LATENCY_BUCKETS + 1].load(Relaxed);
             self.received_bytes += cells[LATENCY_BUCKETS + 2].load(Relaxed);
         }
@@ -180,14 +212,8 @@ impl Totals {
 }
 
 #[inline]
-fn stage_cells(words: &[AtomicU64]) -> &[[AtomicU64; STAGE_WORDS]] {
-    let stages = words.get(..STAGES * STAGE_WORDS).unwrap_or_default();
-    stages.as_chunks().0
-}
-
-#[inline]
 fn class_cells(words: &[AtomicU64]) -> &[[AtomicU64; CLASS_WORDS]] {
-    let classes = words.get(STAGES * STAGE_WORDS..ROUTE_WORDS);
+    let classes = words.get(AT_MAX + 1..ROUTE_WORDS);
     classes.unwrap_or_default().as_chunks().0
 }
 
@@ -243,34 +269,6 @@ impl HostCells {
     }
 }
 
-/// Times of whole requests or of a backend, counted by one thread.
-#[derive(Debug, Default)]
-pub struct LatencyCells {
-    buckets: [AtomicU64; LATENCY_BUCKETS],
-    sum: AtomicU64,
-}
-
-impl LatencyCells {
-    /// Counts a time. This is not atomic: only the thread that owns the cells calls it.
-    #[inline]
-    pub fn count(&self, nanos: Nanos) {
-        add(&self.sum, nanos);
-        add(&self.buckets[latency_bucket(nanos)], 1);
-    }
-
-    /// Adds what was counted to `counts`.
-    pub fn add_to(&self, counts: &mut LatencyCounts) {
-        counts.sum += self.sum.load(Relaxed);
-        add_all(&mut counts.buckets, &self.buckets);
-    }
-}
-
-fn add_all(sums: &mut [u64], cells: &[AtomicU64]) {
-    for (sum, cell) in sums.iter_mut().zip(cells) {
-        *sum += cell.load(Relaxed);
-    }
-}
-
 /// What was counted for one route.
 #[derive(Clone, Debug, Default)]
 pub struct RouteCounts {
@@ -285,15 +283,6 @@ pub struct RouteCounts {
 pub struct StageCounts {
     /// Requests by the time that they spent in the stage; those that never were in it are not counted.
     pub buckets: [u64; STAGE_BUCKETS],
-    /// The sum of the times.
-    pub sum: Nanos,
-}
-
-/// Requests by the time that they took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LatencyCounts {
-    /// One count for each of [`LATENCY_BOUNDS`], and one for longer times.
-    pub buckets: [u64; LATENCY_BUCKETS],
     /// The sum of the times.
     pub sum: Nanos,
 }
@@ -336,12 +325,11 @@ pub struct HostCounts {
 impl RouteCounts {
     /// Adds the counters of a route of one worker.
     pub(super) fn add_cells(&mut self, words: &[AtomicU64]) {
-        for (cells, nanos) in stage_cells(words).iter().zip(&mut self.stages) {
-            *nanos += cells[STAGE_BUCKETS].load(Relaxed);
-        }
+        add_all(&mut self.stages, words);
         for (class, cells) in used_classes(words) {
             let counts = self.of_class(class);
-            counts.latency.add_cells(cells);
+            add_all(&mut counts.latency.buckets, cells);
+            counts.latency.sum += cells[LATENCY_BUCKETS].load(Relaxed);
             counts.sent_bytes += cells[LATENCY_BUCKETS + 1].load(Relaxed);
             counts.received_bytes += cells[LATENCY_BUCKETS + 2].load(Relaxed);
         }
@@ -377,41 +365,16 @@ impl HostCounts {
 }
 
 impl StageCounts {
-    /// Adds the counters of a route of one worker to those of all stages.
+    /// Adds the buckets of all stages of one worker.
     pub(super) fn add_cells(stages: &mut [StageCounts; STAGES], words: &[AtomicU64]) {
-        for (cells, counts) in stage_cells(words).iter().zip(stages) {
-            let sum = cells[STAGE_BUCKETS].load(Relaxed);
-            // Most routes are in few stages. What took no time is in the first bucket.
-            if sum > 0 || cells[0].load(Relaxed) > 0 {
-                counts.sum += sum;
-                add_all(&mut counts.buckets, cells);
-            }
+        for (cells, counts) in words.chunks(STAGE_BUCKETS).zip(stages) {
+            add_all(&mut counts.buckets, cells);
         }
     }
 
     /// Requests that were in the stage.
     pub fn requests(&self) -> u64 {
         self.buckets.iter().sum()
-    }
-}
-
-impl LatencyCounts {
-    /// All requests.
-    pub fn requests(&self) -> u64 {
-        self.buckets.iter().sum()
-    }
-
-    /// Adds the counters of a status class of a route.
-    fn add_cells(&mut self, cells: &[AtomicU64; CLASS_WORDS]) {
-        add_all(&mut self.buckets, cells);
-        self.sum += cells[LATENCY_BUCKETS].load(Relaxed);
-    }
-
-    /// Adds the counts of `other`.
-    pub fn add(&mut self, other: &LatencyCounts) {
-        self.sum += other.sum;
-        let buckets = self.buckets.iter_mut().zip(&other.buckets);
-        buckets.for_each(|(own, other)| *own += other);
     }
 }
 

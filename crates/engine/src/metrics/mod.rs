@@ -2,7 +2,7 @@
 //!
 //! Each worker counts for itself ([`WorkerMetrics`]): a counter has one writer, which loads, adds and stores.
 //! Other threads read the counters while they change. So a sum may lack the request that just ends, and that
-//! is all. Memory for a route is allocated when its first request ends.
+//! is all. Memory for a route is used when its first request ends.
 //!
 //! Once a second a worker adds what it has counted to the [`Seconds`] that all workers share. Names of routes
 //! and hosts come from the configuration, so there is a bounded number of them; paths that clients choose are
@@ -14,6 +14,7 @@
 mod arena;
 mod cells;
 mod histogram;
+mod latency;
 mod names;
 mod seconds;
 mod top;
@@ -27,12 +28,13 @@ use crate::recorder::{SharedMemory, Words};
 use crate::request_id::RequestId;
 
 pub use arena::ARENA_BYTES;
-use arena::{Arena, ArenaTable};
-pub use cells::{
-    ClassCounts, Exemplar, HostCounts, LatencyCells, LatencyCounts, RouteCounts, StageCounts,
-};
-use cells::{HOST_WORDS, HostCells, ROUTE_WORDS, RouteCells, Slots};
+use arena::{Arena, ArenaTable, EntryWords};
+pub use cells::{ClassCounts, Exemplar, HostCounts, RouteCounts, StageCounts};
+use cells::{HostCells, RouteCells, Slots};
+use histogram::fine_bucket;
 pub use histogram::{LATENCY_BOUNDS, LATENCY_BUCKETS, STAGE_BOUNDS, STAGE_BUCKETS};
+use latency::{FineCells, raise};
+pub use latency::{FineCounts, LatencyCells, LatencyCounts};
 use names::Names;
 pub use names::{Host, Route};
 use seconds::Seconds;
@@ -121,6 +123,10 @@ pub struct Metrics {
 pub struct WorkerMetrics {
     routes: Slots<RouteCells>,
     hosts: Slots<HostCells>,
+    /// Requests of all routes by their times in stages.
+    stages: Words,
+    /// The times of the requests since the worker last published its counts.
+    latency: FineCells,
     place: Place,
     /// The most that a request lagged since the worker last published its counts.
     lag_max: AtomicU64,
@@ -138,25 +144,30 @@ struct Place {
     arena: Arena,
     route_names: Arc<Names>,
     host_names: Arc<Names>,
-    /// Counters that have found no room in the arena. They end with the process.
-    beside: Mutex<Vec<(ArenaTable, String, Words)>>,
+    /// Where counters are that have found no room in the arena. They end with the process.
+    beside: Mutex<Vec<Arena>>,
 }
 
 impl Place {
     /// The counters of the route or host with the number `slot`.
     #[cold]
-    fn counters(&self, table: ArenaTable, slot: u16) -> Words {
-        let (names, count) = match table {
-            ArenaTable::Routes => (&self.route_names, ROUTE_WORDS),
-            ArenaTable::Hosts => (&self.host_names, HOST_WORDS),
+    fn counters(&self, table: ArenaTable, slot: u16) -> EntryWords {
+        let names = match table {
+            ArenaTable::Routes => &self.route_names,
+            ArenaTable::Hosts => &self.host_names,
         };
         let name = names.name(slot);
-        self.arena.counters(table, &name).unwrap_or_else(|| {
-            let words = Words::private(count);
-            let beside = (table, String::from(&*name), words.clone());
-            lock(&self.beside).push(beside);
-            words
-        })
+        if let Some(words) = self.arena.counters(table, &name) {
+            return words;
+        }
+        let mut beside = lock(&self.beside);
+        loop {
+            let last = beside.last();
+            if let Some(words) = last.and_then(|arena| arena.counters(table, &name)) {
+                return words;
+            }
+            beside.push(Arena::private());
+        }
     }
 }
 
@@ -258,8 +269,10 @@ impl Metrics {
         modules: impl Iterator<Item = &'m str>,
     ) -> Arc<WorkerMetrics> {
         self.routes.begin_with(std::iter::once(CORE).chain(modules));
+        let arena = Arena::claim(&self.memory, &mut lock(&self.arenas));
+        let stages = arena.stages().unwrap_or_else(|| Words::private(0));
         let place = Place {
-            arena: Arena::claim(&self.memory, &mut lock(&self.arenas)),
+            arena,
             route_names: Arc::clone(&self.routes),
             host_names: Arc::clone(&self.hosts),
             beside: Mutex::default(),
@@ -267,6 +280,8 @@ impl Metrics {
         let made = Arc::new(WorkerMetrics {
             routes: Slots::default(),
             hosts: Slots::default(),
+            stages,
+            latency: FineCells::default(),
             place,
             lag_max: AtomicU64::new(0),
             until_sample: AtomicU32::new(0),
@@ -335,12 +350,18 @@ impl Metrics {
     /// What the metrics show.
     pub fn histograms(&self) -> Histograms {
         let mut stages = [StageCounts::default(); Stage::ALL.len()];
-        let add = |counts: &mut RouteCounts, words: &[AtomicU64]| {
-            counts.add_cells(words);
-            StageCounts::add_cells(&mut stages, words);
-        };
+        for arena in &*lock(&self.arenas) {
+            if let Some(words) = arena.stages() {
+                StageCounts::add_cells(&mut stages, &words);
+            }
+        }
+        let add = |counts: &mut RouteCounts, words: &EntryWords| counts.add_cells(&words.counters);
         let mut routes = self.by_name(ArenaTable::Routes, add);
         routes.retain(|(_, counts)| !counts.classes.is_empty());
+        for (_, counts) in &routes {
+            let times = stages.iter_mut().zip(counts.stages);
+            times.for_each(|(stage, nanos)| stage.sum += nanos);
+        }
         let names = self.routes.all();
         let workers = lock(&self.workers);
         for (slot, cells) in workers.iter().flat_map(|worker| worker.routes.all()) {
@@ -353,7 +374,9 @@ impl Metrics {
         Histograms {
             routes,
             stages,
-            hosts: self.by_name(ArenaTable::Hosts, HostCounts::add_cells),
+            hosts: self.by_name(ArenaTable::Hosts, |counts: &mut HostCounts, words| {
+                counts.add_cells(&words.counters);
+            }),
         }
     }
 
@@ -361,18 +384,16 @@ impl Metrics {
     fn by_name<T: Default>(
         &self,
         table: ArenaTable,
-        mut add: impl FnMut(&mut T, &[AtomicU64]),
+        add: impl Fn(&mut T, &EntryWords),
     ) -> Vec<(String, T)> {
-        let arenas = lock(&self.arenas).clone();
-        let mut counters: Vec<(String, Words)> = arenas
+        let mut arenas = lock(&self.arenas).clone();
+        for worker in &*lock(&self.workers) {
+            arenas.extend_from_slice(&lock(&worker.place.beside));
+        }
+        let mut counters: Vec<(String, EntryWords)> = arenas
             .iter()
             .flat_map(|arena| arena.entries(table))
             .collect();
-        for worker in &*lock(&self.workers) {
-            let beside = lock(&worker.place.beside);
-            let of_table = beside.iter().filter(|(of, ..)| *of == table);
-            counters.extend(of_table.map(|(_, name, words)| (name.clone(), words.clone())));
-        }
         counters.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         let mut sums: Vec<(String, T)> = Vec::with_capacity(counters.len());
         for (name, words) in counters {
@@ -397,13 +418,14 @@ impl WorkerMetrics {
         let slot = ended.route.slot();
         let cells = self.routes.of(slot, || self.route_cells(slot));
         let ledger = ended.ledger;
-        cells.count(ended);
-        if ledger.stage(Stage::Lag) > self.lag_max.load(Relaxed) {
-            self.lag_max.store(ledger.stage(Stage::Lag), Relaxed);
-        }
+        let nanos = ledger.total();
+        let fine = fine_bucket(nanos);
+        cells.count(ended, (nanos, fine), &self.stages);
+        self.latency.count(nanos, fine);
+        raise(&self.lag_max, ledger.stage(Stage::Lag));
         if ended.host != Host::OTHER {
             let slot = ended.host.slot();
-            let make = || HostCells::new(self.place.counters(ArenaTable::Hosts, slot));
+            let make = || HostCells::new(self.place.counters(ArenaTable::Hosts, slot).counters);
             self.hosts.of(slot, make).count(ended);
         }
         let left = self.until_sample.load(Relaxed);
@@ -435,6 +457,7 @@ impl WorkerMetrics {
             .all()
             .filter_map(|(_, cells)| cells.take_totals());
         changed.for_each(|totals| more.add(&totals));
+        self.latency.move_to(&mut more.latency);
         let requests = more.requests();
         let mut published = lock(&self.published);
         *published = WorkerState {

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::{LatencyCounts, StatusClass, WorkerState};
+use super::{FineCounts, StatusClass, WorkerState};
 use crate::ledger::{Nanos, Stage};
 use crate::limits;
 
@@ -16,7 +16,7 @@ pub struct Totals {
     /// By [`Stage`], in its order.
     pub stages: [Nanos; Stage::ALL.len()],
     /// Requests by the time that they took.
-    pub latency: LatencyCounts,
+    pub latency: FineCounts,
     /// Bytes of the responses with their heads.
     pub sent_bytes: u64,
     /// Bytes of the request bodies.
@@ -29,33 +29,36 @@ impl Totals {
         self.classes.iter().sum()
     }
 
-    /// What was counted since `before`.
+    /// What was counted since `before`, but for the buckets of the times and the longest of them.
     pub(super) fn since(&self, before: &Totals) -> Totals {
-        self.with(before, u64::wrapping_sub)
+        let mut since = self.with(before, u64::wrapping_sub);
+        since.latency.sum = self.latency.sum.wrapping_sub(before.latency.sum);
+        since
     }
 
     /// Adds `more`.
     pub fn add(&mut self, more: &Totals) {
-        *self = self.with(more, u64::wrapping_add);
+        self.latency.add(&more.latency);
+        let latency = std::mem::take(&mut self.latency);
+        *self = Totals {
+            latency,
+            ..self.with(more, u64::wrapping_add)
+        };
     }
 
+    /// Combines all but `latency`.
     fn with(&self, other: &Totals, combine: fn(u64, u64) -> u64) -> Totals {
         let Totals {
             classes,
             stages,
-            latency: LatencyCounts { buckets, sum },
+            latency: _,
             sent_bytes,
             received_bytes,
         } = self;
         Totals {
             classes: std::array::from_fn(|index| combine(classes[index], other.classes[index])),
             stages: std::array::from_fn(|index| combine(stages[index], other.stages[index])),
-            latency: LatencyCounts {
-                buckets: std::array::from_fn(|index| {
-                    combine(buckets[index], other.latency.buckets[index])
-                }),
-                sum: combine(*sum, other.latency.sum),
-            },
+            latency: FineCounts::default(),
             sent_bytes: combine(*sent_bytes, other.sent_bytes),
             received_bytes: combine(*received_bytes, other.received_bytes),
         }

@@ -1,3 +1,6 @@
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+
 use super::*;
 
 const MODULES: [&str; 2] = ["mod_a", "mod_b"];
@@ -53,6 +56,9 @@ fn what_workers_count_is_added_up_by_route_class_and_stage() {
     assert_eq!(totals.classes, [0, 2, 0, 0, 0, 1]);
     assert_eq!(totals.latency.requests(), 3);
     assert_eq!(totals.latency.sum, 3_000_021_000);
+    assert_eq!(totals.latency.max, 3_000_001_000);
+    assert_eq!(totals.latency.percentile(99), Some(3_000_001_000));
+    assert_eq!(snapshot.routes[0].1.latency.max, 10_000, "of its own");
     assert_eq!((totals.sent_bytes, totals.received_bytes), (300, 21));
     assert_eq!(totals.stages[Stage::Parse as usize], 3_000);
     assert_eq!(snapshot.top_paths[0].requests, 4);
@@ -77,6 +83,21 @@ fn what_workers_count_is_added_up_by_route_class_and_stage() {
     assert_eq!(of_all(Stage::Parse), (4, 4_000));
     assert_eq!(of_all(Stage::Lua), (1, 3_000_000_000));
     assert_eq!(of_all(Stage::Cache), (0, 0));
+    let mut fine = FineCounts::default();
+    snapshot
+        .routes
+        .iter()
+        .for_each(|(_, totals)| fine.add(&totals.latency));
+    let mut exported = [0; LATENCY_BUCKETS];
+    let classes = histograms
+        .routes
+        .iter()
+        .flat_map(|(_, counts)| &counts.classes);
+    for counts in classes {
+        let sums = exported.iter_mut().zip(counts.latency.buckets);
+        sums.for_each(|(sum, count)| *sum += count);
+    }
+    assert_eq!(fine.exported().buckets, exported);
     let exemplar = good.exemplar.expect("the slow one");
     assert_eq!(exemplar.id, RequestId::from_bits(3_000_001_000));
     assert_eq!(good.latency.buckets[exemplar.bucket()], 1);
@@ -111,6 +132,7 @@ fn each_second_has_what_was_counted_since_the_one_before() {
     let lagged = ledger(&[(Stage::Lag, 5_000), (Stage::Parse, 1_000)]);
     end(&own, Route::CORE, StatusClass::Successful, &lagged);
     own.publish(&metrics, 11, WorkerGauges::default());
+    let longest = |second: &Second| second.totals.latency.max;
     end(
         &own,
         Route::CORE,
@@ -139,6 +161,10 @@ fn each_second_has_what_was_counted_since_the_one_before() {
         2
     );
     assert_eq!(seconds[1].totals.latency.requests(), 2);
+    assert_eq!((longest(&seconds[0]), longest(&seconds[1])), (6_000, 2_000));
+    assert_eq!(seconds[1].totals.latency.percentile(50), Some(2_000));
+    assert_eq!(seconds[1].totals.latency.sum, 4_000);
+    assert_eq!(snapshot.routes[0].1.latency.max, 6_000, "since the start");
     let state = &metrics.workers()[0];
     assert_eq!((state.requests, state.requests_per_s), (3, 2));
 }
@@ -183,6 +209,29 @@ fn memory_is_allocated_when_a_route_is_first_used() {
     assert_eq!(&*metrics.snapshot(0).routes[0].0, "mod_a /9999");
 }
 
+/// Each route has requests in four octaves. Looking at the counts takes no memory.
+#[test]
+fn a_route_takes_memory_only_for_times_that_it_has_seen() {
+    for (count, bytes_max) in [(10, 64 << 10), (1_000, 3 << 20)] {
+        let (keeper, descriptor) = SharedMemory::create(4 * ARENA_BYTES).expect("memfd");
+        let metrics = Metrics::new(keeper.beside(Vec::new()));
+        let own = worker(&metrics);
+        for number in 0..count {
+            let route = metrics.detailed_route(Route::of_module(0), &format!("/{number}"));
+            for nanos in [30_000, 500_000, 3_000_000, 2_300_000_000] {
+                let ended = ledger(&[(Stage::Send, nanos)]);
+                end(&own, route, StatusClass::Successful, &ended);
+            }
+        }
+        own.publish(&metrics, 9, WorkerGauges::default());
+        assert_eq!(metrics.snapshot(0).routes.len(), count);
+        assert_eq!(metrics.histograms().routes.len(), count);
+        let memory = File::from(descriptor).metadata().expect("it is open");
+        let bytes = memory.blocks() * 512;
+        assert!(bytes < bytes_max, "{count} routes take {bytes} bytes");
+    }
+}
+
 #[test]
 fn what_has_no_room_in_the_arena_is_counted_beside_it() {
     let metrics = Metrics::new(SharedMemory::private());
@@ -199,8 +248,9 @@ fn what_has_no_room_in_the_arena_is_counted_beside_it() {
         snapshot
             .routes
             .iter()
-            .all(|(_, counts)| counts.requests() == 1)
+            .all(|(_, counts)| counts.requests() == 1 && counts.latency.max == 1_000)
     );
+    assert_eq!(lock(&own.place.beside).len(), 1);
 }
 
 #[test]
@@ -218,6 +268,10 @@ fn a_worker_counts_on_where_one_of_an_earlier_process_has_stopped() {
     let snapshot = after.snapshot(11_000_000_000);
     assert_eq!(snapshot.routes.len(), 1);
     assert_eq!(snapshot.routes[0].1.requests(), 2);
+    let latency = &snapshot.routes[0].1.latency;
+    assert_eq!((latency.requests(), latency.max), (2, 1_000));
+    let stages = after.histograms().stages;
+    assert_eq!(stages[Stage::Parse as usize].requests(), 2);
     assert_eq!(after.workers()[0].requests, 1);
     assert_eq!(
         snapshot.seconds[0].totals.requests(),

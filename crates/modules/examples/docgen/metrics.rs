@@ -114,6 +114,7 @@ one second of 15. The [status as JSON](status-json.md) has every second of the l
 
 A histogram has the samples `_bucket`, `_sum` and `_count`. The buckets of whole requests and of backends
 begin at 8 us and double up to 69 s; those of stages begin at 16 us and go up to 4.3 s by factors of four.
+Percentiles from them are as rough as that. The [status page](status-page.md) has better ones, from finer buckets.
 
 | name | type | labels | meaning |
 |---|---|---|---|

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use petrel_engine::log::LogHandle;
-use petrel_engine::metrics::{LatencyCells, LatencyCounts};
+use petrel_engine::metrics::{FineCounts, LatencyCells};
 use petrel_engine::shared::lock;
 use petrel_engine::tls::TlsServer;
 
@@ -94,7 +94,7 @@ pub(crate) struct FirstBytes(Mutex<FirstByteParts>);
 struct FirstByteParts {
     parts: Vec<Arc<LatencyCells>>,
     /// What workers have counted that use the backend no more.
-    before: LatencyCounts,
+    before: FineCounts,
 }
 
 impl FirstBytes {
@@ -114,9 +114,9 @@ impl FirstBytes {
     }
 
     /// What all workers have counted.
-    pub(crate) fn read(&self) -> LatencyCounts {
+    pub(crate) fn read(&self) -> FineCounts {
         let all = lock(&self.0);
-        let mut counts = all.before;
+        let mut counts = all.before.clone();
         all.parts.iter().for_each(|part| part.add_to(&mut counts));
         counts
     }

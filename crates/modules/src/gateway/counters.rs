@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use petrel_engine::metrics::LatencyCounts;
+use petrel_engine::metrics::FineCounts;
 use petrel_engine::shared::Shared;
 
 use super::active_check::now_ms;
@@ -59,7 +59,7 @@ pub(crate) struct BackendReport {
     /// Requests that it had no room for.
     pub(crate) overloaded: u64,
     /// The times until the first byte of its replies.
-    pub(crate) first_bytes: LatencyCounts,
+    pub(crate) first_bytes: FineCounts,
     /// The requests that have its connections, the oldest first.
     pub(crate) holders: Vec<Held>,
 }
@@ -113,7 +113,7 @@ impl BackendReport {
             connected: 0,
             died: 0,
             overloaded: 0,
-            first_bytes: LatencyCounts::default(),
+            first_bytes: FineCounts::default(),
             holders: Vec::new(),
         }
     }

@@ -11,7 +11,7 @@ use petrel_engine::exchange::client_of_key;
 use petrel_engine::ledger::{Nanos, Stage, StageKind};
 use petrel_engine::limits;
 use petrel_engine::metrics::{
-    LATENCY_BOUNDS, LatencyCounts, Metrics, Second, Snapshot, TopEntry, Totals as RequestCounts,
+    FineCounts, LATENCY_BOUNDS, Metrics, Second, Snapshot, TopEntry, Totals as RequestCounts,
     WorkerState,
 };
 use petrel_engine::module::Outcome;
@@ -20,9 +20,9 @@ use petrel_engine::shared::Shared;
 use serde::Serialize;
 
 use super::model::{
-    BackendStatus, Caches, CurrentRequest, DiskClass, DiskDevice, DiskStatus, FileCacheStatus, Hog,
-    Holder, NotedWait, RequestStatus, RouteStatus, Seconds, ServerInfo, StageInfo, Status,
-    StatusClasses, Top, Totals, WorkerStatus,
+    BackendStatus, COLUMN_S, Caches, CurrentRequest, DiskClass, DiskDevice, DiskStatus,
+    FileCacheStatus, Hog, Holder, NotedWait, Percentiles, RecentLatency, RequestStatus,
+    RouteStatus, Seconds, ServerInfo, StageInfo, Status, StatusClasses, Top, Totals, WorkerStatus,
 };
 use super::report::{DeviceReport, Report, open_requests};
 use super::{lighttpd, shared_page};
@@ -72,6 +72,7 @@ fn of(shared: &Shared, report: Report<Snapshot>) -> Status {
         stages: Stage::ALL.iter().map(|stage| self::stage(*stage)).collect(),
         latency_bounds_us: LATENCY_BOUNDS.map(|bound| bound / MICRO).into(),
         seconds: seconds(&report),
+        latency: recent_latency(&report.requests.seconds),
         routes: routes(&report.requests.routes),
         hosts: tops(&report.requests.top_hosts, |host| Top {
             host: Some(host),
@@ -180,6 +181,11 @@ fn seconds(report: &Report<Snapshot>) -> Seconds {
             .iter()
             .map(|second| histogram(&second.totals.latency))
             .collect(),
+        p99_us: column(|second| {
+            let time = second.totals.latency.percentile(99);
+            time.unwrap_or(0) / MICRO
+        }),
+        max_us: column(|second| second.totals.latency.max / MICRO),
         lag_us: column(|second| second.totals.stages[Stage::Lag as usize] / MICRO),
         lag_max_us: column(|second| second.lag_max / MICRO),
         turn_max_us: column(|second| second.turn_max / MICRO),
@@ -188,11 +194,35 @@ fn seconds(report: &Report<Snapshot>) -> Seconds {
     }
 }
 
+fn recent_latency(seconds: &[Second]) -> RecentLatency {
+    let of = |seconds: &[Second]| {
+        let mut sum = FineCounts::default();
+        let counts = seconds.iter().map(|second| &second.totals.latency);
+        counts.for_each(|counts| sum.add(counts));
+        percentiles(&sum)
+    };
+    let mut columns: Vec<_> = seconds.rchunks(COLUMN_S).map(of).collect();
+    columns.reverse();
+    RecentLatency {
+        minute: of(&seconds[seconds.len().saturating_sub(60)..]),
+        columns,
+    }
+}
+
 /// A histogram without its empty buckets at the end.
-fn histogram(counts: &LatencyCounts) -> Vec<u64> {
-    let empty = counts.buckets.iter().rev().take_while(|count| **count == 0);
-    let used = counts.buckets.len() - empty.count();
-    counts.buckets[..used].to_vec()
+fn histogram(counts: &FineCounts) -> Vec<u64> {
+    let buckets = counts.exported().buckets;
+    let empty = buckets.iter().rev().take_while(|count| **count == 0);
+    let used = buckets.len() - empty.count();
+    buckets[..used].to_vec()
+}
+
+fn percentiles(counts: &FineCounts) -> Option<Percentiles> {
+    Some(Percentiles {
+        p50_us: counts.percentile(50)? / MICRO,
+        p99_us: counts.percentile(99)? / MICRO,
+        max_us: counts.percentile(100)? / MICRO,
+    })
 }
 
 fn routes(all: &[(String, RequestCounts)]) -> Vec<RouteStatus> {
@@ -221,6 +251,7 @@ fn route(name: &str, counts: &RequestCounts) -> RouteStatus {
         status: StatusClasses::of(|class| counts.classes[class as usize]),
         time_us: counts.latency.sum / MICRO,
         latency: histogram(&counts.latency),
+        percentiles: percentiles(&counts.latency),
         stage_us: Stage::ALL.iter().copied().zip(counts.stages).collect(),
     }
 }
@@ -264,6 +295,7 @@ fn backend(backend: BackendReport, now: Nanos) -> BackendStatus {
         died: backend.died,
         overloaded: backend.overloaded,
         first_byte: histogram(&backend.first_bytes),
+        first_byte_percentiles: percentiles(&backend.first_bytes),
         first_byte_us: backend.first_bytes.sum / MICRO,
     }
 }

@@ -28,6 +28,8 @@ pub struct Status {
     pub latency_bounds_us: Vec<u64>,
     /// The last five minutes.
     pub seconds: Seconds,
+    /// How long requests of late took.
+    pub latency: RecentLatency,
     /// What answered the requests, the most time first.
     pub routes: Vec<RouteStatus>,
     /// The hosts with the most requests.
@@ -157,6 +159,10 @@ pub struct Seconds {
     pub stage_us: BTreeMap<String, Vec<u64>>,
     /// Histograms of the times of requests.
     pub latency: Vec<Vec<u64>>,
+    /// The time within which 99 % of the requests ended; 0 without requests.
+    pub p99_us: Vec<u64>,
+    /// The longest time of a request.
+    pub max_us: Vec<u64>,
     /// The lag of all requests.
     pub lag_us: Vec<u64>,
     /// The most that one request lagged.
@@ -167,6 +173,32 @@ pub struct Seconds {
     pub connections: Vec<u64>,
     /// Requests that were open at the end of the second.
     pub open_requests: Vec<u64>,
+}
+
+/// How long requests of late took.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct RecentLatency {
+    /// In the last minute. `None`: there were no requests.
+    pub minute: Option<Percentiles>,
+    /// In each [`COLUMN_S`] seconds of the last five minutes, the oldest first. The last ends with the newest
+    /// second.
+    pub columns: Vec<Option<Percentiles>>,
+}
+
+/// Seconds of a column of [`RecentLatency`].
+pub const COLUMN_S: usize = 5;
+
+/// Times in short, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Percentiles {
+    /// Half were no longer.
+    pub p50_us: u64,
+    /// 99 % were no longer.
+    pub p99_us: u64,
+    /// The longest.
+    pub max_us: u64,
 }
 
 /// What answered requests.
@@ -191,6 +223,8 @@ pub struct RouteStatus {
     pub time_us: u64,
     /// Their times, as a histogram.
     pub latency: Vec<u64>,
+    /// Their times in short.
+    pub percentiles: Option<Percentiles>,
     /// The time in each stage.
     pub stage_us: StageTimes,
 }
@@ -249,6 +283,8 @@ pub struct BackendStatus {
     pub overloaded: u64,
     /// The times until the first byte of its replies, as a histogram.
     pub first_byte: Vec<u64>,
+    /// These times in short.
+    pub first_byte_percentiles: Option<Percentiles>,
     /// The sum of these times.
     pub first_byte_us: u64,
     /// The requests that have its connections, the longest first.
@@ -625,51 +661,6 @@ impl Status {
     /// It is not the JSON of a status; the message says where.
     pub fn parse(json: &str) -> Result<Status, String> {
         serde_json::from_str(json).map_err(|error| error.to_string())
-    }
-
-    /// The time below which the share `quantile` of the requests in `histogram` was, in microseconds. `None`
-    /// without requests. Within a bucket it is interpolated, so the result is as exact as the buckets.
-    pub fn quantile_us(&self, histogram: &[u64], quantile: f64) -> Option<u64> {
-        let total: u64 = histogram.iter().sum();
-        let wanted = (total as f64 * quantile).max(1.0);
-        let mut before = 0.0;
-        for (index, count) in histogram.iter().enumerate() {
-            let count = *count as f64;
-            if count > 0.0 && before + count >= wanted {
-                let low = match index {
-                    0 => 0,
-                    _ => *self.latency_bounds_us.get(index - 1)?,
-                };
-                let high = self
-                    .latency_bounds_us
-                    .get(index)
-                    .copied()
-                    .unwrap_or(low * 2);
-                let part = (wanted - before) / count;
-                return Some(low + ((high - low.min(high)) as f64 * part) as u64);
-            }
-            before += count;
-        }
-        None
-    }
-
-    /// The histograms of the last `count` seconds, added up.
-    pub fn latency_of_last(&self, count: usize) -> Vec<u64> {
-        let mut sum = Vec::new();
-        for histogram in self.seconds.latency.iter().rev().take(count) {
-            add_histogram(&mut sum, histogram);
-        }
-        sum
-    }
-}
-
-/// Adds the counts of `more` to `sum`.
-pub fn add_histogram(sum: &mut Vec<u64>, more: &[u64]) {
-    if sum.len() < more.len() {
-        sum.resize(more.len(), 0);
-    }
-    for (sum, more) in sum.iter_mut().zip(more) {
-        *sum += more;
     }
 }
 

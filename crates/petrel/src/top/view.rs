@@ -5,7 +5,9 @@ use std::collections::hash_map::Entry;
 use std::time::Instant;
 
 use engine::ledger::Stage;
-use modules::status::model::{RequestStatus, RouteStatus, StageGroup, Status, mean_of_last};
+use modules::status::model::{
+    Percentiles, RequestStatus, RouteStatus, StageGroup, Status, mean_of_last,
+};
 use modules::status::text::{Age, Bytes, Foreign, Micros, Percent, ShownCount};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
@@ -107,8 +109,8 @@ fn figures(status: &Status) -> Line<'static> {
     let (seconds, totals) = (&status.seconds, &status.totals);
     let recent = |values: &[u64]| mean_of_last(values, 5);
     let minute = |values: &[u64]| values.iter().rev().take(60).sum::<u64>() as f64;
-    let latency = status.latency_of_last(60);
-    let time = |quantile| quantile_text(status, &latency, quantile);
+    let minute_times = status.latency.minute;
+    let time = |of| time_text(minute_times, of);
     let lag = seconds.lag_max_us.iter().rev().take(5).max();
     let figures = [
         (
@@ -116,8 +118,8 @@ fn figures(status: &Status) -> Line<'static> {
             format!("{}/s", ShownCount(recent(&seconds.requests))),
         ),
         ("sent", format!("{}/s", Bytes(recent(&seconds.sent_bytes)))),
-        ("half below", time(0.5)),
-        ("99 % below", time(0.99)),
+        ("half within", time(|times| times.p50_us)),
+        ("99 % within", time(|times| times.p99_us)),
         (
             "failed",
             format!(
@@ -250,7 +252,7 @@ fn routes(status: &Status, rates: &Rates, width: usize) -> Vec<Line<'static>> {
         "STAGES",
     ]);
     for route in status.routes.iter().take(ROUTES_SHOWN) {
-        let time = |quantile| quantile_text(status, &route.latency, quantile);
+        let time = |of| time_text(route.percentiles, of);
         let failed = route.status.server_errors + route.status.aborted;
         let now = rates.of(&route.route);
         grid.row(vec![
@@ -259,8 +261,8 @@ fn routes(status: &Status, rates: &Rates, width: usize) -> Vec<Line<'static>> {
                 format!("{}/s", ShownCount(now))
             }))],
             vec![Span::raw(ShownCount(route.requests as f64).to_string())],
-            vec![Span::raw(time(0.5))],
-            vec![Span::raw(time(0.99))],
+            vec![Span::raw(time(|times| times.p50_us))],
+            vec![Span::raw(time(|times| times.p99_us))],
             vec![Span::styled(
                 ShownCount(failed as f64).to_string(),
                 trouble_if(failed > 0),
@@ -320,7 +322,7 @@ fn backends(status: &Status, width: usize) -> Vec<Line<'static>> {
     ]);
     let mut holders = Vec::new();
     for backend in &sorted {
-        let time = |quantile| quantile_text(status, &backend.first_byte, quantile);
+        let time = |of| time_text(backend.first_byte_percentiles, of);
         let connections = match backend.limit {
             Some(limit) => format!("{} of {limit}", backend.connections),
             None => backend.connections.to_string(),
@@ -341,8 +343,8 @@ fn backends(status: &Status, width: usize) -> Vec<Line<'static>> {
                 trouble_if(backend.waiting > 0),
             )],
             vec![Span::raw(ShownCount(backend.requests as f64).to_string())],
-            vec![Span::raw(time(0.5))],
-            vec![Span::raw(time(0.99))],
+            vec![Span::raw(time(|times| times.p50_us))],
+            vec![Span::raw(time(|times| times.p99_us))],
             vec![Span::raw(ShownCount(failed as f64).to_string())],
             vec![Span::styled(foreign(&backend.address), quiet())],
         ]);
@@ -451,9 +453,8 @@ fn slow_request(status: &Status, request: &RequestStatus, width: usize) -> Vec<L
     lines
 }
 
-fn quantile_text(status: &Status, histogram: &[u64], quantile: f64) -> String {
-    let time = status.quantile_us(histogram, quantile);
-    time.map_or("-".to_owned(), |time| Micros(time).to_string())
+fn time_text(times: Option<Percentiles>, of: fn(Percentiles) -> u64) -> String {
+    times.map_or("-".to_owned(), |times| Micros(of(times)).to_string())
 }
 
 fn workers(status: &Status, width: usize) -> Vec<Line<'static>> {
@@ -755,6 +756,35 @@ pub(super) mod tests {
         assert!(
             workers.contains("/mnt/nfs: 4 running, 3 queued, oldest 2.1 s"),
             "{workers}"
+        );
+    }
+
+    #[test]
+    fn times_are_those_that_the_server_names() {
+        let mut status = status();
+        let times = Percentiles {
+            p50_us: 7_100,
+            p99_us: 2_300_000,
+            max_us: 2_300_000,
+        };
+        status.latency.minute = Some(times);
+        status.routes[0].percentiles = Some(times);
+        status.backends[0].first_byte_percentiles = Some(times);
+        let overview = text(View::Overview, &status, 110);
+        assert!(
+            overview.contains("half within 7.1 ms   99 % within 2.3 s"),
+            "{overview}"
+        );
+        let shown = |text: &str, name: &str| {
+            let mut lines = text.lines();
+            let line = lines.find(|line| line.starts_with(name)).expect("a line");
+            assert!(line.contains("  7.1 ms  "), "{line}");
+            assert!(line.contains("  2.3 s  "), "{line}");
+        };
+        shown(&overview, &status.routes[0].route);
+        shown(
+            &text(View::Backends, &status, 110),
+            &status.backends[0].label,
         );
     }
 

@@ -2,7 +2,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use petrel_engine::metrics::StatusClass;
+use petrel_engine::metrics::{LatencyCells, StatusClass};
 use petrel_engine::module::{Hook, Loaded, ModuleSpec, Pending, Phase};
 use petrel_engine::proto::status::Status;
 use petrel_engine::recorder::SharedMemory;
@@ -50,6 +50,9 @@ async fn it_has_what_was_counted() {
     let latency = of_files["latency"].as_array().expect("a list");
     assert_eq!(latency.iter().filter_map(Value::as_u64).sum::<u64>(), 2);
     assert_ne!(latency.last(), Some(&Value::from(0)));
+    let times = ["p50_us", "p99_us", "max_us"].map(|name| of_files["percentiles"][name].as_u64());
+    assert!(times[0].is_some() && times[0] <= times[1], "{times:?}");
+    assert_eq!(times[1], times[2], "the slower one of two");
     let paths = status["paths"].as_array().expect("a list");
     let names: Vec<&str> = paths
         .iter()
@@ -166,18 +169,59 @@ async fn a_slow_request_is_shown_with_its_note_and_while_a_worker_works_for_it()
     assert!(page.contains("<bdi>&quot;/mnt&quot; hangs</bdi>"), "{page}");
 }
 
+/// A second in which requests took these times.
+fn second(times: &[Nanos]) -> Second {
+    let cells = LatencyCells::default();
+    times.iter().for_each(|nanos| cells.count(*nanos));
+    let mut second = Second::default();
+    cells.add_to(&mut second.totals.latency);
+    second
+}
+
+/// A minute ago a request took 9 s, four seconds ago one 2.3 s.
+#[test]
+fn a_figure_is_that_of_its_own_seconds() {
+    let shared = Shared::new(1, 1);
+    let mut report = Report::new(&shared, Metrics::snapshot);
+    report.requests.seconds = (0..62).map(|_| second(&[10_000_000; 99])).collect();
+    report.requests.seconds[1] = second(&[9_000_000_000]);
+    report.requests.seconds[57] = second(&[2_300_000_000]);
+    report.requests.seconds[61] = second(&[]);
+    let status = of(&shared, report);
+    let minute = status.latency.minute.expect("there are requests");
+    assert_eq!(minute.max_us, 2_300_000);
+    for time_us in [minute.p50_us, minute.p99_us] {
+        assert!((10_000..=10_313).contains(&time_us), "{minute:?}");
+    }
+    let columns = &status.latency.columns;
+    let longest: Vec<u64> = columns
+        .iter()
+        .map(|column| column.map_or(0, |times| times.max_us))
+        .collect();
+    assert_eq!(longest.len(), 13);
+    assert_eq!((longest[0], longest[1]), (9_000_000, 10_000));
+    assert_eq!(
+        (longest[11], longest[12]),
+        (10_000, 2_300_000),
+        "{longest:?}"
+    );
+    let seconds = &status.seconds;
+    assert_eq!(
+        (seconds.p99_us[57], seconds.max_us[57]),
+        (2_300_000, 2_300_000)
+    );
+    assert_eq!((seconds.p99_us[58], seconds.max_us[58]), (10_000, 10_000));
+    assert_eq!((seconds.p99_us[61], seconds.max_us[61]), (0, 0));
+    assert!(seconds.latency[61].is_empty());
+}
+
 #[test]
 fn routes_beyond_a_number_are_added_up() {
     let shared = Shared::new(1, 1);
     let mut report = Report::new(&shared, Metrics::snapshot);
     for number in 0..ROUTES_SHOWN + 5 {
-        let mut counts = RequestCounts {
-            latency: LatencyCounts {
-                sum: 1_000_000 * (number as u64 + 1),
-                buckets: [1; LATENCY_BOUNDS.len() + 1],
-            },
-            ..RequestCounts::default()
-        };
+        let mut counts = RequestCounts::default();
+        counts.latency.sum = 1_000_000 * (number as u64 + 1);
         counts.classes[StatusClass::Successful as usize] = 25;
         let name = format!("mod_\"hostile\\\r\n {number}");
         report.requests.routes.push((name, counts));

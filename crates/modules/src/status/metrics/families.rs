@@ -237,7 +237,7 @@ pub static FAMILIES: &[MetricFamily] = &[
             family.begin(writer);
             let bounds = Bounds::new(&LATENCY_BOUNDS);
             for backend in &report.backends {
-                let counts = &backend.first_bytes;
+                let counts = backend.first_bytes.exported();
                 let labels = [("backend", &*backend.label), ("address", &*backend.address)];
                 writer.histogram(&labels, &bounds, &counts.buckets, counts.sum, None);
             }

@@ -5,13 +5,11 @@ use std::fmt::Write;
 use petrel_engine::ledger::Stage;
 
 use super::markup::stage_class;
-use crate::status::model::{StageGroup, Status, add_histogram};
+use crate::status::model::{COLUMN_S, StageGroup, Status};
 use crate::status::text::{Micros, Percent, ShownCount};
 
 /// How many seconds charts show.
 pub(super) const SECONDS: usize = 300;
-/// Seconds of a column that the script describes, and of the heat map.
-const COLUMN_S: usize = 5;
 /// Seconds of a point of the small lines.
 const LINE_STEP_S: usize = 3;
 /// The height of the chart of stages, in its own units.
@@ -232,6 +230,8 @@ fn columns(out: &mut String, status: &Status, length: usize) {
 }
 
 fn heat_columns(out: &mut String, status: &Status, grid: &[Vec<u64>], first: usize, rows: usize) {
+    let columns = &status.latency.columns;
+    let times = &columns[columns.len().saturating_sub(grid.len())..];
     for (index, histogram) in grid.iter().enumerate() {
         let time = ago((grid.len() - 1 - index) * COLUMN_S);
         let _ = write!(
@@ -239,21 +239,29 @@ fn heat_columns(out: &mut String, status: &Status, grid: &[Vec<u64>], first: usi
             "<rect class=\"column\" x=\"{}\" width=\"1\" height=\"{rows}\"><title>{time}: ",
             first + index
         );
-        let quantile = |quantile| status.quantile_us(histogram, quantile);
-        match (quantile(0.5), quantile(0.99), quantile(1.0)) {
-            (Some(half), Some(most), Some(all)) => {
-                let _ = write!(
-                    out,
-                    "{} requests, half below {}, 99 % below {}, all below {}",
-                    ShownCount(histogram.iter().sum::<u64>() as f64),
-                    Micros(half),
-                    Micros(most),
-                    Micros(all)
-                );
-            }
-            _ => out.push_str("no requests"),
-        }
+        let times = times.get(index).copied().flatten();
+        let _ = match times {
+            Some(times) => write!(
+                out,
+                "{} requests, half within {}, 99 % within {}, all within {}",
+                ShownCount(histogram.iter().sum::<u64>() as f64),
+                Micros(times.p50_us),
+                Micros(times.p99_us),
+                Micros(times.max_us)
+            ),
+            None => out.write_str("no requests"),
+        };
         out.push_str("</title></rect>");
+    }
+}
+
+/// Adds the counts of `more` to `sum`.
+fn add_histogram(sum: &mut Vec<u64>, more: &[u64]) {
+    if sum.len() < more.len() {
+        sum.resize(more.len(), 0);
+    }
+    for (sum, more) in sum.iter_mut().zip(more) {
+        *sum += more;
     }
 }
 

@@ -57,6 +57,7 @@ const STILL_S: u32 = 5;
 
 #[cfg(test)]
 mod tests {
+    use super::super::model::Percentiles;
     use super::*;
 
     fn page(status: &Status) -> String {
@@ -86,6 +87,29 @@ mod tests {
             "<bdi>/srv/lua/slow.lua</bdi> <span class=\"quiet\">41 ms in lua, ",
             "<bdi>/mnt/nfs</bdi>",
             "class=\"area s-backend-first-byte\"",
+        ] {
+            assert!(page.contains(text), "{text}\n{page}");
+        }
+    }
+
+    #[test]
+    fn times_are_those_of_their_own_requests() {
+        let mut status = example();
+        let times = |max_us| Percentiles {
+            p50_us: 7_100,
+            p99_us: max_us,
+            max_us,
+        };
+        status.latency.minute = Some(times(2_300_000));
+        *status.latency.columns.last_mut().expect("a column") = Some(times(1_900_000));
+        status.routes[0].percentiles = Some(times(3_100_000));
+        status.backends[0].first_byte_percentiles = Some(times(2_900_000));
+        let page = page(&status);
+        for text in [
+            "<b>2.3 s</b> <span>half take 7.1 ms</span>",
+            "half within 7.1 ms, 99 % within 1.9 s, all within 1.9 s</title></rect></svg>",
+            ">3.1 s</td>",
+            ">2.9 s</td>",
         ] {
             assert!(page.contains(text), "{text}\n{page}");
         }

@@ -8,7 +8,9 @@ use super::chart;
 use super::markup::{
     Text, bar, begin_table, column, end_table, number, stacked, stage_class, track,
 };
-use crate::status::model::{BackendStatus, RequestStatus, RouteStatus, Status, mean_of_last};
+use crate::status::model::{
+    BackendStatus, Percentiles, RequestStatus, RouteStatus, Status, mean_of_last,
+};
 use crate::status::text::{Age, Bytes, Micros, Percent, ShownCount};
 
 /// Everything in `<body>` after the head line.
@@ -93,22 +95,16 @@ fn figures(out: &mut String, status: &Status) {
         &format!("{} in all", Bytes(totals.sent_bytes as f64)),
         &seconds.sent_bytes,
     );
-    let last_minute = status.latency_of_last(60);
-    let time = |quantile| {
-        let time = status.quantile_us(&last_minute, quantile);
-        time.map_or("–".to_owned(), |time| Micros(time).to_string())
+    let minute_times = status.latency.minute;
+    let time = |of: fn(Percentiles) -> u64| {
+        minute_times.map_or("–".to_owned(), |times| Micros(of(times)).to_string())
     };
-    let medians: Vec<u64> = seconds
-        .latency
-        .iter()
-        .map(|histogram| status.quantile_us(histogram, 0.99).unwrap_or(0))
-        .collect();
     figure(
         out,
         "99 % of requests take",
-        &time(0.99),
-        &format!("half take {}", time(0.5)),
-        &medians,
+        &time(|times| times.p99_us),
+        &format!("half take {}", time(|times| times.p50_us)),
+        &seconds.p99_us,
     );
     let classes = &seconds.status;
     let failed: Vec<u64> = classes
@@ -188,15 +184,15 @@ fn routes(out: &mut String, status: &Status, can_sort: bool) {
     let shown = status.routes.len().min(ROUTES_SHOWN);
     let (first, others) = status.routes.split_at(shown);
     for route in first {
-        route_row(out, status, route, all);
+        route_row(out, route, all);
     }
     if !others.is_empty() {
-        route_row(out, status, &sum_of(others), all);
+        route_row(out, &sum_of(others), all);
     }
     end_table(out);
 }
 
-fn route_row(out: &mut String, status: &Status, route: &RouteStatus, all: u64) {
+fn route_row(out: &mut String, route: &RouteStatus, all: u64) {
     let name = Text(&route.route);
     let (parts, rest) = stacked(&route.stage_us, route.time_us);
     let _ = write!(
@@ -225,8 +221,9 @@ fn route_row(out: &mut String, status: &Status, route: &RouteStatus, all: u64) {
         route.requests
     );
     number(out, "n", ShownCount(route.requests as f64), route.requests);
-    time_cell(out, "n wide", status.quantile_us(&route.latency, 0.5));
-    time_cell(out, "n", status.quantile_us(&route.latency, 0.99));
+    let times = route.percentiles;
+    time_cell(out, "n wide", times.map(|times| times.p50_us));
+    time_cell(out, "n", times.map(|times| times.p99_us));
     let failed = route.status.server_errors + route.status.aborted;
     number(out, "n wide", ShownCount(failed as f64), failed);
     number(
@@ -251,7 +248,6 @@ fn sum_of(routes: &[RouteStatus]) -> RouteStatus {
         sum.time_us += route.time_us;
         sum.status.server_errors += route.status.server_errors;
         sum.status.aborted += route.status.aborted;
-        crate::status::model::add_histogram(&mut sum.latency, &route.latency);
         sum.stage_us.add(&route.stage_us);
     }
     sum
@@ -404,26 +400,20 @@ fn backends(out: &mut String, status: &Status, can_sort: bool) {
     sorted.extend(calm);
     let shown = sorted.len().min(BACKENDS_SHOWN);
     let (first, others) = sorted.split_at(shown);
-    backend_table(out, "backends", status, first, can_sort);
+    backend_table(out, "backends", first, can_sort);
     if !others.is_empty() {
         let _ = write!(
             out,
             "<details data-key=\"more-backends\"><summary>{} more</summary>",
             others.len()
         );
-        backend_table(out, "more-backends", status, others, can_sort);
+        backend_table(out, "more-backends", others, can_sort);
         out.push_str("</details>");
     }
     end(out);
 }
 
-fn backend_table(
-    out: &mut String,
-    name: &str,
-    status: &Status,
-    backends: &[&BackendStatus],
-    can_sort: bool,
-) {
+fn backend_table(out: &mut String, name: &str, backends: &[&BackendStatus], can_sort: bool) {
     let columns = [
         column("Backend", "name"),
         column("State", ""),
@@ -436,12 +426,12 @@ fn backend_table(
     ];
     begin_table(out, name, "Backends", &columns, can_sort);
     for backend in backends {
-        backend_row(out, status, backend);
+        backend_row(out, backend);
     }
     end_table(out);
 }
 
-fn backend_row(out: &mut String, status: &Status, backend: &BackendStatus) {
+fn backend_row(out: &mut String, backend: &BackendStatus) {
     let (label, address) = (Text(&backend.label), Text(&backend.address));
     let class = match backend.state.as_str() {
         "up" => "good",
@@ -507,8 +497,9 @@ fn backend_row(out: &mut String, status: &Status, backend: &BackendStatus) {
         ShownCount(backend.requests as f64),
         backend.requests,
     );
-    time_cell(out, "n wide", status.quantile_us(&backend.first_byte, 0.5));
-    time_cell(out, "n wide", status.quantile_us(&backend.first_byte, 0.99));
+    let times = backend.first_byte_percentiles;
+    time_cell(out, "n wide", times.map(|times| times.p50_us));
+    time_cell(out, "n wide", times.map(|times| times.p99_us));
     let failed = backend.died + backend.overloaded;
     number(out, "n wide", ShownCount(failed as f64), failed);
     out.push_str("</tr>");
