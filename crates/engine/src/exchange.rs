@@ -687,15 +687,15 @@ impl Exchange {
 
     /// The end of a wait: gives the time since the last stamp to `stage`, and the time in which the worker
     /// ran other tasks to [`Stage::Lag`]. If the wait was long ([`limits::NOTED_WAIT_NANOS`]), `holder` says
-    /// what held the request up.
+    /// what held the request up. Returns the wait without the lag.
     #[inline]
     pub fn stamp_wait(
         &mut self,
         stage: Stage,
         holder: impl FnOnce(&Exchange, &mut HolderText<'_>),
-    ) {
+    ) -> Nanos {
         let now = self.worker.clock().now();
-        self.stamp_wait_at(stage, now, holder);
+        self.stamp_wait_at(stage, now, holder)
     }
 
     /// Like [`Exchange::stamp_wait`], for the phase loop, which asks for the holder later. Returns a wait that
@@ -745,11 +745,12 @@ impl Exchange {
         stage: Stage,
         now: Nanos,
         holder: impl FnOnce(&Exchange, &mut HolderText<'_>),
-    ) {
+    ) -> Nanos {
         let waited = self.stamp_without_holder(stage, now);
         if waited >= limits::NOTED_WAIT_NANOS {
             self.note_wait(stage, waited, holder);
         }
+        waited
     }
 
     /// Like [`Exchange::stamp_wait`] for one of many short waits, whose holder is noted at their end.

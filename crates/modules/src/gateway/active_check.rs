@@ -1,15 +1,16 @@
 //! Health checks: asks backends whether they work, so that no request has to find out.
 //!
-//! A [`Checker`] is a thread with a small runtime and one task for each backend that has a `health-check`. It
-//! reports to the backend's `health`, which all workers read: one success brings a backend back,
-//! [`FAILURES_MAX`] failures in a row take it out until the next success. A task ends when its backend is
-//! gone; the thread ends with the process.
+//! A [`Checker`] is a thread with a small runtime and one task for each backend that has a `health-check`, and
+//! one for each php-fpm with a `status-path` ([`fpm`](super::fpm)). A check reports to the backend's `health`,
+//! which all workers read: one success brings a backend back, [`FAILURES_MAX`] failures in a row take it out
+//! until the next success. A task ends when its backend is gone; the thread ends with the process.
 //!
 //! HTTP backends are sent a GET and must answer 2xx or 3xx. AJP13 has a request of its own for this (CPing).
 //! For FastCGI, SCGI and uwsgi an accepted connection is enough: a real request would need a script that does
 //! nothing, and would occupy one of few processes.
 
 use std::io;
+use std::pin::Pin;
 use std::sync::Weak;
 use std::task::Context;
 use std::time::Duration;
@@ -54,11 +55,13 @@ pub(crate) struct CheckTarget {
 }
 
 /// The thread that checks backends, for all workers of a process.
-#[derive(Debug)]
 pub(crate) struct Checker {
     /// Closing this channel ends the thread.
-    targets: mpsc::UnboundedSender<CheckTarget>,
+    tasks: mpsc::UnboundedSender<CheckerTask>,
 }
+
+/// Makes a task for the thread.
+pub(crate) type CheckerTask = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
 impl Checker {
     /// Starts the thread.
@@ -66,25 +69,25 @@ impl Checker {
     /// # Errors
     /// The thread cannot be started.
     pub(crate) fn start() -> io::Result<Checker> {
-        let (targets, mut received) = mpsc::unbounded_channel();
+        let (tasks, mut received) = mpsc::unbounded_channel::<CheckerTask>();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         let thread = std::thread::Builder::new().name("petrel-health".to_owned());
         thread.spawn(move || {
             LocalSet::new().block_on(&runtime, async move {
-                while let Some(target) = received.recv().await {
-                    tokio::task::spawn_local(check_on(target));
+                while let Some(task) = received.recv().await {
+                    tokio::task::spawn_local(task());
                 }
             });
         })?;
-        Ok(Checker { targets })
+        Ok(Checker { tasks })
     }
 
-    /// Checks `target` from now on. To be called once for each backend.
-    pub(crate) fn watch(&self, target: CheckTarget) {
+    /// Runs `task` until it ends.
+    pub(crate) fn run(&self, task: CheckerTask) {
         // Only a panic in the thread can have ended it. Then requests find out whether the backend works.
-        let _ = self.targets.send(target);
+        let _ = self.tasks.send(task);
     }
 }
 
@@ -109,12 +112,21 @@ impl CheckTarget {
         })
     }
 
-    /// The PROXY header in front of the request. With TLS it was sent before the handshake.
+    /// The task that checks the backend until it is gone. To be run once for each backend.
+    pub(crate) fn task(self) -> CheckerTask {
+        Box::new(|| Box::pin(check_on(self)))
+    }
+
     fn first_bytes(&self) -> &'static [u8] {
-        match self.tls {
-            Some(_) => b"",
-            None => proxy_prefix(self.proxy_protocol),
-        }
+        first_bytes(self.tls.as_ref(), self.proxy_protocol)
+    }
+}
+
+/// The PROXY header in front of the request. With TLS it was sent before the handshake.
+pub(super) fn first_bytes(tls: Option<&TlsServer>, proxy_protocol: u8) -> &'static [u8] {
+    match tls {
+        Some(_) => b"",
+        None => proxy_prefix(proxy_protocol),
     }
 }
 
@@ -300,7 +312,7 @@ async fn ask_ajp13(mut stream: BackendStream, target: &CheckTarget) -> Result<()
 
 /// The PROXY header of a connection that is made for no client: a form that the protocol has for health
 /// checks.
-fn proxy_prefix(version: u8) -> &'static [u8] {
+pub(super) fn proxy_prefix(version: u8) -> &'static [u8] {
     match version {
         0 => b"",
         1 => b"PROXY UNKNOWN\r\n",
@@ -309,24 +321,24 @@ fn proxy_prefix(version: u8) -> &'static [u8] {
     }
 }
 
-/// The beginning of a backend's reply.
+/// What was received of a backend's reply and not consumed yet.
 #[derive(Default)]
-struct ReceivedBytes {
+pub(super) struct ReceivedBytes {
     buffer: Vec<u8>,
 }
 
 impl ReceivedBytes {
-    fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.buffer
     }
 
-    fn consume(&mut self, bytes: usize) {
+    pub(super) fn consume(&mut self, bytes: usize) {
         self.buffer.drain(..bytes.min(self.buffer.len()));
     }
 
     /// Reads once. False at the end of the reply.
-    async fn receive(&mut self, stream: &mut BackendStream) -> Result<bool, String> {
-        let mut piece = [0; 1024];
+    pub(super) async fn receive(&mut self, stream: &mut BackendStream) -> Result<bool, String> {
+        let mut piece = [0; 4096];
         let read = std::future::poll_fn(|context| stream.poll_read(context, &mut piece));
         let received = read.await.map_err(|error| error.to_string())?;
         self.buffer
@@ -335,7 +347,7 @@ impl ReceivedBytes {
     }
 }
 
-async fn send(stream: &mut BackendStream, mut bytes: &[u8]) -> Result<(), String> {
+pub(super) async fn send(stream: &mut BackendStream, mut bytes: &[u8]) -> Result<(), String> {
     while !bytes.is_empty() {
         let write = |context: &mut Context<'_>| stream.poll_write(context, bytes);
         let sent = std::future::poll_fn(write).await;
@@ -349,7 +361,7 @@ async fn send(stream: &mut BackendStream, mut bytes: &[u8]) -> Result<(), String
 }
 
 /// Failures in a row that take a backend out. A single failure may be a restart of the backend.
-const FAILURES_MAX: u32 = 2;
+pub(super) const FAILURES_MAX: u32 = 2;
 
 /// The shortest interval between two checks, also if the configuration asks for a shorter one.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);

@@ -13,12 +13,13 @@ use petrel_engine::metrics::{FineCounts, LatencyCells};
 use petrel_engine::shared::lock;
 use petrel_engine::tls::TlsServer;
 
-use super::active_check::{CheckTarget, Checked, Checker};
+use super::active_check::{CheckTarget, Checked, Checker, CheckerTask};
 use super::asking::Asking;
 use super::balance::{Candidate, stable_hash};
 use super::capacity::{Answers, Capacity, Permit};
 use super::connection::{BackendConnection, Questions, Workbench};
 use super::failure::Failure;
+use super::fpm::{FpmBackend, FpmWatch, FpmWatches, WaitCounts};
 use super::health::Health;
 use super::holders::{HolderBoard, HolderSurvey, OwnHolders};
 use super::limits;
@@ -26,6 +27,7 @@ use super::newcomers::Newcomers;
 use super::options::{BackendHost, Protocol};
 use super::pool::{Grant, Queue, QueueTicket, Signal};
 use super::protocol;
+use super::resolve::FollowedNames;
 use super::stream::{BackendStream, Connecting, SocketAddress};
 use super::trust::LoadedTrusts;
 use crate::kept_connections::KeptConnections;
@@ -59,8 +61,12 @@ pub struct SharedBackend {
     pub connected: AtomicU64,
     /// Requests that had to wait for a connection.
     pub(crate) backlogged: AtomicU64,
+    /// For how long requests have waited for a connection, in nanoseconds. Those that still wait are not in it.
+    pub(crate) waited_ns: AtomicU64,
     /// Requests that wait for a connection now.
     pub waiting: AtomicU32,
+    /// The php-fpm behind it, if that tells its status.
+    pub(crate) fpm: Option<Arc<FpmWatch>>,
     key: u64,
     turn: AtomicUsize,
     signals: Mutex<Vec<Arc<Signal>>>,
@@ -77,8 +83,10 @@ pub(crate) struct SharedBackends {
     /// host name resolves to come and go.
     known: Mutex<BTreeMap<BackendKey, Weak<SharedBackend>>>,
     workers: AtomicUsize,
-    /// The thread that makes health checks, started for the first backend that has one.
+    /// The thread that makes health checks and asks for the status of php-fpm, started for the first backend
+    /// that has one of these.
     checker: Mutex<Option<Checker>>,
+    fpm: FpmWatches,
     /// The server process is about to end, so no connection is kept.
     is_draining: Arc<AtomicBool>,
 }
@@ -166,6 +174,7 @@ impl SharedBackends {
         host: &BackendHost,
         address: &SocketAddress,
         trusts: &LoadedTrusts,
+        names: &FollowedNames,
         log: &LogHandle,
     ) -> Arc<SharedBackend> {
         let mut known = lock(&self.known);
@@ -180,6 +189,9 @@ impl SharedBackends {
             Protocol::FastCgi => Answers::Unknown,
             _ => Answers::No,
         };
+        let tls = trusts.backend(host);
+        let watch = self.fpm.of(host, address, tls.as_ref(), names, log);
+        let (fpm, fpm_task) = watch.unzip();
         let made = Arc::new(SharedBackend {
             id: id.to_owned(),
             key: stable_hash(&[host.label.as_bytes(), name.as_bytes()]),
@@ -195,39 +207,47 @@ impl SharedBackends {
             first_bytes: FirstBytes::default(),
             connected: AtomicU64::new(0),
             backlogged: AtomicU64::new(0),
+            waited_ns: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
+            fpm,
             turn: AtomicUsize::new(0),
             signals: Mutex::default(),
             is_draining: Arc::clone(&self.is_draining),
-            tls: trusts.backend(host),
+            tls,
         });
         known.insert(key, Arc::downgrade(&made));
         drop(known);
+        if let Some(fpm) = &made.fpm {
+            fpm.add(Arc::downgrade(&made) as Weak<dyn FpmBackend>);
+        }
         if made.is_draining() {
             return made;
         }
         let checked = Arc::downgrade(&made) as Weak<dyn Checked>;
-        if let Some(target) = CheckTarget::of(
+        let check = CheckTarget::of(
             host,
             address.clone(),
             made.tls.clone(),
             checked,
             log.clone(),
-        ) && let Err(error) = self.check(target)
-        {
-            log.error(format_args!(
-                "(backend-connect) no health checks for backend={}: {error}",
-                made.name
-            ));
+        );
+        let tasks = [check.map(CheckTarget::task), fpm_task.flatten()];
+        for task in tasks.into_iter().flatten() {
+            if let Err(error) = self.run(task) {
+                log.error(format_args!(
+                    "(backend-connect) no thread for health checks and status of backend={}: {error}",
+                    made.name
+                ));
+            }
         }
         made
     }
 
-    fn check(&self, target: CheckTarget) -> io::Result<()> {
+    fn run(&self, task: CheckerTask) -> io::Result<()> {
         let mut checker = lock(&self.checker);
         match &*checker {
-            Some(checker) => checker.watch(target),
-            None => checker.insert(Checker::start()?).watch(target),
+            Some(checker) => checker.run(task),
+            None => checker.insert(Checker::start()?).run(task),
         }
         Ok(())
     }
@@ -401,7 +421,11 @@ impl Backend {
             return None;
         }
         self.shared.backlogged.fetch_add(1, Ordering::Relaxed);
-        self.shared.waiting.fetch_add(1, Ordering::Relaxed);
+        if self.shared.waiting.fetch_add(1, Ordering::Relaxed) == 0
+            && let Some(fpm) = &self.shared.fpm
+        {
+            fpm.requests_wait();
+        }
         self.signal.waiting.fetch_add(1, Ordering::Relaxed);
         if self.shared.capacity.is_reached() {
             self.shared.call_idle(Some(&self.signal));
@@ -766,6 +790,19 @@ impl Drop for Backend {
 impl Checked for SharedBackend {
     fn health(&self) -> &Health {
         &self.health
+    }
+}
+
+impl FpmBackend for SharedBackend {
+    fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::Relaxed).into()
+    }
+
+    fn waited(&self) -> WaitCounts {
+        WaitCounts {
+            requests: self.backlogged.load(Ordering::Relaxed),
+            nanos: self.waited_ns.load(Ordering::Relaxed),
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use petrel_engine::shared::Shared;
 use super::active_check::now_ms;
 use super::backend::{SharedBackend, SharedBackends};
 use super::cgi::RunningPrograms;
+use super::fpm::FpmReport;
 use super::holders::Held;
 use super::options::Protocol;
 
@@ -62,6 +63,8 @@ pub(crate) struct BackendReport {
     pub(crate) first_bytes: FineCounts,
     /// The requests that have its connections, the oldest first.
     pub(crate) holders: Vec<Held>,
+    /// The php-fpm behind it, if that tells its status.
+    pub(crate) fpm: Option<FpmReport>,
 }
 
 /// How many CGI programs run.
@@ -115,6 +118,7 @@ impl BackendReport {
             overloaded: 0,
             first_bytes: FineCounts::default(),
             holders: Vec::new(),
+            fpm: None,
         }
     }
 
@@ -133,6 +137,9 @@ impl BackendReport {
         self.died += health.died;
         self.overloaded += health.overloaded;
         self.first_bytes.add(&backend.first_bytes.read());
+        if let (None, Some(fpm)) = (&self.fpm, &backend.fpm) {
+            self.fpm = Some(fpm.report(now_ms()));
+        }
         // A board has many slots, so the boards of idle backends are not read.
         if load > 0 {
             backend.holders.each(|held| self.holders.push(held));
@@ -226,6 +233,7 @@ const POOL: &str = " proxy-core.backends ";
 mod tests {
     use super::*;
     use crate::gateway::options::testing::gateway_of;
+    use crate::gateway::resolve::FollowedNames;
     use crate::gateway::stream::SocketAddress;
     use crate::gateway::trust::LoadedTrusts;
     use petrel_engine::log::LogHandle;
@@ -266,6 +274,7 @@ mod tests {
             host,
             &address,
             &LoadedTrusts::default(),
+            &FollowedNames::default(),
             &LogHandle::default(),
         )
     }

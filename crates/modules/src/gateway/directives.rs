@@ -115,6 +115,10 @@ const PROXY_CORE_LISTED: ModuleSpec = module(
             "How often a request is sent again, if that is safe, before the client gets an error.";
         "proxy-core.disable-time", Short, Request, "1", Works,
             "For how many seconds a backend gets no requests after a connection to it has failed.";
+        "proxy-core.status-path", String, Request, "unset", Works,
+            "The path at which php-fpm tells its status, as the option status-path of fastcgi.server.";
+        "proxy-core.status-address", String, Request, "unset", Works,
+            "Where it is asked for it, as the option status-address. Only with a single backend.";
         "proxy-core.split-hostnames", Bool, Request, "enable", Works,
             "Makes each address of a host name a backend of its own.";
         "proxy-core.allow-x-sendfile", Bool, Request, "disable", Works,

@@ -3,6 +3,8 @@
 //! Limits that an operator may want to change are options of a backend (`options.rs`). The limits here
 //! protect against backends that misbehave.
 
+use std::time::Duration;
+
 /// Bytes of the head of a reply or of an interim response. Four times what browsers and proxies in front
 /// accept, because applications set many cookies.
 pub(crate) const REPLY_HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -160,6 +162,30 @@ pub(crate) const SRV_TARGETS_MAX: usize = 32;
 
 /// Bytes of the reply to a health check that are read to find its status.
 pub(crate) const CHECK_REPLY_BYTES_MAX: usize = 4096;
+
+/// Bytes of php-fpm's status that are read. A process takes about 400 bytes, so these are some 2,500 of them; a
+/// page without end must not fill the memory.
+pub(crate) const FPM_PAGE_BYTES_MAX: usize = 1024 * 1024;
+
+/// Processes that such a page may list: more than a machine has memory for.
+pub(crate) const FPM_PROCESSES_MAX: usize = 4096;
+
+/// How long php-fpm may take for its status. It needs milliseconds; without a child that is free it cannot
+/// answer at all, unless `pm.status_listen` is set.
+pub(crate) const FPM_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Seconds after which an answer is shown no more. Prometheus usually asks each 15 to 60 seconds, and is shown
+/// what php-fpm has told after the question before.
+pub(crate) const FPM_ANSWER_S_MAX: u64 = 120;
+
+/// Running scripts of a php-fpm that are shown.
+pub(crate) const FPM_SCRIPTS_SHOWN: usize = 8;
+
+/// Bytes that are shown of a URI or a script of php-fpm, as of the path of a request that has a connection.
+pub(crate) const FPM_TEXT_BYTES_MAX: usize = 56;
+
+/// Bytes that are shown of the reason why a reply is not the status of php-fpm. It may quote the reply.
+pub(crate) const FPM_ERROR_BYTES_MAX: usize = 160;
 
 /// CGI programs of all workers that may run or be starting at once. Each is a process with memory of its own;
 /// a request beyond the limit gets 503.

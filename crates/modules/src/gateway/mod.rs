@@ -14,6 +14,7 @@
 //! | [`route`], `hook` | which URLs a gateway takes, and in which phase it takes them |
 //! | `upstream`, [`resolve`], [`balance`] | the backends of a route, their addresses, the choice of one |
 //! | [`health`], [`active_check`] | whether a backend works, by its requests and by health checks |
+//! | `fpm` | what php-fpm says of itself: its children, what they run, and its memory |
 //! | `backend`, `pool`, `limit` | one backend: its connections, the requests that wait, the limit |
 //! | `connection`, `stream` | one connection and its socket, with TLS or without |
 //! | `kernel_view` | whether a process has accepted a connection, and how many wait for that |
@@ -62,6 +63,7 @@ mod debug;
 mod directives;
 pub mod environment;
 mod failure;
+pub(crate) mod fpm;
 pub(crate) mod header_map;
 pub(crate) mod health;
 mod holders;

@@ -13,6 +13,7 @@ mod map;
 mod proxy_core;
 mod server;
 mod spawn;
+mod status_page;
 mod table;
 #[cfg(test)]
 pub(super) mod testing;
@@ -33,6 +34,7 @@ pub(super) use addresses::trust_options;
 pub(super) use host::{shown, tempfile_dirs};
 pub(super) use map::OptionMap;
 pub use spawn::spawn_specs;
+pub use status_page::FpmStatusPage;
 pub use table::{HOST_OPTIONS, HostOption, HostOptionKind};
 pub use tls::TlsOptions;
 pub(super) use tls::{CA_FILE, CERTIFICATE, KEY, SWITCH as TLS, TrustOptions};
@@ -290,6 +292,8 @@ pub struct BackendHost {
     pub tls: Option<TlsOptions>,
     /// How to check whether the backend works.
     pub health_check: Option<HealthCheck>,
+    /// Where php-fpm tells its status.
+    pub status_page: Option<FpmStatusPage>,
     /// The time over which the share of a backend that has come back grows to the full one.
     pub slow_start: Duration,
     /// A program that the keeper runs as this backend (`bin-path`).
@@ -328,6 +332,7 @@ impl BackendHost {
             proxy_protocol: 0,
             tls: None,
             health_check: None,
+            status_page: None,
             slow_start: Duration::ZERO,
             spawn: None,
         }

@@ -11,6 +11,7 @@ use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -457,10 +458,12 @@ impl GatewayRequest {
         } = *place;
         let holders = chosen.backend.survey_since(since_ms).unwrap_or(holders);
         let stage = holders.stage();
-        exchange.stamp_wait(stage, |exchange, text| match &self.restart_due_s {
+        let waited_ns = exchange.stamp_wait(stage, |exchange, text| match &self.restart_due_s {
             Some(_) => text.write_str("no process listened: the backend was being restarted"),
             None => holders.tell(&chosen.backend.shared, exchange, text),
         });
+        let sum_ns = &chosen.backend.shared.waited_ns;
+        sum_ns.fetch_add(waited_ns, Ordering::Relaxed);
         let winner = winner.and_then(|number| others.get(number));
         let chosen = match winner {
             Some(winner) => chosen.moved_to(&winner.backend),

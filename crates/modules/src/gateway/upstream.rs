@@ -39,6 +39,7 @@ pub(super) struct Upstream {
     members: Vec<Member>,
     shared: Arc<SharedBackends>,
     trusts: Arc<LoadedTrusts>,
+    names: Arc<FollowedNames>,
     workbench: Rc<Workbench>,
     backends: RefCell<Rc<[Rc<Backend>]>>,
     balancer: Balancer,
@@ -92,6 +93,7 @@ impl Upstreams {
             members: members.collect(),
             shared: Arc::clone(&self.shared),
             trusts: Arc::clone(&self.trusts),
+            names: Arc::clone(&self.names),
             workbench: Rc::clone(&self.workbench),
             backends: RefCell::new(Rc::from([])),
             balancer: Balancer::new(balance, &route.id, self.worker),
@@ -247,9 +249,10 @@ impl Upstream {
         priority: u16,
     ) -> Rc<Backend> {
         let id = format!("{} {} {address}", self.id, host.label);
+        let (trusts, names) = (&self.trusts, &self.names);
         let shared = self
             .shared
-            .get(&id, host, &address, &self.trusts, &self.log);
+            .get(&id, host, &address, trusts, names, &self.log);
         let workbench = Rc::clone(&self.workbench);
         Backend::new(
             Rc::clone(host),

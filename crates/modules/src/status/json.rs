@@ -25,7 +25,7 @@ use super::model::{
     RouteStatus, Seconds, ServerInfo, StageInfo, Status, StatusClasses, Top, Totals, WorkerStatus,
 };
 use super::report::{DeviceReport, Report, open_requests};
-use super::{lighttpd, shared_page};
+use super::{fpm, lighttpd, shared_page};
 use crate::gateway::counters::BackendReport;
 
 /// Answers with the status as JSON.
@@ -280,6 +280,7 @@ fn backend(backend: BackendReport, now: Nanos) -> BackendStatus {
     });
     BackendStatus {
         holders: holders.collect(),
+        fpm: backend.fpm.map(fpm::status),
         label: backend.label,
         address: backend.address,
         route: backend.route,

@@ -5,6 +5,7 @@
 //! make them. Page and JSON are made from one struct, which `petrel top` reads from the JSON ([`model`]).
 
 mod config_page;
+mod fpm;
 mod guard;
 mod json;
 mod lighttpd;

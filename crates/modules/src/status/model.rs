@@ -12,6 +12,8 @@ use petrel_engine::metrics::StatusClass;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
+use super::text::{Age, Bytes};
+
 /// The whole object.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
@@ -289,6 +291,68 @@ pub struct BackendStatus {
     pub first_byte_us: u64,
     /// The requests that have its connections, the longest first.
     pub holders: Vec<Holder>,
+    /// What php-fpm says of itself, if it is asked.
+    pub fpm: Option<FpmStatus>,
+}
+
+/// What php-fpm says of itself.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct FpmStatus {
+    /// The path of its page.
+    pub path: String,
+    /// When it was asked last, before now; `None`: not lately.
+    pub age_ms: Option<u64>,
+    /// Why it has not answered.
+    pub error: Option<String>,
+    /// Its answer.
+    pub pool: Option<FpmPoolStatus>,
+    /// What to think about, in a sentence.
+    pub advice: Option<String>,
+}
+
+/// A pool of php-fpm.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct FpmPoolStatus {
+    /// Its name.
+    pub name: String,
+    /// How children are started (`pm`).
+    pub manager: String,
+    /// All children.
+    pub children: u64,
+    /// Those that work on a request.
+    pub working: u64,
+    /// Those that wait for the next request on a persistent connection.
+    pub reading: u64,
+    /// Those that wait for a connection.
+    pub idle: u64,
+    /// Connections that no child has accepted yet.
+    pub listen_queue: u64,
+    /// The most there have been.
+    pub listen_queue_max: u64,
+    /// How often there was no further child because of `pm.max_children`.
+    pub max_children_reached: u64,
+    /// The most memory that the last request of a child has used.
+    pub memory_max_bytes: Option<u64>,
+    /// The mean of this memory.
+    pub memory_mean_bytes: Option<u64>,
+    /// What has been running for longest.
+    pub scripts: Vec<FpmScript>,
+}
+
+/// A script that a child of php-fpm runs.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct FpmScript {
+    /// The child.
+    pub pid: u64,
+    /// The beginning of the path of its URL.
+    pub uri: String,
+    /// The beginning of its own path.
+    pub script: String,
+    /// For how long at most.
+    pub age_us: u64,
 }
 
 /// A request that has a connection of a backend.
@@ -670,6 +734,54 @@ pub fn mean_of_last(values: &[u64], count: usize) -> f64 {
     match last.len() {
         0 => 0.0,
         length => last.iter().sum::<u64>() as f64 / length as f64,
+    }
+}
+
+impl fmt::Display for FpmStatus {
+    /// The children, or why they are not known, in a line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(pool) = &self.pool else {
+            return match &self.error {
+                Some(error) => write!(f, "{} of php-fpm cannot be read: {error}", self.path),
+                None => write!(f, "{} of php-fpm was not asked for lately", self.path),
+            };
+        };
+        let FpmPoolStatus {
+            name,
+            manager,
+            children,
+            working,
+            listen_queue,
+            max_children_reached,
+            ..
+        } = pool;
+        write!(
+            f,
+            "php-fpm {name} ({manager}): {working} of {children} children busy, listen queue {listen_queue}, max \
+             children reached {max_children_reached}×"
+        )?;
+        if let (Some(mean), Some(max)) = (pool.memory_mean_bytes, pool.memory_max_bytes) {
+            let (mean, max) = (Bytes(mean as f64), Bytes(max as f64));
+            write!(
+                f,
+                ", memory of the last requests {mean} each, at most {max}"
+            )?;
+        }
+        // A reader that comes once a second sees an answer of the second before.
+        match self.age_ms {
+            Some(age_ms) if age_ms >= 5_000 => write!(f, ", {} ago", Age(age_ms / 1000)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl FpmScript {
+    /// The path of its URL, and its own path if that does not end with it.
+    pub fn name(&self) -> String {
+        match self.script.ends_with(&self.uri) {
+            true => self.uri.clone(),
+            false => format!("{} ({})", self.uri, self.script),
+        }
     }
 }
 

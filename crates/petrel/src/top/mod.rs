@@ -9,6 +9,7 @@ mod view;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use modules::status::model::Status;
 
@@ -26,7 +27,7 @@ pub(crate) fn run(options: &Top) -> u8 {
     let has_terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     if options.once || !has_terminal || is_dumb {
-        return match source.fetch() {
+        return match source.fetch_all() {
             Ok(status) => print(once(&status).as_bytes()),
             Err(message) => fail(&message),
         };
@@ -52,6 +53,20 @@ impl Source {
         let json = command::fetch("snapshot", &self.socket)?;
         Status::parse(&json).map_err(|error| format!("the answer of the server: {error}"))
     }
+
+    /// As [`Source::fetch`], for a reader who comes only once: the server asks php-fpm when a reader comes.
+    fn fetch_all(&self) -> Result<Status, String> {
+        let status = self.fetch()?;
+        let mut asked = status
+            .backends
+            .iter()
+            .filter_map(|backend| backend.fpm.as_ref());
+        if asked.all(|fpm| fpm.age_ms.is_some_and(|age_ms| age_ms < FPM_AGE_MS_MAX)) {
+            return Ok(status);
+        }
+        std::thread::sleep(FPM_PAUSE);
+        self.fetch()
+    }
 }
 
 /// All views as plain text.
@@ -66,6 +81,12 @@ fn once(status: &Status) -> String {
     }
     text
 }
+
+/// An older answer of php-fpm is replaced by a new one.
+const FPM_AGE_MS_MAX: u64 = 5_000;
+
+/// The time in which php-fpm usually answers.
+const FPM_PAUSE: Duration = Duration::from_millis(500);
 
 /// The width of the text of `--once`.
 const ONCE_COLUMNS: usize = 110;

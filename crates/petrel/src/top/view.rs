@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use engine::ledger::Stage;
 use modules::status::model::{
-    Percentiles, RequestStatus, RouteStatus, StageGroup, Status, mean_of_last,
+    FpmStatus, Percentiles, RequestStatus, RouteStatus, StageGroup, Status, mean_of_last,
 };
 use modules::status::text::{Age, Bytes, Foreign, Micros, Percent, ShownCount};
 use ratatui::style::{Color, Modifier, Style};
@@ -360,8 +360,10 @@ fn backends(status: &Status, width: usize) -> Vec<Line<'static>> {
                     foreign(&oldest.client)
                 )
             });
+        let fpm = backend.fpm.iter().flat_map(fpm_lines);
         holders.push(
             shown
+                .chain(fpm)
                 .map(|text| Line::styled(text, quiet()))
                 .collect::<Vec<_>>(),
         );
@@ -373,6 +375,18 @@ fn backends(status: &Status, width: usize) -> Vec<Line<'static>> {
         all.extend(holders);
     }
     all
+}
+
+/// What php-fpm says of itself.
+fn fpm_lines(fpm: &FpmStatus) -> Vec<String> {
+    let mut lines = vec![format!("    {}", foreign(&fpm.to_string()))];
+    for script in fpm.pool.iter().flat_map(|pool| &pool.scripts) {
+        let (name, age) = (foreign(&script.name()), Micros(script.age_us));
+        lines.push(format!("      {name}, {age}, process {}", script.pid));
+    }
+    let advice = fpm.advice.iter();
+    lines.extend(advice.map(|advice| format!("    {}", foreign(advice))));
+    lines
 }
 
 fn slowest(status: &Status, width: usize) -> Vec<Line<'static>> {
@@ -740,6 +754,13 @@ pub(super) mod tests {
             backends.contains("8× /report.php, oldest 31.0 s, client 192.0.2.7"),
             "{backends}"
         );
+        for line in [
+            "    php-fpm www (dynamic): 8 of 8 children busy, listen queue 2, ",
+            "\n      /cron (/srv/www/cron.php), 12.5 s, process 4111\n",
+            "\n    4 requests waited 1.1 s in all in the last minute for 8 children; memory would allow 14\n",
+        ] {
+            assert!(backends.contains(line), "{line}\n{backends}");
+        }
         let slowest = text(View::Slowest, &status, 110);
         assert!(slowest.contains("pool \"www\" full (8 of 8)"), "{slowest}");
         assert!(slowest.contains("  gw-reply-timeout  "), "{slowest}");

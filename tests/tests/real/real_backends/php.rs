@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use petrel_tests::fastcgi::{Peer, begin, params_of, stdin};
 use petrel_tests::{Component, Listens, Server, Tree, can_run, curl, eventually, skip};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -12,7 +13,8 @@ pub fn start_fpm(tree: Tree) -> Component {
     let conf = format!(
         "[global]\nerror_log = {0}/fpm.log\ndaemonize = no\n[www]\nlisten = {0}/fpm.sock\n\
          user = root\ngroup = root\npm = static\npm.max_children = 2\n\
-         pm.status_path = /fpm-status\ncatch_workers_output = yes\n",
+         pm.status_path = /fpm-status\npm.status_listen = {0}/status.sock\n\
+         catch_workers_output = yes\n",
         tree.root().display()
     );
     tree.write("fpm.conf", conf);
@@ -272,4 +274,82 @@ fn php_cgi_that_the_server_starts() {
         "left behind: {:?}",
         pids.iter().filter(|pid| lives(pid)).collect::<Vec<_>>()
     );
+}
+
+/// It takes so long because PHP starts, and scripts sleep.
+#[test]
+fn php_fpm_tells_what_its_children_do_also_for_other_front_ends() {
+    let test = "php_fpm_tells_what_its_children_do_also_for_other_front_ends";
+    if fpm().is_none() {
+        return skip(test, "php-fpm is not installed");
+    }
+    let fpm = start_fpm(Tree::new());
+    let server = Server::build()
+        .tree(scripts)
+        .file("www/sleep.php", "<?php while (!file_exists(__DIR__ . '/go')) usleep(10000); print 'awake';")
+        .config("server.modules += ( \"mod_fastcgi\", \"mod_status\" )")
+        .config("status.metrics-url = \"/metrics\"")
+        .config(&format!(
+            "fastcgi.server = ( \".php\" => (( \"socket\" => \"{0}\", \"status-path\" => \"/fpm-status\", \
+             \"status-address\" => \"unix:{1}\" )) )",
+            fpm.path("fpm.sock"),
+            fpm.path("status.sock")
+        ))
+        .start();
+    assert_ne!(server.get("/pid.php").text(), "");
+    let seen = || {
+        let json = server.get("/metrics?json").body;
+        let json: serde_json::Value = serde_json::from_slice(&json).expect("it is JSON");
+        json["backends"][0]["fpm"].clone()
+    };
+    let expect = |what: &str, is_so: &dyn Fn(&serde_json::Value) -> bool| {
+        assert!(
+            eventually(|| is_so(&seen())),
+            "{what}: {}\n{}",
+            seen(),
+            server.log()
+        );
+    };
+    expect("nothing works", &|fpm| {
+        fpm["pool"]["working"] == 0 && fpm["pool"]["children"] == 2
+    });
+    let mut other = Peer::connect(fpm.path("fpm.sock").as_ref());
+    let script = server.tree().path("www/sleep.php");
+    let request = [
+        begin(1, 1, 0),
+        params_of(
+            1,
+            &[
+                ("REQUEST_METHOD", "GET"),
+                ("REQUEST_URI", "/other/page.php"),
+                ("SCRIPT_NAME", "/other/page.php"),
+                ("SCRIPT_FILENAME", &script.display().to_string()),
+            ],
+        ),
+        stdin(1, b""),
+    ];
+    other.send(&request.concat());
+    expect("one works, for another front end", &|fpm| {
+        let script = &fpm["pool"]["scripts"][0];
+        fpm["pool"]["working"] == 1
+            && script["uri"] == "/other/page.php"
+            && script["age_us"].as_u64() > Some(0)
+    });
+    let mut client = server.client();
+    client.send("GET /sleep.php?secret HTTP/1.1\r\nHost: a\r\n\r\n");
+    expect("both work, and the status is told", &|fpm| {
+        fpm["pool"]["working"] == 2 && fpm["pool"]["scripts"][1]["uri"] == "/sleep.php"
+    });
+    let mut waits = server.client();
+    waits.send("GET /pid.php HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.tree().write("www/go", "");
+    assert_eq!(client.response().text(), "awake");
+    assert_ne!(waits.response().text(), "");
+    assert_eq!(other.reply(1).body(), "awake");
+    // php-fpm waits for the other side to close the connection.
+    drop(other);
+    expect("nothing works any more, and memory is known", &|fpm| {
+        fpm["pool"]["working"] == 0 && fpm["pool"]["memory_max_bytes"].as_u64() > Some(0)
+    });
+    assert_eq!(seen()["error"], serde_json::Value::Null);
 }

@@ -12,6 +12,7 @@ mod cut_short;
 mod elsewhere;
 mod environment;
 mod errors;
+mod fpm_status;
 mod hanging_files;
 mod hanging_programs;
 mod http2;

@@ -223,7 +223,7 @@ fn two_failures_take_a_backend_out_and_one_success_brings_it_back() {
     let path = path("late");
     let address = SocketAddress::Unix(path.clone());
     let checker = Checker::start().expect("a thread");
-    checker.watch(target(address, Protocol::FastCgi, &backend));
+    checker.run(target(address, Protocol::FastCgi, &backend).task());
     wait_for(&backend.health, Usability::Down);
     // The counter is increased after the state has changed.
     wait_until("it is counted", || {
@@ -240,7 +240,7 @@ fn a_check_brings_back_what_a_request_took_out() {
     let (_listener, address) = listener();
     backend.health.failed(now_ms(), BackendFault::Unreachable);
     let checker = Checker::start().expect("a thread");
-    checker.watch(target(address, Protocol::FastCgi, &backend));
+    checker.run(target(address, Protocol::FastCgi, &backend).task());
     wait_for(&backend.health, Usability::Ready);
 }
 

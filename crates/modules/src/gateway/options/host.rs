@@ -5,7 +5,10 @@ use std::time::Duration;
 use petrel_engine::config::{Config, Diagnostic, Value};
 
 use super::map::OptionMap;
-use super::{BackendHost, Family, HealthCheck, HostAddress, Mode, Protocol, spawn, tls};
+use super::{
+    BackendHost, Family, FpmStatusPage, HealthCheck, HostAddress, Mode, Protocol, spawn,
+    status_page, tls,
+};
 use crate::gateway::upgrade::Upgrades;
 
 /// Reads one backend. `label` is its key in the configuration, if it has one.
@@ -68,6 +71,7 @@ pub(super) fn read(
         proxy_protocol: map.number("proxy-protocol", 2)?.unwrap_or(0) as u8,
         tls: tls::read(map, &address)?,
         health_check: health_check(map)?,
+        status_page: status_page(map, family.protocol)?,
         slow_start: seconds("slow-start", 0)?,
         address,
         spawn,
@@ -214,6 +218,17 @@ fn health_check(map: &OptionMap<'_>) -> Result<Option<HealthCheck>, Diagnostic> 
             Err(map.error("health-check-path", message))
         }
     }
+}
+
+fn status_page(
+    map: &OptionMap<'_>,
+    protocol: Protocol,
+) -> Result<Option<FpmStatusPage>, Diagnostic> {
+    let (path, address) = (
+        map.text(status_page::PATH)?,
+        map.text(status_page::ADDRESS)?,
+    );
+    FpmStatusPage::read(protocol, path, address).map_err(|(option, why)| map.error(option, why))
 }
 
 /// Whether `value` is a mode that lighttpd knows.

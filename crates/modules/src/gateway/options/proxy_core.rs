@@ -9,8 +9,8 @@ use petrel_engine::settings::Values;
 use super::super::header_map::Rewriting;
 use super::map::OptionMap;
 use super::{
-    BackendHost, Balance, Extras, Gateway, HostAddress, Protocol, Route, RouteKey, host, server,
-    tls,
+    BackendHost, Balance, Extras, FpmStatusPage, Gateway, HostAddress, Protocol, Route, RouteKey,
+    host, server, tls,
 };
 
 /// The gateway that `values` describe; `None` without backends.
@@ -20,10 +20,15 @@ pub(super) fn gateway(values: &Values<'_>) -> Result<Option<Gateway>, Diagnostic
     if addresses.is_empty() {
         return Ok(None);
     }
-    let hosts = addresses
-        .into_iter()
-        .map(|(label, address)| host_of(values, protocol, label, address).map(Rc::new));
-    let hosts: Vec<_> = hosts.collect::<Result<_, _>>()?;
+    let status_page = status_page(values, protocol, addresses.len())?;
+    let hosts = addresses.into_iter().map(|(label, address)| {
+        let host = host_of(values, protocol, label, address)?;
+        Ok(Rc::new(BackendHost {
+            status_page: status_page.clone(),
+            ..host
+        }))
+    });
+    let hosts: Vec<_> = hosts.collect::<Result<_, Diagnostic>>()?;
     let block = values.block_of(BACKENDS).map_or(0, |block| block.0);
     // One scope may name the backends and another the TLS options. So the id has both blocks: the same
     // backends with other TLS options are another group.
@@ -140,21 +145,49 @@ fn addresses(values: &Values<'_>) -> Result<Vec<(String, HostAddress)>, Diagnost
 /// The protocol of the backends. One scope may name the protocol and another the backends. So if `values` has
 /// none, that is an error only if no block of the configuration has one.
 fn protocol(values: &Values<'_>) -> Result<Protocol, Diagnostic> {
-    const NAME: &str = "proxy-core.protocol";
-    match values.string(NAME) {
+    match values.string(PROTOCOL) {
         Some(name) => match PROTOCOLS.iter().find(|(known, _)| *known == name) {
             Some((_, protocol)) => Ok(*protocol),
             None => Err(values
-                .error(NAME, format!("{NAME}: there is no protocol {name:?}"))
+                .error(
+                    PROTOCOL,
+                    format!("{PROTOCOL}: there is no protocol {name:?}"),
+                )
                 .with_hint("it is \"http\", \"fastcgi\", \"scgi\", \"uwsgi\" or \"ajp13\"")),
         },
-        None if values.strings(BACKENDS).is_empty() || is_set_somewhere(values.config(), NAME) => {
+        None if values.strings(BACKENDS).is_empty()
+            || is_set_somewhere(values.config(), PROTOCOL) =>
+        {
             Ok(Protocol::Http)
         }
         None => Err(values
-            .error(BACKENDS, format!("{BACKENDS} needs {NAME} beside it"))
-            .with_hint(format!("add {NAME} = \"http\", or another protocol"))),
+            .error(BACKENDS, format!("{BACKENDS} needs {PROTOCOL} beside it"))
+            .with_hint(format!("add {PROTOCOL} = \"http\", or another protocol"))),
     }
+}
+
+/// Where php-fpm tells its status. As long as no protocol is set, it is not known whether these are php-fpm.
+fn status_page(
+    values: &Values<'_>,
+    protocol: Protocol,
+    backends: usize,
+) -> Result<Option<FpmStatusPage>, Diagnostic> {
+    let text = |name| values.string(name).filter(|text| !text.is_empty());
+    let (path, address) = (text(STATUS_PATH), text(STATUS_ADDRESS));
+    if values.string(PROTOCOL).is_none() {
+        return Ok(None);
+    }
+    let page = FpmStatusPage::read(protocol, path, address).map_err(|(option, why)| {
+        let name = format!("proxy-core.{option}");
+        values.error(&name, format!("proxy-core.{why}"))
+    })?;
+    if address.is_some() && backends > 1 {
+        let why =
+            format!("{STATUS_ADDRESS} is the address of one backend, and there are {backends}");
+        let hint = "leave it out: each backend is then asked at its own address";
+        return Err(values.error(STATUS_ADDRESS, why).with_hint(hint));
+    }
+    Ok(page)
 }
 
 fn is_set_somewhere(config: &Config, name: &str) -> bool {
@@ -217,6 +250,10 @@ pub(super) fn tls_map(entry: &Entry) -> Option<OptionMap<'_>> {
 
 /// The directive that names the backends.
 pub(super) const BACKENDS: &str = "proxy-core.backends";
+
+const PROTOCOL: &str = "proxy-core.protocol";
+const STATUS_PATH: &str = "proxy-core.status-path";
+const STATUS_ADDRESS: &str = "proxy-core.status-address";
 
 /// The directive with the TLS options.
 pub(super) const TLS: &str = "proxy-core.tls";

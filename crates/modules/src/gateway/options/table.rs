@@ -154,6 +154,10 @@ pub static HOST_OPTIONS: &[HostOption] = options! {
         "A URL path that is requested regularly to check the backend. With protocols other than HTTP the check only makes a connection.";
     "health-check-interval", Number, "5",
         "Seconds between two checks.";
+    "status-path", Text, "unset",
+        "The path at which php-fpm tells its status (pm.status_path of its pool). The status page, the metrics and petrel top then show its children and the scripts that they run. Only in fastcgi.server.";
+    "status-address", Text, "that of the backend",
+        "Where php-fpm is asked for its status, \"host:port\" or \"unix:/path\": pm.status_listen of its pool, which answers even when all children are busy.";
     "slow-start", Number, "0",
         "Seconds over which the share of a backend that has come back grows to the full one.";
     "tempfile-dirs", List, "/dev/shm and server.upload-dirs",

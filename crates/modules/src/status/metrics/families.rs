@@ -11,6 +11,7 @@ use petrel_engine::metrics::{
 use super::super::report::{DeviceReport, Report, open_requests};
 use super::write::{Bounds, MetricKind, Number, ShownExemplar, Writer};
 use crate::gateway::counters::BackendReport;
+use crate::gateway::fpm::FpmPool;
 use MetricKind::{Counter, Gauge, Histogram};
 use Number::{Count, Time};
 
@@ -342,6 +343,50 @@ pub static FAMILIES: &[MetricFamily] = &[
         write: |report, family, writer| {
             by_backend(report, family, writer, |backend| {
                 Some(Count(backend.backlogged))
+            });
+        },
+    },
+    MetricFamily {
+        name: "petrel_fpm_children",
+        kind: Gauge,
+        unit: "",
+        labels: &["backend", "address", "state"],
+        help: "Children of php-fpm that work on a request (working), wait for one on a persistent connection (reading) or wait for a connection (idle). Without status-path there is no sample.",
+        write: fpm_children,
+    },
+    MetricFamily {
+        name: "petrel_fpm_listen_queue",
+        kind: Gauge,
+        unit: "",
+        labels: BACKEND,
+        help: "Connections that no child of php-fpm has accepted yet. Linux tells it for TCP only.",
+        write: |report, family, writer| {
+            by_backend(report, family, writer, |backend| {
+                Some(Count(fpm_pool(backend)?.listen_queue))
+            });
+        },
+    },
+    MetricFamily {
+        name: "petrel_fpm_max_children_reached",
+        kind: Counter,
+        unit: "",
+        labels: BACKEND,
+        help: "How often php-fpm started no further child because of pm.max_children.",
+        write: |report, family, writer| {
+            by_backend(report, family, writer, |backend| {
+                Some(Count(fpm_pool(backend)?.max_children_reached))
+            });
+        },
+    },
+    MetricFamily {
+        name: "petrel_fpm_memory_bytes",
+        kind: Gauge,
+        unit: "bytes",
+        labels: BACKEND,
+        help: "The mean memory of the last requests of php-fpm's children.",
+        write: |report, family, writer| {
+            by_backend(report, family, writer, |backend| {
+                Some(Count(fpm_pool(backend)?.memory?.mean_bytes))
             });
         },
     },
@@ -837,6 +882,31 @@ fn by_backend(
         if let Some(number) = number(backend) {
             let labels = [("backend", &*backend.label), ("address", &*backend.address)];
             writer.sample(&labels, number);
+        }
+    }
+}
+
+fn fpm_pool(backend: &BackendReport) -> Option<&FpmPool> {
+    backend.fpm.as_ref()?.result.as_ref()?.as_ref().ok()
+}
+
+fn fpm_children(report: &MetricsReport, family: &MetricFamily, writer: &mut Writer) {
+    family.begin(writer);
+    for backend in &report.backends {
+        let Some(pool) = fpm_pool(backend) else {
+            continue;
+        };
+        for (state, count) in [
+            ("working", pool.working),
+            ("reading", pool.reading),
+            ("idle", pool.idle),
+        ] {
+            let labels = [
+                ("backend", &*backend.label),
+                ("address", &*backend.address),
+                ("state", state),
+            ];
+            writer.sample(&labels, Count(count));
         }
     }
 }

@@ -82,6 +82,10 @@ mod tests {
             "8 of 8",
             "8× <bdi>/report.php</bdi> <span class=\"quiet\">oldest 31.0 s, 192.0.2.7</span>",
             "pool &quot;www&quot; full (8 of 8)",
+            "<bdi>php-fpm www (dynamic): 8 of 8 children busy, listen queue 2, ",
+            "<bdi>/report.php</bdi> <span class=\"quiet\">31.0 s, process 4107</span>",
+            "<bdi>/cron (/srv/www/cron.php)</bdi> <span class=\"quiet\">12.5 s, process 4111</span>",
+            "in the last minute for 8 children; memory would allow 14</li>",
             " · gw-reply-timeout · ",
             "<bdi>/report.php</bdi> <span class=\"quiet\">for 31.0 s, ",
             "<bdi>/srv/lua/slow.lua</bdi> <span class=\"quiet\">41 ms in lua, ",
@@ -132,6 +136,12 @@ mod tests {
         status.backends[0].label = hostile.to_owned();
         status.backends[0].state = hostile.to_owned();
         status.backends[0].holders[0].path = hostile.to_owned();
+        let fpm = status.backends[0].fpm.as_mut().expect("the example has it");
+        fpm.advice = Some(hostile.to_owned());
+        let pool = fpm.pool.as_mut().expect("the example has it");
+        pool.name = hostile.to_owned();
+        pool.scripts[0].uri = hostile.to_owned();
+        pool.scripts[0].script = hostile.to_owned();
         let slow = &mut status.slowest[0];
         for text in [
             &mut slow.id,

@@ -9,7 +9,7 @@ use super::markup::{
     Text, bar, begin_table, column, end_table, number, stacked, stage_class, track,
 };
 use crate::status::model::{
-    BackendStatus, Percentiles, RequestStatus, RouteStatus, Status, mean_of_last,
+    BackendStatus, FpmStatus, Percentiles, RequestStatus, RouteStatus, Status, mean_of_last,
 };
 use crate::status::text::{Age, Bytes, Micros, Percent, ShownCount};
 
@@ -488,6 +488,9 @@ fn backend_row(out: &mut String, backend: &BackendStatus) {
         }
         out.push_str("</ul>");
     }
+    if let Some(fpm) = &backend.fpm {
+        fpm_list(out, fpm);
+    }
     out.push_str("</td>");
     let class = if backend.waiting > 0 { "n bad" } else { "n" };
     number(out, class, backend.waiting, backend.waiting);
@@ -503,6 +506,29 @@ fn backend_row(out: &mut String, backend: &BackendStatus) {
     let failed = backend.died + backend.overloaded;
     number(out, "n wide", ShownCount(failed as f64), failed);
     out.push_str("</tr>");
+}
+
+/// The children of php-fpm, and the scripts that have been running for longest.
+fn fpm_list(out: &mut String, fpm: &FpmStatus) {
+    let line = fpm.to_string();
+    let _ = write!(
+        out,
+        "<ul class=\"holders\"><li><bdi>{}</bdi></li>",
+        Text(&line)
+    );
+    for script in fpm.pool.iter().flat_map(|pool| &pool.scripts) {
+        let _ = write!(
+            out,
+            "<li><bdi>{}</bdi> <span class=\"quiet\">{}, process {}</span></li>",
+            Text(&script.name()),
+            Micros(script.age_us),
+            script.pid
+        );
+    }
+    if let Some(advice) = &fpm.advice {
+        let _ = write!(out, "<li>{}</li>", Text(advice));
+    }
+    out.push_str("</ul>");
 }
 
 fn workers(out: &mut String, status: &Status, can_sort: bool) {
