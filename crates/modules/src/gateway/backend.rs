@@ -719,7 +719,9 @@ impl Backend {
             self.kept_proofs.set(limits::KEPT_PROOFS);
         }
         self.let_others_have_one();
-        if now_ms < self.looked_at_ms.get() + limits::LOOK_AT_QUEUE_MS {
+        // A connection that is used all the time is shared out when it has had its time.
+        let is_due = now_ms >= self.looked_at_ms.get() + limits::LOOK_AT_QUEUE_MS;
+        if !is_due || !self.idle.has_rested(now_ms, limits::LOOK_AT_QUEUE_MS) {
             return;
         }
         self.looked_at_ms.set(now_ms);

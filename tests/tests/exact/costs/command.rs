@@ -114,7 +114,7 @@ fn the_live_server_gets_no_request_and_keeps_its_socket() {
     let json = finished.text();
     let cold = stages(&json, "cold");
     assert!(
-        calls_of(&cold, "backend-connect").contains(&"connect"),
+        calls_of(&cold, "backend-accept").contains(&"connect"),
         "{json}"
     );
     let warm = stages(&json, "warm");

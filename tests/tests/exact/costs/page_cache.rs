@@ -15,7 +15,11 @@ fn a_hit_makes_one_receive_and_one_send() {
     let server = Server::build()
         .config("server.modules = (\"mod_page_cache\", \"mod_fastcgi\")")
         .config("page-cache.enable = \"enable\"")
-        .config(&backend.directive("/app", "\"check-local\" => \"disable\""))
+        // While there is an idle connection, the worker looks now and then whether others wait for its process.
+        .config(&backend.directive(
+            "/app",
+            "\"check-local\" => \"disable\", \"max-keep-alive-idle\" => 0",
+        ))
         .start();
     let mut client = server.client();
     for _ in 0..3 {

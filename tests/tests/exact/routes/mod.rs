@@ -84,7 +84,7 @@ pub(crate) fn cases(route: Route) -> Vec<RouteCase> {
             for case in &mut cases {
                 let cache =
                     "server.modules += ( \"mod_page_cache\" )\npage-cache.enable = \"enable\"\n";
-                case.config.insert_str(0, cache);
+                case.config = format!("{cache}{}", case.config.replace(KEPT, CLOSED));
             }
             cases
         }
@@ -93,8 +93,12 @@ pub(crate) fn cases(route: Route) -> Vec<RouteCase> {
 
 const PLAIN: (&str, &str) = ("Accept", "*/*");
 
-/// The idle connection of a cached page is not closed while its requests are counted, however slow the machine is.
+/// The idle connection is not closed while requests are counted, however slow the machine is.
 const KEPT: &str = ", \"max-keep-alive-idle\" => 600";
+
+/// Behind a cached page there is no idle connection: the worker would look now and then whether others wait for its
+/// process.
+const CLOSED: &str = ", \"max-keep-alive-idle\" => 0";
 
 /// What a backend speaks.
 #[derive(Clone, Copy)]
