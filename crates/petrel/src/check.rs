@@ -10,6 +10,7 @@ use std::time::Duration;
 use config::{Diagnostic, Diagnostics, Entry};
 use modules::gateway::options::{HostAddress, addresses, spawn_specs};
 use modules::gateway::resolve::{self, NameServers};
+use modules::gateway::why_acceptance_is_unseen;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 
@@ -78,6 +79,7 @@ pub(crate) fn warnings(loaded: &Loaded, file: &Path) -> Vec<Diagnostic> {
     let mut list = taken_addresses(loaded, file);
     list.extend(missing_document_roots(loaded));
     list.extend(missing_sockets(loaded));
+    list.extend(unseen_acceptance(loaded));
     list.extend(names(loaded));
     list.extend(served_dot_files(loaded));
     list
@@ -209,6 +211,13 @@ fn missing_sockets(loaded: &Loaded) -> Vec<Diagnostic> {
     };
     let addresses = addresses(&loaded.config, modules::MODULES);
     addresses.into_iter().filter_map(missing).collect()
+}
+
+/// The kernel does not say whether a process of a backend has accepted a connection.
+fn unseen_acceptance(loaded: &Loaded) -> Option<Diagnostic> {
+    let addresses = addresses(&loaded.config, modules::MODULES);
+    let (_, span) = addresses.first()?;
+    Some(Diagnostic::warning(why_acceptance_is_unseen()?, *span))
 }
 
 /// Files and directories in document roots whose names begin with a dot. lighttpd serves them, and so does a

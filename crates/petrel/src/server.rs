@@ -20,9 +20,10 @@ use engine::recorder::SharedMemory;
 use engine::server::{BoundListener, Server, ServerPlan};
 use engine::worker::{Cut, Drain};
 use engine::{file_report, limits};
-use modules::gateway::options::spawn_specs;
+use modules::gateway::options::{addresses, spawn_specs};
 use modules::gateway::overload;
 use modules::gateway::resolve::{FollowedNames, NameServers};
+use modules::gateway::why_acceptance_is_unseen;
 use nix::sys::signal::{SigSet, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -240,6 +241,11 @@ impl Process<'_> {
         // At a start, and not at a reload.
         if self.generation == 1 {
             file_report::tell(&loaded.config, &loaded.process, &self.logs);
+            if !addresses(&loaded.config, modules::MODULES).is_empty()
+                && let Some(why) = why_acceptance_is_unseen()
+            {
+                self.logs.error(format_args!("backends: {why}"));
+            }
         }
         if loaded.runs_lua() && !lua::budget::proof::compiled_loops_stop() {
             self.logs

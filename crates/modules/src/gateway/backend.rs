@@ -43,6 +43,7 @@ pub struct SharedBackend {
     pub label: String,
     /// Its protocol, for counters.
     pub protocol: Protocol,
+    log: LogHandle,
     /// Whether it works.
     pub(crate) health: Health,
     /// How many connections it may have, and which of its processes are known to be free.
@@ -198,6 +199,7 @@ impl SharedBackends {
             name,
             label: host.label.clone(),
             protocol: host.protocol,
+            log: log.clone(),
             health: Health::new(host.disable_time, host.slow_start),
             capacity: Capacity::new(host.connections_max, answers),
             holders: HolderBoard::default(),
@@ -284,6 +286,19 @@ impl SharedBackend {
     pub(super) fn give_permit(&self) {
         self.capacity.closed();
         self.call_waiting();
+    }
+
+    /// The kernel cannot say whether a process has accepted a connection. Said once.
+    #[cold]
+    pub(super) fn is_unseen(&self) {
+        if self.capacity.is_unseen() || self.capacity.told().is_some() {
+            return;
+        }
+        self.log.error(format_args!(
+            "(backend-accept) whether a process has accepted a connection cannot be seen from here: requests beyond \
+             what its processes can do wait there, and not in this server. max-connections limits them backend={}",
+            self.name
+        ));
     }
 
     /// Which requests have its connections now.
@@ -392,7 +407,7 @@ impl Backend {
             return None;
         }
         let may_open =
-            capacity.take_freed(now_ms) || (!self.asks(now_ms) && self.newcomers.allow_another());
+            capacity.has_free(now_ms) || (!self.asks(now_ms) && self.newcomers.allow_another());
         match may_open {
             true => Permit::take(&self.shared).map(Grant::Open),
             false => None,
@@ -705,6 +720,7 @@ impl Backend {
     fn let_others_have_one(&self) {
         if self.is_wanted_elsewhere() {
             drop(self.idle.take());
+            self.shared.capacity.is_given_to_others();
             self.count_idle();
         }
     }
@@ -733,6 +749,7 @@ impl Backend {
         let others = queued.saturating_sub(self.shared.capacity.unaccepted());
         for _ in 0..others {
             self.idle.close_oldest();
+            self.shared.capacity.is_given_to_others();
         }
         self.count_idle();
     }

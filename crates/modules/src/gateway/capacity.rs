@@ -24,9 +24,11 @@ pub struct Capacity {
     unaccepted: AtomicU32,
     /// Workers whose requests have waited for a process for longer than [`limits::STUCK_MS`].
     stuck: AtomicU32,
-    /// Processes whose connection was closed when they had nothing to do, and that no other connection got.
-    freed: AtomicU32,
-    freed_at_ms: AtomicU64,
+    /// Connections that processes are known to have accepted.
+    taken: AtomicU32,
+    /// The most of them at a time lately, and since when there were not more.
+    peak: AtomicU32,
+    peak_at_ms: AtomicU64,
     /// Whether the application answers GET_VALUES as the first record of a connection.
     pub(super) first: Answering,
     /// Whether it answers GET_VALUES behind the end of a reply, when its process reads again.
@@ -37,6 +39,8 @@ pub struct Capacity {
     gone_since_ms: AtomicU64,
     /// It has replied to a request since the start.
     has_served: AtomicBool,
+    /// The kernel was found not to know about its connections.
+    is_unseen: AtomicBool,
 }
 
 /// What is known about answers to GET_VALUES at one place.
@@ -63,8 +67,6 @@ pub(crate) enum Answers {
 /// The right to one connection. Dropping it gives the right back.
 pub(super) struct Permit {
     shared: Arc<SharedBackend>,
-    /// When the process that had the connection was free; `None`: it may not be.
-    freed_at_ms: Option<u64>,
 }
 
 impl Permit {
@@ -72,21 +74,12 @@ impl Permit {
     pub(super) fn take(shared: &Arc<SharedBackend>) -> Option<Permit> {
         shared.capacity.try_open().then(|| Permit {
             shared: Arc::clone(shared),
-            freed_at_ms: None,
         })
-    }
-
-    /// The process that has the connection has nothing to do, and the connection is about to be closed.
-    pub(super) fn frees_process(&mut self, now_ms: u64) {
-        self.freed_at_ms = Some(now_ms);
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if let Some(at_ms) = self.freed_at_ms {
-            self.shared.capacity.freed(at_ms);
-        }
         self.shared.give_permit();
     }
 }
@@ -137,13 +130,15 @@ impl Capacity {
             open: AtomicU32::new(0),
             unaccepted: AtomicU32::new(0),
             stuck: AtomicU32::new(0),
-            freed: AtomicU32::new(0),
-            freed_at_ms: AtomicU64::new(0),
+            taken: AtomicU32::new(0),
+            peak: AtomicU32::new(0),
+            peak_at_ms: AtomicU64::new(0),
             first: Answering::new(answers),
             behind: Answering::new(answers),
             keeps_asked: AtomicBool::new(false),
             gone_since_ms: AtomicU64::new(0),
             has_served: AtomicBool::new(false),
+            is_unseen: AtomicBool::new(false),
         }
     }
 
@@ -191,34 +186,39 @@ impl Capacity {
         self.unaccepted.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A process has nothing to do: its connection was closed behind a reply.
-    pub(super) fn freed(&self, now_ms: u64) {
-        // A connection that waits in the kernel's queue gets that process.
-        if self.unaccepted() > 0 {
-            return;
+    /// A process has accepted one connection more.
+    pub(super) fn is_taken(&self, now_ms: u64) {
+        let taken = self.taken.fetch_add(1, Ordering::Relaxed) + 1;
+        if taken >= self.recent_peak(now_ms) {
+            self.peak.store(taken, Ordering::Relaxed);
+            self.peak_at_ms.store(now_ms, Ordering::Relaxed);
         }
-        if !self.is_fresh(now_ms) {
-            self.freed.store(0, Ordering::Relaxed);
-        }
-        self.freed.fetch_add(1, Ordering::Relaxed);
-        self.freed_at_ms.store(now_ms.max(1), Ordering::Relaxed);
     }
 
-    /// Takes one of the processes that are known to be free: a new connection to it is accepted at once.
-    pub(super) fn take_freed(&self, now_ms: u64) -> bool {
-        let order = Ordering::Relaxed;
-        self.freed.load(order) > 0
-            && self.unaccepted() == 0
-            && self.is_fresh(now_ms)
-            && self
-                .freed
-                .fetch_update(order, order, |freed| freed.checked_sub(1))
-                .is_ok()
+    /// A connection was closed that a process had.
+    pub(super) fn is_given_up(&self) {
+        self.taken.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// What was known to be free can have been taken by other front ends since.
-    fn is_fresh(&self, now_ms: u64) -> bool {
-        now_ms.saturating_sub(self.freed_at_ms.load(Ordering::Relaxed)) < limits::FREED_MS
+    /// Whether a process is known to be free: a moment ago more of them had connections. Then a new connection is
+    /// accepted at once, unless another front end was faster.
+    pub(super) fn has_free(&self, now_ms: u64) -> bool {
+        let used = self.taken.load(Ordering::Relaxed) + self.unaccepted();
+        used < self.recent_peak(now_ms)
+    }
+
+    /// A connection was closed so that its process can turn to one of another front end.
+    pub(super) fn is_given_to_others(&self) {
+        self.peak_at_ms.store(0, Ordering::Relaxed);
+        self.peak.store(0, Ordering::Relaxed);
+    }
+
+    fn recent_peak(&self, now_ms: u64) -> u32 {
+        let at_ms = self.peak_at_ms.load(Ordering::Relaxed);
+        match now_ms.saturating_sub(at_ms) < limits::PEAK_MS {
+            true => self.peak.load(Ordering::Relaxed),
+            false => 0,
+        }
     }
 
     /// Whether requests of any worker have waited for a process for long.
@@ -266,6 +266,11 @@ impl Capacity {
         }
     }
 
+    /// The kernel does not know about connections of this backend. True if that was known before.
+    pub(super) fn is_unseen(&self) -> bool {
+        self.is_unseen.swap(true, Ordering::Relaxed)
+    }
+
     /// A connection was made.
     pub(super) fn is_there(&self) {
         if self.gone_since_ms.load(Ordering::Relaxed) != 0 {
@@ -308,23 +313,21 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_was_freed_is_known_to_be_free_once_and_not_for_long() {
+    fn a_process_is_known_to_be_free_when_it_had_a_connection_a_moment_ago() {
         let capacity = Capacity::new(None, Answers::Yes);
-        assert!(!capacity.take_freed(5));
-        capacity.freed(5);
-        capacity.freed(5);
-        assert!(capacity.take_freed(5 + limits::FREED_MS - 1));
-        assert!(!capacity.take_freed(5 + limits::FREED_MS), "too long ago");
-        capacity.freed(1000);
-        assert!(capacity.take_freed(1000));
-        assert!(
-            !capacity.take_freed(1000),
-            "what was freed long ago is forgotten"
-        );
+        assert!(!capacity.has_free(5));
+        capacity.is_taken(5);
+        capacity.is_taken(6);
+        assert!(!capacity.has_free(6));
+        capacity.is_given_up();
+        assert!(capacity.has_free(6 + limits::PEAK_MS - 1));
+        assert!(!capacity.has_free(6 + limits::PEAK_MS), "too long ago");
         capacity.begins_to_wait();
-        capacity.freed(1000);
+        assert!(!capacity.has_free(7), "the one that waits gets it");
         capacity.waits_no_more();
-        assert!(!capacity.take_freed(1000), "the one that waited has it");
+        assert!(capacity.has_free(7));
+        capacity.is_given_to_others();
+        assert!(!capacity.has_free(7));
     }
 
     #[test]

@@ -67,8 +67,6 @@ pub(super) struct BackendConnection {
     lead_is_due: bool,
     /// The answer to a GET_VALUES behind the request is still to come.
     end_is_due: bool,
-    /// Its process has nothing to do.
-    is_at_rest: bool,
     was_idle: bool,
     requests: u32,
     tenure_since_ms: u64,
@@ -109,7 +107,6 @@ impl BackendConnection {
             begins_asked: false,
             lead_is_due: false,
             end_is_due: false,
-            is_at_rest: false,
             was_idle: false,
             requests: 0,
             tenure_since_ms: now_ms,
@@ -127,7 +124,6 @@ impl BackendConnection {
             requests,
             lead_is_due,
             end_is_due,
-            is_at_rest,
             // These fields belong to the connection, not to a request.
             stream: _,
             workbench: _,
@@ -146,7 +142,6 @@ impl BackendConnection {
         outgoing.clear();
         *outgoing_sent = 0;
         *requests += 1;
-        *is_at_rest = false;
         *end_is_due = questions.ends;
         // An answer that was due before has not come: an application that answers together with its reply.
         *lead_is_due |= questions.leads;
@@ -198,12 +193,10 @@ impl BackendConnection {
     /// A process of the backend has said that it has the connection.
     pub(super) fn is_taken(&mut self, now_ms: u64) {
         if !self.is_accepted {
-            self.is_accepted = true;
-            self.tenure_since_ms = now_ms;
+            self.is_accepted(now_ms);
         }
         self.lead_is_due = false;
         self.end_is_due = false;
-        self.is_at_rest = true;
     }
 
     /// Whether the connection was used for an earlier request. An error on it may then only mean that the
@@ -313,9 +306,17 @@ impl BackendConnection {
         if self.is_accepted {
             return None;
         }
+        let taken = self.newcomer.take().and_then(Newcomer::taken);
+        self.is_accepted(now_ms);
+        taken
+    }
+
+    fn is_accepted(&mut self, now_ms: u64) {
         self.is_accepted = true;
         self.tenure_since_ms = now_ms;
-        self.newcomer.take()?.taken()
+        if let Some(newcomers) = &self.newcomers {
+            newcomers.capacity().is_taken(now_ms);
+        }
     }
 
     /// No client waits for the reply any more.
@@ -338,7 +339,6 @@ impl BackendConnection {
     /// The connection is idle from now on.
     pub(super) fn rest(&mut self, now_ms: u64) {
         self.idle_since_ms = now_ms;
-        self.is_at_rest = true;
         self.was_idle = true;
         for buffer in [&mut self.input, &mut self.outgoing] {
             buffer.clear();
@@ -357,11 +357,6 @@ impl BackendConnection {
         now_ms.saturating_sub(self.tenure_since_ms) >= limits::TENURE_MS
     }
 
-    /// The reply is complete, and its process will turn to another connection.
-    pub(super) fn has_served(&mut self) {
-        self.is_at_rest = true;
-    }
-
     /// Closes the connection. Its permit is for another connection in its place.
     pub(super) fn into_permit(mut self) -> Option<Permit> {
         self.permit.take()
@@ -371,10 +366,7 @@ impl BackendConnection {
 impl Keepable for Box<BackendConnection> {
     #[inline]
     fn is_stale(&mut self) -> bool {
-        let is_stale = self.stream.is_stale();
-        // The process has closed it, and perhaps ended.
-        self.is_at_rest &= !is_stale;
-        is_stale
+        self.stream.is_stale()
     }
 
     fn idle_since_ms(&self) -> u64 {
@@ -384,11 +376,10 @@ impl Keepable for Box<BackendConnection> {
 
 impl Drop for BackendConnection {
     fn drop(&mut self) {
-        if let Some(permit) = &mut self.permit
-            && self.is_at_rest
-            && self.is_accepted
+        if self.is_accepted
+            && let Some(newcomers) = &self.newcomers
         {
-            permit.frees_process(self.workbench.clock.latest_ms());
+            newcomers.capacity().is_given_up();
         }
     }
 }

@@ -295,16 +295,18 @@ impl HolderSurvey {
                 write!(text, "\"{label}\" has {busy} of {accepted} processes busy");
             }
         }
-        let Some(oldest) = &self.oldest else {
-            return;
-        };
-        write!(text, ": {}x ", self.count);
-        for chunk in self.frequent.bytes().utf8_chunks() {
-            write!(text, "{}", chunk.valid().escape_debug());
+        if let Some(oldest) = &self.oldest {
+            write!(text, ": {}x ", self.count);
+            for chunk in self.frequent.bytes().utf8_chunks() {
+                write!(text, "{}", chunk.valid().escape_debug());
+            }
+            let age = Time(now.saturating_sub(oldest.since));
+            let client = ClientOfKey(oldest.client);
+            write!(text, ", oldest {age}, client {client}");
         }
-        let age = Time(now.saturating_sub(oldest.since));
-        let client = ClientOfKey(oldest.client);
-        write!(text, ", oldest {age}, client {client}");
+        if let (None, Some(fpm)) = (self.full, &backend.fpm) {
+            fpm.tell_children(text);
+        }
     }
 }
 

@@ -114,17 +114,15 @@ impl KernelView {
         }
     }
 
-    /// Why answers cannot be had, as far as questions have shown it yet.
+    /// Why the kernel tells nothing about unix sockets or about TCP; `None`: it tells about both.
     pub(crate) fn why_not(&self) -> Option<&io::Error> {
+        self.answers_for_unix();
+        self.answers_for_tcp();
         let support = [self.unix.get(), self.tcp.get()];
-        let mut failures = support
+        support
             .into_iter()
             .flatten()
-            .map(|known| known.as_ref().err());
-        self.socket
-            .as_ref()
-            .err()
-            .or_else(|| failures.find_map(|failure| failure))
+            .find_map(|known| known.as_ref().err())
     }
 
     /// What to give to [`Self::other_end`] for `socket`, which is connected to a backend. `None` if the kernel

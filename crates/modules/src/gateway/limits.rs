@@ -65,8 +65,9 @@ pub(crate) const LOOK_COST_FACTOR: u64 = 100;
 /// the ones before.
 pub(crate) const NEWCOMERS_MAX: usize = 64;
 
-/// Milliseconds for which a process that was free is taken to be free.
-pub(crate) const FREED_MS: u64 = 100;
+/// Milliseconds for which the largest number of connections that processes had at a time is taken as the number of
+/// processes that are there.
+pub(crate) const PEAK_MS: u64 = 1000;
 
 /// Connections of one worker that ask a backend at a time whether a process has them.
 pub(crate) const ASKED_MAX: usize = 2;

@@ -92,6 +92,19 @@ pub(crate) use answer::AUTHORIZED;
 pub use directives::{AJP13, FASTCGI, PROXY, PROXY_CORE, SCGI};
 use petrel_engine::shared::Shared;
 
+/// What an operator should know if the kernel does not say whether processes of backends have accepted connections;
+/// `None` if it does.
+pub fn why_acceptance_is_unseen() -> Option<String> {
+    let kernel = kernel_view::KernelView::open();
+    let error = kernel.why_not()?;
+    Some(format!(
+        "the kernel does not say whether a process of a backend has accepted a connection ({error}): requests to \
+         backends other than FastCGI applications that answer wait in the backend's own queue, and the stage \
+         backend-accept is not known. A service of systemd needs AF_NETLINK in RestrictAddressFamilies, and the \
+         kernel the modules unix_diag and tcp_diag"
+    ))
+}
+
 /// Prepares the server process to end. Idle connections to backends are closed and no connection is kept from
 /// now on, because each may occupy a process of the backend. Health checks and the following of host names
 /// stop. Requests that still arrive find out by themselves whether a backend works.

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use petrel_engine::ledger::Nanos;
 
 use super::backend::SharedBackend;
+use super::capacity::Capacity;
 use super::connection::Workbench;
 use super::holders::{HeldConnection, HiddenHolder, HolderSurvey};
 use super::kernel_view::{OtherEnd, WatchedConnection};
@@ -94,6 +95,11 @@ impl Newcomers {
         })
     }
 
+    /// The counts of the backend.
+    pub(super) fn capacity(&self) -> &Capacity {
+        &self.shared.capacity
+    }
+
     /// Whether a request may be written on one more new connection.
     pub(super) fn allow_another(&self) -> bool {
         if self.list.borrow().len() < self.most.get() {
@@ -146,6 +152,7 @@ impl Newcomers {
                 OtherEnd::Unknown => {
                     if self.is_seen.get().is_none() {
                         self.is_seen.set(Some(false));
+                        self.shared.is_unseen();
                     }
                     entry.show(entry.written_at);
                     self.shared.capacity.waits_no_more();
@@ -155,7 +162,10 @@ impl Newcomers {
             self.is_seen.set(Some(true));
             match waits {
                 true => entry.is_untaken(now, &self.shared),
-                false => entry.is_taken(now),
+                false => {
+                    entry.is_taken(now);
+                    self.shared.capacity.is_taken(now / NANOS_PER_MILLI);
+                }
             }
             if !waits {
                 self.shared.capacity.waits_no_more();
@@ -225,6 +235,10 @@ impl Drop for Newcomer {
         list.retain(|entry| !Rc::ptr_eq(entry, &self.entry));
         if list.len() < before {
             self.all.shared.capacity.waits_no_more();
+        }
+        // From now on the connection counts itself.
+        if self.entry.taken_at.get().is_some() {
+            self.all.shared.capacity.is_given_up();
         }
     }
 }

@@ -731,9 +731,15 @@ impl GatewayRequest {
         }
         if !had_begun && relay.talk.reply_has_begun() {
             let name = relay.talk.peer.name();
+            let fpm = relay.talk.peer.backend.as_ref();
+            let fpm = fpm.and_then(|backend| backend.shared.fpm.as_ref());
             let before = exchange.ledger.stage(Stage::BackendFirstByte);
-            exchange.stamp_wait_latest(Stage::BackendFirstByte, |_, text| {
+            let since_ms = exchange.ledger.last() / NANOS_PER_MILLI;
+            exchange.stamp_wait_latest(Stage::BackendFirstByte, |exchange, text| {
                 write!(text, "{name} worked on the request");
+                if let Some(fpm) = fpm {
+                    fpm.tell_child(since_ms, exchange.request.url.path(), text);
+                }
             });
             if let Some(backend) = &relay.talk.peer.backend {
                 let waited = exchange.ledger.stage(Stage::BackendFirstByte) - before;
@@ -990,6 +996,8 @@ fn must_be_replaced(
     let now_ms = exchange.worker.clock().now_ms();
     backend.may_close(connection, now_ms)
 }
+
+const NANOS_PER_MILLI: u64 = 1_000_000;
 
 fn due_after(exchange: &Exchange, time: Duration) -> u32 {
     if time.is_zero() {

@@ -780,8 +780,6 @@ impl Talk {
             && !is_of_this_client
         {
             backend.release(connection, self.now_ns / NANOS_PER_MILLI);
-        } else if is_whole {
-            connection.has_served();
         }
     }
 }

@@ -17,6 +17,7 @@ use std::time::Duration;
 use petrel_engine::log::LogHandle;
 use petrel_engine::shared::lock;
 use petrel_engine::tls::TlsServer;
+use petrel_engine::waits::{HolderText, Time};
 use tokio::sync::Notify;
 use tokio::time;
 
@@ -220,6 +221,38 @@ impl FpmWatch {
         }
     }
 
+    /// Adds to a note what php-fpm has told of its children in the last [`TOLD_MS`], also of those that other front
+    /// ends keep busy.
+    pub(crate) fn tell_children(&self, text: &mut HolderText<'_>) {
+        self.with_told_since(now_ms().saturating_sub(TOLD_MS), |pool| {
+            let (working, children) = (pool.working, pool.children());
+            write!(text, "; php-fpm: {working} of {children} children work");
+            if let Some(oldest) = pool.scripts.first() {
+                let age = Time(oldest.age_us.saturating_mul(1000));
+                write!(text, ", the oldest on {} for {age}", oldest.uri);
+            }
+        });
+    }
+
+    /// Adds to a note which child ran the script for `path`, if php-fpm has told of one since `since_ms`.
+    pub(crate) fn tell_child(&self, since_ms: u64, path: &[u8], text: &mut HolderText<'_>) {
+        let shown = page::shortened(&String::from_utf8_lossy(path), limits::FPM_TEXT_BYTES_MAX);
+        self.with_told_since(since_ms, |pool| {
+            if let Some(script) = pool.scripts.iter().find(|script| script.uri == shown) {
+                write!(text, ": child {} ran {}", script.pid, script.script);
+            }
+        });
+    }
+
+    fn with_told_since(&self, since_ms: u64, with: impl FnOnce(&FpmPool)) {
+        if let Some(answer) = &*lock(&self.answer)
+            && answer.asked_ms >= since_ms
+            && let Ok(pool) = &answer.result
+        {
+            with(pool);
+        }
+    }
+
     /// The task of this watch. It ends when the watch is dropped.
     fn task(self: &Arc<Self>) -> CheckerTask {
         let (watch, wake) = (Arc::downgrade(self), Arc::clone(&self.wake));
@@ -365,6 +398,9 @@ impl fmt::Display for FpmFailure {
 /// For how long after a reader has come the status is kept up to date. Status page and `petrel top` come once a
 /// second.
 const WANTED_MS: u64 = 3000;
+
+/// How old an answer may be that a note about a wait is made from. While requests wait, there is one each second.
+const TOLD_MS: u64 = 2000;
 
 /// The time between two questions.
 const PAUSE: Duration = Duration::from_secs(1);
