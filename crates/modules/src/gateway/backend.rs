@@ -354,7 +354,7 @@ impl Backend {
             address,
             holders: shared.holders.part(),
             name: Rc::from(&*shared.name),
-            newcomers: Newcomers::new(&shared, &workbench),
+            newcomers: Newcomers::new(&shared, &workbench, &signal),
             asking: Asking::default(),
             is_stuck: Cell::new(false),
             survey: Cell::new(None),
@@ -658,7 +658,7 @@ impl Backend {
                 self.asking.close_all(self);
             }
         }
-        self.newcomers.look(self.workbench.clock.latest());
+        self.newcomers.look_if_due(self.workbench.clock.latest());
         while !self.queue.is_empty() {
             let grant = match self.take_idle() {
                 Some(connection) => Grant::Kept(connection),

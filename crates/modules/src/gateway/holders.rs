@@ -9,7 +9,6 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use petrel_engine::Exchange;
 use petrel_engine::exchange::ClientOfKey;
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::shared::lock;
@@ -18,7 +17,7 @@ use petrel_engine::waits::{HolderText, Time};
 use super::backend::SharedBackend;
 use super::capacity::Capacity;
 
-/// Slots of one worker for one backend. Requests beyond that are counted, and not named.
+/// Slots of one worker for one backend. Requests beyond that are neither counted nor named.
 const SLOTS: usize = 32;
 
 /// Words of a path: its first 56 bytes.
@@ -37,7 +36,7 @@ struct HolderPart {
 
 #[derive(Default)]
 struct HolderSlot {
-    /// When the request got its connection; 0: no request has the slot.
+    /// When a process had the request; 0: no request has the slot, or no process has the request.
     since: AtomicU64,
     /// The client, as [`ConnectionFacts::client_key`](petrel_engine::exchange::ConnectionFacts::client_key).
     client: AtomicU64,
@@ -277,22 +276,29 @@ impl HolderSurvey {
         }
     }
 
-    /// Says which requests the waiting one had to wait for.
+    /// Whether no process was known to have a request.
+    pub(super) fn is_empty(&self) -> bool {
+        self.busy == 0
+    }
+
+    /// Says which requests the waiting one had to wait for, at the end of that wait.
     #[cold]
-    pub(super) fn tell(
-        &self,
-        backend: &SharedBackend,
-        exchange: &Exchange,
-        text: &mut HolderText<'_>,
-    ) {
-        let now = exchange.worker.clock().latest();
+    pub(super) fn tell(&self, backend: &SharedBackend, now: Nanos, text: &mut HolderText<'_>) {
         let (label, busy) = (&backend.label, self.busy);
         match self.full {
             Some(most) => write!(text, "pool \"{label}\" full ({most} of {most})"),
             None if busy == 0 => write!(text, "no process of \"{label}\" took it"),
             None => {
                 let accepted = self.accepted.max(busy);
-                write!(text, "\"{label}\" has {busy} of {accepted} processes busy");
+                // Requests without a slot are not seen.
+                let least = match busy < accepted && busy as usize >= SLOTS {
+                    true => "at least ",
+                    false => "",
+                };
+                write!(
+                    text,
+                    "\"{label}\" has {least}{busy} of {accepted} processes busy"
+                );
             }
         }
         if let Some(oldest) = &self.oldest {

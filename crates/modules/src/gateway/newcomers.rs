@@ -20,6 +20,7 @@ use super::connection::Workbench;
 use super::holders::{HeldConnection, HiddenHolder, HolderSurvey};
 use super::kernel_view::{OtherEnd, WatchedConnection};
 use super::limits;
+use super::pool::Signal;
 
 /// The new connections of one worker to one backend that no process is known to have taken.
 pub(super) struct Newcomers {
@@ -33,6 +34,8 @@ pub(super) struct Newcomers {
     not_before: Cell<Nanos>,
     shared: Arc<SharedBackend>,
     workbench: Rc<Workbench>,
+    /// Wakes the backend's task, which looks at them.
+    signal: Arc<Signal>,
 }
 
 struct Entry {
@@ -43,8 +46,9 @@ struct Entry {
     /// When the kernel last said that no process had it.
     untaken_at: Cell<Nanos>,
     taken_at: Cell<Option<Nanos>>,
-    /// Which requests the processes had when the kernel first said so.
-    survey: Cell<Option<HolderSurvey>>,
+    /// Which requests the processes had when the kernel said so, and when that was: not long before
+    /// `untaken_at`.
+    survey: Cell<Option<(Nanos, HolderSurvey)>>,
     /// Shows the request as one that a process has.
     holder: RefCell<Option<HiddenHolder>>,
 }
@@ -56,7 +60,11 @@ pub(super) struct Newcomer {
 }
 
 impl Newcomers {
-    pub(super) fn new(shared: &Arc<SharedBackend>, workbench: &Rc<Workbench>) -> Rc<Newcomers> {
+    pub(super) fn new(
+        shared: &Arc<SharedBackend>,
+        workbench: &Rc<Workbench>,
+        signal: &Arc<Signal>,
+    ) -> Rc<Newcomers> {
         Rc::new(Newcomers {
             list: RefCell::default(),
             most: Cell::new(1),
@@ -64,6 +72,7 @@ impl Newcomers {
             not_before: Cell::new(0),
             shared: Arc::clone(shared),
             workbench: Rc::clone(workbench),
+            signal: Arc::clone(signal),
         })
     }
 
@@ -89,6 +98,7 @@ impl Newcomers {
         });
         self.list.borrow_mut().push(Rc::clone(&entry));
         self.shared.capacity.begins_to_wait();
+        self.signal.notify.notify_one();
         Some(Newcomer {
             all: Rc::clone(self),
             entry,
@@ -128,6 +138,15 @@ impl Newcomers {
         Some(pause.max(self.not_before.get().saturating_sub(now)))
     }
 
+    /// [`Self::look`], unless all of them were written so lately that their replies may come at once.
+    pub(super) fn look_if_due(&self, now: Nanos) {
+        let due_after = limits::LOOK_MS_MIN * NANOS_PER_MILLI;
+        let since = self.oldest_since();
+        if since.is_some_and(|since| now >= since + due_after) {
+            self.look(now);
+        }
+    }
+
     /// Asks the kernel, if the worker has the time for it, which of them have been taken.
     pub(super) fn look(&self, now: Nanos) {
         if now < self.not_before.get() || self.list.borrow().is_empty() {
@@ -135,10 +154,12 @@ impl Newcomers {
         }
         let mut list = self.list.borrow_mut();
         let mut is_first_untaken = true;
+        let mut survey = None;
+        let mut survey = || *survey.get_or_insert_with(|| self.shared.survey());
         list.retain(|entry| {
             // The kernel's queue is first come, first served: those behind one that waits wait, too.
             if !is_first_untaken {
-                entry.is_untaken(now, &self.shared);
+                entry.is_untaken(now, &mut survey);
                 return true;
             }
             let waits = match self.workbench.kernel.other_end(&entry.watched) {
@@ -161,7 +182,7 @@ impl Newcomers {
             };
             self.is_seen.set(Some(true));
             match waits {
-                true => entry.is_untaken(now, &self.shared),
+                true => entry.is_untaken(now, &mut survey),
                 false => {
                     entry.is_taken(now);
                     self.shared.capacity.is_taken(now / NANOS_PER_MILLI);
@@ -188,10 +209,20 @@ impl Newcomers {
 }
 
 impl Entry {
-    fn is_untaken(&self, at: Nanos, shared: &SharedBackend) {
+    fn is_untaken(&self, at: Nanos, survey: &mut impl FnMut() -> HolderSurvey) {
         self.untaken_at.set(at);
-        if self.survey.get().is_none() {
-            self.survey.set(Some(shared.survey()));
+        let Some((surveyed_at, _)) = self.survey.get() else {
+            self.survey.set(Some((at, survey())));
+            return;
+        };
+        let age_ms = at.saturating_sub(surveyed_at) / NANOS_PER_MILLI;
+        if age_ms < limits::SURVEY_MS {
+            return;
+        }
+        let survey = survey();
+        // Between two requests a process has none. The next look shows that it has taken this one.
+        if !survey.is_empty() || age_ms >= 2 * limits::SURVEY_MS {
+            self.survey.set(Some((at, survey)));
         }
     }
 
@@ -214,7 +245,8 @@ impl Newcomer {
         let entry = &self.entry;
         let at = entry.taken_at.get().unwrap_or(entry.untaken_at.get());
         entry.show(at);
-        Some((at, entry.survey.get()?))
+        let (_, survey) = entry.survey.get()?;
+        Some((at, survey))
     }
 
     /// So many bytes of the request were sent.

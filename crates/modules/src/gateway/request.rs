@@ -460,7 +460,10 @@ impl GatewayRequest {
         let stage = holders.stage();
         let waited_ns = exchange.stamp_wait(stage, |exchange, text| match &self.restart_due_s {
             Some(_) => text.write_str("no process listened: the backend was being restarted"),
-            None => holders.tell(&chosen.backend.shared, exchange, text),
+            None => {
+                let now = exchange.worker.clock().latest();
+                holders.tell(&chosen.backend.shared, now, text);
+            }
         });
         let sum_ns = &chosen.backend.shared.waited_ns;
         sum_ns.fetch_add(waited_ns, Ordering::Relaxed);
@@ -724,8 +727,8 @@ impl GatewayRequest {
             && let Some(backend) = &relay.talk.peer.backend
         {
             let backend = &backend.shared;
-            exchange.stamp_wait_part(Stage::BackendAccept, until, |exchange, text| match survey {
-                Some(survey) => survey.tell(backend, exchange, text),
+            exchange.stamp_wait_part(Stage::BackendAccept, until, |_, text| match survey {
+                Some(survey) => survey.tell(backend, until, text),
                 None => write!(text, "the process of {} worked on", backend.name),
             });
         }

@@ -4,11 +4,14 @@
 //! The stages themselves are tested in `http/stages.rs`; here the holder is what counts. Each test makes one
 //! fault, sends a request that suffers from it, and looks for the words that would help an administrator.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
 use petrel_tests::{
-    Backend, Builder, Client, Deaf, ProcessTree, Server, SlowFs, Speaks, eventually,
+    Backend, Builder, Client, Deaf, ProcessTree, Server, SlowFs, Speaks, Tree, eventually,
     expect_note_everywhere, is_installed, skip,
 };
 use rustix::process::Signal;
@@ -162,6 +165,75 @@ fn a_backend_that_works_and_one_that_sends_slowly_are_told_apart() {
         "/b/sends",
         "backend-body",
         &[&name, "sent its reply"],
+    );
+}
+
+/// An application with one process: while that works on a request, the next one waits in the kernel's queue. On a
+/// machine that is so busy that Petrel has not looked meanwhile, this is tried again.
+#[test]
+fn a_process_that_another_request_has_is_named() {
+    let tree = Tree::new();
+    let socket = tree.path("one.sock");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let ((begins, has_begun), (go_on, may_go_on)) = (channel(), channel());
+    // The thread ends with the test.
+    thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            // The head is short and comes in one piece.
+            let read = stream.read(&mut [0; 4096]);
+            if read.is_err() || begins.send(()).is_err() || may_go_on.recv().is_err() {
+                return;
+            }
+            let reply = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+            stream.write_all(reply.as_bytes()).expect("Petrel waits");
+        }
+    });
+    let server = started(
+        site()
+            .config("server.modules += (\"mod_proxy\")")
+            .config(&format!(
+                "proxy.server = (\"/b/\" => (( \"socket\" => \"{}\" )))",
+                socket.display()
+            )),
+    );
+    let log = server.tree().path("access.log");
+    let mut round = 0;
+    let is_named = eventually(|| {
+        round += 1;
+        let mut first = asking(&server, &format!("/b/first-{round}"));
+        has_begun.recv().expect("the first request");
+        let mut second = asking(&server, &format!("/b/second-{round}"));
+        thread::sleep(PAUSE);
+        go_on.send(()).expect("the process");
+        has_begun.recv().expect("the second request");
+        // The work for the second request is no part of the age of the first one.
+        thread::sleep(6 * PAUSE);
+        go_on.send(()).expect("the process");
+        assert_eq!(first.response().text(), "ok");
+        assert_eq!(second.response().text(), "ok");
+        let line = || {
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            let prefix = format!("/b/second-{round} ");
+            let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
+            line.map(str::to_owned)
+        };
+        assert!(eventually(|| line().is_some()));
+        let line = line().unwrap_or_default();
+        let holder = format!(" has 1 of 1 processes busy: 1x /b/first-{round}, oldest ");
+        let note = line.split("; ").find(|note| note.contains(&holder));
+        note.is_some_and(|note| note.contains("backend-accept ") && note.contains(" ms, client "))
+    });
+    assert!(
+        is_named,
+        "{}",
+        std::fs::read_to_string(&log).unwrap_or_default()
+    );
+    let words = ["processes busy: 1x /b/first-"];
+    expect_holder(
+        &server,
+        &format!("/b/second-{round}"),
+        "backend-accept",
+        &words,
     );
 }
 
