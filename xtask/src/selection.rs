@@ -147,7 +147,7 @@ mod tests {
     fn the_words_are_the_modules_of_the_changed_files() {
         for (files, expected) in [
             (
-                &["crates/modules/src/gateway/limit.rs"][..],
+                &["crates/modules/src/gateway/pool.rs"][..],
                 &["gateway::"][..],
             ),
             (

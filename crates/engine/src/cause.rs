@@ -356,7 +356,7 @@ causes! {
         "The backend is too slow for the load, or has too few connections.";
     GwQueueTimeout "gw-queue-timeout" GATEWAY_TIMEOUT BackendQueue Backend
         "No connection to the backend became free in time."
-        "The backend is busy with other requests. `backlog-timeout` is the time.";
+        "The backend is busy with other requests, and `backlog-timeout` is the time. The line in the error log has the stage `backend-accept` if no process took the request.";
     GwOwnShortage "gw-own-shortage" SERVICE_UNAVAILABLE BackendConnect Server
         "This server has no descriptor, memory or local port left for a connection to a backend."
         "Raise `server.max-fds`, or use a unix socket.";

@@ -91,9 +91,9 @@ Some questions, and the query that answers each:
 | how many fail | `sum(rate(petrel_request_duration_seconds_count{code="5xx"}[5m]))` |
 | the time within which 99 of 100 requests end | `histogram_quantile(0.99, sum by (le) (rate(petrel_request_duration_seconds_bucket[5m])))` |
 | where the time goes | `sum by (stage) (rate(petrel_stage_duration_seconds_sum[5m]))` |
-| whether a pool is full | `petrel_pool_connections >= petrel_pool_connections_max` |
+| whether `max-connections` is reached | `petrel_pool_connections >= petrel_pool_connections_max` |
 | how many children of php-fpm are busy | `sum by (backend) (petrel_fpm_children{state="working"}) / sum by (backend) (petrel_fpm_children)` |
-| for how long requests wait for a connection | `sum by (route) (rate(petrel_route_stage_seconds_total{stage="backend-queue"}[5m]))` |
+| for how long requests wait for a process of a backend | `sum by (route) (rate(petrel_route_stage_seconds_total{stage="backend-accept"}[5m]))` |
 | whether a script blocks a worker | `petrel_worker_turn_max_seconds > 0.02` |
 | how much the page cache saves | `rate(petrel_page_cache_saved_seconds_total[5m])` |
 

@@ -108,7 +108,7 @@ const PROXY_CORE_LISTED: ModuleSpec = module(
         "proxy-core.debug", Short, Request, "0", Works,
             "Debug lines in the error log, from 1 (few) to 3 (many).";
         "proxy-core.max-pool-size", Short, Request, "0", Works,
-            "The largest number of connections to one backend. 0: Petrel finds out how many it can work on.";
+            "The largest number of connections to one backend. 0: no limit.";
         "proxy-core.max-keep-alive-requests", Short, Request, "0", Works,
             "The largest number of requests on one connection. 0: no limit.";
         "proxy-core.max-backlog-size", Short, Request, "4", Works,

@@ -287,7 +287,7 @@ impl HolderSurvey {
         let (label, busy) = (&backend.label, self.busy);
         match self.full {
             Some(most) => write!(text, "pool \"{label}\" full ({most} of {most})"),
-            None if busy == 0 => write!(text, "no process of \"{label}\" took it"),
+            None if busy == 0 => write!(text, "no process of \"{label}\" was known to be free"),
             None => {
                 let accepted = self.accepted.max(busy);
                 // Requests without a slot are not seen.

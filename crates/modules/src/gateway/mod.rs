@@ -15,9 +15,12 @@
 //! | `upstream`, [`resolve`], [`balance`] | the backends of a route, their addresses, the choice of one |
 //! | [`health`], [`active_check`] | whether a backend works, by its requests and by health checks |
 //! | `fpm` | what php-fpm says of itself: its children, what they run, and its memory |
-//! | `backend`, `pool`, `limit` | one backend: its connections, the requests that wait, the limit |
+//! | `backend`, `pool`, `capacity` | one backend: its connections, the requests that wait, how many there may be |
+//! | `asking` | FastCGI connections that ask whether a process is free |
+//! | `newcomers` | new connections of other protocols, of which the kernel says whether a process has them |
 //! | `connection`, `stream` | one connection and its socket, with TLS or without |
 //! | `kernel_view` | whether a process has accepted a connection, and how many wait for that |
+//! | `holders` | which requests have the connections, for notes about requests that wait |
 //! | [`trust`] | certificates and keys for TLS, read at the start |
 //! | `request` | one request until the head of its reply: choose a backend, queue, connect, send, wait |
 //! | `relay`, `talk` | the conversation with the backend, from the first byte to the last |
@@ -31,9 +34,10 @@
 //!
 //! `hook` finds the route, decides how the request body is received, and answers with a
 //! `request::GatewayRequest`. The phase loop polls that in the task of the client's connection; it resolves
-//! names, chooses a backend, queues, connects and talks. A `talk::Talk` owns a connection until the reply is
-//! complete: it sends what the [`protocol::Conversation`] encodes and hands out what that decodes. A
-//! `relay::Relay` drives the `Talk` from the first byte of the request to the last byte of the reply, and
+//! names, chooses a backend, queues, connects and talks. Requests for which no process is free wait in the queue
+//! of their worker; the task `backend::look_after` looks for processes meanwhile. A `talk::Talk` owns a
+//! connection until the reply is complete: it sends what the [`protocol::Conversation`] encodes and hands out
+//! what that decodes. A `relay::Relay` drives the `Talk` from the first byte of the request to the last byte of the reply, and
 //! buffers the body of the reply. `answer` decides what the head of the reply means. The body is either
 //! collected and sent when it is complete, or the relay itself becomes the body of the answer and is polled
 //! while the client is sent to. If the client leaves and the relay is dropped, and the backend would go on
@@ -44,6 +48,8 @@
 //! - Workers share one `backend::SharedBackend` for each address: health, load and connection permits, all
 //!   atomic. A connection belongs to one worker.
 //! - A connection holds its permit. Dropping it closes it and gives the permit back.
+//! - No request is written on a connection that no process has, wherever that can be known: `asking` for
+//!   applications that answer, `newcomers` for those behind the first one that the kernel sees waiting.
 //! - One rule alone decides whether a request is sent again: `replay::FailedAttempt::may_be_repeated`.
 //! - A connection is kept for another request only when the reply is complete, the request is sent to its
 //!   end, and no byte is left over.

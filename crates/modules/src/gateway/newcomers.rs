@@ -25,7 +25,7 @@ use super::pool::Signal;
 /// The new connections of one worker to one backend that no process is known to have taken.
 pub(super) struct Newcomers {
     list: RefCell<Vec<Rc<Entry>>>,
-    /// How many there may be. One, if the kernel has ever to be waited for: whoever comes next waits in this
+    /// How many there may be: one at first, and after one that waited for long. Further requests wait in this
     /// server. Doubled each time all of them were taken when the kernel was asked.
     most: Cell<usize>,
     /// Whether the kernel knows about connections to this backend; `None` before it was asked.

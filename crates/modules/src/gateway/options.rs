@@ -248,7 +248,7 @@ pub struct BackendHost {
     pub mode: Mode,
     /// Its share of the requests: 1 to 100.
     pub weight: u32,
-    /// The largest number of connections, of all workers together; `None`: learned.
+    /// The largest number of connections, of all workers together; `None`: no limit.
     pub connections_max: Option<u32>,
     /// The largest number of requests on one connection; 0: no limit.
     pub requests_per_connection_max: u32,

@@ -75,12 +75,12 @@ stages! {
     Cache "cache" Wait;
     /// Receiving the request body.
     RequestBody "request-body" Wait;
-    /// Waiting before a backend can be asked: for its address or for a free connection.
+    /// Waiting for the address of a backend, or for one of the connections that the configuration allows.
     BackendQueue "backend-queue" Wait;
     /// Connecting to a backend, or starting a CGI program.
     BackendConnect "backend-connect" Wait;
-    /// From the connection to a backend, or from the request on a persistent connection, until a process of
-    /// the backend took it, as exactly as that can be known.
+    /// Waiting, in this server or in the backend's queue, until a process of the backend took the request, as
+    /// exactly as that can be known.
     BackendAccept "backend-accept" Wait;
     /// Sending the request to a backend.
     BackendSend "backend-send" Wait;

@@ -127,15 +127,15 @@ pub static HOST_OPTIONS: &[HostOption] = options! {
     "weight", Number, "1",
         "The backend's share of the requests, 1 to 100.";
     "max-connections", Number, "0",
-        "The largest number of connections, of all workers together. 0: Petrel finds out how many a FastCGI application can work on; with other protocols there is no limit.";
+        "The largest number of connections, of all workers together. 0: no limit, or for bin-path with PHP_FCGI_CHILDREN that number times max-procs.";
     "max-keep-alive-requests", Number, "0",
         "The largest number of requests on one connection. 0: no limit.";
     "max-keep-alive-idle", Number, "2, or 4 for HTTP",
         "Seconds that an idle connection is kept. 0: none is kept.";
     "backlog-size", Number, "1024",
-        "How many requests may wait for a connection; further ones get 503.";
+        "How many requests may wait for a connection or a process; further ones get 503.";
     "backlog-timeout", Number, "30",
-        "Seconds that a request waits for a connection; after that it gets 504.";
+        "Seconds that a request waits for a connection or a process; after that it gets 504. Also how long requests wait for a backend that is being restarted; after that they get 503.";
     "proxy-protocol", Number, "0",
         "The version of the PROXY protocol header at the beginning of each connection: 1 or 2. Such a connection serves one request only.";
     "tls", Switch, "disable",

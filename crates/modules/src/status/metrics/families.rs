@@ -327,7 +327,7 @@ pub static FAMILIES: &[MetricFamily] = &[
         kind: Gauge,
         unit: "",
         labels: BACKEND,
-        help: "Requests that wait for a connection to the backend.",
+        help: "Requests that wait for a connection to the backend, or for a process of it.",
         write: |report, family, writer| {
             by_backend(report, family, writer, |backend| {
                 Some(Count(backend.waiting))
@@ -339,7 +339,7 @@ pub static FAMILIES: &[MetricFamily] = &[
         kind: Counter,
         unit: "",
         labels: BACKEND,
-        help: "Requests that had to wait for a connection to the backend.",
+        help: "Requests that found no free connection to the backend and waited for one or for a process, if only for a moment.",
         write: |report, family, writer| {
             by_backend(report, family, writer, |backend| {
                 Some(Count(backend.backlogged))
