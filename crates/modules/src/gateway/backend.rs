@@ -435,14 +435,10 @@ impl Backend {
         if waiting.saturating_sub(asking) >= self.host.backlog_max {
             return None;
         }
-        self.shared.backlogged.fetch_add(1, Ordering::Relaxed);
-        if self.shared.waiting.fetch_add(1, Ordering::Relaxed) == 0
-            && let Some(fpm) = &self.shared.fpm
-        {
-            fpm.requests_wait();
-        }
+        self.shared.waiting.fetch_add(1, Ordering::Relaxed);
         self.signal.waiting.fetch_add(1, Ordering::Relaxed);
-        if self.shared.capacity.is_reached() {
+        let is_backlogged = self.shared.capacity.is_reached();
+        if is_backlogged {
             self.shared.call_idle(Some(&self.signal));
         }
         let now_ms = self.workbench.clock.latest_ms();
@@ -458,15 +454,30 @@ impl Backend {
         Some(QueueTicket {
             backend: Rc::clone(self),
             place,
+            since_ms: now_ms,
+            is_backlogged,
         })
     }
 
     /// Called when a ticket is dropped: its request got a connection, or gave up. An unused connection goes
     /// to the next request.
-    pub(super) fn leave(&self, place: u64) {
+    pub(super) fn leave(&self, ticket: &QueueTicket) {
         self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
         self.signal.waiting.fetch_sub(1, Ordering::Relaxed);
-        match self.queue.leave(place) {
+        // The first request on a connection waits until a process has it, which takes no time if one is free.
+        let waited_ms = self
+            .workbench
+            .clock
+            .latest_ms()
+            .saturating_sub(ticket.since_ms);
+        if ticket.is_backlogged || waited_ms >= limits::STUCK_MS {
+            self.shared.backlogged.fetch_add(1, Ordering::Relaxed);
+            let waited_ns = waited_ms * NANOS_PER_MILLI;
+            self.shared
+                .waited_ns
+                .fetch_add(waited_ns, Ordering::Relaxed);
+        }
+        match self.queue.leave(ticket.place) {
             // It is news for the one request that it was put there for.
             None | Some(Grant::Failed(_)) => {}
             Some(unused) => self.give(unused),
@@ -692,6 +703,9 @@ impl Backend {
             if is_stuck {
                 // They may go to other backends.
                 self.queue.wake_all();
+                if let Some(fpm) = &self.shared.fpm {
+                    fpm.requests_wait();
+                }
             }
         }
         if is_stuck {

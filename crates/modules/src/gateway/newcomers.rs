@@ -98,7 +98,10 @@ impl Newcomers {
         });
         self.list.borrow_mut().push(Rc::clone(&entry));
         self.shared.capacity.begins_to_wait();
-        self.signal.notify.notify_one();
+        if self.list.borrow().len() == 1 {
+            // The backend's task looks at it, and at those that come meanwhile.
+            self.signal.notify.notify_one();
+        }
         Some(Newcomer {
             all: Rc::clone(self),
             entry,

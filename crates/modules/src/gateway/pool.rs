@@ -58,6 +58,9 @@ struct QueuedRequest {
 pub(super) struct QueueTicket {
     pub(super) backend: Rc<Backend>,
     pub(super) place: u64,
+    pub(super) since_ms: u64,
+    /// The request counts as one that had to wait, however short the wait is.
+    pub(super) is_backlogged: bool,
 }
 
 impl QueueTicket {
@@ -72,7 +75,7 @@ impl QueueTicket {
 
 impl Drop for QueueTicket {
     fn drop(&mut self) {
-        self.backend.leave(self.place);
+        self.backend.leave(self);
     }
 }
 

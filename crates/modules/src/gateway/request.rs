@@ -11,7 +11,6 @@ use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -458,15 +457,13 @@ impl GatewayRequest {
         } = *place;
         let holders = chosen.backend.survey_since(since_ms).unwrap_or(holders);
         let stage = holders.stage();
-        let waited_ns = exchange.stamp_wait(stage, |exchange, text| match &self.restart_due_s {
+        exchange.stamp_wait(stage, |exchange, text| match &self.restart_due_s {
             Some(_) => text.write_str("no process listened: the backend was being restarted"),
             None => {
                 let now = exchange.worker.clock().latest();
                 holders.tell(&chosen.backend.shared, now, text);
             }
         });
-        let sum_ns = &chosen.backend.shared.waited_ns;
-        sum_ns.fetch_add(waited_ns, Ordering::Relaxed);
         let winner = winner.and_then(|number| others.get(number));
         let chosen = match winner {
             Some(winner) => chosen.moved_to(&winner.backend),

@@ -126,10 +126,7 @@ fn the_children_of_php_fpm_are_shown_in_every_form() {
     expect(&server, "a page", |fpm| fpm["pool"]["working"] == 1);
     let now = seen(&server);
     assert_eq!(now["path"], PATH);
-    assert_eq!(
-        (&now["error"], &now["advice"]),
-        (&Value::Null, &Value::Null)
-    );
+    assert_eq!(now["error"], Value::Null);
     let pool = &now["pool"];
     assert_eq!((&pool["children"], &pool["idle"]), (&2.into(), &1.into()));
     assert_eq!(pool["memory_mean_bytes"], 2_097_152);
@@ -197,18 +194,24 @@ fn nonsense_is_an_error_and_no_request_notices() {
     assert_eq!(log.matches("can be read again").count(), 1, "{log}");
 }
 
+/// It takes so long because it waits twice until php-fpm has not been asked for more than two seconds.
 #[test]
 fn php_fpm_is_asked_only_while_a_reader_looks() {
     let fpm = Fpm::start();
     let server = server(&fpm, "");
-    thread::sleep(Duration::from_millis(1500));
-    assert_eq!(fpm.questions(), 0, "nothing has looked");
+    let is_left_alone = || {
+        eventually(|| {
+            let before = fpm.questions();
+            thread::sleep(Duration::from_millis(2500));
+            fpm.questions() == before
+        })
+    };
+    // On a slow machine the first request may have waited for a process.
+    assert!(is_left_alone());
+    let before = fpm.questions();
     expect(&server, "a page", |fpm| fpm["pool"]["working"] == 1);
-    assert!(eventually(|| {
-        let before = fpm.questions();
-        thread::sleep(Duration::from_millis(2500));
-        fpm.questions() == before
-    }));
+    assert!(fpm.questions() > before);
+    assert!(is_left_alone());
 }
 
 #[test]

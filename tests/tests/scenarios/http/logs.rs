@@ -198,7 +198,7 @@ fn the_stages_of_a_request_are_traced() {
         .collect();
     let (total, parts) = times.split_last().expect("several");
     assert_eq!((times[0].0, total.0), ("tls", "total"));
-    assert_eq!(parts.len(), 26, "25 stages and the rest: {line}");
+    assert_eq!(parts.len(), 27, "26 stages and the rest: {line}");
     assert_eq!(
         parts.iter().map(|(_, time)| time).sum::<u64>(),
         total.1,
