@@ -33,7 +33,11 @@ fn round_robin_takes_turns() {
         .config("fastcgi.balance = \"round-robin\"")
         .start();
     let counts = asked(&server, (0..30).map(|_| "/app/".to_owned()));
-    assert_eq!(counts.values().copied().collect::<Vec<_>>(), [10, 10, 10]);
+    // A request that waits for one of them that is slow goes to another one.
+    assert!(
+        counts.len() == 3 && counts.values().all(|count| (8..=12).contains(count)),
+        "{counts:?}"
+    );
 }
 
 #[test]
