@@ -3,7 +3,8 @@
 //! The only limit is a configured one (`max-connections`, `max-pool-size`, or the number of processes that
 //! Petrel spawns). How many processes a backend has is not guessed: a connection counts when one of them has
 //! accepted it, which the process says itself ([`asking`](super::asking)) or the kernel
-//! ([`newcomers`](super::newcomers)). Requests that no process takes wait in this server.
+//! ([`newcomers`](super::newcomers)). Requests that no process takes wait in this server. The most connections
+//! that processes had within a second only tell when a new connection needs no question: a process is free.
 //!
 //! All workers share these counts. Times are milliseconds of the monotonic clock, passed in by the caller.
 
