@@ -38,7 +38,7 @@ use super::stream::{BackendStream, Connecting};
 
 /// The connections of one worker to one backend that await an answer.
 #[derive(Default)]
-pub(super) struct Asking {
+pub(super) struct AskingConnections {
     all: RefCell<Vec<Asked>>,
     /// Not before that time another one is begun, because the last one failed.
     not_before_ms: Cell<u64>,
@@ -69,7 +69,7 @@ enum Asked {
 }
 
 /// What has become of a connection that asks.
-enum Verdict {
+enum AskedVerdict {
     /// A process has it.
     Free(Box<BackendConnection>),
     /// A process was free, but the connection was closed.
@@ -80,7 +80,7 @@ enum Verdict {
     Failed(io::Error),
 }
 
-impl Asking {
+impl AskingConnections {
     /// Whether time alone can change something, and not only an answer.
     pub(super) fn has_deadline(&self, backend: &Backend) -> bool {
         let capacity = &backend.shared.capacity;
@@ -247,7 +247,7 @@ impl Backend {
         asked: Asked,
         now_ms: u64,
         context: &mut Context<'_>,
-    ) -> Result<Asked, Verdict> {
+    ) -> Result<Asked, AskedVerdict> {
         let capacity = &self.shared.capacity;
         match asked {
             Asked::Connecting {
@@ -272,14 +272,14 @@ impl Backend {
                 }
                 Poll::Ready(Err(error)) => {
                     capacity.waits_no_more();
-                    Err(Verdict::Failed(error))
+                    Err(AskedVerdict::Failed(error))
                 }
                 Poll::Pending => {
                     let time = self.host.connect_timeout;
                     let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
                     if time_ms > 0 && now_ms.saturating_sub(since_ms) > time_ms {
                         capacity.waits_no_more();
-                        return Err(Verdict::Failed(io::ErrorKind::TimedOut.into()));
+                        return Err(AskedVerdict::Failed(io::ErrorKind::TimedOut.into()));
                     }
                     Ok(Asked::Connecting {
                         connecting,
@@ -307,7 +307,7 @@ impl Backend {
                             // It does not know the question, and closes the connection instead.
                             capacity.answering(is_behind).no(true, now_ms);
                         }
-                        Err(Verdict::Closed)
+                        Err(AskedVerdict::Closed)
                     }
                     Poll::Pending => {
                         let answering = capacity.answering(is_behind);
@@ -324,7 +324,7 @@ impl Backend {
                             }
                             answering.no(is_sure, now_ms);
                             connection.answer_is_late();
-                            return Err(Verdict::Free(connection));
+                            return Err(AskedVerdict::Free(connection));
                         }
                         Ok(Asked::Unanswered {
                             connection,
@@ -340,10 +340,10 @@ impl Backend {
                 until_ms,
             } => match poll_close(&mut connection.stream, context) {
                 Poll::Ready(()) => match connection.into_permit() {
-                    Some(permit) => Err(Verdict::FreeElsewhere(permit)),
-                    None => Err(Verdict::Closed),
+                    Some(permit) => Err(AskedVerdict::FreeElsewhere(permit)),
+                    None => Err(AskedVerdict::Closed),
                 },
-                Poll::Pending if now_ms >= until_ms => Err(Verdict::Free(connection)),
+                Poll::Pending if now_ms >= until_ms => Err(AskedVerdict::Free(connection)),
                 Poll::Pending => Ok(Asked::Proving {
                     connection,
                     until_ms,
@@ -359,7 +359,7 @@ impl Backend {
         is_behind: bool,
         now_ms: u64,
         context: &mut Context<'_>,
-    ) -> Result<Asked, Verdict> {
+    ) -> Result<Asked, AskedVerdict> {
         let capacity = &self.shared.capacity;
         connection.is_taken(now_ms);
         capacity.answering(is_behind).yes();
@@ -371,10 +371,10 @@ impl Backend {
                     false => works_on.get().saturating_sub(1),
                 },
             );
-            return Err(Verdict::Free(connection));
+            return Err(AskedVerdict::Free(connection));
         }
         if capacity.keeps_asked() {
-            return Err(Verdict::Free(connection));
+            return Err(AskedVerdict::Free(connection));
         }
         let until_ms = now_ms + limits::CLOSES_AFTER_ANSWER_MS;
         let proving = Asked::Proving {
@@ -439,10 +439,10 @@ impl Backend {
         }
     }
 
-    fn take_verdict(&self, verdict: Verdict, now_ms: u64) {
+    fn take_verdict(&self, verdict: AskedVerdict, now_ms: u64) {
         let asking = &self.asking;
         match verdict {
-            Verdict::Free(mut connection) => {
+            AskedVerdict::Free(mut connection) => {
                 if self.closes(&connection, now_ms) {
                     return;
                 }
@@ -451,15 +451,15 @@ impl Backend {
                 }
                 self.give(Grant::Kept(connection));
             }
-            Verdict::FreeElsewhere(permit) => self.give(Grant::Open(permit)),
-            Verdict::Closed => asking.not_before_ms.set(now_ms + limits::ASK_PAUSE_MS),
+            AskedVerdict::FreeElsewhere(permit) => self.give(Grant::Open(permit)),
+            AskedVerdict::Closed => asking.not_before_ms.set(now_ms + limits::ASK_PAUSE_MS),
             // The queue of the unix socket is full: the backend is busy, not down.
-            Verdict::Failed(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            AskedVerdict::Failed(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 asking
                     .not_before_ms
                     .set(now_ms + limits::QUEUE_FULL_PAUSE_MS);
             }
-            Verdict::Failed(error) => {
+            AskedVerdict::Failed(error) => {
                 asking.not_before_ms.set(now_ms + limits::ASK_PAUSE_MS);
                 self.has_failed(&Failure::of_connect(error), now_ms);
             }

@@ -14,7 +14,7 @@ use petrel_engine::shared::lock;
 use petrel_engine::tls::TlsServer;
 
 use super::active_check::{CheckTarget, Checked, Checker, CheckerTask};
-use super::asking::Asking;
+use super::asking::AskingConnections;
 use super::balance::{Candidate, stable_hash};
 use super::capacity::{Answers, Capacity, Permit};
 use super::connection::{BackendConnection, Questions, Workbench};
@@ -153,7 +153,7 @@ pub struct Backend {
     pub(super) queue: Queue,
     signal: Arc<Signal>,
     /// Connections that ask whether a process has them.
-    pub(super) asking: Asking,
+    pub(super) asking: AskingConnections,
     /// New connections of which only the kernel can say whether a process has them.
     newcomers: Rc<Newcomers>,
     /// Requests of this worker have waited for a process for longer than [`limits::STUCK_MS`].
@@ -355,7 +355,7 @@ impl Backend {
             holders: shared.holders.part(),
             name: Rc::from(&*shared.name),
             newcomers: Newcomers::new(&shared, &workbench, &signal),
-            asking: Asking::default(),
+            asking: AskingConnections::default(),
             is_stuck: Cell::new(false),
             survey: Cell::new(None),
             looked_at_ms: Cell::new(0),

@@ -24,7 +24,7 @@ use super::pool::Signal;
 
 /// The new connections of one worker to one backend that no process is known to have taken.
 pub(super) struct Newcomers {
-    list: RefCell<Vec<Rc<Entry>>>,
+    list: RefCell<Vec<Rc<WatchedNewcomer>>>,
     /// How many there may be: one at first, and after one that waited for long. Further requests wait in this
     /// server. Doubled each time all of them were taken when the kernel was asked.
     most: Cell<usize>,
@@ -38,7 +38,7 @@ pub(super) struct Newcomers {
     signal: Arc<Signal>,
 }
 
-struct Entry {
+struct WatchedNewcomer {
     watched: WatchedConnection,
     written_at: Nanos,
     /// Bytes of the request that were sent. A process that has read some of them has the request.
@@ -56,7 +56,7 @@ struct Entry {
 /// One new connection. Dropping it ends the watch.
 pub(super) struct Newcomer {
     all: Rc<Newcomers>,
-    entry: Rc<Entry>,
+    entry: Rc<WatchedNewcomer>,
 }
 
 impl Newcomers {
@@ -87,7 +87,7 @@ impl Newcomers {
         if self.is_seen.get() == Some(false) {
             return None;
         }
-        let entry = Rc::new(Entry {
+        let entry = Rc::new(WatchedNewcomer {
             watched: self.workbench.kernel.watch(socket)?,
             written_at: now,
             sent: Cell::new(sent),
@@ -196,8 +196,9 @@ impl Newcomers {
             }
             waits
         });
-        let is_late =
-            |entry: &Rc<Entry>| now - entry.written_at > limits::STUCK_MS * NANOS_PER_MILLI;
+        let is_late = |entry: &Rc<WatchedNewcomer>| {
+            now - entry.written_at > limits::STUCK_MS * NANOS_PER_MILLI
+        };
         if list.is_empty() {
             self.most
                 .set((self.most.get() * 2).min(limits::NEWCOMERS_MAX));
@@ -211,7 +212,7 @@ impl Newcomers {
     }
 }
 
-impl Entry {
+impl WatchedNewcomer {
     fn is_untaken(&self, at: Nanos, survey: &mut impl FnMut() -> HolderSurvey) {
         self.untaken_at.set(at);
         let Some((surveyed_at, _)) = self.survey.get() else {
