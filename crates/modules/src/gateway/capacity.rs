@@ -114,6 +114,13 @@ impl Answering {
         self.answers.store(Answers::Yes as u8, Ordering::Relaxed);
     }
 
+    /// Another program may be there from now on, which need not answer as the one before did.
+    fn forget(&self) {
+        let order = Ordering::Relaxed;
+        let (yes, unknown) = (Answers::Yes as u8, Answers::Unknown as u8);
+        let _ = self.answers.compare_exchange(yes, unknown, order, order);
+    }
+
     /// The application does not answer. `is_sure`: a process has read the question.
     pub(super) fn no(&self, is_sure: bool, now_ms: u64) {
         let unsure_since_ms = if is_sure { 0 } else { now_ms.max(1) };
@@ -286,6 +293,9 @@ impl Capacity {
             .gone_since_ms
             .compare_exchange(0, now_ms.max(1), order, order);
         self.set_keeps_asked(false);
+        for answering in [&self.first, &self.behind] {
+            answering.forget();
+        }
     }
 
     /// Whether the backend is probably being restarted: it has served requests, and no process has listened

@@ -289,8 +289,7 @@ impl GatewayRequest {
                 return Transition::End(outcome);
             }
             Err(NoBackend::Down | NoBackend::Tried)
-                if self.attempts_reached_none()
-                    && let Some(backend) = upstream.restarting() =>
+                if let Some(backend) = upstream.restarting() =>
             {
                 return self.wait_for_restart(backend, exchange);
             }
@@ -346,7 +345,6 @@ impl GatewayRequest {
             exchange,
             format_args!("waits for a connection backend={name}"),
         );
-        super::overload::report(exchange, &backend.host);
         let due_s = due_after(exchange, backend.host.backlog_timeout);
         let shared = &backend.shared;
         Transition::To(RequestState::Queue(Box::new(QueuePlace {
@@ -371,11 +369,6 @@ impl GatewayRequest {
             let also = upstream.others(&chosen.backend, &self.tried, exchange);
             others.extend(also.iter().filter_map(Backend::wait));
         }
-    }
-
-    /// Whether no attempt has reached a backend: the request was not written to any.
-    fn attempts_reached_none(&self) -> bool {
-        self.failed.as_ref().is_none_or(Failure::is_gone)
     }
 
     /// The backend is being restarted: the request waits for it as long as it would wait for a connection.
@@ -433,6 +426,7 @@ impl GatewayRequest {
         context: &mut Context<'_>,
     ) -> Transition {
         if place.chosen.backend.is_stuck() && !std::mem::replace(&mut place.is_spread, true) {
+            super::overload::report(exchange, &place.chosen.backend.host);
             self.spread(&mut place, exchange);
         }
         let mut polled = place.ticket.poll(context);

@@ -37,9 +37,13 @@ pub fn expect(calls: &Calls, expected: &[(&[&str], u64)]) {
     let mut rest = calls.clone();
     for (names, times) in expected {
         let count: u64 = names.iter().map(|name| calls.count(name)).sum();
-        assert_eq!(
-            count,
-            times * REQUESTS,
+        let least = times * REQUESTS;
+        // Behind one of 64 requests to a FastCGI backend its process is asked when it is back, and the answer may come
+        // by itself.
+        let is_of_backend = *times > 1 && names.contains(&"recvfrom");
+        let most = least + if is_of_backend { REQUESTS / 64 + 1 } else { 0 };
+        assert!(
+            (least..=most).contains(&count),
             "{names:?}: if it is less now, lower the figure: {calls:?}"
         );
         for name in *names {
@@ -237,10 +241,12 @@ fn a_route_of_a_backend_asks_the_file_system_nothing_however_long_the_url_is() {
             assert_eq!(client.get(&format!("{target}/{number}")).status, 200);
         }
         let calls = tracer.stop().without_waits();
-        for (names, times) in [(RECEIVE, 2), (SEND, 2), (PATH, 0)] {
-            let count: u64 = names.iter().map(|name| calls.count(name)).sum();
-            assert_eq!(count, times * REQUESTS, "{names:?}: {calls:?}");
-        }
+        let mut rest = calls.clone();
+        rest.0
+            .retain(|name, _| RECEIVE.contains(&name.as_str()) || SEND.contains(&name.as_str()));
+        expect(&rest, &[(RECEIVE, 2), (SEND, 2)]);
+        let looks: u64 = PATH.iter().map(|name| calls.count(name)).sum();
+        assert_eq!(looks, 0, "{calls:?}");
     }
 }
 

@@ -226,7 +226,7 @@ impl FpmWatch {
     pub(crate) fn tell_children(&self, text: &mut HolderText<'_>) {
         self.with_told_since(now_ms().saturating_sub(TOLD_MS), |pool| {
             let (working, children) = (pool.working, pool.children());
-            write!(text, "; php-fpm: {working} of {children} children work");
+            write!(text, ", php-fpm: {working} of {children} children work");
             if let Some(oldest) = pool.scripts.first() {
                 let age = Time(oldest.age_us.saturating_mul(1000));
                 write!(text, ", the oldest on {} for {age}", oldest.uri);
