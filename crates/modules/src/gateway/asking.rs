@@ -311,7 +311,9 @@ impl Backend {
                     }
                     Poll::Pending => {
                         let answering = capacity.answering(is_behind);
-                        if answering.get(now_ms) == Answers::Unknown
+                        let answers = answering.get(now_ms);
+                        // If it does not answer, another connection has shown that meanwhile.
+                        if answers != Answers::Yes
                             && let Some(is_sure) = self.does_not_answer(
                                 &connection,
                                 since_ms,
@@ -322,7 +324,9 @@ impl Backend {
                             if !is_behind {
                                 capacity.waits_no_more();
                             }
-                            answering.no(is_sure, now_ms);
+                            if answers == Answers::Unknown {
+                                answering.no(is_sure, now_ms);
+                            }
                             connection.answer_is_late();
                             return Err(AskedVerdict::Free(connection));
                         }
