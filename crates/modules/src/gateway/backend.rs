@@ -396,18 +396,19 @@ impl Backend {
         if let Some(connection) = self.take_idle() {
             return Some(Grant::Kept(connection));
         }
-        self.open(self.workbench.clock.latest_ms())
+        self.open(self.workbench.clock.latest_ms(), 0)
     }
 
     /// A permit to open a connection that a request is written on at once: a process is known to be free, or
-    /// none of the connections that were opened before is known to wait for one.
-    fn open(&self, now_ms: u64) -> Option<Grant> {
+    /// none of the connections that were opened before is known to wait for one. `opened`: how many permits were just
+    /// given; their requests are not written yet.
+    fn open(&self, now_ms: u64, opened: usize) -> Option<Grant> {
         let capacity = &self.shared.capacity;
         if capacity.is_reached() || capacity.is_restarting(now_ms, self.patience_ms()) {
             return None;
         }
-        let may_open =
-            capacity.has_free(now_ms) || (!self.asks(now_ms) && self.newcomers.allow_another());
+        let may_open = capacity.has_free(now_ms)
+            || (!self.asks(now_ms) && self.newcomers.allow_another(opened));
         match may_open {
             true => Permit::take(&self.shared).map(Grant::Open),
             false => None,
@@ -670,11 +671,15 @@ impl Backend {
             }
         }
         self.newcomers.look_if_due(self.workbench.clock.latest());
+        let mut opened = 0;
         while !self.queue.is_empty() {
             let grant = match self.take_idle() {
                 Some(connection) => Grant::Kept(connection),
-                None => match self.open(now_ms) {
-                    Some(grant) => grant,
+                None => match self.open(now_ms, opened) {
+                    Some(grant) => {
+                        opened += 1;
+                        grant
+                    }
                     None => break,
                 },
             };

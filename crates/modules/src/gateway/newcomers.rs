@@ -26,7 +26,8 @@ use super::pool::Signal;
 pub(super) struct Newcomers {
     list: RefCell<Vec<Rc<WatchedNewcomer>>>,
     /// How many there may be: one at first, and after one that waited for long. Further requests wait in this
-    /// server. Doubled each time all of them were taken when the kernel was asked.
+    /// server. Doubled each time all of them were taken when the kernel was asked, or
+    /// before.
     most: Cell<usize>,
     /// Whether the kernel knows about connections to this backend; `None` before it was asked.
     is_seen: Cell<Option<bool>>,
@@ -68,7 +69,8 @@ impl Newcomers {
         Rc::new(Newcomers {
             list: RefCell::default(),
             most: Cell::new(1),
-            is_seen: Cell::new(None),
+            // A TLS handshake needs a process, so such connections are not watched.
+            is_seen: Cell::new(shared.tls.as_ref().map(|_| false)),
             not_before: Cell::new(0),
             shared: Arc::clone(shared),
             workbench: Rc::clone(workbench),
@@ -87,8 +89,12 @@ impl Newcomers {
         if self.is_seen.get() == Some(false) {
             return None;
         }
+        let watched = self.workbench.kernel.watch(socket);
+        if watched.is_none() && self.is_seen.get().is_none() {
+            self.is_seen.set(Some(false));
+        }
         let entry = Rc::new(WatchedNewcomer {
-            watched: self.workbench.kernel.watch(socket)?,
+            watched: watched?,
             written_at: now,
             sent: Cell::new(sent),
             untaken_at: Cell::new(now),
@@ -113,13 +119,18 @@ impl Newcomers {
         &self.shared.capacity
     }
 
-    /// Whether a request may be written on one more new connection.
-    pub(super) fn allow_another(&self) -> bool {
-        if self.list.borrow().len() < self.most.get() {
+    /// Whether a request may be written on one more new connection. `allowed`: how many that was just allowed for;
+    /// they are not written yet.
+    pub(super) fn allow_another(&self, allowed: usize) -> bool {
+        let has_room = || {
+            let is_blind = self.is_seen.get() == Some(false);
+            is_blind || self.list.borrow().len() + allowed < self.most.get()
+        };
+        if has_room() {
             return true;
         }
         self.look(self.workbench.clock.now());
-        self.list.borrow().len() < self.most.get()
+        has_room()
     }
 
     /// Since when the oldest one has waited.
@@ -196,13 +207,9 @@ impl Newcomers {
             }
             waits
         });
-        let is_late = |entry: &Rc<WatchedNewcomer>| {
-            now - entry.written_at > limits::STUCK_MS * NANOS_PER_MILLI
-        };
         if list.is_empty() {
-            self.most
-                .set((self.most.get() * 2).min(limits::NEWCOMERS_MAX));
-        } else if list.first().is_some_and(is_late) {
+            self.allow_more();
+        } else if list.first().is_some_and(|oldest| oldest.is_late(now)) {
             self.most.set(1);
         }
         drop(list);
@@ -210,9 +217,19 @@ impl Newcomers {
         let cost = after.saturating_sub(now);
         self.not_before.set(after + cost * limits::LOOK_COST_FACTOR);
     }
+
+    /// All of them were taken.
+    fn allow_more(&self) {
+        let most = self.most.get() * 2;
+        self.most.set(most.min(limits::NEWCOMERS_MAX));
+    }
 }
 
 impl WatchedNewcomer {
+    fn is_late(&self, now: Nanos) -> bool {
+        now.saturating_sub(self.written_at) > limits::STUCK_MS * NANOS_PER_MILLI
+    }
+
     fn is_untaken(&self, at: Nanos, survey: &mut impl FnMut() -> HolderSurvey) {
         self.untaken_at.set(at);
         let Some((surveyed_at, _)) = self.survey.get() else {
@@ -246,7 +263,12 @@ impl Newcomer {
     /// The reply has begun. Returns until when no process was known to have the connection, and which requests
     /// the processes had meanwhile; `None` if the kernel has not said that.
     pub(super) fn taken(self) -> Option<(Nanos, HolderSurvey)> {
-        let entry = &self.entry;
+        let Newcomer { all, entry } = &self;
+        let is_last = matches!(&all.list.borrow()[..], [last] if Rc::ptr_eq(last, entry));
+        if is_last && !entry.is_late(all.workbench.clock.latest()) {
+            // It was taken before the kernel was asked.
+            all.allow_more();
+        }
         let at = entry.taken_at.get().unwrap_or(entry.untaken_at.get());
         entry.show(at);
         let (_, survey) = entry.survey.get()?;
