@@ -224,14 +224,20 @@ impl Backend {
         let now_ms = self.now_ms();
         // What is done about a verdict can begin another connection, so the list is not borrowed meanwhile.
         let (mut kept, mut verdicts) = (Vec::new(), Vec::new());
+        let mut has_news = false;
         for asked in self.asking.all.take() {
+            let did_wait = asked.waits_since_ms().is_some();
             match self.poll_one(asked, now_ms, context) {
-                Ok(asked) => kept.push(asked),
+                Ok(asked) => {
+                    // While a connection proves that it is kept, the next one asks.
+                    has_news |= did_wait && asked.waits_since_ms().is_none();
+                    kept.push(asked);
+                }
                 Err(verdict) => verdicts.push(verdict),
             }
         }
         *self.asking.all.borrow_mut() = kept;
-        let has_news = !verdicts.is_empty();
+        has_news |= !verdicts.is_empty();
         for verdict in verdicts {
             self.take_verdict(verdict, now_ms);
         }
