@@ -76,6 +76,8 @@ enum AskedVerdict {
     FreeElsewhere(Permit),
     /// It was closed without an answer.
     Closed,
+    /// It was closed behind a reply.
+    Ended,
     /// It could not be made.
     Failed(io::Error),
 }
@@ -308,12 +310,21 @@ impl Backend {
                     Poll::Ready(Ok(())) => {
                         self.has_answered(connection, since_ms, is_behind, now_ms, context)
                     }
+                    Poll::Ready(Err(error))
+                        if is_behind && error.kind() != io::ErrorKind::InvalidData =>
+                    {
+                        Err(Verdict::Ended)
+                    }
                     Poll::Ready(Err(_)) => {
                         if capacity.answering(is_behind).get(now_ms) == Answers::Unknown {
                             // It does not know the question, and closes the connection instead.
                             capacity.answering(is_behind).no(true, now_ms);
                         }
-                        Err(AskedVerdict::Closed)
+                        Err(if is_behind {
+                            AskedVerdict::Ended
+                        } else {
+                            AskedVerdict::Closed
+                        })
                     }
                     Poll::Pending => {
                         let answering = capacity.answering(is_behind);
@@ -462,6 +473,7 @@ impl Backend {
                 self.give(Grant::Kept(connection));
             }
             AskedVerdict::FreeElsewhere(permit) => self.give(Grant::Open(permit)),
+            AskedVerdict::Ended => {}
             AskedVerdict::Closed => asking.not_before_ms.set(now_ms + limits::ASK_PAUSE_MS),
             // The queue of the unix socket is full: the backend is busy, not down.
             AskedVerdict::Failed(error) if error.kind() == io::ErrorKind::WouldBlock => {
