@@ -310,6 +310,7 @@ impl Backend {
                     Poll::Ready(Ok(())) => {
                         self.has_answered(connection, since_ms, is_behind, now_ms, context)
                     }
+                    // Its process ends, or turns to another connection. The application may answer all the same.
                     Poll::Ready(Err(error))
                         if is_behind && error.kind() != io::ErrorKind::InvalidData =>
                     {
@@ -493,3 +494,6 @@ impl Backend {
 fn poll_close(stream: &mut BackendStream, context: &mut Context<'_>) -> Poll<()> {
     stream.poll_read(context, &mut [0; 1]).map(|_| ())
 }
+
+#[cfg(test)]
+mod tests;

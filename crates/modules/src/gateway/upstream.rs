@@ -79,6 +79,25 @@ impl Upstreams {
         }
     }
 
+    /// Makes `worker` use the same backends as `other`, as workers of one process do.
+    #[cfg(test)]
+    pub(super) fn share(worker: &Rc<Worker>, other: &Rc<Worker>) {
+        let shared = Arc::clone(&Upstreams::of(other).shared);
+        worker.belonging(|| Upstreams {
+            shared,
+            ..Upstreams::new(worker)
+        });
+    }
+
+    /// This worker's backends that requests were sent to.
+    #[cfg(test)]
+    pub(super) fn backends(&self) -> Vec<Rc<Backend>> {
+        let known = self.known.borrow();
+        let all = known.values();
+        all.flat_map(|upstream| upstream.backends.borrow().to_vec())
+            .collect()
+    }
+
     /// The upstream of `route`, created by the first request for it.
     pub(crate) fn get(&self, route: &Route, balance: Balance) -> Rc<Upstream> {
         if let Some(known) = self.known.borrow().get(&route.id) {

@@ -398,3 +398,90 @@ fn answers_that_were_not_read() {
     }
     assert_eq!(watcher.other_end(), OtherEnd::NotAccepted);
 }
+
+/// A view whose kernel has sent `answers` before it was asked.
+fn view_of(answers: &[&[u8]]) -> (KernelView, OwnedFd) {
+    let flags = SocketFlags::CLOEXEC;
+    let (ours, kernel) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
+            .expect("a pair");
+    for answer in answers {
+        send(&kernel, answer, SendFlags::empty()).expect("there is room");
+    }
+    let view = KernelView {
+        socket: Ok(ours),
+        ..KernelView::open()
+    };
+    (view, kernel)
+}
+
+/// A message of the kernel that answers the query with this number.
+fn message(kind: u16, sequence: u32, content: &[u8]) -> Vec<u8> {
+    let length = (16 + content.len()) as u32;
+    let numbers = [length, u32::from(kind), sequence, 0];
+    let header = numbers.iter().flat_map(|number| number.to_ne_bytes());
+    header.chain(content.iter().copied()).collect()
+}
+
+/// NLMSG_ERROR.
+const ERROR: u16 = 2;
+/// SOCK_DIAG_BY_FAMILY.
+const DIAGNOSTICS: u16 = 20;
+
+#[test]
+fn a_kernel_that_answers_nonsense_says_nothing() {
+    let refused = message(ERROR, 1, &(-1_i32).to_ne_bytes());
+    let of_unix = message(
+        DIAGNOSTICS,
+        1,
+        &[1, 1, 1, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    );
+    let mut longer = of_unix.clone();
+    longer[0] = 200;
+    let long = message(DIAGNOSTICS, 1, &[1; 2 * ANSWER_BYTES_MAX]);
+    let cut = &of_unix[..20];
+    let earlier = message(ERROR, 0, &0_i32.to_ne_bytes());
+    let many = vec![&earlier[..]; READS_MAX];
+    // An error, a longer message than it is, one that does not fit, one that was cut, nothing, and answers to
+    // other queries without end.
+    let all: [&[&[u8]]; 8] = [
+        &[&refused],
+        &[&longer],
+        &[&long],
+        &[cut],
+        &[],
+        &[&[]],
+        &[b"?"],
+        &many,
+    ];
+    let connections = [
+        WatchedConnection::Unix { inode: 5 },
+        WatchedConnection::Tcp {
+            own: ([127, 0, 0, 1], 1).into(),
+            backend: ([127, 0, 0, 1], 2).into(),
+        },
+    ];
+    for answers in all {
+        for connection in &connections {
+            let (view, _kernel) = view_of(answers);
+            assert_eq!(view.other_end(connection), OtherEnd::Unknown, "{answers:?}");
+        }
+    }
+}
+
+/// The answer comes when the next query has been made.
+#[test]
+fn a_late_answer_is_not_taken_for_another_one() {
+    let (view, kernel) = view_of(&[]);
+    let connection = WatchedConnection::Unix { inode: 5 };
+    assert_eq!(view.other_end(&connection), OtherEnd::Unknown);
+    let not_accepted = |sequence| {
+        // Family, type, state, padding, inode, cookie, and the inode of the other end.
+        let content = [1, 1, 1, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        message(DIAGNOSTICS, sequence, &content)
+    };
+    send(&kernel, &not_accepted(1), SendFlags::empty()).expect("there is room");
+    assert_eq!(view.other_end(&connection), OtherEnd::Unknown);
+    send(&kernel, &not_accepted(3), SendFlags::empty()).expect("there is room");
+    assert_eq!(view.other_end(&connection), OtherEnd::NotAccepted);
+}
