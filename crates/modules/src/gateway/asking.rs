@@ -44,8 +44,6 @@ pub(super) struct AskingConnections {
     not_before_ms: Cell<u64>,
     /// Requests that were sent, to ask behind one of many.
     sent: Cell<u32>,
-    /// Replies behind which the process is asked each time, because it has worked on behind one.
-    works_on: Cell<u32>,
 }
 
 enum Asked {
@@ -131,9 +129,18 @@ impl AskingConnections {
             leads: keeps
                 && connection.is_reused()
                 && connection.idle_for_ms(now_ms) >= limits::ASK_AFTER_IDLE_MS,
-            ends: (self.works_on.get() > 0 || (is_sample && backend.queue.is_empty()))
+            ends: (self.works_on(backend, now_ms) || (is_sample && backend.queue.is_empty()))
                 && backend.shared.capacity.behind.get(now_ms) != Answers::No,
         }
+    }
+
+    /// Whether a process has worked on behind one of the last replies, or does now.
+    fn works_on(&self, backend: &Backend, now_ms: u64) -> bool {
+        let works_now = |asked: &Asked| asked.works_on(now_ms);
+        if self.all.borrow().iter().any(works_now) {
+            backend.shared.capacity.has_worked_on(true);
+        }
+        backend.shared.capacity.works_on()
     }
 
     /// The reply on `connection` has ended, and the answer behind it is to come.
@@ -166,6 +173,18 @@ impl Asked {
                 ..
             } => now_ms < since_ms + limits::WORKS_ON_MS,
             Asked::Proving { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Whether its reply has ended for a while, and its process does not read again.
+    fn works_on(&self, now_ms: u64) -> bool {
+        match self {
+            Asked::Unanswered {
+                is_behind: true,
+                since_ms,
+                ..
+            } => now_ms >= since_ms + limits::WORKS_ON_MS,
             _ => false,
         }
     }
@@ -314,7 +333,7 @@ impl Backend {
                     Poll::Ready(Err(error))
                         if is_behind && error.kind() != io::ErrorKind::InvalidData =>
                     {
-                        Err(Verdict::Ended)
+                        Err(AskedVerdict::Ended)
                     }
                     Poll::Ready(Err(_)) => {
                         if capacity.answering(is_behind).get(now_ms) == Answers::Unknown {
@@ -386,13 +405,8 @@ impl Backend {
         connection.is_taken(now_ms);
         capacity.answering(is_behind).yes();
         if is_behind {
-            let works_on = &self.asking.works_on;
-            works_on.set(
-                match now_ms.saturating_sub(since_ms) >= limits::WORKS_ON_MS {
-                    true => limits::ASK_ONE_OF,
-                    false => works_on.get().saturating_sub(1),
-                },
-            );
+            let is_late = now_ms >= since_ms + limits::WORKS_ON_MS;
+            capacity.has_worked_on(is_late);
             return Err(AskedVerdict::Free(connection));
         }
         if capacity.keeps_asked() {

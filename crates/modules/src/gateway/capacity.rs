@@ -34,6 +34,8 @@ pub struct Capacity {
     pub(super) first: Answering,
     /// Whether it answers GET_VALUES behind the end of a reply, when its process reads again.
     pub(super) behind: Answering,
+    /// Replies behind which the process is asked each time, because one has worked on behind a reply.
+    asks_behind: AtomicU32,
     /// The backend keeps a connection open when it has answered GET_VALUES on it as the first record.
     keeps_asked: AtomicBool,
     /// Since when no connection can be made; 0: one can be, as far as is known.
@@ -143,6 +145,7 @@ impl Capacity {
             peak_at_ms: AtomicU64::new(0),
             first: Answering::new(answers),
             behind: Answering::new(answers),
+            asks_behind: AtomicU32::new(0),
             keeps_asked: AtomicBool::new(false),
             gone_since_ms: AtomicU64::new(0),
             has_served: AtomicBool::new(false),
@@ -192,6 +195,21 @@ impl Capacity {
     /// A connection waits no more: a process has accepted it, or it was closed.
     pub(super) fn waits_no_more(&self) {
         self.unaccepted.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether a process has worked on behind one of the last replies.
+    pub(super) fn works_on(&self) -> bool {
+        self.asks_behind.load(Ordering::Relaxed) > 0
+    }
+
+    /// A process was asked behind a reply, and has worked on or not.
+    pub(super) fn has_worked_on(&self, has: bool) {
+        let left = match has {
+            true => limits::ASK_ONE_OF,
+            // A reply that another worker does not count makes one question more.
+            false => self.asks_behind.load(Ordering::Relaxed).saturating_sub(1),
+        };
+        self.asks_behind.store(left, Ordering::Relaxed);
     }
 
     /// A process has accepted one connection more.
