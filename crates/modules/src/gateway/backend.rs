@@ -716,7 +716,15 @@ impl Backend {
         if is_stuck {
             let is_recent = |(at_ms, _)| now_ms < at_ms + limits::SURVEY_MS;
             if !self.survey.get().is_some_and(is_recent) {
-                self.survey.set(Some((now_ms, self.shared.survey())));
+                let survey = self.shared.survey();
+                // A process that has just become free has not taken the next request yet. Which requests had the
+                // processes before says more.
+                let says_more = |(at_ms, before): (u64, HolderSurvey)| {
+                    before.is_busier_than(&survey) && now_ms < at_ms + limits::SURVEY_KEPT_MS
+                };
+                if !self.survey.get().is_some_and(says_more) {
+                    self.survey.set(Some((now_ms, survey)));
+                }
             }
             // Another worker may have an idle connection by now, which it had not when this request queued.
             self.shared.call_idle(Some(&self.signal));

@@ -276,6 +276,11 @@ impl HolderSurvey {
         }
     }
 
+    /// Whether more requests had processes than at the time of `other`.
+    pub(super) fn is_busier_than(&self, other: &HolderSurvey) -> bool {
+        self.busy > other.busy
+    }
+
     /// Whether no process was known to have a request.
     pub(super) fn is_empty(&self) -> bool {
         self.busy == 0

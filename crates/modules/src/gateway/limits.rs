@@ -46,6 +46,9 @@ pub(crate) const STUCK_MS: u64 = 5;
 /// Milliseconds between two surveys of which requests have the connections that others wait for.
 pub(crate) const SURVEY_MS: u64 = 50;
 
+/// Milliseconds after which a survey gives way to one with fewer requests.
+pub(crate) const SURVEY_KEPT_MS: u64 = 200;
+
 /// Milliseconds between two looks at the backend's queue in the kernel while there are idle connections.
 pub(crate) const LOOK_AT_QUEUE_MS: u64 = 50;
 
