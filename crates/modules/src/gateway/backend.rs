@@ -396,23 +396,24 @@ impl Backend {
         if let Some(connection) = self.take_idle() {
             return Some(Grant::Kept(connection));
         }
-        self.open(self.workbench.clock.latest_ms(), 0)
+        self.open(self.workbench.clock.latest_ms())
     }
 
     /// A permit to open a connection that a request is written on at once: a process is known to be free, or
-    /// none of the connections that were opened before is known to wait for one. `opened`: how many permits were just
-    /// given; their requests are not written yet.
-    fn open(&self, now_ms: u64, opened: usize) -> Option<Grant> {
+    /// none of the connections that were opened before is known to wait for one.
+    fn open(&self, now_ms: u64) -> Option<Grant> {
         let capacity = &self.shared.capacity;
         if capacity.is_reached() || capacity.is_restarting(now_ms, self.patience_ms()) {
             return None;
         }
-        let may_open = capacity.has_free(now_ms)
-            || (!self.asks(now_ms) && self.newcomers.allow_another(opened));
-        match may_open {
-            true => Permit::take(&self.shared).map(Grant::Open),
-            false => None,
+        let may_open = capacity.has_free(now_ms, self.newcomers.opening())
+            || (!self.asks(now_ms) && self.newcomers.allow_another());
+        if !may_open {
+            return None;
         }
+        let mut permit = Permit::take(&self.shared)?;
+        permit.opens(self.newcomers.begin_opening());
+        Some(Grant::Open(permit))
     }
 
     /// How long requests wait for this backend at most.
@@ -489,9 +490,10 @@ impl Backend {
     pub(super) fn adopt(
         &self,
         stream: BackendStream,
-        permit: Permit,
+        mut permit: Permit,
         now_ms: u64,
     ) -> Box<BackendConnection> {
+        permit.has_opened();
         self.shared.connected.fetch_add(1, Ordering::Relaxed);
         let workbench = &self.workbench;
         let conversation = protocol::conversation(self.host.protocol, &workbench.repeated);
@@ -671,15 +673,11 @@ impl Backend {
             }
         }
         self.newcomers.look_if_due(self.workbench.clock.latest());
-        let mut opened = 0;
         while !self.queue.is_empty() {
             let grant = match self.take_idle() {
                 Some(connection) => Grant::Kept(connection),
-                None => match self.open(now_ms, opened) {
-                    Some(grant) => {
-                        opened += 1;
-                        grant
-                    }
+                None => match self.open(now_ms) {
+                    Some(grant) => grant,
                     None => break,
                 },
             };

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::backend::SharedBackend;
 use super::limits;
+use super::newcomers::OpeningConnection;
 
 /// What all workers know about the room that one backend has.
 #[derive(Debug)]
@@ -70,6 +71,8 @@ pub(crate) enum Answers {
 /// The right to one connection. Dropping it gives the right back.
 pub(super) struct Permit {
     shared: Arc<SharedBackend>,
+    /// Set while a connection for a request is being made with it.
+    opening: Option<OpeningConnection>,
 }
 
 impl Permit {
@@ -77,7 +80,18 @@ impl Permit {
     pub(super) fn take(shared: &Arc<SharedBackend>) -> Option<Permit> {
         shared.capacity.try_open().then(|| Permit {
             shared: Arc::clone(shared),
+            opening: None,
         })
+    }
+
+    /// A connection is being made with it.
+    pub(super) fn opens(&mut self, opening: OpeningConnection) {
+        self.opening = Some(opening);
+    }
+
+    /// The connection is made.
+    pub(super) fn has_opened(&mut self) {
+        self.opening = None;
     }
 }
 
@@ -227,9 +241,9 @@ impl Capacity {
     }
 
     /// Whether a process is known to be free: a moment ago more of them had connections. Then a new connection is
-    /// accepted at once, unless another front end was faster.
-    pub(super) fn has_free(&self, now_ms: u64) -> bool {
-        let used = self.taken.load(Ordering::Relaxed) + self.unaccepted();
+    /// accepted at once, unless another front end was faster. `opening`: connections that are being made.
+    pub(super) fn has_free(&self, now_ms: u64, opening: u32) -> bool {
+        let used = self.taken.load(Ordering::Relaxed) + self.unaccepted() + opening;
         used < self.recent_peak(now_ms)
     }
 
@@ -344,19 +358,20 @@ mod tests {
     #[test]
     fn a_process_is_known_to_be_free_when_it_had_a_connection_a_moment_ago() {
         let capacity = Capacity::new(None, Answers::Yes);
-        assert!(!capacity.has_free(5));
+        assert!(!capacity.has_free(5, 0));
         capacity.is_taken(5);
         capacity.is_taken(6);
-        assert!(!capacity.has_free(6));
+        assert!(!capacity.has_free(6, 0));
         capacity.is_given_up();
-        assert!(capacity.has_free(6 + limits::PEAK_MS - 1));
-        assert!(!capacity.has_free(6 + limits::PEAK_MS), "too long ago");
+        assert!(capacity.has_free(6 + limits::PEAK_MS - 1, 0));
+        assert!(!capacity.has_free(7, 1), "one is being made");
+        assert!(!capacity.has_free(6 + limits::PEAK_MS, 0), "too long ago");
         capacity.begins_to_wait();
-        assert!(!capacity.has_free(7), "the one that waits gets it");
+        assert!(!capacity.has_free(7, 0), "the one that waits gets it");
         capacity.waits_no_more();
-        assert!(capacity.has_free(7));
+        assert!(capacity.has_free(7, 0));
         capacity.is_given_to_others();
-        assert!(!capacity.has_free(7));
+        assert!(!capacity.has_free(7, 0));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub(super) struct Newcomers {
     /// server. Doubled each time all of them were taken when the kernel was asked, or
     /// before.
     most: Cell<usize>,
+    /// Connections that are being made for requests.
+    opening: Cell<usize>,
     /// Whether the kernel knows about connections to this backend; `None` before it was asked.
     is_seen: Cell<Option<bool>>,
     /// Not before that time the kernel is asked again.
@@ -60,6 +62,11 @@ pub(super) struct Newcomer {
     entry: Rc<WatchedNewcomer>,
 }
 
+/// A connection that is being made for a request.
+pub(super) struct OpeningConnection {
+    all: Rc<Newcomers>,
+}
+
 impl Newcomers {
     pub(super) fn new(
         shared: &Arc<SharedBackend>,
@@ -69,6 +76,7 @@ impl Newcomers {
         Rc::new(Newcomers {
             list: RefCell::default(),
             most: Cell::new(1),
+            opening: Cell::new(0),
             // A TLS handshake needs a process, so such connections are not watched.
             is_seen: Cell::new(shared.tls.as_ref().map(|_| false)),
             not_before: Cell::new(0),
@@ -119,18 +127,30 @@ impl Newcomers {
         &self.shared.capacity
     }
 
-    /// Whether a request may be written on one more new connection. `allowed`: how many that was just allowed for;
-    /// they are not written yet.
-    pub(super) fn allow_another(&self, allowed: usize) -> bool {
+    /// Whether a request may be written on one more new connection.
+    pub(super) fn allow_another(&self) -> bool {
         let has_room = || {
             let is_blind = self.is_seen.get() == Some(false);
-            is_blind || self.list.borrow().len() + allowed < self.most.get()
+            is_blind || self.list.borrow().len() + self.opening.get() < self.most.get()
         };
         if has_room() {
             return true;
         }
         self.look(self.workbench.clock.now());
         has_room()
+    }
+
+    /// How many connections are being made for requests.
+    pub(super) fn opening(&self) -> u32 {
+        u32::try_from(self.opening.get()).unwrap_or(u32::MAX)
+    }
+
+    /// A connection is made for a request. It counts until the request is written.
+    pub(super) fn begin_opening(self: &Rc<Self>) -> OpeningConnection {
+        self.opening.set(self.opening.get() + 1);
+        OpeningConnection {
+            all: Rc::clone(self),
+        }
     }
 
     /// Since when the oldest one has waited.
@@ -283,6 +303,12 @@ impl Newcomer {
     /// No client waits for the reply any more, so the request is shown no more.
     pub(super) fn is_left(&self) {
         self.entry.holder.take();
+    }
+}
+
+impl Drop for OpeningConnection {
+    fn drop(&mut self) {
+        self.all.opening.set(self.all.opening.get() - 1);
     }
 }
 
