@@ -327,7 +327,7 @@ fn abort_one(mut client: Client, number: usize) {
 fn a_slow_request_does_not_hold_up_others() {
     let release = Arc::new(AtomicBool::new(false));
     let released = Arc::clone(&release);
-    let backend = Backend::start(Speaks::Http, move |exchange| {
+    let backend = Backend::start(Speaks::FastCgi, move |exchange| {
         if name(exchange) == "wait" {
             while !released.load(Ordering::SeqCst) {
                 exchange.pause(Duration::from_millis(2));
@@ -335,7 +335,6 @@ fn a_slow_request_does_not_hold_up_others() {
         }
         exchange.say("done");
     });
-    // HTTP, because the limit that the gateway learns of a FastCGI backend depends on how fast it answers.
     let server = in_front_of_with(&backend, "\"max-connections\" => 30, ").start();
     let mut slow: Vec<Client> = (0..20).map(|_| server.client()).collect();
     for client in &mut slow {
