@@ -4,6 +4,7 @@
 //! missing, its test prints that it is skipped, and why.
 
 mod cgi;
+mod children;
 mod dokuwiki;
 mod gitweb;
 mod node;
