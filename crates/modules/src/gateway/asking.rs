@@ -362,7 +362,8 @@ impl Backend {
                                 capacity.waits_no_more();
                             }
                             if answers == Answers::Unknown {
-                                answering.no(is_sure, now_ms);
+                                // An application that reads ahead has read this question before it is back.
+                                answering.no(is_sure && !is_behind, now_ms);
                             }
                             connection.answer_is_late();
                             return Err(AskedVerdict::Free(connection));
@@ -456,7 +457,7 @@ impl Backend {
         now_ms: u64,
     ) -> Option<bool> {
         // Most applications have answered by then.
-        if now_ms < since_ms + limits::ANSWERS_WITHIN_MS {
+        if now_ms < since_ms + limits::LOOK_MS_MAX {
             return None;
         }
         let kernel = &self.workbench.kernel;

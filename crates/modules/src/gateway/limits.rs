@@ -101,7 +101,7 @@ pub(crate) const WORKS_ON_MS: u64 = 5;
 pub(crate) const CLOSES_AFTER_ANSWER_MS: u64 = 10;
 
 /// Milliseconds after which an application that has read the question does not answer it.
-pub(crate) const ANSWERS_WITHIN_MS: u64 = 10;
+pub(crate) const ANSWERS_WITHIN_MS: u64 = 25;
 
 /// The same on another machine, where only the time since the question is known.
 pub(crate) const ANSWERS_WITHIN_MS_ELSEWHERE: u64 = 50;

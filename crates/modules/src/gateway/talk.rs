@@ -383,7 +383,15 @@ impl Talk {
                 match connection.take_answer(bytes) {
                     Ok(false) => continue,
                     // A process has read the question, and the request behind it.
-                    Ok(true) => self.taken = Some((self.now_ns, None)),
+                    Ok(true) => {
+                        self.taken = Some((self.now_ns, None));
+                        // One that comes by itself may have been late because the machine was busy.
+                        if connection.input.is_empty()
+                            && let Some(backend) = &self.peer.backend
+                        {
+                            backend.shared.capacity.first.yes();
+                        }
+                    }
                     // An application that answers together with its reply, or behind it.
                     Err(_) => {}
                 }

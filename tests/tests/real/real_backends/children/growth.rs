@@ -28,17 +28,6 @@ fn ondemand_starts_all_children_that_it_may() {
     all_children_are_used("pm = ondemand\npm.max_children = 4", 4);
 }
 
-/// It takes so long because php-fpm looks once a second whether it should start a child.
-#[test]
-fn a_dynamic_pool_as_in_debian_starts_all_children_that_it_may() {
-    if !can_run_fpm("a_dynamic_pool_as_in_debian_starts_all_children_that_it_may") {
-        return;
-    }
-    let pool = "pm = dynamic\npm.max_children = 5\npm.start_servers = 2\n\
-                pm.min_spare_servers = 1\npm.max_spare_servers = 3";
-    all_children_are_used(pool, 5);
-}
-
 #[test]
 fn children_that_end_after_five_requests_lose_none() {
     if !can_run_fpm("children_that_end_after_five_requests_lose_none") {

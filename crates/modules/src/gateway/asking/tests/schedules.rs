@@ -121,7 +121,9 @@ impl Schedule {
             // Whether the connection is kept behind the answer.
             Manner::Answers | Manner::AnswersOnce => limits::CLOSES_AFTER_ANSWER_MS + look,
             // One look shows that the question was read, and a later one that there is no answer.
-            Manner::AnswersLate | Manner::Ignores => look + limits::ANSWERS_WITHIN_MS + look,
+            Manner::AnswersLate | Manner::Ignores => {
+                limits::LOOK_MS_MAX + limits::ANSWERS_WITHIN_MS + 2 * look
+            }
             _ => 0,
         };
         let other_worker = match self.workers {
