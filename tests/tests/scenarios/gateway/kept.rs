@@ -205,18 +205,34 @@ fn a_post_of_which_a_part_was_written_is_not_sent_again() {
     }
 }
 
-/// It takes so long because a backend of each protocol is left alone for a second.
 #[test]
-fn a_backend_that_is_started_anew_is_used_at_once() {
+fn a_request_waits_for_a_backend_that_is_started_anew() {
     for speaks in Speaks::ALL {
         let mut backend = Backend::start(speaks, |exchange| exchange.say("up"));
-        let server = in_front_of_with(&backend, "\"disable-time\" => 1, ").start();
+        let server = in_front_of(&backend).start();
+        assert_eq!(server.get("/app/").status, 200);
+        backend.stop();
+        let mut client = server.client();
+        client.send("GET /app/ HTTP/1.1\r\nHost: a\r\n\r\n");
+        server.expect_log("cannot connect");
+        backend.restart();
+        assert_eq!(client.response().text(), "up", "{speaks:?}");
+        assert_eq!(server.get("/app/").text(), "up", "{speaks:?}");
+    }
+}
+
+/// It takes so long because a request waits for a second for a backend of each protocol.
+#[test]
+fn a_backend_that_does_not_come_back_is_an_error() {
+    for speaks in Speaks::ALL {
+        let mut backend = Backend::start(speaks, |exchange| exchange.say("up"));
+        let options = "\"backlog-timeout\" => 1, \"disable-time\" => 1, ";
+        let server = in_front_of_with(&backend, options).start();
         assert_eq!(server.get("/app/").status, 200);
         backend.stop();
         let down = server.get("/app/");
         assert!(matches!(down.status, 502 | 503), "{speaks:?}: {down}");
         backend.restart();
-        // After disable-time the backend is used again.
         assert!(
             eventually(|| server.get("/app/").text() == "up"),
             "{speaks:?} does not come back"
