@@ -39,9 +39,11 @@ pub fn expect(calls: &Calls, expected: &[(&[&str], u64)]) {
         let count: u64 = names.iter().map(|name| calls.count(name)).sum();
         let least = times * REQUESTS;
         // Behind one of 64 requests to a FastCGI backend its process is asked when it is back, and the answer may come
-        // by itself.
-        let is_of_backend = *times > 1 && names.contains(&"recvfrom");
-        let most = least + if is_of_backend { REQUESTS / 64 + 1 } else { 0 };
+        // by itself. On a slow machine the connection rests for so long between two requests that the worker looks at
+        // the backend's queue.
+        let is_of_backend =
+            *times > 1 && (names.contains(&"recvfrom") || names.contains(&"sendto"));
+        let most = least + if is_of_backend { REQUESTS / 10 } else { 0 };
         assert!(
             (least..=most).contains(&count),
             "{names:?}: if it is less now, lower the figure: {calls:?}"

@@ -170,7 +170,7 @@ fn asked(test: &str, program: &str, arguments: &[&str]) -> Option<String> {
         return None;
     }
     // The pause keeps its standard input open until the reply is there.
-    let script = "(printf 'GET / HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n'; sleep 1) | \"$@\"";
+    let script = "(printf 'GET / HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n'; sleep 3) | \"$@\"";
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh", program]).args(arguments);
     let finished = run(&mut command, LIMIT);
