@@ -119,9 +119,10 @@ pub(crate) const KEPT_PROOF_MS: u64 = 50;
 /// to keep connections, if none has stayed open for [`KEPT_PROOF_MS`].
 pub(crate) const KEPT_PROOFS: u8 = 16;
 
-/// Milliseconds that a connection is kept while others wait for its process. Then it is closed and opened again, which puts it at the end of the kernel's queue. With requests
-/// of 5 ms that is one connect for each 20 requests, too little to be measured, and a front end that waits
-/// for one of ten processes gets its turn within a second or two.
+/// Milliseconds that a connection is kept while others wait for its process. Then it is closed and opened again,
+/// which puts it at the end of the kernel's queue. With requests of 5 ms that is one connect for each 20 requests,
+/// too little to be measured, and a front end that waits for one of ten processes gets its turn within a second or
+/// two.
 pub(crate) const TENURE_MS: u64 = 100;
 
 /// Bytes of a reply that are read and thrown away to keep its connection, when the client has left or the
