@@ -125,12 +125,14 @@ impl AskingConnections {
         let sent = self.sent.get();
         self.sent.set(sent.wrapping_add(1));
         let is_sample = sent < limits::ASK_FIRST || sent.is_multiple_of(limits::ASK_ONE_OF);
+        let answers_behind = backend.shared.capacity.behind.get(now_ms) != Answers::No;
         Questions {
             leads: keeps
+                && answers_behind
                 && connection.is_reused()
                 && connection.idle_for_ms(now_ms) >= limits::ASK_AFTER_IDLE_MS,
-            ends: (self.works_on(backend, now_ms) || (is_sample && backend.queue.is_empty()))
-                && backend.shared.capacity.behind.get(now_ms) != Answers::No,
+            ends: answers_behind
+                && (self.works_on(backend, now_ms) || (is_sample && backend.queue.is_empty())),
         }
     }
 

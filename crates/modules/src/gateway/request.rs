@@ -452,7 +452,10 @@ impl GatewayRequest {
         let holders = chosen.backend.survey_since(since_ms).unwrap_or(holders);
         let stage = holders.stage();
         exchange.stamp_wait(stage, |exchange, text| match &self.restart_due_s {
-            Some(_) => text.write_str("no process listened: the backend was being restarted"),
+            Some(_) => {
+                let name = &chosen.backend.shared.name;
+                write!(text, "no process listened at {name}");
+            }
             None => {
                 let now = exchange.worker.clock().latest();
                 holders.tell(&chosen.backend.shared, now, text);
@@ -720,7 +723,7 @@ impl GatewayRequest {
             let backend = &backend.shared;
             exchange.stamp_wait_part(Stage::BackendAccept, until, |_, text| match survey {
                 Some(survey) => survey.tell(backend, until, text),
-                None => write!(text, "the process of {} worked on", backend.name),
+                None => write!(text, "the process of {} had not read it", backend.name),
             });
         }
         if !had_begun && relay.talk.reply_has_begun() {

@@ -382,16 +382,16 @@ impl Talk {
             if connection.lead_is_due() {
                 match connection.take_answer(bytes) {
                     Ok(false) => continue,
-                    // A process has read the question, and the request behind it.
-                    Ok(true) => {
+                    // A process has read the question, and the request behind it. An answer that comes together
+                    // with the reply does not say when.
+                    Ok(true) if connection.input.is_empty() => {
                         self.taken = Some((self.now_ns, None));
-                        // One that comes by itself may have been late because the machine was busy.
-                        if connection.input.is_empty()
-                            && let Some(backend) = &self.peer.backend
-                        {
+                        // It may have been late because the machine was busy.
+                        if let Some(backend) = &self.peer.backend {
                             backend.shared.capacity.first.yes();
                         }
                     }
+                    Ok(true) => {}
                     // An application that answers together with its reply, or behind it.
                     Err(_) => {}
                 }
