@@ -339,7 +339,7 @@ pub static FAMILIES: &[MetricFamily] = &[
         kind: Counter,
         unit: "",
         labels: BACKEND,
-        help: "Requests that found no free connection to the backend and waited for one or for a process, if only for a moment.",
+        help: "Requests that found the limit of connections reached, or waited for 5 ms or longer for a process of the backend.",
         write: |report, family, writer| {
             by_backend(report, family, writer, |backend| {
                 Some(Count(backend.backlogged))
