@@ -331,21 +331,17 @@ impl Backend {
                     Poll::Ready(Ok(())) => {
                         self.has_answered(connection, since_ms, is_behind, now_ms, context)
                     }
-                    // Its process ends, or turns to another connection. The application may answer all the same.
-                    Poll::Ready(Err(error))
-                        if is_behind && error.kind() != io::ErrorKind::InvalidData =>
-                    {
-                        Err(AskedVerdict::Ended)
-                    }
-                    Poll::Ready(Err(_)) => {
-                        if capacity.answering(is_behind).get(now_ms) == Answers::Unknown {
-                            // It does not know the question, and closes the connection instead.
-                            capacity.answering(is_behind).no(true, now_ms);
+                    Poll::Ready(Err(error)) => {
+                        // A process that closes behind a reply ends, or turns to another connection. One that closes
+                        // instead of its first answer does not know the question.
+                        let is_telling = !is_behind || error.kind() == io::ErrorKind::InvalidData;
+                        let answering = capacity.answering(is_behind);
+                        if is_telling && answering.get(now_ms) == Answers::Unknown {
+                            answering.no(true, now_ms);
                         }
-                        Err(if is_behind {
-                            AskedVerdict::Ended
-                        } else {
-                            AskedVerdict::Closed
+                        Err(match is_behind {
+                            true => AskedVerdict::Ended,
+                            false => AskedVerdict::Closed,
                         })
                     }
                     Poll::Pending => {
@@ -463,8 +459,7 @@ impl Backend {
             return None;
         }
         let kernel = &self.workbench.kernel;
-        let socket = connection.stream.descriptor();
-        let seen = socket.and_then(|socket| kernel.watch(socket));
+        let seen = kernel.watch_stream(&connection.stream);
         let seen = seen.map_or(OtherEnd::Unknown, |watched| kernel.other_end(&watched));
         match seen {
             OtherEnd::Accepted { unread: 0 } => {

@@ -287,8 +287,8 @@ impl BackendConnection {
         if self.is_accepted || self.requests > 1 || self.stream.is_tls() {
             return;
         }
-        if let (Some(newcomers), Some(socket)) = (&self.newcomers, self.stream.descriptor()) {
-            self.newcomer = newcomers.add(socket, now, sent, holder);
+        if let Some(newcomers) = &self.newcomers {
+            self.newcomer = newcomers.add(&self.stream, now, sent, holder);
         }
     }
 

@@ -29,7 +29,7 @@ use rustix::net::{
     netlink, recv, send, socket_with,
 };
 
-use super::stream::SocketAddress;
+use super::stream::{BackendStream, SocketAddress};
 
 /// The backend's end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,15 +130,26 @@ impl KernelView {
     pub(crate) fn watch(&self, socket: BorrowedFd<'_>) -> Option<WatchedConnection> {
         let own = getsockname(socket).ok()?;
         if own.address_family() == AddressFamily::UNIX {
-            let inode = fstat(socket).ok()?.st_ino as u32;
-            return self
-                .answers_for_unix()
-                .then_some(WatchedConnection::Unix { inode });
+            return self.watch_unix(socket);
         }
         let own = SocketAddr::try_from(own).ok()?;
         let backend = SocketAddr::try_from(getpeername(socket).ok()??).ok()?;
         self.answers_for_tcp()
             .then_some(WatchedConnection::Tcp { own, backend })
+    }
+
+    /// As [`Self::watch`], with one system call for a unix socket.
+    pub(super) fn watch_stream(&self, stream: &BackendStream) -> Option<WatchedConnection> {
+        match stream {
+            BackendStream::Unix(socket) => self.watch_unix(socket.descriptor()?),
+            _ => self.watch(stream.descriptor()?),
+        }
+    }
+
+    fn watch_unix(&self, socket: BorrowedFd<'_>) -> Option<WatchedConnection> {
+        let inode = fstat(socket).ok()?.st_ino as u32;
+        self.answers_for_unix()
+            .then_some(WatchedConnection::Unix { inode })
     }
 
     /// The backend's end of `connection` at this moment.

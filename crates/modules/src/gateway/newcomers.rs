@@ -8,7 +8,6 @@
 //! claimed and no request waits.
 
 use std::cell::{Cell, RefCell};
-use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -21,6 +20,7 @@ use super::holders::{HeldConnection, HiddenHolder, HolderSurvey};
 use super::kernel_view::{OtherEnd, WatchedConnection};
 use super::limits;
 use super::pool::Signal;
+use super::stream::BackendStream;
 
 /// The new connections of one worker to one backend that no process is known to have taken.
 pub(super) struct Newcomers {
@@ -89,7 +89,7 @@ impl Newcomers {
     /// A request was written on a new connection. `None`: nothing can be known about it.
     pub(super) fn add(
         self: &Rc<Self>,
-        socket: BorrowedFd<'_>,
+        stream: &BackendStream,
         now: Nanos,
         sent: u64,
         holder: Option<&HeldConnection>,
@@ -97,7 +97,7 @@ impl Newcomers {
         if self.is_seen.get() == Some(false) {
             return None;
         }
-        let watched = self.workbench.kernel.watch(socket);
+        let watched = self.workbench.kernel.watch_stream(stream);
         if watched.is_none() && self.is_seen.get().is_none() {
             self.is_seen.set(Some(false));
         }

@@ -312,7 +312,13 @@ impl GatewayRequest {
         let what = format_args!("chosen backend={name}");
         debug::say(&self.gateway, debug::CHOICES, exchange, what);
         self.sets_cookie = choice.set_cookie;
+        self.go_to(backend, exchange)
+    }
+
+    /// The request takes a connection of `backend`, or waits for one.
+    fn go_to(&mut self, backend: Rc<Backend>, exchange: &mut Exchange) -> Transition {
         let pool = &backend.shared;
+        let name = &pool.name;
         let shares = match take_share(exchange, &pool.shares, pool.capacity.told(), name) {
             Ok(shares) => shares,
             // The request is refused and not queued: others in the queue would have to wait behind it.
@@ -379,17 +385,7 @@ impl GatewayRequest {
             return self.give_up(exchange);
         }
         self.tried = Tried::new();
-        let pool = &backend.shared;
-        let name = &pool.name;
-        let shares = match take_share(exchange, &pool.shares, pool.capacity.told(), name) {
-            Ok(shares) => shares,
-            Err(refused) => return Transition::End(refused),
-        };
-        let chosen = ChosenBackend {
-            in_flight: InFlight::new(&backend, shares),
-            backend,
-        };
-        self.join_queue(chosen, exchange)
+        self.go_to(backend, exchange)
     }
 
     fn has_seen_death(&self) -> bool {

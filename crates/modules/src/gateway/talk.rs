@@ -139,7 +139,6 @@ impl InFlight {
     pub(super) fn new(backend: &Rc<Backend>, shares: Option<TakenShares>) -> InFlight {
         let order = std::sync::atomic::Ordering::Relaxed;
         backend.shared.load.fetch_add(1, order);
-        backend.shared.requests.fetch_add(1, order);
         InFlight {
             backend: Rc::clone(backend),
             shares,
@@ -155,17 +154,16 @@ impl InFlight {
     /// Counts the request for another backend, before it has a connection.
     pub(super) fn move_to(&mut self, other: &Rc<Backend>) {
         let order = std::sync::atomic::Ordering::Relaxed;
-        let shared = &self.backend.shared;
-        shared.load.fetch_sub(1, order);
-        shared.requests.fetch_sub(1, order);
+        self.backend.shared.load.fetch_sub(1, order);
         other.shared.load.fetch_add(1, order);
-        other.shared.requests.fetch_add(1, order);
         self.backend = Rc::clone(other);
     }
 
     /// The request has a connection to its backend from now on.
     #[inline]
     pub(super) fn hold(&mut self, exchange: &Exchange) {
+        let order = std::sync::atomic::Ordering::Relaxed;
+        self.backend.shared.requests.fetch_add(1, order);
         let holds = HeldConnection::new(
             &self.backend.holders,
             exchange.worker.clock().latest(),
