@@ -64,7 +64,7 @@ pub(crate) enum Answers {
     Unknown,
     /// It does, so its answer says that a process has the connection.
     Yes,
-    /// It does not (libfcgi answers together with its next reply), or it speaks another protocol.
+    /// It does not, or only together with its next reply, or it speaks another protocol.
     No,
 }
 
@@ -292,7 +292,7 @@ impl Capacity {
         self.keeps_asked.load(Ordering::Relaxed)
     }
 
-    /// A reply has come on such a connection, or such a connection was closed.
+    /// A reply has come on such a connection, or it was closed instead, or the backend was started anew.
     pub(super) fn set_keeps_asked(&self, keeps: bool) {
         if self.keeps_asked() != keeps {
             self.keeps_asked.store(keeps, Ordering::Relaxed);

@@ -828,6 +828,11 @@ impl GatewayRequest {
         let may_repeat = self.may_repeat(&relay.talk, &failure, exchange);
         let was_closed_idle = relay.talk.was_closed_idle(&failure);
         self.failed_with(relay.talk.is_on_kept(), relay.talk.bytes_written());
+        if let Some(backend) = &relay.talk.peer.backend
+            && relay.talk.disproves_keeping()
+        {
+            backend.shared.capacity.set_keeps_asked(false);
+        }
         relay.close();
         let peer = &relay.talk.peer;
         match &peer.backend {

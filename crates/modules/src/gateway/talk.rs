@@ -452,6 +452,12 @@ impl Talk {
         connection.is_some_and(|connection| connection.is_kept())
     }
 
+    /// Whether the request is the first one behind a question that was answered, and got no reply.
+    pub(super) fn disproves_keeping(&self) -> bool {
+        let connection = self.connection.as_ref();
+        !self.reply_has_begun && connection.is_some_and(|connection| connection.proves_keeping())
+    }
+
     /// The timeout that has expired, if one has.
     pub(crate) fn lateness(&self, worker: &Worker) -> Option<Failure> {
         let (due_s, failure) = self.due()?;
