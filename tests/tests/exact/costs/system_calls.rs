@@ -63,8 +63,8 @@ pub fn expect(calls: &Calls, expected: &[(&[&str], u64)]) {
     if rest.count("clock_gettime") <= 60 {
         rest.0.remove("clock_gettime");
     }
-    // The C library lets the memory of a worker grow now and then.
-    if rest.count("mprotect") <= REQUESTS / 200 {
+    // The C library lets the memory of a worker grow now and then, also by what the worker does once a second.
+    if rest.count("mprotect") <= REQUESTS / 20 {
         rest.0.remove("mprotect");
     }
     // Threads that were idle for long enough end.
