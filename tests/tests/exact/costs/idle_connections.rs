@@ -12,7 +12,7 @@ use crate::alone;
 const CONNECTIONS: u64 = 10_000;
 /// The program under test is not optimised: its futures hold what an optimised one has given up by then, which is about
 /// 900 bytes.
-const BYTES_MAX: u64 = 1100;
+const BYTES_MAX: u64 = 1280;
 
 /// The number of TLS connections. A handshake takes the client a millisecond.
 const TLS_CONNECTIONS: u64 = 1000;
