@@ -12,6 +12,8 @@ use std::task::{Context, Waker};
 #[derive(Default)]
 pub(crate) struct Deadlines {
     due_s: RefCell<Vec<Cell<u32>>>,
+    /// Which places are those of connections that only wait for their clients to close.
+    lingering: RefCell<Vec<Cell<bool>>>,
     wakers: RefCell<Vec<Option<Waker>>>,
     free: RefCell<Vec<DeadlineId>>,
 }
@@ -39,12 +41,12 @@ impl Deadlines {
     /// Adds a place. `waker` is woken when its deadline passes.
     pub(crate) fn insert(&self, waker: Waker) -> DeadlineId {
         if let Some(id) = self.free.borrow_mut().pop() {
-            self.due_s.borrow()[id.index()].set(Self::NEVER);
             self.wakers.borrow_mut()[id.index()] = Some(waker);
             return id;
         }
         let mut due = self.due_s.borrow_mut();
         due.push(Cell::new(Self::NEVER));
+        self.lingering.borrow_mut().push(Cell::new(false));
         self.wakers.borrow_mut().push(Some(waker));
         DeadlineId::of(due.len() - 1)
     }
@@ -61,6 +63,7 @@ impl Deadlines {
     /// Frees the place.
     pub(crate) fn remove(&self, id: DeadlineId) {
         self.due_s.borrow()[id.index()].set(Self::NEVER);
+        self.lingering.borrow()[id.index()].set(false);
         self.wakers.borrow_mut()[id.index()] = None;
         self.free.borrow_mut().push(id);
     }
@@ -94,6 +97,26 @@ impl Deadlines {
             if due.get() <= now_s
                 && let Some(waker) = waker
             {
+                waker.wake_by_ref();
+            }
+        }
+    }
+
+    /// The connection has closed its sending side and waits for its client to close, too.
+    pub(crate) fn set_lingering(&self, id: DeadlineId) {
+        self.lingering.borrow()[id.index()].set(true);
+    }
+
+    /// Ends the waits of lingering connections, because new ones have no place.
+    pub(crate) fn end_lingering(&self) {
+        let wakers = self.wakers.borrow();
+        let due = self.due_s.borrow();
+        let places = self.lingering.borrow();
+        for ((lingers, due), waker) in places.iter().zip(due.iter()).zip(wakers.iter()) {
+            if lingers.get()
+                && let Some(waker) = waker
+            {
+                due.set(0);
                 waker.wake_by_ref();
             }
         }

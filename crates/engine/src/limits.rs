@@ -51,9 +51,12 @@ pub(crate) const DISCARD_BODY_BYTES_MAX: u64 = 256 * 1024;
 /// Bytes of the first line of a refused request head that are kept for logs.
 pub(crate) const REFUSED_LINE_BYTES_MAX: usize = 1024;
 
+/// Seconds that a client has to send the rest of a body that is not wanted any more, after the response.
+pub(crate) const DISCARD_S: u32 = 2;
+
 /// Seconds for which a connection is still read after its sending side was closed, so that no reset destroys
-/// the response.
-pub(crate) const LINGER_S: u32 = 2;
+/// the response. As long as in lighttpd. When connections or descriptors run short it is less.
+pub(crate) const LINGER_S: u32 = 5;
 
 /// Seconds for which a server process that a reload has replaced may continue with its requests, unless
 /// `server.drain-timeout` or `server.graceful-shutdown-timeout` is set. Longer than almost every download and

@@ -72,6 +72,7 @@ pub(crate) async fn run(worker: Rc<Worker>, listener: ListeningSocket, facts: Rc
         };
         match stopped_by {
             Ok((socket, peer)) => {
+                worker.deadlines.end_lingering();
                 tell_of_the_limit(&worker, &facts);
                 tokio::select! {
                     biased;
@@ -135,6 +136,7 @@ async fn pause_after(worker: &Worker, facts: &ListenerFacts, error: &io::Error) 
     if is_harmless(error) {
         return;
     }
+    worker.deadlines.end_lingering();
     worker.logs().error(format_args!(
         "(accept) {error} listener={}; not accepting for {} ms",
         facts.address,

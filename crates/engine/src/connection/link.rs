@@ -187,6 +187,9 @@ impl Link {
         self.transport.say_end();
         self.transport.shutdown_write();
         self.set_deadline(limits::LINGER_S);
+        if let Some(deadline) = self.deadline {
+            self.worker.deadlines.set_lingering(deadline);
+        }
     }
 
     /// Reads and drops input until the client closes. If we closed first, a reset could reach the client

@@ -71,7 +71,12 @@ impl Serving {
                 let bytes = Cow::Borrowed(&buffer[..count]);
                 Continue(Serving::begin(link).take_first(bytes, link))
             }
-            Poll::Ready(_) => Continue(ConnectionState::Over(None)),
+            Poll::Ready(ended) => {
+                if ended.is_ok() {
+                    link.transport.say_end();
+                }
+                Continue(ConnectionState::Over(None))
+            }
             Poll::Pending => link.rest(ConnectionState::Idle(input)),
         }
     }
@@ -352,11 +357,7 @@ impl Serving {
             Poll::Pending => Break(ConnectionState::Discard(self)),
             Poll::Ready(Ok(())) => Continue(self.end("Discard", link)),
             // The rest cannot be parsed, and the client may not have read all of the response yet.
-            Poll::Ready(Err(Broken::Malformed(_))) => {
-                link.transport.say_end();
-                link.transport.shutdown_write();
-                Continue(self.linger())
-            }
+            Poll::Ready(Err(Broken::Malformed(_))) => Continue(self.linger(link)),
             Poll::Ready(Err(_)) => Continue(ConnectionState::Over(Some(self))),
         }
     }

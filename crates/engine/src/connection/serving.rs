@@ -208,18 +208,10 @@ impl Serving {
             (true, true) => self.end("Send", link),
             (true, false) => {
                 self.run.request.body.give_up();
-                link.set_deadline(limits::LINGER_S);
+                link.set_deadline(limits::DISCARD_S);
                 ConnectionState::Discard(self)
             }
-            // No input is unread, so closing sends no reset that could destroy the response.
-            (false, true) if self.wire.input.is_empty() && !self.run.is_refused() => {
-                link.transport.say_end();
-                ConnectionState::Over(Some(self))
-            }
-            (false, _) => {
-                link.stop_speaking();
-                self.linger()
-            }
+            (false, _) => self.linger(link),
         }
     }
 
@@ -241,9 +233,16 @@ impl Serving {
         next
     }
 
-    /// Waits until the client closes its side. Drops what the client has sent after its request.
-    pub(crate) fn linger(mut self) -> ConnectionState {
+    /// Closes our side, and waits until the client closes its own: a byte that the client sends to a closed
+    /// socket is answered by a reset, which destroys what the client has not read of the response (RFC 9112
+    /// section 9.6).
+    pub(crate) fn linger(mut self, link: &mut Link) -> ConnectionState {
+        if self.run.is_half_closed && self.wire.input.is_empty() {
+            link.transport.say_end();
+            return ConnectionState::Over(Some(self));
+        }
         self.wire.input = Vec::new();
+        link.stop_speaking();
         ConnectionState::Linger(Some(self))
     }
 

@@ -242,6 +242,21 @@ async fn requests_are_answered_one_after_the_other_and_the_end_is_said() {
     }
 }
 
+/// RFC 8446 section 6.1: each side says its end, also the one that was told first.
+#[tokio::test(flavor = "local")]
+async fn the_end_of_a_persistent_connection_is_answered_with_an_end() {
+    for version in [&TLS13, &TLS12] {
+        serve(move |socket| {
+            let mut client = client(socket, "b.example", version);
+            get(&mut client, "/5", "b.example", "");
+            client.conn.send_close_notify();
+            client.flush().expect("it reads");
+            assert_eq!(client.read(&mut [0]).expect("an end in good order"), 0);
+        })
+        .await;
+    }
+}
+
 #[tokio::test(flavor = "local")]
 async fn request_bodies_of_many_records_come_whole() {
     for version in [&TLS13, &TLS12] {

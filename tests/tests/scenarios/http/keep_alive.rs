@@ -28,6 +28,29 @@ fn a_connection_is_closed_when_the_client_wants_it() {
     }
 }
 
+/// The kernel has the whole answer, and the client has not read it: a reset would destroy what it has not.
+#[test]
+fn bytes_that_come_behind_the_last_request_destroy_no_answer() {
+    let answer = vec![b'x'; 400_000];
+    let server = Server::build().file("www/large.bin", &answer).start();
+    for (request, late) in [
+        (
+            "GET /large.bin HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+            "GET /large.bin HTTP/1.1\r\n",
+        ),
+        ("GET /large.bin HTTP/1.0\r\n\r\n", "\r\n"),
+    ] {
+        let mut client = server.client();
+        client.send(request);
+        assert_eq!(client.response_to_head().status, 200);
+        // Most of the time the server has written all of it then, and would close.
+        std::thread::sleep(Duration::from_millis(100));
+        client.send(late);
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(client.read_to_end().len(), answer.len(), "{request}");
+    }
+}
+
 /// As in lighttpd, an idle time of 0 means no persistent connections.
 #[test]
 fn an_idle_time_of_0_closes_after_each_answer() {

@@ -127,7 +127,10 @@ impl Http2 {
         self.queue.give_buffer(&link.worker);
         match turned {
             Turned::Waits => Break(ConnectionState::Http2(self)),
-            Turned::Gone => Continue(ConnectionState::Over(None)),
+            Turned::Gone => {
+                link.transport.say_end();
+                Continue(ConnectionState::Over(None))
+            }
             Turned::Said => {
                 link.stop_speaking();
                 Continue(ConnectionState::Linger(None))
@@ -383,7 +386,7 @@ impl Http2 {
         let stream = self.slots.get_mut(slot).and_then(|slot| slot.stream.take());
         if let Some(stream) = stream {
             self.open -= 1;
-            let due_s = link.worker.clock().after(limits::LINGER_S);
+            let due_s = link.worker.clock().after(limits::DISCARD_S);
             self.streams_due_s = self.streams_due_s.min(due_s);
             self.discarded.push(DiscardedBody {
                 key: stream.key,

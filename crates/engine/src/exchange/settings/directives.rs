@@ -165,7 +165,9 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "server.max-keep-alive-requests", Int, Request, "1000", Works,
         "Requests on one connection; 0 closes after each.";
     "server.max-keep-alive-idle", Int, Request, "5", Works,
-        "Seconds a connection waits for its next request; 0 closes after each.";
+        "Seconds a connection waits for its next request; 0 closes after each. Behind its last answer the \
+         server closes its sending side and reads on until the client closes, for 5 seconds at most \
+         (RFC 9112 section 9.6); less when connections or descriptors run short.";
     "server.max-read-idle", Int, Request, "60", Works,
         "Seconds without a byte while a request is read. 0 is the shortest time, not no limit.";
     "server.max-write-idle", Int, Request, "360", Works,
