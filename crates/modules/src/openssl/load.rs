@@ -299,11 +299,16 @@ fn read_challenges(directory: &str) -> Result<Vec<Vec<u8>>, SetError> {
         if name.starts_with('.') || files.len() / 3 >= limits::CHALLENGES_MAX {
             continue;
         }
-        let path = |end: &str| format!("{directory}/{name}{end}");
-        let certificate = read_file(&path(".crt.pem"), false);
-        // If one of the two cannot be read, the ACME tool is just writing or removing them. The next look
-        // sees the rest.
-        if let (Ok(certificate), Ok(key)) = (certificate, read_file(&path(".key.pem"), true)) {
+        // The process that reads has the rights of the keeper, and the ACME tool may have fewer.
+        let read = |end: &str| {
+            let path = format!("{directory}/{name}{end}");
+            regular_file::read_of_directory(path.as_ref(), limits::FILE_BYTES_MAX)
+        };
+        // If one of the two cannot be read or used, the ACME tool is just writing or removing them. The next
+        // look sees the rest. The server process gets nothing that is no certificate with its key.
+        if let (Ok(certificate), Ok(key)) = (read(".crt.pem"), read(".key.pem"))
+            && CertificateSet::parse(&certificate, &key).is_ok()
+        {
             files.extend([name.to_ascii_lowercase().into_bytes(), certificate, key]);
         }
     }
