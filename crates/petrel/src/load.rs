@@ -3,6 +3,7 @@
 //! Opens no socket and no log, and does not change the user; it does read the certificates that the
 //! configuration names. Start-up, reload, `-t` and `-p` all use it.
 
+use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -70,9 +71,9 @@ impl Loaded {
         runs_lua(&self.config)
     }
 
-    /// Whether the configuration has PAM asked about passwords.
-    pub(crate) fn uses_pam(&self) -> bool {
-        modules::auth::uses_pam(&self.config, &self.modules)
+    /// The services that the configuration has PAM asked for about passwords.
+    pub(crate) fn pam_services(&self) -> BTreeSet<Vec<u8>> {
+        modules::auth::pam_services(&self.config, &self.modules)
     }
 
     /// Errors about this configuration, with its text, to be shown or logged.

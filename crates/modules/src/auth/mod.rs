@@ -46,7 +46,8 @@ pub use ldap::load_authorities;
 pub(crate) use lockout::read_counters;
 pub use nonce::prepare;
 pub use pam::{
-    CHECK_TIME, PamAsker, PamDoor, PamInbox, PamQuestion, PamReply, check_pam, pam_pair, uses_pam,
+    CHECK_TIME, PamAsker, PamDoor, PamInbox, PamQuestion, PamReply, check_pam, pam_pair,
+    pam_services,
 };
 pub(crate) use warnings::warnings;
 

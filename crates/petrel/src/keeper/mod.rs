@@ -618,13 +618,15 @@ impl Keeper {
 
     /// What a server process for `generation` sends questions to PAM into, if the configuration has some.
     fn pam_door(&mut self, generation: &Generation) -> io::Result<Option<PamDoor>> {
-        if !generation.loaded.uses_pam() {
+        let services = generation.loaded.pam_services();
+        if services.is_empty() {
             return Ok(None);
         }
-        let pam = match self.pam.take() {
+        let mut pam = match self.pam.take() {
             Some(pam) => pam,
             None => PamHelper::open()?,
         };
+        pam.serve(services);
         self.pam.insert(pam).door().map(Some)
     }
 
@@ -657,7 +659,7 @@ impl Keeper {
         }
         let served = self.processes.iter().map(|process| &process.generation);
         let mut in_use = served.chain([&self.current]).chain(&self.next);
-        if !in_use.any(|generation| generation.loaded.uses_pam()) {
+        if !in_use.any(|generation| !generation.loaded.pam_services().is_empty()) {
             pam.end();
             if !pam.runs() {
                 self.pam = None;

@@ -5,7 +5,7 @@
 //! killed with the programs that it has started. The keeper starts the helper with the first configuration
 //! that needs it, and another one when it has ended; questions wait in the socket meanwhile.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs;
 use std::io;
 use std::net::IpAddr;
@@ -27,8 +27,11 @@ pub(crate) struct PamHelper {
     keeper: u32,
     door: PamDoor,
     inbox: PamInbox,
+    /// The names in /etc/pam.d that the configurations name.
+    services: BTreeSet<Vec<u8>>,
     pid: Option<Pid>,
-    /// No configuration needs the process any more, so the keeper has sent it SIGTERM.
+    /// No configuration needs the process any more, or one needs another service, so the keeper has sent it
+    /// SIGTERM.
     is_told_to_end: bool,
     /// Not before this time another one is started.
     start_at: Instant,
@@ -38,6 +41,7 @@ pub(crate) struct PamHelper {
 pub(crate) struct PamAsking {
     keeper: u32,
     inbox: PamInbox,
+    services: BTreeSet<Vec<u8>>,
 }
 
 /// What comes of starting it, in each of the two processes.
@@ -59,10 +63,20 @@ impl PamHelper {
             keeper: std::process::id(),
             door,
             inbox,
+            services: BTreeSet::new(),
             pid: None,
             is_told_to_end: false,
             start_at: Instant::now(),
         })
+    }
+
+    /// Has the helper answer for `services`, too. A helper that runs and does not know one of them ends, and
+    /// another one begins.
+    pub(crate) fn serve(&mut self, mut services: BTreeSet<Vec<u8>>) {
+        if !services.is_subset(&self.services) {
+            self.services.append(&mut services);
+            self.end();
+        }
     }
 
     /// What a server process sends its questions into.
@@ -94,6 +108,7 @@ impl PamHelper {
             Forked::Child => Ok(StartedPamHelper::Helper(Box::new(PamAsking {
                 keeper,
                 inbox,
+                services: self.services.clone(),
             }))),
         }
     }
@@ -192,6 +207,12 @@ impl PamAsking {
         while waiting.len() < WAITING_MAX
             && let Some((question, asker)) = self.inbox.next()?
         {
+            // A server process that an attacker has taken over may ask for the password of root at "login".
+            if !self.services.contains(&question.service) {
+                let text = "the configuration names no such service".to_owned();
+                asker.tell(&PamReply::Unavailable(text));
+                continue;
+            }
             let network = network_of(&question.host);
             let same = waiting.iter().filter(|other| other.network == network);
             if !network.is_empty() && same.count() >= WAITING_OF_NETWORK_MAX {

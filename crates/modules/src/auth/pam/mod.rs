@@ -8,6 +8,7 @@
 mod door;
 mod message;
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -78,9 +79,18 @@ fn service(values: &Values<'_>) -> Result<String, Diagnostic> {
     Ok(service.to_owned())
 }
 
-/// Whether `config` has PAM asked, if mod_auth is one of the `modules`.
-pub fn uses_pam(config: &Config, modules: &[&'static ModuleSpec]) -> bool {
-    backend(config, modules).is_some()
+/// The services that `config` has PAM asked for, if mod_auth is one of the `modules`. No other name of
+/// /etc/pam.d is asked for, whatever a server process sends to the helper.
+pub fn pam_services(config: &Config, modules: &[&'static ModuleSpec]) -> BTreeSet<Vec<u8>> {
+    if backend(config, modules).is_none() {
+        return BTreeSet::new();
+    }
+    let entries = config.blocks.iter().flat_map(|block| &block.entries);
+    let options = entries.filter(|entry| entry.name == OPTS);
+    let options = options.filter_map(|entry| entry.value.as_array());
+    let named = options.flat_map(|options| options.iter().filter_map(|one| one.value.as_str()));
+    let named = named.chain([SERVICE]);
+    named.map(|name| name.as_bytes().to_vec()).collect()
 }
 
 /// Makes sure that libpam can be opened if `config` has PAM asked.
