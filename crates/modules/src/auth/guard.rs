@@ -652,7 +652,7 @@ fn is_target(uri: &[u8], target: &[u8]) -> bool {
     uri == target || is_absolute && path_of(target).is_some_and(|path| path == uri)
 }
 
-/// Finds the user whose name and `realm` have this hash (RFC 7616 section 3.4.4).
+/// Finds the user whose name and `realm` have this hash.
 fn by_userhash(
     accounts: &Accounts,
     form: FileForm,
@@ -661,19 +661,16 @@ fn by_userhash(
     realm: &str,
 ) -> Option<Vec<u8>> {
     let realm_part = [b":", realm.as_bytes()].concat();
-    let users = accounts.names().filter_map(|name| match form {
-        FileForm::Htdigest => name.strip_suffix(&*realm_part),
-        FileForm::Plain | FileForm::Htpasswd => Some(name),
-    });
-    let userhash = userhash.to_ascii_lowercase();
-    let is_named = |user: &&[u8]| algorithm.hash.of(&[user, realm.as_bytes()]) == userhash;
-    // All names are hashed, so that the time does not tell where in the file the user is.
-    let found = users.take(USERHASHES_MAX).filter(is_named).last()?;
-    Some(found.to_vec())
+    accounts.by_userhash(
+        algorithm.hash,
+        realm.as_bytes(),
+        userhash,
+        |name| match form {
+            FileForm::Htdigest => name.strip_suffix(&*realm_part),
+            FileForm::Plain | FileForm::Htpasswd => Some(name),
+        },
+    )
 }
-
-/// How many names are hashed for one request. Users behind them cannot hide their names.
-const USERHASHES_MAX: usize = 1000;
 
 /// Appends `text` as a quoted-string (RFC 9110 section 5.6.4).
 fn write_quoted(text: &[u8], out: &mut Vec<u8>) {
