@@ -52,6 +52,9 @@ const DEFAULTS: [&str; 7] = [
     "index-file.names = (\"index.html\")",
 ];
 
+/// Tests ask for the pages of mod_status by a name that the configuration does not have.
+const STATUS_ALLOW: &str = "status.allow = ( \"127.0.0.1\" )";
+
 impl Builder {
     /// Adds a file; `path` is relative to the tree, in which `www` is the document root.
     pub fn file(self, path: &str, content: impl AsRef<[u8]>) -> Builder {
@@ -380,8 +383,10 @@ fn write_configuration(tree: &Tree, port: u16, config: &str, program: Program) {
         "var.dir = \"{}\"\nvar.port = {port}\n",
         tree.root().display()
     );
-    let of_petrel = (program == Program::Petrel).then_some(CONTROL_SOCKET);
-    for line in DEFAULTS.into_iter().chain(of_petrel) {
+    let is_petrel = program == Program::Petrel;
+    let of_petrel = is_petrel.then_some(CONTROL_SOCKET);
+    let of_status = (is_petrel && config.contains("status.")).then_some(STATUS_ALLOW);
+    for line in DEFAULTS.into_iter().chain(of_petrel).chain(of_status) {
         let name = line.split(' ').next().expect("it begins with a name");
         if !config
             .lines()

@@ -591,6 +591,15 @@ impl Exchange {
         self.record_decisions();
     }
 
+    /// Whether a condition of the configuration names the requested host (`$HTTP["host"] == "NAME"`), with or
+    /// without the port.
+    pub fn is_for_named_host(&self) -> bool {
+        let head = &self.request.head;
+        let asked = [head.host(), head.host_without_port()];
+        let mut names = self.worker.settings_table().host_names();
+        names.any(|name| asked.contains(&name.as_bytes()))
+    }
+
     /// The captures of the condition of `block`, and the text that their ranges point into.
     pub fn captures_of(&self, block: BlockId) -> (Captures, Vec<u8>) {
         let mut captures = Captures::new();

@@ -1,6 +1,11 @@
 //! Who may see the pages of mod_status: clients that connect from a loopback address, and those that
 //! `status.allow` names.
 //!
+//! A page of another site in a browser of this machine connects from a loopback address, too: its name server
+//! may say that its own name is 127.0.0.1 (DNS rebinding). Its requests have that name as Host. So clients that
+//! no list names are admitted only for a Host that no other name server can point here: an address,
+//! `localhost`, the `server.name` that the configuration sets, or a host that one of its conditions names.
+//!
 //! A request that a proxy has forwarded comes from another client, even if the proxy runs on this machine and
 //! so connects from 127.0.0.1. Such a request is refused unless mod_extforward or the PROXY protocol tells
 //! who the client is, and `status.allow` names that client. A proxy is known by the fields that it adds; one
@@ -59,7 +64,10 @@ impl PageGuard {
         let client = exchange.connection.peer.ip().map(|ip| ip.to_canonical());
         let is_named = client.map_or(self.allows_unix, |ip| self.names(ip));
         match forwarding(exchange) {
-            Forwarding::None => is_named || client.is_some_and(|ip| ip.is_loopback()),
+            Forwarding::None => {
+                let is_local = client.is_some_and(|ip| ip.is_loopback());
+                is_named || is_local && has_own_name(exchange)
+            }
             Forwarding::Believed => is_named,
             Forwarding::Unknown => false,
         }
@@ -68,6 +76,19 @@ impl PageGuard {
     fn names(&self, ip: IpAddr) -> bool {
         self.allowed.iter().any(|range| range.contains(ip))
     }
+}
+
+/// Whether the Host of the request is one that a browser sends only to a page of this server. A program that
+/// sends none is no browser.
+fn has_own_name(exchange: &Exchange) -> bool {
+    let name = exchange.request.head.host_without_port();
+    let is_address =
+        name.starts_with(b"[") || name.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'.'));
+    let own = exchange.settings.core.name.as_deref();
+    is_address
+        || name == b"localhost"
+        || own.is_some_and(|own| own.eq_ignore_ascii_case(name))
+        || exchange.is_for_named_host()
 }
 
 /// What is known of proxies that a request came through.
@@ -151,7 +172,7 @@ mod tests {
             }
         };
         site.set_connection(facts);
-        let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n");
         site.request_async(&head).await.status()
     }
 
@@ -169,6 +190,35 @@ mod tests {
             ("fe80::1", 403),
         ] {
             assert_eq!(status_for("", peer, "").await, status, "{peer}");
+        }
+    }
+
+    /// The page of another site whose name server says that the site is this machine.
+    #[tokio::test(flavor = "local")]
+    async fn a_browser_of_this_machine_is_admitted_by_names_of_this_server_alone() {
+        let named = "$HTTP[\"host\"] == \"www.example\" { server.tag = \"\" }";
+        for (config, host, status) in [
+            ("", "localhost", 200),
+            ("", "LocalHost:8080", 200),
+            ("", "127.0.0.1:8080", 200),
+            ("", "[::1]:8080", 200),
+            ("", "evil.example", 403),
+            ("", "localhost.evil.example", 403),
+            ("", "127.0.0.1.evil.example", 403),
+            ("server.name = \"www.example\"", "www.example:81", 200),
+            ("server.name = \"www.example\"", "evil.example", 403),
+            (named, "www.example:81", 200),
+            (named, "evil.example", 403),
+            ("status.allow = ( \"127.0.0.1\" )", "evil.example", 200),
+        ] {
+            let config = format!("{PAGE}{config}");
+            let site = Site::new(&config, &[&MODULE]);
+            let head = format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            assert_eq!(
+                site.request_async(&head).await.status(),
+                status,
+                "{config} {host}"
+            );
         }
     }
 

@@ -48,7 +48,7 @@ pub static MODULE: ModuleSpec = ModuleSpec {
         "status.metrics-url", String, Request, "unset", Works,
             "The URL path of the metrics for Prometheus, which status.allow and access rules guard; with the query ?json, of the status as JSON.";
         "status.allow", List, Request, "()", Works,
-            "The addresses and ranges (10.0.0.0/8) of clients that may see the pages of this module, besides those that connect from a loopback address; \"unix\" stands for clients of a unix socket. A request that a proxy has forwarded gets 403, also from this machine, unless mod_extforward or the PROXY protocol names its client and the list has that client.";
+            "The addresses and ranges (10.0.0.0/8) of clients that may see the pages of this module, besides those that connect from a loopback address and ask for an address, localhost, server.name or a host that a condition names; \"unix\" stands for clients of a unix socket. A request that a proxy has forwarded gets 403, also from this machine, unless mod_extforward or the PROXY protocol names its client and the list has that client.";
         "status.status-url", String, Request, "unset", Works,
             "The URL path of the status page, which status.allow and access rules guard. With the query ?auto it is the text, with ?json the JSON that monitors of lighttpd read, with ?refresh=N the page is fetched every N seconds.";
         "status.config-url", String, Request, "unset", Works,
@@ -218,7 +218,8 @@ mod tests {
     use crate::access;
     use crate::testing::{Tree, refusal};
 
-    const CONFIG: &str = "status.statistics-url = \"/counters\"\n\
+    const CONFIG: &str = "status.allow = ( \"127.0.0.1\" )\n\
+        status.statistics-url = \"/counters\"\n\
         $HTTP[\"querystring\"] == \"secret\" { url.access-deny = ( \"\" ) }";
 
     #[test]
@@ -267,7 +268,7 @@ mod tests {
         let site = tree.site(CONFIG, &[&MODULE, &access::MODULE]);
         assert_eq!(site.get("/counters/").status(), 404);
         assert_eq!(site.get("/counters?secret").status(), 403);
-        let post = "POST /counters HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+        let post = "POST /counters HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
         assert_ne!(site.request(post).status(), 200);
     }
 

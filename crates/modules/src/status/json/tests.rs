@@ -16,7 +16,7 @@ use super::*;
 use crate::static_file;
 use crate::testing::Tree;
 
-const CONFIG: &str = "status.metrics-url = \"/metrics\"";
+const CONFIG: &str = "status.metrics-url = \"/metrics\"\nstatus.allow = ( \"127.0.0.1\" )";
 
 async fn status(site: &Site) -> Value {
     let answer = site.get_async("/metrics?json").await;

@@ -240,7 +240,7 @@ async fn requests_are_counted_by_what_answered_them() {
         site.get_async(target).await;
     }
     let request =
-        "GET /metrics HTTP/1.1\r\nHost: b\r\nAccept: application/openmetrics-text\r\n\r\n";
+        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: application/openmetrics-text\r\n\r\n";
     let answer = site.request_async(request).await;
     assert_eq!(answer.status(), 200);
     assert_eq!(
