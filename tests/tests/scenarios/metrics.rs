@@ -152,7 +152,7 @@ fn the_example_of_the_json_has_the_shape_of_the_real_one() {
     assert_eq!(response.field("Content-Type"), Some("application/json"));
     server.tree().write("real.json", &response.body);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/status_json.py");
-    let example = run(Command::new("python3").arg(script), PATIENCE);
+    let example = run(Command::new("python3").arg(script), 5 * PATIENCE);
     assert_eq!(example.code(), 0, "{}", example.errors);
     server.tree().write("example.json", &example.output);
     server.tree().write("compare.py", COMPARE);
