@@ -283,7 +283,7 @@ impl Side {
             2 => {
                 let _ = connection.write_trailers(key, FIELDS, out);
             }
-            3 => connection.mark_ready(key),
+            3 => connection.mark_ready(key, u64::from(operations.number())),
             4 => connection.mark_waiting(key),
             5 => {
                 let length = operations.number() % 20_000;

@@ -2,10 +2,10 @@
 //! which bytes and streams it is done with.
 
 use super::connection::{Core, Http2Connection};
-use super::flow::WIDER_BYTES;
+use super::flow::{USEFUL_BYTES, WIDER_BYTES};
 use super::frame::{AfterFrame, ErrorCode};
 use super::priority::Priority;
-use super::streams::{Local, Remote, StreamKey};
+use super::streams::{Local, Remote, StreamKey, StreamSlot};
 use super::turns::Turn;
 use super::{OpenHeaders, write_data_header, write_window_update};
 use crate::hpack::PreparedLines;
@@ -21,6 +21,15 @@ pub enum Written {
     /// Nothing was written: the connection has failed, the stream is reset or released, its answer has ended,
     /// or, for DATA, the windows are too small.
     No,
+}
+
+/// The window that a stream waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowWait {
+    /// Its own.
+    Stream,
+    /// That of the connection, which all streams share.
+    Connection,
 }
 
 /// Answers. Each of these first appends the waiting control frames to `out`, then its own.
@@ -165,32 +174,45 @@ impl Http2Connection {
 
 /// Turns.
 impl Http2Connection {
-    /// The owner has DATA to send on a stream. Once the head is written, [`Http2Connection::next_to_send`]
-    /// may return the stream.
-    pub fn mark_ready(&mut self, stream: StreamKey) {
-        self.set_ready(stream, true);
+    /// The owner has `bytes` of DATA to send on a stream, at least one. Once the head is written,
+    /// [`Http2Connection::next_to_send`] may return the stream.
+    pub fn mark_ready(&mut self, stream: StreamKey, bytes: u64) {
+        let bytes = bytes.clamp(1, u64::from(USEFUL_BYTES));
+        self.set_ready(stream, bytes as u16);
     }
 
     /// The owner has no DATA to send on a stream at the moment.
     pub fn mark_waiting(&mut self, stream: StreamKey) {
-        self.set_ready(stream, false);
+        self.set_ready(stream, 0);
     }
 
-    /// The stream whose turn it is to send DATA: it is ready, and both windows have room. Its turn lasts
-    /// until [`Http2Connection::write_data_header`], or until it is not ready any more.
+    /// The stream whose turn it is to send DATA: it is ready, and both windows have room for what is ready or
+    /// for a useful part of it. Its turn lasts until [`Http2Connection::write_data_header`], or until it is
+    /// not ready any more.
     pub fn next_to_send(&self) -> Option<StreamKey> {
-        if self.core.send_window.room() == 0 || self.core.error.is_some() {
+        if self.core.error.is_some() {
             return None;
         }
-        let turn = self.core.turns.next()?;
-        Some(self.core.streams.key(turn.slot()))
+        let slot = self.core.turns.next()?.slot();
+        let stream = self.core.streams.at(slot);
+        self.core
+            .has_room_for(stream)
+            .then(|| self.core.streams.key(slot))
     }
 
-    /// Whether a stream that is ready must wait for the client to open a window.
-    pub fn waits_for_window(&self, stream: StreamKey) -> bool {
-        let known = self.core.streams.get(stream);
-        known.is_some_and(|known| known.is_ready && known.is_writable())
-            && self.send_room(stream) == 0
+    /// The window that the client must open before a stream that is ready can send.
+    pub fn window_wait(&self, stream: StreamKey) -> Option<WindowWait> {
+        let core = &self.core;
+        let known = core.streams.get(stream)?;
+        if known.ready_bytes == 0 || !known.is_writable() || core.error.is_some() {
+            None
+        } else if !known.has_useful_room(core.peer_stream_window) {
+            Some(WindowWait::Stream)
+        } else if !core.has_room_for(known) {
+            Some(WindowWait::Connection)
+        } else {
+            None
+        }
     }
 
     /// The priority of a stream.
@@ -205,11 +227,11 @@ impl Http2Connection {
         }
     }
 
-    fn set_ready(&mut self, stream: StreamKey, is_ready: bool) {
+    fn set_ready(&mut self, stream: StreamKey, bytes: u16) {
         if let Some(known) = self.core.streams.get_mut(stream)
-            && known.is_ready != is_ready
+            && known.ready_bytes != bytes
         {
-            known.is_ready = is_ready;
+            known.ready_bytes = bytes;
             self.core.place(stream.slot() as u16);
         }
     }
@@ -332,6 +354,11 @@ impl Core {
             }
         }
         frame.finish(out, id, after, self.peer_frame_bytes_max);
+    }
+
+    /// Whether the connection's window has room for a useful part of what is ready on a stream.
+    fn has_room_for(&self, stream: &StreamSlot) -> bool {
+        self.send_window.room() >= u32::from(stream.ready_bytes)
     }
 
     /// The stream has had its turn; an incremental one goes behind the others.

@@ -276,7 +276,9 @@ impl Core {
     /// Puts a stream into the queue of streams that can send, or takes it out.
     pub(super) fn place(&mut self, slot: u16) {
         let stream = self.streams.at_mut(slot);
-        let can_send = stream.is_ready && stream.takes_data() && stream.send_window.room() > 0;
+        let can_send = stream.ready_bytes > 0
+            && stream.takes_data()
+            && stream.has_useful_room(self.peer_stream_window);
         match (can_send, stream.turn == Turn::NONE) {
             (true, true) => stream.turn = self.turns.join(stream.priority, stream.id, slot),
             (false, false) => {

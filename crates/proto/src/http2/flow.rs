@@ -9,6 +9,10 @@ pub(super) const WINDOW_AT_FIRST: u32 = 65_535;
 /// round trip, uploads of clients far away would be slow.
 pub const WIDER_BYTES: u32 = 192 << 10;
 
+/// Room in a window for which a DATA frame is worth sending, unless less is ready to be sent. A client that
+/// opens its windows by what it reads would otherwise get many frames of a few bytes.
+pub(super) const USEFUL_BYTES: u16 = 1024;
+
 /// Bytes that the client may still send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReceiveWindow {

@@ -1,8 +1,9 @@
 //! Limits of what a client may do on a connection, and the counters for them.
 //!
 //! Frames that cost a client nothing are counted in periods of [`PERIOD_S`] seconds, by
-//! [`super::Lent::now_s`]. Resets of streams without an answer are not counted by time, but weighed against
-//! completed requests.
+//! [`super::Lent::now_s`]. What a client sends because of its requests and their answers is not counted:
+//! requests and sent DATA give it credit, which it keeps until it uses it.
+//! Resets of streams without an answer are not counted by time, but weighed against completed requests.
 
 use super::error::ConnectionError;
 
@@ -19,19 +20,22 @@ pub struct Http2Limits {
     pub resets_max: u32,
     /// Resets by the client, in a period, of streams whose answer had begun.
     pub answered_resets_max: u32,
-    /// PING frames in a period beyond one for each DATA frame of the answers.
+    /// PING frames in a period beyond one for each request and for each DATA frame of the answers.
     pub pings_max: u32,
     /// SETTINGS frames in a period.
     pub settings_max: u32,
-    /// Empty DATA, HEADERS and CONTINUATION frames in a period that do not end anything.
+    /// Empty DATA, HEADERS and CONTINUATION frames in a period that do not end anything, beyond one for each
+    /// request.
     pub empty_frames_max: u32,
-    /// DATA frames in a period that have only a few bytes and do not end a body.
+    /// DATA frames in a period that have less than [`SMALL_DATA_BYTES`] and do not end a body.
     pub small_frames_max: u32,
     /// Frames in a period without effect: PRIORITY, PRIORITY_UPDATE, frames of unknown kinds, frames of
-    /// streams that are over, and DATA of reset streams beyond one window.
+    /// streams that are over, and DATA of reset streams beyond one window. [`IDLE_FRAMES_FOR_REQUEST`] for
+    /// each request do not count.
     pub idle_frames_max: u32,
-    /// WINDOW_UPDATE frames in a period beyond [`UPDATES_FOR_DATA`] for each DATA frame of the answers. A
-    /// DATA frame that is short because of a small window does not count.
+    /// WINDOW_UPDATE frames in a period beyond those that answers give a right to: one for the stream and one
+    /// for the connection with each request, with each DATA frame, and with each [`UPDATE_BYTES`] of DATA. A
+    /// DATA frame that a window has cut to less than [`DATA_BYTES_USUAL`] gives it by its bytes alone.
     pub window_updates_max: u32,
     /// CONTINUATION frames of one header block.
     pub continuations_max: u32,
@@ -56,7 +60,7 @@ impl Default for Http2Limits {
             pings_max: 100,
             settings_max: 50,
             empty_frames_max: 100,
-            small_frames_max: 4000,
+            small_frames_max: 20_000,
             idle_frames_max: 1000,
             window_updates_max: 1000,
             continuations_max: 32,
@@ -77,12 +81,23 @@ pub const PERIOD_S: u32 = 10;
 /// Resets that a completed stream subtracts.
 pub const RESETS_FOR_COMPLETED: u32 = 2;
 
-/// WINDOW_UPDATE frames that a client may send for a DATA frame: one for the stream, and one for the
-/// connection.
-const UPDATES_FOR_DATA: u32 = 2;
+/// Bytes of a DATA frame below which it is counted as small. A gRPC message begins with five bytes, and gRPC
+/// sends each message in a frame of its own, ten thousands of them in a second.
+pub const SMALL_DATA_BYTES: u32 = 5;
 
-/// A DATA frame of this length counts as usual even if it has used up a window.
-const DATA_BYTES_USUAL: u32 = 1024;
+/// Frames without effect that a request gives a right to: its client may change the priority, and may reset
+/// the stream when it is over already.
+const IDLE_FRAMES_FOR_REQUEST: u32 = 2;
+
+/// Bytes of DATA for which a client may open the window of the stream once, and that of the connection.
+const UPDATE_BYTES: u32 = 1024;
+
+/// The windows that a DATA frame uses up: that of its stream, and that of the connection.
+const WINDOWS_OF_DATA: u32 = 2;
+
+/// A DATA frame of this length is usual even if a window has cut it: clients with little memory have windows
+/// of a few hundred bytes.
+const DATA_BYTES_USUAL: u32 = 64;
 
 /// The counters.
 #[derive(Debug, Default)]
@@ -90,12 +105,22 @@ pub(super) struct Counts {
     resets: u32,
     period_began_s: u32,
     answered_resets: u32,
-    pings: u32,
     settings: u32,
-    empty_frames: u32,
     small_frames: u32,
-    idle_frames: u32,
-    window_updates: u32,
+    pings: Budget,
+    empty_frames: Budget,
+    idle_frames: Budget,
+    /// Its credit is in bytes, [`UPDATE_BYTES`] for each WINDOW_UPDATE.
+    window_updates: Budget,
+}
+
+/// A counter for frames that a client may earn.
+#[derive(Clone, Copy, Debug, Default)]
+struct Budget {
+    /// Frames of this period that were not earned.
+    count: u32,
+    /// What was earned and not used.
+    credit: u64,
 }
 
 impl Counts {
@@ -105,9 +130,21 @@ impl Counts {
             *self = Counts {
                 resets: self.resets,
                 period_began_s: now_s,
+                pings: self.pings.renewed(),
+                empty_frames: self.empty_frames.renewed(),
+                idle_frames: self.idle_frames.renewed(),
+                window_updates: self.window_updates.renewed(),
                 ..Counts::default()
             };
         }
+    }
+
+    /// A request begins.
+    pub(super) fn request(&mut self) {
+        self.pings.earn(1);
+        self.empty_frames.earn(1);
+        self.idle_frames.earn(IDLE_FRAMES_FOR_REQUEST);
+        self.window_updates.earn(WINDOWS_OF_DATA * UPDATE_BYTES);
     }
 
     pub(super) fn reset(&mut self, limits: &Http2Limits) -> Result<(), ConnectionError> {
@@ -129,11 +166,8 @@ impl Counts {
     }
 
     pub(super) fn ping(&mut self, limits: &Http2Limits) -> Result<(), ConnectionError> {
-        count(
-            &mut self.pings,
-            limits.pings_max,
-            ConnectionError::PingFlood,
-        )
+        let reason = ConnectionError::PingFlood;
+        self.pings.spend(1, limits.pings_max, reason)
     }
 
     pub(super) fn settings(&mut self, limits: &Http2Limits) -> Result<(), ConnectionError> {
@@ -143,7 +177,7 @@ impl Counts {
 
     pub(super) fn empty_frame(&mut self, limits: &Http2Limits) -> Result<(), ConnectionError> {
         let reason = ConnectionError::EmptyFrames;
-        count(&mut self.empty_frames, limits.empty_frames_max, reason)
+        self.empty_frames.spend(1, limits.empty_frames_max, reason)
     }
 
     pub(super) fn small_frame(&mut self, limits: &Http2Limits) -> Result<(), ConnectionError> {
@@ -153,20 +187,50 @@ impl Counts {
 
     pub(super) fn idle_frame(&mut self, limits: &Http2Limits) -> Result<(), ConnectionError> {
         let reason = ConnectionError::IdleFrames;
-        count(&mut self.idle_frames, limits.idle_frames_max, reason)
+        self.idle_frames.spend(1, limits.idle_frames_max, reason)
     }
 
     pub(super) fn window_update(&mut self, limits: &Http2Limits) -> Result<(), ConnectionError> {
         let reason = ConnectionError::WindowTrickle;
-        count(&mut self.window_updates, limits.window_updates_max, reason)
+        let max = limits.window_updates_max;
+        self.window_updates.spend(UPDATE_BYTES, max, reason)
     }
 
     /// A DATA frame of so many bytes is sent; `room` is what the windows allowed.
     pub(super) fn data_sent(&mut self, bytes: u32, room: u32) {
-        if bytes >= DATA_BYTES_USUAL || bytes < room {
-            self.window_updates = self.window_updates.saturating_sub(UPDATES_FOR_DATA);
-            // Clients such as gRPC's measure the round trip with PING while data come.
-            self.pings = self.pings.saturating_sub(1);
+        let is_usual = bytes >= DATA_BYTES_USUAL || bytes < room;
+        let earned = match is_usual {
+            true => bytes.max(UPDATE_BYTES),
+            false => bytes,
+        };
+        self.window_updates.earn(WINDOWS_OF_DATA * earned);
+        // Clients such as gRPC's measure the round trip with PING while data come.
+        self.pings.earn(u32::from(is_usual));
+    }
+}
+
+impl Budget {
+    fn renewed(self) -> Budget {
+        Budget { count: 0, ..self }
+    }
+
+    fn earn(&mut self, credit: u32) {
+        self.credit = self.credit.saturating_add(u64::from(credit));
+    }
+
+    /// Counts a frame that costs so much credit, unless there is as much.
+    fn spend(
+        &mut self,
+        cost: u32,
+        max: u32,
+        reason: ConnectionError,
+    ) -> Result<(), ConnectionError> {
+        match self.credit.checked_sub(u64::from(cost)) {
+            Some(left) => {
+                self.credit = left;
+                Ok(())
+            }
+            None => count(&mut self.count, max, reason),
         }
     }
 }

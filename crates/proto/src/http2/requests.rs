@@ -6,6 +6,7 @@ use super::connection::{Core, Found, GoingAway, Http2Event, Lent};
 use super::error::{ConnectionError, Http2Error, StreamError};
 use super::flow::{ReceiveWindow, SendWindow};
 use super::frame::AfterFrame;
+use super::limits::SMALL_DATA_BYTES;
 use super::priority::Priority;
 use super::repeated_head::HeadBasis;
 use super::streams::{LENGTH_UNKNOWN, Local, Remote, ResetBy, StreamKey, StreamSlot};
@@ -268,6 +269,7 @@ impl Core {
     pub(super) fn begin_stream(&mut self, id: u32, after: AfterFrame) -> StreamKey {
         self.highest_seen = id;
         self.highest_taken = id;
+        self.counts.request();
         self.streams.insert(StreamSlot {
             id,
             remote: match after {
@@ -279,7 +281,7 @@ impl Core {
             priority: Priority::NOT_TOLD,
             is_tunnel: false,
             is_refused: false,
-            is_ready: false,
+            ready_bytes: 0,
             is_wide: false,
             send_window: SendWindow::new(self.peer_stream_window),
             receive_window: ReceiveWindow::new(self.stream_window),
@@ -501,9 +503,6 @@ impl StreamSlot {
         }
     }
 }
-
-/// Bytes of a DATA frame below which it is counted as small.
-const SMALL_DATA_BYTES: u32 = 32;
 
 /// Adds a field line to a head.
 fn add(

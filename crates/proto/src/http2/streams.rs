@@ -50,8 +50,8 @@ pub(super) struct StreamSlot {
     pub(super) is_tunnel: bool,
     /// Its head was refused: it does not count as completed.
     pub(super) is_refused: bool,
-    /// The owner has DATA to send.
-    pub(super) is_ready: bool,
+    /// Bytes of DATA that the owner has to send, at most [`super::flow::USEFUL_BYTES`]; 0: none.
+    pub(super) ready_bytes: u16,
     /// Its window was widened by [`super::flow::WIDER_BYTES`].
     pub(super) is_wide: bool,
     pub(super) send_window: SendWindow,
@@ -98,6 +98,13 @@ impl StreamSlot {
     /// Whether the server may send DATA on it.
     pub(super) fn takes_data(&self) -> bool {
         self.reset.is_none() && self.local == Local::Begun
+    }
+
+    /// Whether a DATA frame is worth sending. The windows of a client may all be smaller than that: then half
+    /// of the window with which streams begin is enough.
+    pub(super) fn has_useful_room(&self, window_at_first: u32) -> bool {
+        let useful = u32::from(self.ready_bytes).min(window_at_first / 2);
+        self.send_window.room() >= useful.max(1)
     }
 
     /// Whether the answer has begun.
@@ -256,7 +263,7 @@ mod tests {
             priority: Priority::default(),
             is_tunnel: false,
             is_refused: false,
-            is_ready: false,
+            ready_bytes: 0,
             is_wide: false,
             send_window: SendWindow::new(WINDOW_AT_FIRST),
             receive_window: ReceiveWindow::new(WINDOW_AT_FIRST),

@@ -158,9 +158,9 @@ impl Http2 {
         for slot in &mut self.slots {
             if let Some(stream) = &mut slot.stream
                 && stream.has_piece()
-                && self.protocol.waits_for_window(stream.key)
+                && self.protocol.window_wait(stream.key).is_some()
             {
-                stream.wait_for_window();
+                stream.wait_for_window(self.protocol.send_room(stream.key));
                 due_s = due_s.min(stream.due_s);
             }
         }

@@ -50,6 +50,8 @@ pub(super) struct Http2Stream {
     body_due_s: u32,
     /// The second in which the client must have opened a window; 0: the stream does not wait for one.
     write_due_s: u32,
+    /// The second of that wait from which on a DATA frame of any length is sent.
+    small_due_s: u32,
     /// The stage of the present wait for the client or a bandwidth limit.
     waits_in: Option<Stage>,
     /// A hook of the request has run, or was about to.
@@ -131,6 +133,7 @@ impl Http2Stream {
             due_s: Deadlines::NEVER,
             body_due_s: Deadlines::NEVER,
             write_due_s: 0,
+            small_due_s: Deadlines::NEVER,
             waits_in: None,
             has_run: false,
             pace: ClientPace::default(),
@@ -222,6 +225,11 @@ impl Http2Stream {
             StreamPhase::Answer if self.is_late_reader(side, now_s) => {
                 let cause = "the client opened no HTTP/2 window for too long";
                 return self.lose(side, cause, ErrorCode::Cancel);
+            }
+            StreamPhase::Answer if self.may_send_little(side, now_s) => {
+                side.protocol.mark_ready(self.key, 1);
+                self.due_s = Deadlines::NEVER;
+                return Course::Waits;
             }
             _ => {}
         }
@@ -534,8 +542,8 @@ impl Http2Stream {
         if self.lost.is_some() || self.phase != StreamPhase::Answer {
             return Continue(());
         }
-        if self.piece.is_some() {
-            side.protocol.mark_ready(self.key);
+        if let Some(piece) = &self.piece {
+            side.protocol.mark_ready(self.key, piece.length());
             return Break(Course::Waits);
         }
         if !side.queue.has_room() {
@@ -556,8 +564,8 @@ impl Http2Stream {
         match next {
             Poll::Ready(Some(Ok(piece))) => {
                 self.write_head(AfterFrame::More, side);
+                side.protocol.mark_ready(self.key, piece.length());
                 self.piece = Some(piece);
-                side.protocol.mark_ready(self.key);
                 Break(Course::Waits)
             }
             Poll::Ready(None) => {
@@ -616,10 +624,12 @@ impl Http2Stream {
         match next {
             None => {
                 piece.advance(length);
+                side.protocol.mark_ready(self.key, piece.length());
                 self.piece = Some(piece);
                 Course::Waits
             }
             Some(Poll::Ready(Some(Ok(next)))) => {
+                side.protocol.mark_ready(self.key, next.length());
                 self.piece = Some(next);
                 Course::Waits
             }
@@ -824,13 +834,14 @@ impl Http2Stream {
         self.piece.is_some()
     }
 
-    /// The stream has DATA to send and waits for the client to open a window. The client's time runs from the
-    /// first call on.
-    pub(super) fn wait_for_window(&mut self) {
+    /// The stream has DATA to send and waits for the client to open a window, which has only `room`. The
+    /// client's time runs from the first call on.
+    pub(super) fn wait_for_window(&mut self, room: u32) {
         let core = &self.run.settings.core;
         let clock = self.run.worker.clock();
         if self.write_due_s == 0 {
             self.write_due_s = clock.after(core.write_idle_s);
+            self.small_due_s = clock.after(SMALL_FRAME_S);
             self.wait_in(Stage::ClientDrain);
         }
         let (core, clock) = (&self.run.settings.core, self.run.worker.clock());
@@ -839,10 +850,19 @@ impl Http2Stream {
             false => self.pace.wait(clock.seconds(), core.write_rate_min),
         };
         self.due_s = self.write_due_s.min(slow_s.unwrap_or(Deadlines::NEVER));
+        if room > 0 {
+            self.due_s = self.due_s.min(self.small_due_s);
+        }
+    }
+
+    /// Whether the stream has waited so long for a useful amount that it takes what the windows have. A
+    /// client may keep its windows small on purpose, and wait for DATA before it opens them again.
+    fn may_send_little(&self, side: &Side<'_>, now_s: u32) -> bool {
+        self.write_due_s != 0 && self.small_due_s <= now_s && side.protocol.send_room(self.key) > 0
     }
 
     fn is_late_reader(&self, side: &Side<'_>, now_s: u32) -> bool {
-        if self.write_due_s == 0 || !side.protocol.waits_for_window(self.key) {
+        if self.write_due_s == 0 || side.protocol.window_wait(self.key).is_none() {
             return false;
         }
         let rate = self.run.settings.core.write_rate_min;
@@ -898,6 +918,9 @@ impl Inbox {
         part
     }
 }
+
+/// Seconds after which a stream sends what a nearly empty window has room for.
+const SMALL_FRAME_S: u32 = 1;
 
 /// Whether `trailers` follow.
 fn before_trailers(trailers: &HeaderBlock) -> AfterFrame {

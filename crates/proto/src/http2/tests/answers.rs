@@ -80,9 +80,10 @@ fn windows_hold_an_answer_back() {
     server.takes(&get(1));
     assert_eq!(server.answer(1, 25), 10);
     let key = server.key(1);
-    server.connection.mark_ready(key);
+    server.connection.mark_ready(key, 15);
     assert_eq!(server.connection.next_to_send(), None);
-    assert!(server.connection.waits_for_window(key));
+    let wait = server.connection.window_wait(key);
+    assert_eq!(wait, Some(WindowWait::Stream));
     let out = &mut server.out;
     let written = server.connection.write_data_header(key, 1, ENDS, out);
     assert_eq!(written, Written::No);
@@ -105,13 +106,53 @@ fn the_window_of_the_connection_holds_all_back() {
     assert_eq!(server.answer(1, 100_000), 65_535);
     assert_eq!(server.answer(3, 100_000), 0);
     for id in [1, 3] {
-        server.connection.mark_ready(server.key(id));
-        assert!(server.connection.waits_for_window(server.key(id)));
+        server.connection.mark_ready(server.key(id), 30_000);
+        let wait = server.connection.window_wait(server.key(id));
+        assert_eq!(wait, Some(WindowWait::Connection));
     }
     assert_eq!(server.connection.next_to_send(), None);
-    server.takes(&window(0, 7));
+    server.takes(&window(0, 1024));
     assert_eq!(server.connection.next_to_send(), Some(server.key(1)));
-    assert_eq!(server.connection.send_room(server.key(3)), 7);
+    assert_eq!(server.connection.send_room(server.key(3)), 1024);
+}
+
+#[test]
+fn a_window_that_is_nearly_empty_waits_for_a_useful_amount() {
+    let mut server = Server::settled();
+    server.takes(&get(1));
+    assert_eq!(server.answer(1, 100_000), 65_535);
+    let key = server.key(1);
+    server.connection.mark_ready(key, 100_000 - 65_535);
+    server.takes(&[window(1, 1023), window(0, 5000)].concat());
+    assert_eq!(server.connection.next_to_send(), None);
+    assert_eq!(server.connection.window_wait(key), Some(WindowWait::Stream));
+    server.takes(&window(1, 1));
+    assert_eq!(server.connection.next_to_send(), Some(key));
+    assert_eq!(server.connection.window_wait(key), None);
+    // What is ready fits, though the window has little room.
+    server.send_part(1, 1000);
+    server.connection.mark_ready(key, 1000);
+    assert_eq!(server.connection.next_to_send(), None);
+    server.connection.mark_ready(key, 24);
+    assert_eq!(server.connection.next_to_send(), Some(key));
+}
+
+#[test]
+fn half_of_a_small_window_is_a_useful_amount() {
+    let mut server = Server::settled_with(Http2Options::default(), &setting(4, 255));
+    server.takes(&get(1));
+    assert_eq!(server.answer(1, 1000), 255);
+    let key = server.key(1);
+    server.connection.mark_ready(key, 745);
+    server.takes(&window(1, 126));
+    assert_eq!(server.connection.next_to_send(), None);
+    server.takes(&window(1, 1));
+    assert_eq!(server.connection.next_to_send(), Some(key));
+    // With a window of 0, the client may open it in steps of any size.
+    server.takes(&frame(SETTINGS, 0, 0, &setting(4, 0)));
+    server.takes(&window(1, 129));
+    assert_eq!(server.connection.next_to_send(), Some(key));
+    assert_eq!(server.connection.send_room(key), 1);
 }
 
 #[test]
@@ -150,7 +191,7 @@ fn turns_go_by_urgency_and_shares() {
         let fields = [&PSEUDO[..], &[("priority", priority)]].concat();
         server.takes(&frame(HEADERS, flag::ALL, id, &block(&fields)));
         assert_eq!(server.answer(id, 0), 0);
-        server.connection.mark_ready(server.key(id));
+        server.connection.mark_ready(server.key(id), 1);
     }
     let mut order = Vec::new();
     for _ in 0..9 {
@@ -187,7 +228,7 @@ fn streams_without_priorities_share_the_connection() {
     for id in [1, 3] {
         server.takes(&get(id));
         server.answer(id, 0);
-        server.connection.mark_ready(server.key(id));
+        server.connection.mark_ready(server.key(id), 1);
     }
     for _ in 0..4 {
         let key = server.connection.next_to_send().expect("both have room");
@@ -263,7 +304,7 @@ fn nothing_is_written_behind_the_farewell_to_a_client_that_errs() {
     server.takes(&[get(1), get(3), upload(5, &[])].concat());
     server.takes(&data(5, flag::NONE, &[0; 90]));
     server.answer(3, 0);
-    server.connection.mark_ready(server.key(3));
+    server.connection.mark_ready(server.key(3), 1);
     server.fails(&get(2), ErrorCode::ProtocolError);
     let keys = [1, 3, 5].map(|id| server.key(id));
     for key in keys {
@@ -304,7 +345,7 @@ fn nothing_is_written_for_a_stream_that_is_gone() {
         assert_eq!(connection.write_trailers(key, b"", out), Written::No);
         connection.reset(key, ErrorCode::Cancel);
         connection.consumed(key, 10);
-        connection.mark_ready(key);
+        connection.mark_ready(key, 1);
         assert_eq!(
             (connection.send_room(key), connection.next_to_send()),
             (0, None)

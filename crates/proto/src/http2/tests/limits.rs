@@ -58,7 +58,8 @@ fn pings_that_come_with_data_are_no_flood() {
         out.extend_from_slice(&[b'x'; 1200]);
         server.takes(&ping());
     }
-    borne(&mut server, 9, &ping(), ConnectionError::PingFlood);
+    // One came with the request.
+    borne(&mut server, 11, &ping(), ConnectionError::PingFlood);
 }
 
 #[test]
@@ -110,7 +111,7 @@ fn frames_without_anything_are_counted() {
         let mut server = limited(limits);
         server.takes(&upload(1, &[]));
         server.takes(&data(1, 0, b"filled").repeat(100));
-        borne(&mut server, 5, &empty, ConnectionError::EmptyFrames);
+        borne(&mut server, 6, &empty, ConnectionError::EmptyFrames);
     }
     let mut server = limited(limits);
     server.takes(&frame(HEADERS, 0, 1, b""));
@@ -126,7 +127,8 @@ fn short_frames_of_a_body_are_counted_and_those_of_tunnels_are_not() {
     };
     let mut server = limited(limits);
     server.takes(&upload(1, &[]));
-    let (short, long) = (data(1, flag::NONE, b"x"), data(1, flag::NONE, &[b'x'; 32]));
+    let short = data(1, flag::NONE, b"four");
+    let long = data(1, flag::NONE, b"five!");
     for _ in 0..30 {
         server.takes(&long);
     }
@@ -169,7 +171,7 @@ fn frames_that_change_nothing_are_counted() {
         server.takes(&get(1));
         server.answer(1, 1);
         server.release(1);
-        borne(&mut server, 20, &idle, ConnectionError::IdleFrames);
+        borne(&mut server, 22, &idle, ConnectionError::IdleFrames);
     }
 }
 
@@ -307,7 +309,7 @@ fn data_of_a_stream_that_is_reset_are_counted_beyond_its_window() {
         for byte in &frame {
             server.takes(&[*byte]);
         }
-        borne(&mut server, 19, &frame, ConnectionError::IdleFrames);
+        borne(&mut server, 21, &frame, ConnectionError::IdleFrames);
     }
 }
 
@@ -410,7 +412,8 @@ fn windows_that_open_by_trickles() {
     let mut server = Server::settled_with(options, &setting(4, 0));
     server.takes(&get(1));
     assert_eq!(server.answer(1, 1000), 0);
-    for left in 0..50 {
+    // Two updates come with the request.
+    for left in 0..52 {
         server.takes(&window(1, 1));
         assert_eq!(server.send(1, 1000 - left), 1);
     }

@@ -30,7 +30,7 @@ fn memory_of_streams_is_given_back() {
     let ids = (1..201).step_by(2);
     for id in ids.clone() {
         server.takes(&get(id));
-        server.connection.mark_ready(server.key(id));
+        server.connection.mark_ready(server.key(id), 1);
     }
     server.connection.shrink();
     assert_eq!(server.connection.stream_count(), 100);

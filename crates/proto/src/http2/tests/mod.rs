@@ -2,6 +2,7 @@
 
 mod answers;
 mod conformance;
+mod honest;
 mod limits;
 mod memory;
 mod random;
@@ -320,6 +321,15 @@ impl Server {
             out.resize(out.len() + part as usize, b'x');
         }
         sent
+    }
+
+    /// Sends a DATA frame of `length` bytes, behind which the answer goes on.
+    pub(super) fn send_part(&mut self, id: u32, length: u32) {
+        let (key, more) = (self.key(id), AfterFrame::More);
+        let out = &mut self.out;
+        let written = self.connection.write_data_header(key, length, more, out);
+        assert_eq!(written, Written::Yes);
+        out.resize(out.len() + length as usize, b'x');
     }
 
     fn tell(&mut self, event: Http2Event, given: &[u8]) {

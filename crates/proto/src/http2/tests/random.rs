@@ -385,11 +385,11 @@ impl Pair {
             assert_eq!(written, Written::Yes);
             exchange.has_begun = true;
             exchange.is_answered = exchange.wanted == 0;
-            connection.mark_ready(key);
+            connection.mark_ready(key, u64::from(exchange.wanted - exchange.sent));
         } else if choice < 100 {
             connection.mark_waiting(key);
         } else if exchange.has_begun {
-            connection.mark_ready(key);
+            connection.mark_ready(key, u64::from(exchange.wanted - exchange.sent));
         }
         let is_done = exchange.is_answered && exchange.is_received;
         let is_enough = exchange.is_answered && choice == 1 && self.has_resets;
