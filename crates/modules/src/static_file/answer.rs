@@ -22,6 +22,7 @@ pub(crate) fn for_backend(exchange: &mut Exchange, file: Rc<FileEntry>, path: &[
     let settings = Rc::clone(&exchange.settings);
     let core = &settings.core;
     let keeps_error_status = exchange.keeps_error_status();
+    forget_range(exchange);
     let response = &mut exchange.response;
     response.is_final = true;
     if response.get("Content-Type").is_none() {
@@ -46,6 +47,25 @@ pub(crate) fn for_backend(exchange: &mut Exchange, file: Rc<FileEntry>, path: &[
     let modified_s = modified_s.unwrap_or(file.stat().modified_s);
     as_asked(exchange, piece_of(file), Some(modified_s));
 }
+
+/// Drops the range that a backend has said of its own body, because a file replaces that body: a 206 becomes
+/// a 200, of which this server cuts the ranges.
+pub(crate) fn forget_range(exchange: &mut Exchange) {
+    let response = &mut exchange.response;
+    response.remove("Content-Range");
+    if response.status != Status::PARTIAL_CONTENT {
+        return;
+    }
+    response.status = Status::OK;
+    let content_type = response.get("Content-Type").unwrap_or_default();
+    let start = content_type.get(..MULTIPART.len()).unwrap_or_default();
+    if start.eq_ignore_ascii_case(MULTIPART) {
+        response.remove("Content-Type");
+    }
+}
+
+/// The type of a body with several ranges.
+const MULTIPART: &[u8] = b"multipart/byteranges";
 
 /// Answers with the whole `file`.
 pub(super) fn whole(exchange: &mut Exchange, file: Rc<FileEntry>) {

@@ -22,7 +22,9 @@ use petrel_engine::proto::method::Method;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::{CoreSettings, mime};
 
-pub(crate) use answer::{as_asked as answer_as_asked, ask, for_backend as answer_for_backend};
+pub(crate) use answer::{
+    as_asked as answer_as_asked, ask, for_backend as answer_for_backend, forget_range,
+};
 use own_type::Asking;
 use precompressed::Precompressed;
 

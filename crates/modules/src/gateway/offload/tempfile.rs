@@ -26,6 +26,7 @@ use tokio::sync::oneshot;
 use super::BackendHost;
 use super::opening::{OpeningFacts, OpeningWait, Step};
 use super::sendfile::{OUTSIDE, path_of, relative, without_slash};
+use crate::static_file;
 
 /// An open file that was unlinked, or why there is none.
 pub(super) type TakenFile = Result<Uncached, &'static str>;
@@ -56,6 +57,7 @@ pub(super) fn send(
         _ => Body::Pieces([Piece::File { file, range }].into()),
     };
     exchange.response.is_final = true;
+    static_file::forget_range(exchange);
     Ok(Step::Done(Outcome::Answer))
 }
 

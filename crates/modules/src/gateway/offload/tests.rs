@@ -204,6 +204,62 @@ fn ranges_are_of_the_file() {
     assert_eq!((answer.status(), answer.body()), (404, &b"0123456789"[..]));
 }
 
+/// Flask and others answer a Range themselves, and then name the file.
+#[test]
+fn a_range_that_the_backend_has_cut_is_not_believed() {
+    let tree = tree();
+    let site = site(&tree);
+    for name in [
+        "X-Sendfile",
+        "X-LIGHTTPD-send-file",
+        "X-LIGHTTPD-send-tempfile",
+    ] {
+        for (range, status, body, content_range) in [
+            ("", 200, "0123456789", None),
+            ("Range: bytes=2-4\r\n", 206, "234", Some("bytes 2-4/10")),
+        ] {
+            std::fs::write(tree.path("tmp/ten"), "0123456789").expect("a file");
+            let path = match name {
+                "X-LIGHTTPD-send-tempfile" => "ROOT/tmp/ten",
+                _ => "ROOT/sf/inside",
+            };
+            let target = format!(
+                "/reply?Status=206&Content-Range=bytes%203-4/100&ETag=%22e%22&Content-Type=a/b\
+                 &{name}={path}"
+            );
+            let answer = ask(&site, &target, range);
+            let what = format!("{name}: {range}");
+            assert_eq!(
+                (answer.status(), answer.body()),
+                (status, body.as_bytes()),
+                "{what}"
+            );
+            assert_eq!(
+                answer.field("Content-Range").as_deref(),
+                content_range,
+                "{what}"
+            );
+            assert_eq!(answer.field("ETag").as_deref(), Some("\"e\""), "{what}");
+            assert_eq!(
+                answer.field("Content-Type").as_deref(),
+                Some("a/b"),
+                "{what}"
+            );
+        }
+    }
+    let several = "/reply?Status=206&X-Sendfile=ROOT/sf/a~b.txt\
+                   &Content-Type=multipart/byteranges;%20boundary=x";
+    let answer = site.get(several);
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.field("Content-Type").as_deref(), Some("text/plain"));
+    let refused = "/reply?Status=404&Content-Range=bytes%20*/9&X-Sendfile=ROOT/sf/inside";
+    let answer = site.get(refused);
+    assert_eq!(
+        (answer.status(), answer.field("Content-Range")),
+        (404, None)
+    );
+}
+
 #[test]
 fn nothing_outside_the_directories_is_sent() {
     let tree = tree();
