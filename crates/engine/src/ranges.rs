@@ -90,6 +90,8 @@ fn cut_whole(exchange: &mut Exchange) {
         Body::Pieces(pieces) => pieces,
         Body::Empty | Body::Source(_) => return,
     };
+    // As for a file: the client learns that it may ask for more parts.
+    exchange.response.set("Accept-Ranges", b"bytes");
     exchange.response.body = match &ranges[..] {
         [range] => {
             let mut pieces = VecDeque::new();

@@ -126,6 +126,7 @@ fn a_reply_that_is_complete_is_sent_in_ranges() {
     let part = client.request("GET", digits, &[("Range", "bytes=2-5")]);
     assert_eq!((part.status, part.text().as_str()), (206, "2345"), "{part}");
     assert_eq!(part.field("Content-Range"), Some("bytes 2-5/10"));
+    assert_eq!(part.field("Accept-Ranges"), Some("bytes"));
     assert_eq!(
         (part.field("X-Own"), part.field("X-Site")),
         (Some("x"), Some("s"))
@@ -136,6 +137,7 @@ fn a_reply_that_is_complete_is_sent_in_ranges() {
         &[("Range", "bytes=0-2,3500000-3500006,-3")],
     );
     assert_eq!(parts.status, 206);
+    assert_eq!(parts.field("Accept-Ranges"), Some("bytes"));
     let text = parts.text();
     for expected in [
         "Content-Type: text/plain\r\nContent-Range: bytes 0-2/4200000\r\n\r\n000\r\n",
