@@ -115,7 +115,7 @@ fn copy(exchange: &mut Exchange, gateway: &Gateway, host: &BackendHost, head: &R
     if extras.rewriting.maps_replies() || extras.header_map.maps_replies() {
         for (name, value) in head.fields() {
             if is_passed_on(exchange, host, head, name) {
-                let mapped = mapped(exchange, gateway, name, value);
+                let mapped = mapped(exchange, gateway, host, name, value);
                 let value = mapped.as_deref().unwrap_or(value);
                 exchange.response.append(name, value);
             }
@@ -147,13 +147,19 @@ fn is_passed_on(exchange: &Exchange, host: &BackendHost, head: &ReplyHead, name:
 }
 
 /// The field's value as the configuration changes it; `None` if it does not.
-fn mapped(exchange: &Exchange, gateway: &Gateway, name: &str, value: &[u8]) -> Option<Vec<u8>> {
+fn mapped(
+    exchange: &Exchange,
+    gateway: &Gateway,
+    host: &BackendHost,
+    name: &str,
+    value: &[u8],
+) -> Option<Vec<u8>> {
     let extras = &gateway.extras;
     let rewritten = extras.rewriting.map_reply(exchange, name, value);
     let value = rewritten.as_deref().unwrap_or(value);
     extras
         .header_map
-        .map_reply(exchange, name, value)
+        .map_reply(exchange, host, name, value)
         .or(rewritten)
 }
 

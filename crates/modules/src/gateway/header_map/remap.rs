@@ -10,6 +10,7 @@ use petrel_engine::Exchange;
 use petrel_engine::exchange::Scheme;
 
 use super::{HeaderMap, Substitution};
+use crate::gateway::options::{BackendHost, shown};
 
 impl HeaderMap {
     /// Whether request fields may be changed.
@@ -66,13 +67,16 @@ impl HeaderMap {
     pub(crate) fn map_reply(
         &self,
         exchange: &Exchange,
+        backend: &BackendHost,
         name: &str,
         value: &[u8],
     ) -> Option<Vec<u8>> {
         let mapped = match name.len() {
-            8 if name.eq_ignore_ascii_case("Location") => self.reply_url(exchange, value)?,
+            8 if name.eq_ignore_ascii_case("Location") => {
+                self.reply_url(exchange, backend, value)?
+            }
             16 if name.eq_ignore_ascii_case("Content-Location") => {
-                self.reply_url(exchange, value)?
+                self.reply_url(exchange, backend, value)?
             }
             10 if name.eq_ignore_ascii_case("Set-Cookie") => self.cookie(exchange, value),
             _ => return None,
@@ -80,11 +84,21 @@ impl HeaderMap {
         (mapped != value).then_some(mapped)
     }
 
-    fn reply_url(&self, exchange: &Exchange, value: &[u8]) -> Option<Vec<u8>> {
+    /// `None` also for the URL of another site, such as the log-in page of an identity provider. lighttpd
+    /// maps the paths of those as well.
+    fn reply_url(
+        &self,
+        exchange: &Exchange,
+        backend: &BackendHost,
+        value: &[u8],
+    ) -> Option<Vec<u8>> {
         let url = Url::split(value)?;
         let mut out = Vec::with_capacity(value.len());
         let mut maps_path = true;
         if let Some((scheme, authority)) = url.origin {
+            if !self.is_own_site(exchange, backend, scheme, authority) {
+                return None;
+            }
             let is_remapped = self.remaps_https(exchange) && scheme == HTTP;
             out.extend_from_slice(if is_remapped { HTTPS } else { scheme });
             out.extend_from_slice(self.backwards(exchange, authority));
@@ -161,6 +175,31 @@ impl HeaderMap {
             Some(b"-") => client_host,
             Some(other) => other,
         }
+    }
+
+    /// Whether `authority` is a name of this server or of the backend: the client's Host, the Host that the
+    /// backend got, the backend's address, or a host that the configuration names.
+    fn is_own_site(
+        &self,
+        exchange: &Exchange,
+        backend: &BackendHost,
+        scheme: &[u8],
+        authority: &[u8],
+    ) -> bool {
+        let client_host = exchange.request.head.host();
+        let mapped_host = self.request_host(client_host);
+        let sent_host = match self.replace_http_host {
+            true => backend.label.as_bytes(),
+            false => mapped_host,
+        };
+        let address = shown(&backend.address);
+        let authority = without_default_port(authority, scheme);
+        let is = |host: &[u8]| without_default_port(host, scheme).eq_ignore_ascii_case(authority);
+        [client_host, sent_host, address.as_bytes()]
+            .into_iter()
+            .any(is)
+            || first_host(&self.reply_hosts, authority, mapped_host).is_some()
+            || self.path_hosts.iter().any(|host| is(host))
     }
 
     /// Whether URLs with this host have paths of the backend, which have to be mapped.
@@ -254,6 +293,12 @@ impl<'a> CookieAttribute<'a> {
     fn is_named(&self, name: &[u8]) -> bool {
         self.name.eq_ignore_ascii_case(name)
     }
+}
+
+/// `authority` without the port that `scheme` has anyway.
+fn without_default_port<'a>(authority: &'a [u8], scheme: &[u8]) -> &'a [u8] {
+    let port: &[u8] = if scheme == HTTPS { b":443" } else { b":80" };
+    authority.strip_suffix(port).unwrap_or(authority)
 }
 
 fn first_prefix<'m>(

@@ -2,6 +2,7 @@ use petrel_engine::testing::{Answer, Site};
 
 use super::testing::{config, extras, try_extras};
 use super::*;
+use crate::gateway::options::{BackendHost, HostAddress, Protocol};
 
 /// A request through a trusted proxy, so that a test can set the client's address.
 fn request(target: &str, fields: &str) -> Answer {
@@ -21,10 +22,15 @@ fn request(target: &str, fields: &str) -> Answer {
 fn mapped(map: &str, target: &str, name: &str, value: &str) -> String {
     let map = extras(&format!("proxy.header = ( {map} )")).header_map;
     let answer = request(target, "");
-    match map.map_reply(answer.exchange(), name, value.as_bytes()) {
+    match map.map_reply(answer.exchange(), &backend(), name, value.as_bytes()) {
         Some(mapped) => String::from_utf8(mapped).expect("the tests use text"),
         None => value.to_owned(),
     }
+}
+
+fn backend() -> BackendHost {
+    let address = HostAddress::Tcp("10.0.0.9".to_owned(), 3000);
+    BackendHost::plain("app", address, Protocol::Http)
 }
 
 fn forwarding(config: &str, fields: &str) -> String {
@@ -54,15 +60,8 @@ fn urls_in_replies_are_mapped_as_in_lighttpd() {
             P,
             "/p/a",
             "Location",
-            "http://in.example/inner/one",
-            "http://in.example/p/one",
-        ),
-        (
-            P,
-            "/p/a",
-            "Location",
-            "http://foreign.example/inner/one",
-            "http://foreign.example/p/one",
+            "http://h.example/inner/one",
+            "http://h.example/p/one",
         ),
         (P, "/p/a", "Content-Location", "/inner/two", "/p/two"),
         (
@@ -80,13 +79,6 @@ fn urls_in_replies_are_mapped_as_in_lighttpd() {
             "Location",
             "http://in.example/inner/one",
             "http://h.example/q/one",
-        ),
-        (
-            Q,
-            "/q/a",
-            "location",
-            "http://foreign.example/inner/one",
-            "http://foreign.example/q/one",
         ),
         (
             Q,
@@ -146,6 +138,55 @@ fn urls_in_replies_are_mapped_as_in_lighttpd() {
             "{name}: {value}"
         );
     }
+}
+
+/// lighttpd maps the paths of all hosts, which breaks redirects to other sites.
+#[test]
+fn urls_of_other_sites_stay_as_they_are() {
+    const ALL: &str = "\"map-urlpath\" => ( \"/p/\" => \"/\" ), \"https-remap\" => \"enable\"";
+    const SENT: &str = "\"map-urlpath\" => ( \"/p/\" => \"/\" ), \
+                        \"map-host-request\" => ( \"-\" => \"in.example\" )";
+    for (map, url, expected) in [
+        (ALL, "https://idp.example/authorize?a=1", None),
+        (ALL, "http://idp.example/x", None),
+        (ALL, "//idp.example/x", None),
+        (ALL, "http://h.example.idp.example/x", None),
+        (ALL, "http://h.example@idp.example/x", None),
+        (ALL, "http://h.example:8080/x", None),
+        (ALL, "/x", Some("/p/x")),
+        (ALL, "http://H.example/x", Some("http://H.example/p/x")),
+        (
+            ALL,
+            "https://h.example:443/x",
+            Some("https://h.example:443/p/x"),
+        ),
+        (
+            ALL,
+            "http://10.0.0.9:3000/x",
+            Some("http://10.0.0.9:3000/p/x"),
+        ),
+        (ALL, "http://in.example/x", None),
+        (SENT, "http://in.example/x", Some("http://in.example/p/x")),
+        (SENT, "http://h.example/x", Some("http://h.example/p/x")),
+    ] {
+        for name in ["Location", "Content-Location"] {
+            let expected = expected.unwrap_or(url);
+            assert_eq!(mapped(map, "/p/a", name, url), expected, "{name}: {url}");
+        }
+    }
+    let map = extras(&format!(
+        "proxy.header = ( {P} )\nproxy.replace-http-host = \"enable\""
+    ));
+    let answer = request("/p/a", "");
+    let map_reply = |url: &str| {
+        let map = &map.header_map;
+        map.map_reply(answer.exchange(), &backend(), "Location", url.as_bytes())
+    };
+    assert_eq!(
+        map_reply("http://app/inner/x"),
+        Some(b"http://app/p/x".to_vec())
+    );
+    assert_eq!(map_reply("http://app.example/inner/x"), None);
 }
 
 #[test]
@@ -226,10 +267,11 @@ fn paths_of_some_hosts_only_are_mapped_where_that_is_wanted() {
             "http://cdn.example/inner/x",
             "http://cdn.example/inner/x",
         ),
+        (&not, "http://h.example/inner/x", "http://h.example/p/x"),
         (
             &not,
             "http://other.example/inner/x",
-            "http://other.example/p/x",
+            "http://other.example/inner/x",
         ),
     ] {
         assert_eq!(mapped(map, "/p/a", "Location", url), expected, "{url}");
@@ -246,7 +288,7 @@ fn https_stays_with_clients_that_came_over_it() {
         let fields = format!("X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-Proto: {proto}\r\n");
         let answer = request("/", &fields);
         let exchange = answer.exchange();
-        let mapped = map.map_reply(exchange, "Location", b"http://h.example/");
+        let mapped = map.map_reply(exchange, &backend(), "Location", b"http://h.example/");
         let mapped = mapped.unwrap_or(b"http://h.example/".to_vec());
         assert_eq!(mapped, location.as_bytes());
         let sent = map.request_field(exchange, "Destination", b"https://h.example/");
