@@ -67,10 +67,10 @@ impl Relay {
         }
     }
 
-    /// Sends what there is of the request. Ready when all of it is sent.
+    /// Sends what there is of the request. Ready when all of it is sent, or no more of it can be.
     ///
     /// # Errors
-    /// The request cannot be sent. The backend may have replied all the same.
+    /// The body cannot be read from the file that holds it.
     #[inline]
     pub(crate) fn poll_send(
         &mut self,
@@ -247,9 +247,8 @@ impl BodySource for Relay {
     fn work(&mut self, request_body: &mut RequestBody, context: &mut Context<'_>) {
         if self.talk.is_open() && !self.cannot_send {
             let sent = self.talk.poll_send(request_body, &self.worker, context);
-            if let Poll::Ready(Err(_)) = sent {
-                // The backend may have replied all the same. If the reply lacks something, that is found when
-                // it ends.
+            if matches!(sent, Poll::Ready(Err(_))) || self.talk.cannot_send() {
+                // If the reply lacks something, that is found when it ends.
                 self.cannot_send = true;
                 request_body.give_up();
             }

@@ -746,11 +746,11 @@ impl GatewayRequest {
             (Poll::Ready(Ok(Received::End | Received::Stopped)), _) => {
                 self.answer(verdict, exchange)
             }
-            // The reason why the request could not be sent says more than the missing reply does. A spool
-            // error comes first: it says that this server could not store the reply.
-            (Poll::Ready(Err(failure @ Failure::Spool(_))), _)
-            | (_, Poll::Ready(Err(failure)))
-            | (Poll::Ready(Err(failure)), _) => self.fail(failure, exchange),
+            (Poll::Ready(Err(failure)), _) => {
+                let failure = relay.talk.blame(failure);
+                self.fail(failure, exchange)
+            }
+            (_, Poll::Ready(Err(failure))) => self.fail(failure, exchange),
             (Poll::Pending, _) => {
                 if let Some(due_s) = relay.talk.due_s() {
                     exchange.wake_at(due_s);
@@ -818,7 +818,7 @@ impl GatewayRequest {
         };
         let stage = match relay.talk.reply_has_begun() {
             true => Stage::BackendBody,
-            false if self.is_sending => Stage::BackendSend,
+            false if self.is_sending || matches!(failure, Failure::Write(_)) => Stage::BackendSend,
             false => Stage::BackendFirstByte,
         };
         exchange.stamp_wait(stage, |_, text| {

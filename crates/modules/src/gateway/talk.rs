@@ -43,6 +43,8 @@ pub(super) struct Talk {
     /// The backend has asked for more of the request body since something was last sent.
     wants_body: bool,
     written: u64,
+    /// Why no more of the request can be sent.
+    send_error: Option<io::Error>,
     sending: Turn,
     receiving: Turn,
     reply_has_begun: bool,
@@ -208,6 +210,7 @@ impl Talk {
             body_is_sent: false,
             wants_body: false,
             written: 0,
+            send_error: None,
             sending: Turn::default(),
             receiving: Turn::default(),
             reply_has_begun: false,
@@ -237,10 +240,11 @@ impl Talk {
     }
 
     /// Sends what is encoded, and as much of the request body as has been received and the backend takes.
-    /// Ready when the whole request is sent.
+    /// Ready when the whole request is sent, or when the backend takes no more of it: it may have replied all
+    /// the same, so only the missing reply is an error ([`Talk::blame`]).
     ///
     /// # Errors
-    /// The request cannot be sent. The backend may have replied all the same.
+    /// The body cannot be read from the file that holds it.
     pub(crate) fn poll_send(
         &mut self,
         body: &mut RequestBody,
@@ -248,7 +252,8 @@ impl Talk {
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Failure>> {
         // The usual case once the reply arrives.
-        if self.written > 0 && self.body_is_sent && !self.is_tunnel && !self.has_unsent() {
+        let is_sent = self.written > 0 && self.body_is_sent && !self.is_tunnel;
+        if self.send_error.is_some() || is_sent && !self.has_unsent() {
             return Poll::Ready(Ok(()));
         }
         loop {
@@ -297,7 +302,11 @@ impl Talk {
                     self.request_is_sent();
                     return Poll::Ready(Ok(()));
                 }
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(Failure::Write(error))),
+                Poll::Ready(Err(error)) => {
+                    connection.drop_unsent();
+                    self.send_error = Some(error);
+                    return Poll::Ready(Ok(()));
+                }
                 Poll::Pending => {
                     self.sending.waits();
                     return Poll::Pending;
@@ -369,7 +378,12 @@ impl Talk {
                     return Poll::Ready(self.decode_end(take));
                 }
                 Ok(count) => count,
-                Err(error) => return Poll::Ready(Err(Failure::Read(error))),
+                Err(error) => {
+                    return Poll::Ready(match self.reset_ends_reply() {
+                        true => self.decode_end(take),
+                        false => Err(Failure::Read(error)),
+                    });
+                }
             };
             self.receiving.moved(count as u64);
             // Not for a tunnel: each of its sides sends at its own pace and usually answers at once.
@@ -410,6 +424,33 @@ impl Talk {
             if let Some(received) = self.decode(bytes, take)? {
                 return Poll::Ready(Ok(received));
             }
+        }
+    }
+
+    /// Whether a reset may be the end of the reply. A backend that refuses a request and closes the connection
+    /// before it has read the body resets the connection.
+    fn reset_ends_reply(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| {
+            self.body_offset > 0
+                && !connection.stream.is_tls()
+                && connection.conversation.head().status().is_error()
+        })
+    }
+
+    /// Whether the backend takes no more of the request.
+    pub(super) fn cannot_send(&self) -> bool {
+        self.send_error.is_some()
+    }
+
+    /// What explains that the reply is missing or broken: the failure to send the request, if nothing of a reply
+    /// came, otherwise `failure`.
+    pub(super) fn blame(&mut self, failure: Failure) -> Failure {
+        match failure {
+            Failure::Read(_) if !self.reply_has_begun => {
+                let error = self.send_error.take();
+                error.map_or(failure, Failure::Write)
+            }
+            failure => failure,
         }
     }
 
@@ -470,11 +511,15 @@ impl Talk {
     }
 
     fn due(&self) -> Option<(u32, Failure)> {
-        let unsent = self.connection.as_ref().is_some_and(|c| c.unsent() > 0);
-        let (limit, failure) = match unsent {
+        let is_sending = self.send_error.is_none();
+        let (limit, failure) = match is_sending && self.has_unsent() {
             true => (self.peer.host.write_timeout, Failure::WriteTimeout),
             // The backend waits for more of the request body, which the client has not sent yet.
-            false if !self.body_is_sent && !self.is_tunnel && self.may_send_body() => return None,
+            false
+                if is_sending && !self.body_is_sent && !self.is_tunnel && self.may_send_body() =>
+            {
+                return None;
+            }
             false => (self.peer.host.read_timeout, Failure::ReadTimeout),
         };
         let seconds = match (limit.as_secs(), self.is_tunnel) {
@@ -552,7 +597,7 @@ impl Talk {
         };
         // What is unsent of the request will never be sent, so the reply may never come.
         let unsent = self.connection.as_ref().is_none_or(|it| it.unsent() > 0);
-        let is_whole = self.body_is_sent && !unsent;
+        let is_whole = self.body_is_sent && !unsent && self.send_error.is_none();
         if self.has_ended || !is_whole || self.is_tunnel || !finishes || backend.is_none() {
             return;
         }
@@ -578,6 +623,7 @@ impl Talk {
             connection: self.connection.take(),
             in_flight: None,
             companion: shares.map(|shares| Box::new(shares) as Box<dyn Any>),
+            send_error: None,
             sending: Turn::default(),
             receiving: Turn::default(),
             trailers: HeaderBlock::new(),
@@ -782,7 +828,7 @@ impl Talk {
             return;
         };
         self.trailers = connection.conversation.take_trailers();
-        let is_whole = self.body_is_sent && connection.unsent() == 0;
+        let is_whole = self.body_is_sent && connection.unsent() == 0 && self.send_error.is_none();
         // The PROXY header at the beginning of the connection names this client, so no other client may use
         // it.
         let is_of_this_client = self.peer.host.proxy_protocol > 0;

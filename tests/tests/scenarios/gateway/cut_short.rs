@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use petrel_tests::{
-    Backend, Client, ClientError, SOON, Server, Speaks, eventually, fastcgi_record,
+    Backend, Client, ClientError, Exchange, SOON, Server, Speaks, eventually, fastcgi_record,
 };
 
 use crate::gateway::{in_front_of, in_front_of_with, name, post};
@@ -219,6 +219,47 @@ fn an_answer_before_the_request_is_read_is_passed_on() {
                 (413, "big"),
                 "{what}"
             );
+        }
+    }
+}
+
+/// The reset that follows discards nothing of the reply, because all of it has arrived by then.
+#[test]
+fn an_answer_of_a_backend_that_closes_with_the_body_unread_is_passed_on() {
+    for speaks in Speaks::ALL {
+        // Without a length the end of the connection is the end of the reply, in two protocols.
+        for length in [&[("Content-Length", "3")][..], &[]] {
+            if length.is_empty() && !matches!(speaks, Speaks::Scgi | Speaks::Uwsgi) {
+                continue;
+            }
+            let refuse = move |exchange: &mut Exchange<'_>| {
+                exchange.head(413, length);
+                exchange.body("big");
+                exchange.reset();
+            };
+            for backend in [
+                Backend::start(speaks, refuse),
+                Backend::start_on_tcp(speaks, refuse),
+            ] {
+                for mode in [0, 2] {
+                    let server = in_front_of(&backend)
+                        .config(&format!("server.stream-request-body = {mode}"))
+                        .start();
+                    let before = backend.requests().len();
+                    let put = post("/app/", &"x".repeat(3_000_000)).replacen("POST", "PUT", 1);
+                    for _ in 0..4 {
+                        let response = server.exchange(&put);
+                        let what = format!("{speaks:?} {mode} {length:?}: {response}");
+                        assert_eq!(
+                            (response.status, response.text().as_str()),
+                            (413, "big"),
+                            "{what}"
+                        );
+                    }
+                    let times = backend.requests().len() - before;
+                    assert_eq!(times, 4, "{speaks:?} {mode}: each was sent once");
+                }
+            }
         }
     }
 }
