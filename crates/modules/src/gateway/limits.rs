@@ -141,6 +141,11 @@ pub(crate) const IDLE_BUFFER_BYTES_MAX: usize = 16 * 1024;
 /// How often one request is sent again, to the same backend or another.
 pub(crate) const REPLAYS_MAX: u32 = 3;
 
+/// How often one request is sent again after a connection was lost that something of it was written on. A
+/// connection may be lost by chance, but a request that ends the process of the backend would end another one
+/// each time.
+pub(crate) const LOSSES_MAX: u32 = 1;
+
 /// Milliseconds after which the next address of a host is tried, if one does not answer. RFC 8305 has 250 and
 /// then goes on with both connections; backends that far away are rare.
 pub(crate) const ADDRESS_CONNECT_MS: u64 = 1000;

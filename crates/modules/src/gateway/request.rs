@@ -49,6 +49,8 @@ pub(crate) struct GatewayRequest {
     upstream: Option<Rc<Upstream>>,
     tried: Tried,
     replays: u32,
+    /// Attempts that were lost after something of the request was written.
+    losses: u32,
     /// Attempts that failed by the fault of a backend.
     failures: u32,
     /// Every backend was tried once, and all of them are being tried a second time.
@@ -196,6 +198,7 @@ impl GatewayRequest {
             upstream,
             tried: Tried::new(),
             replays: 0,
+            losses: 0,
             failures: 0,
             is_second_round: false,
             shortage_due_s: None,
@@ -825,6 +828,9 @@ impl GatewayRequest {
             write!(text, "{} failed: {failure}", relay.talk.peer.name());
         });
         end_try(exchange, Some(&failure));
+        // An application that refuses the request has done nothing with it.
+        let is_lost = relay.talk.bytes_written() > 0 && !matches!(failure, Failure::Refused);
+        self.losses += u32::from(is_lost);
         let may_repeat = self.may_repeat(&relay.talk, &failure, exchange);
         let was_closed_idle = relay.talk.was_closed_idle(&failure);
         self.failed_with(relay.talk.is_on_kept(), relay.talk.bytes_written());
@@ -871,7 +877,8 @@ impl GatewayRequest {
     /// Whether the request may be sent again, to any backend, after `talk` has failed. A program that was
     /// started for the request cannot be asked again.
     fn may_repeat(&self, talk: &Talk, failure: &Failure, exchange: &Exchange) -> bool {
-        if failure.is_timeout() || self.upstream.is_none() || self.replays >= limits::REPLAYS_MAX {
+        let is_beyond = self.replays >= limits::REPLAYS_MAX || self.losses > limits::LOSSES_MAX;
+        if failure.is_timeout() || self.upstream.is_none() || is_beyond {
             return false;
         }
         let body = &exchange.request.body;

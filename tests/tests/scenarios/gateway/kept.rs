@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use petrel_tests::{Backend, Exchange, Speaks, eventually};
 
-use crate::gateway::{in_front_of, in_front_of_with, name, post};
+use crate::gateway::{in_front_of, in_front_of_all, in_front_of_with, name, post};
 
 /// The protocols with persistent connections.
 const KEEPERS: [Speaks; 3] = [Speaks::FastCgi, Speaks::Http, Speaks::Ajp13];
@@ -270,6 +270,33 @@ fn a_death_on_a_new_connection_is_not_the_end_of_a_get() {
         let server = in_front_of(&backend).start();
         assert_eq!(server.get("/app/").text(), "alive", "{speaks:?}");
         assert_eq!(backend.requests().len(), 2);
+    }
+}
+
+#[test]
+fn a_get_that_ends_its_process_is_sent_twice_at_most() {
+    for speaks in Speaks::ALL {
+        let backends = [(); 3].map(|()| {
+            Backend::start(speaks, |exchange| match name(exchange) {
+                "deadly" => {
+                    exchange.read_body();
+                    exchange.close();
+                }
+                _ => exchange.say("fine"),
+            })
+        });
+        let [one, two, three] = &backends;
+        let server = in_front_of_all(speaks, &[one, two, three], "").start();
+        let response = server.get("/app/deadly");
+        assert_eq!(response.status, 502, "{speaks:?}: {response}");
+        let times: usize = backends.iter().map(|it| it.requests().len()).sum();
+        assert_eq!(times, 2, "{speaks:?}");
+        // One that comes on a persistent connection.
+        assert!(eventually(|| server.get("/app/").status == 200));
+        let before: usize = backends.iter().map(|it| it.requests().len()).sum();
+        assert_eq!(server.get("/app/deadly").status, 502, "{speaks:?}");
+        let times: usize = backends.iter().map(|it| it.requests().len()).sum();
+        assert_eq!(times, before + 2, "{speaks:?}");
     }
 }
 
