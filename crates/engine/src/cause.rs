@@ -292,7 +292,7 @@ causes! {
     ShareLimited "share-limited" TOO_MANY_REQUESTS BackendQueue Client
         "The client has its share of a backend's connections already (`pool-share` in `limit.rules`)."
         "The line in the error log names the rule and the backend.";
-    AddressLimited "address-limited" FORBIDDEN Translate Client
+    AddressLimited "address-limited" FORBIDDEN Authorize Client
         "The address has more connections with requests than `evasive.max-conns-per-ip` allows."
         "Raise it if many users share an address.";
     ProxyFieldMalformed "proxy-field-malformed" BAD_REQUEST Translate Client
@@ -418,7 +418,7 @@ causes! {
     LuaUnloadable "lua-unloadable" INTERNAL_SERVER_ERROR Content Script
         "A Lua script is missing, cannot be read, or is not Lua."
         "The line in the error log has the path and the reason.";
-    LuaBadUrl "lua-bad-url" BAD_REQUEST Translate Script
+    LuaBadUrl "lua-bad-url" BAD_REQUEST Authorize Script
         "A script has restarted the request with a URL that is none."
         "See what it assigns to `lighty.r.req_attr[\"request.uri\"]`.";
     LuaBodyLost "lua-body-lost" BAD_GATEWAY Transform Script

@@ -264,10 +264,11 @@ fn end_of(phase: Phase, exchange: &mut Exchange) -> Outcome {
     match phase {
         Phase::Translate => {
             trace::url(exchange);
-            options_of_the_server(exchange)
+            Outcome::Next
         }
         Phase::Authorize | Phase::Resolved if is_open => Outcome::Next,
         Phase::Authorize => closed_by_exposure(exchange, ClosedAnswer::Url),
+        Phase::DocumentRoot if is_about_the_server(exchange) => allow(exchange),
         Phase::DocumentRoot => map::map(exchange),
         Phase::Map => {
             let outcome = map::resolve(exchange);
@@ -293,12 +294,10 @@ fn end_of(phase: Phase, exchange: &mut Exchange) -> Outcome {
     }
 }
 
-/// Answers `OPTIONS *`, which asks what the server as a whole supports.
-fn options_of_the_server(exchange: &mut Exchange) -> Outcome {
-    if exchange.request.method == Method::Options && exchange.request.url.path() == b"*" {
-        return allow(exchange);
-    }
-    Outcome::Next
+/// Whether the request is `OPTIONS *`, which asks what the server as a whole supports.
+#[inline]
+fn is_about_the_server(exchange: &Exchange) -> bool {
+    exchange.request.method == Method::Options && exchange.request.url.path() == b"*"
 }
 
 /// Evaluates conditions on `$PHYSICAL`, which are known now.

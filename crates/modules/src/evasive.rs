@@ -46,8 +46,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
             is_silent: values.bool("evasive.silent").unwrap_or(false),
             location: location.as_bytes().into(),
         };
-        // After rewriting, because another limit may apply to the rewritten URL.
-        configure.add_last(Phase::Translate, limit);
+        configure.add(Phase::Authorize, limit);
     }
     Ok(())
 }
@@ -95,7 +94,7 @@ impl AddressLimit {
         if !self.is_silent {
             let most = self.connections_max;
             exchange.log_common_error(
-                "translate",
+                "authorize",
                 format_args!("refused: evasive.max-conns-per-ip allows {most} connections"),
             );
         }
@@ -242,6 +241,37 @@ mod tests {
         assert_eq!(status("X-Forwarded-For: 192.0.2.2\r\n"), 404);
         assert_eq!(status(""), 404);
         assert_eq!(ask(&mut site, peer("192.0.2.1"), 3, "").status(), 403);
+    }
+
+    #[test]
+    fn the_order_of_modules_counts() {
+        let modules = [&MODULE, &crate::redirect::MODULE, &crate::access::MODULE];
+        let rules = "evasive.max-conns-per-ip = 1\nevasive.location = \"/busy\"\n\
+            $HTTP[\"querystring\"] == \"denied\" { url.access-deny = (\"\") }\n\
+            $HTTP[\"querystring\"] == \"moved\" { url.redirect = (\"\" => \"/moved\") }";
+        for (list, denied, moved) in [
+            (
+                "\"mod_evasive\", \"mod_access\", \"mod_redirect\"",
+                302,
+                "/busy",
+            ),
+            (
+                "\"mod_access\", \"mod_redirect\", \"mod_evasive\"",
+                403,
+                "/moved",
+            ),
+        ] {
+            let config = format!("{ROOT}server.modules = ({list})\n{rules}");
+            let mut site = Site::new(&config, &modules);
+            let first = ask(&mut site, Peer::Unix, 1, "");
+            assert_eq!(first.status(), 404, "{list}");
+            let mut connection = site.connection();
+            (connection.peer, connection.id) = (Peer::Unix, 2);
+            site.set_connection(connection);
+            assert_eq!(site.get("/?denied").status(), denied, "{list}");
+            let location = site.get("/?moved").field("Location");
+            assert_eq!(location.as_deref(), Some(moved), "{list}");
+        }
     }
 
     #[test]

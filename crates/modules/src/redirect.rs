@@ -13,6 +13,7 @@ use petrel_engine::proto::request_head::Version;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::Values;
 
+use crate::cml::trigger;
 use crate::url_rules::{TooManySteps, UrlRules};
 
 /// mod_redirect.
@@ -42,7 +43,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     if !rules.is_empty() {
         let condition = values.condition_of("url.redirect");
         configure.add(
-            Phase::Translate,
+            Phase::Authorize,
             Redirect {
                 rules,
                 status,
@@ -75,7 +76,7 @@ struct Redirect {
 
 impl Hook for Redirect {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
-        if exchange.request.url.path() == b"*" {
+        if exchange.request.url.path() == b"*" || trigger::has_led_here(exchange) {
             return Outcome::Next;
         }
         let location = match self.rules.replace(exchange, self.condition) {

@@ -67,10 +67,9 @@ const SUSPICIOUS_ROUND: u16 = 80;
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     if let Some(rewrite) = Rewrite::of(configure.values, ALWAYS)? {
-        // As in lighttpd, where redirects, scripts and mod_setenv see what rules have made, wherever these
-        // modules are listed. mod_extforward comes before: a rule in a condition about the client's address
-        // must not be asked for its proxy's.
-        configure.add_early(Phase::Translate, rewrite);
+        // As in lighttpd: access rules, redirects and scripts see what rules have made, wherever their modules
+        // are listed. Only mod_extforward may come before.
+        configure.add_first(Phase::Translate, rewrite);
     }
     if let Some(rewrite) = Rewrite::of(configure.values, IF_NOT_FILE)? {
         configure.add(Phase::Map, RewriteIfNotFile(rewrite));
@@ -99,6 +98,8 @@ struct Rewritten {
     rounds: Cell<u16>,
     /// Rules have had their say.
     is_final: Cell<bool>,
+    /// The request begins again behind the place of [`Rewrite`].
+    is_passed_once: Cell<bool>,
     /// The rules that matched in the last rounds.
     suspects: RefCell<Vec<usize>>,
 }
@@ -151,11 +152,7 @@ impl Rewrite {
             Ok(()) => {}
             Err(error) => return self.refuse(exchange, &replacement, error),
         }
-        let rewritten = before.unwrap_or_else(|| {
-            let rewritten = Rc::<Rewritten>::default();
-            exchange.keep(MODULE.name, Rc::<Rewritten>::clone(&rewritten));
-            rewritten
-        });
+        let rewritten = rewritten(exchange);
         rewritten
             .is_final
             .set(replacement.rule < self.rules.first_repeated);
@@ -231,8 +228,26 @@ impl RewriteRuleSet {
     }
 }
 
+/// Keeps rules from being asked when the request begins again, because they stand before the module that has it
+/// begin again. Rules about files are not meant.
+pub(crate) fn pass_once(exchange: &mut Exchange) {
+    rewritten(exchange).is_passed_once.set(true);
+}
+
+fn rewritten(exchange: &mut Exchange) -> Rc<Rewritten> {
+    exchange.kept(MODULE.name).unwrap_or_else(|| {
+        let rewritten = Rc::<Rewritten>::default();
+        exchange.keep(MODULE.name, Rc::<Rewritten>::clone(&rewritten));
+        rewritten
+    })
+}
+
 impl Hook for Rewrite {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
+        let before = exchange.kept::<Rewritten>(MODULE.name);
+        if before.is_some_and(|before| before.is_passed_once.take()) {
+            return Outcome::Next;
+        }
         self.rewrite(exchange)
     }
 }

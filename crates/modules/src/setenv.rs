@@ -43,7 +43,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     // If another scope has rules, a scope without rules needs the hooks as well, to keep that it has none:
     // see the module's documentation.
     if configure.purpose != Purpose::Check && (rules.has_any() || is_used(configure.values)) {
-        configure.add(Phase::Translate, RequestRules(Rc::clone(&rules)));
+        configure.add(Phase::Authorize, RequestRules(Rc::clone(&rules)));
         configure.add(Phase::Transform, ResponseRules(rules));
     }
     Ok(())

@@ -120,15 +120,15 @@ impl Configure<'_> {
         self.hooks.push((phase, hook));
     }
 
-    /// Adds `hook` to `phase` before all others, wherever its module stands in `server.modules`. For facts
-    /// that the other hooks rely on.
+    /// Adds `hook` to `phase` before those of [`Configure::add_early`] and [`Configure::add`], wherever its
+    /// module stands in `server.modules`. For facts that the other hooks rely on.
     pub fn add_first(&mut self, phase: Phase, hook: impl Hook + 'static) {
         let hook = self.installed(hook);
         self.first_hooks.push((phase, hook));
     }
 
-    /// Adds `hook` to `phase` after the hooks of [`Configure::add_first`], which find out who the client is,
-    /// and before those of [`Configure::add`].
+    /// Adds `hook` to `phase` after the hooks of [`Configure::add_first`], which find out who the client is and
+    /// which URL the request is for, and before those of [`Configure::add`].
     pub fn add_early(&mut self, phase: Phase, hook: impl Hook + 'static) {
         let hook = self.installed(hook);
         self.early_hooks.push((phase, hook));
@@ -185,9 +185,11 @@ impl Configure<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Phase {
-    /// The URL is known, and no file was looked up: redirect, rewrite, Lua.
+    /// Finds out who the client is and which URL the request is for: extforward, rewrite, limit.
     Translate,
-    /// Checks whether this client may have this URL: `url.access-deny`, authentication.
+    /// Decides by the URL, before any file is looked up: access rules, authentication, redirects, scripts,
+    /// setenv, status pages, and gateways that need no file. The order of `server.modules` says what an
+    /// access rule guards, as in lighttpd's hook handle_uri_clean.
     Authorize,
     /// Chooses the document root: simple-vhost, evhost.
     DocumentRoot,

@@ -281,7 +281,8 @@ fn without_the_module_what_is_guarded_is_closed() {
 fn who_is_known_otherwise_needs_no_password() {
     let tree = Tree::new(FILES);
     let mut with_setenv = modules();
-    with_setenv.push(&crate::setenv::MODULE);
+    // A variable that mod_setenv sets behind mod_auth comes too late.
+    with_setenv.insert(0, &crate::setenv::MODULE);
     let answer = |user: &str, rules: &str| {
         let config = format!(
             "{HASTY}auth.backend = \"plain\"\nauth.backend.plain.userfile = \"ROOT/users\"\n\

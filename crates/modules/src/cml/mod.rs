@@ -19,7 +19,7 @@ mod request;
 mod run;
 #[cfg(test)]
 mod tests;
-mod trigger;
+pub(crate) mod trigger;
 mod verdict;
 
 use std::rc::Rc;

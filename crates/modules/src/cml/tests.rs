@@ -156,6 +156,20 @@ fn access_rules_see_the_trigger_handler() {
 }
 
 #[test]
+fn redirects_and_scripts_do_not_see_the_trigger_handler() {
+    let tree = tree("trigger_handler = 'index.php' return CACHE_MISS");
+    tree.write(
+        "a.lua",
+        "if lighty.env['uri.path'] == '/index.php' then return 403 end",
+    );
+    let config = "url.redirect = ( \"^/index.php\" => \"/\" )
+        magnet.attract-raw-url-to = ( \"ROOT/a.lua\" )";
+    let modules = [MODULES, &[&crate::redirect::MODULE, &crate::magnet::MODULE]].concat();
+    let site = tree.site(&format!("{CONFIG}{config}"), &modules);
+    assert_eq!(body(&site.get("/")), "made");
+}
+
+#[test]
 fn a_part_that_is_missing_is_a_miss() {
     let script = "trigger_handler = 'index.php' output_include = { 'head.html', 'gone.html' } return CACHE_HIT";
     assert_eq!(got(&tree(script), "", "/"), (200, "made".to_owned()));

@@ -52,8 +52,9 @@ pub(super) fn go_on(exchange: &mut Exchange, handler: &[u8]) -> Result<Outcome, 
     Ok(Outcome::Again(Phase::Authorize))
 }
 
-/// Whether the present path of the request was set by [`go_on`].
-pub(super) fn has_led_here(exchange: &Exchange) -> bool {
+/// Whether the present path of the request was set by [`go_on`]. Access rules apply to that path; redirects and
+/// scripts had the request before.
+pub(crate) fn has_led_here(exchange: &Exchange) -> bool {
     exchange
         .kept::<Led>(KEPT)
         .is_some_and(|led| led.path == exchange.request.url.path())

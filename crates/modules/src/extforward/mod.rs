@@ -3,7 +3,7 @@
 //! A request from an address that `extforward.forwarder` trusts counts as a request of the client that the
 //! proxy names: in a field, or, for a whole connection, in a header of the PROXY protocol. From then on
 //! conditions, access rules, logs and backends see that client. This happens before any other module looks at
-//! the request. If other settings apply to the client, the request begins again with those. Fields from
+//! the request, but for mod_rewrite where that is listed before. If other settings apply to the client, the request begins again with those. Fields from
 //! senders that are not trusted are ignored.
 
 mod client;
@@ -20,6 +20,7 @@ use petrel_engine::proto::proxy_protocol::Tls;
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::settings::Values;
 
+use crate::rewrite;
 use client::Client;
 pub(crate) use trust::Trust;
 
@@ -81,9 +82,18 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
             headers,
             params,
             takes_certificate,
+            is_behind_rewrite: is_behind_rewrite(values),
         },
     );
     Ok(())
+}
+
+fn is_behind_rewrite(values: &Values<'_>) -> bool {
+    let list = values.config().global().entry("server.modules");
+    let list = list.and_then(|entry| entry.value.as_strings());
+    let mut names = list.into_iter().flatten();
+    names.find(|name| [MODULE.name, rewrite::MODULE.name].contains(name))
+        == Some(rewrite::MODULE.name)
 }
 
 /// The default of `extforward.headers`.
@@ -99,6 +109,8 @@ struct ExtForward {
     headers: Vec<String>,
     params: ForwardedParams,
     takes_certificate: bool,
+    /// Whether mod_rewrite is listed before, so that its rules are asked for the proxy's address, as in lighttpd.
+    is_behind_rewrite: bool,
 }
 
 /// Which parameters of Forwarded are used, besides `for` and `proto`, which always are.
@@ -219,7 +231,12 @@ impl ExtForward {
         exchange.set_client(Peer::Ip(client.address), client.scheme.unwrap_or(scheme));
         match Rc::ptr_eq(&settings, &exchange.settings) {
             true => Outcome::Next,
-            false => Outcome::Again(Phase::Translate),
+            false => {
+                if self.is_behind_rewrite {
+                    rewrite::pass_once(exchange);
+                }
+                Outcome::Again(Phase::Translate)
+            }
         }
     }
 }

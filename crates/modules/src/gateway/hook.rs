@@ -29,7 +29,7 @@ pub(super) fn install(configure: &mut Configure<'_>, gateway: Gateway) {
     configure.want_local_address();
     let shared = Rc::new(GatewayRoutes::new(gateway));
     if shared.gateway.routes.iter().any(is_virtual) {
-        configure.add_last(Phase::Authorize, Claim(Rc::clone(&shared)));
+        configure.add(Phase::Authorize, Claim(Rc::clone(&shared)));
     }
     // These hooks come last in their phase, so that they see the result of index files and the other modules.
     let mut authorizers = shared
@@ -38,7 +38,7 @@ pub(super) fn install(configure: &mut Configure<'_>, gateway: Gateway) {
         .iter()
         .filter(|route| is_authorizer(route));
     if authorizers.clone().any(is_virtual) {
-        configure.add_last(Phase::Authorize, EarlyAuthorizer(Rc::clone(&shared)));
+        configure.add(Phase::Authorize, EarlyAuthorizer(Rc::clone(&shared)));
     }
     if authorizers.any(|route| !is_virtual(route)) {
         configure.add_last(Phase::Resolved, Authorizer(Rc::clone(&shared)));
@@ -212,6 +212,10 @@ fn in_words(host: &BackendHost) -> String {
 
 impl Hook for Claim {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
+        if exchange.physical.is_virtual {
+            // A gateway that is listed before this one has claimed the request.
+            return Outcome::Next;
+        }
         let gate = &self.0;
         let path = exchange.request.url.path();
         let route = route::find_unchecked(&gate.gateway, Mode::Responder, path);

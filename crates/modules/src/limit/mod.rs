@@ -64,8 +64,8 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let (variables, others): (Vec<_>, Vec<_>) =
         rules.into_iter().partition(|rule| rule.key.is_variable());
     if !others.is_empty() {
-        // In the order of server.modules: a request that is refused here costs the modules behind no work.
-        // Hooks that find out who the client is (mod_extforward) come before in any case.
+        // Before access rules, scripts and redirects, wherever the module is listed: a limit also keeps a flood
+        // of passwords away from mod_auth.
         let phase = match depends_on_file(configure.values) {
             true => Phase::Resolved,
             false => Phase::Translate,
@@ -73,10 +73,11 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
         configure.add(phase, Limits::new(others));
     }
     if !variables.is_empty() {
-        // Scripts set variables in two phases, and mod_auth sets REMOTE_USER between them. The rule counts
-        // the request in the first phase that finds the variable set.
+        // The rule counts the request at the first of these places where the variable is set: at the module's
+        // place in server.modules, behind the scripts and mod_auth, and behind the scripts of the path.
         let limits = Rc::new(Limits::new(variables));
-        for phase in [Phase::Translate, Phase::Authorize, Phase::Resolved] {
+        configure.add(Phase::Authorize, SharedLimits(Rc::clone(&limits)));
+        for phase in [Phase::Authorize, Phase::Resolved] {
             configure.add_last(phase, SharedLimits(Rc::clone(&limits)));
         }
     }

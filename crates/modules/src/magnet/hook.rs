@@ -20,6 +20,7 @@ use super::answer::{self, Texts, Verdict};
 use super::content;
 use super::environment::{Environment, Finished};
 use super::others::Others;
+use crate::cml::trigger;
 use crate::lua::{LoadFailure, LuaHost, LuaOptions, State};
 use crate::lua_api;
 
@@ -80,6 +81,9 @@ impl Magnet {
 
 impl Hook for Magnet {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
+        if self.scripts.stage == ScriptStage::Url && trigger::has_led_here(exchange) {
+            return Outcome::Next;
+        }
         // Fields that scripts have set before a restart or in an earlier stage.
         if self.scripts.stage != ScriptStage::Answer {
             exchange.response.take_carried();

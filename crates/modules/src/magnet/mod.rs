@@ -84,7 +84,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
 /// The phases in which scripts run, and the directives that name the scripts.
 const HOOKS: &[(Phase, ScriptStage, &[&str])] = &[
     (
-        Phase::Translate,
+        Phase::Authorize,
         ScriptStage::Url,
         &["magnet.attract-raw-url-to"],
     ),

@@ -44,15 +44,15 @@ pub static MODULE: ModuleSpec = ModuleSpec {
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "status.statistics-url", String, Request, "unset", Works,
-            "The URL path of the counters, which status.allow and access rules guard: a sorted list of lines \"name: value\".";
+            "The URL path of the counters, which status.allow guards, and access rules of modules that are listed before: a sorted list of lines \"name: value\".";
         "status.metrics-url", String, Request, "unset", Works,
-            "The URL path of the metrics for Prometheus, which status.allow and access rules guard; with the query ?json, of the status as JSON.";
+            "The URL path of the metrics for Prometheus, which status.allow guards, and access rules of modules that are listed before; with the query ?json, of the status as JSON.";
         "status.allow", List, Request, "()", Works,
             "The addresses and ranges (10.0.0.0/8) of clients that may see the pages of this module, besides those that connect from a loopback address and ask for an address, localhost, server.name or a host that a condition names; \"unix\" stands for clients of a unix socket. A request that a proxy has forwarded gets 403, also from this machine, unless mod_extforward or the PROXY protocol names its client and the list has that client.";
         "status.status-url", String, Request, "unset", Works,
-            "The URL path of the status page, which status.allow and access rules guard. With the query ?auto it is the text, with ?json the JSON that monitors of lighttpd read, with ?refresh=N the page is fetched every N seconds.";
+            "The URL path of the status page, which status.allow guards, and access rules of modules that are listed before. With the query ?auto it is the text, with ?json the JSON that monitors of lighttpd read, with ?refresh=N the page is fetched every N seconds.";
         "status.config-url", String, Request, "unset", Works,
-            "The URL path of the page about features, listeners and loaded modules, which status.allow and access rules guard.";
+            "The URL path of the page about features, listeners and loaded modules, which status.allow guards, and access rules of modules that are listed before.";
         "status.enable-sort", Bool, Request, "enable", Works,
             "Tables of the status page can be sorted by a click on the head of a column.";
     },
@@ -76,14 +76,13 @@ static COUNTERS: &[ReadCounters] = &[
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let guard = PageGuard::new(configure.values)?;
-    // After all access rules, and before any module looks for a file.
     if let Some(path) = url_path(configure.values, "status.statistics-url")? {
         let guard = guard.clone();
-        configure.add_last(Phase::Authorize, Statistics { path, guard });
+        configure.add(Phase::Authorize, Statistics { path, guard });
     }
     if let Some(path) = url_path(configure.values, "status.metrics-url")? {
         let guard = guard.clone();
-        configure.add_last(Phase::Authorize, MetricsPage { path, guard });
+        configure.add(Phase::Authorize, MetricsPage { path, guard });
     }
     if let Some(path) = url_path(configure.values, "status.status-url")? {
         let can_sort = configure.values.bool("status.enable-sort").unwrap_or(true);
@@ -93,10 +92,10 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
             guard,
             can_sort,
         };
-        configure.add_last(Phase::Authorize, page);
+        configure.add(Phase::Authorize, page);
     }
     if let Some(path) = url_path(configure.values, "status.config-url")? {
-        configure.add_last(Phase::Authorize, ConfigPage { path, guard });
+        configure.add(Phase::Authorize, ConfigPage { path, guard });
     }
     Ok(())
 }
@@ -131,7 +130,10 @@ fn url_path(values: &Values<'_>, name: &str) -> Result<Option<Box<[u8]>>, Diagno
 /// Whether `exchange` asks for the page at `path`.
 fn is_for(exchange: &Exchange, path: &[u8]) -> bool {
     let request = &exchange.request;
-    request.url.path() == path && matches!(request.method, Method::Get | Method::Head)
+    request.url.path() == path
+        && matches!(request.method, Method::Get | Method::Head)
+        // Else a gateway that is listed before has claimed the request.
+        && !exchange.physical.is_virtual
 }
 
 struct Statistics {
@@ -215,8 +217,8 @@ fn of_server(shared: &Shared, counters: &mut BTreeMap<String, u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access;
     use crate::testing::{Tree, refusal};
+    use crate::{access, gateway};
 
     const CONFIG: &str = "status.allow = ( \"127.0.0.1\" )\n\
         status.statistics-url = \"/counters\"\n\
@@ -250,7 +252,7 @@ mod tests {
     #[test]
     fn failed_requests_are_counted_by_their_causes() {
         let tree = Tree::new(&[("a.txt", "a file")]);
-        let site = tree.site(CONFIG, &[&MODULE, &access::MODULE]);
+        let site = tree.site(CONFIG, &[&access::MODULE, &MODULE]);
         for target in ["/missing", "/missing", "/a.txt?secret"] {
             site.get(target);
         }
@@ -263,13 +265,30 @@ mod tests {
     }
 
     #[test]
-    fn only_its_url_is_taken_and_rules_come_first() {
+    fn only_its_url_is_taken_and_rules_count_that_are_listed_before() {
         let tree = Tree::new(&[("counters.txt", "a file")]);
-        let site = tree.site(CONFIG, &[&MODULE, &access::MODULE]);
+        let site = tree.site(CONFIG, &[&access::MODULE, &MODULE]);
         assert_eq!(site.get("/counters/").status(), 404);
         assert_eq!(site.get("/counters?secret").status(), 403);
+        let behind = tree.site(CONFIG, &[&MODULE, &access::MODULE]);
+        assert_eq!(behind.get("/counters?secret").status(), 200);
         let post = "POST /counters HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
         assert_ne!(site.request(post).status(), 200);
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn a_gateway_that_is_listed_before_has_its_urls() {
+        let tree = Tree::new(&[]);
+        let config = format!(
+            "{CONFIG}\nscgi.server = ( \"/\" => (( \"socket\" => \"ROOT/none\", \"check-local\" => \"disable\" )) )"
+        );
+        for (modules, status) in [
+            ([&gateway::SCGI, &MODULE], 503),
+            ([&MODULE, &gateway::SCGI], 200),
+        ] {
+            let site = tree.site(&config, &modules);
+            assert_eq!(site.get_async("/counters").await.status(), status);
+        }
     }
 
     #[test]

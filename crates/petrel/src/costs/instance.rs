@@ -92,7 +92,8 @@ impl PrivateInstance {
         directory
             .add(&made, &identity)
             .map_err(|error| format!("private directories: {error}"))?;
-        loaded.modules.push(&reporter::MODULE);
+        // Before mod_rewrite: its rules may ask for the scheme.
+        loaded.modules.insert(0, &reporter::MODULE);
         if let Some(process) = Arc::get_mut(&mut loaded.process) {
             process.workers = std::num::NonZeroUsize::MIN;
         }

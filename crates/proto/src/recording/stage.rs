@@ -55,9 +55,9 @@ stages! {
     Parse "parse" Work;
     /// Choosing the settings by conditions that are evaluated for each request.
     Match "match" Work;
-    /// Redirects and rewrites.
+    /// Finding out who the client is and which URL it wants (rewrites, limits).
     Translate "translate" Work;
-    /// Access rules, and waiting for passwords to be checked.
+    /// What is decided by the URL: access rules, redirects, and waiting for passwords to be checked.
     Authorize "authorize" Work;
     /// From the URL path to the physical path.
     Map "map" Work;

@@ -6,6 +6,7 @@
 mod compare;
 mod configuration;
 mod known;
+mod orders;
 mod requests;
 mod site;
 
@@ -75,21 +76,7 @@ fn generated_requests_are_answered_alike_but_for_the_list() {
         });
         exchange.say(&told.concat());
     });
-    let (next, findings) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
-                while let Some(one) = configurations.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let found = differences(one, &backend);
-                    findings
-                        .lock()
-                        .expect("no thread panics with it")
-                        .extend(found);
-                }
-            });
-        }
-    });
-    let findings = findings.into_inner().expect("no thread panics with it");
+    let findings = at_the_same_time(&configurations, |one| differences(one, &backend));
     if petrel_tests::is_installed("lighttpd") {
         let complaints = known::complaints(&findings);
         let text = complaints.join("\n");
@@ -99,6 +86,25 @@ fn generated_requests_are_answered_alike_but_for_the_list() {
             complaints.len()
         );
     }
+}
+
+/// What `find` finds in each of `items`, [`THREADS`] of which it has at the same time.
+fn at_the_same_time<T: Sync, F: Send>(items: &[T], find: impl Fn(&T) -> Vec<F> + Sync) -> Vec<F> {
+    let (next, findings) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                while let Some(one) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let found = find(one);
+                    findings
+                        .lock()
+                        .expect("no thread panics with it")
+                        .extend(found);
+                }
+            });
+        }
+    });
+    findings.into_inner().expect("no thread panics with it")
 }
 
 /// Asks both servers everything under one configuration. `backend` is the one of both.

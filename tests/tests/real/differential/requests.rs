@@ -43,7 +43,7 @@ pub(crate) struct Request {
     version: &'static str,
     host: String,
     /// A whole line; `ETAG` stands for the one that the server sent for the same target.
-    field: Option<String>,
+    pub(crate) field: Option<String>,
 }
 
 /// The requests for `configuration`.
@@ -97,7 +97,7 @@ pub(crate) fn requests(configuration: &Configuration) -> Vec<Request> {
 }
 
 impl Request {
-    fn get(from: Ipv4Addr, host: &str, target: &str) -> Request {
+    pub(crate) fn get(from: Ipv4Addr, host: &str, target: &str) -> Request {
         Request {
             from,
             method: "GET".to_owned(),

@@ -178,6 +178,11 @@ pub fn loaded_modules(config: &Config, known: &[&'static ModuleSpec]) -> Vec<&'s
         known.iter().copied().find(|module| module.name == name)
     };
     let mut loaded: Vec<&'static ModuleSpec> = Vec::new();
+    // As in lighttpd, which puts mod_auth in front of a list that names a part of it first.
+    let of_auth = listed.iter().find(|name| name.starts_with("mod_auth"));
+    if compat && of_auth.is_some_and(|name| *name != "mod_auth") {
+        loaded.extend(find("mod_auth"));
+    }
     let unlisted = known.iter().copied().filter(|module| {
         module.loaded == Loaded::Always || (module.loaded == Loaded::Compat && compat)
     });
