@@ -57,7 +57,8 @@ goes into it.
 
 ## Who may see it
 
-Clients of this machine: those that connect from a loopback address or by a unix socket. All others get 403.
+Clients of this machine: those that connect from a loopback address and ask for an address, `localhost`, the name
+that `server.name` sets, or a host that a condition names. All others get 403.
 So does every request that a proxy has forwarded (`X-Forwarded-For`, `Forwarded`, `X-Real-IP` or `Via` is
 there, or the PROXY protocol or mod_extforward names another client), even if the proxy runs on this
 machine.
