@@ -72,12 +72,13 @@ pub(crate) fn preflight(loaded: &Loaded) -> Result<(), Diagnostics> {
 }
 
 /// What the administrator should know although the server starts, or will start once it is mended: addresses
-/// that another server has, document roots and sockets of backends that are missing, names of backends that
-/// lead nowhere, and files that are hidden on disk and not from clients. Waits for name servers. `file` holds
-/// the configuration.
+/// that another server has, document roots, upload directories and sockets of backends that are missing, names
+/// of backends that lead nowhere, and files that are hidden on disk and not from clients. Waits for name
+/// servers. `file` holds the configuration.
 pub(crate) fn warnings(loaded: &Loaded, file: &Path) -> Vec<Diagnostic> {
     let mut list = taken_addresses(loaded, file);
     list.extend(missing_document_roots(loaded));
+    list.extend(missing_upload_directories(loaded));
     list.extend(missing_sockets(loaded));
     list.extend(unseen_acceptance(loaded));
     list.extend(names(loaded));
@@ -185,6 +186,22 @@ fn missing_document_roots(loaded: &Loaded) -> Vec<Diagnostic> {
         Some(Diagnostic::warning(message, entry.value_span).with_hint(hint))
     };
     document_roots(loaded).filter_map(missing).collect()
+}
+
+/// Directories for request bodies and replies that are too long for memory.
+fn missing_upload_directories(loaded: &Loaded) -> Vec<Diagnostic> {
+    let entry = loaded.config.global().entry("server.upload-dirs");
+    let missing = |path: &PathBuf| {
+        let problem = directory_problem(&below(loaded.process.chroot.as_deref(), path))?;
+        let message = format!("server.upload-dirs: {problem}");
+        let mut warning = Diagnostic::error_anywhere(message)
+            .with_hint("the server starts, and answers 500 where it would store a long body there");
+        warning.severity = config::Severity::Warning;
+        warning.span = entry.map(|entry| entry.value_span);
+        Some(warning)
+    };
+    let directories = loaded.process.upload_directories.iter();
+    directories.filter_map(missing).collect()
 }
 
 fn document_roots(loaded: &Loaded) -> impl Iterator<Item = &Entry> {

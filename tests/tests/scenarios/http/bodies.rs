@@ -137,3 +137,18 @@ fn a_post_needs_a_length() {
     let response = server.exchange("POST / HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
     assert_eq!(response.status, 411);
 }
+
+#[test]
+fn a_check_tells_an_upload_directory_that_is_missing() {
+    let config = "server.upload-dirs = ( var.dir + \"/none\" )";
+    let checked = Server::build().config(config).check(&["-tt"]);
+    assert!(checked.status.success(), "{checked:?}");
+    let errors = &checked.errors;
+    assert!(
+        errors.contains("server.upload-dirs: directory ") && errors.contains("/none is missing"),
+        "{errors}"
+    );
+    let config = "server.upload-dirs = ( var.dir + \"/www\" )";
+    let checked = Server::build().config(config).check(&["-tt"]);
+    assert!(!checked.errors.contains("upload-dirs"), "{checked:?}");
+}
