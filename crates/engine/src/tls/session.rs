@@ -22,7 +22,7 @@ use rustls::unbuffered::{
     ConnectionState, EncodeError, EncodeTlsData, EncryptError, InsufficientSizeError,
     UnbufferedStatus, WriteTraffic,
 };
-use rustls::{AlertDescription, HandshakeKind, ProtocolVersion, ServerConfig};
+use rustls::{AlertDescription, CertificateError, HandshakeKind, ProtocolVersion, ServerConfig};
 
 use super::facts::{self, TlsFacts, TlsVersion};
 use super::record_sizes::RecordSizes;
@@ -123,6 +123,9 @@ impl fmt::Display for TlsError {
         match self {
             TlsError::Hello(error) => error.fmt(formatter),
             TlsError::Refused(alert) => write!(formatter, "the client is refused: {alert:?}"),
+            TlsError::Protocol(rustls::Error::InvalidCertificate(CertificateError::Other(why))) => {
+                write!(formatter, "the client's certificate is refused: {}", why.0)
+            }
             TlsError::Protocol(error) => error.fmt(formatter),
             TlsError::TooLong => {
                 formatter.write_str("a message of the client's handshake is too long")

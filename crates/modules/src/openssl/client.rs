@@ -15,7 +15,7 @@ use petrel_engine::rustls::crypto::{
 use petrel_engine::rustls::pki_types::{CertificateDer, TrustAnchor, UnixTime};
 use petrel_engine::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use petrel_engine::rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
 };
 use webpki::{
     CertRevocationList, EndEntityCert, ExpirationPolicy, KeyUsage, RevocationCheckDepth,
@@ -171,12 +171,24 @@ pub(super) struct ClientFault {
 }
 
 impl ClientFault {
-    /// A fault that webpki has no error for.
+    /// A fault that rustls has no error for; the log says `words`.
     fn refused(words: &'static str) -> ClientFault {
-        let error = CertificateError::ApplicationVerificationFailure;
+        let error = CertificateError::Other(OtherError(Arc::new(Unfit(words))));
         ClientFault { words, error }
     }
 }
+
+/// Why a certificate may not be a client's.
+#[derive(Debug)]
+struct Unfit(&'static str);
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Unfit {}
 
 impl From<webpki::Error> for ClientFault {
     fn from(error: webpki::Error) -> ClientFault {
@@ -216,6 +228,8 @@ impl From<webpki::Error> for ClientFault {
             Fault::MaximumPathDepthExceeded | Fault::PathLenConstraintViolated => {
                 return ClientFault::refused(TOO_DEEP);
             }
+            Fault::UnsupportedCertVersion => return ClientFault::refused(OLD_VERSION),
+            Fault::CaUsedAsEndEntity => return ClientFault::refused(IS_AUTHORITY),
             _ => return ClientFault::refused(REJECTED),
         };
         ClientFault { words, error }
@@ -224,3 +238,5 @@ impl From<webpki::Error> for ClientFault {
 
 const TOO_DEEP: &str = "certificate chain too long";
 const REJECTED: &str = "certificate rejected";
+const OLD_VERSION: &str = "certificate of version 1 (a client needs one of version 3, as openssl x509 makes with -extfile)";
+const IS_AUTHORITY: &str = "certificate of an authority (CA:TRUE), which is no client's";

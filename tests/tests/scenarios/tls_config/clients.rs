@@ -85,6 +85,30 @@ fn ask_as(server: &Server, name: &str, port: u16) -> String {
 }
 
 #[test]
+fn certificates_that_rustls_takes_from_no_client_are_told_in_words() {
+    if !has_openssl("certificates_that_rustls_takes_from_no_client_are_told_in_words") {
+        return;
+    }
+    let (server, strict, _) = server();
+    for (name, extensions, words) in [
+        ("first", "", "certificate of version 1"),
+        (
+            "authority",
+            "basicConstraints=critical,CA:TRUE\n",
+            "certificate of an authority (CA:TRUE)",
+        ),
+    ] {
+        server.tree().write("extensions", extensions);
+        let subject = format!("/CN={name}");
+        pki::sign(server.tree(), "ca", name, &subject, ECDSA, "-days 30");
+        assert_ne!(ask_as(&server, name, strict), "hello", "{name}");
+        server.expect_log(&format!(
+            "(handshake) the client's certificate is refused: {words}"
+        ));
+    }
+}
+
+#[test]
 fn a_client_is_verified_and_told_of() {
     if !has_openssl("a_client_is_verified_and_told_of") {
         return;
