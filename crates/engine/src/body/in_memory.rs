@@ -63,13 +63,14 @@ impl Piece {
         }
     }
 
-    /// The next bytes, at most [`limits::CHUNK_BYTES_FIRST`]. Bytes of a chunk are not copied.
+    /// The next bytes, at most `bytes_max`, or as many as a chunk has, which are not copied.
     fn poll_in_memory(
         &mut self,
         reader: &mut FileReader,
+        bytes_max: usize,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<Bytes>> {
-        let wanted = self.wanted(limits::CHUNK_BYTES_FIRST);
+        let wanted = self.wanted(bytes_max);
         let Some((file, range)) = self.on_disk() else {
             return Poll::Ready(Err(io::ErrorKind::InvalidInput.into()));
         };
@@ -140,6 +141,8 @@ pub struct InMemory {
     /// The piece of the body that is being read.
     piece: Option<Piece>,
     reader: FileReader,
+    /// Bytes that are read at a time.
+    bytes_max: usize,
 }
 
 impl InMemory {
@@ -148,6 +151,7 @@ impl InMemory {
         InMemory {
             piece: None,
             reader,
+            bytes_max: limits::CHUNK_BYTES_FIRST,
         }
     }
 
@@ -155,8 +159,13 @@ impl InMemory {
     pub fn beginning_with(piece: Piece, reader: FileReader) -> InMemory {
         InMemory {
             piece: Some(piece),
-            reader,
+            ..InMemory::new(reader)
         }
+    }
+
+    /// Sets how many bytes are read at a time: by default [`limits::CHUNK_BYTES_FIRST`].
+    pub fn read_at_most(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max;
     }
 
     /// Whether the last call is waiting for the disk.
@@ -187,7 +196,7 @@ impl InMemory {
 }
 
 impl Body {
-    /// The next piece, in memory. Parts of files are read, [`limits::CHUNK_BYTES_FIRST`] at a time.
+    /// The next piece, in memory. Parts of files are read, as long as [`InMemory::read_at_most`] says.
     pub fn poll_in_memory(
         &mut self,
         memory: &mut InMemory,
@@ -200,7 +209,7 @@ impl Body {
                 other => return Poll::Ready(other),
             },
         };
-        let read = ready!(piece.poll_in_memory(&mut memory.reader, context));
+        let read = ready!(piece.poll_in_memory(&mut memory.reader, memory.bytes_max, context));
         if piece.length() == 0 || read.is_err() {
             memory.piece = None;
         }

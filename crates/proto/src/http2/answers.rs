@@ -117,12 +117,15 @@ impl Http2Connection {
     /// How long the next DATA frame of a stream may be: limited by both windows and the client's
     /// SETTINGS_MAX_FRAME_SIZE.
     pub fn send_room(&self, stream: StreamKey) -> u32 {
+        self.window_room(stream).min(self.core.peer_frame_bytes_max)
+    }
+
+    /// How many bytes of DATA both windows allow on a stream.
+    pub fn window_room(&self, stream: StreamKey) -> u32 {
         match self.core.streams.get(stream) {
-            Some(known) if known.is_writable() && self.core.error.is_none() => known
-                .send_window
-                .room()
-                .min(self.core.send_window.room())
-                .min(self.core.peer_frame_bytes_max),
+            Some(known) if known.is_writable() && self.core.error.is_none() => {
+                known.send_window.room().min(self.core.send_window.room())
+            }
             _ => 0,
         }
     }

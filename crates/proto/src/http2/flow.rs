@@ -11,7 +11,7 @@ pub const WIDER_BYTES: u32 = 192 << 10;
 
 /// Room in a window for which a DATA frame is worth sending, unless less is ready to be sent. A client that
 /// opens its windows by what it reads would otherwise get many frames of a few bytes.
-pub(super) const USEFUL_BYTES: u16 = 1024;
+pub const USEFUL_BYTES: u16 = 1024;
 
 /// Bytes that the client may still send.
 #[derive(Clone, Copy, Debug)]

@@ -34,7 +34,7 @@ mod upgrade;
 pub use answers::{WindowWait, Written};
 pub use connection::{Http2Connection, Http2Decoded, Http2Event, Http2Options, Lent};
 pub use error::{ConnectionError, Http2Error, StreamError};
-pub use flow::WIDER_BYTES;
+pub use flow::{USEFUL_BYTES, WIDER_BYTES};
 pub use frame::{
     AfterFrame, ErrorCode, FrameDecoded, FrameError, FrameEvent, FramePayload, PriorityField,
     Setting, Settings,

@@ -1,6 +1,6 @@
 //! How a connection ends: by a deadline, because the worker drains, or after its last request.
 
-use petrel_proto::http2::{ConnectionError, Http2Error};
+use petrel_proto::http2::{ConnectionError, Http2Error, WindowWait};
 
 use super::{Http2, Turned};
 use crate::connection::link::Link;
@@ -132,7 +132,7 @@ impl Http2 {
         if self.protocol.is_acknowledged() {
             ending.settings_due_s = Deadlines::NEVER;
         }
-        self.watch_windows();
+        self.watch_windows(clock.seconds());
         let ending = &self.ending;
         let due = [
             ending.idle_due_s,
@@ -148,20 +148,22 @@ impl Http2 {
         link.set_due(first.unwrap_or(Deadlines::NEVER));
     }
 
-    /// Starts the clients' time for streams that wait for a window. While another stream can send, it is not
-    /// the client that holds them up.
-    fn watch_windows(&mut self) {
-        if self.protocol.next_to_send().is_some() || !self.queue.is_empty() {
-            return;
-        }
+    /// Starts the client's time for streams that wait for a window, and stops it for others. While another
+    /// stream can send, the client does not hold up those that wait for the connection's window.
+    fn watch_windows(&mut self, now_s: u32) {
+        let is_sending = self.protocol.next_to_send().is_some() || !self.queue.is_empty();
         let mut due_s = self.streams_due_s;
         for slot in &mut self.slots {
-            if let Some(stream) = &mut slot.stream
-                && stream.has_piece()
-                && self.protocol.window_wait(stream.key).is_some()
-            {
-                stream.wait_for_window(self.protocol.send_room(stream.key));
-                due_s = due_s.min(stream.due_s);
+            let Some(stream) = &mut slot.stream else {
+                continue;
+            };
+            match self.protocol.window_wait(stream.key) {
+                Some(WindowWait::Connection) if is_sending => stream.end_window_wait(now_s),
+                Some(_) => {
+                    stream.wait_for_window(self.protocol.send_room(stream.key));
+                    due_s = due_s.min(stream.due_s);
+                }
+                None => stream.end_window_wait(now_s),
             }
         }
         self.streams_due_s = due_s;
@@ -209,6 +211,8 @@ impl Http2 {
         if self.streams_due_s <= now_s {
             self.streams_due_s = Deadlines::NEVER;
             self.stop_discarding(now_s);
+            let taken_bytes =
+                (self.queue.sent_total()).saturating_sub(link.transport.unacknowledged());
             for slot in 0..self.slots.len() {
                 let due_s = self.slots[slot].due_s();
                 if due_s > now_s {
@@ -216,7 +220,7 @@ impl Http2 {
                     continue;
                 }
                 self.with_stream(slot, link, |stream, side, context| {
-                    stream.time_out(side, context, now_s)
+                    stream.time_out(side, context, now_s, taken_bytes)
                 });
             }
         }

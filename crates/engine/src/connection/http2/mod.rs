@@ -230,6 +230,7 @@ impl Http2 {
             protocol: &mut self.protocol,
             queue: &mut self.queue,
             keeps_alive,
+            streams: self.open,
         };
         let traces = link.worker.settings_table().traces_states;
         let before = traces.then(|| stream.phase_name());

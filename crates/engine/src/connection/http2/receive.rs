@@ -183,6 +183,7 @@ impl Http2 {
                 protocol: &mut self.protocol,
                 queue: &mut self.queue,
                 keeps_alive,
+                streams: self.open,
             };
             stream.receive(bytes, after, &mut side);
             self.due.insert(key.slot());

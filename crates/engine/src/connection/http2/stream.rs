@@ -10,7 +10,7 @@ use std::ops::ControlFlow::{self, Break, Continue};
 use std::task::{Context, Poll, ready};
 
 use petrel_proto::header_block::HeaderBlock;
-use petrel_proto::http2::{AfterFrame, ErrorCode, Http2Connection, StreamKey};
+use petrel_proto::http2::{AfterFrame, ErrorCode, Http2Connection, StreamKey, USEFUL_BYTES};
 use petrel_proto::method::Method;
 use petrel_proto::request_head::BodyFraming;
 use petrel_proto::status::Status;
@@ -50,6 +50,8 @@ pub(super) struct Http2Stream {
     body_due_s: u32,
     /// The second in which the client must have opened a window; 0: the stream does not wait for one.
     write_due_s: u32,
+    /// The end of the last frame of the answer, as [`SendQueue::end`] counts.
+    sent_end: u64,
     /// The second of that wait from which on a DATA frame of any length is sent.
     small_due_s: u32,
     /// The stage of the present wait for the client or a bandwidth limit.
@@ -95,6 +97,8 @@ pub(super) struct Side<'c> {
     pub(super) queue: &'c mut SendQueue,
     /// The connection stays open after the answer.
     pub(super) keeps_alive: bool,
+    /// How many streams the connection has.
+    pub(super) streams: usize,
 }
 
 /// What the connection must do for a stream.
@@ -133,6 +137,7 @@ impl Http2Stream {
             due_s: Deadlines::NEVER,
             body_due_s: Deadlines::NEVER,
             write_due_s: 0,
+            sent_end: 0,
             small_due_s: Deadlines::NEVER,
             waits_in: None,
             has_run: false,
@@ -205,14 +210,21 @@ impl Http2Stream {
         Continue(())
     }
 
-    /// The deadline has passed. If the client is late, the request is refused or the stream reset. Otherwise
-    /// the hook or backend that waits is polled, and checks its own deadline.
+    /// The deadline has passed. `taken_bytes` is how much of what was sent the client has acknowledged. If the
+    /// client is late, the request is refused or the stream reset. Otherwise the hook or backend that waits is
+    /// polled, and checks its own deadline.
     pub(super) fn time_out(
         &mut self,
         side: &mut Side<'_>,
         context: &mut Context<'_>,
         now_s: u32,
+        taken_bytes: u64,
     ) -> Course {
+        // A client opens no window for what it has not got: other answers may stand before it.
+        if taken_bytes < self.sent_end {
+            self.write_due_s = 0;
+            self.pace = ClientPace::default();
+        }
         match self.phase {
             StreamPhase::Walk if self.run.is_body_late() => self.refuse_late_body(),
             StreamPhase::WantedBody if self.is_whole_body_late(now_s) => self.refuse_late_body(),
@@ -557,8 +569,13 @@ impl Http2Stream {
             Some(head) => head.has_body || self.run.is_tunnel(),
             None => true,
         };
+        if has_body && self.leaves_unread(side, side.protocol.send_room(self.key)) {
+            self.write_head(AfterFrame::More, side);
+            side.protocol.mark_ready(self.key, self.unread());
+            return Break(Course::Waits);
+        }
         let next = match has_body {
-            true => self.poll_next(context),
+            true => self.poll_next(side, context),
             false => Poll::Ready(None),
         };
         match next {
@@ -592,20 +609,36 @@ impl Http2Stream {
             self.wait_in(Stage::Throttle);
             return wait(self, side);
         };
+        if self.piece.is_none() {
+            let next = self.poll_next(side, context);
+            let course = self.take_next(next, side);
+            if course != Course::Waits {
+                return course;
+            }
+        }
         let Some(mut piece) = self.piece.take() else {
             return wait(self, side);
         };
         if let Some(stage) = self.waits_in.take() {
             self.end_wait(stage);
         }
-        let room = side.protocol.send_room(self.key);
-        let room = room.min(limits::HTTP2_DATA_BYTES_MAX);
-        let length = piece.length().min(u64::from(room)).min(allowed);
-        // The length fits: it is at most `room`.
+        let window = side.protocol.window_room(self.key);
+        let longest = (side.protocol.send_room(self.key)).min(limits::HTTP2_DATA_BYTES_MAX);
+        let mut length = piece.length().min(u64::from(longest)).min(allowed);
+        let useful = u64::from(USEFUL_BYTES);
+        let room = u64::from(window) - length;
+        if (1..useful).contains(&room) && length > useful && piece.length() + self.unread() > length
+        {
+            // What the window has left behind the frame would be too little for another one.
+            length -= useful - room;
+        }
+        // The length fits: it is at most `longest`.
         let count = length as u32;
         let mut next = None;
-        if piece.length() == length {
-            next = Some(self.poll_next(context));
+        let is_used_up = piece.length() == length;
+        let leaves_unread = is_used_up && self.leaves_unread(side, window - count);
+        if is_used_up && !leaves_unread {
+            next = Some(self.poll_next(side, context));
         }
         let mut trailers = HeaderBlock::new();
         let mut after = AfterFrame::More;
@@ -620,17 +653,16 @@ impl Http2Stream {
         append(&piece, count as usize, side.queue);
         let framed = length + petrel_proto::http2::FRAME_HEADER_BYTES as u64;
         self.run.account(framed, length);
-        self.has_sent(length);
+        self.has_sent(length, side);
         match next {
+            None if leaves_unread => {
+                side.protocol.mark_ready(self.key, self.unread());
+                Course::Waits
+            }
             None => {
                 piece.advance(length);
                 side.protocol.mark_ready(self.key, piece.length());
                 self.piece = Some(piece);
-                Course::Waits
-            }
-            Some(Poll::Ready(Some(Ok(next)))) => {
-                side.protocol.mark_ready(self.key, next.length());
-                self.piece = Some(next);
                 Course::Waits
             }
             Some(Poll::Ready(None)) => {
@@ -638,7 +670,24 @@ impl Http2Stream {
                 self.phase = StreamPhase::Sent;
                 Course::Ended
             }
-            Some(Poll::Ready(Some(Err(error)))) => {
+            Some(next) => self.take_next(next, side),
+        }
+    }
+
+    /// Goes on with the next piece, while the head is written.
+    fn take_next(&mut self, next: Poll<Option<io::Result<Piece>>>, side: &mut Side<'_>) -> Course {
+        match next {
+            Poll::Ready(Some(Ok(next))) => {
+                side.protocol.mark_ready(self.key, next.length());
+                self.piece = Some(next);
+                Course::Waits
+            }
+            Poll::Ready(None) => {
+                side.protocol.mark_waiting(self.key);
+                self.end(side);
+                Course::Ended
+            }
+            Poll::Ready(Some(Err(error))) => {
                 side.protocol.mark_waiting(self.key);
                 match self.fail(&error, side) {
                     Break(course) => course,
@@ -646,12 +695,26 @@ impl Http2Stream {
                     Continue(()) => Course::Gone,
                 }
             }
-            Some(Poll::Pending) => {
+            Poll::Pending => {
                 side.protocol.mark_waiting(self.key);
                 self.wait_for_maker(side);
                 Course::Waits
             }
         }
+    }
+
+    /// Whether the next part of the body stays where it is until the stream can send it: with many streams,
+    /// or a window without room, the parts that wait would take memory. A source is asked in any case,
+    /// because it works while it is asked.
+    fn leaves_unread(&self, side: &Side<'_>, room: u32) -> bool {
+        let is_source = matches!(self.run.response.body, Body::Source(_));
+        !is_source && (room == 0 || side.streams > READING_STREAMS_MAX) && self.unread() > 0
+    }
+
+    /// Bytes of the body that have not been read.
+    fn unread(&self) -> u64 {
+        let begun = self.memory.as_ref().map_or(0, |memory| memory.remaining());
+        begun + self.run.response.body.length().unwrap_or(0)
     }
 
     /// Lets the source of the answer's body work: it may take the request body, or read ahead.
@@ -665,8 +728,19 @@ impl Http2Stream {
     }
 
     /// The next piece of the answer's body, read into memory.
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Piece>>> {
+    fn poll_next(
+        &mut self,
+        side: &Side<'_>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Piece>>> {
+        let room = side.protocol.send_room(self.key);
+        let is_little = side.streams > READING_STREAMS_MAX || room < limits::HTTP2_DATA_BYTES_MAX;
+        let bytes_max = match is_little {
+            true => room.clamp(READ_BYTES_MIN, limits::HTTP2_DATA_BYTES_MAX) as usize,
+            false => limits::CHUNK_BYTES_FIRST,
+        };
         if let Some(memory) = &mut self.memory {
+            memory.read_at_most(bytes_max);
             return self.run.poll_in_memory(memory, context);
         }
         let next = ready!(self.run.poll_piece(context));
@@ -683,6 +757,7 @@ impl Http2Stream {
                 let piece = Piece::File { file, range };
                 let memory = Box::new(InMemory::beginning_with(piece, reader));
                 let memory = self.memory.insert(memory);
+                memory.read_at_most(bytes_max);
                 self.run.poll_in_memory(memory, context)
             }
             other => Poll::Ready(other),
@@ -752,7 +827,7 @@ impl Http2Stream {
         run.sent.head_bytes = head_bytes;
         run.sent.keep_alive = side.keeps_alive;
         run.account(head_bytes, 0);
-        self.has_sent(0);
+        self.has_sent(0, side);
     }
 
     /// Ends the answer, after its head or its body.
@@ -819,21 +894,15 @@ impl Http2Stream {
     }
 
     /// Bytes were put into frames, so the client has opened its windows: its time begins anew.
-    fn has_sent(&mut self, bytes: u64) {
+    fn has_sent(&mut self, bytes: u64, side: &Side<'_>) {
+        self.sent_end = side.queue.end();
         self.pace.moved(bytes);
-        if std::mem::take(&mut self.write_due_s) != 0 {
-            self.pace.stop(self.run.worker.clock().seconds());
-        }
+        self.end_window_wait(self.run.worker.clock().seconds());
     }
 }
 
 /// Clients that open no window.
 impl Http2Stream {
-    /// Whether there is DATA to send.
-    pub(super) fn has_piece(&self) -> bool {
-        self.piece.is_some()
-    }
-
     /// The stream has DATA to send and waits for the client to open a window, which has only `room`. The
     /// client's time runs from the first call on.
     pub(super) fn wait_for_window(&mut self, room: u32) {
@@ -852,6 +921,13 @@ impl Http2Stream {
         self.due_s = self.write_due_s.min(slow_s.unwrap_or(Deadlines::NEVER));
         if room > 0 {
             self.due_s = self.due_s.min(self.small_due_s);
+        }
+    }
+
+    /// The stream does not wait for the client.
+    pub(super) fn end_window_wait(&mut self, now_s: u32) {
+        if std::mem::take(&mut self.write_due_s) != 0 {
+            self.pace.stop(now_s);
         }
     }
 
@@ -918,6 +994,13 @@ impl Inbox {
         part
     }
 }
+
+/// The most streams of a connection that read their files further than they can send. They hold
+/// [`limits::CHUNK_BYTES_FIRST`] each.
+const READING_STREAMS_MAX: usize = 8;
+
+/// The least that is read from a file at a time, for a window that is smaller.
+const READ_BYTES_MIN: u32 = 4096;
 
 /// Seconds after which a stream sends what a nearly empty window has room for.
 const SMALL_FRAME_S: u32 = 1;

@@ -151,6 +151,11 @@ impl Client {
         length
     }
 
+    /// Bytes of all answers that have come.
+    pub(super) fn received(&self) -> usize {
+        self.answers.values().map(|answer| answer.body.len()).sum()
+    }
+
     pub(super) fn reset(&mut self, id: u32) {
         write_reset(&mut self.out, id, ErrorCode::Cancel);
     }

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::ready;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::*;
 use crate::body::{Body, BodySource, Piece, ReadAhead, RequestBody};
 use crate::exchange::Exchange;
+use crate::file_cache::FileEntry;
 use crate::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Pending, Phase};
 use crate::testing::Site;
 use crate::worker::{Cut, Drain, Worker};
@@ -26,7 +28,7 @@ const END: AfterFrame = AfterFrame::EndOfStream;
 
 /// Answers by the path: `/echo` with the body of the request, `/stream` with the same and its trailers while
 /// it comes, `/bytes/N` with so many bytes, `/numbers/N` with so many that tell their place, `/pieces/N` with
-/// so many pieces, `/wait` and `/backend` never, `/hints` behind 103, `/tunnel` by what comes through it.
+/// so many pieces, `/file/N` with a file of so many zeroes, `/wait` and `/backend` never, `/hints` behind 103, `/tunnel` by what comes through it.
 static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_paths",
     doc: "For tests.",
@@ -70,6 +72,11 @@ impl Hook for Paths {
             "echo" => Body::from(exchange.request.body.bytes().unwrap_or_default().to_vec()),
             "bytes" => Body::from(vec![b'x'; number]),
             "numbers" => Body::from(numbers(number)),
+            "file" => {
+                let file = file_of(number);
+                let range = 0..number as u64;
+                Body::Piece(Piece::File { file, range })
+            }
             "pieces" => Body::Source(Box::new(Pieces { left: number })),
             "stream" => {
                 exchange.request.body.stream(ReadAhead::Bounded);
@@ -173,6 +180,19 @@ impl Drop for ReadsAtItsEnd {
 fn numbers(count: usize) -> Vec<u8> {
     let numbers = (0_u32..).flat_map(u32::to_be_bytes);
     numbers.take(count).collect()
+}
+
+/// A file of so many zeroes, which has no name.
+fn file_of(count: usize) -> Rc<FileEntry> {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("petrel-http2-file-{}-{number}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let file = std::fs::File::create_new(&path).expect("a new file");
+    file.set_len(count as u64).expect("it grows");
+    let file = std::fs::File::open(&path).expect("it is there");
+    std::fs::remove_file(&path).expect("it is there");
+    FileEntry::from_file(file, b"/test").expect("a regular file")
 }
 
 struct Pieces {
@@ -658,6 +678,98 @@ async fn a_body_that_comes_too_slowly_is_refused() {
     skip(&site, 65).await;
     assert_eq!(client.answer(1).await.status(), 408);
     assert!(!client.answers.contains_key(&3));
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_stream_without_a_window_is_lost_while_another_is_sent() {
+    let site = site();
+    let mut client = Client::with_settings(&site, &[Setting::InitialWindowSize(0)]);
+    client.opens_windows = false;
+    client.open_window(0, 1 << 30);
+    client.get(1, "/bytes/50000000");
+    client.open_window(1, 1 << 30);
+    client.get(3, "/bytes/25");
+    client.until(|client| client.answers.contains_key(&3)).await;
+    for _ in 0..15 {
+        // The client goes on reading, slowly.
+        let before = client.received();
+        client
+            .until(|client| client.received() > before + 500_000)
+            .await;
+        skip(&site, 4).await;
+    }
+    client
+        .until(|client| client.answers[&3].reset.is_some())
+        .await;
+    assert_eq!(client.answers[&3].reset, Some(number(ErrorCode::Cancel)));
+    assert_eq!(client.answer(1).await.reset, None);
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_stream_whose_answer_has_not_arrived_yet_is_not_lost() {
+    let site = site_with("server.min-write-rate = 0");
+    let mut client = Client::new(&site);
+    client.open_window(0, 1 << 30);
+    client.get(5, "/bytes/1");
+    client.answer(5).await;
+    client.get(7, "/bytes/50000000");
+    client.open_window(7, 1 << 30);
+    client.get(9, "/bytes/100000");
+    client.flush().await;
+    // What the first window of the stream allows stands behind much of the other answer. The client reads
+    // little of that in ten minutes.
+    for _ in 0..6 {
+        client.settle_in_silence().await;
+        skip(&site, 100).await;
+        let before = client.received();
+        client
+            .until(|client| client.received() > before + 1000)
+            .await;
+    }
+    assert_eq!(client.answer(9).await.body.len(), 100_000);
+}
+
+#[tokio::test(flavor = "local")]
+async fn files_are_not_read_before_they_can_be_sent() {
+    let site = site();
+    let accounts = site.worker().shared().accounts();
+    let mut client = Client::with_settings(&site, &[Setting::InitialWindowSize(0)]);
+    client.opens_windows = false;
+    for id in (1..201).step_by(2) {
+        client.get(id, "/file/300000");
+    }
+    client.until(|client| client.answers.len() == 100).await;
+    assert_eq!(accounts.memory_in_use(), 0);
+    // Windows of one byte, then windows for what the connection does not allow.
+    for by in [1, 1 << 20] {
+        for id in (1..201).step_by(2) {
+            client.open_window(id, by);
+        }
+        client.settle().await;
+        assert!(accounts.memory_in_use() <= 100 * 16_384);
+    }
+    client.opens_windows = true;
+    client.open_window(0, 1 << 30);
+    for id in (1..201).step_by(2) {
+        assert_eq!(client.answer(id).await.body.len(), 300_000, "{id}");
+    }
+    assert_eq!(accounts.memory_in_use(), 0);
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_window_that_stays_nearly_empty_is_used_after_a_second() {
+    let site = site();
+    let mut client = Client::new(&site);
+    client.opens_windows = false;
+    client.get(1, "/bytes/70000");
+    // The whole window is used, and no frame is tiny.
+    client.until(|client| client.received() == 65_535).await;
+    client.open_window(1, 100);
+    client.open_window(0, 100);
+    client.settle().await;
+    assert_eq!(client.received(), 65_535);
+    skip(&site, 2).await;
+    client.until(|client| client.received() == 65_635).await;
 }
 
 #[tokio::test(flavor = "local")]
