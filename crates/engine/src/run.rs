@@ -280,7 +280,8 @@ impl ExchangeRun {
         }
     }
 
-    fn is_body_slow(&self) -> bool {
+    /// Whether the run waits for the client, and the client is below `server.min-read-rate`.
+    pub fn is_body_slow(&self) -> bool {
         let now_s = self.worker.clock().seconds();
         let rate = self.settings.core.read_rate_min;
         self.run_state.body_pace.is_over(now_s, rate)

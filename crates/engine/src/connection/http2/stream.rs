@@ -512,7 +512,7 @@ impl Http2Stream {
     }
 
     fn is_whole_body_late(&self, now_s: u32) -> bool {
-        self.body_due_s <= now_s || self.run.is_body_late()
+        self.body_due_s <= now_s || self.run.is_body_slow()
     }
 
     fn renew_body_due(&mut self) {

@@ -680,6 +680,25 @@ async fn a_body_that_comes_too_slowly_is_refused() {
     assert!(!client.answers.contains_key(&3));
 }
 
+/// It takes so long because the client waits for a moment after each byte.
+#[tokio::test(flavor = "local")]
+async fn a_body_that_trickles_is_refused_while_all_of_it_is_awaited() {
+    for period_s in [1, 8] {
+        let site = site_with("server.max-read-idle = 10");
+        let mut client = Client::new(&site);
+        client.request(1, "POST", "/echo", MORE);
+        for _ in 0..20 {
+            client.data(1, b"a", MORE);
+            client.settle().await;
+            if client.answers.contains_key(&1) {
+                break;
+            }
+            skip(&site, period_s).await;
+        }
+        assert_eq!(client.answer(1).await.status(), 408, "{period_s}");
+    }
+}
+
 #[tokio::test(flavor = "local")]
 async fn a_stream_without_a_window_is_lost_while_another_is_sent() {
     let site = site();
