@@ -320,10 +320,10 @@ causes! {
 
     GwConnectRefused "gw-connect-refused" SERVICE_UNAVAILABLE BackendConnect Backend
         "No program listens at the backend's address (ECONNREFUSED)."
-        "Start the backend, or compare its address with the configuration.";
+        "Start the backend, or compare its address with the configuration. How a program of `bin-path` ends is in the error log.";
     GwSocketMissing "gw-socket-missing" SERVICE_UNAVAILABLE BackendConnect Configuration
         "There is no unix socket at the backend's path (ENOENT)."
-        "Start the backend, or compare its path with the configuration. In a chroot the path begins there.";
+        "Start the backend, or compare its path with the configuration. In a chroot the path begins there. How a program of `bin-path` ends is in the error log.";
     GwSocketDenied "gw-socket-denied" SERVICE_UNAVAILABLE BackendConnect Configuration
         "The server process may not connect to the backend's socket (EACCES)."
         "Let `server.username` write to the socket: for php-fpm see listen.owner and listen.group.";

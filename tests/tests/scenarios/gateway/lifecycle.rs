@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use petrel_tests::{Backend, Load, PATIENCE, Server, Speaks, eventually};
+use petrel_tests::{Backend, Load, PATIENCE, Server, Speaks, eventually, free_port};
 use rustix::process::Signal;
 
 use crate::gateway::{in_front_of, name};
@@ -95,6 +95,40 @@ fn a_program_that_dies_of_a_request_is_an_error_for_that_request_only() {
     let count = || server.processes().pids.len();
     let before = count();
     assert!(eventually(|| count() >= before));
+}
+
+/// It takes so long because a request waits for the first restarts, and the pauses before the next ones grow.
+#[test]
+fn a_program_that_dies_at_once_is_an_error_and_no_wait() {
+    const DIES: &str = "#!/bin/sh\nexit 1\n";
+    for address in [
+        "\"socket\" => var.dir + \"/program.sock\"",
+        "\"port\" => @PORT@",
+    ] {
+        let port = free_port().to_string();
+        let server = Server::build()
+            .file("program", DIES)
+            .tree(|tree| {
+                tree.mode("program", 0o755);
+            })
+            .config("server.modules += ( \"mod_fastcgi\" )")
+            .config(&format!(
+                "fastcgi.server = ( \"/app\" => (( \"bin-path\" => var.dir + \"/program\", {}, \
+                 \"max-procs\" => 2, \"disable-time\" => 1, \"check-local\" => \"disable\" )) )",
+                address.replace("@PORT@", &port)
+            ))
+            .start();
+        for _ in 0..2 {
+            let response = server.get("/app/x");
+            assert_eq!(response.status, 503, "{address}: {response}");
+        }
+        server.expect_log("requests are refused until the next start");
+        server.tree().write("program", PROGRAM);
+        assert!(
+            eventually(|| server.get("/app/x").status == 200),
+            "{address}"
+        );
+    }
 }
 
 #[test]

@@ -10,12 +10,11 @@ use super::map::OptionMap;
 use super::{FAMILIES, HostAddress, SpawnSpec, server};
 
 /// Every program that some block of `config` has as a backend, each once, in the order of the text. Only
-/// directives of loaded modules among `modules` count. Two entries with the same address, command and user
-/// are one program with the options of the first entry, as in lighttpd. Two programs never have the same
-/// address.
+/// directives of loaded modules among `modules` count. Two entries with the same address are one program, that
+/// of the first entry, as in lighttpd.
 ///
 /// # Errors
-/// The first invalid value, or a second program with an address that is taken.
+/// The first invalid value, or a second program with the same address that should run as another user.
 pub fn spawn_specs(
     config: &Config,
     modules: &[&'static ModuleSpec],
@@ -23,9 +22,9 @@ pub fn spawn_specs(
     let mut specs: Vec<SpawnSpec> = Vec::new();
     for (map, spec) in programs(config, modules)? {
         match first_at(&specs, &spec) {
-            Some(known) if is_same_program(known, &spec) => {}
+            Some(known) if is_same_user(known, &spec) => {}
             Some(_) => {
-                let message = "another bin-path has the same address";
+                let message = "another bin-path has the same address and another user";
                 return Err(map.error(place_key(&spec), message.to_owned()));
             }
             None => specs.push(spec),
@@ -41,8 +40,15 @@ pub(super) fn warnings(config: &Config, modules: &[&'static ModuleSpec]) -> Vec<
     // Errors in an entry are reported elsewhere.
     for (map, spec) in programs(config, modules).unwrap_or_default() {
         match first_at(&specs, &spec) {
-            Some(known) if *known != spec && is_same_program(known, &spec) => {
-                let message = "an earlier entry runs the same program at this address with other options, and those count";
+            Some(known) if *known != spec && is_same_user(known, &spec) => {
+                let message = match known.command == spec.command {
+                    true => {
+                        "an earlier entry runs the same program at this address with other options, and those count"
+                    }
+                    false => {
+                        "an earlier entry runs another program at this address, which serves this entry as well"
+                    }
+                };
                 let mut warning = map.error(place_key(&spec), message.to_owned());
                 warning.severity = Severity::Warning;
                 warnings.push(warning);
@@ -58,9 +64,8 @@ fn first_at<'s>(specs: &'s [SpawnSpec], spec: &SpawnSpec) -> Option<&'s SpawnSpe
     specs.iter().find(|known| known.address == spec.address)
 }
 
-fn is_same_program(one: &SpawnSpec, other: &SpawnSpec) -> bool {
-    let who = |spec: &SpawnSpec| (spec.user.clone(), spec.group.clone());
-    one.command == other.command && who(one) == who(other)
+fn is_same_user(one: &SpawnSpec, other: &SpawnSpec) -> bool {
+    one.user == other.user && one.group == other.group
 }
 
 /// The option that sets the address of `spec`.
@@ -275,13 +280,20 @@ mod tests {
     }
 
     #[test]
-    fn two_programs_cannot_share_an_address() {
+    fn the_first_program_at_an_address_serves_all_entries() {
         let text = r#"server.modules = ( "mod_fastcgi" )
             fastcgi.server = (
             ".a" => (( "socket" => "/s", "bin-path" => "/a" )),
             ".b" => (( "socket" => "/s", "bin-path" => "/b" )) )"#;
-        let error = spawn_specs(&config(text), crate::MODULES).expect_err("the address is taken");
-        assert!(error.message.contains("same address"), "{}", error.message);
+        let specs = spawn_specs(&config(text), crate::MODULES).expect("valid");
+        let commands: Vec<_> = specs.iter().map(|spec| spec.command[0].as_str()).collect();
+        assert_eq!(commands, ["/a"]);
+        let told = warnings(&config(text), crate::MODULES);
+        assert!(told[0].message.contains("another program"), "{told:?}");
+        let other_user = text.replace("\"/b\" ))", "\"/b\", \"user\" => \"www\" ))");
+        assert_ne!(other_user, text);
+        let error = spawn_specs(&config(&other_user), crate::MODULES).expect_err("another user");
+        assert!(error.message.contains("another user"), "{}", error.message);
     }
 
     #[test]

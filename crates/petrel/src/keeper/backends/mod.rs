@@ -2,8 +2,8 @@
 //! to them, are restarted when they exit, and are stopped when no server process needs them.
 //!
 //! Each program has one listening socket, which all its processes accept from. The socket stays open when
-//! processes exit, so that connections wait in the kernel instead of being refused. A crash of the server
-//! process does not affect the programs. This module does not know which protocols they speak.
+//! processes exit, so that connections wait in the kernel instead of being refused, unless the program keeps
+//! dying. A crash of the server process does not affect the programs. This module does not know which protocols they speak.
 
 mod group;
 mod output;
@@ -90,9 +90,9 @@ impl Backends {
     fn socket_for(&self, plan: &ProgramPlan) -> Result<ProgramSocket, String> {
         let mut before = self.pools.iter().rev();
         let before = before.find(|pool| pool.plan.has_address_of(plan));
-        match before {
-            Some(pool) if !pool.socket.has_name() => {
-                let socket = pool.socket.clone();
+        match before.map(|pool| pool.socket.as_ref()) {
+            Some(Some(socket)) if !socket.has_name() => {
+                let socket = socket.clone();
                 let changed = socket.set_backlog(plan.spec.listen_backlog);
                 changed.map_err(|error| format!("{}: {error}", plan.address()))?;
                 Ok(socket)
@@ -114,7 +114,10 @@ impl Backends {
     /// Gives the sockets of `ids` their final names, so that new connections reach these programs.
     pub(crate) fn publish(&mut self, ids: &[PoolId], logs: &LogRegistry) {
         for pool in self.pools.iter_mut().filter(|pool| ids.contains(&pool.id)) {
-            if let Err(error) = pool.socket.publish() {
+            let Some(socket) = &mut pool.socket else {
+                continue;
+            };
+            if let Err(error) = socket.publish() {
                 let address = pool.plan.address();
                 logs.error(format_args!(
                     "{address}: the new socket cannot replace the old one: {error}"

@@ -1,5 +1,8 @@
 //! One program with its socket and its processes: decides how many processes there are, when one is
 //! restarted, and when all are stopped.
+//!
+//! While a program is restarted its socket stays open, so that requests wait for it. The socket of a program
+//! that keeps dying is closed until the next start: requests are then refused at once.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +20,8 @@ use crate::spawn::{ProgramSocket, SpawnedProgram};
 pub(super) struct Pool {
     pub(super) id: PoolId,
     pub(super) plan: ProgramPlan,
-    pub(super) socket: ProgramSocket,
+    /// `None` while no process runs and the next start is some time away.
+    pub(super) socket: Option<ProgramSocket>,
     /// One slot for each process that should exist. The process runs or will be started soon.
     slots: Vec<ProcessSlot>,
     /// Processes that were told to end, or have ended but left other members of their process group behind.
@@ -69,7 +73,7 @@ impl Pool {
         Pool {
             id,
             plan,
-            socket,
+            socket: Some(socket),
             slots: Vec::new(),
             ending: Vec::new(),
             overloaded: None,
@@ -142,7 +146,8 @@ impl Pool {
         let Some(watch) = self.watch.filter(|watch| watch.next <= now) else {
             return;
         };
-        let grows = self.socket.has_waiting() && self.grow(now);
+        let has_waiting = self.socket.as_ref().is_some_and(ProgramSocket::has_waiting);
+        let grows = has_waiting && self.grow(now);
         let until = if grows { now + WATCH_TIME } else { watch.until };
         self.watch = (now < until).then_some(Watch {
             next: now + WATCH_EVERY,
@@ -150,8 +155,8 @@ impl Pool {
         });
     }
 
-    /// Notes which processes have ended, starts those that are due, and stops those that are no longer
-    /// needed.
+    /// Notes which processes have ended, starts those that are due, stops those that are no longer needed, and
+    /// closes the socket if no process runs for a while.
     pub(super) fn tend(&mut self, logs: &LogRegistry, detached: bool, now: Instant) {
         self.look(logs, now);
         self.watch(now);
@@ -162,7 +167,27 @@ impl Pool {
                 self.start_again(index, logs, detached, now);
             }
         }
+        self.close_if_down(logs, now);
         self.ending.retain_mut(|process| !process.is_gone(now));
+    }
+
+    /// Closes the socket if no process runs and none will be started soon. The kernel then resets the
+    /// connections that wait in its queue, and refuses new ones.
+    fn close_if_down(&mut self, logs: &LogRegistry, now: Instant) {
+        let runs = self.slots.iter().any(|slot| slot.process.is_some());
+        let Some(at) = self.slots.iter().filter_map(|slot| slot.start_at).min() else {
+            return;
+        };
+        let pause = at.saturating_duration_since(now);
+        if runs || pause < DOWN_FROM || self.socket.take().is_none() {
+            return;
+        }
+        logs.error(format_args!(
+            "backend {} ({}): no process runs; requests are refused until the next start in {} ms",
+            self.plan.program(),
+            self.plan.address(),
+            pause.as_millis()
+        ));
     }
 
     /// Tells all processes to end.
@@ -236,7 +261,8 @@ impl Pool {
     }
 
     fn start_again(&mut self, index: usize, logs: &LogRegistry, detached: bool, now: Instant) {
-        let started = self.run(logs, detached);
+        let opened = self.open_again();
+        let started = opened.and_then(|()| self.run(logs, detached));
         let Some(slot) = self.slots.get_mut(index) else {
             return;
         };
@@ -275,8 +301,18 @@ impl Pool {
         Some(overloaded + self.plan.spec.idle_timeout.max(SHRINK_AFTER_MIN))
     }
 
+    fn open_again(&mut self) -> Result<(), String> {
+        if self.socket.is_none() {
+            self.socket = Some(self.plan.open_socket(false)?);
+        }
+        Ok(())
+    }
+
     fn run(&self, logs: &LogRegistry, detached: bool) -> Result<BackendProcess, String> {
         let plan = &self.plan;
+        let Some(socket) = &self.socket else {
+            return Err(format!("bin-path: {} has no socket", plan.program()));
+        };
         let errors = ErrorOutput::find(&plan.errors, logs, detached);
         let directory = plan.directory();
         let program = SpawnedProgram {
@@ -285,7 +321,7 @@ impl Pool {
             root: plan.root.as_deref(),
             directory: directory.as_deref(),
             identity: &plan.identity,
-            socket: self.socket.as_fd(),
+            socket: socket.as_fd(),
             output: errors.as_output(),
             parting_signal: Signal::try_from(plan.spec.kill_signal)
                 .ok()
@@ -304,6 +340,9 @@ impl Pool {
 
 /// The longest pause before the restart of a program that keeps crashing.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// The socket is closed if no process runs and the next start is this far away. Shorter pauses are no longer than
+/// requests may wait: with those that come before, 1.5 s in all.
+const DOWN_FROM: Duration = Duration::from_secs(1);
 /// A process that lived this long and exited without an error counts as having worked.
 const WORKED: Duration = Duration::from_millis(100);
 /// How often the accept queue is checked after a report of overload.
