@@ -158,7 +158,8 @@ impl Relay {
 
     /// The body of the answer, if all of the reply has been received and no trailers follow it.
     pub(crate) fn take_whole_body(&mut self) -> Option<Body> {
-        let is_whole = self.talk.has_ended() && self.talk.trailers.is_empty();
+        let has_ended = self.talk.has_ended() || self.talk.has_whole_body();
+        let is_whole = has_ended && self.talk.trailers.is_empty();
         is_whole.then(|| std::mem::take(&mut self.reply).into_body())
     }
 
@@ -221,7 +222,10 @@ impl BodySource for Relay {
                 // What arrived before reading had to stop is sent at once.
                 BodyState::Comes => {
                     if self.poll_rest(context).is_pending() && self.reply.is_empty() {
-                        return Poll::Pending;
+                        return match self.talk.has_whole_body() {
+                            true => Poll::Ready(None),
+                            false => Poll::Pending,
+                        };
                     }
                 }
             }
@@ -280,7 +284,9 @@ impl Drop for Relay {
         if self.is_body || self.talk.has_ended() {
             self.log_dropped();
         }
-        self.talk.detach(&self.worker);
+        let settings = Rc::clone(&self.settings);
+        let log = move |name: &str, text: &[u8]| log(&settings, name, text);
+        self.talk.detach(&self.worker, log);
     }
 }
 

@@ -754,6 +754,12 @@ impl GatewayRequest {
                 self.fail(failure, exchange)
             }
             (_, Poll::Ready(Err(failure))) => self.fail(failure, exchange),
+            (Poll::Pending, _)
+                if matches!(verdict, Some(ReplyVerdict::Collect))
+                    && relay.talk.has_whole_body() =>
+            {
+                self.answer(verdict, exchange)
+            }
             (Poll::Pending, _) => {
                 if let Some(due_s) = relay.talk.due_s() {
                     exchange.wake_at(due_s);
@@ -774,7 +780,7 @@ impl GatewayRequest {
         exchange.stamp_wait_latest(Stage::BackendBody, |_, text| {
             write!(text, "{name} sent its reply");
         });
-        if relay.talk.has_ended() {
+        if relay.talk.has_ended() || relay.talk.has_whole_body() {
             end_try(exchange, None);
         }
         let ahead = match verdict {

@@ -578,6 +578,14 @@ impl Talk {
         self.has_ended
     }
 
+    /// Whether the body of the reply has all the bytes that its head has told, although the backend has not said
+    /// that the reply ends: a script works on. The request is sent.
+    pub(super) fn has_whole_body(&self) -> bool {
+        let is_whole = |talk: &dyn Conversation| talk.remaining() == Some(0);
+        let is_sent = self.body_is_sent && !self.has_unsent() && self.send_error.is_none();
+        is_sent && !self.is_tunnel && self.conversation().is_some_and(is_whole)
+    }
+
     /// Closes the connection, which cannot be used any more.
     pub(super) fn close(&mut self) {
         self.connection = None;
@@ -589,7 +597,8 @@ impl Talk {
     /// on a persistent connection (FastCGI, AJP13) would finish the request anyway, so the rest of its reply
     /// is read, within limits, and the connection's permit stays taken until then. For other protocols this
     /// is done only when little of the reply is missing; otherwise dropping this talk closes the connection.
-    pub(super) fn detach(&mut self, worker: &Rc<Worker>) {
+    /// `log` takes what the application still writes to the error log, with the name of the backend.
+    pub(super) fn detach(&mut self, worker: &Rc<Worker>, log: impl Fn(&str, &[u8]) + 'static) {
         let Peer { host, backend } = &self.peer;
         let finishes = match host.protocol {
             Protocol::FastCgi | Protocol::Ajp13 => true,
@@ -615,7 +624,10 @@ impl Talk {
         // Usually the whole rest has arrived already; then no task is needed.
         let mut context = Context::from_waker(std::task::Waker::noop());
         let mut bytes = 0;
-        if self.poll_drain(worker, &mut bytes, &mut context).is_ready() {
+        if self
+            .poll_drain(worker, &log, &mut bytes, &mut context)
+            .is_ready()
+        {
             return;
         }
         let mut rest = Talk {
@@ -633,7 +645,7 @@ impl Talk {
         tokio::task::spawn_local(async move {
             let mut bytes = 0;
             let rest =
-                std::future::poll_fn(|context| rest.poll_drain(&worker, &mut bytes, context));
+                std::future::poll_fn(|context| rest.poll_drain(&worker, &log, &mut bytes, context));
             // After the time limit the future is dropped, which closes the connection.
             let _ = tokio::time::timeout(time, rest).await;
         });
@@ -643,6 +655,7 @@ impl Talk {
     fn poll_drain(
         &mut self,
         worker: &Worker,
+        log: &dyn Fn(&str, &[u8]),
         bytes: &mut u64,
         context: &mut Context<'_>,
     ) -> Poll<()> {
@@ -652,7 +665,8 @@ impl Talk {
                     offload::discard(&peer.host, conversation.head());
                 }
                 Event::Body(body) => *bytes += body.len() as u64,
-                Event::Head(ArrivedHead::Interim(_)) | Event::Log(_) => {}
+                Event::Log(text) => log(peer.name(), text),
+                Event::Head(ArrivedHead::Interim(_)) => {}
             }
             match *bytes > limits::DRAIN_BYTES_MAX {
                 true => Flow::Stop,

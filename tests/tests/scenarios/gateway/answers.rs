@@ -40,6 +40,41 @@ fn the_fields_of_early_hints_arrive() {
     assert_eq!(String::from_utf8_lossy(&came), expected);
 }
 
+/// A script may work on behind its reply. The connection is kept for the next
+/// request all the same.
+#[test]
+fn a_reply_that_has_its_length_does_not_wait_for_the_end_of_the_script() {
+    for mode in [0, 1, 2] {
+        let goes_on = Arc::new(AtomicBool::new(false));
+        let may_go_on = Arc::clone(&goes_on);
+        let backend = Backend::start(Speaks::FastCgi, move |exchange| {
+            exchange.read_body();
+            exchange.head(200, &[("Content-Length", "5")]);
+            exchange.body("whole");
+            while !may_go_on.load(Ordering::SeqCst) {
+                exchange.pause(Duration::from_millis(2));
+            }
+            exchange.log("said behind it");
+            exchange.end();
+        });
+        let server = in_front_of(&backend)
+            .config(&format!("server.stream-response-body = {mode}"))
+            .start();
+        assert_eq!(server.get("/app/").text(), "whole", "{mode}");
+        let mut client = server.client();
+        client.send("HEAD /app/ HTTP/1.1\r\nHost: a\r\n\r\n");
+        let head = client.response_to_head();
+        assert_eq!(head.field("Content-Length"), Some("5"), "{mode}");
+        goes_on.store(true, Ordering::SeqCst);
+        server.expect_log("said behind it");
+        let kept = || {
+            let before = backend.connections();
+            server.get("/app/").text() == "whole" && backend.connections() == before
+        };
+        assert!(eventually(kept), "{mode}");
+    }
+}
+
 #[test]
 fn hop_by_hop_fields_stay_where_they_are() {
     let backend = Backend::start(Speaks::Http, |exchange| {
