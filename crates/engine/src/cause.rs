@@ -382,8 +382,8 @@ causes! {
         "The reply of the backend breaks the rules of its protocol."
         "The line in the error log says how. The address may be that of a server of another protocol.";
     GwReplyRefused "gw-reply-refused" BAD_GATEWAY BackendBody Backend
-        "The reply asks for something that the configuration forbids: a file elsewhere, or another protocol."
-        "See `x-sendfile-docroot` and `upgrade`. The line in the error log says which of the two.";
+        "The reply has something that the configuration forbids: a file elsewhere, another protocol, or too many header fields."
+        "See `x-sendfile-docroot`, `upgrade` and `server.max-response-fields`. The line in the error log says which of them.";
     GwFileMissing "gw-file-missing" NOT_FOUND Content Backend
         "The application names a file to send (X-Sendfile) that is not there."
         "Compare the path with the directory that this server sees.";

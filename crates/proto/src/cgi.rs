@@ -27,11 +27,11 @@ pub struct HeadLimits {
 }
 
 impl Default for HeadLimits {
-    /// 64 KiB and 256 fields.
+    /// 64 KiB and 1,024 fields.
     fn default() -> HeadLimits {
         HeadLimits {
             bytes_max: 64 * 1024,
-            fields_max: 256,
+            fields_max: 1024,
         }
     }
 }

@@ -41,6 +41,17 @@ pub(super) fn accept(
     conversation: &dyn Conversation,
 ) -> ReplyVerdict {
     let head = conversation.head();
+    let (fields, fields_max) = (head.len(), exchange.settings.core.reply_fields_max);
+    if fields > fields_max {
+        exchange.log_error(
+            Stage::BackendBody.name(),
+            format_args!(
+                "its reply has {fields} header fields, more than server.max-response-fields ({fields_max}) backend={}",
+                host.label
+            ),
+        );
+        return ReplyVerdict::Refuse;
+    }
     // Any other reply of an authorizer is the answer.
     if host.mode == Mode::Authorizer && head.status() == Status::OK {
         authorize(exchange, head);

@@ -16,8 +16,8 @@ pub(crate) const CLIENT_PARTS: usize = 128;
 /// Bytes of fields and host names of which such a part is kept.
 pub(crate) const CLIENT_FIELDS_BYTES_MAX: usize = 1024;
 
-/// Header fields of a reply's head.
-pub(crate) const REPLY_FIELDS_MAX: usize = 256;
+/// Header fields of a reply's head, whatever `server.max-response-fields` says.
+pub(crate) const REPLY_FIELDS_MAX: usize = 4096;
 
 /// Interim responses (1xx) before the reply. A page has one 103, perhaps two. Each costs the client some
 /// bytes and this server one send.

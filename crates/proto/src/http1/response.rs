@@ -69,11 +69,11 @@ pub struct ResponseLimits {
 }
 
 impl Default for ResponseLimits {
-    /// 64 KiB of head as in lighttpd, 256 fields, 16 interim responses, 8 KiB of trailers.
+    /// 64 KiB of head as in lighttpd, 1,024 fields, 16 interim responses, 8 KiB of trailers.
     fn default() -> ResponseLimits {
         ResponseLimits {
             head_bytes_max: 65536,
-            fields_max: 256,
+            fields_max: 1024,
             interim_max: 16,
             trailer_bytes_max: 8192,
         }

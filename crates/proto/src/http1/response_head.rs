@@ -29,7 +29,7 @@ pub(super) struct Head {
 /// Most responses have fewer fields than this. Their positions fit on the stack.
 const FIELDS_USUAL: usize = 64;
 /// The most fields, even if the limit is higher.
-const FIELDS_MAX: usize = 1024;
+const FIELDS_MAX: usize = 4096;
 
 /// Parses a head at the beginning of `input` into `reply`. `None` if it is incomplete.
 pub(super) fn parse(

@@ -89,6 +89,30 @@ fn row_35_heads_without_an_end_are_502() {
     }
 }
 
+/// AJP13 has room for fewer in its one packet.
+#[test]
+fn as_many_fields_as_the_configuration_allows_are_passed_on() {
+    for speaks in [Speaks::FastCgi, Speaks::Scgi, Speaks::Uwsgi, Speaks::Http] {
+        let backend = Backend::start(speaks, |exchange| {
+            let count = name(exchange).parse().expect("a number");
+            exchange.answer(200, &vec![("X-A", "b"); count], "many");
+        });
+        let server = in_front_of(&backend)
+            .config("$HTTP[\"querystring\"] == \"more\" { server.max-response-fields = 4000 }")
+            .start();
+        for (target, status) in [
+            ("/app/1000", 200),
+            ("/app/1100", 502),
+            ("/app/3900?more", 200),
+            ("/app/4100?more", 502),
+        ] {
+            let response = server.get(target);
+            assert_eq!(response.status, status, "{speaks:?} {target}");
+        }
+        server.expect_log("1101 header fields, more than server.max-response-fields");
+    }
+}
+
 #[test]
 fn row_35_endless_interim_answers_are_502() {
     for interim in [

@@ -62,6 +62,8 @@ pub struct CoreSettings {
     pub http11: bool,
     /// `server.h2c`, and the HTTP/2 switches of `server.feature-flags`. Decided for a connection.
     pub(crate) http2: Http2Offer,
+    /// `server.max-response-fields`.
+    pub reply_fields_max: usize,
     /// `server.range-requests`.
     pub range_requests: bool,
     /// `server.kbytes-per-second`, a limit on all connections of the scope together.
@@ -167,6 +169,7 @@ impl CoreSettings {
             symlinks,
             http11: switch("server.protocol-http11", true),
             http2: Http2Offer::read(values),
+            reply_fields_max: values.unsigned("server.max-response-fields", 1024) as usize,
             range_requests: switch("server.range-requests", true),
             scope_throttle: values
                 .block_of("server.kbytes-per-second")

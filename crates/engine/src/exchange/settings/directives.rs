@@ -92,6 +92,8 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
         "Connections at a time. At the limit listeners pause, so that the next connection waits in the kernel's queue.";
     "server.max-request-field-size", Int, Server, "8192", Works,
         "Bytes of a request line with all its header fields; 431 beyond it. At most 1048576.";
+    "server.max-response-fields", Int, Request, "1024", Works,
+        "Header fields of the reply of a backend or CGI program; 502 beyond it. At most 4096. Petrel's own.";
     "server.chunkqueue-chunk-sz", Int, Server, "8192", Accepted("buffers are sized by what they hold"),
         "The size of internal buffers.";
     "server.upload-temp-file-size", Int, Server, "1048576", Accepted("one body is one file, which has no name and no limit of its own"),

@@ -470,12 +470,12 @@ fn an_oversized_head_is_refused_before_its_end() {
 #[test]
 fn many_fields_are_read_and_too_many_refused() {
     let response = |count: usize| {
-        let fields = "Set-Cookie: a=b\r\n".repeat(count);
+        let fields = "A: b\r\n".repeat(count);
         format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 0\r\n\r\n")
     };
-    let many = read(GET, &response(255)).expect("it is within the limit");
-    assert_eq!(many.heads[0].matches("Set-Cookie=a=b").count(), 255);
-    for count in [256, 1023, 1024] {
+    let many = read(GET, &response(1023)).expect("it is within the limit");
+    assert_eq!(many.heads[0].matches("A=b").count(), 1023);
+    for count in [1024, 4095, 4096] {
         assert_eq!(
             read(GET, &response(count)),
             Err(ResponseError::TooManyFields)
