@@ -45,6 +45,8 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
             "The fields that name the client, in this order; the first one that a request has counts. Forwarded (RFC 7239) has to be listed explicitly, because a proxy that does not know it passes the client's own Forwarded on.";
         "extforward.params", Map, Request, "()", Effect::Works,
             "Which parameters of Forwarded are used, besides for and proto: host and remote_user.";
+        "extforward.drop-untrusted", Bool, Request, "disable", Effect::Works,
+            "Removes the fields that name a client (X-Forwarded-For, Forwarded, X-Real-IP and the like, and those of extforward.headers) from requests of clients that are no trusted proxy, so that no application believes what such a client says of itself.";
         "extforward.hap-PROXY", Bool, Socket, "disable", Effect::Works,
             "Connections from the proxies in extforward.forwarder must begin with a header of HAProxy's PROXY protocol, version 1 or 2. Those without it are closed.";
         "extforward.hap-PROXY-ssl-client-verify", Bool, Socket, "disable", Effect::Works,
@@ -57,7 +59,8 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let values = configure.values;
     let params = ForwardedParams::parse(values)?;
     let trust = Rc::new(Trust::parse(values));
-    if trust.is_empty() {
+    let drops_untrusted = values.bool("extforward.drop-untrusted").unwrap_or(false);
+    if trust.is_empty() && !drops_untrusted {
         return Ok(());
     }
     if values.bool("extforward.hap-PROXY").unwrap_or(false) {
@@ -83,6 +86,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
             params,
             takes_certificate,
             is_behind_rewrite: is_behind_rewrite(values),
+            drops_untrusted,
         },
     );
     Ok(())
@@ -95,6 +99,17 @@ fn is_behind_rewrite(values: &Values<'_>) -> bool {
     names.find(|name| [MODULE.name, rewrite::MODULE.name].contains(name))
         == Some(rewrite::MODULE.name)
 }
+/// The fields by which proxies name the client, its host and its scheme.
+const OF_PROXIES: [&str; 8] = [
+    "X-Forwarded-For",
+    "X-Forwarded-Proto",
+    "X-Forwarded-Host",
+    "X-Forwarded-Port",
+    "X-Forwarded-Server",
+    "Forwarded-For",
+    "Forwarded",
+    "X-Real-IP",
+];
 
 /// The default of `extforward.headers`.
 const HEADERS: [&str; 2] = ["X-Forwarded-For", "Forwarded-For"];
@@ -111,6 +126,7 @@ struct ExtForward {
     takes_certificate: bool,
     /// Whether mod_rewrite is listed before, so that its rules are asked for the proxy's address, as in lighttpd.
     is_behind_rewrite: bool,
+    drops_untrusted: bool,
 }
 
 /// Which parameters of Forwarded are used, besides `for` and `proto`, which always are.
@@ -155,7 +171,16 @@ impl Hook for ExtForward {
             tell_certificate(exchange);
         }
         // A subrequest has the client of its parent.
-        if exchange.is_subrequest() || !self.trust.includes(exchange.connection.peer.ip()) {
+        if exchange.is_subrequest() {
+            return Outcome::Next;
+        }
+        if !self.trust.includes(exchange.connection.peer.ip()) {
+            if self.drops_untrusted {
+                let own = self.headers.iter().map(String::as_str);
+                for name in OF_PROXIES.into_iter().chain(own) {
+                    exchange.set_request_field(name, b"");
+                }
+            }
             return Outcome::Next;
         }
         match self.client(exchange) {

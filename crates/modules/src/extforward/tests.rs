@@ -36,6 +36,28 @@ fn variable(answer: &Answer, name: &str) -> Option<String> {
 }
 
 #[test]
+fn what_an_untrusted_client_says_of_itself_is_dropped_where_that_is_wanted() {
+    let fields = "X-Forwarded-For: 1.2.3.4\r\nForwarded: for=1.2.3.4\r\nx-real-ip: 1.2.3.4\r\n\
+                  X-Forwarded-Proto: https\r\nCF-Connecting-IP: 1.2.3.4\r\nX-Own: 1";
+    const DROP: &str = "extforward.drop-untrusted = \"enable\"\n";
+    const OTHER: &str = "extforward.forwarder = ( \"10.0.0.0/8\" => \"trust\" )\n\
+                         extforward.headers = ( \"CF-Connecting-IP\" )\n";
+    let left = |config: &str| {
+        let answer = ask(config, fields);
+        let head = &answer.exchange().request.head;
+        let names = head
+            .iter()
+            .map(|(name, _)| String::from_utf8_lossy(name).into_owned());
+        names.collect::<Vec<_>>().join(" ")
+    };
+    let all = "Host X-Forwarded-For Forwarded x-real-ip X-Forwarded-Proto CF-Connecting-IP X-Own";
+    assert_eq!(left(OTHER), all);
+    assert_eq!(left(&format!("{OTHER}{DROP}")), "Host X-Own");
+    assert_eq!(left(DROP), "Host CF-Connecting-IP X-Own");
+    assert_eq!(left(&format!("{ALL}{DROP}")), all, "the proxy is trusted");
+}
+
+#[test]
 fn the_client_is_the_last_address_that_is_no_trusted_proxy() {
     for (fields, expected) in [
         ("X-Forwarded-For: 1.2.3.4", "1.2.3.4"),
