@@ -152,6 +152,31 @@ fn a_page_that_is_sent_while_it_comes_is_stored_at_its_end() {
     );
 }
 
+/// The page is larger than what the kernel takes for a client that reads nothing.
+#[test]
+fn a_first_client_that_reads_nothing_does_not_hold_up_the_others() {
+    const BYTES: usize = 16 << 20;
+    for mode in [0, 1, 2] {
+        let counted = Counted::start(|exchange, _| {
+            exchange.answer(200, &[("Cache-Control", "max-age=60")], vec![b'x'; BYTES]);
+        });
+        let server = counted
+            .cached()
+            .config("page-cache.max-object-size = 32768")
+            .config("page-cache.memory-size = 256")
+            .config("page-cache.lock-timeout = 600000")
+            .config(&format!("server.stream-response-body = {mode}"))
+            .start();
+        let mut first = server.client();
+        first.send("GET /app/page HTTP/1.1\r\nHost: a\r\n\r\n");
+        counted.backend.expect_requests(1);
+        let second = ask(&server, "/app/page", "");
+        assert_eq!((second.status, second.body.len()), (200, BYTES), "{mode}");
+        assert_eq!(counted.asked(), 1, "{mode}");
+        assert_eq!(first.response().body, second.body, "{mode}");
+    }
+}
+
 #[test]
 fn a_page_that_is_cut_short_is_not_stored() {
     let counted = Counted::start(|exchange, number| {
