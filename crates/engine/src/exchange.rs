@@ -1044,7 +1044,7 @@ impl ConditionValues for Exchange {
             Subject::Cookie => with(field(KnownField::Cookie)),
             Subject::UserAgent => with(field(KnownField::UserAgent)),
             Subject::RemoteIp => with(self.connection.peer.address_text().as_bytes()),
-            Subject::RequestMethod => with(self.request.method.as_str().as_bytes()),
+            Subject::RequestMethod => with(self.request.method_for_rules().as_str().as_bytes()),
             Subject::Language => with(field(KnownField::AcceptLanguage)),
             Subject::RequestHeader(name) => with(head.value_of(name).unwrap_or_default()),
             Subject::PhysicalPath => with(&self.physical.path),
@@ -1073,6 +1073,15 @@ impl Default for Request {
 }
 
 impl Request {
+    /// The method that conditions, scripts and authorizers see. An extended CONNECT (RFC 8441) counts as the GET
+    /// that opens the same tunnel over HTTP/1, also before a gateway makes that GET of it.
+    pub fn method_for_rules(&self) -> Method {
+        match self.method {
+            Method::Connect => Method::Get,
+            method => method,
+        }
+    }
+
     /// The target, which applications get as REDIRECT_URI and scripts as `request.uri`.
     pub fn target(&self) -> &[u8] {
         match self.written_target.is_empty() {

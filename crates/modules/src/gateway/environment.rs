@@ -308,7 +308,8 @@ pub(crate) fn constants(exchange: &Exchange, out: &mut impl Variables) {
 /// The method, and the server name that the client asked for.
 fn server(exchange: &Exchange, extent: Extent, out: &mut impl Variables) {
     let request = &exchange.request;
-    out.add(b"REQUEST_METHOD", request.method.as_str().as_bytes());
+    let method = request.method_for_rules();
+    out.add(b"REQUEST_METHOD", method.as_str().as_bytes());
     if extent == Extent::All {
         constants(exchange, out);
     }

@@ -160,7 +160,7 @@ fn with_value<R>(
         Attribute::UriScheme => exchange.scheme().as_str().as_bytes(),
         Attribute::UriAuthority => request.head.host(),
         Attribute::UriQuery => request.url.query(),
-        Attribute::RequestMethod => request.method.as_str().as_bytes(),
+        Attribute::RequestMethod => request.method_for_rules().as_str().as_bytes(),
         Attribute::RequestUri => request.target(),
         Attribute::RequestOrigUri => request.original_target(),
         Attribute::RequestPathInfo => &physical.path_info,

@@ -77,7 +77,10 @@ impl Noted {
             ("uri.query", request.url.query()),
             ("uri.authority", request.head.host()),
             ("uri.scheme", exchange.scheme().as_str().as_bytes()),
-            ("request.method", request.method.as_str().as_bytes()),
+            (
+                "request.method",
+                request.method_for_rules().as_str().as_bytes(),
+            ),
             ("request.uri", request.target()),
             ("request.orig-uri", request.original_target()),
             ("request.remote-ip", address.as_bytes()),

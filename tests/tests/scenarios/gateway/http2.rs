@@ -135,6 +135,40 @@ fn a_websocket_is_opened_by_extended_connect() {
     }
 }
 
+#[test]
+fn a_websocket_is_a_get_for_rules_in_every_version() {
+    let backend = Backend::start(Speaks::Http, |exchange| {
+        exchange.raw(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        );
+        exchange.hang();
+    });
+    for (rule, is_open) in [("==", false), ("!=", true)] {
+        let deny =
+            format!("$HTTP[\"request-method\"] {rule} \"GET\" {{ url.access-deny = ( \"\" ) }}");
+        let server = in_front_of(&backend)
+            .config(H2C)
+            .config("server.modules += ( \"mod_access\" )")
+            .config("proxy.header = ( \"upgrade\" => \"enable\" )")
+            .config(&deny)
+            .start();
+        let mut client = connect(&server, "/app/socket", "websocket");
+        let (_, head) = next(&mut client, HEADERS);
+        assert_eq!(head[0] == OK, is_open, "HTTP/2 {rule}");
+        let mut client = server.client();
+        client.send(
+            "GET /app/socket HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        );
+        let line = String::from_utf8_lossy(&client.read_bytes(12)).into_owned();
+        let status = if is_open {
+            "HTTP/1.1 101"
+        } else {
+            "HTTP/1.1 403"
+        };
+        assert_eq!(line, status, "HTTP/1 {rule}");
+    }
+}
+
 /// How many requests the backend handles at the same time.
 const AT_A_TIME: usize = 4;
 
