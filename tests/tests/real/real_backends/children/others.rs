@@ -119,9 +119,11 @@ fn others_wait_in_petrel(site: &Site) {
     for request in &logged {
         let stages = &request.stages;
         assert!(request.stage("backend-accept") > 0, "{stages:?}");
-        // Some are told the others of these requests, whose end was the last thing they waited for.
+        // Some are told the others of these requests, whose end was the last thing they waited for. On a slow machine
+        // some began before the worker had seen which requests have the processes.
+        let told = [" processes busy: ", " was known to be free"];
         assert!(
-            request.waits.contains(" processes busy: "),
+            told.iter().any(|told| request.waits.contains(told)),
             "{}",
             request.waits
         );
