@@ -2,8 +2,8 @@
 //!
 //! Frames that cost a client nothing are counted in periods of [`PERIOD_S`] seconds, by
 //! [`super::Lent::now_s`]. What a client sends because of its requests and their answers is not counted:
-//! requests and sent DATA give it credit, which it keeps until it uses it.
-//! Resets of streams without an answer are not counted by time, but weighed against completed requests.
+//! requests and sent DATA give it credit, which it keeps until it uses it. Only resets of streams without an
+//! answer cannot be earned for later: completed requests allow more of them in the same period.
 
 use super::error::ConnectionError;
 
@@ -15,8 +15,9 @@ pub struct Http2Limits {
     /// stream that was reset counts until the owner releases it. With streams that both sides have ended and
     /// the owner has not released there may be twice as many.
     pub streams_max: u16,
-    /// Streams that end before their answer begins: by a reset of the client, by its error, or because they
-    /// were refused. Each completed stream subtracts [`RESETS_FOR_COMPLETED`].
+    /// Streams in a period that end before their answer begins: by a reset of the client, by its error, or
+    /// because they were refused. Each stream that is completed in the period allows one more, up to
+    /// [`RESETS_EARNED_MAX`].
     pub resets_max: u32,
     /// Resets by the client, in a period, of streams whose answer had begun.
     pub answered_resets_max: u32,
@@ -78,8 +79,9 @@ pub const STREAMS_MAX: u16 = 100;
 /// Seconds of a period, after which the counters begin anew.
 pub const PERIOD_S: u32 = 10;
 
-/// Resets that a completed stream subtracts.
-pub const RESETS_FOR_COMPLETED: u32 = 2;
+/// Resets in a period that completed streams allow at most. The request that is reset may have cost the server
+/// more than the one that is completed.
+pub const RESETS_EARNED_MAX: u32 = 800;
 
 /// Bytes of a DATA frame below which it is counted as small. A gRPC message begins with five bytes, and gRPC
 /// sends each message in a frame of its own, ten thousands of them in a second.
@@ -103,6 +105,7 @@ const DATA_BYTES_USUAL: u32 = 64;
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     resets: u32,
+    completed: u32,
     period_began_s: u32,
     answered_resets: u32,
     settings: u32,
@@ -128,7 +131,6 @@ impl Counts {
     pub(super) fn at(&mut self, now_s: u32) {
         if now_s.wrapping_sub(self.period_began_s) >= PERIOD_S {
             *self = Counts {
-                resets: self.resets,
                 period_began_s: now_s,
                 pings: self.pings.renewed(),
                 empty_frames: self.empty_frames.renewed(),
@@ -149,7 +151,8 @@ impl Counts {
 
     pub(super) fn reset(&mut self, limits: &Http2Limits) -> Result<(), ConnectionError> {
         let reason = ConnectionError::RapidReset;
-        count(&mut self.resets, limits.resets_max, reason)
+        let max = (limits.resets_max).saturating_add(self.completed.min(RESETS_EARNED_MAX));
+        count(&mut self.resets, max, reason)
     }
 
     pub(super) fn answered_reset(&mut self, limits: &Http2Limits) -> Result<(), ConnectionError> {
@@ -162,7 +165,7 @@ impl Counts {
     }
 
     pub(super) fn completed(&mut self) {
-        self.resets = self.resets.saturating_sub(RESETS_FOR_COMPLETED);
+        self.completed = self.completed.saturating_add(1);
     }
 
     pub(super) fn ping(&mut self, limits: &Http2Limits) -> Result<(), ConnectionError> {

@@ -44,7 +44,7 @@ pub use frame_encode::{
     OpenHeaders, write_data_header, write_frame_header, write_go_away, write_headers, write_ping,
     write_ping_ack, write_reset, write_settings, write_settings_ack, write_window_update,
 };
-pub use limits::{Http2Limits, PERIOD_S, RESETS_FOR_COMPLETED, SMALL_DATA_BYTES, STREAMS_MAX};
+pub use limits::{Http2Limits, PERIOD_S, RESETS_EARNED_MAX, SMALL_DATA_BYTES, STREAMS_MAX};
 pub use priority::Priority;
 pub use streams::StreamKey;
 pub use upgrade::settings_of_upgrade;

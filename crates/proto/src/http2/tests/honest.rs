@@ -226,3 +226,24 @@ fn a_head_with_the_longest_cookies_of_a_browser() {
     let told = server.told(&frame(CONTINUATION, flag::END_HEADERS, 1, last));
     assert_eq!(told, ["refused 1 HeadTooLarge end"]);
 }
+
+#[test]
+fn pages_that_are_left_before_all_of_their_parts_have_come() {
+    let mut server = Server::settled();
+    let mut ids = (1..).step_by(2);
+    // Five pages in a period: half of the parts of each are cancelled.
+    for _ in 0..5 {
+        let page: Vec<u32> = ids.by_ref().take(100).collect();
+        for &id in &page {
+            server.takes(&get(id));
+        }
+        for (number, &id) in page.iter().enumerate() {
+            match number % 2 {
+                0 => assert_eq!(server.answer(id, 1), 1),
+                _ => server.takes(&reset(id, ErrorCode::Cancel)),
+            }
+            server.release(id);
+        }
+        server.sent();
+    }
+}

@@ -176,7 +176,7 @@ fn frames_that_change_nothing_are_counted() {
 }
 
 #[test]
-fn resets_are_held_against_completed_streams() {
+fn resets_are_weighed_against_completed_streams() {
     let limits = Http2Limits {
         resets_max: 10,
         ..DEFAULT()
@@ -190,9 +190,8 @@ fn resets_are_held_against_completed_streams() {
         received
     };
     for _ in 0..100 {
-        for id in ids.by_ref().take(RESETS_FOR_COMPLETED as usize) {
-            assert_eq!(rapid(&mut server, id), Ok(()));
-        }
+        let id = ids.next().unwrap_or_default();
+        assert_eq!(rapid(&mut server, id), Ok(()));
         let id = ids.next().unwrap_or_default();
         server.takes(&get(id));
         server.answer(id, 1);
@@ -208,6 +207,45 @@ fn resets_are_held_against_completed_streams() {
         assert_eq!(rapid(&mut server, id), Ok(()));
     }
     let refused = rapid(&mut server, ids.next().unwrap_or_default());
+    assert_eq!(refused, Err(ConnectionError::RapidReset.into()));
+}
+
+#[test]
+fn resets_are_counted_by_period_and_not_forgiven_for_ever() {
+    let limits = Http2Limits {
+        resets_max: 10,
+        ..DEFAULT()
+    };
+    let mut server = limited(limits);
+    let mut ids = (1..).step_by(2);
+    let mut begin = |server: &mut Server| {
+        let id = ids.next().unwrap_or_default();
+        server.takes(&get(id));
+        id
+    };
+    for _ in 0..2 * RESETS_EARNED_MAX {
+        let id = begin(&mut server);
+        let key = server.key(id);
+        let (end, out) = (AfterFrame::EndOfStream, &mut server.out);
+        let head = (server.connection).write_head(key, Status::OK, &[], None, end, out);
+        assert_eq!(head, Written::Yes);
+        server.release(id);
+        server.sent();
+    }
+    let mut resets = |server: &mut Server, count: u32| -> Result<(), Http2Error> {
+        for _ in 0..count {
+            let id = begin(server);
+            server.receive(&reset(id, ErrorCode::Cancel))?;
+            server.release(id);
+        }
+        Ok(())
+    };
+    assert_eq!(resets(&mut server, RESETS_EARNED_MAX + 10), Ok(()));
+    server.now_s += PERIOD_S;
+    assert_eq!(resets(&mut server, 10), Ok(()));
+    server.now_s += PERIOD_S;
+    assert_eq!(resets(&mut server, 10), Ok(()));
+    let refused = resets(&mut server, 1);
     assert_eq!(refused, Err(ConnectionError::RapidReset.into()));
 }
 
