@@ -50,7 +50,28 @@ impl HpackDecoder {
         block: &[u8],
         take: &mut dyn FnMut(FieldLine<'_>),
     ) -> Result<(), HpackError> {
-        let decoded = self.lines(block, take);
+        self.decode_within(block, usize::MAX, take)
+    }
+
+    /// Like [`HpackDecoder::decode`], for at most `list_bytes_max` by [`FieldLine::list_bytes`]. A few bytes
+    /// can stand for kilobytes, so the decoder stops there.
+    ///
+    /// # Errors
+    /// Those of [`HpackDecoder::decode`], and [`HpackError::ListTooLong`].
+    pub fn decode_within(
+        &mut self,
+        block: &[u8],
+        list_bytes_max: usize,
+        take: &mut dyn FnMut(FieldLine<'_>),
+    ) -> Result<(), HpackError> {
+        let mut left = list_bytes_max;
+        let decoded = self.lines(block, &mut |line| {
+            left = left
+                .checked_sub(line.list_bytes())
+                .ok_or(HpackError::ListTooLong)?;
+            take(line);
+            Ok(())
+        });
         if self.text.capacity() > TEXT_BYTES_KEPT {
             self.text = Vec::new();
         }
@@ -60,7 +81,7 @@ impl HpackDecoder {
     fn lines(
         &mut self,
         block: &[u8],
-        take: &mut dyn FnMut(FieldLine<'_>),
+        take: &mut dyn FnMut(FieldLine<'_>) -> Result<(), HpackError>,
     ) -> Result<(), HpackError> {
         let mut rest = Rest { bytes: block };
         self.table_size_updates(&mut rest)?;
@@ -73,7 +94,7 @@ impl HpackDecoder {
                         name,
                         value,
                         is_sensitive: false,
-                    });
+                    })?;
                 }
                 0x40.. => {
                     let (name, value) = self.literal(&mut rest, 0x3f)?;
@@ -82,7 +103,7 @@ impl HpackDecoder {
                         name,
                         value,
                         is_sensitive: false,
-                    });
+                    })?;
                     self.table.add(name, value, 0);
                 }
                 0x20.. => return Err(HpackError::TableSizeMisplaced),
@@ -92,7 +113,7 @@ impl HpackDecoder {
                         name: name.bytes(&self.text),
                         value: value.bytes(&self.text),
                         is_sensitive: first & NEVER_INDEXED != 0,
-                    });
+                    })?;
                 }
             }
         }

@@ -82,6 +82,7 @@ reasons! {
         Huffman "a Huffman code in a header block is not valid",
         TableSize "a header block sets a table size above the one in SETTINGS",
         TableSizeMisplaced "a header block sets the table size behind a field line, or more than twice",
+        ListTooLong "a header block stands for more than the decoder was asked for",
         TableSizeMissing "a header block does not set the smaller table size that SETTINGS ask for",
     }
 }

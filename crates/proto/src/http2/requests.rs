@@ -12,7 +12,7 @@ use super::repeated_head::HeadBasis;
 use super::streams::{LENGTH_UNKNOWN, Local, Remote, ResetBy, StreamKey, StreamSlot};
 use super::turns::Turn;
 use super::{write_reset, write_window_update};
-use crate::hpack::FieldLine;
+use crate::hpack::{FieldLine, HpackError};
 use crate::method::Method;
 use crate::request_head::{BodyFraming, HeadBuilder, HeadError, KnownField, Version};
 use crate::syntax::{is_lower_token, is_value, trimmed};
@@ -168,18 +168,11 @@ impl Core {
             return Err(ConnectionError::BlockTooLong.into());
         }
         let list_bytes_max = self.options.limits.list_bytes_max as usize;
-        let mut list_bytes = 0;
-        self.decoder.decode(block, &mut |line| {
-            list_bytes += line.list_bytes();
-            // Further lines are decoded only for the dynamic table.
-            if list_bytes <= list_bytes_max {
-                take(line);
-            }
-        })?;
-        match list_bytes > list_bytes_max {
-            true => Err(ConnectionError::HeaderBomb.into()),
-            false => Ok(()),
-        }
+        let decoded = (self.decoder).decode_within(block, list_bytes_max, &mut take);
+        decoded.map_err(|error| match error {
+            HpackError::ListTooLong => ConnectionError::HeaderBomb.into(),
+            error => error.into(),
+        })
     }
 
     fn request(&mut self, opened: &OpenBlock, block: &[u8], lent: &mut Lent<'_>) -> Found {

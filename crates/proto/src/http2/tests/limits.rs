@@ -383,6 +383,19 @@ fn a_small_block_that_stands_for_a_large_list() {
 }
 
 #[test]
+fn nothing_is_decoded_behind_the_longest_list() {
+    // An entry of the table as the name of 1,000 literals, and an index that no table has.
+    let mut head = vec![0x40];
+    literal(&mut head, &"x".repeat(3000));
+    literal(&mut head, "");
+    let named = [0x0f, 0xbe - 0x80 - 15, 0].repeat(1000);
+    let bomb = [&post(&[])[..], &head, &named, &[0xff, 0x7f]].concat();
+    let mut server = limited(DEFAULT());
+    let head = frame(HEADERS, flag::ALL, 1, &bomb);
+    ends(&mut server, &head, ConnectionError::HeaderBomb);
+}
+
+#[test]
 fn lines_behind_what_refuses_a_head_are_not_looked_at() {
     let mut server = limited(DEFAULT());
     let long = "x".repeat(9000);
