@@ -353,6 +353,9 @@ impl Core {
             return Ok(());
         }
         match std::mem::take(&mut self.frame_bytes) {
+            0 if !goes_on && !self.is_received_on(id) => {
+                self.counts.idle_frame(&self.options.limits)
+            }
             _ if !goes_on => Ok(()),
             0 => self.counts.empty_frame(&self.options.limits),
             1..SMALL_DATA_BYTES if self.expects_long_data(id) => {
@@ -360,6 +363,12 @@ impl Core {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether DATA can change something on a stream.
+    fn is_received_on(&self, id: u32) -> bool {
+        let slot = self.streams.find(id);
+        slot.is_some_and(|slot| self.streams.at(slot).reset.is_none())
     }
 
     /// Whether the DATA frames of a stream should not be short. Messages in a tunnel may be short, and frames

@@ -352,6 +352,28 @@ fn data_of_a_stream_that_is_reset_are_counted_beyond_its_window() {
 }
 
 #[test]
+fn ends_of_a_stream_that_is_reset_are_counted_though_they_are_empty() {
+    let limits = Http2Limits {
+        idle_frames_max: 20,
+        ..DEFAULT()
+    };
+    for end in [
+        data(1, flag::END, b""),
+        frame(DATA, flag::END | flag::PADDED, 1, b"\x02\0\0"),
+    ] {
+        for also_released in [false, true] {
+            let mut server = limited(limits);
+            server.takes(&upload(1, &[]));
+            server.connection.reset(server.key(1), ErrorCode::Cancel);
+            if also_released {
+                server.release(1);
+            }
+            borne(&mut server, 22, &end, ConnectionError::IdleFrames);
+        }
+    }
+}
+
+#[test]
 fn a_head_in_too_many_pieces() {
     let mut server = limited(DEFAULT());
     server.takes(&frame(HEADERS, 0, 1, &post(&[])));
