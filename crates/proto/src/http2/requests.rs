@@ -196,6 +196,9 @@ impl Core {
         if finished.is_err_and(is_malformed) {
             return self.refuse(id, StreamError::Malformed);
         }
+        if finished.is_err() {
+            self.counts.reset(&self.options.limits)?;
+        }
         let stream = self.begin_stream(id, opened.after);
         let told = self.early_priority(id);
         let known = self.streams.at_mut(stream.slot() as u16);

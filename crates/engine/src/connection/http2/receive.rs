@@ -153,6 +153,7 @@ impl Http2 {
         trace::refused_header(&run, &line);
         let cause = CauseCode::of_head(error);
         run.refuse(Stage::Parse, cause, format_args!("{error}"));
+        self.look_at_request_count(&run, link);
         self.insert(Http2Stream::new(key, run, body));
     }
 

@@ -255,12 +255,13 @@ fn resets_that_the_client_has_this_side_send_count_as_well() {
         resets_max: 10,
         ..DEFAULT()
     };
-    // By a mistake of each kind, and by streams that are too many.
-    for mistake in [0, 1, 2] {
+    // By a mistake of each kind, and by heads that are answered with a status.
+    for mistake in [0, 1, 2, 3] {
         let mut server = limited(limits);
         let input = |id: u32| match mistake {
             0 => [get(id), window(id, 0)].concat(),
             1 => frame(HEADERS, flag::ALL, id, &block(&[(":path", "")])),
+            2 => frame(HEADERS, flag::ALL, id, &post(&[("host", "b.example")])),
             _ => [get(id), data(id, 0, b"x")].concat(),
         };
         for id in (1..21).step_by(2) {

@@ -953,6 +953,23 @@ async fn the_last_request_of_a_connection_is_announced() {
 }
 
 #[tokio::test(flavor = "local")]
+async fn requests_whose_heads_are_refused_count_for_the_last_request() {
+    let site = site_with("server.max-keep-alive-requests = 3");
+    let mut client = Client::new(&site);
+    for id in [1, 3, 5] {
+        client.request_with(id, "GET", "/", &[("host", "b.example")], END);
+    }
+    for id in [1, 3, 5] {
+        assert_eq!(client.answer(id).await.status(), 400);
+    }
+    client.until_closed().await;
+    assert_eq!(
+        client.goaways.last(),
+        Some(&(5, number(ErrorCode::NoError)))
+    );
+}
+
+#[tokio::test(flavor = "local")]
 async fn a_client_that_goes_too_far_is_sent_away_and_counted() {
     let site = site();
     let mut client = Client::new(&site);
