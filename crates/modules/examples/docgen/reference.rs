@@ -149,7 +149,7 @@ Keys of `server.http-parseopts`, each \"enable\" or \"disable\":
 | `url-path-dotseg-remove` | enable | `.` and `..` in the path are resolved |
 | `url-path-dotseg-reject` | disable | `.` and `..` in the path are refused |
 | `url-query-20-plus` | disable | `%20` in the query becomes `+` |
-| `url-invalid-utf8-reject` | enable | bytes that are not UTF-8 are refused |
+| `url-invalid-utf8-reject` | enable | bytes that never occur in UTF-8 (C0, C1, F5 to FF) are refused in the URL, plain or as %XX; those of older encodings pass |
 
 A key that decodes or resolves and the one that refuses the same exclude each other: setting both is an
 error, and setting only the second switches the first off.

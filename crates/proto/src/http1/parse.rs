@@ -149,6 +149,7 @@ fn read_other(
     let length = match read::<FIELDS_USUAL>(head, input) {
         Err(httparse::Error::TooManyHeaders) => read_many(head, input)?,
         Err(httparse::Error::Version) => read_other_version(head, input)?,
+        Err(httparse::Error::Token) => read_raw_target(head, input)?,
         read => read.map_err(reason)?,
     };
     if options.header_strict && length.is_some() {
@@ -267,6 +268,29 @@ fn read_other_version(head: &mut RequestHead, input: &[u8]) -> Result<Option<usi
     };
     if read.is_some() {
         head.bytes[position] = minor;
+    }
+    Ok(read)
+}
+
+/// httparse wants UTF-8 in a target. Browsers of old and scripts send other encodings, and other servers take
+/// them, so the bytes above 0x7f are read as letters and put back.
+#[cold]
+fn read_raw_target(head: &mut RequestHead, input: &[u8]) -> Result<Option<usize>, HeadError> {
+    let line_end = memchr::memchr(b'\n', input).unwrap_or(input.len());
+    let Some(method_end) = memchr::memchr(b' ', &input[..line_end]) else {
+        return Err(HeadError::RequestLine);
+    };
+    let mut plain = input.to_vec();
+    for byte in &mut plain[method_end..line_end] {
+        *byte = if byte.is_ascii() { *byte } else { b'x' };
+    }
+    let read = match read::<FIELDS_USUAL>(head, &plain) {
+        Err(httparse::Error::TooManyHeaders) => read_many(head, &plain)?,
+        other => other.map_err(reason)?,
+    };
+    if read.is_some() {
+        let target = head.target.clone();
+        head.bytes[target.clone()].copy_from_slice(&input[target]);
     }
     Ok(read)
 }

@@ -212,8 +212,11 @@ impl Core {
                     known.priority.is_incremental = true;
                 }
                 (_, BodyFraming::Length(length)) => known.body_left = length,
-                (_, BodyFraming::None) => known.body_left = 0,
-                (_, BodyFraming::Chunked) => {}
+                (_, BodyFraming::None) if lent.head.field(KnownField::ContentLength).is_some() => {
+                    known.body_left = 0;
+                }
+                // The owner refuses a body that the method does not allow.
+                (_, BodyFraming::None | BodyFraming::Chunked) => {}
             }
         }
         let body = opened.after;

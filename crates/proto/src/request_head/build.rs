@@ -255,13 +255,12 @@ fn is_plain_authority(authority: &[u8]) -> bool {
     authority.iter().fold(true, is_plain)
 }
 
-/// Whether it has one of the two forms of a path (RFC 9113 8.3.1), with characters that an HTTP/1 request
-/// line may have: the parser accepts UTF-8 only.
+/// Whether it has one of the two forms of a path (RFC 9113 8.3.1), with bytes that an HTTP/1 request line may
+/// have.
 fn is_path(path: &[u8]) -> bool {
     let is_plain = |plain: bool, &byte: &u8| plain & (byte > b' ') & (byte != 0x7f);
     let has_form = path.first() == Some(&b'/') || path == b"*";
-    let is_text = || path.is_ascii() || std::str::from_utf8(path).is_ok();
-    has_form && path.iter().fold(true, is_plain) && is_text()
+    has_form && path.iter().fold(true, is_plain)
 }
 
 #[cfg(test)]

@@ -197,10 +197,14 @@ fn row_07_versions() {
 #[test]
 fn row_07_bytes_that_are_no_text_in_the_target() {
     let server = server();
-    for target in [&b"/\xff\xfe"[..], b"/\xc3(", b"/a\x01b", b"/a\x7fb"] {
-        let request = [b"GET ", target, b" HTTP/1.1\r\nHost: petrel.test\r\n\r\n"].concat();
-        expect_refusal(&server, request, &[400]);
+    let request =
+        |target: &[u8]| [b"GET ", target, b" HTTP/1.1\r\nHost: petrel.test\r\n\r\n"].concat();
+    for target in [&b"/\xff\xfe"[..], b"/a\x01b", b"/a\x7fb"] {
+        expect_refusal(&server, request(target), &[400]);
     }
+    // A name in an older encoding, which does not exist.
+    assert_eq!(server.exchange(request(b"/M\xe4rz")).status, 404);
+    assert_eq!(server.exchange(request(b"/?q=M\xe4rz")).status, 200);
     let request = b"GET / HTTP/1.1\r\nHost: petrel.test\r\nX-A: \xff\xfe\r\n\r\n";
     assert_eq!(
         server.exchange(request).status,

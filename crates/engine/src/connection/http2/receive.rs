@@ -1,6 +1,7 @@
 //! Handles received frames.
 
 use petrel_proto::http2::{AfterFrame, Http2Error, Http2Event, Lent, StreamKey};
+use petrel_proto::method::Method;
 use petrel_proto::request_head::{BodyFraming, HeadError};
 
 use super::Http2;
@@ -117,7 +118,13 @@ impl Http2 {
         }
         link.know_local_address(&mut run);
         let framing = run.request.head.framing();
-        if body == AfterFrame::EndOfStream || framing == BodyFraming::None {
+        // The head of a GET does not say whether the client only ends its request late, or sends a body that
+        // is not allowed.
+        let may_end_late = body == AfterFrame::More
+            && framing == BodyFraming::None
+            && run.request.head.method() != Method::Connect
+            && !run.is_refused();
+        if body == AfterFrame::EndOfStream || framing == BodyFraming::None && !may_end_late {
             run.complete_body();
         }
         let is_allowed = match framing {
@@ -129,7 +136,11 @@ impl Http2 {
             run.stamp_begin();
         }
         self.look_at_request_count(&run, link);
-        self.insert(Http2Stream::new(key, run, body));
+        let mut stream = Http2Stream::new(key, run, body);
+        if may_end_late {
+            stream.waits_for_end();
+        }
+        self.insert(stream);
     }
 
     fn refuse_head(

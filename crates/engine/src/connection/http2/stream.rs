@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 use petrel_proto::header_block::HeaderBlock;
 use petrel_proto::http2::{AfterFrame, ErrorCode, Http2Connection, StreamKey, USEFUL_BYTES};
 use petrel_proto::method::Method;
-use petrel_proto::request_head::BodyFraming;
+use petrel_proto::request_head::{BodyFraming, HeadError};
 use petrel_proto::status::Status;
 use petrel_proto::trailers;
 
@@ -144,6 +144,12 @@ impl Http2Stream {
             pace: ClientPace::default(),
             lost: None,
         }
+    }
+
+    /// The hooks run when the client has ended the request, which must have no body.
+    pub(super) fn waits_for_end(&mut self) {
+        self.renew_body_due();
+        self.phase = StreamPhase::WantedBody;
     }
 
     /// Other streams of the connection ran while this one, which has just begun, was ready.
@@ -396,6 +402,14 @@ impl Http2Stream {
     fn take(&mut self, bytes: &[u8], side: &mut Side<'_>) {
         side.protocol.consumed(self.key, bytes.len() as u32);
         let run = &mut self.run;
+        let is_unexpected = run.body_framing() == BodyFraming::None && !run.is_tunnel();
+        if is_unexpected && !bytes.is_empty() {
+            let error = HeadError::BodyUnexpected;
+            let cause = CauseCode::of_head(error);
+            run.refuse(Stage::Parse, cause, format_args!("{error}"));
+            self.begin_anew(side);
+            return;
+        }
         let length = run.request.body_bytes + bytes.len() as u64;
         let has_length = matches!(run.body_framing(), BodyFraming::Length(_));
         let bytes_max = run.settings.core.body_bytes_max;

@@ -243,6 +243,33 @@ fn bare_line_feeds_are_for_the_lenient() {
 }
 
 #[test]
+fn a_target_may_hold_bytes_that_are_no_utf_8() {
+    for target in [&b"/M\xe4rz?q=M\xe4rz"[..], b"/\xff", b"http://a/\xc3("] {
+        let input = [b"GET ", target, b" HTTP/1.1\r\nHost: a\r\nX: \xe4\r\n\r\n"].concat();
+        let head = parsed(&input).expect("any byte above 0x7f");
+        assert_eq!(head.target(), target);
+        let mut in_parts = RequestHead::new();
+        for end in 1..input.len() {
+            let read = in_parts.parse(&input[..end], &HeadOptions::default());
+            assert_eq!(read, Ok(Parsed::Partial), "{end}");
+        }
+        let read = in_parts.parse(&input, &HeadOptions::default());
+        let length = input.len();
+        assert_eq!(read, Ok(Parsed::Complete { length }));
+        assert_eq!(in_parts.target(), target);
+    }
+    let lines = [
+        "G\u{e4}T / HTTP/1.1",
+        "GET /\u{e4}\u{1} HTTP/1.1",
+        "GET / \u{e4}HTTP/1.1",
+    ];
+    for line in lines {
+        let reason = refusal(line, "Host: a\r\n");
+        assert_eq!(reason, Some(HeadError::RequestLine), "{line:?}");
+    }
+}
+
+#[test]
 fn versions_are_told_apart() {
     let head = parsed(b"GET /x HTTP/1.2\r\nHost: a\r\n\r\n").expect("1.2 is read as 1.1");
     assert_eq!(head.version(), Version::Http11);

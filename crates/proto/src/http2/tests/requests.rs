@@ -43,7 +43,18 @@ fn a_get_may_end_behind_its_head_but_has_no_body() {
     assert_eq!(told, ["request 1 GET / more", "data 1", "end 1"]);
     assert_eq!(server.head.framing(), BodyFraming::None);
     assert_eq!(server.told(&head(3)), ["request 3 GET / more"]);
-    server.loses(&data(3, flag::NONE, b"x"), 3, ErrorCode::ProtocolError);
+    // The owner decides about it.
+    assert_eq!(server.told(&data(3, flag::NONE, b"x")), ["data 3"]);
+    let nothing = upload(5, &[("content-length", "0")]);
+    server.takes(&nothing);
+    server.loses(&data(5, flag::NONE, b"x"), 5, ErrorCode::ProtocolError);
+    server.story.clear();
+    // So it does about bytes that are no UTF-8.
+    let mut raw = block(&get[..3]);
+    raw.extend(b"\0\x05:path\x03/\xe4?");
+    let told = server.told(&frame(HEADERS, flag::ALL, 7, &raw));
+    assert_eq!(told.len(), 1);
+    assert_eq!(server.head.target(), b"/\xe4?");
 }
 
 #[test]

@@ -145,6 +145,7 @@ fn pseudo_fields_are_complete_once_and_before_the_others() {
         (3, "http://b/", HeadError::RequestTarget),
         (3, "/ ", HeadError::RequestTarget),
         (3, "/\n", HeadError::RequestTarget),
+        (3, "/\u{7f}", HeadError::RequestTarget),
     ] {
         let mut parts = sound;
         parts[place].1 = value;

@@ -669,6 +669,31 @@ async fn a_body_that_is_too_long_behind_the_head_of_its_answer_costs_the_stream(
 }
 
 #[tokio::test(flavor = "local")]
+async fn a_body_that_the_method_does_not_allow_is_refused_whenever_it_comes() {
+    let site = site();
+    for method in ["GET", "HEAD"] {
+        let mut client = Client::new(&site);
+        client.request(1, method, "/bytes/1", MORE);
+        client.data(1, b"x", END);
+        assert_eq!(client.answer(1).await.status(), 400);
+        client.request(3, method, "/bytes/1", MORE);
+        client.settle().await;
+        assert!(!client.answers.contains_key(&3));
+        client.data(3, b"x", END);
+        assert_eq!(client.answer(3).await.status(), 400);
+        client.request(5, method, "/bytes/1", MORE);
+        client.settle().await;
+        client.data(5, b"", END);
+        assert_eq!(client.answer(5).await.status(), 200);
+    }
+    let site = site_with("server.http-parseopts = ( \"method-get-body\" => \"enable\" )");
+    let mut client = Client::new(&site);
+    client.request(1, "GET", "/echo", MORE);
+    client.data(1, b"x", END);
+    assert_eq!(client.answer(1).await.body, b"x");
+}
+
+#[tokio::test(flavor = "local")]
 async fn a_body_that_comes_too_slowly_is_refused() {
     let site = site();
     let mut client = Client::new(&site);
