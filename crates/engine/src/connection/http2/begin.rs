@@ -92,6 +92,7 @@ impl Http2 {
             is_flushed: true,
             sending_last: Default::default(),
             discarded: Vec::new(),
+            asks_if_read: false,
             upgraded: None,
             input,
             head_options,

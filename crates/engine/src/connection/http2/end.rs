@@ -285,9 +285,18 @@ impl Http2 {
     }
 
     /// The client has acknowledged PING: it has read the first GOAWAY, and the requests that it began before
-    /// have come.
+    /// have come. Or it has read answers, and need not send the rest of their requests.
     pub(super) fn is_heard_of(&mut self) {
-        self.tell_last();
+        if !std::mem::take(&mut self.asks_if_read) {
+            return self.tell_last();
+        }
+        for body in self.discarded.drain(..) {
+            self.protocol.release(body.key);
+        }
+        if self.ending.phase == EndPhase::Announced {
+            // That PING may have gone ahead of GOAWAY.
+            self.protocol.ping();
+        }
     }
 
     /// Sends the last GOAWAY, which names the last request.

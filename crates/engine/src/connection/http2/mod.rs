@@ -64,6 +64,8 @@ pub(super) struct Http2 {
     sending_last: VecDeque<(u64, StreamKey)>,
     /// Streams that are answered before the client has ended its request.
     discarded: Vec<DiscardedBody>,
+    /// A PING was sent behind an answer whose request had not ended.
+    asks_if_read: bool,
     /// The request with `Upgrade: h2c`. It is held back until the client has sent something in HTTP/2: curl
     /// 7.88 gives up when more than 32 KiB come together with the 101.
     upgraded: Option<Http2Stream>,
@@ -85,8 +87,9 @@ struct StreamPlace {
     waker: Waker,
 }
 
-/// A stream whose answer is complete and whose request body is not. The client has a moment to end the body
-/// or to reset the stream. If the server reset it at once, clients such as curl 7.88 would drop the answer.
+/// A stream whose answer is complete and whose request body is not. The server resets it with NO_ERROR (RFC
+/// 9113 8.1) when the client has answered the PING behind the answer, or after a moment. If the server reset it
+/// at once, clients such as curl 7.88 would drop the answer.
 struct DiscardedBody {
     key: StreamKey,
     /// The second in which the server resets the stream.
@@ -252,6 +255,10 @@ impl Http2 {
             Course::Ended => {
                 let key = stream.key;
                 self.sending_last.push_back((self.queue.end(), key));
+                if !stream.is_received() && !stream.run.is_tunnel() {
+                    self.asks_if_read = true;
+                    self.protocol.ping();
+                }
             }
             Course::Gone => self.forget(slot),
         }

@@ -1096,6 +1096,30 @@ async fn what_comes_of_a_body_behind_the_answer_is_thrown_away() {
 }
 
 #[tokio::test(flavor = "local")]
+async fn an_upload_that_is_refused_ends_with_its_answer() {
+    let site = site_with("server.max-request-size = 1");
+    let mut client = Client::new(&site);
+    client.request_with(1, "POST", "/echo", &[("content-length", "8000000")], MORE);
+    // No time passes on the worker's clock.
+    client
+        .until(|client| {
+            client
+                .answers
+                .get(&1)
+                .is_some_and(|answer| answer.reset.is_some())
+        })
+        .await;
+    let answer = &client.answers[&1];
+    assert!(answer.is_over);
+    assert_eq!(
+        (answer.status(), answer.reset),
+        (413, Some(number(ErrorCode::NoError)))
+    );
+    client.get(3, "/bytes/1");
+    assert_eq!(client.answer(3).await.status(), 200);
+}
+
+#[tokio::test(flavor = "local")]
 async fn a_client_that_does_not_read_is_given_up_once() {
     let site = site_with("server.min-write-rate = 0");
     let mut client = Client::with_settings(&site, &[Setting::InitialWindowSize(1 << 30)]);
