@@ -41,6 +41,8 @@ pub struct Capacity {
     keeps_asked: AtomicBool,
     /// Since when no connection can be made; 0: one can be, as far as is known.
     gone_since_ms: AtomicU64,
+    /// When a connection was last refused because no process listens; 0: never.
+    last_gone_ms: AtomicU64,
     /// It has replied to a request since the start.
     has_served: AtomicBool,
     /// The kernel was found not to know about its connections.
@@ -162,6 +164,7 @@ impl Capacity {
             asks_behind: AtomicU32::new(0),
             keeps_asked: AtomicBool::new(false),
             gone_since_ms: AtomicU64::new(0),
+            last_gone_ms: AtomicU64::new(0),
             has_served: AtomicBool::new(false),
             is_unseen: AtomicBool::new(false),
         }
@@ -318,9 +321,15 @@ impl Capacity {
         }
     }
 
+    /// When a connection was last refused, in milliseconds; 0: never.
+    pub(super) fn last_gone_ms(&self) -> u64 {
+        self.last_gone_ms.load(Ordering::Relaxed)
+    }
+
     /// No process listens. The one that comes next may be another program, or another version of it.
     pub(super) fn is_gone(&self, now_ms: u64) {
         let order = Ordering::Relaxed;
+        self.last_gone_ms.store(now_ms.max(1), order);
         let _ = self
             .gone_since_ms
             .compare_exchange(0, now_ms.max(1), order, order);

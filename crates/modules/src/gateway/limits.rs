@@ -143,7 +143,8 @@ pub(crate) const REPLAYS_MAX: u32 = 3;
 
 /// How often one request is sent again after a connection was lost that something of it was written on. A
 /// connection may be lost by chance, but a request that ends the process of the backend would end another one
-/// each time.
+/// each time. Losses do not count if nothing has listened at the backend's address since the first of them: it
+/// is being restarted.
 pub(crate) const LOSSES_MAX: u32 = 1;
 
 /// Milliseconds after which the next address of a host is tried, if one does not answer. RFC 8305 has 250 and

@@ -51,6 +51,8 @@ pub(crate) struct GatewayRequest {
     replays: u32,
     /// Attempts that were lost after something of the request was written.
     losses: u32,
+    /// When the first of them was lost, in milliseconds.
+    lost_ms: u64,
     /// Attempts that failed by the fault of a backend.
     failures: u32,
     /// Every backend was tried once, and all of them are being tried a second time.
@@ -199,6 +201,7 @@ impl GatewayRequest {
             tried: Tried::new(),
             replays: 0,
             losses: 0,
+            lost_ms: 0,
             failures: 0,
             is_second_round: false,
             shortage_due_s: None,
@@ -534,6 +537,12 @@ impl GatewayRequest {
             backend,
             mut in_flight,
         } = chosen;
+        // A backend that is stopped loses requests by no fault of theirs; it was then seen to be gone.
+        let was_stopped = backend.shared.capacity.last_gone_ms() >= self.lost_ms;
+        if self.losses > limits::LOSSES_MAX && !was_stopped {
+            end_try(exchange, None);
+            return self.give_up(exchange);
+        }
         in_flight.hold(exchange);
         exchange.backend = Some(Rc::clone(&backend.name));
         self.say(
@@ -836,6 +845,9 @@ impl GatewayRequest {
         end_try(exchange, Some(&failure));
         // An application that refuses the request has done nothing with it.
         let is_lost = relay.talk.bytes_written() > 0 && !matches!(failure, Failure::Refused);
+        if is_lost && self.losses == 0 {
+            self.lost_ms = exchange.worker.clock().now_ms();
+        }
         self.losses += u32::from(is_lost);
         let may_repeat = self.may_repeat(&relay.talk, &failure, exchange);
         let was_closed_idle = relay.talk.was_closed_idle(&failure);
@@ -883,8 +895,7 @@ impl GatewayRequest {
     /// Whether the request may be sent again, to any backend, after `talk` has failed. A program that was
     /// started for the request cannot be asked again.
     fn may_repeat(&self, talk: &Talk, failure: &Failure, exchange: &Exchange) -> bool {
-        let is_beyond = self.replays >= limits::REPLAYS_MAX || self.losses > limits::LOSSES_MAX;
-        if failure.is_timeout() || self.upstream.is_none() || is_beyond {
+        if failure.is_timeout() || self.upstream.is_none() || self.replays >= limits::REPLAYS_MAX {
             return false;
         }
         let body = &exchange.request.body;
