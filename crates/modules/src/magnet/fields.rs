@@ -74,7 +74,11 @@ static ENVIRONMENT: ScriptFields = ScriptFields {
         }
     },
     set: |exchange, name, value| {
-        exchange.environment.set(name, value.unwrap_or_default());
+        let environment = &mut exchange.environment;
+        environment.retain(|known| !known.eq_ignore_ascii_case(name));
+        if let Some(value) = value {
+            environment.set(name, value);
+        }
         true
     },
     each: |exchange, with| {

@@ -184,6 +184,13 @@ fn the_environment_reaches_the_module_that_answers() {
         for name, value in pairs(lighty.r.req_env) do o[#o + 1] = name .. '=' .. value end
         o[#o + 1] = e['LOWER'] .. tostring(e['none'])";
     assert_eq!(shown(script), "A=1|B=2|lower=x|xnil");
+    let script = "local e = lighty.r.req_env e['A'] = '1' e['B'] = '2' e['a'] = nil e['C'] = nil e['b'] = '3'
+        for name, value in pairs(e) do o[#o + 1] = name .. '=' .. value end";
+    assert_eq!(
+        shown(script),
+        "b=3",
+        "nil removes, and letter case does not matter"
+    );
     let answer = run("lighty.r.req_env['REMOTE_USER'] = 'me'");
     assert_eq!(
         answer.exchange().environment.get("REMOTE_USER"),
