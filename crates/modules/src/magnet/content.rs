@@ -51,8 +51,8 @@ impl fmt::Display for MissingFile {
     }
 }
 
-/// The parts of a list, up to the first `nil`. Their files [have been looked up](are_known). A part that is
-/// neither text nor a file is logged and left out.
+/// The parts of a list, up to the first `nil`. Their files [have been looked up](are_known). At a part that is
+/// neither text nor a file, which is logged, the list ends, as in lighttpd.
 ///
 /// # Errors
 /// No memory is left. The inner error: a file is missing.
@@ -72,12 +72,18 @@ pub(super) fn pieces(
                     flush(&mut text, &mut pieces);
                     pieces.push_back(piece);
                 }
-                Ok(None) => wrong_part(exchange, number),
+                Ok(None) => {
+                    wrong_part(exchange, number);
+                    break;
+                }
                 Err(missing) => return Ok(Err(missing)),
             },
             value => match text_of(&value) {
                 Some(part) => text.extend_from_slice(&part),
-                None => wrong_part(exchange, number),
+                None => {
+                    wrong_part(exchange, number);
+                    break;
+                }
             },
         }
     }

@@ -135,15 +135,16 @@ fn lengths_in_bodies_are_lengths() {
 }
 
 #[test]
-fn parts_that_are_nothing_are_left_out() {
+fn a_part_that_is_nothing_ends_the_content() {
     for content in [
         "{ 'x', {}, true, 'y' }",
+        "{ 'x', true, 'y' }",
         "{ 'x', { filename = true }, 'y' }",
     ] {
-        assert_eq!(
-            text(&run(&format!("lighty.content = {content} return 200"))),
-            "xy"
-        );
+        for script in ["lighty.content = ", "lighty.r.resp_body.set"] {
+            let answer = run(&format!("{script}({content}) return 200"));
+            assert_eq!((answer.status(), text(&answer)), (200, "x".to_owned()));
+        }
     }
     for content in ["5", "{}", "nil", "function() end"] {
         let answer = run(&format!("lighty.content = {content} return 200"));
