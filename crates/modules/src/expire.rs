@@ -16,6 +16,8 @@ use petrel_engine::proto::request_head::Version;
 use petrel_engine::proto::status::Status;
 use petrel_engine::settings::Values;
 
+use crate::content_types;
+
 /// mod_expire.
 pub static MODULE: ModuleSpec = ModuleSpec {
     name: "mod_expire",
@@ -25,14 +27,14 @@ pub static MODULE: ModuleSpec = ModuleSpec {
         "expire.url", StringMap, Request, "()", Effect::Works,
             "URL prefixes, each with a time such as \"access plus 1 hours 30 minutes\" or \"modification 7 days\". The first prefix that matches counts. A month has 30 days, a year 365.";
         "expire.mimetypes", StringMap, Request, "()", Effect::Works,
-            "Prefixes of content types, with or without a star at the end, each with a time as in expire.url. They apply to URLs that expire.url does not match. An empty prefix matches every type, and answers without a type.";
+            "Prefixes of content types, with or without a star at the end, each with a time as in expire.url. They apply to URLs that expire.url does not match. text/javascript and application/javascript are one, unless both are listed. An empty prefix matches every type, and answers without a type.";
     },
     configure,
 };
 
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let by_url = rules(configure.values, "expire.url", |key| key)?;
-    let by_type = rules(configure.values, "expire.mimetypes", without_star)?;
+    let by_type = rules_of_types(configure.values)?;
     if !by_url.is_empty() || !by_type.is_empty() {
         configure.add(Phase::Transform, Expire { by_url, by_type });
     }
@@ -164,6 +166,32 @@ fn rules(
         .collect()
 }
 
+/// The rules of a list of content types. One for JavaScript by one of its names is for the other name, too.
+fn rules_of_types(values: &Values<'_>) -> Result<Vec<ExpireRule>, Diagnostic> {
+    let mut rules = rules(values, "expire.mimetypes", without_star)?;
+    let other_name = |rule: &ExpireRule| {
+        let name = std::str::from_utf8(&rule.prefix).ok()?;
+        content_types::other_name(name).map(str::as_bytes)
+    };
+    let missing = rules.iter().enumerate().find_map(|(index, rule)| {
+        let other = other_name(rule)?;
+        let is_listed = rules.iter().any(|rule| *rule.prefix == *other);
+        (!is_listed).then_some((index, other, rule.since, rule.seconds))
+    });
+    if let Some((index, other, since, seconds)) = missing {
+        let prefix = other.into();
+        rules.insert(
+            index,
+            ExpireRule {
+                prefix,
+                since,
+                seconds,
+            },
+        );
+    }
+    Ok(rules)
+}
+
 /// Why a time is invalid.
 #[derive(Debug, PartialEq, Eq)]
 enum Wrong<'t> {
@@ -288,6 +316,35 @@ mod tests {
             assert_eq!(answer.status(), 200, "{target}");
             let expected = expires.then(|| "max-age=3600".to_owned());
             assert_eq!(answer.field("Cache-Control"), expected, "{target}");
+        }
+    }
+
+    #[test]
+    fn javascript_has_two_names() {
+        let tree = Tree::new(&[("a.js", "x")]);
+        for (listed, field) in [
+            ("\"application/javascript\" => \"now 5 secs\"", "max-age=5"),
+            ("\"text/javascript\" => \"now 5 secs\"", "max-age=5"),
+            (
+                "\"application/javascript\" => \"now 5 secs\", \"text/javascript\" => \"now 6 secs\"",
+                "max-age=6",
+            ),
+        ] {
+            let config = format!(
+                "mimetype.assign = ( \".js\" => \"application/javascript\" )\nexpire.mimetypes = ( {listed} )"
+            );
+            let answer = tree
+                .site(&config, &[&MODULE, &crate::static_file::MODULE])
+                .get("/a.js");
+            assert_eq!(
+                answer.field("Content-Type").as_deref(),
+                Some("text/javascript")
+            );
+            assert_eq!(
+                answer.field("Cache-Control").as_deref(),
+                Some(field),
+                "{listed}"
+            );
         }
     }
 

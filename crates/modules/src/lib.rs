@@ -14,6 +14,7 @@ pub mod auth;
 mod byte_cache;
 mod cache_dir;
 pub(crate) mod cml;
+mod content_types;
 mod cookies;
 pub(crate) mod deflate;
 pub(crate) mod dir_listing;

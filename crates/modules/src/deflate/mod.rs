@@ -51,7 +51,7 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
 
 static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
     "deflate.mimetypes", List, Request, "()", Works,
-        "Prefixes of the content types to compress. Types whose content is compressed already (images other than SVG and bitmaps, audio, video, archives, WOFF) never are.";
+        "Prefixes of the content types to compress. text/javascript and application/javascript are one. Types whose content is compressed already (images other than SVG and bitmaps, audio, video, archives, WOFF) never are.";
     "deflate.allowed-encodings", List, Request, "( \"br\", \"zstd\", \"gzip\", \"deflate\" )", Works,
         "Codings to use, in order of preference among those that a client accepts equally. bzip2 is not built in.";
     "deflate.max-compress-size", Int, Request, "131072", Works,

@@ -10,6 +10,7 @@ use petrel_engine::settings::Values;
 
 use super::params::CodingParams;
 use crate::cache_dir::CacheDir;
+use crate::content_types;
 
 /// What is compressed, and how.
 pub(super) struct DeflateOptions {
@@ -49,11 +50,7 @@ impl DeflateOptions {
             bytes => bytes.max(PIECE_BYTES_MIN),
         };
         Ok(DeflateOptions {
-            mimetypes: values
-                .strings("deflate.mimetypes")
-                .iter()
-                .map(|text| text.as_bytes().to_vec())
-                .collect(),
+            mimetypes: mimetypes(values),
             offered: offered(values),
             bytes_min: u64::from(values.unsigned("deflate.min-compress-size", 256)),
             bytes_max: Some(kbytes("deflate.max-compress-size", 131_072)).filter(|max| *max > 0),
@@ -114,6 +111,16 @@ fn about(name: &str, span: Span) -> Option<Diagnostic> {
     };
     let message = format!("{name:?} is no content coding to compress with");
     Some(Diagnostic::warning(message, span).with_hint(hint))
+}
+
+/// The prefixes of content types; JavaScript by one of its names stands for both.
+fn mimetypes(values: &Values<'_>) -> Vec<Vec<u8>> {
+    let listed = values.strings("deflate.mimetypes");
+    let others = listed
+        .iter()
+        .filter_map(|name| content_types::other_name(name));
+    let all = listed.iter().copied().chain(others);
+    all.map(|name| name.as_bytes().to_vec()).collect()
 }
 
 /// The codings to use. Names that the start-up check warns about are skipped.

@@ -62,6 +62,25 @@ fn coding(answer: &Answer) -> Option<String> {
 }
 
 #[test]
+fn javascript_has_two_names() {
+    let text = String::from_utf8(sample(5_000)).expect("ASCII");
+    let tree = Tree::new(&[("a.js", &*text)]);
+    for listed in ["application/javascript", "text/javascript"] {
+        for sent in [
+            "application/javascript",
+            "text/javascript",
+            "application/javascript; charset=utf-8",
+        ] {
+            let config = format!(
+                "deflate.mimetypes = ( \"{listed}\" )\nmimetype.assign = ( \".js\" => \"{sent}\" )"
+            );
+            let answer = gzip(&tree.site(&config, MODULES), "/a.js");
+            assert_eq!(coding(&answer).as_deref(), Some("gzip"), "{listed} {sent}");
+        }
+    }
+}
+
+#[test]
 fn a_page_is_sent_in_the_coding_that_is_asked_for() {
     let pages = Pages::new();
     let site = pages.site("");

@@ -67,7 +67,9 @@ impl MimeTypes {
             };
         };
         let pairs = assigned.iter();
-        MimeTypes::assigned(pairs.filter_map(|pair| Some((pair.key()?, pair.value.as_str()?))))
+        MimeTypes::assigned(
+            pairs.filter_map(|pair| Some((pair.key()?, current_name(pair.value.as_str()?)))),
+        )
     }
 
     /// The value of Content-Type for the file at `path`; only the last part of the path counts. `None`: no
@@ -170,6 +172,14 @@ impl TypeTable {
             return None;
         }
         self.by_key.get(key).map(|found| &**found)
+    }
+}
+
+/// The name that RFC 9239 has given to `application/javascript`, as lighttpd sends it, too.
+fn current_name(content_type: &str) -> &str {
+    match content_type.eq_ignore_ascii_case("application/javascript") {
+        true => "text/javascript",
+        false => content_type,
     }
 }
 
