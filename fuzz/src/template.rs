@@ -43,6 +43,10 @@ impl Lookup for Everything {
         VALUE
     }
 
+    fn has_query(&self) -> bool {
+        true
+    }
+
     fn url_port(&self) -> u16 {
         65_535
     }
@@ -61,6 +65,10 @@ impl Lookup for Nothing {
 
     fn url_part(&self, _part: UrlPart) -> &[u8] {
         b""
+    }
+
+    fn has_query(&self) -> bool {
+        true
     }
 
     fn url_port(&self) -> u16 {

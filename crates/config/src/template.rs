@@ -24,6 +24,8 @@ pub trait Lookup {
     fn condition_group(&self, number: u8) -> &[u8];
     /// A part of the request's URL.
     fn url_part(&self, part: UrlPart) -> &[u8];
+    /// Whether the URL has a `?`, with or without text behind it.
+    fn has_query(&self) -> bool;
     /// The port of the server's side of the connection.
     fn url_port(&self) -> u16;
 }
@@ -129,12 +131,16 @@ fn expand_value(
         What::Port => return append_number(lookup.url_port(), out),
         What::QueryAppended => {
             let query = lookup.url_part(UrlPart::Query);
-            if query.is_empty() {
-                return;
-            }
             let has_query = out
                 .get(start..)
                 .is_some_and(|written| written.contains(&b'?'));
+            if query.is_empty() {
+                // As in lighttpd, the sign alone is a query, too.
+                if lookup.has_query() && !has_query {
+                    out.push(b'?');
+                }
+                return;
+            }
             out.push(if has_query { b'&' } else { b'?' });
             query
         }
@@ -306,6 +312,10 @@ mod tests {
             }
         }
 
+        fn has_query(&self) -> bool {
+            true
+        }
+
         fn url_port(&self) -> u16 {
             8080
         }
@@ -353,7 +363,8 @@ mod tests {
         assert_eq!(out, b"earlier?/x?x=1");
         out.clear();
         Template::compile("/x${qsa}").expand(&Request { query: b"" }, &mut out);
-        assert_eq!(out, b"/x");
+        Template::compile(" /x?y${qsa}").expand(&Request { query: b"" }, &mut out);
+        assert_eq!(out, b"/x? /x?y");
     }
 
     #[test]

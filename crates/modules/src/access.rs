@@ -188,6 +188,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_asked_of_the_server_as_a_whole_is_denied_too() {
+        let request = "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n";
+        let status = |config: &str| {
+            Tree::new(&[])
+                .site(config, &[&MODULE])
+                .request(request)
+                .status()
+        };
+        assert_eq!((status(""), status("url.access-deny = (\"\")")), (200, 403));
+    }
+
+    #[test]
     fn letter_case_does_not_matter_when_file_names_are_lowered() {
         let config = "server.force-lowercase-filenames = \"enable\"\nurl.access-deny = (\".Inc\")";
         assert_eq!(

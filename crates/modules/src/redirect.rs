@@ -76,7 +76,7 @@ struct Redirect {
 
 impl Hook for Redirect {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
-        if exchange.request.url.path() == b"*" || trigger::has_led_here(exchange) {
+        if trigger::has_led_here(exchange) {
             return Outcome::Next;
         }
         let location = match self.rules.replace(exchange, self.condition) {
@@ -134,6 +134,30 @@ mod tests {
         );
     }
 
+    /// As lighttpd 1.4.69 answers.
+    #[test]
+    fn the_sign_of_an_empty_query_stays() {
+        let config = "url.redirect = (\"^/q\" => \"/b${qsa}\", \"^/r\" => \"/b?c${qsa}\")";
+        for (target, location) in [
+            ("/q", "/b"),
+            ("/q?", "/b?"),
+            ("/q?x", "/b?x"),
+            ("/r?", "/b?c"),
+        ] {
+            assert_eq!(sent_to(config, target).as_deref(), Some(location));
+        }
+    }
+
+    #[test]
+    fn a_rule_may_match_the_server_as_a_whole() {
+        for rule in ["^[*]$", ""] {
+            let config = format!("url.redirect = (\"{rule}\" => \"/b\")");
+            assert_eq!(request(&config, "OPTIONS * HTTP/1.1").status(), 308);
+        }
+        let other = "url.redirect = (\"^/\" => \"/b\")";
+        assert_eq!(request(other, "OPTIONS * HTTP/1.1").status(), 200);
+    }
+
     #[test]
     fn the_normalised_target_is_matched() {
         let config = "url.redirect = (\"^/c(.*)\" => \"/c2/$1$$%%$x\")";
@@ -189,12 +213,6 @@ mod tests {
             "{}",
             answer.fields()
         );
-    }
-
-    #[test]
-    fn options_for_the_server_are_not_redirected() {
-        let answer = request("url.redirect = (\"\" => \"/x\")", "OPTIONS * HTTP/1.1");
-        assert_eq!(answer.status(), 200);
     }
 
     #[test]

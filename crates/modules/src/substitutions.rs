@@ -54,6 +54,10 @@ impl Lookup for TemplateValues<'_> {
         }
     }
 
+    fn has_query(&self) -> bool {
+        self.exchange.request.url.has_query()
+    }
+
     fn url_port(&self) -> u16 {
         self.exchange.connection.listener.port
     }

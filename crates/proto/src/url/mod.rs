@@ -196,6 +196,11 @@ impl Url {
         self.target.get(self.path_length + 1..).unwrap_or_default()
     }
 
+    /// Whether there is a `?`, with or without text behind it.
+    pub fn has_query(&self) -> bool {
+        self.target.len() > self.path_length
+    }
+
     /// The scheme of an absolute-form target, as it was written; else empty.
     pub fn scheme(&self) -> &[u8] {
         &self.origin[..self.scheme_length]
