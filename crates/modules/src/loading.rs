@@ -30,7 +30,7 @@ pub fn warnings(config: &Config) -> Vec<Diagnostic> {
             && !is_not_built(module, entry)
         {
             let (name, module) = (&entry.name, module.name);
-            let closed = closed_unread(entry).map(|closes| match closes {
+            let closed = closed_unread(entry, config).map(|closes| match closes {
                 Closes::Requests => "the requests that it applies to are answered 503",
                 Closes::Files => {
                     "the files that it applies to are answered 503 instead of being sent"

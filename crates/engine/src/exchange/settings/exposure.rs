@@ -4,7 +4,8 @@
 //! in these cases:
 //!
 //! - the directive is known but not implemented, and ignoring it would expose something;
-//! - the directive protects something ([`PROTECTORS`]), and its module is not in `server.modules`;
+//! - the directive protects something ([`PROTECTORS`]), and its module is not in `server.modules`; for the rules
+//!   of mod_access not if that list is a whole one in the same file;
 //! - a key of one of [`BACKENDS`] has an empty list of backends.
 //!
 //! If a directive gives URLs to backends or scripts ([`GATEWAYS`]) and its module is not loaded, only
@@ -96,7 +97,10 @@ impl Exposure {
         let found = entries.filter_map(|entry| {
             let (closes, urls) = match is_read(&entry.name, modules) {
                 true => (Closes::Requests, keys_without_backends(entry)?),
-                false => (closed_unread(entry)?, Urls::of(entry, values)),
+                false => (
+                    closed_unread(entry, values.config)?,
+                    Urls::of(entry, values),
+                ),
             };
             Some(RefusesAll {
                 directive: entry.name.clone(),
@@ -178,15 +182,35 @@ pub fn of_every_request<'c>(
 }
 
 /// What `entry` closes if no loaded module reads it.
-pub fn closed_unread(entry: &Entry) -> Option<Closes> {
+pub fn closed_unread(entry: &Entry, config: &Config) -> Option<Closes> {
     let name = entry.name.as_str();
-    if !entry.value.is_enabling() {
+    if !entry.value.is_enabling() || is_left_out_on_purpose(entry, config) {
         return None;
     }
     if PROTECTORS.contains(&name) || runs_for_every_request(name) || has_authorizer(entry) {
         return Some(Closes::Requests);
     }
     GATEWAYS.contains(&name).then_some(Closes::Files)
+}
+
+/// Whether `entry` is a rule of mod_access, and the list of modules in the same file is complete: it was written
+/// for these rules to have no effect, as they have none in lighttpd. A list of parts, or in another file, may lack
+/// the module by mistake.
+fn is_left_out_on_purpose(entry: &Entry, config: &Config) -> bool {
+    let Some(modules) = config.global().entry("server.modules") else {
+        return false;
+    };
+    let list = modules.value_span;
+    let is_written_here = |module: &Element| {
+        let span = module.span;
+        span.file == list.file && list.start <= span.start && span.end <= list.end
+    };
+    OF_MOD_ACCESS.contains(&entry.name.as_str())
+        && entry.name_span.file == list.file
+        && modules
+            .value
+            .as_array()
+            .is_some_and(|array| array.iter().all(is_written_here))
 }
 
 /// Whether the scripts of `directive` may decide which clients get a URL.
@@ -305,6 +329,9 @@ const PROTECTORS: &[&str] = &[
     "url.access-allow",
     "url.access-deny",
 ];
+
+/// Those of [`PROTECTORS`] that hide files of a kind, and ask no client who it is.
+const OF_MOD_ACCESS: &[&str] = &["url.access-allow", "url.access-deny"];
 
 /// The gateways that have a list of backends for each key.
 const BACKENDS: &[&str] = &[
@@ -474,10 +501,23 @@ mod tests {
         let text = "fastcgi.server = ( \"/in/\" => (( \"socket\" => \"/s\", \"mode\" => \"authorizer\" )) )";
         let closed = gateway(text, &[]);
         assert!(closes(&closed, "/in/x") && !closes(&closed, "/out"));
-        const NAMES: &[&str] = &["t.exposes", "url.access-deny", "extforward.forwarder"];
-        let protector = |text| exposure_with(NAMES, ValueKind::Any, text, &[]);
+        const NAMES: &[&str] = &[
+            "t.exposes",
+            "url.access-deny",
+            "extforward.forwarder",
+            "server.modules",
+        ];
+        let protector = |text: &str| exposure_with(NAMES, ValueKind::Any, text, &[]);
         let closed = protector("url.access-deny = ( \"~\", \".inc\" )");
         assert!(closes(&closed, "/a.inc") && closes(&closed, "/a~") && !closes(&closed, "/a"));
+        let modules = "server.modules = ( \"mod_alias\" )\n";
+        let rule = "url.access-deny = ( \"~\" )";
+        let left_out = protector(&format!("{modules}{rule}"));
+        assert!(!closes(&left_out, "/a~"), "on purpose, says the list");
+        let parts = protector(&format!(
+            "{modules}server.modules += ( \"mod_status\" )\n{rule}"
+        ));
+        assert!(closes(&parts, "/a~"), "it may have been forgotten");
         let closed = protector("extforward.forwarder = ( \"10.0.0.1\" => \"trust\" )");
         assert!(closes(&closed, "/"));
     }
