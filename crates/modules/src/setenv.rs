@@ -2,11 +2,12 @@
 //!
 //! Values are literal. The rules that apply are chosen when the request gets here first, and kept until the
 //! answer is sent. So an error handler neither adds the request fields again nor loses the response fields of
-//! the URL that the client asked for.
+//! the URL that the client asked for. An answer that was made before the request got here has no fields.
 
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
+use petrel_engine::cause::CauseCode;
 use petrel_engine::config::{Diagnostic, Effect, Element};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase, Purpose};
 use petrel_engine::proto::header_block::HeaderBlock;
@@ -43,8 +44,8 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     // If another scope has rules, a scope without rules needs the hooks as well, to keep that it has none:
     // see the module's documentation.
     if configure.purpose != Purpose::Check && (rules.has_any() || is_used(configure.values)) {
-        configure.add(Phase::Authorize, RequestRules(Rc::clone(&rules)));
-        configure.add(Phase::Transform, ResponseRules(rules));
+        configure.add(Phase::Authorize, RequestRules(rules));
+        configure.add(Phase::Transform, ResponseRules);
     }
     Ok(())
 }
@@ -158,7 +159,7 @@ impl SetenvRules {
 }
 
 struct RequestRules(Rc<SetenvRules>);
-struct ResponseRules(Rc<SetenvRules>);
+struct ResponseRules;
 
 impl Hook for RequestRules {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
@@ -172,11 +173,14 @@ impl Hook for RequestRules {
 
 impl Hook for ResponseRules {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
-        // A request that was refused while it was read never reached the first hook, so it has kept nothing.
-        let kept = exchange.kept::<SetenvRules>(NAME);
-        kept.as_ref()
-            .unwrap_or(&self.0)
-            .apply_to_response(&mut exchange.response);
+        // As in lighttpd, there are no fields on an answer that came before the first hook: the request was refused
+        // while it was read, or a module that is listed before has answered. Nor are there with 416.
+        let cause = exchange.response.cause().map(|cause| cause.code);
+        if cause != Some(CauseCode::RangeUnsatisfiable)
+            && let Some(kept) = exchange.kept::<SetenvRules>(NAME)
+        {
+            kept.apply_to_response(&mut exchange.response);
+        }
         Outcome::Next
     }
 }
@@ -276,6 +280,27 @@ mod tests {
             (answer.field("X-N"), answer.field("Last-Modified")),
             (None, None)
         );
+    }
+
+    #[test]
+    fn what_is_answered_before_has_no_fields() {
+        let tree = Tree::new(&[("a.html", "x")]);
+        let fields = "setenv.add-response-header = (\"X-A\" => \"1\")\n\
+            url.redirect = (\"^/moved\" => \"/a.html\")";
+        let (redirect, files) = (&crate::redirect::MODULE, &crate::static_file::MODULE);
+        for (modules, of_redirect) in [
+            ([redirect, &MODULE, files], None),
+            ([&MODULE, redirect, files], Some("1")),
+        ] {
+            let site = tree.site(fields, &modules);
+            let field = |request: &str| site.request(request).field("X-A");
+            let get = |target: &str, more: &str| {
+                field(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n{more}\r\n"))
+            };
+            assert_eq!(get("/moved", "").as_deref(), of_redirect);
+            assert_eq!(get("/a.html", "").as_deref(), Some("1"));
+            assert_eq!(get("/a.html", "Range: bytes=7-\r\n"), None);
+        }
     }
 
     #[test]

@@ -106,18 +106,6 @@ const KNOWN: &[Known] = &[
         kinds: &[["*", "*(Range: *", r#"Content-Range ["bytes */*"] for []"#]],
     },
     Known {
-        why: "mod_setenv's fields are on all answers. lighttpd leaves them out of those that a module listed before it has made.",
-        is_as_later: false,
-        kinds: &[
-            ["*", "*", r#"x-* ["*"] for []"#],
-            [
-                "31_a_whole_site",
-                "*/admin/*",
-                r#"Access-Control-Allow-Origin ["*"] for []"#,
-            ],
-        ],
-    },
-    Known {
         why: "A year has 365 days, not 360.",
         is_as_later: true,
         kinds: &[[
