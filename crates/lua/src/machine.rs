@@ -37,7 +37,7 @@ impl Default for MachineOptions {
     fn default() -> MachineOptions {
         MachineOptions {
             budget: Budget {
-                time: Duration::from_millis(10),
+                time: Duration::from_millis(100),
                 growth_bytes: 64 << 20,
             },
             state_bytes_max: 128 << 20,
@@ -69,6 +69,9 @@ pub struct Machine {
     is_spent: Cell<bool>,
     /// The bytes that were in use after the last stretch of a run.
     bytes_used: Cell<usize>,
+    /// With more bytes in use garbage is collected between two stretches.
+    collects_from: Cell<usize>,
+    was_slow: Cell<bool>,
 }
 
 /// What a script waits for.
@@ -144,6 +147,8 @@ impl Machine {
             started: Rc::default(),
             is_spent: Cell::new(false),
             bytes_used: Cell::new(0),
+            collects_from: Cell::new(usize::MAX),
+            was_slow: Cell::new(false),
             lua,
         });
         machine.collect()?;
@@ -348,15 +353,31 @@ impl Machine {
             .min(self.options.state_bytes_max / 8)
             .max(used);
         let percent = 100 + (room.saturating_mul(100) / used).min(PAUSE_PERCENT_MAX);
+        self.collects_from
+            .set(used.saturating_add(room.saturating_mul(2)));
         let pause = c_int::try_from(percent).unwrap_or(200);
         self.lua
             .gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(pause)));
         Ok(())
     }
 
-    /// A stretch of a run is over, and `bytes` are in use.
+    /// A stretch of a run is over, and `bytes` are in use. If the collector has not kept up with what runs leave
+    /// behind, all garbage goes now, at no run's expense.
     pub(crate) fn note_bytes_used(&self, bytes: usize) {
         self.bytes_used.set(bytes);
+        if bytes > self.collects_from.get() && self.collect().is_ok() {
+            self.bytes_used.set(self.lua.used_memory());
+        }
+    }
+
+    /// The stretch that is over was [slow](crate::budget::SLOW).
+    pub(crate) fn note_slow(&self) {
+        self.was_slow.set(true);
+    }
+
+    /// Whether a stretch of a run was [slow](crate::budget::SLOW) since the last call.
+    pub fn take_slow(&self) -> bool {
+        self.was_slow.take()
     }
 
     pub(crate) fn wear_out(&self) {

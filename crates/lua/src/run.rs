@@ -204,6 +204,9 @@ impl Run {
         let (resumed, excess) = meter.resume(&mut thread, count, used_before);
         let used = thread.bytes_used();
         self.machine.note_bytes_used(used);
+        if excess.is_none() && meter.was_slow() {
+            self.machine.note_slow();
+        }
         let overlay = self.machine.take_overlay()?;
         if let Some(excess) = excess {
             let error = (resumed != Resumed::Values).then(|| self.error_of(&mut thread, resumed));

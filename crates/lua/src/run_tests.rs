@@ -56,6 +56,47 @@ fn scripts_return_a_value_and_leave_no_globals() {
     assert!(run(&machine, "return x").expect("sound").is_nil());
 }
 
+#[test]
+fn what_a_run_leaves_behind_does_not_stay() {
+    let machine = machine();
+    for _ in 0..3 {
+        run(
+            &machine,
+            "local text = ('x'):rep(15000000) .. 'a' return #text",
+        )
+        .expect("sound");
+        let used = machine.lua().used_memory();
+        assert!(used < 20 << 20, "{used}");
+    }
+    for _ in 0..20_000 {
+        run(&machine, "package.path = '/srv/?.lua;' .. package.path").expect("sound");
+        let used = machine.lua().used_memory();
+        assert!(used < 20 << 20, "{used}");
+    }
+}
+
+#[test]
+fn a_slow_run_is_told() {
+    let budget = Budget {
+        time: Duration::from_secs(60),
+        ..MachineOptions::default().budget
+    };
+    let options = MachineOptions {
+        budget,
+        ..MachineOptions::default()
+    };
+    let machine = Machine::new(options).expect("a state");
+    run(&machine, "return 1").expect("sound");
+    assert!(!machine.take_slow());
+    // The watchdog may get no processor while the script has one.
+    let is_told = (0..1000).any(|_| {
+        let script = "local begun = os.clock() while os.clock() - begun < 0.04 do end";
+        run(&machine, script).expect("sound");
+        machine.take_slow()
+    });
+    assert!(is_told);
+}
+
 /// How often the globals of three runs of `source` are those of the run before.
 fn reuses(source: &str) -> i64 {
     let machine = machine();

@@ -14,10 +14,12 @@ mod watchdog;
 
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::direct;
 use crate::raw::{Coroutine, Resumed};
+pub use watchdog::SLOW;
 use watchdog::Slot;
 
 /// Why a script was stopped.
@@ -33,7 +35,8 @@ pub(crate) enum Excess {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Processor time. The watchdog looks for scripts that run for long several times in this period, and
-    /// checks their time every [`TICK`](watchdog::TICK). A script may run up to two of these longer.
+    /// checks their time every [`TICK`](watchdog::TICK). A script that has used it up is stopped when it is seen
+    /// to run on, so it may run up to four of these longer.
     pub time: Duration,
     /// Bytes by which the memory of the state may grow.
     pub growth_bytes: usize,
@@ -53,6 +56,13 @@ impl Meter {
         stop::install()?;
         let slot = watchdog::register(budget)?;
         Ok(Meter { slot })
+    }
+
+    /// Whether the run that has just ended, or waits now, was slow.
+    pub(crate) fn was_slow(&self) -> bool {
+        // The end of a run adds one to its number.
+        let run = self.slot.sequence.load(Ordering::Relaxed).wrapping_sub(1);
+        self.slot.slow.load(Ordering::Relaxed) == run
     }
 
     /// Resumes `coroutine` with the topmost `arguments` values of its stack, and tells whether it was stopped

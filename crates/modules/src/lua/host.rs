@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use petrel_engine::Exchange;
 use petrel_engine::file_cache::FileEntry;
 use petrel_engine::worker::Worker;
+use petrel_lua::budget::SLOW;
 use petrel_lua::mlua;
 use petrel_lua::{GlobalsMaker, Lent, Machine, Progress, Results, Run, Script, ScriptError};
 
@@ -144,7 +145,9 @@ impl State {
         maker: &GlobalsMaker,
     ) -> Result<Progress, ScriptError> {
         let start = || Run::start(&self.machine, script, maker);
-        self.lent.lend(exchange, start)
+        let progress = self.lent.lend(exchange, start);
+        self.tell_if_slow(exchange, script.name());
+        progress
     }
 
     /// Continues a run that waits.
@@ -154,7 +157,19 @@ impl State {
         run: &mut Run,
         context: &mut Context<'_>,
     ) -> Poll<Result<Results, ScriptError>> {
-        self.lent.lend(exchange, || run.poll(context))
+        let polled = self.lent.lend(exchange, || run.poll(context));
+        self.tell_if_slow(exchange, run.name());
+        polled
+    }
+
+    fn tell_if_slow(&self, exchange: &Exchange, script: &str) {
+        if self.machine.take_slow() {
+            let most = SLOW.as_millis();
+            exchange.log_common_error(
+                "lua",
+                format_args!("{script}: used more than {most} ms of processor time without a wait"),
+            );
+        }
     }
 }
 

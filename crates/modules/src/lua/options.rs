@@ -8,8 +8,8 @@ use petrel_engine::settings::directives::Effect::Works;
 use petrel_lua::budget::Budget;
 
 pub(super) static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
-    "lua.max-run-time", Int, Server, "10", Works,
-        "Milliseconds of processor time, 1 to 60000, that a script may use without waiting for something. A script that uses more is stopped and named in the error log, and its request gets 500. Petrel's own.";
+    "lua.max-run-time", Int, Server, "100", Works,
+        "Milliseconds of processor time, 1 to 60000, that a script may use without waiting for something. A script that uses more is stopped and named in the error log, and its request gets 500. The log also names scripts that use more than 10. Petrel's own.";
     "lua.max-run-memory", Int, Server, "65536", Works,
         "KiB by which a script may make its Lua state grow before it waits or ends. A script that uses more is stopped. Petrel's own.";
     "lua.max-state-memory", Int, Server, "131072", Works,
@@ -38,7 +38,7 @@ impl LuaOptions {
     /// A value is invalid.
     pub fn read(values: &Values<'_>) -> Result<LuaOptions, Diagnostic> {
         let mut machine = petrel_lua::MachineOptions::default();
-        let time = values.unsigned("lua.max-run-time", 10);
+        let time = values.unsigned("lua.max-run-time", 100);
         if !(1..=60_000).contains(&time) {
             return Err(values.error(
                 "lua.max-run-time",

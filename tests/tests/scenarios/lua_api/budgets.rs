@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use petrel_tests::{Address, Client, SOON, Server};
+use petrel_tests::{Address, Client, SOON, Server, eventually};
 
 use crate::lua_api::{
     ask, expect_flat_memory, expect_lua_lines, is_script_error, lua_lines, says, site_with_budgets,
@@ -185,6 +185,7 @@ fn one_worker(scripts: &[(&str, &str)]) -> Server {
     let good = good();
     let scripts = [scripts, &[("good", good.as_str())]].concat();
     site_with_budgets(&[], &scripts)
+        .config("lua.max-run-time = 10")
         .config("server.max-worker = 1")
         .start()
 }
@@ -314,16 +315,22 @@ fn hundreds_of_stopped_scripts_leave_nothing_behind() {
 #[test]
 fn the_time_can_be_configured() {
     let work =
-        says("local begin = os.clock() while os.clock() - begin < 0.1 do end return \"done\"");
+        says("local begin = os.clock() while os.clock() - begin < 0.4 do end return \"done\"");
     let server = site_with_budgets(&[], &[("work", &work)])
-        .config("lua.max-run-time = 1000")
+        .config("lua.max-run-time = 5000")
         .start();
     assert_eq!(ask(&server, "/work"), "done");
+    // The log names it, if the watchdog had a processor meanwhile.
+    assert!(eventually(|| {
+        ask(&server, "/work");
+        let named = "work.lua: used more than 10 ms of processor time without a wait";
+        server.log().contains(named)
+    }));
     let server = site_with_budgets(&[], &[("work", &work)]).start();
     assert_eq!(server.get("/work").status, 500);
     let line = expect_lua_lines(&server, 1).remove(0);
     assert!(
-        line.contains("10 ms") && line.contains("work.lua:2"),
+        line.contains("100 ms") && line.contains("work.lua:2"),
         "{line}"
     );
 }

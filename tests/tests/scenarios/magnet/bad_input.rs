@@ -30,10 +30,10 @@ fn server(script: &str) -> Server {
         .start()
 }
 
-/// A server that stops scripts after the default time.
+/// A server that stops scripts soon.
 fn hasty_server(script: &str) -> Server {
     with_hasty_scripts(&[("bad", URL, script), ("good", URL, GOOD)])
-        .config("server.max-worker = 1")
+        .config("server.max-worker = 1\nlua.max-run-time = 10")
         .start()
 }
 

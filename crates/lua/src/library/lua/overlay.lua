@@ -45,13 +45,12 @@ end
 -- A front falls back to the real library, except for the names that the run has removed.
 local function new_front(record)
   local hidden, real = {}, record.real
-  local front = setmetatable({}, { __index = real })
-  record.hidden[front] = hidden
+  local front = setmetatable({}, { __index = real, hidden = hidden })
   return front
 end
 
 local function hide(record, front, key)
-  local hidden, real = record.hidden[front], record.real
+  local hidden, real = getmetatable(front).hidden, record.real
   hidden[key] = true
   front[key] = nil
   getmetatable(front).__index = function(_, wanted)
@@ -84,7 +83,7 @@ local function assign(proxy, key, value)
   if value == nil then
     hide(record, front, key)
   else
-    record.hidden[front][key] = nil
+    getmetatable(front).hidden[key] = nil
     rawset(front, key, value)
   end
 end
@@ -95,7 +94,7 @@ local function enumerate(proxy)
   for key, value in next, record.real do all[key] = value end
   local front = current and current[record]
   if front then
-    for key in next, record.hidden[front] do all[key] = nil end
+    for key in next, getmetatable(front).hidden do all[key] = nil end
     for key, value in next, front do all[key] = value end
   end
   return next, all, nil
@@ -106,7 +105,7 @@ function host.protect(real)
   if records[real] then return real end
   local meta = { __index = real, __newindex = assign, __pairs = enumerate, __metatable = false }
   local proxy = setmetatable({}, meta)
-  records[proxy] = { meta = meta, real = real, hidden = setmetatable({}, { __mode = "k" }) }
+  records[proxy] = { meta = meta, real = real }
   return proxy
 end
 
@@ -115,7 +114,7 @@ host.is_protected = records
 
 -- Forbids raw access to `shared`, whose metatable decides about all other access.
 function host.guard(shared)
-  records[shared] = records[shared] or { meta = {}, real = shared, hidden = {} }
+  records[shared] = records[shared] or { meta = {}, real = shared }
   return shared
 end
 
@@ -142,7 +141,7 @@ function host.protect_strings(library)
     install_operators(overlay[operators])
   end
   strings.__metatable = proxy
-  records[proxy] = { meta = meta, real = {}, hidden = {} }
+  records[proxy] = { meta = meta, real = {} }
 end
 
 -- Puts `overlay` in place and returns the previous one.
@@ -211,9 +210,9 @@ function host.adopt(overlay)
       for key, value in next, front do strings.__metatable[key] = value end
     else
       local mine = front_for_writing(record)
-      for key in next, record.hidden[front] do hide(record, mine, key) end
+      for key in next, getmetatable(front).hidden do hide(record, mine, key) end
       for key, value in next, front do
-        record.hidden[mine][key] = nil
+        getmetatable(mine).hidden[key] = nil
         rawset(mine, key, value)
       end
     end
@@ -221,7 +220,7 @@ function host.adopt(overlay)
 end
 
 -- A value that lasts as long as the run, such as the file that `io.output` selected.
-local slots = { real = {}, meta = {}, hidden = setmetatable({}, { __mode = "k" }) }
+local slots = { real = {}, meta = {} }
 function host.slot(key)
   local front = current and current[slots]
   return front and front[key]
