@@ -461,12 +461,26 @@ impl Exchange {
 
     /// Believes a trusted proxy: for this request the client is `peer` and speaks `scheme`, and the host is
     /// the one that the head names now. All conditions are evaluated again. If [`Exchange::settings`] change
-    /// by that, the calling hook returns [`Outcome::Again`].
+    /// by that, the calling hook returns [`Outcome::Again`]. If it goes on instead, its phase begins again with the
+    /// hooks of the new settings, so that their access rules and backends count; only the calling module's hooks do
+    /// not run again.
     pub fn set_client(&mut self, peer: Peer, scheme: Scheme) {
         self.connection.peer = peer;
         self.connection.scheme = scheme;
         let connection = self.connection.scope(self.worker.settings_table());
+        let before = Rc::clone(&self.settings);
         self.settle(&connection);
+        let phase = self.progress.phase.unwrap_or(Phase::Translate);
+        if (Phase::Authorize..Phase::Content).contains(&phase)
+            && !Rc::ptr_eq(&before, &self.settings)
+        {
+            if phase == Phase::Authorize {
+                // A gateway of the other host has claimed the request.
+                self.physical.clear();
+                self.backend = None;
+            }
+            self.progress.pass();
+        }
     }
 
     /// Whether the client speaks TLS, to this server or to a trusted proxy in front of it.

@@ -87,7 +87,7 @@ pub(crate) fn walk(exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<W
             Outcome::Again(phase) => restart(exchange, phase),
             Outcome::Rewritten => begin_again(exchange, Phase::Translate),
             Outcome::NeedBody => {
-                exchange.progress.hook -= 1;
+                exchange.progress.hook = exchange.progress.hook.saturating_sub(1);
                 exchange.request.body.want();
                 return Poll::Ready(Walked::NeedBody);
             }
@@ -192,6 +192,10 @@ fn step<const IS_DRY_RUN: bool>(exchange: &mut Exchange) -> Outcome {
         if let Some(hook) = hooks.get(exchange.progress.hook) {
             let run = Rc::clone(&hook.hook);
             let (module, route) = (hook.module, hook.route);
+            if exchange.progress.passed != 0 && exchange.progress.is_passed(route) {
+                exchange.progress.hook += 1;
+                continue;
+            }
             if phase < Phase::Store {
                 exchange.progress.module = route;
             }
@@ -207,7 +211,7 @@ fn step<const IS_DRY_RUN: bool>(exchange: &mut Exchange) -> Outcome {
             match outcome {
                 Outcome::Next => continue,
                 Outcome::Cold => {
-                    exchange.progress.hook -= 1;
+                    exchange.progress.hook = exchange.progress.hook.saturating_sub(1);
                     return Outcome::Cold;
                 }
                 outcome => return outcome,
@@ -252,6 +256,7 @@ fn advance<const IS_DRY_RUN: bool>(exchange: &mut Exchange, phase: Phase) {
     };
     exchange.progress.phase = Some(next);
     exchange.progress.hook = 0;
+    exchange.progress.passed = 0;
     if next == Phase::Transform {
         exchange.settle_for_answer();
     }
@@ -434,6 +439,7 @@ fn begin_again(exchange: &mut Exchange, phase: Phase) {
     trace::restarted(exchange, phase);
     exchange.progress.phase = Some(phase);
     exchange.progress.hook = 0;
+    exchange.progress.passed = 0;
 }
 
 /// Continues with a response. An error gets its handler or page first.
@@ -464,6 +470,7 @@ fn leave_with_answer(exchange: &mut Exchange) {
     error_page::finish(exchange);
     exchange.progress.phase = Some(Phase::Store);
     exchange.progress.hook = 0;
+    exchange.progress.passed = 0;
 }
 
 #[inline(always)]

@@ -13,6 +13,9 @@ use crate::response::Response;
 pub(crate) struct WalkProgress {
     pub(crate) phase: Option<Phase>,
     pub(crate) hook: usize,
+    /// The modules, a bit each, whose hooks do not run again in this phase; see
+    /// [`Exchange::set_client`](crate::Exchange::set_client).
+    pub(crate) passed: u128,
     /// The module whose hook ran last before there was a response. The core, if that answered.
     pub(crate) module: Route,
     /// A module, and the part of it that one of its hooks has named
@@ -52,6 +55,17 @@ impl HandledError {
 }
 
 impl WalkProgress {
+    /// The phase begins again, without the hooks of the module that runs.
+    pub(crate) fn pass(&mut self) {
+        self.hook = 0;
+        self.passed |= bit_of(self.module);
+    }
+
+    /// Whether the hooks of the module of `route` do not run again.
+    pub(crate) fn is_passed(&self, route: Route) -> bool {
+        self.passed & bit_of(route) != 0
+    }
+
     /// Whether the response is complete and no hook changes it any more.
     pub(crate) fn is_over(&self) -> bool {
         self.phase == Some(Phase::Log)
@@ -92,4 +106,13 @@ impl WalkProgress {
             Phase::Store | Phase::Transform | Phase::Log => Stage::Transform,
         }
     }
+}
+
+fn bit_of(route: Route) -> u128 {
+    let index = route
+        .module_index()
+        .and_then(|index| u32::try_from(index).ok());
+    index
+        .and_then(|index| 1_u128.checked_shl(index))
+        .unwrap_or_default()
 }

@@ -1,6 +1,7 @@
 //! What scripts see and change of a request.
 
 use super::*;
+use crate::{access, redirect};
 
 #[test]
 fn attributes_are_those_of_lighttpd() {
@@ -275,4 +276,38 @@ fn the_tables_of_lighty_are_what_lighttpd_has() {
          urldec urldec_query urlenc urlenc_normalize urlenc_query xmlenc|\
          99nilnil"
     );
+}
+
+/// Also where the other host has fewer hooks in the phase than have run.
+#[test]
+fn the_redirects_and_rules_of_a_host_that_a_script_chooses_count() {
+    let tree = Tree::new(&[
+        ("a.txt", "a"),
+        (
+            "host.lua",
+            "local r = lighty.r r.req_attr['uri.authority'] = r.req_header['X-Host']",
+        ),
+    ]);
+    let config =
+        "$REQUEST_HEADER[\"X-Host\"] != \"\" { magnet.attract-raw-url-to = ( \"ROOT/host.lua\" ) }
+        $HTTP[\"host\"] == \"moved.example\" { url.redirect = ( \"\" => \"/there\" ) }
+        $HTTP[\"host\"] == \"closed.example\" { url.access-deny = ( \"\" ) }";
+    let modules = [
+        &access::MODULE,
+        &redirect::MODULE,
+        &lua::MODULE,
+        &super::super::MODULE,
+        &static_file::MODULE,
+    ];
+    let site = Site::new(&tree.config(config), &modules);
+    for (host, status) in [
+        ("a.example", 200),
+        ("moved.example", 301),
+        ("closed.example", 403),
+    ] {
+        let head = format!("GET /a.txt HTTP/1.1\r\nHost: a.example\r\nX-Host: {host}\r\n\r\n");
+        assert_eq!(site.request(&head).status(), status, "{host}");
+        let head = format!("GET /a.txt HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        assert_eq!(site.request(&head).status(), status, "{host}");
+    }
 }
