@@ -53,7 +53,7 @@ const DEFAULTS: [&str; 7] = [
 ];
 
 /// Tests ask for the pages of mod_status by a name that the configuration does not have.
-const STATUS_ALLOW: &str = "status.allow = ( \"127.0.0.1\" )";
+const STATUS_ALLOW: &str = "status.allow = ( \"127.0.0.0/8\" )";
 
 impl Builder {
     /// Adds a file; `path` is relative to the tree, in which `www` is the document root.

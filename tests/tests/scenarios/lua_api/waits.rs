@@ -15,7 +15,7 @@ fn a_thousand_scripts_sleep_while_files_are_answered() {
     raise_descriptor_limit();
     let sleeps = says("local t = petrel.now() petrel.sleep(4) return petrel.now() - t >= 3.99");
     let server = site(&[], &[("sleeps", &sleeps)])
-        .config("server.max-worker = 1\nserver.max-fds = 8192\nserver.max-connections = 4096")
+        .config("server.max-worker = 1\nserver.max-fds = 8192\nserver.max-connections = 4096\nserver.max-keep-alive-requests = 65535")
         .start();
     ask(&server, "/index.html");
     let mut clients: Vec<_> = (0..SLEEPERS).map(|_| server.client()).collect();
