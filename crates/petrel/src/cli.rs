@@ -316,7 +316,7 @@ pub(crate) struct FcgiMagnet {
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
     /// Processor time, in milliseconds, that a script may take between two waits
-    #[arg(long = "max-run-time", value_name = "MS", default_value_t = 10,
+    #[arg(long = "max-run-time", value_name = "MS", default_value_t = 100,
         value_parser = clap::value_parser!(u32).range(1..=600_000))]
     pub(crate) max_run_time_ms: u32,
     /// Memory, in MiB, that a script may take between two waits
