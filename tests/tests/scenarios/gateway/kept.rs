@@ -315,7 +315,11 @@ fn requests_on_one_connection_are_counted() {
     }
     let requests = backend.requests();
     let numbers: Vec<usize> = requests.iter().map(|request| request.before).collect();
-    assert_eq!(numbers, [0, 1, 2, 0, 1, 2, 0, 1, 2]);
+    // On a slow machine a request may get a new connection although an old one may carry more.
+    assert!(
+        numbers.iter().all(|number| *number < 3) && numbers.contains(&2),
+        "{numbers:?}"
+    );
     backend.expect_open_connections(0);
 }
 
