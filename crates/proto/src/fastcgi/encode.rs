@@ -184,15 +184,13 @@ pub fn write_unknown_type(out: &mut Vec<u8>, unknown: u8) {
     out.extend_from_slice(&[unknown, 0, 0, 0, 0, 0, 0, 0]);
 }
 
-/// Appends GET_VALUES, which asks for the value [`MPXS_CONNS`]. An application answers it when one of its processes
-/// reads from the connection, so the answer shows that a process has it (section 4.1 of the specification).
+/// Appends GET_VALUES, which asks for no value. An application answers it when one of its processes reads from the
+/// connection, so the answer shows that a process has it (section 4.1 of the specification). It names no value, because
+/// Ruby's library dies of one that it does not have, and has padding, because libfcgi waits for more behind a record
+/// without content and padding.
 pub fn write_get_values(out: &mut Vec<u8>) {
-    const LENGTH: usize = 2 + MPXS_CONNS.len();
-    let padding = padding(LENGTH);
-    write_header(out, kind::GET_VALUES, 0, LENGTH as u16, padding);
-    out.extend_from_slice(&[MPXS_CONNS.len() as u8, 0]);
-    out.extend_from_slice(MPXS_CONNS);
-    out.extend_from_slice(&PADDING[..usize::from(padding)]);
+    write_header(out, kind::GET_VALUES, 0, 0, PADDING.len() as u8);
+    out.extend_from_slice(&PADDING);
 }
 
 /// Appends GET_VALUES_RESULT with these pairs. Names and values must have less than 128 bytes each; longer
@@ -270,9 +268,6 @@ fn put_length(lengths: &mut [u8; 8], position: usize, length: usize) -> usize {
     position + 4
 }
 
-/// Whether an application takes several requests on a connection at a time.
-const MPXS_CONNS: &[u8] = b"FCGI_MPXS_CONNS";
-
 /// Names and values shorter than this have a length of one byte.
 const SHORT: usize = 128;
 
@@ -282,4 +277,4 @@ const LONG_BIT: u32 = 1 << 31;
 /// The longest name or value: 31 bits.
 const LENGTH_MAX: usize = (1 << 31) - 1;
 
-const PADDING: [u8; 7] = [0; 7];
+const PADDING: [u8; 8] = [0; 8];

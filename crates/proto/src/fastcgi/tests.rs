@@ -624,7 +624,7 @@ fn the_answer_to_get_values_is_taken_as_a_whole() {
     let RequestEvent::GetValues(range) = event else {
         panic!("{event:?}")
     };
-    assert_eq!(&asked[range], b"\x0f\0FCGI_MPXS_CONNS");
+    assert!(range.is_empty());
 
     let mut answer = Vec::new();
     write_values_result(&mut answer, [(&b"FCGI_MPXS_CONNS"[..], &b"0"[..])]);
