@@ -113,6 +113,7 @@ const NEEDS: &[Need] = &[
         "/usr/lib/ruby/vendor_ruby/fcgi.rb",
         Tests("with Ruby's fcgi"),
     ),
+    need("fcgiwrap", "/usr/sbin/fcgiwrap", Tests("with fcgiwrap")),
     need("nodejs", "node", Tests("with Node")),
     // Not tomcat10, which would install a service and systemd.
     need(

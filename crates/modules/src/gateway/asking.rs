@@ -203,10 +203,13 @@ impl Asked {
 }
 
 impl Backend {
-    /// Whether this application is asked: it speaks FastCGI and is not known not to answer. A connection that
-    /// begins with a PROXY header is of one client only.
+    /// Whether this application is asked: it speaks FastCGI, keeps connections, and is not known not to answer. A
+    /// connection that begins with a PROXY header is of one client only.
     pub(super) fn asks(&self, now_ms: u64) -> bool {
-        self.host.proxy_protocol == 0 && self.shared.capacity.first.get(now_ms) != Answers::No
+        let capacity = &self.shared.capacity;
+        self.host.proxy_protocol == 0
+            && capacity.first.get(now_ms) != Answers::No
+            && !capacity.closes()
     }
 
     /// Requests wait: begins another connection that asks, unless enough of them do.
@@ -338,6 +341,9 @@ impl Backend {
                         let answering = capacity.answering(is_behind);
                         if is_telling && answering.get(now_ms) == Answers::Unknown {
                             answering.no(true, now_ms);
+                        }
+                        if is_behind {
+                            capacity.has_closed_behind_reply(now_ms);
                         }
                         Err(match is_behind {
                             true => AskedVerdict::Ended,

@@ -39,6 +39,8 @@ pub struct Capacity {
     asks_behind: AtomicU32,
     /// The backend keeps a connection open when it has answered GET_VALUES on it as the first record.
     keeps_asked: AtomicBool,
+    /// See [`Capacity::has_closed_behind_reply`].
+    closes: AtomicBool,
     /// Since when no connection can be made; 0: one can be, as far as is known.
     gone_since_ms: AtomicU64,
     /// When a connection was last refused because no process listens; 0: never.
@@ -163,6 +165,7 @@ impl Capacity {
             behind: Answering::new(answers),
             asks_behind: AtomicU32::new(0),
             keeps_asked: AtomicBool::new(false),
+            closes: AtomicBool::new(false),
             gone_since_ms: AtomicU64::new(0),
             last_gone_ms: AtomicU64::new(0),
             has_served: AtomicBool::new(false),
@@ -295,6 +298,20 @@ impl Capacity {
         self.keeps_asked.load(Ordering::Relaxed)
     }
 
+    /// Whether the application closes its connections behind their replies, although it is asked to keep them.
+    pub(super) fn closes(&self) -> bool {
+        self.closes.load(Ordering::Relaxed)
+    }
+
+    /// A connection was closed behind its reply, before an answer to the question there. If no answer ever came
+    /// there, the application keeps no connections. It is not asked any more: a connection that is asked and then not
+    /// needed ends Ruby's library.
+    pub(super) fn has_closed_behind_reply(&self, now_ms: u64) {
+        if self.behind.get(now_ms) == Answers::Unknown {
+            self.closes.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// A reply has come on such a connection, or it was closed instead, or the backend was started anew.
     pub(super) fn set_keeps_asked(&self, keeps: bool) {
         if self.keeps_asked() != keeps {
@@ -334,6 +351,7 @@ impl Capacity {
             .gone_since_ms
             .compare_exchange(0, now_ms.max(1), order, order);
         self.set_keeps_asked(false);
+        self.closes.store(false, order);
         for answering in [&self.first, &self.behind] {
             answering.forget();
         }

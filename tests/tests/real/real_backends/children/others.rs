@@ -2,6 +2,7 @@
 
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
 use petrel_tests::{Component, Listens, Speaks, Tree, can_run, eventually, free_port};
 
@@ -63,6 +64,28 @@ while ($request->Accept() >= 0) {
     }
     print "Content-Type: text/plain\r\n\r\ndone";
 }
+"#;
+
+/// A Ruby program whose library dies of a GET_VALUES that names a value.
+const RUBY: &str = r##"
+require 'fcgi'
+state = File.expand_path('../state', __FILE__)
+FCGI.each do |request|
+  File.open(File.join(state, 'fast'), 'a') { |file| file.syswrite("#{$$}\n") }
+  request.out.print "Content-Type: text/plain\r\n\r\ndone"
+  request.finish
+end
+"##;
+
+/// A CGI program for fcgiwrap, whose name says whether it is slow.
+const CGI: &str = r#"#!/bin/sh
+name=$(basename "$0" .php)
+cd "$(dirname "$0")/../state" || exit 1
+echo $$ >> "$name"
+if [ "$name" = slow ]; then
+    while [ ! -e "${QUERY_STRING#*=}" ]; do sleep 0.01; done
+fi
+printf 'Content-Type: text/plain\r\n\r\ndone'
 "#;
 
 /// How the server finds the backend.
@@ -227,5 +250,58 @@ fn requests_that_a_perl_program_does_not_take_wait_in_petrel() {
     // It is asked once, and does not answer.
     assert_eq!(site.server.get("/first.php").text(), "done");
     std::fs::remove_file(site.server.tree().path("state/fast")).expect("it ran");
+    others_wait_in_petrel(&site);
+}
+
+/// The library ends with an exception when a connection closes on which no request came.
+#[test]
+fn a_ruby_program_outlives_the_questions() {
+    let test = "a_ruby_program_outlives_the_questions";
+    if !can_run(test, &["ruby", "/usr/lib/ruby/vendor_ruby/fcgi.rb"]) {
+        return;
+    }
+    let server = builder(2)
+        .file("app.rb", RUBY)
+        .config(
+            "server.modules += ( \"mod_fastcgi\" )
+            fastcgi.server = ( \".php\" => (( \"bin-path\" => \"/usr/bin/ruby \" + var.dir + \"/app.rb\",
+                \"socket\" => var.dir + \"/ruby.sock\", \"max-procs\" => 1, \"check-local\" => \"disable\" )) )",
+        )
+        .start();
+    let site = Site { server };
+    for _ in 0..3 {
+        for _ in 0..10 {
+            assert_eq!(site.server.get("/fast.php").text(), "done");
+        }
+        // Connections that nothing needs are closed after two seconds.
+        thread::sleep(Duration::from_millis(2500));
+        let mut clients: Vec<_> = (0..10).map(|_| site.ask("/fast.php")).collect();
+        for client in &mut clients {
+            assert_eq!(client.response().text(), "done");
+        }
+    }
+    let ran = site.server.tree().text("state/fast");
+    let first = ran.lines().next().expect("it ran");
+    assert!(ran.lines().all(|pid| pid == first), "{ran}");
+    assert_eq!(ran.lines().count(), 60);
+}
+
+/// fcgiwrap is FastCGI's libfcgi around programs of CGI, which come from the server's document root.
+#[test]
+fn requests_that_fcgiwrap_does_not_take_wait_in_petrel() {
+    let test = "requests_that_fcgiwrap_does_not_take_wait_in_petrel";
+    if !can_run(test, &["/usr/sbin/fcgiwrap"]) {
+        return;
+    }
+    let tree = Tree::new();
+    let site = in_front(Speaks::FastCgi, &tree, &Place::Unix("wrap.sock"));
+    let of_server = site.server.tree();
+    for name in ["www/slow.php", "www/fast.php"] {
+        of_server.write(name, CGI).mode(name, 0o755);
+    }
+    let socket = format!("unix:{}", tree.path("wrap.sock").display());
+    let mut command = Command::new("/usr/sbin/fcgiwrap");
+    command.args(["-c", "2", "-s", &socket]);
+    let _wrap = Component::start(tree, &mut command, &Listens::Unix("wrap.sock"));
     others_wait_in_petrel(&site);
 }
