@@ -3,7 +3,8 @@
 //! A request from an address that `extforward.forwarder` trusts counts as a request of the client that the
 //! proxy names: in a field, or, for a whole connection, in a header of the PROXY protocol. From then on
 //! conditions, access rules, logs and backends see that client. This happens before any other module looks at
-//! the request, but for mod_rewrite where that is listed before. If other settings apply to the client, the request begins again with those. Fields from
+//! the request, but for mod_rewrite where that is listed before. If other settings apply to the client, the
+//! request begins again with those. Fields from
 //! senders that are not trusted are ignored.
 
 mod client;

@@ -16,8 +16,8 @@ pub struct Http2Limits {
     /// the owner has not released there may be twice as many.
     pub streams_max: u16,
     /// Streams in a period that end before their answer begins: by a reset of the client, by its error, or
-    /// because they were refused, also with a status for their heads. Each stream that is completed in the period allows one more, up to
-    /// [`RESETS_EARNED_MAX`].
+    /// because they were refused, also with a status for their heads. Each stream that is completed in the
+    /// period allows one more, up to [`RESETS_EARNED_MAX`].
     pub resets_max: u32,
     /// Resets by the client, in a period, of streams whose answer had begun.
     pub answered_resets_max: u32,
