@@ -24,6 +24,14 @@ fn with_clients(tree: &Tree) {
         );
     }
     pki::sign(tree, "ca", "old", "/CN=old", ECDSA, "-days -1");
+    for (name, extensions) in [
+        ("first", ""),
+        ("authority", "basicConstraints=critical,CA:TRUE\n"),
+    ] {
+        tree.write("extensions", extensions);
+        let subject = format!("/CN={name}");
+        pki::sign(tree, "ca", name, &subject, ECDSA, "-days 30");
+    }
     tree.write("index.txt", "");
     tree.write("crlnumber", "01\n");
     tree.write(
@@ -90,17 +98,10 @@ fn certificates_that_rustls_takes_from_no_client_are_told_in_words() {
         return;
     }
     let (server, strict, _) = server();
-    for (name, extensions, words) in [
-        ("first", "", "certificate of version 1"),
-        (
-            "authority",
-            "basicConstraints=critical,CA:TRUE\n",
-            "certificate of an authority (CA:TRUE)",
-        ),
+    for (name, words) in [
+        ("first", "certificate of version 1"),
+        ("authority", "certificate of an authority (CA:TRUE)"),
     ] {
-        server.tree().write("extensions", extensions);
-        let subject = format!("/CN={name}");
-        pki::sign(server.tree(), "ca", name, &subject, ECDSA, "-days 30");
         assert_ne!(ask_as(&server, name, strict), "hello", "{name}");
         server.expect_log(&format!(
             "(handshake) the client's certificate is refused: {words}"
