@@ -470,7 +470,7 @@ impl Exchange {
         let connection = self.connection.scope(self.worker.settings_table());
         let before = Rc::clone(&self.settings);
         self.settle(&connection);
-        let phase = self.progress.phase.unwrap_or(Phase::Translate);
+        let phase = self.progress.phase();
         if (Phase::Authorize..Phase::Content).contains(&phase)
             && !Rc::ptr_eq(&before, &self.settings)
         {

@@ -1,5 +1,6 @@
 //! Makes the head of a backend's reply the head of the answer.
 
+use std::fmt;
 use std::rc::Rc;
 
 use petrel_engine::Exchange;
@@ -43,14 +44,10 @@ pub(super) fn accept(
     let head = conversation.head();
     let (fields, fields_max) = (head.len(), exchange.settings.core.reply_fields_max);
     if fields > fields_max {
-        exchange.log_error(
-            Stage::BackendBody.name(),
-            format_args!(
-                "its reply has {fields} header fields, more than server.max-response-fields ({fields_max}) backend={}",
-                host.label
-            ),
+        let why = format_args!(
+            "its reply has {fields} header fields, more than server.max-response-fields ({fields_max})"
         );
-        return ReplyVerdict::Refuse;
+        return refuse(exchange, host, why);
     }
     // Any other reply of an authorizer is the answer.
     if host.mode == Mode::Authorizer && head.status() == Status::OK {
@@ -62,13 +59,7 @@ pub(super) fn accept(
     {
         return match begun {
             Ok(outcome) => ReplyVerdict::Discard(outcome),
-            Err(reason) => {
-                exchange.log_error(
-                    Stage::BackendBody.name(),
-                    format_args!("{reason} backend={}", host.label),
-                );
-                ReplyVerdict::Refuse
-            }
+            Err(reason) => refuse(exchange, host, format_args!("{reason}")),
         };
     }
     if gateway.extras.local_redirect
@@ -79,14 +70,8 @@ pub(super) fn accept(
     }
     let is_tunnel = head.status() == Status::SWITCHING_PROTOCOLS;
     if is_tunnel && !host.upgrade.opens_tunnel(exchange, head) {
-        exchange.log_error(
-            Stage::BackendBody.name(),
-            format_args!(
-                "its 101 does not name the protocol that the client asked for backend={}",
-                host.label
-            ),
-        );
-        return ReplyVerdict::Refuse;
+        let why = format_args!("its 101 does not name the protocol that the client asked for");
+        return refuse(exchange, host, why);
     }
     copy(exchange, gateway, host, head);
     if is_tunnel {
@@ -107,6 +92,13 @@ pub(super) fn accept(
         true => ReplyVerdict::Stream,
         false => ReplyVerdict::Collect,
     }
+}
+
+/// Logs why the configuration does not let the client have this reply.
+fn refuse(exchange: &Exchange, host: &BackendHost, why: fmt::Arguments<'_>) -> ReplyVerdict {
+    let stage = Stage::BackendBody.name();
+    exchange.log_error(stage, format_args!("{why} backend={}", host.label));
+    ReplyVerdict::Refuse
 }
 
 /// Sends an interim response (1xx) to the client.
