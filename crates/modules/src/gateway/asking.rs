@@ -229,9 +229,13 @@ impl Backend {
             count += 1;
             latest_ms = latest_ms.max(since_ms);
         }
-        let may_ask =
-            count == 0 || count < limits::ASKED_MAX && now_ms >= latest_ms + limits::ASK_MORE_MS;
-        if !may_ask {
+        // An application that turns out to keep no connections may end when one closes without a request.
+        let keeps = self.shared.capacity.behind.get(now_ms) == Answers::Yes;
+        let asked_max = match keeps {
+            true => limits::ASKED_MAX,
+            false => limits::ASKED_MAX.min(self.queue.count() - soon),
+        };
+        if count > 0 && (count >= asked_max || now_ms < latest_ms + limits::ASK_MORE_MS) {
             return;
         }
         let Some(permit) = Permit::take(&self.shared) else {
@@ -243,6 +247,30 @@ impl Backend {
             permit,
             since_ms: now_ms,
         });
+    }
+
+    /// A connection that asks an application which is not asked any more: the next request is written on it.
+    pub(super) fn take_asked(&self, now_ms: u64) -> Option<Box<BackendConnection>> {
+        let mut all = self.asking.all.borrow_mut();
+        if all.is_empty() || self.asks(now_ms) {
+            return None;
+        }
+        let is_first = |asked: &mut Asked| {
+            matches!(
+                asked,
+                Asked::Unanswered {
+                    is_behind: false,
+                    ..
+                }
+            )
+        };
+        let taken = all.extract_if(.., is_first).next()?;
+        let Asked::Unanswered { mut connection, .. } = taken else {
+            return None;
+        };
+        self.shared.capacity.waits_no_more();
+        connection.answer_is_late();
+        Some(connection)
     }
 
     /// Reads the answers that have come. `context` is woken when more can be done.

@@ -381,11 +381,11 @@ impl Backend {
         self.workbench.clock.now_ms()
     }
 
-    /// The idle connection that was used last.
-    fn take_idle(&self) -> Option<Box<BackendConnection>> {
+    /// The idle connection that was used last, or one that asks in vain.
+    fn take_open(&self, now_ms: u64) -> Option<Box<BackendConnection>> {
         let connection = self.idle.take();
         self.count_idle();
-        connection
+        connection.or_else(|| self.take_asked(now_ms))
     }
 
     /// A connection, or a permit to open one, without waiting. `None`: the request has to queue.
@@ -393,10 +393,11 @@ impl Backend {
         if !self.queue.is_empty() {
             return None;
         }
-        if let Some(connection) = self.take_idle() {
+        let now_ms = self.workbench.clock.latest_ms();
+        if let Some(connection) = self.take_open(now_ms) {
             return Some(Grant::Kept(connection));
         }
-        self.open(self.workbench.clock.latest_ms())
+        self.open(now_ms)
     }
 
     /// A permit to open a connection that a request is written on at once: a process is known to be free, or
@@ -674,7 +675,7 @@ impl Backend {
         }
         self.newcomers.look_if_due(self.workbench.clock.latest());
         while !self.queue.is_empty() {
-            let grant = match self.take_idle() {
+            let grant = match self.take_open(now_ms) {
                 Some(connection) => Grant::Kept(connection),
                 None => match self.open(now_ms) {
                     Some(grant) => grant,

@@ -334,3 +334,25 @@ fn a_process_that_closes_behind_its_reply_is_asked_again_at_once() {
         assert_eq!(behind, Answers::Unknown, "it may answer all the same");
     });
 }
+
+/// An application that closes behind its replies may end when a connection closes without a request: none is made
+/// that no request needs, also before the first reply shows how it is.
+#[test]
+fn each_connection_has_a_request_until_the_application_is_known_to_keep_them() {
+    for requests in [1, 2, 9] {
+        VirtualTime::run(async |time| {
+            let pair = Pair::new(&time, Manner::EndsWithout);
+            pair.application.starts_for(Duration::from_millis(400));
+            let parent = parent(&pair.site);
+            let all = (0..requests)
+                .map(async |number| ask(&parent, Method::Post, script(number)).await.0);
+            let all = futures_util::future::join_all(all);
+            let all = pair.site.with_clock(all).await;
+            assert_eq!(all, vec![200; requests]);
+            assert_eq!(pair.application.runs(requests), vec![1; requests]);
+            expect_no_leftovers(&[pair.site], "");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert_eq!(pair.application.unused(), 0, "{requests}");
+        });
+    }
+}

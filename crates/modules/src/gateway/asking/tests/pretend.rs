@@ -41,6 +41,8 @@ pub(super) enum Manner {
     AnswersOnce,
     /// Answers in front of its next reply (libfcgi).
     AnswersLate,
+    /// Answers, keeps no connection, and ends when one closes without a request (Ruby's library without its C part).
+    EndsWithout,
     /// Does not answer.
     Ignores,
     /// Closes the connection.
@@ -76,6 +78,10 @@ pub(super) struct Application {
     runs: RefCell<BTreeMap<usize, u32>>,
     /// The next process that gets there dies, and another one takes its place.
     death: Cell<Option<Death>>,
+    /// For how long its processes start.
+    starts_for: Cell<Duration>,
+    /// How often a connection was closed without a request.
+    unused: Cell<usize>,
 }
 
 impl VirtualTime {
@@ -149,6 +155,8 @@ impl Application {
             idle_since: (0..processes).map(|_| Cell::default()).collect(),
             runs: RefCell::default(),
             death: Cell::new(None),
+            starts_for: Cell::default(),
+            unused: Cell::default(),
         });
         for process in 0..processes {
             tokio::task::spawn_local(Rc::clone(&application).run(process));
@@ -168,6 +176,16 @@ impl Application {
         self.death.set(Some(death));
     }
 
+    /// Its processes take so long until they accept connections, although the socket is there.
+    pub(super) fn starts_for(&self, time: Duration) {
+        self.starts_for.set(time);
+    }
+
+    /// How often a connection was closed without a request.
+    pub(super) fn unused(&self) -> usize {
+        self.unused.get()
+    }
+
     /// For how long the process has been idle that has been so for longest.
     pub(super) fn longest_idle(&self) -> Duration {
         let since = self.idle_since.iter().filter_map(Cell::get);
@@ -175,6 +193,7 @@ impl Application {
     }
 
     async fn run(self: Rc<Self>, process: usize) {
+        tokio::time::sleep(self.starts_for.get()).await;
         loop {
             self.is_idle(process);
             let (stream, _) = self.listener.accept().await.expect("it listens");
@@ -194,14 +213,20 @@ impl Application {
         }
         loop {
             self.is_idle(process);
-            let (kind, content) = read_record(&mut stream).await?;
+            let (kind, content) = match read_record(&mut stream).await {
+                Ok(record) => record,
+                Err(error) => {
+                    self.unused.update(|count| count + usize::from(served == 0));
+                    return Err(error);
+                }
+            };
             match kind {
                 kind::GET_VALUES if self.dies(Death::AtQuestion) => return Ok(()),
                 kind::GET_VALUES => match self.manner {
                     Manner::Closes => return Ok(()),
                     Manner::AnswersLate => owed.extend(values_answer()),
                     Manner::Sends(bytes) => stream.write_all(&bytes()).await?,
-                    Manner::Answers | Manner::AnswersUnasked => {
+                    Manner::Answers | Manner::AnswersUnasked | Manner::EndsWithout => {
                         stream.write_all(&values_answer()).await?;
                     }
                     Manner::AnswersOnce => {
@@ -235,7 +260,8 @@ impl Application {
                     records.extend(&unasked);
                     stream.write_all(&records).await?;
                     served += 1;
-                    if !keeps || served == self.requests_max {
+                    let closes = matches!(self.manner, Manner::EndsWithout);
+                    if !keeps || closes || served == self.requests_max {
                         drop(stream);
                         tokio::time::sleep(script.works_on).await;
                         return Ok(());
