@@ -5,6 +5,7 @@
 #![expect(clippy::disallowed_methods, reason = "this is the clock")]
 
 use std::cell::{Cell, RefCell};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use petrel_proto::date;
@@ -26,6 +27,7 @@ pub struct Clock {
     /// The monotonic time until which `wall_s` is right.
     second_ends: Cell<Nanos>,
     wall_s: Cell<u64>,
+    steady_s: Cell<u64>,
     monotonic_s: Cell<u32>,
     date_line: RefCell<[u8; DATE_LINE_BYTES]>,
     #[cfg(test)]
@@ -41,10 +43,13 @@ pub fn thread_now() -> Nanos {
 }
 
 /// For how long this thread has had a processor. A system call.
-pub(crate) fn thread_processor_time() -> Nanos {
+pub fn thread_processor_time() -> Nanos {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as Nanos * SECOND + time.tv_nsec as Nanos
 }
+
+/// What the wall clock showed when the monotonic clock was 0, as far as was known when this process began.
+static EPOCH_BEGAN: OnceLock<Nanos> = OnceLock::new();
 
 thread_local! {
     /// How many tasks the worker of this thread has run since it asked the kernel for events; with
@@ -93,6 +98,7 @@ impl Clock {
             longest_turn: Cell::new(0),
             second_ends: Cell::new(0),
             wall_s: Cell::new(0),
+            steady_s: Cell::new(0),
             monotonic_s: Cell::new(0),
             date_line: RefCell::new(*b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"),
             #[cfg(test)]
@@ -212,6 +218,12 @@ impl Clock {
         self.wall_s.get()
     }
 
+    /// Seconds since the epoch, by the wall clock as it was when this process began: they do not jump when the
+    /// clock is set.
+    pub fn steady_seconds(&self) -> u64 {
+        self.steady_s.get()
+    }
+
     /// Monotonic seconds at the last reading. Deadlines use this unit.
     #[inline]
     pub fn seconds(&self) -> u32 {
@@ -267,6 +279,8 @@ impl Clock {
         let seconds = wall / SECOND;
         self.wall_s.set(seconds);
         self.second_ends.set(now + (SECOND - wall % SECOND));
+        let begun = *EPOCH_BEGAN.get_or_init(|| wall.saturating_sub(now));
+        self.steady_s.set(begun.saturating_add(now) / SECOND);
         self.monotonic_s
             .set(u32::try_from(now / SECOND).unwrap_or(u32::MAX));
         let mut line = self.date_line.borrow_mut();
@@ -285,6 +299,20 @@ impl Default for Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn steady_seconds_go_on_when_the_wall_clock_is_set_back() {
+        let clock = Clock::new();
+        assert!(clock.wall_seconds().abs_diff(clock.steady_seconds()) <= 1);
+        clock.skip(Duration::ZERO);
+        let (wall_s, steady_s) = (clock.wall_seconds(), clock.steady_seconds());
+        let (monotonic, wall) = clock.stopped_at.get().expect("it is stopped");
+        let set_back = wall - 3600 * SECOND as i64;
+        clock.stopped_at.set(Some((monotonic, set_back)));
+        clock.skip(Duration::from_secs(60));
+        assert_eq!(clock.wall_seconds(), wall_s + 60 - 3600);
+        assert_eq!(clock.steady_seconds(), steady_s + 60);
+    }
 
     #[test]
     fn the_date_line_is_the_present() {
