@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use petrel_engine::blocking::{self, Class, Origin};
+use petrel_engine::log::LogHandle;
 use petrel_engine::proto::stored_page::blob::{self, Blob, BlobName, HALF_BYTES};
 use petrel_engine::shared::lock;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
@@ -41,6 +42,7 @@ pub struct Disk {
     root: OwnedFd,
     /// The configured path, for the log.
     path: String,
+    log: LogHandle,
     origin: Origin,
     index: Mutex<Index>,
     /// Locks, each for a part of the names. A thread waits for the disk while it holds one, so workers never
@@ -65,7 +67,7 @@ impl Disk {
     ///
     /// # Errors
     /// As mkdir(2) and open(2).
-    pub fn open(path: &str, bytes_max: u64) -> io::Result<Arc<Disk>> {
+    pub fn open(path: &str, bytes_max: u64, log: LogHandle) -> io::Result<Arc<Disk>> {
         match rustix::fs::mkdirat(CWD, path, OWNER_DIRECTORY) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
@@ -76,6 +78,7 @@ impl Disk {
             origin: Origin::of_descriptor(&root),
             root,
             path: path.to_owned(),
+            log,
             index: Mutex::new(Index::new()),
             turns: Default::default(),
             writes: AtomicU64::new(0),
@@ -91,6 +94,15 @@ impl Disk {
     /// The configured directory.
     pub fn path(&self) -> &str {
         &self.path
+    }
+
+    /// Counts an error, and says in the log what could not be done because of it. The log folds equal lines.
+    fn failed(&self, what: &str, error: &io::Error) {
+        self.errors.fetch_add(1, Relaxed);
+        self.log.error(format_args!(
+            "(page-cache) {what} in page-cache.disk-path {:?}: {error}",
+            self.path
+        ));
     }
 
     /// Counts a file that was not read in time.
@@ -143,21 +155,22 @@ impl Disk {
         blocking::run_for(Class::Read, origin, move || {
             let order = disk.index().order_of(&name);
             let blob = match disk.read_file(&name, bytes_max) {
-                Ok(bytes) => blob::decode(&Bytes::from(bytes)).ok(),
+                Ok(bytes) => blob::decode(&Bytes::from(bytes))
+                    .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is damaged")),
                 Err(error) if is_passing(&error) => {
-                    disk.errors.fetch_add(1, Relaxed);
+                    disk.failed("a page cannot be read", &error);
                     return None;
                 }
-                Err(_) => None,
+                Err(error) => Err(error),
             };
-            match blob {
-                Some(_) => disk.index().touch(&name),
-                None => {
-                    disk.errors.fetch_add(1, Relaxed);
+            match &blob {
+                Ok(_) => disk.index().touch(&name),
+                Err(error) => {
+                    disk.failed("a page cannot be read and is removed", error);
                     disk.remove(name, order.unwrap_or(FOUND));
                 }
             }
-            blob
+            blob.ok()
         })
     }
 
@@ -183,8 +196,8 @@ impl Disk {
             }
             let written = make().into_iter().all(|(name, bytes)| {
                 let written = disk.write_file(&name, &bytes, order);
-                if written.is_err() {
-                    disk.errors.fetch_add(1, Relaxed);
+                if let Err(error) = &written {
+                    disk.failed("a page cannot be written", error);
                 }
                 let is_gone = is_purged();
                 if is_gone {
@@ -215,20 +228,25 @@ impl Disk {
             disk.read_note(&tag_purges);
             let bytes = tag_purges.to_bytes();
             let unfinished = Unfinished::write(&disk.root, &bytes);
-            if unfinished.and_then(|file| file.rename(NOTE)).is_err() {
-                disk.errors.fetch_add(1, Relaxed);
+            if let Err(error) = unfinished.and_then(|file| file.rename(NOTE)) {
+                disk.failed("purged tags cannot be written", &error);
             }
         }))
     }
 
     /// Reads the note about purged tags. Waits for the disk.
     fn read_note(&self, tag_purges: &TagPurges) {
-        let is_understood = match self.read_at(&self.root, NOTE, NOTE_BYTES_MAX) {
-            Ok(bytes) => tag_purges.read(&bytes),
-            Err(error) => error.kind() == io::ErrorKind::NotFound,
-        };
-        if !is_understood {
-            self.errors.fetch_add(1, Relaxed);
+        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the file is damaged");
+        let read = self.read_at(&self.root, NOTE, NOTE_BYTES_MAX);
+        let understood = read.and_then(|bytes| match tag_purges.read(&bytes) {
+            true => Ok(()),
+            false => Err(damaged()),
+        });
+        match understood {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                self.failed("purged tags cannot be read", &error);
+            }
+            _ => {}
         }
     }
 
@@ -360,8 +378,8 @@ impl Disk {
             let Ok(directory) = self.directory(&name) else {
                 continue;
             };
-            if self.scan_directory(&directory, first).is_err() {
-                self.errors.fetch_add(1, Relaxed);
+            if let Err(error) = self.scan_directory(&directory, first) {
+                self.failed("a directory cannot be read", &error);
             }
         }
         self.make_room();
@@ -379,8 +397,8 @@ impl Disk {
                 continue;
             };
             // An error with one file says nothing about the others.
-            if self.take_in(directory, name).is_err() {
-                self.errors.fetch_add(1, Relaxed);
+            if let Err(error) = self.take_in(directory, name) {
+                self.failed("a page of an earlier process cannot be indexed", &error);
             }
         }
         Ok(())

@@ -253,7 +253,7 @@ impl PageCache {
 /// The time of a purge: the end of this second, because an answer that was requested in the same second may
 /// be older than the purge.
 fn end_of_second_ms(worker: &Worker) -> u64 {
-    let now_s = worker.clock().wall_seconds();
+    let now_s = worker.clock().steady_seconds();
     now_s.saturating_mul(1000).saturating_add(999)
 }
 
@@ -268,11 +268,10 @@ impl SharedCache {
 
 fn open_disk(places: &Places, worker: &Worker) -> Option<Arc<Disk>> {
     let path = places.disk_path.as_deref()?;
-    match Disk::open(path, places.disk_bytes) {
+    let log = worker.base_settings().core.error_log.clone();
+    match Disk::open(path, places.disk_bytes, log.clone()) {
         Ok(disk) => Some(disk),
         Err(error) => {
-            let settings = worker.base_settings();
-            let log = &settings.core.error_log;
             log.error(format_args!(
                 "(page-cache) page-cache.disk-path {path:?} is not used: {error}"
             ));

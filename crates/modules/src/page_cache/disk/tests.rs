@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use petrel_engine::limits::DEVICE_BYTES_MAX;
+use petrel_engine::log::{LogRegistry, LogTarget};
 
 use super::super::entry::tests::page;
 use super::super::key::testing::key_of;
@@ -12,7 +13,8 @@ use super::*;
 use crate::testing::Tree;
 
 async fn open(tree: &Tree, bytes_max: u64) -> Arc<Disk> {
-    let disk = Disk::open(&tree.path("cache"), bytes_max).expect("the tree is ours");
+    let disk =
+        Disk::open(&tree.path("cache"), bytes_max, LogHandle::default()).expect("the tree is ours");
     disk.load(Arc::default()).await.expect("it can be read");
     disk
 }
@@ -40,7 +42,8 @@ async fn what_was_written_is_there_after_a_restart() {
     assert_eq!(body(&disk, name).await.as_deref(), Some(&b"one"[..]));
     write(&disk, "a", "two").await;
     drop(disk);
-    let again = Disk::open(&tree.path("cache"), 1 << 20).expect("it is there");
+    let again =
+        Disk::open(&tree.path("cache"), 1 << 20, LogHandle::default()).expect("it is there");
     assert!(!again.has(&name), "nothing is known yet");
     again.load(Arc::default()).await.expect("it can be read");
     assert!(again.has(&name));
@@ -177,7 +180,8 @@ async fn what_is_purged_before_it_is_found_is_not_found() {
     let gone = write(&disk, "a", "one").await;
     let stays = write(&disk, "b", "two").await;
     drop(disk);
-    let again = Disk::open(&tree.path("cache"), 1 << 20).expect("it is there");
+    let again =
+        Disk::open(&tree.path("cache"), 1 << 20, LogHandle::default()).expect("it is there");
     let base = blob::base_name(&key_of("a"));
     assert!(again.purge(base).1.is_none(), "nothing is known of it yet");
     // A page that is written after the purge counts.
@@ -203,7 +207,8 @@ async fn what_is_removed_before_it_is_found_is_not_found() {
     let disk = open(&tree, 1 << 20).await;
     let old = write(&disk, "a", "one").await;
     drop(disk);
-    let again = Disk::open(&tree.path("cache"), 1 << 20).expect("it is there");
+    let again =
+        Disk::open(&tree.path("cache"), 1 << 20, LogHandle::default()).expect("it is there");
     assert!(again.remove_elsewhere(old).is_none(), "nothing is known");
     let new = write(&again, "b", "two").await;
     let job = again.remove_elsewhere(new).expect("it is known");
@@ -277,13 +282,16 @@ async fn tags_that_are_purged_before_the_note_is_read_are_added_to_it() {
     let tree = Tree::new(&[]);
     let path = tree.path("cache");
     for tag in ["a", "b"] {
-        let disk = Disk::open(&path, 1 << 20).expect("the tree is ours");
+        let disk = Disk::open(&path, 1 << 20, LogHandle::default()).expect("the tree is ours");
         let purges = Arc::new(TagPurges::default());
         purges.add(tag.as_bytes(), 100);
         let noted = disk.write_note(purges).expect("no other is due");
         noted.await.expect("it is done");
     }
-    let (disk, purges) = (Disk::open(&path, 1 << 20), Arc::default());
+    let (disk, purges) = (
+        Disk::open(&path, 1 << 20, LogHandle::default()),
+        Arc::default(),
+    );
     let disk = disk.expect("it is there");
     let loaded = disk.load(Arc::clone(&purges)).await;
     loaded.expect("it can be read");
@@ -307,5 +315,26 @@ async fn what_others_have_left_does_no_harm() {
     let is_there = |path: &str| std::path::Path::new(&tree.path(path)).exists();
     assert!(!is_there("cache/00/.new-1999999999-3"));
     assert!(is_there("cache/00/readme") && is_there("cache/zz/x"));
-    assert!(Disk::open(&tree.path("none/cache"), 1).is_err());
+    assert!(Disk::open(&tree.path("none/cache"), 1, LogHandle::default()).is_err());
+}
+
+#[tokio::test(flavor = "local")]
+async fn the_log_says_what_fails() {
+    let tree = Tree::new(&[]);
+    let target = LogTarget::File(tree.path("log").into());
+    let logs = LogRegistry::open([target.clone()]).expect("the tree is ours");
+    let path = tree.path("cache");
+    let disk = Disk::open(&path, 1 << 20, logs.get(&target)).expect("the tree is ours");
+    disk.load(Arc::default()).await.expect("it can be read");
+    std::fs::remove_dir_all(&path).expect("the tree is ours");
+    let page = page(&key_of("a"), "one", 0, 60);
+    let name = blob::name(&page.key, &page.vary);
+    let job = disk.write(move || vec![(name, blob::encode_page(&page, 1))], || false);
+    assert!(!job.expect("nothing waits").await.expect("it is done"));
+    let log = std::fs::read_to_string(tree.path("log")).expect("it is open");
+    let expected = format!(
+        "(page-cache) a page cannot be written in page-cache.disk-path {path:?}: No such file"
+    );
+    assert!(log.contains(&expected), "{log}");
+    assert_eq!(disk.sizes().2, 1);
 }
