@@ -141,7 +141,7 @@ impl Below {
 
     /// Whether the page can be sent, now or after a validation.
     fn is_of_use(&self, exchange: &Exchange, page: &CachedPage, stored_ms: u64) -> bool {
-        let now_s = exchange.worker.clock().wall_seconds();
+        let now_s = exchange.worker.clock().steady_seconds();
         let has_validator = page.field("ETag").is_some() || page.field("Last-Modified").is_some();
         let is_purged = self.place == BelowPlace::Disk
             && self.cache.shared.tag_purges.concern(&page.tags, stored_ms);

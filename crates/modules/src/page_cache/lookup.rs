@@ -121,7 +121,7 @@ impl Gate {
         {
             Ok(()) => {
                 let question = Question {
-                    now_s: exchange.worker.clock().wall_seconds(),
+                    now_s: exchange.worker.clock().steady_seconds(),
                     cache: &cache,
                     key: &key,
                     wanted,
@@ -138,7 +138,7 @@ impl Gate {
     /// The exchange has begun again, for an error page or because a backend has named another URL. Its first
     /// lookup stays in force.
     fn look_again(&self, exchange: &mut Exchange) -> Outcome {
-        let now_s = exchange.worker.clock().wall_seconds();
+        let now_s = exchange.worker.clock().steady_seconds();
         if exchange.handles_error() && Fetch::fallback(exchange, now_s).is_some() {
             // The store phase replaces this answer by the stored one.
             exchange.response.answer(Status::SERVICE_UNAVAILABLE);

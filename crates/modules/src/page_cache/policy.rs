@@ -17,8 +17,10 @@ pub(crate) struct RequestFacts {
     pub(crate) is_authorized: bool,
     /// It had `no-store`.
     pub(crate) no_store: bool,
-    /// Wall-clock second at which it was sent to the backend.
+    /// Second at which it was sent to the backend.
     pub(crate) at_s: u64,
+    /// Second of the wall clock at which the answer arrived. The backend's dates are compared with it.
+    pub(crate) answered_s: u64,
 }
 
 /// The decision about an answer.
@@ -68,7 +70,7 @@ reasons! {
     Script "script" "Fields that a script has given to this request alone are among its own.",
 }
 
-/// Decides about an answer that arrived in second `now_s`.
+/// Decides about an answer that arrived in second `now_s` of the clock that does not jump.
 pub(crate) fn decide(
     status: Status,
     fields: &HeaderBlock,
@@ -80,12 +82,12 @@ pub(crate) fn decide(
     if let Some(why) = forbidden(status, fields, &directives, asked, options) {
         return StoreVerdict::Not(why);
     }
-    let Some(lifetime) = lifetime(status, fields, &directives, options, now_s) else {
+    let Some(lifetime) = lifetime(status, fields, &directives, options, asked.answered_s) else {
         return StoreVerdict::Not(Why::NoLifetime);
     };
     let mut times = Times {
         received_s: now_s,
-        age_s: initial_age(fields, asked.at_s, now_s),
+        age_s: initial_age(fields, asked, now_s),
         lifetime_s: lifetime,
         is_shareable: directives.allows_authorized(),
         ..Times::default()
@@ -222,11 +224,12 @@ fn expires(fields: &HeaderBlock, now_s: u64) -> Option<u32> {
 }
 
 /// The age of the answer when it arrived (RFC 9111 4.2.3).
-fn initial_age(fields: &HeaderBlock, asked_s: u64, now_s: u64) -> u32 {
-    let made_s = fields.get("Date").and_then(date::parse).unwrap_or(now_s);
-    let apparent = now_s.saturating_sub(made_s);
+fn initial_age(fields: &HeaderBlock, asked: &RequestFacts, now_s: u64) -> u32 {
+    let made_s = fields.get("Date").and_then(date::parse);
+    let apparent = made_s.map_or(0, |made_s| asked.answered_s.saturating_sub(made_s));
     let stated = fields.get("Age").and_then(cache_control::seconds);
-    let corrected = u64::from(stated.unwrap_or(0)).saturating_add(now_s.saturating_sub(asked_s));
+    let took = now_s.saturating_sub(asked.at_s);
+    let corrected = u64::from(stated.unwrap_or(0)).saturating_add(took);
     u32::try_from(apparent.max(corrected)).unwrap_or(u32::MAX)
 }
 
@@ -262,6 +265,7 @@ mod tests {
     fn asked() -> RequestFacts {
         RequestFacts {
             at_s: NOW,
+            answered_s: NOW,
             ..RequestFacts::default()
         }
     }
@@ -419,6 +423,7 @@ mod tests {
         ] {
             let asked = RequestFacts {
                 at_s: asked_s,
+                answered_s: NOW,
                 ..RequestFacts::default()
             };
             let fields = format!("{fields}|Cache-Control: max-age=100");

@@ -37,7 +37,7 @@ pub(super) fn begin(exchange: &Exchange, cache: &PageCache, key: &[u8], entry: &
         pilot: Some(pilot),
         conditions: Vec::new(),
         since: cache.shared.purges.number(),
-        at_s: exchange.worker.clock().wall_seconds(),
+        at_s: exchange.worker.clock().steady_seconds(),
     };
     let begun = Subrequest::new(exchange, head(exchange, entry)).and_then(|mut subrequest| {
         subrequest.keep(KEPT, Fetch::Page(Box::new(fetch)).into_kept());

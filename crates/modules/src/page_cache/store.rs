@@ -62,7 +62,7 @@ impl Hook for StoreAnswer {
 impl StoreAnswer {
     fn page(&self, exchange: &mut Exchange, mut fetch: PageFetch) {
         let cache = Rc::clone(self.0.cache(exchange));
-        let now_s = exchange.worker.clock().wall_seconds();
+        let now_s = exchange.worker.clock().steady_seconds();
         let is_judged_here = !fetch.conditions.is_empty();
         fetch.give_conditions_back(exchange);
         if is_failure(exchange.response.status)
@@ -81,6 +81,7 @@ impl StoreAnswer {
             is_authorized: fetch.wanted.is_authorized || request::is_authorized(exchange),
             no_store: fetch.wanted.directives.no_store,
             at_s: fetch.at_s,
+            answered_s: exchange.worker.clock().wall_seconds(),
         };
         let response = &exchange.response;
         let verdict = if exchange.handles_error() {
@@ -98,7 +99,7 @@ impl StoreAnswer {
         match verdict {
             StoreVerdict::Not(why) => forget(exchange, &cache, fetch, why),
             StoreVerdict::Store { times, withheld } => {
-                let page = page(exchange, &fetch, times, &withheld, tags, now_s);
+                let page = page(exchange, &fetch, times, &withheld, tags);
                 self.keep(exchange, &cache, fetch, page);
             }
         }
@@ -174,6 +175,7 @@ impl StoreAnswer {
             is_authorized: fetch.wanted.is_authorized || request::is_authorized(exchange),
             no_store: fetch.wanted.directives.no_store,
             at_s: fetch.at_s,
+            answered_s: exchange.worker.clock().wall_seconds(),
         };
         let told = exchange.response.with_carried(&fields);
         let verdict = policy::decide(old.page.status, &told, &asked, &self.0.options, now_s);
@@ -188,7 +190,7 @@ impl StoreAnswer {
                 &exchange.request.head,
             ),
             fields: stored_fields(&fields, &withheld),
-            date: date_of(&fields, now_s),
+            date: date_of(&fields, asked.answered_s),
             times: times.unwrap_or(Times {
                 received_s: now_s,
                 ..Times::default()
@@ -347,7 +349,6 @@ fn page(
     times: Times,
     withheld: &[Box<str>],
     tags: Box<[Box<[u8]>]>,
-    now_s: u64,
 ) -> CachedPage {
     let fields = exchange.response.fields();
     let told = exchange.response.with_carried(fields);
@@ -357,7 +358,7 @@ fn page(
         vary: vary::varying(names, &exchange.request.head),
         status: exchange.response.status,
         fields: stored_fields(fields, withheld),
-        date: date_of(fields, now_s),
+        date: date_of(fields, exchange.worker.clock().wall_seconds()),
         server: fields.get("Server").map(Box::from),
         body: Bytes::new(),
         times,
@@ -381,8 +382,11 @@ fn stored_fields(fields: &HeaderBlock, withheld: &[Box<str>]) -> Box<[u8]> {
 }
 
 /// The Date of the answer; without one, the time when it arrived (RFC 9110 6.6.1).
-fn date_of(fields: &HeaderBlock, now_s: u64) -> [u8; 29] {
-    let made_s = fields.get("Date").and_then(date::parse).unwrap_or(now_s);
+fn date_of(fields: &HeaderBlock, answered_s: u64) -> [u8; 29] {
+    let made_s = fields
+        .get("Date")
+        .and_then(date::parse)
+        .unwrap_or(answered_s);
     let mut text = [0; 29];
     date::format_imf(made_s.min(date::UNIX_SECONDS_MAX), &mut text);
     text

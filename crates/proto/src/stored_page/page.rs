@@ -33,6 +33,9 @@ pub struct CachedPage {
     pub took_ms: u32,
 }
 
+/// By how many seconds the clocks of machines that share stored pages may differ.
+const CLOCKS_DIFFER_S_MAX: u64 = 60;
+
 /// Until when an answer may be used, and how. Seconds of the wall clock, and durations in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
@@ -60,9 +63,13 @@ pub enum Freshness {
 }
 
 impl Times {
-    /// The current age (RFC 9111 4.2.3).
+    /// The current age (RFC 9111 4.2.3). The largest one if it arrived in the future: the clock was set back since
+    /// then, and how old it is cannot be known.
     #[inline]
     pub fn age(&self, now_s: u64) -> u32 {
+        if self.received_s > now_s.saturating_add(CLOCKS_DIFFER_S_MAX) {
+            return u32::MAX;
+        }
         let resident = u32::try_from(now_s.saturating_sub(self.received_s)).unwrap_or(u32::MAX);
         self.age_s.saturating_add(resident)
     }
@@ -146,6 +153,20 @@ pub const TAGS_MAX: usize = 256;
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+
+    #[test]
+    fn what_arrived_in_the_future_is_stale() {
+        let times = Times {
+            received_s: 10_000,
+            lifetime_s: 600,
+            ..Times::default()
+        };
+        assert_eq!(times.freshness(10_100), Freshness::Fresh(500));
+        // Another machine's clock.
+        assert_eq!(times.freshness(9_990), Freshness::Fresh(600));
+        assert!(matches!(times.freshness(6_400), Freshness::Stale(_)));
+        assert!(!times.serves_on_error(6_400));
+    }
 
     /// A page for tests: `body` under `key`, fresh for `lifetime_s` from second `now_s` on.
     pub(crate) fn page(key: &[u8], body: &str, now_s: u64, lifetime_s: u32) -> CachedPage {
