@@ -468,7 +468,7 @@ impl CauseCode {
             HeadError::RequestLineTooLong => CauseCode::UrlTooLong,
             HeadError::HeadTooLarge | HeadError::TooManyFields => CauseCode::HeadTooLarge,
             HeadError::TransferEncodingUnknown => CauseCode::TransferCoding,
-            HeadError::LengthRequired | HeadError::ContentLengthEmpty => CauseCode::LengthMissing,
+            HeadError::LengthRequired => CauseCode::LengthMissing,
             _ => CauseCode::HeadMalformed,
         }
     }

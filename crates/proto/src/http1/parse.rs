@@ -102,8 +102,11 @@ fn too_large(input: &[u8], options: &HeadOptions) -> HeadError {
     let line = within.trim_ascii_start();
     if line.contains(&b'\n') {
         HeadError::HeadTooLarge
-    } else {
+    } else if line.contains(&b' ') {
         HeadError::RequestLineTooLong
+    } else {
+        // No method is that long.
+        HeadError::RequestLine
     }
 }
 
@@ -253,10 +256,7 @@ fn read_other_version(head: &mut RequestHead, input: &[u8]) -> Result<Option<usi
         ] => {
             return Err(HeadError::VersionUnsupported);
         }
-        // "HTTP/a.b" and the like are an unsupported version; after "HTTP/1." it is a malformed line.
-        _ if version.starts_with(b"HTTP/") && !version.starts_with(b"HTTP/1.") => {
-            return Err(HeadError::VersionUnsupported);
-        }
+        // "HTTP/1", "HTTP/01.1" and "HTTP/a.b" are no versions (RFC 9112 section 2.3).
         _ => return Err(HeadError::RequestLine),
     };
     let position = line.len() - 1;

@@ -58,8 +58,6 @@ reasons! {
             "An HTTP/1.0 request carries Transfer-Encoding.",
         LengthRequired LENGTH_REQUIRED
             "A POST request announces neither Content-Length nor Transfer-Encoding.",
-        ContentLengthEmpty LENGTH_REQUIRED
-            "Content-Length is empty.",
         BodyUnexpected BAD_REQUEST
             "A GET, HEAD or CONNECT request announces a body.",
     }

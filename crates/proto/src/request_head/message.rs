@@ -217,12 +217,8 @@ fn content_length(
     options: &HeadOptions,
 ) -> Result<BodyFraming, HeadError> {
     let field = &head.fields[position as usize];
-    let length = match head.value(field) {
-        // lighttpd treats an empty field as a missing one: 411 for POST, no error for GET. Here GET gets 411,
-        // too.
-        b"" => return Err(HeadError::ContentLengthEmpty),
-        value => decimal(value).ok_or(HeadError::ContentLengthInvalid)?,
-    };
+    // lighttpd treats an empty field as a missing one. It is no number (RFC 9112 section 6.3).
+    let length = decimal(head.value(field)).ok_or(HeadError::ContentLengthInvalid)?;
     if has_second(head, KnownField::ContentLength, position) {
         let mut values = head.fields_named(KnownField::ContentLength.name());
         if options.header_strict || values.any(|value| decimal(value) != Some(length)) {

@@ -58,13 +58,13 @@ fn row_02_content_length_that_is_no_number() {
         "-1",
         "0x5",
         "5 5",
+        "",
         "five",
         "9223372036854775808",
     ] {
         let fields = format!("Content-Length: {value}");
         expect_refusal(&server, post(&fields, "hello"), &[400]);
     }
-    expect_refusal(&server, post("Content-Length: ", "hello"), &[411]);
     let overflow = format!("Content-Length: 1{}", "0".repeat(40));
     expect_refusal(&server, post(&overflow, "hello"), &[400]);
 }
@@ -315,6 +315,8 @@ fn row_11_heads_over_the_limit() {
         "a".repeat(100_000)
     );
     expect_refusal(&server, target, &[414]);
+    let method = format!("{} / HTTP/1.1\r\nHost: a\r\n\r\n", "M".repeat(100_000));
+    expect_refusal(&server, method, &[400]);
     let field = format!(
         "GET / HTTP/1.1\r\nHost: petrel.test\r\nX-Long: {}\r\n\r\n",
         "a".repeat(100_000)

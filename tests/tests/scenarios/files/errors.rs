@@ -125,7 +125,8 @@ fn a_head_that_is_refused_is_answered_in_its_version() {
     for (line, version, status) in [
         ("GET / HTTP/1.0", "HTTP/1.0", 400),
         ("GET / HTTP/1.1", "HTTP/1.1", 400),
-        ("GET / HTTP/a.b", "HTTP/1.1", 505),
+        ("GET / HTTP/2.0", "HTTP/1.1", 505),
+        ("GET / HTTP/a.b", "HTTP/1.1", 400),
     ] {
         let response = server.exchange(format!("{line}\r\nA b: c\r\n\r\n"));
         let expected = (version, status);

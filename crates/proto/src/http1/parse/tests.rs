@@ -63,11 +63,11 @@ fn a_request_is_taken_apart() {
 fn content_length_must_be_one_decimal_number() {
     assert_eq!(
         post_refusal("Content-Length: \r\n"),
-        Some(HeadError::ContentLengthEmpty)
+        Some(HeadError::ContentLengthInvalid)
     );
     assert_eq!(
         refusal("GET / HTTP/1.1", "Host: a\r\nContent-Length:\r\n"),
-        Some(HeadError::ContentLengthEmpty)
+        Some(HeadError::ContentLengthInvalid)
     );
     for value in [
         "5,6",
@@ -275,19 +275,17 @@ fn versions_are_told_apart() {
     assert_eq!(head.version(), Version::Http11);
     assert_eq!(head.head_bytes(), b"GET /x HTTP/1.2\r\nHost: a\r\n\r\n");
     assert_eq!(refusal("GET / HTTP/1.2", ""), Some(HeadError::HostMissing));
-    for version in [
-        "HTTP/2.0",
-        "HTTP/0.9",
-        "HTTP/3.0",
-        "HTTP/a.b",
-        "HTTP/10.1",
-        "HTTP/1",
-        "HTTP/",
-    ] {
+    for version in ["HTTP/2.0", "HTTP/0.9", "HTTP/3.0"] {
         let reason = refusal(&format!("GET / {version}"), "Host: a\r\n");
         assert_eq!(reason, Some(HeadError::VersionUnsupported), "{version}");
     }
     for line in [
+        "GET / HTTP/a.b",
+        "GET / HTTP/10.1",
+        "GET / HTTP/01.01",
+        "GET / HTTP/ 1.1",
+        "GET / HTTP/1",
+        "GET / HTTP/",
         "GET / HTTP/1.10",
         "GET / http/1.1",
         "GET /",
