@@ -146,8 +146,9 @@ pub(crate) const HTTP2_SETTINGS_S: u32 = 30;
 /// Seconds after which a connection without streams frees the memory that its next streams would use.
 pub(crate) const HTTP2_SHRINK_S: u32 = 1;
 
-/// Ranges of one request that are served. With more, the whole file is sent.
-pub const RANGES_MAX: usize = 32;
+/// Ranges of one request that are served. With more, the whole file is sent. zchunk asks for 255 at a time; Apache
+/// has 200.
+pub const RANGES_MAX: usize = 256;
 
 /// Connections that are accepted from a listener's queue when its worker stops. This is more than any
 /// backlog.

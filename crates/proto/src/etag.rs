@@ -2,6 +2,8 @@
 //!
 //! As in lighttpd, a list that is malformed counts up to the error.
 
+use crate::accept::Coding;
+
 /// Whether two entity tags are the same under strong comparison: equal, and neither is weak.
 pub fn strong_eq(left: &[u8], right: &[u8]) -> bool {
     is_strong(left) && left == right
@@ -18,9 +20,19 @@ fn is_strong(etag: &[u8]) -> bool {
 }
 
 /// Whether If-Match selects a representation with this entity tag, under strong comparison. `*` selects any
-/// that exists. `etag` is `None` for a representation without an entity tag, which only `*` selects.
+/// that exists. `etag` is `None` for a representation without an entity tag, which only `*` selects. A tag that was
+/// sent with a coded form of the representation (`"abc-gzip"` for `"abc"`) selects it as well.
 pub fn if_match(list: &[u8], etag: Option<&[u8]>) -> bool {
-    matches(list, etag, strong_eq)
+    matches(list, etag, |tag, etag| {
+        strong_eq(tag, etag) || (is_strong(etag) && without_coding(tag) == etag.strip_suffix(b"\""))
+    })
+}
+
+/// What stands before the name of the coding in a tag such as `"abc-gzip"`: `"abc`.
+fn without_coding(tag: &[u8]) -> Option<&[u8]> {
+    let tag = tag.strip_suffix(b"\"")?;
+    let dash = memchr::memrchr(b'-', tag)?;
+    Coding::from_name(&tag[dash + 1..]).map(|_| &tag[..dash])
 }
 
 /// Whether If-None-Match names this entity tag, under weak comparison, so that its condition is false. `*`
@@ -115,6 +127,10 @@ mod tests {
             );
         }
         assert!(!if_match(b"W/\"b\"", etag) && if_none_match(b"W/\"b\"", etag));
+        for coded in [&b"\"b-gzip\""[..], b"\"a\", \"b-br\""] {
+            assert!(if_match(coded, etag) && !if_none_match(coded, etag));
+        }
+        assert!(!if_match(b"\"a-gzip\"", etag) && !if_match(b"\"b-lzma\"", etag));
         assert!(
             if_match(b"*", None) && if_none_match(b"*", None) && !if_none_match(b"\"b\"", None)
         );

@@ -160,7 +160,7 @@ Keys of `server.feature-flags` that change something:
 
 | key | default | meaning |
 |---|---|---|
-| `http10.range` | disable | Range is honoured in HTTP/1.0 requests |
+| `http10.range` | enable | Range is honoured in HTTP/1.0 requests, as in nginx and Apache (lighttpd: disable) |
 | `server.absolute-dir-redirect` | disable | the redirect to a directory names scheme and host |
 | `server.graceful-shutdown-timeout` | 8 for a stop, 86400 for a reload | seconds that a graceful stop and a reload leave to requests; 0 is no limit |
 | `server.http-pathinfo` | enable | a URL may go on after the name of a file (path-info) |

@@ -23,6 +23,7 @@ pub(crate) fn for_backend(exchange: &mut Exchange, file: Rc<FileEntry>, path: &[
     let core = &settings.core;
     let keeps_error_status = exchange.keeps_error_status();
     forget_range(exchange);
+    let clock = Rc::clone(exchange.worker.clock());
     let response = &mut exchange.response;
     response.is_final = true;
     if response.get("Content-Type").is_none() {
@@ -38,7 +39,7 @@ pub(crate) fn for_backend(exchange: &mut Exchange, file: Rc<FileEntry>, path: &[
         response.set("ETag", etag.as_bytes());
     }
     if response.get("Last-Modified").is_none() {
-        response.set("Last-Modified", &last_modified(&file));
+        response.set("Last-Modified", &last_modified(&file, &clock));
     }
     if core.range_requests {
         response.set("Accept-Ranges", b"bytes");

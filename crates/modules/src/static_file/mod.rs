@@ -12,6 +12,7 @@ use std::rc::Rc;
 
 use petrel_engine::Exchange;
 use petrel_engine::cause::CauseCode;
+use petrel_engine::clock::Clock;
 use petrel_engine::config::{Diagnostic, DirectiveSpec, Effect};
 use petrel_engine::file_cache::{FileEntry, FileKind};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
@@ -149,7 +150,8 @@ impl FileFields {
         let settings = Rc::clone(&exchange.settings);
         let path = &exchange.physical.path;
         let fields = file.prepared(key, |file| {
-            self.make(file, path, coding, own, &settings.core)
+            let clock = exchange.worker.clock();
+            self.make(file, path, coding, own, &settings.core, clock)
         });
         exchange.response.extend_from_wire(&fields);
         // A backend that named this file may have set a better type, and so may a script.
@@ -170,15 +172,20 @@ impl FileFields {
         coding: Option<Coding>,
         own: Option<Vec<u8>>,
         core: &CoreSettings,
+        clock: &Clock,
     ) -> Vec<u8> {
         let mut out = Vec::with_capacity(192);
         field(&mut out, "Content-Type", &content_type(own, path, core));
+        // Its type is that of what it holds.
+        if coding.is_none() && path.to_ascii_lowercase().ends_with(b".svgz") {
+            field(&mut out, "Content-Encoding", b"gzip");
+        }
         if self.has_etags
             && let Some(etag) = etag(file, coding, core)
         {
             field(&mut out, "ETag", etag.as_bytes());
         }
-        field(&mut out, "Last-Modified", &last_modified(file));
+        field(&mut out, "Last-Modified", &last_modified(file, clock));
         if core.range_requests {
             field(&mut out, "Accept-Ranges", b"bytes");
         }
@@ -197,9 +204,11 @@ fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn last_modified(file: &FileEntry) -> [u8; 29] {
+/// A date that lies in the future would make caches keep the file until then (RFC 9110 section 8.8.2.1).
+fn last_modified(file: &FileEntry, clock: &Clock) -> [u8; 29] {
     let mut date = [0; 29];
-    date::format_imf(file.stat().modified_s, &mut date);
+    let modified_s = file.stat().modified_s.min(clock.wall_seconds());
+    date::format_imf(modified_s, &mut date);
     date
 }
 
@@ -238,6 +247,8 @@ fn etag(file: &FileEntry, coding: Option<Coding>, core: &CoreSettings) -> Option
 
 #[cfg(test)]
 mod tests {
+    use petrel_engine::proto::date;
+
     use super::MODULE;
     use crate::testing::Tree;
 
@@ -255,6 +266,53 @@ mod tests {
                 assert!(answer.field("ETag").is_some(), "{path}");
                 assert!(answer.field("Last-Modified").is_some(), "{path}");
             }
+        }
+    }
+
+    #[test]
+    fn no_file_was_modified_in_the_future() {
+        let tree = Tree::new(&[("a.txt", "x")]);
+        let file = std::fs::File::options()
+            .write(true)
+            .open(tree.path("a.txt"))
+            .expect("it is there");
+        let tomorrow = std::time::SystemTime::now() + std::time::Duration::from_secs(86_400);
+        file.set_modified(tomorrow).expect("it is ours");
+        let answer = tree.site("", &[&MODULE]).get("/a.txt");
+        let shown = answer.field("Last-Modified").expect("it is a file");
+        let shown_s = date::parse(shown.as_bytes()).expect("a date");
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed();
+        assert!(shown_s <= now.expect("after 1970").as_secs());
+    }
+
+    #[test]
+    fn a_compressed_picture_says_how_it_is_compressed() {
+        let tree = Tree::new(&[("a.SVGZ", "gzip")]);
+        let answer = tree.site("", &[&MODULE]).get("/a.SVGZ");
+        assert_eq!(
+            answer.field("Content-Type").as_deref(),
+            Some("image/svg+xml")
+        );
+        assert_eq!(answer.field("Content-Encoding").as_deref(), Some("gzip"));
+    }
+
+    #[test]
+    fn as_many_ranges_are_answered_as_zchunk_asks_for() {
+        let tree = Tree::new(&[("a.bin", &"x".repeat(300_000))]);
+        let site = tree.site("", &[&MODULE]);
+        let of = |ranges: usize, version: &str| {
+            let ranges: Vec<String> = (0..ranges)
+                .map(|number| format!("{}-{}", 1000 * number, 1000 * number + 9))
+                .collect();
+            site.request(&format!(
+                "GET /a.bin HTTP/{version}\r\nHost: a\r\nRange: bytes={}\r\n\r\n",
+                ranges.join(",")
+            ))
+            .status()
+        };
+        for version in ["1.0", "1.1"] {
+            assert_eq!(of(255, version), 206);
+            assert_eq!(of(257, version), 200);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::log::TimePrecision;
 /// The values of the flags that have an effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// `http10.range`: Range works in HTTP/1.0 requests, too.
+    /// `http10.range`: Range works in HTTP/1.0 requests, too. lighttpd's default is that it does not.
     pub http10_range: bool,
     /// `server.absolute-dir-redirect`: redirects to a directory have scheme and host in Location.
     pub absolute_dir_redirect: bool,
@@ -29,7 +29,7 @@ pub struct Features {
 impl Default for Features {
     fn default() -> Features {
         Features {
-            http10_range: false,
+            http10_range: true,
             absolute_dir_redirect: false,
             graceful_timeout_s: None,
             pathinfo: true,
