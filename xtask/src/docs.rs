@@ -1,4 +1,4 @@
-//! `cargo xtask docs`: writes the parts of docs/ that can be generated from the code, so that they agree with
+//! `cargo xtask docs`: writes the parts of docs/ and packaging/ that can be generated from the code, so that they agree with
 //! it.
 //!
 //! The directive reference and the page about metrics come from the tables of the modules, the man page and the completions from the
@@ -42,6 +42,10 @@ const DOCUMENTS: &[Document] = &[
     Document {
         path: "docs/metrics.md",
         source: Source::Table("metrics"),
+    },
+    Document {
+        path: "packaging/mime-types",
+        source: Source::Table("mime-types"),
     },
     Document {
         path: "docs/causes.md",

@@ -204,7 +204,7 @@ static BUILT_IN: LazyLock<TypeTable> =
 /// Common types of the web, from IANA's registry and the MIME Sniffing standard. Types that lighttpd 1.4.86
 /// has, too, have the same charset in the same spelling. Other text gets UTF-8, but not HTML and XML: they
 /// can name their own encoding, which a charset here would override.
-static BUILT_IN_TYPES: &[(&str, &str)] = &[
+pub static BUILT_IN_TYPES: &[(&str, &str)] = &[
     // Pages, styles and scripts.
     (".html", "text/html"),
     (".htm", "text/html"),
@@ -250,6 +250,18 @@ static BUILT_IN_TYPES: &[(&str, &str)] = &[
     ("license", "text/plain;charset=utf-8"),
     ("copying", "text/plain;charset=utf-8"),
     ("changelog", "text/plain;charset=utf-8"),
+    ("md5sums", "text/plain;charset=utf-8"),
+    ("sha1sums", "text/plain;charset=utf-8"),
+    ("sha256sums", "text/plain;charset=utf-8"),
+    ("sha512sums", "text/plain;charset=utf-8"),
+    (".md5", "text/plain;charset=utf-8"),
+    (".sha1", "text/plain;charset=utf-8"),
+    (".sha256", "text/plain;charset=utf-8"),
+    (".sha512", "text/plain;charset=utf-8"),
+    (".ttl", "text/turtle;charset=utf-8"),
+    (".rdf", "application/rdf+xml"),
+    (".kml", "application/vnd.google-earth.kml+xml"),
+    (".kmz", "application/vnd.google-earth.kmz"),
     // Images.
     (".png", "image/png"),
     (".apng", "image/apng"),
@@ -286,6 +298,7 @@ static BUILT_IN_TYPES: &[(&str, &str)] = &[
     (".opus", "audio/opus"),
     (".wav", "audio/wav"),
     (".weba", "audio/webm"),
+    (".mka", "audio/matroska"),
     (".mid", "audio/midi"),
     (".midi", "audio/midi"),
     (".mp4", "video/mp4"),
@@ -300,6 +313,10 @@ static BUILT_IN_TYPES: &[(&str, &str)] = &[
     (".wmv", "video/x-ms-wmv"),
     (".3gp", "video/3gpp"),
     (".ts", "video/mp2t"),
+    (".m2ts", "video/mp2t"),
+    (".m4s", "video/iso.segment"),
+    (".flv", "video/x-flv"),
+    (".m3u", "audio/mpegurl"),
     (".m3u8", "application/vnd.apple.mpegurl"),
     (".mpd", "application/dash+xml"),
     (".glb", "model/gltf-binary"),
@@ -348,6 +365,9 @@ static BUILT_IN_TYPES: &[(&str, &str)] = &[
     (".dmg", "application/x-apple-diskimage"),
     (".iso", "application/x-iso9660-image"),
     (".torrent", "application/x-bittorrent"),
+    (".meta4", "application/metalink4+xml"),
+    (".metalink", "application/metalink+xml"),
+    (".zsync", "application/x-zsync"),
     (".sqlite", "application/vnd.sqlite3"),
     (".bin", "application/octet-stream"),
     (".exe", "application/octet-stream"),
