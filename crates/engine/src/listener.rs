@@ -123,8 +123,8 @@ fn accept_the_rest(worker: &Rc<Worker>, listener: &ListeningSocket, facts: &Rc<L
 /// The log suppresses repetitions of the line within a second.
 fn tell_of_the_limit(worker: &Worker, facts: &ListenerFacts) {
     worker.logs().error(format_args!(
-        "(accept) {} connections are open, all that server.max-connections allows: newcomers wait \
-         listener={}",
+        "(accept) {} connections are open, as many as server.max-connections and server.max-fds allow: \
+         newcomers wait listener={}",
         worker.shared().connections_max(),
         facts.address
     ));

@@ -13,6 +13,7 @@ use modules::gateway::resolve::{self, NameServers};
 use modules::gateway::why_acceptance_is_unseen;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use crate::keeper::{backends, command_socket};
 use crate::listen;
@@ -77,13 +78,35 @@ pub(crate) fn preflight(loaded: &Loaded) -> Result<(), Diagnostics> {
 /// servers. `file` holds the configuration.
 pub(crate) fn warnings(loaded: &Loaded, file: &Path) -> Vec<Diagnostic> {
     let mut list = taken_addresses(loaded, file);
-    list.extend(missing_document_roots(loaded));
-    list.extend(missing_upload_directories(loaded));
+    list.extend(start_warnings(loaded));
     list.extend(missing_sockets(loaded));
     list.extend(unseen_acceptance(loaded));
     list.extend(names(loaded));
     list.extend(served_dot_files(loaded));
     list
+}
+
+/// What the administrator is told at each start and reload.
+pub(crate) fn start_warnings(loaded: &Loaded) -> Vec<Diagnostic> {
+    let mut list = missing_document_roots(loaded);
+    list.extend(missing_upload_directories(loaded));
+    list.extend(cut_connections(loaded));
+    list
+}
+
+/// `server.max-connections` is above what the limit on open files allows.
+fn cut_connections(loaded: &Loaded) -> Option<Diagnostic> {
+    let process = &loaded.process;
+    let wanted = process.max_connections?;
+    let fds = process.fds_to_ask_for(getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX));
+    let most = process.connections_max(fds);
+    let entry = loaded.config.global().entry("server.max-connections")?;
+    let message = format!(
+        "server.max-connections is lowered from {wanted} to {most}, half of the {fds} files that may be open"
+    );
+    let hint = "a connection that serves a file needs two: raise server.max-fds";
+    let warning = Diagnostic::warning(message, entry.value_span).with_hint(hint);
+    (most < wanted).then_some(warning)
 }
 
 /// The keeper opens the logs, as the user who starts the server; so that is the user who has to be able to

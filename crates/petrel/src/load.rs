@@ -12,6 +12,7 @@ use config::{Config, Diagnostic, Diagnostics, Entry, LoadOptions, Schema, Severi
 use engine::log::LogTarget;
 use engine::module::ModuleSpec;
 use engine::settings::{ProcessSettings, SettingsTable, loaded_modules};
+use indexmap::IndexSet;
 use modules::gateway::trust::LoadedTrusts;
 
 /// Where the configuration comes from.
@@ -113,21 +114,15 @@ impl Loaded {
     }
 
     /// Every log that the configuration names, each once.
-    pub(crate) fn log_targets(&self) -> Vec<LogTarget> {
-        let mut targets = vec![self.process.error_log.clone()];
+    pub(crate) fn log_targets(&self) -> IndexSet<LogTarget> {
+        let mut targets = IndexSet::from([self.process.error_log.clone()]);
         for entry in self.log_entries() {
             targets.extend(target_of(&entry.value));
         }
         let mut entries = self.config.blocks.iter().flat_map(|block| &block.entries);
         if entries.any(|entry| entry.name.ends_with("use-syslog") && entry.value.is_enabling()) {
-            targets.push(LogTarget::Syslog);
+            targets.insert(LogTarget::Syslog);
         }
-        let mut seen = Vec::new();
-        targets.retain(|target| {
-            let is_new = !seen.contains(target);
-            seen.push(target.clone());
-            is_new
-        });
         targets
     }
 }

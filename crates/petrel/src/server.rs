@@ -20,6 +20,7 @@ use engine::recorder::SharedMemory;
 use engine::server::{BoundListener, Server, ServerPlan};
 use engine::worker::{Cut, Drain};
 use engine::{file_report, limits};
+use indexmap::IndexSet;
 use modules::gateway::options::{addresses, spawn_specs};
 use modules::gateway::overload;
 use modules::gateway::resolve::{FollowedNames, NameServers};
@@ -47,7 +48,7 @@ pub(crate) struct Handover {
     /// The open logs.
     pub(crate) logs: Vec<(LogTarget, OwnedFd)>,
     /// The log targets that the numbers in [`Order::Log`] refer to.
-    pub(crate) log_targets: Vec<LogTarget>,
+    pub(crate) log_targets: IndexSet<LogTarget>,
     /// The server process's end of the socket pair.
     pub(crate) control: Control,
     /// The user and groups to switch to.
@@ -200,7 +201,7 @@ struct Process<'a> {
     control: &'a Arc<Control>,
     logs: LogRegistry,
     name_servers: Option<NameServers>,
-    log_targets: &'a [LogTarget],
+    log_targets: &'a IndexSet<LogTarget>,
     tls: Option<Arc<TlsStore>>,
     pam: Option<PamDoor>,
     generation: u64,
@@ -385,7 +386,7 @@ impl Process<'_> {
     }
 
     fn adopt(&self, number: u16, log: OwnedFd) {
-        if let Some(target) = self.log_targets.get(usize::from(number)) {
+        if let Some(target) = self.log_targets.get_index(usize::from(number)) {
             self.logs.adopt(vec![(target.clone(), log)]);
         }
     }

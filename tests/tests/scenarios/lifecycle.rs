@@ -309,3 +309,23 @@ fn the_pid_file_holds_the_pid_while_it_runs() {
         "the pid file is left behind"
     );
 }
+
+#[test]
+fn each_start_and_reload_says_what_is_missing_and_what_is_lowered() {
+    let server = Server::start(
+        "server.max-fds = 1000\nserver.max-connections = 900
+        $HTTP[\"host\"] == \"x\" { server.document-root = var.dir + \"/none\" }",
+    );
+    let told = [
+        "/none is missing",
+        "server.max-connections is lowered from 900 to 500, half of the 1000 files that may be open",
+    ];
+    let times = |text: &str| server.log().matches(text).count();
+    for text in told {
+        assert_eq!(times(text), 1, "{}", server.log());
+    }
+    server.signal(Signal::USR1);
+    for text in told {
+        assert!(eventually(|| times(text) == 2), "{}", server.log());
+    }
+}

@@ -30,6 +30,8 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
+use std::collections::hash_map::{Entry, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -104,12 +106,13 @@ impl LogRegistry {
         let Some(common) = &self.common else {
             return Ok(());
         };
-        let mut opened: Vec<(LogTarget, Outlet)> = Vec::new();
+        let mut opened = HashMap::new();
         for target in targets {
-            let is_there = opened.iter().any(|(known, _)| *known == target);
-            if !is_there && common.find(&target).is_none() {
-                let outlet = Outlet::open(&target, root, owner)?;
-                opened.push((target, outlet));
+            if common.find(&target).is_none()
+                && let Entry::Vacant(place) = opened.entry(target)
+            {
+                let outlet = Outlet::open(place.key(), root, owner)?;
+                place.insert(outlet);
             }
         }
         for (target, outlet) in opened {
@@ -120,7 +123,7 @@ impl LogRegistry {
 
     /// Closes the logs that are not among `targets`, after their queued lines were written or `limit` is
     /// over. From then on their handles drop lines. Standard error and syslog stay open.
-    pub fn retain(&self, targets: &[LogTarget], limit: Duration) {
+    pub fn retain(&self, targets: &HashSet<&LogTarget>, limit: Duration) {
         let Some(common) = &self.common else { return };
         let stays = |target: &LogTarget| {
             matches!(target, LogTarget::Stderr | LogTarget::Syslog) || targets.contains(target)
@@ -283,22 +286,17 @@ impl LogRegistry {
 
     fn insert(&self, target: LogTarget, root: Option<&Path>, outlet: Outlet) {
         let Some(common) = &self.common else { return };
-        let mut logs = lock(&common.logs);
         // Two threads may have opened the same log; the first one counts.
-        if logs.iter().all(|log| log.target != target) {
-            logs.push(Arc::new(Log::new(
-                target,
-                root.map(Path::to_owned),
-                outlet,
-                Arc::clone(&common.signals),
-            )));
-        }
+        lock(&common.logs).entry(target.clone()).or_insert_with(|| {
+            let root = root.map(Path::to_owned);
+            Arc::new(Log::new(target, root, outlet, Arc::clone(&common.signals)))
+        });
     }
 
     fn logs(&self) -> Vec<Arc<Log>> {
         self.common
             .as_ref()
-            .map(|common| lock(&common.logs).clone())
+            .map(|common| common.all())
             .unwrap_or_default()
     }
 }

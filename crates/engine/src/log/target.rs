@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// The target of a log.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LogTarget {
     /// Standard error.
     Stderr,

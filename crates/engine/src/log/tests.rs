@@ -310,7 +310,7 @@ fn a_reload_opens_what_is_new_and_closes_what_is_gone() {
         "nothing is kept of a list that fails"
     );
     registry.add([directory.target("b")]).expect("opens");
-    registry.retain(&[directory.target("b")], LIMIT);
+    registry.retain(&[&directory.target("b")].into(), LIMIT);
     assert_eq!(
         registry.targets(),
         [LogTarget::Stderr, directory.target("b")]
@@ -465,7 +465,7 @@ fn syslog_is_there_when_it_is_asked_for_and_stays() {
     let registry = LogRegistry::default();
     assert!(registry.get(&LogTarget::Syslog).is_open());
     assert!(registry.error_log(Some(LogTarget::Syslog)).is_open());
-    registry.retain(&[], LIMIT);
+    registry.retain(&[].into(), LIMIT);
     assert_eq!(registry.targets(), [LogTarget::Stderr, LogTarget::Syslog]);
     assert!(!LogRegistry::discarding().get(&LogTarget::Syslog).is_open());
 }

@@ -5,6 +5,7 @@
 //! that grows beyond [`crate::limits::LOG_WAKE_BYTES`]. One thread serves all logs, so a site with a thousand
 //! logs needs only one. So a file system that hangs delays every log, but no worker.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
@@ -22,7 +23,8 @@ use crate::limits::LOG_ROUND_MS;
 /// The logs of a process, and the state of the writer thread.
 #[derive(Default)]
 pub(super) struct Common {
-    pub(super) logs: Mutex<Vec<Arc<Log>>>,
+    /// A server may have one for each of thousands of hosts.
+    pub(super) logs: Mutex<BTreeMap<LogTarget, Arc<Log>>>,
     /// The target of the server's own messages.
     pub(super) error_target: Mutex<Option<LogTarget>>,
     pub(super) signals: Arc<Signals>,
@@ -117,27 +119,25 @@ impl Signals {
 
 impl Common {
     pub(super) fn find(&self, target: &LogTarget) -> Option<Arc<Log>> {
-        lock(&self.logs)
-            .iter()
-            .find(|log| log.target == *target)
-            .cloned()
+        lock(&self.logs).get(target).cloned()
     }
 
     /// Whether `stays` is true for the targets of all logs.
     pub(super) fn logs_are_all(&self, stays: &dyn Fn(&LogTarget) -> bool) -> bool {
-        lock(&self.logs).iter().all(|log| stays(&log.target))
+        lock(&self.logs).keys().all(stays)
     }
 
     /// Removes the logs for whose target `stays` is false, and returns them.
     pub(super) fn remove_logs(&self, stays: &dyn Fn(&LogTarget) -> bool) -> Vec<Arc<Log>> {
         let mut logs = lock(&self.logs);
-        let (kept, removed) = logs.drain(..).partition(|log| stays(&log.target));
+        let all = std::mem::take(&mut *logs).into_iter();
+        let (kept, removed): (_, BTreeMap<_, _>) = all.partition(|(target, _)| stays(target));
         *logs = kept;
-        removed
+        removed.into_values().collect()
     }
 
-    fn all(&self) -> Vec<Arc<Log>> {
-        lock(&self.logs).clone()
+    pub(super) fn all(&self) -> Vec<Arc<Log>> {
+        lock(&self.logs).values().cloned().collect()
     }
 
     /// Starts the writer thread. Later calls do nothing.

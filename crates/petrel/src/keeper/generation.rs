@@ -4,8 +4,10 @@ use std::cell::RefCell;
 
 use config::{Diagnostic, Diagnostics, Span};
 use engine::log::{LogRegistry, LogTarget};
+use indexmap::IndexSet;
 
 use super::backends::{Backends, PoolId};
+use crate::check;
 use crate::limits;
 use crate::listen::ListenerSet;
 use crate::load::Loaded;
@@ -21,7 +23,7 @@ pub(crate) struct Generation {
     /// Its listeners. The set is emptied when the server stops.
     pub(crate) listeners: RefCell<ListenerSet>,
     /// Its logs, in the order of the numbers in [`Order::Log`](crate::control::Order::Log).
-    pub(crate) log_targets: Vec<LogTarget>,
+    pub(crate) log_targets: IndexSet<LogTarget>,
     /// The user and groups of its server processes.
     pub(crate) identity: Identity,
     /// Its backend programs, in the order of the numbers in
@@ -62,7 +64,9 @@ impl Generation {
         warnings.extend(user::warning(&loaded.process).map(str::to_owned));
         warnings.extend(inherited.differs(&loaded.process));
         let tls = TlsFiles::open(&loaded, tls_before).map_err(|list| loaded.diagnostics(list))?;
-        let (tls, diagnostics) = tls.map_or((None, Vec::new()), |(tls, told)| (Some(tls), told));
+        let (tls, mut diagnostics) =
+            tls.map_or((None, Vec::new()), |(tls, told)| (Some(tls), told));
+        diagnostics.extend(check::start_warnings(&loaded));
         let listeners = ListenerSet::open(&loaded.process, before, inherited)
             .map_err(|error| fails(error.message, error.span))?;
         let log_targets = loaded.log_targets();

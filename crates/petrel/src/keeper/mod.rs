@@ -788,8 +788,8 @@ impl Keeper {
     fn close_unused_logs(&mut self) {
         let processes = self.processes.iter().map(|process| &process.generation);
         let used = processes.chain([&self.current]).chain(&self.next);
-        let used: Vec<LogTarget> = used
-            .flat_map(|generation| generation.log_targets.iter().cloned())
+        let used = used
+            .flat_map(|generation| &generation.log_targets)
             .collect();
         self.logs.retain(&used, Duration::from_millis(100));
         self.rotations.logs_changed(Instant::now());

@@ -239,11 +239,7 @@ impl ServerProcess {
 
     /// Sends the new descriptor of a log, if the process writes to that log.
     pub(crate) fn renew_log(&self, target: &LogTarget, descriptor: &impl std::os::fd::AsFd) {
-        let number = self
-            .generation
-            .log_targets
-            .iter()
-            .position(|known| known == target);
+        let number = self.generation.log_targets.get_index_of(target);
         let Some(number) = number.and_then(|number| u16::try_from(number).ok()) else {
             return;
         };

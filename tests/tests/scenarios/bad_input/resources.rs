@@ -87,7 +87,9 @@ fn row_41_at_the_connection_limit_newcomers_wait() {
     let mut waiting = server.client();
     waiting.send("GET / HTTP/1.1\r\nHost: petrel.test\r\n\r\n");
     waiting.expect_silence(Duration::from_millis(200));
-    server.expect_log("4 connections are open, all that server.max-connections allows");
+    server.expect_log(
+        "4 connections are open, as many as server.max-connections and server.max-fds allow",
+    );
     drop(kept);
     assert_eq!(waiting.response().status, 200);
 }
