@@ -156,6 +156,8 @@ const UNPACKED: &[&str] = &[
     "media-types",
     "dokuwiki",
     "phpsysinfo",
+    // An installed one would run as a service.
+    "fail2ban",
     // Its programs need nothing else, and an installed one would run as a service.
     "prometheus",
     // phpSysInfo's styles link to it.

@@ -967,6 +967,24 @@ impl Exchange {
         self.log_line(stage, what, Some(failure));
     }
 
+    /// Writes a line about a failed log-in as lighttpd writes it: fail2ban's filter for lighttpd wants its name of the
+    /// source file at the beginning and the client's address at the end. Such lines are never counted together,
+    /// because the filter counts them.
+    pub fn log_login_failure(
+        &self,
+        failure: ErrorCause,
+        what: std::fmt::Arguments<'_>,
+        end: std::fmt::Arguments<'_>,
+    ) {
+        let log = &self.settings.core.error_log;
+        let (details, particulars) = (self.details(), self.particulars(Some(failure)));
+        let address = self.connection.peer.address_text();
+        log.error(format_args!(
+            "(mod_auth.c.853) {what}{details}{particulars}{end} IP: {address}"
+        ));
+        self.record_line("mod_auth.c.853", what, end);
+    }
+
     fn log_line(&self, stage: &str, what: std::fmt::Arguments<'_>, why: Option<ErrorCause>) {
         let log = &self.settings.core.error_log;
         let line = format_args!("({stage}) {what}{}", self.details());

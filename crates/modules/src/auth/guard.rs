@@ -278,11 +278,14 @@ impl Guard {
         };
         // A subrequest has the Authorization field of its client's request, whose target is another one.
         if !exchange.is_subrequest() && !is_target(&sent.uri, exchange.request.original_target()) {
-            let cause = "digest: auth failed: uri mismatch";
-            let (uri, address) = (shown(&sent.uri), exchange.connection.peer.address_text());
-            let outcome = exchange.fail(CauseCode::AuthMalformed);
-            exchange.log_error("authorize", format_args!("{cause} ({uri}) IP: {address}"));
-            return outcome;
+            // The filter of fail2ban ends the URI at the first parenthesis.
+            let uri = shown(&sent.uri).replace(')', "%29");
+            exchange.log_login_failure(
+                CauseCode::AuthMalformed.into(),
+                format_args!("digest: auth failed for {}", shown(&sent.user)),
+                format_args!(": uri mismatch ({uri})"),
+            );
+            return exchange.fail(CauseCode::AuthMalformed);
         }
         let algorithm = sent
             .algorithm
@@ -592,11 +595,10 @@ impl Pending for Refusal {
 /// Refuses a log-in. The log line is lighttpd's, for programs such as fail2ban.
 fn refuse(exchange: &mut Exchange, login: &LoginAttempt) -> Outcome {
     let (path, user) = (shown(exchange.request.url.path()), shown(&login.user));
-    let address = exchange.connection.peer.address_text();
-    exchange.log_failure(
-        "authorize",
+    exchange.log_login_failure(
         CauseCode::AuthFailed.into(),
-        format_args!("password doesn't match for {path} username: {user} IP: {address}"),
+        format_args!("password doesn't match for {path}"),
+        format_args!(" username: {user}"),
     );
     if !exchange.worker.process().features.delay_invalid_creds {
         return challenge(exchange, &login.rule, CauseCode::AuthFailed);

@@ -7,6 +7,7 @@ mod articles;
 mod browser;
 mod clients;
 mod debian;
+mod fail2ban;
 mod isolated;
 mod published;
 mod published_tls;

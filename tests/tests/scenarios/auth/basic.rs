@@ -24,7 +24,8 @@ accesslog.format = \"user=%u %s\"";
             .iter()
             .all(|name| log.contains(&format!("user={name} 200")))
     }));
-    server.expect_log("password doesn't match for /private/ username: bcrypt IP: 127.0.0.1");
+    server.expect_log("(mod_auth.c.853) password doesn\'t match for /private/ ");
+    server.expect_log(" username: bcrypt IP: 127.0.0.1\n");
 }
 
 #[test]

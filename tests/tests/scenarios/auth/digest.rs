@@ -1,6 +1,6 @@
 //! Digest authentication with curl, and across reloads.
 
-use petrel_tests::{Client, Server, Tree, curl, is_installed, skip};
+use petrel_tests::{Client, Server, Tree, curl, eventually, is_installed, skip};
 use rustix::process::Signal;
 
 use crate::auth::{HASTY, status};
@@ -66,7 +66,8 @@ fn curl_is_let_in() {
         }
         assert_eq!(status(&server, "anna:pw", target, &["--basic"]), "401");
     }
-    server.expect_log("password doesn't match for /strong/f.txt username: anna IP: 127.0.0.1");
+    server.expect_log("(mod_auth.c.853) password doesn\'t match for /strong/f.txt ");
+    server.expect_log(" username: anna IP: 127.0.0.1\n");
 }
 
 #[test]
@@ -80,7 +81,7 @@ fn a_reload_makes_no_nonce_stale() {
     let tagged = format!("server.tag = \"new\"\n{}", server.configuration());
     server.write_configuration(&tagged);
     server.signal(Signal::USR1);
-    assert!(petrel_tests::eventually(|| {
+    assert!(eventually(|| {
         server.get("/").field("Server") == Some("new")
     }));
     for _ in 0..8 {
@@ -107,10 +108,13 @@ fn answers_are_those_of_lighttpd() {
         ("Digest", "Basic"),
         ("nc=00000001, ", ""),
     ] {
-        let statuses = [&ours, &theirs].map(|server| {
+        let status_of = |server: &Server| {
             let field = field(server).replacen(from, to, 1);
             ask(&mut server.client(), &field)
-        });
-        assert_eq!(statuses[0], statuses[1], "{from} -> {to}");
+        };
+        let own = status_of(&ours);
+        // On a busy machine lighttpd has called a nonce stale that was a second old.
+        let is_same = eventually(|| status_of(&theirs) == own);
+        assert!(is_same, "{from} -> {to}: {own}");
     }
 }

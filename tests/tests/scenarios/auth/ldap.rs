@@ -201,7 +201,8 @@ fn slapd_says_whose_password_is_right() {
         ] {
             assert_eq!(ask(user, target), expected, "{url} {user} {target}");
         }
-        server.expect_log("password doesn't match for /private/ username: none IP: 127.0.0.1");
+        server.expect_log("(mod_auth.c.853) password doesn\'t match for /private/ ");
+        server.expect_log(" username: none IP: 127.0.0.1\n");
         // Connections are kept.
         let before = connects(&server);
         for _ in 0..10 {

@@ -151,7 +151,8 @@ fn pam_says_whose_password_is_right() {
     assert_eq!(server.get("/").status, 200);
     let told = server.tree().text("told");
     assert_eq!(told.trim(), format!("anna 127.0.0.1 {}", service.0));
-    server.expect_log("password doesn't match for /private/ username: none IP: 127.0.0.1");
+    server.expect_log("(mod_auth.c.853) password doesn\'t match for /private/ ");
+    server.expect_log(" username: none IP: 127.0.0.1\n");
     let log = server.log();
     assert!(!log.contains("secret") && !log.contains("wrong"), "{log}");
 }
