@@ -5,8 +5,8 @@
 //! directory does not keep other connections waiting. The page works without script and style: a click on the
 //! head of a column requests `?C=M&O=D` (column N, M, S or T; order A or D), which the server sorts by; the
 //! script in the page only saves this request. With `?json`, or with an Accept field that names
-//! `application/json` and not `text/html`, the answer is an array of objects: `name`, `type` (`directory` or
-//! `file`), `size` in bytes (`null` for a directory) and `mtime` in seconds since 1970.
+//! `application/json` and not `text/html`, the answer is an array of objects: `name`, `href` (the URL relative to that
+//! of the directory), `type` (`directory` or `file`), `size` in bytes (`null` for a directory) and `mtime` in seconds since 1970.
 //!
 //! mod_indexfile handles index files; this hook runs when none was found.
 

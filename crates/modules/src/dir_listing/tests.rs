@@ -172,8 +172,8 @@ fn programs_get_json() {
         .collect();
     assert_eq!(
         shape,
-        "[\n{\"name\":\"d\",\"type\":\"directory\",\"size\":null,\"mtime\":},\
-         \n{\"name\":\"a \\\"b\\\"\",\"type\":\"file\",\"size\":,\"mtime\":}\n]\n"
+        "[\n{\"name\":\"d\",\"href\":\"d/\",\"type\":\"directory\",\"size\":null,\"mtime\":},\
+         \n{\"name\":\"a \\\"b\\\"\",\"href\":\"a%%b%\",\"type\":\"file\",\"size\":,\"mtime\":}\n]\n"
     );
     assert!(text.contains("\"size\":5,"), "{text}");
     let by_accept = site.request("GET / HTTP/1.1\r\nHost: a\r\nAccept: application/json\r\n\r\n");
