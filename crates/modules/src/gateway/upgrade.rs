@@ -11,6 +11,7 @@ use petrel_engine::proto::method::Method;
 use petrel_engine::proto::reply_head::ReplyHead;
 use petrel_engine::proto::request_head::{KnownField, Version};
 use petrel_lua::library::base64::{self, Alphabet, Padding};
+use petrel_lua::library::random;
 
 use super::options::BackendHost;
 
@@ -120,10 +121,12 @@ pub(crate) fn prepare_connect(
     }
     exchange.request.method = Method::Get;
     if exchange.request.head.value_of(KEY_FIELD).is_none() {
-        // The key has to be different each time. It protects nothing here: this server does not check the
-        // backend's answer to it.
-        let (id, now) = (exchange.connection.id, exchange.worker.clock().latest());
-        let key = (u128::from(id) << 64 | u128::from(now)).to_be_bytes();
+        // RFC 6455 section 4.1 wants a random one. It protects nothing here: this server does not check the backend's
+        // answer to it.
+        let mut key = [0; 16];
+        if random::fill(&mut key).is_err() {
+            return Some(exchange.fail(CauseCode::TunnelRefused));
+        }
         let key = base64::encode(&key, Alphabet::Standard, Padding::Filled);
         exchange
             .request
