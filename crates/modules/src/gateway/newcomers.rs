@@ -11,6 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use petrel_engine::clock::thread_processor_time;
 use petrel_engine::ledger::Nanos;
 
 use super::backend::SharedBackend;
@@ -186,6 +187,7 @@ impl Newcomers {
         if now < self.not_before.get() || self.list.borrow().is_empty() {
             return;
         }
+        let processor_time = thread_processor_time();
         let mut list = self.list.borrow_mut();
         let mut is_first_untaken = true;
         let mut survey = None;
@@ -234,7 +236,9 @@ impl Newcomers {
         }
         drop(list);
         let after = self.workbench.clock.now();
-        let cost = after.saturating_sub(now);
+        // Other programs may have had the processor meanwhile.
+        let used = thread_processor_time().saturating_sub(processor_time);
+        let cost = after.saturating_sub(now).min(used);
         self.not_before.set(after + cost * limits::LOOK_COST_FACTOR);
     }
 
