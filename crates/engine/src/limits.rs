@@ -25,6 +25,12 @@ pub(crate) const FILE_CACHE_ENTRIES_MAX: usize = 65_536;
 /// Directories that a worker watches by inotify. Further entries have a short lifetime instead.
 pub(crate) const WATCHED_DIRECTORIES_MAX: usize = 16_384;
 
+/// Names of one directory that a worker remembers, 8 bytes each, to know which ones are missing.
+pub(crate) const LISTED_NAMES_MAX: usize = 32_768;
+
+/// The same of all directories: 4 MiB of a worker.
+pub(crate) const LISTED_NAMES_OF_ALL_MAX: usize = 262_144;
+
 /// The lifetime in seconds of an entry whose changes inotify cannot see (NFS, FUSE, too many directories).
 /// Also the time after which an entry whose file has changed recently is rechecked.
 pub(crate) const FILE_RECHECK_S_MIN: u32 = 1;

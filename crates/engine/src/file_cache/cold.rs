@@ -12,6 +12,7 @@ use rustix::fs::{FileType, Stat, fstat};
 use rustix::io::Errno;
 
 use super::contents::Descriptor;
+use super::names::{ListedDirectory, ListingOrder};
 use super::read::read_full;
 use super::{FileStat, Symlinks};
 use crate::blocking::{Class, JobEnd, Origin};
@@ -36,6 +37,18 @@ pub(super) struct LookedUpFile {
     pub(crate) times: LookTimes,
     /// Whether the file had not changed shortly before the look-up, nor during the read.
     pub(crate) is_settled: bool,
+    /// The directory that was listed as well.
+    pub(super) listed: Option<ListedDirectory>,
+}
+
+/// What a job is to find out.
+pub(super) struct Wanted {
+    pub(super) path: Box<[u8]>,
+    pub(super) symlinks: Symlinks,
+    pub(super) next: Option<NextNames>,
+    /// Whether it reads the beginning of a large file as well.
+    pub(super) wants_first: bool,
+    pub(super) listing: Option<ListingOrder>,
 }
 
 /// How long a disk thread took for one path.
@@ -83,15 +96,13 @@ pub enum Role {
 /// The job of a look-up. A thread of [`Class::Stat`] looks. If there is something to read, the job then waits
 /// for a thread of [`Class::First`], so that look-ups without a read do not wait behind reads.
 pub(super) fn look_up(
-    path: Box<[u8]>,
-    symlinks: Symlinks,
-    next: Option<NextNames>,
-    wants_first: bool,
+    wanted: Wanted,
     origin: Origin,
     accounts: Arc<FileAccounts>,
 ) -> impl FnOnce(JobEnd<Vec<LookedUpFile>>) + Send + 'static {
     move |end| {
-        let mut looked = look(path, symlinks, next);
+        let wants_first = wanted.wants_first;
+        let mut looked = look(wanted);
         if !is_to_be_read(&looked, wants_first) {
             return end.finish(looked);
         }
@@ -108,9 +119,13 @@ pub(super) fn look_up(
 }
 
 /// The first part of the job: looks up the first path and those that the request needs next.
-fn look(path: Box<[u8]>, symlinks: Symlinks, next: Option<NextNames>) -> Vec<LookedUpFile> {
-    let mut all = vec![look_at(path, symlinks)];
-    if let Some(next) = next {
+fn look(wanted: Wanted) -> Vec<LookedUpFile> {
+    let symlinks = wanted.symlinks;
+    let listed = wanted.listing.map(ListingOrder::carry_out);
+    let mut first = look_at(wanted.path, symlinks);
+    first.listed = listed;
+    let mut all = vec![first];
+    if let Some(next) = wanted.next {
         let first_kind = all.first().and_then(LookedUpFile::file_type);
         let is_asked_for = match next.role {
             Role::Indexes => first_kind == Some(FileType::Directory),
@@ -200,6 +215,7 @@ fn look_at(path: Box<[u8]>, symlinks: Symlinks) -> LookedUpFile {
         place,
         first: None,
         times,
+        listed: None,
     }
 }
 

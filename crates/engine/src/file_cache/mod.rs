@@ -23,6 +23,7 @@ mod cold;
 mod contents;
 mod counters;
 mod entry;
+mod names;
 pub(crate) mod read;
 mod resident;
 mod table;
@@ -155,7 +156,8 @@ impl FileCache {
             entry.prefetch();
             return LookResult::Here(Rc::clone(entry));
         }
-        match self.fill_from_caches(path, symlinks, now_s) {
+        let known = self.known_missing(path, symlinks, now_s);
+        match known.or_else(|| self.fill_from_caches(path, symlinks, now_s)) {
             Some(entry) => {
                 self.contents.counters().count_cached();
                 LookResult::Here(entry)
@@ -180,8 +182,13 @@ impl FileCache {
                 .into_iter()
                 .map(|looked| self.settle(looked, waiting.symlinks, now_s))
                 .collect(),
-            Err(NotDone::QueueFull) => failed(Errno::BUSY),
-            Err(NotDone::Lost) => failed(Errno::IO),
+            Err(not_done) => {
+                self.watcher.forget_listing(&waiting.path);
+                failed(match not_done {
+                    NotDone::QueueFull => Errno::BUSY,
+                    NotDone::Lost => Errno::IO,
+                })
+            }
         });
         Poll::Ready(found.clone())
     }
@@ -256,6 +263,29 @@ impl FileCache {
         entry.is_valid() && self.engine != StatCache::Disabled
     }
 
+    /// An entry for a name that is not in the list of its directory ([`names`]). The pending events tell which names
+    /// have appeared before this request: one system call.
+    #[cold]
+    fn known_missing(&self, path: &[u8], symlinks: Symlinks, now_s: u32) -> Option<Rc<FileEntry>> {
+        // A symlink on the way counts for more than a missing name behind it.
+        if symlinks == Symlinks::Refuse {
+            return None;
+        }
+        self.watcher.missing(path)?;
+        if self.process_events() {
+            return None;
+        }
+        let cover = self.watcher.missing(path)?;
+        self.make_room();
+        let budget = self.budget(true, mounts::of_path(path), now_s);
+        let missing = Err(NotOpened::Failed(Errno::NOENT));
+        let entry = FileEntry::new(path, symlinks, missing, ContentReading::Cached, &budget)?;
+        let entry = Rc::new(entry);
+        self.watcher.register(cover, &entry);
+        self.keep(path, symlinks, &entry);
+        Some(entry)
+    }
+
     /// Asks the kernel for what it has in its caches. `None`: the caches do not have it, or asking could wait
     /// for another machine. Watches are set before the look-up, so that a change in between causes an event
     /// and not a stale entry.
@@ -309,8 +339,14 @@ impl FileCache {
             Origin::at(place).for_client(asker.client)
         });
         let work = || {
-            let (path, accounts) = (path.into(), Arc::clone(self.contents.accounts()));
-            cold::look_up(path, symlinks, next(), asker.wants_first, *origin, accounts)
+            let wanted = cold::Wanted {
+                path: path.into(),
+                symlinks,
+                next: next(),
+                wants_first: asker.wants_first,
+                listing: self.watcher.begin_listing(path),
+            };
+            cold::look_up(wanted, *origin, Arc::clone(self.contents.accounts()))
         };
         let key = (path.into(), symlinks);
         let job = self.jobs.join(key, Sharing::UntilOver, || *origin, work);
@@ -328,9 +364,15 @@ impl FileCache {
     fn settle(&self, looked: cold::LookedUpFile, symlinks: Symlinks, now_s: u32) -> FoundFile {
         self.make_room();
         let path = looked.path;
+        if let Some(listed) = looked.listed {
+            self.watcher.end_listing(listed);
+        }
         let is_remote = looked.place.storage == Storage::Remote
             || mounts::of_path(&path).storage == Storage::Remote;
         let cover = (!is_remote).then(|| self.watcher.cover(&path));
+        if matches!(looked.found, Err(NotOpened::Failed(Errno::NOENT))) {
+            self.watcher.has_missed(&path);
+        }
         let is_watched = cover.as_ref().is_some_and(|cover| cover.is_watched())
             && is_still(&path, symlinks, &looked.found);
         let budget = self.budget(is_watched, looked.place, now_s);

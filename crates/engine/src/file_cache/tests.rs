@@ -521,6 +521,7 @@ fn a_late_job_does_not_replace_what_was_found_since() {
         first: None,
         times: LookTimes::default(),
         is_settled: true,
+        listed: None,
     };
     // The job looked before the file was created and is told afterwards.
     let late = missing();
@@ -533,4 +534,106 @@ fn a_late_job_does_not_replace_what_was_found_since() {
     assert_eq!(told.entry.kind(), FileKind::Missing);
     let entry = cache.table(Symlinks::Follow).borrow().get(&path).cloned();
     assert_eq!(entry.map(|entry| entry.kind()), Some(FileKind::Regular));
+}
+
+/// A cache that has looked for names that are not in `directory`, so that it has listed it.
+fn cache_with_list(directory: &Path) -> FileCache {
+    let cache = cache();
+    for name in ["first-missing", "second-missing"] {
+        let found = look_on_disk(&cache, &directory.join(name), None);
+        assert_eq!(found[0].entry.kind(), FileKind::Missing);
+    }
+    cache
+}
+
+/// What is at `path`, if no disk thread has to look.
+fn at_once(cache: &FileCache, path: &Path, symlinks: Symlinks) -> Option<FileKind> {
+    match cache.lookup(path.as_os_str().as_bytes(), symlinks, 1, READS, || None) {
+        LookResult::Here(entry) => Some(entry.kind()),
+        LookResult::Cold(_) => None,
+    }
+}
+
+#[test]
+fn a_new_name_that_is_missing_needs_no_look_up() {
+    let tree = Tree::new("new-names");
+    tree.write("a.txt", "x");
+    let cache = cache_with_list(&tree.0);
+    for number in 0..100 {
+        let path = tree.0.join(format!("new-{number}.html"));
+        let kind = at_once(&cache, &path, Symlinks::Follow);
+        assert_eq!(kind, Some(FileKind::Missing), "{number}");
+    }
+    let behind = tree.0.join("none/of/these");
+    assert_eq!(
+        at_once(&cache, &behind, Symlinks::Follow),
+        Some(FileKind::Missing)
+    );
+    let behind = tree.0.join("a.txt/x");
+    assert_eq!(look(&cache, &behind).kind(), FileKind::NotADirectory);
+    assert_eq!(
+        look(&cache, &tree.0.join("a.txt")).kind(),
+        FileKind::Regular
+    );
+    // An event that the worker has not read yet counts, too.
+    tree.write("new-100.html", "x");
+    assert_eq!(
+        look(&cache, &tree.0.join("new-100.html")).kind(),
+        FileKind::Regular
+    );
+    std::fs::rename(tree.0.join("a.txt"), tree.0.join("new-101.html")).expect("it is ours");
+    assert_eq!(
+        look(&cache, &tree.0.join("new-101.html")).kind(),
+        FileKind::Regular
+    );
+    assert_eq!(
+        look(&cache, &tree.0.join("a.txt")).kind(),
+        FileKind::Missing
+    );
+    // A name that was missing, and appears.
+    tree.write("new-1.html", "x");
+    after_events(&cache);
+    assert_eq!(
+        look(&cache, &tree.0.join("new-1.html")).kind(),
+        FileKind::Regular
+    );
+}
+
+#[test]
+fn a_list_says_nothing_of_names_behind_symlinks_where_those_are_refused() {
+    let tree = Tree::new("new-names-refused");
+    std::fs::create_dir(tree.0.join("d")).expect("it is ours");
+    tree.write("d/a.txt", "x");
+    std::os::unix::fs::symlink("d", tree.0.join("link")).expect("it is ours");
+    let cache = cache_with_list(&tree.0.join("link"));
+    let path = tree.0.join("link/new");
+    assert_eq!(
+        at_once(&cache, &path, Symlinks::Follow),
+        Some(FileKind::Missing)
+    );
+    let refused = look_at(&cache, path.as_os_str().as_bytes(), Symlinks::Refuse, 1);
+    assert_eq!(refused.kind(), FileKind::Denied);
+}
+
+/// The list is made of what a disk thread saw before, and the worker has read the event since.
+#[test]
+fn a_name_that_appears_while_the_directory_is_listed_is_in_the_list() {
+    let tree = Tree::new("new-names-meanwhile");
+    tree.write("a.txt", "x");
+    let cache = cache();
+    look_on_disk(&cache, &tree.0.join("missing"), None);
+    let path = tree.0.join("other");
+    let order = cache.watcher.begin_listing(path.as_os_str().as_bytes());
+    let listed = order.expect("a name was missing").carry_out();
+    tree.write("meanwhile", "x");
+    after_events(&cache);
+    cache.watcher.end_listing(listed);
+    assert_eq!(
+        at_once(&cache, &path, Symlinks::Follow),
+        Some(FileKind::Missing)
+    );
+    assert_eq!(
+        look(&cache, &tree.0.join("meanwhile")).kind(),
+        FileKind::Regular
+    );
 }

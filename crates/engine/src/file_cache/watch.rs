@@ -19,6 +19,7 @@ use rustix::fs::inotify::{
 use rustix::io::Errno;
 
 use super::FileEntry;
+use super::names::{ListedDirectory, Listing, ListingOrder, NameList};
 use crate::limits;
 use crate::mounts::{self, Storage};
 use crate::paths::{SYMLINKS_MAX, simplify};
@@ -55,6 +56,10 @@ struct WatchState {
     by_path: HashMap<PathBuf, Watched>,
     /// What each watch is for, by its number.
     directories: HashMap<i32, Directory>,
+    /// Names in the lists of all directories.
+    listed_names: usize,
+    /// Directories that were to be listed so far.
+    listings: u64,
 }
 
 struct Directory {
@@ -65,6 +70,7 @@ struct Directory {
     has_leaves: bool,
     /// What each name in the directory means to the cache.
     names: HashMap<Box<[u8]>, Interest>,
+    listing: Listing,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -100,6 +106,8 @@ impl Watcher {
                 inotify,
                 by_path: HashMap::new(),
                 directories: HashMap::new(),
+                listed_names: 0,
+                listings: 0,
             }),
             has_more: Cell::new(false),
         }
@@ -201,11 +209,86 @@ impl Watcher {
             .map(|(directory, _)| directory)
             .collect();
         state.by_path.clear();
+        state.listed_names = 0;
         if let Some(inotify) = &state.inotify {
             for watch in watches {
                 // If its directory was removed, the kernel has removed the watch already; that is fine.
                 let _ = remove_watch(inotify, watch);
             }
+        }
+    }
+
+    /// Where it will be reported that something appears at `path`, if the list of a directory on the way shows that
+    /// nothing is there. The list is as true as the events that were read.
+    pub(super) fn missing(&self, path: &[u8]) -> Option<Cover> {
+        let state = self.state.borrow();
+        let (watch, name) = state.nearest(path)?;
+        match &state.directories.get(&watch)?.listing {
+            Listing::Known(list) if !list.has(name) => {
+                Some(Cover(Some(vec![(watch, name.into())])))
+            }
+            _ => None,
+        }
+    }
+
+    /// Nothing is at `path`, as a disk thread has found out.
+    pub(super) fn has_missed(&self, path: &[u8]) {
+        let mut state = self.state.borrow_mut();
+        if let Some(listing @ Listing::Unknown) = state.listing_for(path) {
+            *listing = Listing::Due;
+        }
+    }
+
+    /// A disk thread is going to look for `path`. Returns the directory that it lists as well.
+    pub(super) fn begin_listing(&self, path: &[u8]) -> Option<ListingOrder> {
+        let mut state = self.state.borrow_mut();
+        let number = state.listings + 1;
+        let listing = state.listing_for(path)?;
+        if !matches!(listing, Listing::Due) {
+            return None;
+        }
+        *listing = Listing::Reading(number, NameList::default());
+        state.listings = number;
+        let (watch, _) = state.nearest(path)?;
+        let directory = state.directories.get(&watch)?.path.clone();
+        Some(ListingOrder { directory, number })
+    }
+
+    /// The directory was listed.
+    pub(super) fn end_listing(&self, listed: ListedDirectory) {
+        let mut state = self.state.borrow_mut();
+        let WatchState {
+            directories,
+            listed_names,
+            ..
+        } = &mut *state;
+        let listings = directories
+            .values_mut()
+            .map(|directory| &mut directory.listing);
+        for listing in listings {
+            // All may have been forgotten meanwhile.
+            if let Listing::Reading(number, appeared) = listing
+                && *number == listed.order.number
+            {
+                let appeared = std::mem::take(appeared);
+                *listing = Listing::Never;
+                if let Some(mut list) = listed.names
+                    && *listed_names + list.count() <= limits::LISTED_NAMES_OF_ALL_MAX
+                {
+                    list.extend(appeared);
+                    *listed_names += list.count();
+                    *listing = Listing::Known(list);
+                }
+                return;
+            }
+        }
+    }
+
+    /// The disk thread did not get to it.
+    pub(super) fn forget_listing(&self, path: &[u8]) {
+        let mut state = self.state.borrow_mut();
+        if let Some(listing @ Listing::Reading(..)) = state.listing_for(path) {
+            *listing = Listing::Due;
         }
     }
 
@@ -226,6 +309,25 @@ impl Watcher {
 }
 
 impl WatchState {
+    /// The last watched directory on the way to `path`, as the path spells it, and the name that the path has in it.
+    fn nearest<'p>(&self, path: &'p [u8]) -> Option<(i32, &'p [u8])> {
+        let path = Path::new(std::ffi::OsStr::from_bytes(path));
+        let parts = path.ancestors().zip(path.ancestors().skip(1));
+        let mut known = parts.filter_map(|(part, directory)| {
+            let watched = self.by_path.get(directory)?;
+            Some((watched, part.file_name()?.as_bytes()))
+        });
+        match known.next()? {
+            (Watched::Local(watch), name) => Some((*watch, name)),
+            (Watched::Remote, _) => None,
+        }
+    }
+
+    fn listing_for(&mut self, path: &[u8]) -> Option<&mut Listing> {
+        let (watch, _) = self.nearest(path)?;
+        Some(&mut self.directories.get_mut(&watch)?.listing)
+    }
+
     /// Watches every directory on `path`, and adds to `places` where a change of its last existing part will
     /// be reported. `None`: inotify cannot see all changes.
     fn cover(
@@ -354,6 +456,7 @@ impl WatchState {
                 path: directory.to_path_buf(),
                 has_leaves: false,
                 names: HashMap::new(),
+                listing: Listing::Unknown,
             });
         let is_local = rustix::fs::statfs(directory)
             .is_ok_and(|file_system| !REMOTE_FILE_SYSTEMS.contains(&(file_system.f_type as u32)));
@@ -374,7 +477,7 @@ fn apply(
     if events.contains(ReadFlags::QUEUE_OVERFLOW) {
         return EventReach::Everything;
     }
-    let Some(Directory { names, .. }) = directories.get_mut(&directory) else {
+    let Some(Directory { names, listing, .. }) = directories.get_mut(&directory) else {
         // An event of a watch from before a reset.
         return EventReach::Entries;
     };
@@ -393,6 +496,11 @@ fn apply(
             EventReach::Entries
         };
     };
+    if let Listing::Known(list) | Listing::Reading(_, list) = listing
+        && events.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO)
+    {
+        list.add(name);
+    }
     let Some(interest) = names.get_mut(name) else {
         return EventReach::Entries;
     };
