@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use config::{Diagnostic, Diagnostics, Entry};
-use modules::gateway::options::{HostAddress, addresses, spawn_specs};
+use modules::gateway::options::{HostAddress, addresses, slow_logs, spawn_specs};
 use modules::gateway::resolve::{self, NameServers};
-use modules::gateway::why_acceptance_is_unseen;
+use modules::gateway::{try_slow_log, why_acceptance_is_unseen};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Pid, Resource, WaitOptions, getrlimit, waitpid};
+use sys::process::{Forked, fork};
 
 use crate::keeper::{backends, command_socket};
 use crate::listen;
@@ -81,6 +82,7 @@ pub(crate) fn warnings(loaded: &Loaded, file: &Path) -> Vec<Diagnostic> {
     list.extend(start_warnings(loaded));
     list.extend(missing_sockets(loaded));
     list.extend(unseen_acceptance(loaded));
+    list.extend(unreadable_slow_logs(loaded));
     list.extend(names(loaded));
     list.extend(served_dot_files(loaded));
     list
@@ -260,6 +262,43 @@ fn unseen_acceptance(loaded: &Loaded) -> Option<Diagnostic> {
     Some(Diagnostic::warning(why_acceptance_is_unseen()?, *span))
 }
 
+/// php-fpm's slow logs that the server cannot read. php-fpm makes them for root alone.
+fn unreadable_slow_logs(loaded: &Loaded) -> Vec<Diagnostic> {
+    let unreadable = |(path, span): (PathBuf, config::Span)| {
+        let path = below(loaded.process.chroot.as_deref(), &path);
+        let reading = try_slow_log(&path).and_then(|()| {
+            let identity = Identity::find(&loaded.process).unwrap_or(Identity::unchanged());
+            try_slow_log_as(&identity, &path)
+        });
+        let error = reading.err()?;
+        let path = path.display();
+        let message = format!("the server cannot read php-fpm's slow log {path}: {error}");
+        let hint =
+            "the server starts, and notes about slow requests do without it: see docs/php.md";
+        Some(Diagnostic::warning(message, span).with_hint(hint))
+    };
+    let logs = slow_logs(&loaded.config, modules::MODULES);
+    logs.into_iter().filter_map(unreadable).collect()
+}
+
+/// Reads the log in a child that has the rights of the server process.
+fn try_slow_log_as(identity: &Identity, path: &Path) -> io::Result<()> {
+    match fork()? {
+        Forked::Child => {
+            let result = identity.assume().and_then(|()| try_slow_log(path));
+            let code = result.map_err(|error| error.raw_os_error().unwrap_or(NO_CODE));
+            std::process::exit(code.err().unwrap_or(0))
+        }
+        Forked::Parent(child) => {
+            let waited = waitpid(Pid::from_raw(child), WaitOptions::empty())?;
+            match waited.and_then(|(_, status)| status.exit_status()) {
+                Some(0) => Ok(()),
+                code => Err(io::Error::from_raw_os_error(code.unwrap_or(NO_CODE))),
+            }
+        }
+    }
+}
+
 /// Files and directories in document roots whose names begin with a dot. lighttpd serves them, and so does a
 /// configuration that was written for it. A configuration with a condition about such URLs has been thought
 /// about.
@@ -361,5 +400,7 @@ fn no_parent(what: &str, path: &Path) -> Option<Diagnostic> {
 /// /.well-known/ is made for the public. It needs mod_access.
 pub(crate) const DENY_DOT_FILES: &str =
     r#"$HTTP["url"] =~ "/\.(?!well-known(/|$))" { url.access-deny = ( "" ) }"#;
+/// The exit code of a child for an error that has none.
+const NO_CODE: i32 = Errno::IO.raw_os_error();
 /// How long a server of this configuration may take to accept a connection for commands.
 const PROBE_TIME: Duration = Duration::from_secs(1);

@@ -587,8 +587,16 @@ impl Backend {
         proofs < limits::KEPT_PROOFS
     }
 
-    /// Called once a second: closes connections that have been idle for too long.
+    /// Called once a second: closes connections that have been idle for too long, and has php-fpm asked about slow
+    /// requests.
     pub(crate) fn tidy(&self, now_ms: u64) {
+        let slow_since = now_ms.saturating_sub(limits::SLOW_MS) * NANOS_PER_MILLI;
+        if let Some(fpm) = &self.shared.fpm
+            && fpm.has_slow_log()
+            && self.shared.holders.has_from_before(slow_since)
+        {
+            fpm.ask_soon();
+        }
         let idle_ms = u64::try_from(self.host.keep_alive_idle.as_millis()).unwrap_or(u64::MAX);
         // A connection that was given back just before the process began to drain was missed by `drain`.
         if self.shared.is_draining() {
@@ -708,7 +716,7 @@ impl Backend {
                 // They may go to other backends.
                 self.queue.wake_all();
                 if let Some(fpm) = &self.shared.fpm {
-                    fpm.requests_wait();
+                    fpm.ask_soon();
                 }
             }
         }

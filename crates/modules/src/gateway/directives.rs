@@ -119,6 +119,8 @@ const PROXY_CORE_LISTED: ModuleSpec = module(
             "The path at which php-fpm tells its status, as the option status-path of fastcgi.server.";
         "proxy-core.status-address", String, Request, "unset", Works,
             "Where it is asked for it, as the option status-address. Only with a single backend.";
+        "proxy-core.slowlog", String, Request, "unset", Works,
+            "The file where php-fpm says which scripts are slow, as the option slowlog of fastcgi.server.";
         "proxy-core.split-hostnames", Bool, Request, "enable", Works,
             "Makes each address of a host name a backend of its own.";
         "proxy-core.allow-x-sendfile", Bool, Request, "disable", Works,

@@ -171,6 +171,12 @@ fn build_with(
     own(exchange, out);
 }
 
+/// Whether `path` is SCRIPT_FILENAME of `exchange`.
+pub(super) fn is_script_file(exchange: &Exchange, host: &BackendHost, path: &str) -> bool {
+    let [file, info] = Script::new(exchange, host).file;
+    path.as_bytes().strip_prefix(file) == Some(info)
+}
+
 /// The part of the URL path that names the program, and what follows it.
 pub(crate) fn script_name_and_path_info(exchange: &Exchange) -> (&[u8], &[u8]) {
     let path = exchange.request.url.path();

@@ -119,6 +119,13 @@ impl HolderBoard {
         all
     }
 
+    /// Whether a request has had its connection since before `then`.
+    pub(super) fn has_from_before(&self, then: Nanos) -> bool {
+        let mut has = false;
+        self.each(|held| has |= held.since < then);
+        has
+    }
+
     /// Calls `with` for all requests on the board.
     pub(crate) fn each(&self, mut with: impl FnMut(Held)) {
         let parts = lock(&self.parts);

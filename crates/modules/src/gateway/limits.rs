@@ -198,6 +198,16 @@ pub(crate) const FPM_TEXT_BYTES_MAX: usize = 56;
 /// Bytes that are shown of the reason why a reply is not the status of php-fpm. It may quote the reply.
 pub(crate) const FPM_ERROR_BYTES_MAX: usize = 160;
 
+/// Bytes at the end of php-fpm's slow log that are read. An entry has one to three thousand.
+pub(crate) const FPM_SLOW_LOG_BYTES_MAX: u64 = 64 * 1024;
+
+/// Calls of an entry in the slow log that are shown: what the script waits for, and the function that wants it.
+pub(crate) const FPM_SLOW_FRAMES_SHOWN: usize = 3;
+
+/// Milliseconds after which a request is slow enough for a look at php-fpm's slow log: the shortest
+/// request_slowlog_timeout.
+pub(crate) const SLOW_MS: u64 = 1000;
+
 /// CGI programs of all workers that may run or be starting at once. Each is a process with memory of its own;
 /// a request beyond the limit gets 503.
 pub(crate) const CGI_PROGRAMS_MAX: usize = 512;

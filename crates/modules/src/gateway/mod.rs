@@ -97,6 +97,8 @@ mod upstream;
 pub(crate) use answer::AUTHORIZED;
 pub use directives::{AJP13, FASTCGI, PROXY, PROXY_CORE, SCGI};
 use petrel_engine::shared::Shared;
+use std::io;
+use std::path::Path;
 
 /// What an operator should know if the kernel does not say whether processes of backends have accepted connections;
 /// `None` if it does.
@@ -109,6 +111,14 @@ pub fn why_acceptance_is_unseen() -> Option<String> {
          backend-accept is not known. A service of systemd needs AF_NETLINK in RestrictAddressFamilies, and the \
          kernel the modules unix_diag and tcp_diag"
     ))
+}
+
+/// Reads php-fpm's slow log as the server does.
+///
+/// # Errors
+/// The file cannot be read, or is no regular file.
+pub fn try_slow_log(path: &Path) -> io::Result<()> {
+    fpm::read_end(path).map(drop)
 }
 
 /// Prepares the server process to end. Idle connections to backends are closed and no connection is kept from

@@ -29,8 +29,8 @@ use petrel_engine::settings::Values;
 
 use super::upgrade::Upgrades;
 
-pub use addresses::addresses;
 pub(super) use addresses::trust_options;
+pub use addresses::{addresses, slow_logs};
 pub(super) use host::{shown, tempfile_dirs};
 pub(super) use map::OptionMap;
 pub use spawn::spawn_specs;

@@ -26,6 +26,7 @@ use super::balance::{Candidate, Choice, NoBackend, Tried};
 use super::capacity::Permit;
 use super::connection::BackendConnection;
 use super::debug;
+use super::environment;
 use super::failure::Failure;
 use super::holders::HolderSurvey;
 use super::limits;
@@ -736,6 +737,7 @@ impl GatewayRequest {
         }
         if !had_begun && relay.talk.reply_has_begun() {
             let name = relay.talk.peer.name();
+            let host = &relay.talk.peer.host;
             let fpm = relay.talk.peer.backend.as_ref();
             let fpm = fpm.and_then(|backend| backend.shared.fpm.as_ref());
             let before = exchange.ledger.stage(Stage::BackendFirstByte);
@@ -743,7 +745,8 @@ impl GatewayRequest {
             exchange.stamp_wait_latest(Stage::BackendFirstByte, |exchange, text| {
                 write!(text, "{name} worked on the request");
                 if let Some(fpm) = fpm {
-                    fpm.tell_child(since_ms, exchange.request.url.path(), text);
+                    let is_script = |path: &str| environment::is_script_file(exchange, host, path);
+                    fpm.tell_child(since_ms, exchange.request.url.path(), is_script, text);
                 }
             });
             if let Some(backend) = &relay.talk.peer.backend {

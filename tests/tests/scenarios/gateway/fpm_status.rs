@@ -233,3 +233,37 @@ fn php_fpm_is_asked_while_requests_wait_and_the_advice_counts_them() {
             && advice.contains(" in the last minute for 2 children; memory ")
     });
 }
+
+/// php-fpm makes its slow log for root alone, and the server is another user.
+#[test]
+fn a_check_tells_slow_logs_that_the_server_cannot_read() {
+    let check = |path: &str, mode: u32| {
+        let server = Server::build().tree(|tree| {
+            tree.write("slow.log", "").mode("slow.log", mode);
+            tree.mode("", 0o755);
+        });
+        let user = match rustix::process::geteuid().is_root() {
+            true => "server.username = \"nobody\"\nserver.groupname = \"nogroup\"\n",
+            false => "",
+        };
+        let config = format!(
+            "{user}server.modules += ( \"mod_fastcgi\" )\nfastcgi.server = ( \"/\" => (( \"host\" => \
+             \"127.0.0.1\", \"port\" => 9, \"status-path\" => \"{PATH}\", \"slowlog\" => {path} )) )"
+        );
+        let checked = server.config(&config).check(&["-tt"]);
+        assert!(checked.status.success(), "{checked:?}");
+        checked.errors
+    };
+    let told = "the server cannot read php-fpm's slow log ";
+    let own = "var.dir + \"/slow.log\"";
+    assert!(!check(own, 0o644).contains(told));
+    for (path, mode, why) in [
+        (own, 0o000, "Permission denied"),
+        ("\"/nonexistent/slow.log\"", 0o644, "No such file"),
+        ("\"/dev/null\"", 0o644, "it is no regular file"),
+    ] {
+        let errors = check(path, mode);
+        let line = errors.lines().find(|line| line.contains(told));
+        assert!(line.is_some_and(|line| line.contains(why)), "{errors}");
+    }
+}

@@ -1,11 +1,14 @@
-//! What php-fpm says of itself (`status-path`): its children, what they run, and its memory.
+//! What php-fpm says of itself (`status-path`): its children, what they run, and its memory; and where slow scripts
+//! were (`slowlog`).
 //!
 //! A [`FpmWatch`] belongs to all backends that ask the same address for the same page. Its task runs in the
 //! thread of the health checks. It asks once a second while a reader of the status has come within
-//! [`WANTED_MS`] or requests wait for one of the backends, and otherwise sleeps until it is woken.
+//! [`WANTED_MS`], requests wait for one of the backends, or one is slow and there is a slow log; and otherwise sleeps
+//! until it is woken.
 
 mod ask;
 mod page;
+mod slow_log;
 mod waits;
 
 use std::fmt;
@@ -27,9 +30,11 @@ use super::options::{BackendHost, shown};
 use super::resolve::{self, FollowedNames, Resolved};
 use super::stream::SocketAddress;
 use ask::{FpmFailure, FpmRoute};
+use slow_log::SlowLog;
 use waits::{WaitWindow, available_bytes};
 
 pub(crate) use page::{FpmPool, RunningScript};
+pub(crate) use slow_log::read_end;
 pub(crate) use waits::WaitCounts;
 
 /// A backend that belongs to a php-fpm.
@@ -47,6 +52,7 @@ pub(crate) struct FpmWatch {
     key: String,
     address: StatusAddress,
     route: FpmRoute,
+    slow_log: Option<SlowLog>,
     /// The backend's address, and the status's if it is another one, for the log.
     name: String,
     /// Whether php-fpm shares its memory with this server.
@@ -112,7 +118,11 @@ impl FpmWatches {
         let own = address.to_string();
         let asked = page.address.as_ref().map_or_else(|| own.clone(), shown);
         let path = String::from_utf8_lossy(&page.path);
-        let key = format!("{asked} {path} {} {:?}", host.proxy_protocol, host.tls);
+        let slow_log = &page.slow_log;
+        let key = format!(
+            "{asked} {path} {} {:?} {slow_log:?}",
+            host.proxy_protocol, host.tls
+        );
         let mut known = lock(&self.0);
         known.retain(|watch| watch.strong_count() > 0);
         let mut living = known.iter().filter_map(Weak::upgrade);
@@ -145,6 +155,7 @@ impl FpmWatches {
                 proxy_protocol: host.proxy_protocol,
                 status_path: page.path.clone(),
             },
+            slow_log: slow_log.clone().map(SlowLog::new),
             name,
             log: log.clone(),
             backends: Mutex::default(),
@@ -198,10 +209,15 @@ impl FpmWatch {
         backends.push(backend);
     }
 
-    /// A request begins to wait for a backend, and none did before: asks soon, unless that was done within a
-    /// second.
-    pub(crate) fn requests_wait(&self) {
+    /// A request begins to wait for a backend, and none did before, or one is slow: asks soon, unless that was done
+    /// within a second.
+    pub(crate) fn ask_soon(&self) {
         self.wake.notify_one();
+    }
+
+    /// Whether there is more to be known of a slow request.
+    pub(crate) fn has_slow_log(&self) -> bool {
+        self.slow_log.is_some()
     }
 
     /// What is known, for a reader, who is taken to come back within [`WANTED_MS`].
@@ -234,14 +250,27 @@ impl FpmWatch {
         });
     }
 
-    /// Adds to a note which child ran the script for `path`, if php-fpm has told of one since `since_ms`.
-    pub(crate) fn tell_child(&self, since_ms: u64, path: &[u8], text: &mut HolderText<'_>) {
+    /// Adds to a note which child ran the script for `path`, if php-fpm has told of one since `since_ms`, and where the
+    /// slow log says that it was. If the child is not known, that is an entry for a script that `is_script` accepts.
+    pub(crate) fn tell_child(
+        &self,
+        since_ms: u64,
+        path: &[u8],
+        is_script: impl Fn(&str) -> bool,
+        text: &mut HolderText<'_>,
+    ) {
         let shown = page::shortened(&String::from_utf8_lossy(path), limits::FPM_TEXT_BYTES_MAX);
+        let mut pid = None;
         self.with_told_since(since_ms, |pool| {
             if let Some(script) = pool.scripts.iter().find(|script| script.uri == shown) {
                 write!(text, ": child {} ran {}", script.pid, script.script);
+                pid = Some(script.pid);
             }
         });
+        let slow_log = self.slow_log.as_ref();
+        if let Some(entry) = slow_log.and_then(|log| log.entry_since(since_ms, pid, is_script)) {
+            write!(text, ", {entry}");
+        }
     }
 
     fn with_told_since(&self, since_ms: u64, with: impl FnOnce(&FpmPool)) {
@@ -297,6 +326,22 @@ impl FpmWatch {
         failure
     }
 
+    /// Reads the slow log. Tells the log when that begins to fail. `was_readable`: it did not fail before.
+    async fn read_slow_log(&self, was_readable: bool) -> bool {
+        let Some(slow_log) = &self.slow_log else {
+            return true;
+        };
+        let read = time::timeout(limits::FPM_ANSWER_TIME_MAX, slow_log.look(now_ms()));
+        let result = read.await.unwrap_or_else(|late| Err(late.into()));
+        if let (Err(error), true) = (&result, was_readable) {
+            let path = slow_log.path.display();
+            self.log.error(format_args!(
+                "php-fpm's slow log {path} cannot be read: {error}; notes about slow requests do without it"
+            ));
+        }
+        result.is_ok()
+    }
+
     async fn fetch(&self) -> Result<FpmPool, FpmFailure> {
         let Some(address) = self.address.current() else {
             let why = "the address of its host is not known";
@@ -341,7 +386,7 @@ impl Drop for FpmWatch {
 }
 
 async fn follow(watch: Weak<FpmWatch>, wake: Arc<Notify>) {
-    let mut failures = 0u32;
+    let (mut failures, mut is_readable) = (0u32, true);
     loop {
         let Some(watched) = watch.upgrade() else {
             return;
@@ -355,6 +400,7 @@ async fn follow(watch: Weak<FpmWatch>, wake: Arc<Notify>) {
         let Some(watched) = watch.upgrade() else {
             return;
         };
+        is_readable = watched.read_slow_log(is_readable).await;
         let failure = watched.ask().await;
         watched.tell(failures, failure.as_ref());
         failures = match failure {

@@ -207,7 +207,7 @@ fn it_is_asked_while_requests_wait_or_a_reader_looks_and_else_never() {
     assert_eq!(fpm.questions(), 0, "nothing wants to know");
 
     backend.0.store(3, Ordering::SeqCst);
-    watch.requests_wait();
+    watch.ask_soon();
     wait_until("each second", || fpm.questions() >= 2);
     backend.0.store(0, Ordering::SeqCst);
     wait_until("it sleeps when no request waits any more", || {

@@ -1,5 +1,7 @@
 //! Lists all addresses of backends and all TLS files that a configuration names, for checks at the start.
 
+use std::path::PathBuf;
+
 use petrel_engine::config::{Config, Diagnostic, Span};
 use petrel_engine::module::ModuleSpec;
 use petrel_engine::settings::loaded_modules;
@@ -34,6 +36,31 @@ pub fn addresses(config: &Config, modules: &[&'static ModuleSpec]) -> Vec<(HostA
                     add(address, entry.value_span);
                 }
             }
+        }
+    }
+    found
+}
+
+/// php-fpm's slow logs that `config` names, each with its place in the text. Only directives of loaded modules among
+/// `modules` count. Invalid values are left out, because they are reported elsewhere.
+pub fn slow_logs(config: &Config, modules: &[&'static ModuleSpec]) -> Vec<(PathBuf, Span)> {
+    let loaded = loaded_modules(config, modules);
+    let is_loaded = |name: &str| loaded.iter().any(|module| module.name == name);
+    let mut found = Vec::new();
+    for entry in config.blocks.iter().flat_map(|block| &block.entries) {
+        if let Some(family) = FAMILIES.iter().find(|family| family.server == entry.name)
+            && is_loaded(family.module)
+        {
+            let hosts = server::hosts(config, family, entry).unwrap_or_default();
+            let with_log = hosts
+                .into_iter()
+                .filter_map(|(map, host)| Some((host.status_page?.slow_log?, map.span)));
+            found.extend(with_log);
+        } else if entry.name == proxy_core::SLOW_LOG
+            && is_loaded("mod_proxy_core")
+            && let Some(path) = entry.value.as_str().filter(|path| path.starts_with('/'))
+        {
+            found.push((PathBuf::from(path), entry.value_span));
         }
     }
     found

@@ -224,11 +224,11 @@ fn status_page(
     map: &OptionMap<'_>,
     protocol: Protocol,
 ) -> Result<Option<FpmStatusPage>, Diagnostic> {
-    let (path, address) = (
-        map.text(status_page::PATH)?,
-        map.text(status_page::ADDRESS)?,
-    );
-    FpmStatusPage::read(protocol, path, address).map_err(|(option, why)| map.error(option, why))
+    let path = map.text(status_page::PATH)?;
+    let address = map.text(status_page::ADDRESS)?;
+    let slow_log = map.text(status_page::SLOW_LOG)?;
+    FpmStatusPage::read(protocol, path, address, slow_log)
+        .map_err(|(option, why)| map.error(option, why))
 }
 
 /// Whether `value` is a mode that lighttpd knows.

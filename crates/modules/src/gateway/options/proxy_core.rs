@@ -177,10 +177,12 @@ fn status_page(
     if values.string(PROTOCOL).is_none() {
         return Ok(None);
     }
-    let page = FpmStatusPage::read(protocol, path, address).map_err(|(option, why)| {
-        let name = format!("proxy-core.{option}");
-        values.error(&name, format!("proxy-core.{why}"))
-    })?;
+    let slow_log = text(SLOW_LOG);
+    let page =
+        FpmStatusPage::read(protocol, path, address, slow_log).map_err(|(option, why)| {
+            let name = format!("proxy-core.{option}");
+            values.error(&name, format!("proxy-core.{why}"))
+        })?;
     if address.is_some() && backends > 1 {
         let why =
             format!("{STATUS_ADDRESS} is the address of one backend, and there are {backends}");
@@ -252,6 +254,7 @@ pub(super) fn tls_map(entry: &Entry) -> Option<OptionMap<'_>> {
 pub(super) const BACKENDS: &str = "proxy-core.backends";
 
 const PROTOCOL: &str = "proxy-core.protocol";
+pub(super) const SLOW_LOG: &str = "proxy-core.slowlog";
 const STATUS_PATH: &str = "proxy-core.status-path";
 const STATUS_ADDRESS: &str = "proxy-core.status-address";
 

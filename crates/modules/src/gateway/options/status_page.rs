@@ -1,4 +1,6 @@
-//! `status-path` and `status-address`: where php-fpm tells its status.
+//! `status-path`, `status-address` and `slowlog`: where php-fpm tells its status, and which scripts are slow.
+
+use std::path::PathBuf;
 
 use super::{HostAddress, Protocol, proxy_core};
 
@@ -9,6 +11,8 @@ pub struct FpmStatusPage {
     pub(crate) path: Vec<u8>,
     /// The address to ask, which is numeric, a name or a unix socket; `None`: the backend's own.
     pub(crate) address: Option<HostAddress>,
+    /// `slowlog` of its pool.
+    pub(crate) slow_log: Option<PathBuf>,
 }
 
 impl FpmStatusPage {
@@ -20,24 +24,31 @@ impl FpmStatusPage {
         protocol: Protocol,
         path: Option<&str>,
         address: Option<&str>,
+        slow_log: Option<&str>,
     ) -> Result<Option<FpmStatusPage>, (&'static str, String)> {
-        let used = match (path, address) {
-            (None, None) => return Ok(None),
-            (Some(_), _) => PATH,
-            (None, Some(_)) => ADDRESS,
+        let used = match (path, address, slow_log) {
+            (None, None, None) => return Ok(None),
+            (Some(_), _, _) => PATH,
+            (None, Some(_), _) => ADDRESS,
+            (None, None, Some(_)) => SLOW_LOG,
         };
         if protocol != Protocol::FastCgi {
             let name = protocol.name();
             let why = format!("{used} is for php-fpm, which speaks FastCGI and not {name}");
             return Err((used, why));
         }
-        let path = path.ok_or_else(|| (ADDRESS, format!("{ADDRESS} needs {PATH} beside it")))?;
+        let path = path.ok_or_else(|| (used, format!("{used} needs {PATH} beside it")))?;
         if !path.starts_with('/') {
             return Err((PATH, format!("{PATH} takes a URL path, not {path:?}")));
+        }
+        if let Some(file) = slow_log.filter(|file| !file.starts_with('/')) {
+            let why = format!("{SLOW_LOG} takes an absolute path, not {file:?}");
+            return Err((SLOW_LOG, why));
         }
         Ok(Some(FpmStatusPage {
             path: path.as_bytes().to_vec(),
             address: address.map(read_address).transpose()?,
+            slow_log: slow_log.map(PathBuf::from),
         }))
     }
 }
@@ -60,6 +71,9 @@ pub(super) const PATH: &str = "status-path";
 /// The option with the address.
 pub(super) const ADDRESS: &str = "status-address";
 
+/// The option with the slow log.
+pub(super) const SLOW_LOG: &str = "slowlog";
+
 const NO_PORT: u16 = 0;
 
 #[cfg(test)]
@@ -73,6 +87,7 @@ mod tests {
             Some(FpmStatusPage {
                 path: b"/fpm-status".to_vec(),
                 address,
+                slow_log: None,
             })
         };
         let own = "\"socket\" => \"/s\", \"status-path\" => \"/fpm-status\"";
@@ -93,6 +108,15 @@ mod tests {
         );
         let address = HostAddress::Unix(b"/t".to_vec());
         assert_eq!(gateway.routes[0].hosts[0].status_page, page(Some(address)));
+        let slow = host(&format!("{own}, \"slowlog\" => \"/l\"")).status_page;
+        let core = gateway_of(
+            "mod_proxy_core",
+            "proxy-core.protocol = \"fastcgi\"\nproxy-core.backends = ( \"unix:/s\" )\n\
+             proxy-core.status-path = \"/fpm-status\"\nproxy-core.slowlog = \"/l\"",
+        );
+        for page in [slow, core.routes[0].hosts[0].status_page.clone()] {
+            assert_eq!(page.expect("it is set").slow_log, Some(PathBuf::from("/l")));
+        }
     }
 
     #[test]
@@ -105,6 +129,14 @@ mod tests {
             (
                 "\"status-address\" => \"a:1\"",
                 "status-address needs status-path",
+            ),
+            (
+                "\"slowlog\" => \"/l\"",
+                "slowlog needs status-path beside it",
+            ),
+            (
+                "\"status-path\" => \"/s\", \"slowlog\" => \"l\"",
+                "slowlog takes an absolute path, not \"l\"",
             ),
             (
                 "\"status-path\" => \"/s\", \"status-address\" => \"a\"",

@@ -158,6 +158,8 @@ pub static HOST_OPTIONS: &[HostOption] = options! {
         "The path at which php-fpm tells its status (pm.status_path of its pool). The status page, the metrics and petrel top then show its children and the scripts that they run. Only in fastcgi.server.";
     "status-address", Text, "that of the backend",
         "Where php-fpm is asked for its status, \"host:port\" or \"unix:/path\": pm.status_listen of its pool, which answers even when all children are busy.";
+    "slowlog", Text, "unset",
+        "The file where php-fpm says which scripts are slow (slowlog of its pool). Notes about slow requests then say where their scripts were. Needs status-path beside it.";
     "slow-start", Number, "0",
         "Seconds over which the share of a backend that has come back grows to the full one.";
     "tempfile-dirs", List, "/dev/shm and server.upload-dirs",

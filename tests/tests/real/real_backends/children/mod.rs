@@ -9,6 +9,7 @@ mod others;
 mod pool;
 mod restart;
 mod shares;
+mod slow_log;
 mod works_on;
 
 use std::collections::HashMap;
