@@ -2,8 +2,9 @@
 
 use std::process::Command;
 
-use petrel_tests::{Tree, petrel, skip};
+use petrel_tests::{Component, Listens, Speaks, Tree, can_run, eventually, petrel, skip};
 
+use crate::real_backends::children::others::{APPLICATION, in_front_of_host};
 use crate::real_backends::children::pool::{fast_behind_slow, fast_beside_slow, says_busy};
 use crate::real_backends::children::{FpmSocket, Site, builder, can_run_fpm, site};
 
@@ -23,6 +24,66 @@ fn a_php_fpm_in_another_network_namespace_is_seen() {
     let _fpm = socket.start_fpm_through(&["unshare", "--net"], &super::static_pool(4));
     fast_beside_slow(&site(&socket, 2), 4);
     fast_behind_slow(&site(&socket, 2), 4, "backend-accept", says_busy);
+}
+
+/// The kernel of a container behind a network shows nothing of its processes, and HTTP cannot ask. So all requests are
+/// written at once, and none is said to have waited for a process.
+#[test]
+fn nothing_is_claimed_of_http_in_another_network_namespace() {
+    let test = "nothing_is_claimed_of_http_in_another_network_namespace";
+    if !can_run(test, &["/usr/bin/gunicorn", "unshare", "ip"]) {
+        return;
+    }
+    let shell = |script: &str| Command::new("sh").args(["-euc", script]).status();
+    let may = shell("unshare --net ip link add one type veth peer name other");
+    if !may.is_ok_and(|status| status.success()) {
+        return skip(test, "a network between namespaces needs root");
+    }
+    // Other runs of this test have other networks.
+    let id = std::process::id();
+    let network = format!("198.18.{}.{}", id / 64 % 256, id % 64 * 4);
+    let (network, number) = network.rsplit_once('.').expect("four numbers");
+    let number: u32 = number.parse().expect("a number");
+    let (ours, theirs) = (
+        format!("{network}.{}", number + 1),
+        format!("{network}.{}", number + 2),
+    );
+    let tree = Tree::new();
+    tree.write("app.py", APPLICATION);
+    let host = format!("\"host\" => \"{theirs}\", \"port\" => 8000");
+    let site = in_front_of_host(Speaks::Http, &tree, &host, 1);
+    let script = format!(
+        "ip link add eth0 type veth peer name petrel{id} netns {id}
+        ip address add {theirs}/30 dev eth0
+        ip link set eth0 up
+        exec /usr/bin/gunicorn --timeout 300 --workers 2 --bind unix:gunicorn.sock --bind {theirs}:8000 app:application"
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--net", "sh", "-euc", &script]);
+    // The devices go with it.
+    let _gunicorn = Component::start(tree, &mut command, &Listens::Unix("gunicorn.sock"));
+    let script = format!("ip address add {ours}/30 dev petrel{id}\nip link set petrel{id} up");
+    let done = shell(&script);
+    assert!(done.is_ok_and(|status| status.success()), "{script}");
+
+    let mut held = site.hold(2, "all");
+    let mut others: Vec<_> = (0..20).map(|_| site.ask("/fast.php?x")).collect();
+    let are_written = eventually(|| {
+        let backend = site.backend();
+        backend["requests"] == 22 && backend["waiting"] == 0
+    });
+    assert!(are_written, "{}", site.backend());
+    assert_eq!(site.count("fast"), 0, "no process is free");
+    site.end("all");
+    for client in held.iter_mut().chain(&mut others) {
+        assert_eq!(client.response().text(), "done");
+    }
+    for request in site.logged("/fast.php?x", 20) {
+        let stages = &request.stages;
+        assert_eq!(request.stage("backend-accept"), 0, "{stages:?}");
+        assert!(request.stage("backend-first-byte") > 0, "{stages:?}");
+        assert!(!request.waits.contains("busy"), "{}", request.waits);
+    }
 }
 
 /// Runs its arguments under a filter that makes socket(AF_NETLINK) fail with EAFNOSUPPORT, as

@@ -9,7 +9,7 @@ use petrel_tests::{Component, Listens, Speaks, Tree, can_run, eventually, free_p
 use crate::real_backends::children::{NOTED, Site, builder};
 
 /// The scripts as a WSGI application. `STATE` is the directory in which scripts and tests meet.
-const APPLICATION: &str = r#"
+pub(super) const APPLICATION: &str = r#"
 import os, time
 STATE = open('state-directory').read()
 def path(name):
@@ -96,6 +96,15 @@ enum Place {
 
 /// A server in front of a backend in `tree` that has not been started yet.
 fn in_front(speaks: Speaks, tree: &Tree, place: &Place) -> Site {
+    let host = match place {
+        Place::Unix(name) => format!("\"socket\" => \"{}\"", tree.path(name).display()),
+        Place::Port(port) => format!("\"host\" => \"127.0.0.1\", \"port\" => {port}"),
+    };
+    in_front_of_host(speaks, tree, &host, 2)
+}
+
+/// The same for the options of a host.
+pub(super) fn in_front_of_host(speaks: Speaks, tree: &Tree, host: &str, workers: usize) -> Site {
     let (module, directive) = match speaks {
         Speaks::FastCgi => ("mod_fastcgi", "fastcgi.server"),
         Speaks::Http => ("mod_proxy", "proxy.server"),
@@ -105,11 +114,7 @@ fn in_front(speaks: Speaks, tree: &Tree, place: &Place) -> Site {
         Speaks::Uwsgi => "scgi.protocol = \"uwsgi\"\n",
         _ => "",
     };
-    let host = match place {
-        Place::Unix(name) => format!("\"socket\" => \"{}\"", tree.path(name).display()),
-        Place::Port(port) => format!("\"host\" => \"127.0.0.1\", \"port\" => {port}"),
-    };
-    let server = builder(2)
+    let server = builder(workers)
         .config(&format!(
             "server.modules += ( \"{module}\" )\n{protocol}\
              {directive} = ( \".php\" => (( {host}, \"check-local\" => \"disable\" )) )"
