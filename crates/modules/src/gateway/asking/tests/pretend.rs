@@ -196,16 +196,17 @@ impl Application {
         tokio::time::sleep(self.starts_for.get()).await;
         loop {
             self.is_idle(process);
-            let (stream, _) = self.listener.accept().await.expect("it listens");
+            let (mut stream, _) = self.listener.accept().await.expect("it listens");
             // An error means that the other side has closed the connection.
             let _ = match self.manner {
-                Manner::Scgi => self.serve_scgi(process, stream).await,
-                _ => self.serve(process, stream).await,
+                Manner::Scgi => self.serve_scgi(process, &mut stream).await,
+                _ => self.serve(process, &mut stream).await,
             };
+            close(&stream);
         }
     }
 
-    async fn serve(&self, process: usize, stream: UnixStream) -> io::Result<()> {
+    async fn serve(&self, process: usize, stream: &mut UnixStream) -> io::Result<()> {
         let mut stream = BufReader::new(stream);
         let (mut served, mut keeps, mut owed, mut params) = (0, true, Vec::new(), Vec::new());
         if matches!(self.manner, Manner::NeverReads) {
@@ -262,7 +263,7 @@ impl Application {
                     served += 1;
                     let closes = matches!(self.manner, Manner::EndsWithout);
                     if !keeps || closes || served == self.requests_max {
-                        drop(stream);
+                        close(stream.get_ref());
                         tokio::time::sleep(script.works_on).await;
                         return Ok(());
                     }
@@ -281,7 +282,7 @@ impl Application {
         dies
     }
 
-    async fn serve_scgi(&self, process: usize, mut stream: UnixStream) -> io::Result<()> {
+    async fn serve_scgi(&self, process: usize, stream: &mut UnixStream) -> io::Result<()> {
         let mut request = Vec::new();
         // The bodies of requests end with this.
         while !request.ends_with(END_OF_BODY) {
@@ -292,8 +293,7 @@ impl Application {
         let script = Script::find(&request);
         self.run_script(process, script).await;
         stream.write_all(&script.reply()).await?;
-        stream.shutdown().await?;
-        drop(stream);
+        close(stream);
         tokio::time::sleep(script.works_on).await;
         Ok(())
     }
@@ -308,6 +308,13 @@ impl Application {
         let since = &self.idle_since[process];
         since.set(since.get().or_else(|| Some(Instant::now())));
     }
+}
+
+/// Closes a connection at once. Dropping it is not enough: a program that another test starts meanwhile has a copy of
+/// the socket until it runs.
+fn close(stream: &UnixStream) {
+    // An error means that the other side has closed it.
+    let _ = rustix::net::shutdown(stream, rustix::net::Shutdown::Both);
 }
 
 /// What a request asks for.
