@@ -125,14 +125,18 @@ impl AskingConnections {
         let sent = self.sent.get();
         self.sent.set(sent.wrapping_add(1));
         let is_sample = sent < limits::ASK_FIRST || sent.is_multiple_of(limits::ASK_ONE_OF);
-        let answers_behind = backend.shared.capacity.behind.get(now_ms) != Answers::No;
+        let behind = backend.shared.capacity.behind.get(now_ms);
+        let answers_behind = behind != Answers::No;
         Questions {
             leads: keeps
                 && answers_behind
                 && connection.is_reused()
                 && connection.idle_for_ms(now_ms) >= limits::ASK_AFTER_IDLE_MS,
+            // Whether the application keeps its connections is asked until that is known, although requests wait.
             ends: answers_behind
-                && (self.works_on(backend, now_ms) || (is_sample && backend.queue.is_empty())),
+                && (behind == Answers::Unknown
+                    || self.works_on(backend, now_ms)
+                    || (is_sample && backend.queue.is_empty())),
         }
     }
 
@@ -255,22 +259,20 @@ impl Backend {
         if all.is_empty() || self.asks(now_ms) {
             return None;
         }
-        let is_first = |asked: &mut Asked| {
-            matches!(
-                asked,
-                Asked::Unanswered {
-                    is_behind: false,
-                    ..
-                }
-            )
+        let is_usable = |asked: &mut Asked| match asked {
+            Asked::Unanswered { is_behind, .. } => !*is_behind,
+            Asked::Proving { .. } => true,
+            Asked::Connecting { .. } => false,
         };
-        let taken = all.extract_if(.., is_first).next()?;
-        let Asked::Unanswered { mut connection, .. } = taken else {
-            return None;
-        };
-        self.shared.capacity.waits_no_more();
-        connection.answer_is_late();
-        Some(connection)
+        match all.extract_if(.., is_usable).next()? {
+            Asked::Unanswered { mut connection, .. } => {
+                self.shared.capacity.waits_no_more();
+                connection.answer_is_late();
+                Some(connection)
+            }
+            Asked::Proving { connection, .. } => Some(connection),
+            Asked::Connecting { .. } => None,
+        }
     }
 
     /// Reads the answers that have come. `context` is woken when more can be done.
@@ -417,7 +419,9 @@ impl Backend {
                     Some(permit) => Err(AskedVerdict::FreeElsewhere(permit)),
                     None => Err(AskedVerdict::Closed),
                 },
-                Poll::Pending if now_ms >= until_ms => Err(AskedVerdict::Free(connection)),
+                Poll::Pending if now_ms >= until_ms || capacity.keeps_asked() => {
+                    Err(AskedVerdict::Free(connection))
+                }
                 Poll::Pending => Ok(Asked::Proving {
                     connection,
                     until_ms,

@@ -550,7 +550,8 @@ impl Backend {
             return;
         }
         connection.rest(now_ms);
-        if !self.closes(&connection, now_ms) {
+        let has_closed = self.shared.capacity.closes() && connection.stream.is_stale_now();
+        if !has_closed && !self.closes(&connection, now_ms) {
             self.give(Grant::Kept(connection));
         }
     }

@@ -119,7 +119,9 @@ impl Schedule {
         let look = limits::LOOK_AROUND_MS;
         let finding_out = match self.manner {
             // Whether the connection is kept behind the answer.
-            Manner::Answers | Manner::AnswersOnce => limits::CLOSES_AFTER_ANSWER_MS + look,
+            Manner::Answers | Manner::AnswersOnce | Manner::EndsWithout => {
+                limits::CLOSES_AFTER_ANSWER_MS + look
+            }
             // One look shows that the question was read, and a later one that there is no answer.
             Manner::AnswersLate | Manner::Ignores => {
                 limits::LOOK_MS_MAX + limits::ANSWERS_WITHIN_MS + 2 * look
@@ -178,6 +180,11 @@ impl Schedule {
             assert_eq!(application.runs(scripts), vec![1; scripts], "{self:?}");
             tokio::time::sleep(Duration::from_millis(100)).await;
             expect_no_leftovers(&sites, &format!("{self:?}"));
+            if matches!(self.manner, Manner::EndsWithout) {
+                // The processes see that their connections are closed.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                assert_eq!(application.unused(), 0, "a process ended: {self:?}");
+            }
             longest.get()
         })
     }
@@ -229,14 +236,15 @@ fn run_all(seeds: std::ops::Range<u64>, manners: &[Manner]) {
 /// something can happen.
 #[test]
 fn no_request_waits_for_an_application_that_answers_while_a_process_is_idle() {
-    run_all(0..250, &[Manner::Answers, Manner::AnswersOnce]);
+    let manners = [Manner::Answers, Manner::AnswersOnce, Manner::EndsWithout];
+    run_all(0..420, &manners);
 }
 
 /// It takes so long for the same reason.
 #[test]
 fn no_request_waits_for_an_application_that_does_not_answer_while_a_process_is_idle() {
     let manners = [Manner::AnswersLate, Manner::Ignores, Manner::Closes];
-    run_all(0..250, &manners);
+    run_all(0..420, &manners);
 }
 
 /// For these the kernel is asked.
@@ -249,5 +257,5 @@ fn no_request_waits_for_an_application_that_is_not_asked_while_a_process_is_idle
         eprintln!("not tested: the kernel does not tell about unix sockets: {reason:?}");
         return;
     }
-    run_all(0..100, &[Manner::Scgi]);
+    run_all(0..160, &[Manner::Scgi]);
 }
