@@ -444,6 +444,7 @@ impl Backend {
         if is_behind {
             let is_late = now_ms >= since_ms + limits::WORKS_ON_MS;
             capacity.has_worked_on(is_late);
+            self.keeps_connections();
             return Err(AskedVerdict::Free(connection));
         }
         if capacity.keeps_asked() {

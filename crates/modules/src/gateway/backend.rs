@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use petrel_engine::log::LogHandle;
 use petrel_engine::metrics::{FineCounts, LatencyCells};
+use petrel_engine::proto::method::Method;
 use petrel_engine::shared::lock;
 use petrel_engine::tls::TlsServer;
 
@@ -431,7 +432,7 @@ impl Backend {
     }
 
     /// Joins the queue of requests that wait for a connection. `None` when the queue is full.
-    pub(super) fn wait(self: &Rc<Self>) -> Option<QueueTicket> {
+    pub(super) fn wait(self: &Rc<Self>, method: Method) -> Option<QueueTicket> {
         // A connection that asks is for one of the requests that wait.
         let waiting = self.shared.waiting.load(Ordering::Relaxed);
         let asking = self.shared.capacity.unaccepted();
@@ -446,7 +447,7 @@ impl Backend {
         }
         let now_ms = self.workbench.clock.latest_ms();
         let was_empty = self.queue.is_empty();
-        let place = self.queue.join(now_ms);
+        let place = self.queue.join(now_ms, method);
         if was_empty {
             if self.asks(now_ms) {
                 self.ask_for_more(now_ms);
@@ -542,18 +543,30 @@ impl Backend {
             self.shared.capacity.set_keeps_asked(true);
         }
         if connection.is_kept() {
-            self.kept_proofs.set(limits::KEPT_PROOFS);
+            self.keeps_connections();
         }
-        if connection.end_is_due() {
-            self.asking.await_end(connection, now_ms);
-            self.signal.notify.notify_one();
-            return;
+        if !connection.end_is_due() {
+            connection.rest(now_ms);
+            let has_closed = self.shared.capacity.closes() && connection.stream.is_stale_now();
+            if has_closed || self.closes(&connection, now_ms) {
+                return;
+            }
+            if !self.asks_before_next(now_ms) {
+                return self.give(Grant::Kept(connection));
+            }
+            connection.ask_first();
         }
-        connection.rest(now_ms);
-        let has_closed = self.shared.capacity.closes() && connection.stream.is_stale_now();
-        if !has_closed && !self.closes(&connection, now_ms) {
-            self.give(Grant::Kept(connection));
-        }
+        self.asking.await_end(connection, now_ms);
+        self.signal.notify.notify_one();
+    }
+
+    /// Whether a connection whose reply has ended is asked before the next request is written on it. php-fpm with
+    /// `pm.max_requests` closes it a moment after the reply. A request that must not be sent twice would be lost then.
+    fn asks_before_next(&self, now_ms: u64) -> bool {
+        let next = self.queue.next_method();
+        next.is_some_and(|method| !method.is_idempotent())
+            && self.asks(now_ms)
+            && self.shared.capacity.behind.get(now_ms) == Answers::Yes
     }
 
     /// Which questions go with a request on `connection`.
@@ -562,15 +575,20 @@ impl Backend {
         self.asking.questions(self, connection, now_ms)
     }
 
+    /// A process has read again on a connection that it had replied on.
+    pub(super) fn keeps_connections(&self) {
+        self.kept_proofs.set(limits::KEPT_PROOFS);
+    }
+
     /// Whether the backend may close this persistent connection, or has closed it, before it reads another
     /// request.
     ///
     /// Some backends close each connection right after their reply although they were asked to keep it open
     /// (the FastCGI library of Ruby without its C part). That close may still be on its way, and then cannot
     /// be seen. So a backend first has to show that it keeps connections open: one connection has answered
-    /// twice, or has stayed open for [`limits::KEPT_PROOF_MS`], or [`limits::KEPT_PROOFS`] connections in a
-    /// row were open when a request wanted them. Asks the kernel with one system call, because the connection
-    /// may have ended after the worker last polled its sockets.
+    /// twice, or the question behind a reply, or has stayed open for [`limits::KEPT_PROOF_MS`], or
+    /// [`limits::KEPT_PROOFS`] connections in a row were open when a request wanted them. Asks the kernel with
+    /// one system call, because the connection may have ended after the worker last polled its sockets.
     pub(super) fn may_close(&self, connection: &mut BackendConnection, now_ms: u64) -> bool {
         if connection.stream.is_stale_now() {
             self.kept_proofs.set(0);
@@ -767,7 +785,7 @@ impl Backend {
             return;
         }
         if self.idle.has_rested(now_ms, limits::KEPT_PROOF_MS) {
-            self.kept_proofs.set(limits::KEPT_PROOFS);
+            self.keeps_connections();
         }
         self.let_others_have_one();
         // A connection that is used all the time is shared out when it has had its time.

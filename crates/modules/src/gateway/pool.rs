@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU32;
 use std::task::{Context, Poll, Waker};
 
+use petrel_engine::proto::method::Method;
 use tokio::sync::Notify;
 
 use super::backend::Backend;
@@ -42,7 +43,7 @@ pub(super) struct Signal {
 #[derive(Default)]
 pub(crate) struct Queue {
     places: RefCell<VecDeque<QueuedRequest>>,
-    next: Cell<u64>,
+    next_id: Cell<u64>,
     /// Places that hold no grant yet.
     empty: Cell<usize>,
 }
@@ -50,6 +51,7 @@ pub(crate) struct Queue {
 struct QueuedRequest {
     id: u64,
     since_ms: u64,
+    method: Method,
     waker: Option<Waker>,
     grant: Option<Grant>,
 }
@@ -103,22 +105,31 @@ impl Queue {
 
     /// Since when the request has waited that has waited longest without a grant.
     pub(crate) fn oldest_since_ms(&self) -> Option<u64> {
+        self.next(|place| place.since_ms)
+    }
+
+    /// The method of that request, which gets the next grant.
+    pub(crate) fn next_method(&self) -> Option<Method> {
+        self.next(|place| place.method)
+    }
+
+    fn next<T>(&self, what: impl FnOnce(&QueuedRequest) -> T) -> Option<T> {
         if self.is_empty() {
             return None;
         }
         let places = self.places.borrow();
-        let oldest = places.iter().find(|place| place.grant.is_none());
-        oldest.map(|place| place.since_ms)
+        places.iter().find(|place| place.grant.is_none()).map(what)
     }
 
     /// Adds a place at the end.
-    pub(crate) fn join(&self, now_ms: u64) -> u64 {
-        let id = self.next.get();
-        self.next.set(id + 1);
+    pub(crate) fn join(&self, now_ms: u64, method: Method) -> u64 {
+        let id = self.next_id.get();
+        self.next_id.set(id + 1);
         self.empty.set(self.empty.get() + 1);
         self.places.borrow_mut().push_back(QueuedRequest {
             id,
             since_ms: now_ms,
+            method,
             waker: None,
             grant: None,
         });
@@ -189,10 +200,11 @@ mod tests {
     #[test]
     fn who_came_first_gets_it() {
         let queue = Queue::default();
-        let (first, second) = (queue.join(7), queue.join(8));
+        let (first, second) = (queue.join(7, Method::Get), queue.join(8, Method::Post));
         assert_eq!(queue.oldest_since_ms(), Some(7));
         assert!(queue.give(grant()).is_none());
         assert_eq!(queue.oldest_since_ms(), Some(8));
+        assert_eq!(queue.next_method(), Some(Method::Post));
         assert!(queue.collect(second, Waker::noop()).is_none());
         assert!(is_one(queue.collect(first, Waker::noop())));
         assert!(!queue.is_empty());
@@ -205,7 +217,7 @@ mod tests {
     #[test]
     fn who_leaves_gives_back_what_was_laid_down() {
         let queue = Queue::default();
-        let (first, second) = (queue.join(0), queue.join(0));
+        let (first, second) = (queue.join(0, Method::Get), queue.join(0, Method::Get));
         assert!(queue.leave(second).is_none());
         assert!(queue.give(grant()).is_none());
         assert!(is_one(queue.leave(first)));

@@ -348,7 +348,7 @@ impl GatewayRequest {
     fn join_queue(&mut self, chosen: ChosenBackend, exchange: &mut Exchange) -> Transition {
         let backend = &chosen.backend;
         let name = &backend.shared.name;
-        let Some(ticket) = backend.wait() else {
+        let Some(ticket) = backend.wait(exchange.request.method) else {
             let what = format_args!("too many requests wait for backend={name}");
             let outcome = exchange.fail(CauseCode::GwQueueFull);
             exchange.log_error(Stage::BackendQueue.name(), what);
@@ -380,7 +380,8 @@ impl GatewayRequest {
             && self.restart_due_s.is_none()
         {
             let also = upstream.others(&chosen.backend, &self.tried, exchange);
-            others.extend(also.iter().filter_map(Backend::wait));
+            let method = exchange.request.method;
+            others.extend(also.iter().filter_map(|other| other.wait(method)));
         }
     }
 

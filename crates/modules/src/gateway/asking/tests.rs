@@ -335,6 +335,26 @@ fn a_process_that_closes_behind_its_reply_is_asked_again_at_once() {
     });
 }
 
+/// php-fpm with `pm.max_requests` closes a connection a moment after its last reply.
+#[test]
+fn no_request_that_must_not_be_repeated_is_lost_behind_the_last_reply_of_a_process() {
+    VirtualTime::run(async |time| {
+        let pair = Pair::with(&time, Manner::Answers, 1, 3);
+        pair.application.closes_after(Duration::from_millis(1));
+        let parent = parent(&pair.site);
+        // So short that the connection is not closed to give others a turn.
+        let short = |number| Script {
+            takes: Duration::from_millis(5),
+            ..script(number)
+        };
+        let all = (0..12).map(async |number| ask(&parent, Method::Post, short(number)).await.0);
+        let all = futures_util::future::join_all(all);
+        assert_eq!(pair.site.with_clock(all).await, [200; 12]);
+        assert_eq!(pair.application.runs(12), [1; 12]);
+        expect_no_leftovers(&[pair.site], "");
+    });
+}
+
 /// An application that closes behind its replies may end when a connection closes without a request: none is made
 /// that no request needs, also before the first reply shows how it is.
 #[test]

@@ -80,6 +80,8 @@ pub(super) struct Application {
     death: Cell<Option<Death>>,
     /// For how long its processes start.
     starts_for: Cell<Duration>,
+    /// How long after its last reply a process closes a connection.
+    closes_after: Cell<Duration>,
     /// How often a connection was closed without a request.
     unused: Cell<usize>,
 }
@@ -156,6 +158,7 @@ impl Application {
             runs: RefCell::default(),
             death: Cell::new(None),
             starts_for: Cell::default(),
+            closes_after: Cell::default(),
             unused: Cell::default(),
         });
         for process in 0..processes {
@@ -179,6 +182,11 @@ impl Application {
     /// Its processes take so long until they accept connections, although the socket is there.
     pub(super) fn starts_for(&self, time: Duration) {
         self.starts_for.set(time);
+    }
+
+    /// Its processes close connections so long after the last reply.
+    pub(super) fn closes_after(&self, time: Duration) {
+        self.closes_after.set(time);
     }
 
     /// How often a connection was closed without a request.
@@ -263,6 +271,7 @@ impl Application {
                     served += 1;
                     let closes = matches!(self.manner, Manner::EndsWithout);
                     if !keeps || closes || served == self.requests_max {
+                        tokio::time::sleep(self.closes_after.get()).await;
                         close(stream.get_ref());
                         tokio::time::sleep(script.works_on).await;
                         return Ok(());
