@@ -32,3 +32,4 @@ pub use machine::{Machine, MachineOptions};
 pub use mlua;
 pub use run::{Progress, Results, Run};
 pub use script::{GlobalsMaker, Script, Scripts, Stamp};
+pub use syntax::{MissingPart, missing_parts};

@@ -17,7 +17,7 @@ use crate::budget::{Budget, Meter, proof};
 use crate::direct::{self, DirectAnswer, DirectArguments, Reply};
 use crate::error::ScriptError;
 use crate::lent::Lent;
-use crate::library::files::{FileThreads, FilesOfState, refused};
+use crate::library::files::{FileThreads, FilesOfState, ProgramsOfRun, refused};
 use crate::library::{self, Overlays};
 use crate::raw::Coroutine;
 use crate::script::{GlobalsMaker, Script};
@@ -186,14 +186,12 @@ impl Machine {
         };
         *files.threads.borrow_mut() = Some(Rc::clone(&threads));
         let run = self.waiting_as(true, move |lua, arguments: MultiValue| {
-            // From here on the job belongs to the threads: what it writes is written even if the run ends at
-            // once.
             let begun = files.begin(arguments)?;
-            let begun = begun.map(|(begun, job)| (begun, threads.run(job)));
+            let begun = begun.map(|(begun, need)| begun.carry_out(need, &*threads));
             let lua = lua.weak();
             Ok(async move {
                 let done = match begun {
-                    Ok((begun, done)) => Ok((begun, done.await?)),
+                    Ok(done) => Ok(done.await?),
                     Err(words) => Err(words),
                 };
                 // This always succeeds: the state is about to be resumed, so it exists.
@@ -382,6 +380,13 @@ impl Machine {
 
     pub(crate) fn wear_out(&self) {
         self.is_spent.set(true);
+    }
+
+    /// Adds the programs that were started since the last call to those of a run.
+    pub(crate) fn give_programs(&self, run: &mut ProgramsOfRun) {
+        if let Some(state) = self.lua.app_data_ref::<FilesOfState>() {
+            run.add_new(&state.files);
+        }
     }
 
     pub(crate) fn meter(&self) -> &Meter {

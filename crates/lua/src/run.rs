@@ -11,6 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::budget::Excess;
 use crate::error::{ScriptError, message_of};
+use crate::library::files::ProgramsOfRun;
 use crate::machine::{DONE, Machine, WAIT, Wait};
 use crate::raw::{Coroutine, Resumed, Stack};
 use crate::script::{GlobalsMaker, Script};
@@ -29,6 +30,8 @@ pub struct Run {
     /// Processor time of its stretches since the last wait for something other than a file. Waits for files
     /// do not begin a new budget: a script that reads an endless file waits for nothing else.
     used_between_files: Duration,
+    /// Programs that it has started by `io.popen`.
+    programs: ProgramsOfRun,
 }
 
 /// How many waits of one run may be over at once before other work on the thread gets its turn.
@@ -112,6 +115,7 @@ impl Run {
             overlay: None,
             grown_bytes: 0,
             used_between_files: Duration::ZERO,
+            programs: ProgramsOfRun::default(),
         }
     }
 
@@ -132,6 +136,9 @@ impl Run {
             };
             let was_for_file = wait.is_for_file;
             self.wait = None;
+            if was_for_file {
+                self.machine.give_programs(&mut self.programs);
+            }
             if self.grown_bytes > KEPT_BYTES_MIN && self.machine.is_overfull() {
                 return Poll::Ready(Err(self.overfull()));
             }

@@ -4,6 +4,8 @@
 //! [`explain`] looks for the first such construct, outside strings and comments, so that the message can name
 //! it and say what to write instead. It reads tokens, and is used only for chunks that LuaJIT has already
 //! refused, to find a better message.
+//!
+//! [`missing_parts`] finds the functions that a script uses although it does not have them.
 
 /// A construct of a later Lua version, and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +90,75 @@ pub(crate) fn is_plain(source: &[u8]) -> bool {
     true
 }
 
+/// A function or library that a script names and does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingPart {
+    /// The line of the script, counted from one.
+    pub line: usize,
+    /// What the script has written: `os.exit`.
+    pub name: String,
+    /// What would have to be allowed. `None`: no script has it.
+    pub allowed_by: Option<&'static str>,
+}
+
+/// The functions and libraries that `source` names, outside strings and comments, and that scripts do not have if they
+/// have the parts for which `is_allowed` is true. Only usual names are found: `local o = os o.exit()` is not.
+#[must_use]
+pub fn missing_parts(source: &[u8], is_allowed: impl Fn(&str) -> bool) -> Vec<MissingPart> {
+    let mut reader = Reader {
+        rest: source,
+        line: 1,
+    };
+    let (mut found, mut is_field) = (Vec::new(), false);
+    while !reader.rest.is_empty() {
+        let name = reader.name();
+        if name.is_empty() {
+            is_field =
+                matches!(reader.rest, [b'.' | b':', next, ..] if next != &b'.' && next != &b':');
+            if reader.rest.starts_with(b"..") || reader.rest.starts_with(b"::") {
+                reader.skip(2);
+            } else if reader.step().is_some() {
+                reader.skip(1);
+            }
+            continue;
+        }
+        let line = reader.line;
+        reader.skip(name.len());
+        if std::mem::take(&mut is_field) {
+            continue;
+        }
+        let name = match name {
+            b"require" => reader.required(),
+            name => name,
+        };
+        let name = String::from_utf8_lossy(name).into_owned();
+        if let Some(allowed_by) = part_of(&name)
+            && !allowed_by.is_some_and(&is_allowed)
+        {
+            found.push(MissingPart {
+                line,
+                name,
+                allowed_by,
+            });
+        }
+    }
+    found
+}
+
+/// What has to be allowed for `name`, if scripts do not have it in any case. `Some(None)`: no script has it.
+fn part_of(name: &str) -> Option<Option<&'static str>> {
+    Some(match name.split_once('.').unwrap_or((name, "")) {
+        ("os", "execute") | ("io", "popen") => Some("io.popen"),
+        ("os", "exit") => Some("os.exit"),
+        ("debug", "" | "traceback" | "getinfo") => return None,
+        ("debug", _) => Some("debug"),
+        ("jit", _) => Some("jit"),
+        ("ffi", _) | ("string", "buffer") => Some("ffi"),
+        ("newproxy", _) | ("package", "loadlib") => None,
+        _ => return None,
+    })
+}
+
 /// With these words a script may keep its globals, or give them away.
 const KEEPERS: &[&str] = &[
     "function",
@@ -129,7 +200,7 @@ struct Reader<'a> {
     line: usize,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
     /// Skips one token, or returns a construct.
     fn step(&mut self) -> Option<(&'static str, &'static str)> {
         match self.rest {
@@ -163,6 +234,37 @@ impl Reader<'_> {
             self.skip(1);
         }
         found.copied()
+    }
+
+    /// The name that begins here, with the fields behind it: `io.popen`. Empty if there is none.
+    fn name(&self) -> &'a [u8] {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80;
+        let mut end = 0;
+        while let Some(byte) = self.rest.get(end) {
+            let next = self.rest.get(end + 1);
+            let is_dot = *byte == b'.' && end > 0 && next.is_some_and(|next| is_part(*next));
+            if !is_part(*byte) && !is_dot {
+                break;
+            }
+            end += 1;
+        }
+        &self.rest[..end]
+    }
+
+    /// The library that a call of `require` names here, if that is a plain string.
+    fn required(&self) -> &'a [u8] {
+        let open = [b' ', b'(', b'"', b'\''];
+        let start = self
+            .rest
+            .iter()
+            .take_while(|byte| open.contains(byte))
+            .count();
+        let rest = &self.rest[start..];
+        let end = rest.iter().position(|byte| matches!(byte, b'"' | b'\''));
+        match (start, end) {
+            (1.., Some(end)) => &rest[..end],
+            _ => &[],
+        }
     }
 
     /// Matches `<const>` and `<close>`, with optional blanks inside.
@@ -279,6 +381,38 @@ mod tests {
         );
         let after = words("local s = [[\n\n]] --[[\n]]\nx = 'a\\\nb'\nreturn 1 // 2");
         assert!(after.is_some_and(|words| words.starts_with("line 7:")));
+    }
+
+    #[test]
+    fn functions_that_are_switched_off_are_found_with_their_line() {
+        let source = "-- os.exit()\nlocal ffi_ = 'io.popen' .. [[os.exit]]\nos.exit(1)\n\
+            local f = require \"ffi\" local p = require('posix')\nreturn x..os.execute('true'),\n\
+            debug.getregistry, debug.traceback, a.os.exit, a:newproxy(), newproxy, my.jit";
+        let found = |is_allowed: fn(&str) -> bool| {
+            let found = missing_parts(source.as_bytes(), is_allowed);
+            let of = |part: &MissingPart| (part.line, part.name.clone(), part.allowed_by);
+            found.iter().map(of).collect::<Vec<_>>()
+        };
+        let of = |line, name: &str, by| (line, name.to_owned(), by);
+        let all = [
+            of(3, "os.exit", Some("os.exit")),
+            of(4, "ffi", Some("ffi")),
+            of(5, "os.execute", Some("io.popen")),
+            of(6, "debug.getregistry", Some("debug")),
+            of(6, "newproxy", None),
+        ];
+        assert_eq!(found(|_| false), all);
+        assert_eq!(found(|_| true), all[4..]);
+        assert_eq!(
+            found(|part| part != "os.exit"),
+            [&all[..1], &all[4..]].concat()
+        );
+        for broken in ["'", "os.", ".", "require(", "[==[", "x::", "a // b | c"] {
+            assert!(
+                missing_parts(broken.as_bytes(), |_| false).is_empty(),
+                "{broken}"
+            );
+        }
     }
 
     #[test]

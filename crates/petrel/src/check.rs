@@ -75,8 +75,8 @@ pub(crate) fn preflight(loaded: &Loaded) -> Result<(), Diagnostics> {
 
 /// What the administrator should know although the server starts, or will start once it is mended: addresses
 /// that another server has, document roots, upload directories and sockets of backends that are missing, names
-/// of backends that lead nowhere, and files that are hidden on disk and not from clients. Waits for name
-/// servers. `file` holds the configuration.
+/// of backends that lead nowhere, files that are hidden on disk and not from clients, and scripts that use what
+/// is switched off. Waits for name servers. `file` holds the configuration.
 pub(crate) fn warnings(loaded: &Loaded, file: &Path) -> Vec<Diagnostic> {
     let mut list = taken_addresses(loaded, file);
     list.extend(start_warnings(loaded));
@@ -85,6 +85,10 @@ pub(crate) fn warnings(loaded: &Loaded, file: &Path) -> Vec<Diagnostic> {
     list.extend(unreadable_slow_logs(loaded));
     list.extend(names(loaded));
     list.extend(served_dot_files(loaded));
+    let chroot = loaded.process.chroot.as_deref();
+    list.extend(modules::magnet::review(&loaded.config, |path| {
+        below(chroot, path)
+    }));
     list
 }
 

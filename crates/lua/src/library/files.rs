@@ -5,6 +5,9 @@
 //! Between two jobs a script works on the file's buffers. `lua/system.lua` has the functions that scripts
 //! see.
 //!
+//! `io.popen` and `os.execute` begin like jobs: [`FileThreads::start`] starts the program. Its pipe is a file from
+//! which a job reads, or to which it writes, as far as that goes without a wait.
+//!
 //! Files are opened without waiting for another process (`O_NONBLOCK`): pipes are refused, and reading from a
 //! terminal without input is an error. One call returns at most [`Limits::file_bytes_max`] bytes. A file that
 //! is not a regular one returns at most that many in all.
@@ -21,7 +24,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use mlua::{
@@ -37,6 +40,55 @@ pub trait FileThreads {
 
     /// Has a thread perform a job that a script has left behind, without waiting for it. It is never refused.
     fn leave(&self, job: FileJob);
+
+    /// Starts a program.
+    fn start(&self, program: ProgramToStart) -> StartWait {
+        drop(program);
+        Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
+    }
+}
+
+/// The future that [`FileThreads::start`] returns.
+pub type StartWait = Pin<Box<dyn Future<Output = io::Result<StartedProgram>>>>;
+
+/// A shell command to run.
+#[derive(Debug)]
+pub struct ProgramToStart {
+    /// What the shell gets.
+    pub command: Vec<u8>,
+    /// What the script has of the program.
+    pub pipe: ProgramPipe,
+}
+
+/// Which of a program's streams is a pipe to the script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgramPipe {
+    /// None: `os.execute`.
+    None,
+    /// The program's standard output.
+    Output,
+    /// The program's standard input.
+    Input,
+}
+
+/// A program that runs.
+pub struct StartedProgram {
+    /// The script's end of its pipe, which never blocks.
+    pub pipe: Option<File>,
+    /// Resolves when the program has ended. If it is dropped before, the program is ended.
+    pub end: ProgramEnd,
+}
+
+/// The future of a program's end.
+pub type ProgramEnd = Pin<Box<dyn Future<Output = io::Result<ProgramExit>> + Send>>;
+
+/// How a program has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgramExit {
+    /// With an exit status.
+    Code(i32),
+    /// By a signal.
+    Signal(i32),
 }
 
 /// The future that [`FileThreads::run`] returns.
@@ -47,10 +99,11 @@ pub type FileWait = Pin<Box<dyn Future<Output = Result<io::Result<FileDone>>>>>;
 pub struct FileJob {
     path: PathBuf,
     what: Operation,
+    /// Whether the file is the pipe of a program.
+    is_pipe: bool,
 }
 
 /// The result of a job.
-#[derive(Debug)]
 pub struct FileDone(Done);
 
 /// How many bytes one call writes, and reads at most.
@@ -76,13 +129,20 @@ enum Operation {
     Rename(PathBuf),
 }
 
-#[derive(Debug)]
 enum Done {
     Opened(Opened),
     Read(Vec<u8>),
     At(u64),
     Named,
     Nothing,
+    Started(Option<File>, ProgramEnd),
+    Ended(ProgramExit),
+}
+
+impl From<StartedProgram> for Done {
+    fn from(started: StartedProgram) -> Done {
+        Done::Started(started.pipe, started.end)
+    }
 }
 
 #[derive(Debug)]
@@ -114,6 +174,33 @@ impl FileJob {
     /// Removals and renames are dropped then, because such jobs would pile up behind a disk that hangs.
     pub fn is_owed(&self) -> bool {
         matches!(self.what, Operation::Close(..)) || self.bytes() > 0
+    }
+
+    /// The pipe of a program that the job is about, and whether it writes there.
+    pub fn pipe(&self) -> Option<(&File, bool)> {
+        if !self.is_pipe {
+            return None;
+        }
+        match &self.what {
+            Operation::Read(file, _) => Some((file, false)),
+            Operation::Write(file, _) | Operation::Close(file, _) => Some((file, true)),
+            _ => None,
+        }
+    }
+
+    /// Performs a job on a pipe as far as that goes without a wait. `None`: call it again when the pipe is ready.
+    pub fn attempt(&mut self) -> Option<io::Result<FileDone>> {
+        let done = match &mut self.what {
+            Operation::Read(file, count) => read(file, *count).map(Done::Read),
+            Operation::Write(file, bytes) | Operation::Close(file, bytes) => {
+                write_some(file, bytes).map(|()| Done::Nothing)
+            }
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        };
+        match done {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            done => Some(done.map(FileDone)),
+        }
     }
 
     /// Performs the job.
@@ -209,10 +296,42 @@ fn read(mut file: &File, count: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Writes all of `bytes`, and removes what was written.
+fn write_some(mut file: &File, bytes: &mut Vec<u8>) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.write(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            written => drop(bytes.drain(..written?)),
+        }
+    }
+    Ok(())
+}
+
 /// What all files of a state share.
 #[derive(Default)]
 pub(crate) struct Files {
     pub(crate) threads: RefCell<Option<Rc<dyn FileThreads>>>,
+    /// The pipes of programs that were started since their run took them last.
+    programs: RefCell<Vec<Weak<Open>>>,
+}
+
+/// The pipes of the programs that a run has started. What the script has not closed is closed when this is dropped.
+#[derive(Default)]
+pub(crate) struct ProgramsOfRun(Vec<Weak<Open>>);
+
+impl ProgramsOfRun {
+    /// Adds the programs that were started since the last call.
+    pub(crate) fn add_new(&mut self, files: &Files) {
+        self.0.append(&mut files.programs.borrow_mut());
+    }
+}
+
+impl Drop for ProgramsOfRun {
+    fn drop(&mut self) {
+        for open in self.0.iter().filter_map(Weak::upgrade) {
+            open.leave();
+        }
+    }
 }
 
 /// A file, for `lua/system.lua` only: scripts get a proxy.
@@ -228,6 +347,8 @@ struct Open {
     is_writable: bool,
     /// A standard stream, which all runs share. Each write becomes a job of its own.
     is_stream: bool,
+    /// The end of the program whose pipe it is.
+    program: RefCell<Option<ProgramEnd>>,
     /// Whether a job works on it. Never set for a standard stream.
     is_busy: Cell<bool>,
     buffers: RefCell<Buffers>,
@@ -401,6 +522,7 @@ impl Open {
         FileJob {
             path: self.path.clone(),
             what,
+            is_pipe: self.program.borrow().is_some(),
         }
     }
 
@@ -409,6 +531,7 @@ impl Open {
         let Some(file) = self.file.take() else { return };
         let bytes = std::mem::take(&mut self.buffers.borrow_mut().written);
         let job = self.job(Operation::Close(file, bytes));
+        self.program.take();
         match &*self.files.threads.borrow() {
             Some(threads) => threads.leave(job),
             // As in C, the script does not learn that the last bytes could not be written.
@@ -448,6 +571,14 @@ pub(crate) struct Begun {
     open: Option<Worked>,
     path: PathBuf,
     is_writable: bool,
+    /// The program whose end the call waits for, after its job.
+    program: Option<ProgramEnd>,
+}
+
+/// What a call needs done.
+pub(crate) enum Need {
+    File(FileJob),
+    Program(ProgramToStart),
 }
 
 impl Files {
@@ -458,7 +589,10 @@ impl Files {
         let shared = Rc::clone(&files);
         let run = lua.create_function(move |lua, arguments: MultiValue| {
             match shared.begin(arguments)? {
-                Ok((begun, job)) => begun.finish(lua, job.perform()),
+                Ok((begun, Need::File(job))) => begun.finish(lua, job.perform()),
+                Ok((begun, Need::Program(_))) => {
+                    begun.finish(lua, Err(io::ErrorKind::Unsupported.into()))
+                }
                 Err(words) => refused(lua, words),
             }
         })?;
@@ -498,7 +632,8 @@ impl Files {
         // Closes a file that has nothing to write. Returns whether `handle` was a file.
         let close = lua.create_function(|_, handle: AnyUserData| {
             let open = Rc::clone(&handle.borrow::<Handle>()?.0);
-            if open.is_busy.get() || !open.buffers.borrow().written.is_empty() {
+            let has_work = !open.buffers.borrow().written.is_empty();
+            if open.is_busy.get() || has_work || open.program.borrow().is_some() {
                 return Ok(false);
             }
             open.buffers.borrow_mut().forget_read();
@@ -552,6 +687,7 @@ impl Files {
             is_regular: false,
             is_writable: name != "stdin",
             is_stream: true,
+            program: RefCell::default(),
             is_busy: Cell::new(false),
             buffers: RefCell::new(Buffers {
                 is_unbuffered: true,
@@ -564,12 +700,15 @@ impl Files {
     pub(crate) fn begin(
         self: &Rc<Files>,
         arguments: MultiValue,
-    ) -> Result<std::result::Result<(Begun, FileJob), &'static str>> {
+    ) -> Result<std::result::Result<(Begun, Need), &'static str>> {
         let mut arguments = arguments.into_iter();
         let operation = text(arguments.next());
         let subject = arguments.next();
         let first = arguments.next();
         let Some(Value::UserData(handle)) = subject else {
+            if matches!(operation.as_str(), "popen" | "execute") {
+                return Ok(self.begin_program(&operation, subject, first));
+            }
             return Ok(self.begin_at_path(&operation, subject, first));
         };
         let open = Rc::clone(&handle.borrow::<Handle>()?.0);
@@ -578,6 +717,10 @@ impl Files {
         };
         if open.is_busy.get() {
             return Ok(Err("another coroutine works on the file"));
+        }
+        let is_pipe = open.program.borrow().is_some();
+        if is_pipe && operation == "seek" {
+            return Ok(Err("Illegal seek"));
         }
         let buffers = &mut *open.buffers.borrow_mut();
         let written = std::mem::take(&mut buffers.written);
@@ -618,13 +761,40 @@ impl Files {
             is_read: matches!(what, Operation::Read(..)),
         };
         let job = open.job(what);
+        let is_close = matches!(job.what, Operation::Close(..));
         let begun = Begun {
             files: Rc::clone(self),
             path: open.path.clone(),
             is_writable: open.is_writable,
+            program: is_close.then(|| open.program.take()).flatten(),
             open: Some(worked),
         };
-        Ok(Ok((begun, job)))
+        Ok(Ok((begun, Need::File(job))))
+    }
+
+    /// `io.popen` and `os.execute`.
+    fn begin_program(
+        self: &Rc<Files>,
+        operation: &str,
+        command: Option<Value>,
+        mode: Option<Value>,
+    ) -> std::result::Result<(Begun, Need), &'static str> {
+        let command = path_of(command)?;
+        let pipe = match (operation, text(mode).as_str()) {
+            ("execute", _) => ProgramPipe::None,
+            (_, "r") => ProgramPipe::Output,
+            (_, "w") => ProgramPipe::Input,
+            _ => return Err("Invalid argument"),
+        };
+        let begun = Begun {
+            files: Rc::clone(self),
+            open: None,
+            path: command.clone(),
+            is_writable: pipe == ProgramPipe::Input,
+            program: None,
+        };
+        let command = command.into_os_string().into_encoded_bytes();
+        Ok((begun, Need::Program(ProgramToStart { command, pipe })))
     }
 
     /// The operations on a path, given or generated.
@@ -633,7 +803,7 @@ impl Files {
         operation: &str,
         path: Option<Value>,
         argument: Option<Value>,
-    ) -> std::result::Result<(Begun, FileJob), &'static str> {
+    ) -> std::result::Result<(Begun, Need), &'static str> {
         let mut is_writable = true;
         let (path, what) = match operation {
             "temporary" => (made_up_path()?, Operation::OpenTemporary),
@@ -652,12 +822,47 @@ impl Files {
             open: None,
             path: path.clone(),
             is_writable,
+            program: None,
         };
-        Ok((begun, FileJob { path, what }))
+        let job = FileJob {
+            path,
+            what,
+            is_pipe: false,
+        };
+        Ok((begun, Need::File(job)))
     }
 }
 
 impl Begun {
+    /// Has `threads` do what is needed, and then waits for the end of a program if the call does.
+    pub(crate) fn carry_out(
+        mut self,
+        need: Need,
+        threads: &dyn FileThreads,
+    ) -> impl Future<Output = Result<(Begun, io::Result<FileDone>)>> + use<> {
+        // From here on the job belongs to the threads: what it writes is written even if the run ends at once.
+        let (file, program) = match need {
+            Need::File(job) => (Some(threads.run(job)), None),
+            Need::Program(program) => (None, Some(threads.start(program))),
+        };
+        async move {
+            let mut done = match (file, program) {
+                (Some(file), _) => file.await?,
+                (None, Some(program)) => program.await.map(|started| FileDone(started.into())),
+                (None, None) => Err(io::ErrorKind::Unsupported.into()),
+            };
+            if let Ok(FileDone(Done::Started(None, end))) = done {
+                done = end.await.map(|exit| FileDone(Done::Ended(exit)));
+            } else if let Some(end) = self.program.take() {
+                done = match (end.await, done) {
+                    (Ok(exit), Ok(_)) => Ok(FileDone(Done::Ended(exit))),
+                    (Err(error), _) | (_, Err(error)) => Err(error),
+                };
+            }
+            Ok((self, done))
+        }
+    }
+
     /// The results for Lua: `true` and a value, or `nil`, a message and an error number.
     pub(crate) fn finish(mut self, lua: &Lua, result: io::Result<FileDone>) -> Result<MultiValue> {
         if let Some(worked) = &mut self.open {
@@ -686,6 +891,7 @@ impl Begun {
                     is_regular: opened.is_regular,
                     is_writable: self.is_writable,
                     is_stream: false,
+                    program: RefCell::default(),
                     is_busy: Cell::new(false),
                     buffers: RefCell::new(Buffers {
                         read: opened.first,
@@ -694,6 +900,25 @@ impl Begun {
                     }),
                 };
                 (true, Handle(Rc::new(open))).into_lua_multi(lua)
+            }
+            (Done::Started(pipe, end), _) => {
+                let open = Rc::new(Open {
+                    files: Rc::clone(&self.files),
+                    path: self.path,
+                    file: RefCell::new(pipe.map(Arc::new)),
+                    is_regular: false,
+                    is_writable: self.is_writable,
+                    is_stream: false,
+                    program: RefCell::new(Some(end)),
+                    is_busy: Cell::new(false),
+                    buffers: RefCell::default(),
+                });
+                self.files.programs.borrow_mut().push(Rc::downgrade(&open));
+                (true, Handle(open)).into_lua_multi(lua)
+            }
+            (Done::Ended(ProgramExit::Code(code)), _) => (true, "exit", code).into_lua_multi(lua),
+            (Done::Ended(ProgramExit::Signal(signal)), _) => {
+                (true, "signal", signal).into_lua_multi(lua)
             }
             (Done::Read(bytes), Some(Worked { ref open, .. })) => {
                 let buffers = &mut *open.buffers.borrow_mut();

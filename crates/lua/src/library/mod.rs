@@ -48,7 +48,7 @@ pub struct LibraryOptions {
     pub debug: bool,
     /// `os.exit`, which ends the server.
     pub os_exit: bool,
-    /// `io.popen` and `os.execute`: run commands, which block the worker until they end.
+    /// `io.popen` and `os.execute`: run commands as the server's user.
     pub io_popen: bool,
     /// How much work a single call may do.
     pub limits: Limits,

@@ -5,29 +5,48 @@ use std::future::Future;
 use std::io;
 
 use petrel_engine::blocking::{self, Class, Origin};
-use petrel_lua::library::files::{FileDone, FileJob, FileThreads, FileWait};
+use petrel_lua::library::files::{
+    FileDone, FileJob, FileThreads, FileWait, ProgramToStart, StartWait,
+};
 
 use super::FilePatience;
+use super::programs::Programs;
 
-pub(super) struct DiskThreads(pub(crate) FilePatience);
+pub(super) struct DiskThreads {
+    pub(crate) patience: FilePatience,
+    pub(crate) programs: Programs,
+}
 
 impl DiskThreads {
     fn origin(&self, job: &FileJob) -> Origin {
         Origin::of_path(job.path())
-            .for_client(self.0.client())
+            .for_client(self.patience.client())
             .with_bytes(job.bytes())
     }
 }
 
 impl FileThreads for DiskThreads {
     fn run(&self, job: FileJob) -> FileWait {
+        if job.pipe().is_some() {
+            return transfer(&self.programs, job);
+        }
         let (origin, path) = (self.origin(&job), job.path().to_owned());
-        Box::pin(self.0.wait(&path, run(origin, job)))
+        Box::pin(self.patience.wait(&path, run(origin, job)))
     }
 
     fn leave(&self, job: FileJob) {
         leave(self.origin(&job), job);
     }
+
+    fn start(&self, program: ProgramToStart) -> StartWait {
+        Box::pin(self.programs.start(program))
+    }
+}
+
+/// Performs `job` on the pipe of a program.
+pub fn transfer(programs: &Programs, job: FileJob) -> FileWait {
+    let programs = programs.clone();
+    Box::pin(async move { Ok(programs.transfer(job).await) })
 }
 
 /// Starts `job` on a disk thread. Data that a script has written are written to the file even if its client
@@ -40,8 +59,11 @@ pub fn run(origin: Origin, job: FileJob) -> impl Future<Output = io::Result<File
     async move { running.await? }
 }
 
-/// Starts `job` on a disk thread without waiting for it.
-pub fn leave(origin: Origin, job: FileJob) {
+/// Starts `job` on a disk thread without waiting for it. What the pipe of a program has no room for is dropped.
+pub fn leave(origin: Origin, mut job: FileJob) {
+    if job.pipe().is_some() {
+        return drop(job.attempt());
+    }
     drop(blocking::run_in_any_case(origin, move || job.perform()));
 }
 

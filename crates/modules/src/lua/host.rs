@@ -14,6 +14,7 @@ use petrel_lua::{GlobalsMaker, Lent, Machine, Progress, Results, Run, Script, Sc
 
 use super::file_threads::DiskThreads;
 use super::load::{self, LoadFailure, Loaded};
+use super::programs::Programs;
 use super::{FilePatience, LuaOptions};
 
 /// Everything about Lua in one worker.
@@ -66,7 +67,8 @@ impl LuaHost {
             extensions: RefCell::default(),
         });
         let patience = FilePatience::of(&state);
-        let threads = Rc::new(DiskThreads(patience));
+        let programs = Programs::of(worker.shared(), self.options.program_time_max);
+        let threads = Rc::new(DiskThreads { patience, programs });
         state.machine.use_threads(threads)?;
         (self.open)(&state)?;
         self.state.replace(Some(Rc::clone(&state)));
@@ -175,6 +177,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::testing::RUNS;
     use super::*;
     use crate::testing::Tree;
@@ -229,6 +233,7 @@ mod tests {
         assert_eq!(site.get_async("/script.lua").await.status(), 500);
         let options = LuaOptions {
             machine: petrel_lua::MachineOptions::default(),
+            program_time_max: Duration::from_secs(1),
             dictionaries: Vec::new(),
         };
         let host = crate::lua_api::host(site.worker(), &options);
@@ -258,6 +263,7 @@ mod tests {
             ("lua.max-run-time = 0", "1 to 60000"),
             ("lua.max-run-memory = 3", "1024 at least"),
             ("lua.dictionaries = ( \"a\" => 0 )", "a name and a size"),
+            ("lua.max-program-time = 0", "1 to 86400"),
             ("lua.dictionaries = ( 7 )", "takes a map"),
             ("lua.allow = ( \"fifi\" )", "\"fifi\" is not a part of Lua"),
         ] {

@@ -9,6 +9,7 @@ mod host;
 mod load;
 mod look_up;
 mod options;
+pub mod programs;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -18,7 +19,7 @@ use petrel_engine::module::{Configure, Loaded, ModuleSpec};
 pub use host::{LuaHost, State};
 pub(crate) use load::LoadFailure;
 pub(crate) use look_up::{FilePatience, of_file, waiting_for};
-pub(crate) use options::LuaOptions;
+pub(crate) use options::{LuaOptions, is_allowed};
 
 /// The settings of the Lua states. They are part of the core: mod_magnet and mod_cml read them.
 pub static MODULE: ModuleSpec = ModuleSpec {

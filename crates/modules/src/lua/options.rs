@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use petrel_engine::config::{Diagnostic, DirectiveSpec};
+use petrel_engine::config::{Config, Diagnostic, DirectiveSpec};
 use petrel_engine::settings::Values;
 use petrel_engine::settings::directives::Effect::Works;
 use petrel_lua::budget::Budget;
+use petrel_lua::library::LibraryOptions;
 
 pub(super) static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
     "lua.max-run-time", Int, Server, "100", Works,
@@ -14,12 +15,15 @@ pub(super) static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
         "KiB by which a script may make its Lua state grow before it waits or ends. A script that uses more is stopped. Petrel's own.";
     "lua.max-state-memory", Int, Server, "131072", Works,
         "The largest size in KiB that a worker's Lua state may have between two scripts. If it is larger, the next script gets a new state; scripts that wait go on in the old one. Petrel's own.";
+    "lua.max-program-time", Int, Server, "60", Works,
+        "Seconds, 1 to 86400, that a program of os.execute or io.popen may run, and that a script waits for its pipe. A program that runs for longer is ended. Petrel's own.";
     "lua.dictionaries", Map, Server, "()", Works,
         "The sizes in KiB of the dictionaries that scripts share through petrel.dict(NAME), by name. The default size is 1024. Petrel's own.";
-    "lua.allow", List, Server, "()", Works,
-        "Parts of Lua that scripts may use only if they are named here, because they can break or \
-         block the server: \"ffi\", \"jit\", \"debug\", \"os.exit\", \"io.popen\" or \
-         \"os.execute\", which are one. Petrel's own.";
+    "lua.allow", List, Server, "( \"io.popen\" )", Works,
+        "Parts of Lua that scripts may use only if they are named here. \"ffi\", \"jit\", \
+         \"debug\" and \"os.exit\" can break the server. \"io.popen\" and \"os.execute\", which \
+         are one, start programs; without this directive scripts have them, as in lighttpd. \
+         lua.allow = () switches everything off. Petrel's own.";
 };
 
 /// How Lua states are made.
@@ -27,6 +31,8 @@ pub(super) static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
 pub struct LuaOptions {
     /// Limits and libraries.
     pub machine: petrel_lua::MachineOptions,
+    /// How long a program of a script may run.
+    pub program_time_max: Duration,
     /// The shared dictionaries and their sizes in bytes.
     pub dictionaries: Vec<(String, usize)>,
 }
@@ -50,10 +56,11 @@ impl LuaOptions {
             growth_bytes: bytes(values, "lua.max-run-memory", 64 << 10)?,
         };
         machine.state_bytes_max = bytes(values, "lua.max-state-memory", 128 << 10)?;
-        for part in values.strings("lua.allow") {
+        machine.library.io_popen = values.array(ALLOW).is_none();
+        for part in values.strings(ALLOW) {
             if !allow(&mut machine.library, part) {
                 let error = values.error(
-                    "lua.allow",
+                    ALLOW,
                     format!("\"{part}\" is not a part of Lua that lua.allow can name"),
                 );
                 return Err(
@@ -61,12 +68,31 @@ impl LuaOptions {
                 );
             }
         }
+        let program_time_s = values.unsigned("lua.max-program-time", 60);
+        if !(1..=86_400).contains(&program_time_s) {
+            return Err(values.error(
+                "lua.max-program-time",
+                "lua.max-program-time is a number of seconds from 1 to 86400",
+            ));
+        }
         Ok(LuaOptions {
             machine,
+            program_time_max: Duration::from_secs(program_time_s.into()),
             dictionaries: dictionaries(values)?,
         })
     }
 }
+
+/// Whether scripts may use a part of Lua that `lua.allow` can name.
+pub(crate) fn is_allowed(config: &Config, part: &str) -> bool {
+    let Some(entry) = config.global().entry(ALLOW) else {
+        return part == "io.popen";
+    };
+    let named = entry.value.as_strings().unwrap_or_default();
+    named.contains(&part) || part == "io.popen" && named.contains(&"os.execute")
+}
+
+const ALLOW: &str = "lua.allow";
 
 fn dictionaries(values: &Values<'_>) -> Result<Vec<(String, usize)>, Diagnostic> {
     let name = "lua.dictionaries";
@@ -89,7 +115,7 @@ fn dictionaries(values: &Values<'_>) -> Result<Vec<(String, usize)>, Diagnostic>
 }
 
 /// Gives scripts a part of Lua's library. False if there is no such part.
-pub(super) fn allow(library: &mut petrel_lua::library::LibraryOptions, part: &str) -> bool {
+fn allow(library: &mut LibraryOptions, part: &str) -> bool {
     match part {
         "ffi" => library.ffi = true,
         "jit" => library.jit = true,

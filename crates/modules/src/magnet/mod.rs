@@ -21,6 +21,7 @@ mod functions;
 mod hook;
 mod items;
 mod others;
+mod review;
 mod server;
 mod stat;
 #[cfg(test)]
@@ -33,6 +34,7 @@ use petrel_engine::settings::directives::Effect::{Accepted, Works};
 
 use crate::lua::LuaOptions;
 use hook::{Magnet, ScriptStage};
+pub use review::review;
 pub(crate) use server::read_counters;
 
 const NAME: &str = "mod_magnet";

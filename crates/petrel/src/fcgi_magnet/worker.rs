@@ -11,6 +11,7 @@ use std::time::Instant;
 use lua::budget::proof;
 use lua::mlua;
 use lua::{GlobalsMaker, Lent, Machine, Progress, Run, ScriptError};
+use modules::lua::programs::Programs;
 use proto::status::Status;
 
 use super::MagnetOptions;
@@ -184,7 +185,9 @@ impl FcgiProgram for Worker {
 impl Environment {
     fn new(options: &MagnetOptions) -> mlua::Result<Environment> {
         let machine = Machine::new(options.machine.clone())?;
-        machine.use_threads(Rc::new(DiskThreads))?;
+        // The request as a whole has this limit.
+        let programs = Programs::alone(options.request_time_max);
+        machine.use_threads(Rc::new(DiskThreads { programs }))?;
         let current: Current = Rc::new(Lent::new());
         let make = api::add_to(&machine, &current, &options.dicts)?.into();
         Ok(Environment {

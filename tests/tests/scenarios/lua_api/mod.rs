@@ -8,6 +8,7 @@ mod changes;
 mod dictionaries;
 mod files;
 mod isolation;
+mod programs;
 mod reload;
 mod requests;
 mod stores;

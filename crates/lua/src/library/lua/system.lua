@@ -7,7 +7,7 @@ local options = host.options
 local io, os = globals.io, globals.os
 local type, error, select, unpack = globals.type, globals.error, globals.select, globals.unpack
 local tostring, tonumber, getmetatable, setmetatable = globals.tostring, globals.tonumber, globals.getmetatable, globals.setmetatable
-local sub, find, format = globals.string.sub, globals.string.find, globals.string.format
+local find, format = globals.string.find, globals.string.format
 local files = host.rust.files
 local take, put, is_open, has_written = files.take, files.put, files.is_open, files.has_written
 local native_type = io.type
@@ -42,20 +42,20 @@ function meta.__tostring(file)
   return format("file (%p)", handle)
 end
 
+local function path_of(path, index, name)
+  if type(path) == "number" then path = tostring(path) end
+  if type(path) ~= "string" then
+    error("bad argument #" .. index .. " to '" .. name .. "' (string expected, got " .. type(path) .. ")", 3)
+  end
+  return path
+end
+
 local function type_of(file)
   local handle = handles[file]
   if handle == nil then return native_type(file) end
   return is_open(handle) and "file" or "closed file"
 end
 io.type = type_of
-
--- Pipes of programs are LuaJIT's own files, if they are allowed: the worker blocks while it reads them.
-local native_meta = getmetatable(io.stdout)
-local native_methods = {}
-for name, method in globals.next, native_meta do
-  if sub(name, 1, 2) ~= "__" then native_methods[name] = method end
-end
-native_meta.__index, native_meta.__metatable = native_methods, false
 
 local function open(path, mode)
   local done, handle, code = files.run("open", path, mode or "r")
@@ -155,14 +155,20 @@ function methods.flush(file)
   return true
 end
 
+-- What Lua says of a program that has ended.
+local function ended(done, how, code)
+  if not done then return nil, how, code end
+  if how == nil then return true end
+  if how == "exit" and code == 0 then return true, how, code end
+  return nil, how, code
+end
+
 function methods.close(file)
   local handle = handle_of(file, "close")
   -- All runs share the standard streams.
   if files.is_standard(handle) then return nil, "cannot close standard file" end
   if files.close(handle) then return true end
-  local done, message, code = files.run("close", handle)
-  if not done then return nil, message, code end
-  return true
+  return ended(files.run("close", handle))
 end
 
 function methods.seek(file, whence, offset)
@@ -249,22 +255,27 @@ function io.lines(name, ...)
   return lines(handles[file], file, ...)
 end
 
-if not options.io_popen then
-  io.popen = nil
-  os.execute = nil
+-- Programs: the script waits while they work.
+if options.io_popen then
+  function io.popen(command, mode)
+    command = path_of(command, 1, "popen")
+    if mode ~= nil and mode ~= "r" and mode ~= "w" then error("bad argument #2 to 'popen' (invalid mode)", 2) end
+    local done, handle, code = files.run("popen", command, mode or "r")
+    if done then return proxy_of(handle) end
+    return nil, handle, code
+  end
+
+  function os.execute(command)
+    if command == nil then return true end
+    return ended(files.run("execute", path_of(command, 1, "execute")))
+  end
+else
+  io.popen, os.execute = nil, nil
 end
 
 -- The operating system -----------------------------------------------------------------------------
 
 if not options.os_exit then os.exit = nil end
-
-local function path_of(path, index, name)
-  if type(path) == "number" then path = tostring(path) end
-  if type(path) ~= "string" then
-    error("bad argument #" .. index .. " to '" .. name .. "' (string expected, got " .. type(path) .. ")", 3)
-  end
-  return path
-end
 
 function os.remove(path)
   local done, message, code = files.run("remove", path_of(path, 1, "remove"))

@@ -289,7 +289,7 @@ impl Keeper {
 }
 
 /// Notices the end of a program. That does not reap the process, so its id stays its own.
-struct ProgramEnd {
+pub(crate) struct ProgramEnd {
     program: Pid,
     /// Becomes readable when the process ends. Without it (before Linux 5.3, or in a sandbox) the process is
     /// looked at now and then.
@@ -298,7 +298,8 @@ struct ProgramEnd {
 }
 
 impl ProgramEnd {
-    fn of(program: Pid) -> ProgramEnd {
+    /// The end of the process `program`, which must not have been reaped.
+    pub(crate) fn of(program: Pid) -> ProgramEnd {
         let pidfd = pidfd_open(program, PidfdFlags::empty()).ok();
         ProgramEnd {
             program,
@@ -307,7 +308,8 @@ impl ProgramEnd {
         }
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    /// Ready when the process has ended.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if let Some(pidfd) = &self.pidfd {
             return pidfd.poll_read_ready(context).map(drop);
         }
@@ -335,6 +337,6 @@ async fn until(end: &mut ProgramEnd, words: &mut Words, other: impl Future<Outpu
 }
 
 /// How long a program has to end by itself, and again after a signal.
-pub(super) const GRACE: Duration = Duration::from_secs(limits::CGI_GRACE_S);
+pub(crate) const GRACE: Duration = Duration::from_secs(limits::CGI_GRACE_S);
 
 const LOOK_PAUSE: Duration = Duration::from_millis(50);

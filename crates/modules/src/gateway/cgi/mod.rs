@@ -32,12 +32,13 @@ use super::options::{Balance, Extras, Gateway};
 use super::protocol::BodyLength;
 use super::upgrade;
 use crate::request_trace::begin_try;
+pub(crate) use child::{GRACE, ProgramEnd};
 use launch::Launch;
 pub(crate) use options::warnings;
 use options::{CgiOptions, Run};
 pub(crate) use pipes::Pipes;
 use spawn::Program;
-pub(crate) use spawn::RunningPrograms;
+pub(crate) use spawn::{Child, RunningPrograms};
 
 /// mod_cgi.
 pub static MODULE: ModuleSpec = ModuleSpec {

@@ -57,7 +57,7 @@ pub(super) struct Begun {
 
 /// A process and its group. It is killed if this is dropped before it is reaped.
 #[derive(Debug)]
-pub(super) struct Child {
+pub(crate) struct Child {
     /// The process id, which is also that of the group. Valid until the process is reaped.
     group: Pid,
     is_reaped: bool,
@@ -105,7 +105,7 @@ impl Program {
 
     /// Starts it. May block forever.
     fn begin(&self) -> StartOutcome {
-        let permit = ProgramPermit::take(&self.running).ok_or(StartError::TooMany)?;
+        let permit = self.running.take().ok_or(StartError::TooMany)?;
         let (their_input, input) = io::pipe()?;
         let (output, their_output) = io::pipe()?;
         let (error, their_error) = io::pipe()?;
@@ -133,13 +133,8 @@ impl Program {
             ],
         }
         .start()?;
-        let child = Child {
-            group: Pid::from_raw(id).ok_or_else(|| io::Error::from(io::ErrorKind::Other))?,
-            is_reaped: false,
-            _permit: permit,
-        };
         Ok(Begun {
-            child,
+            child: Child::new(id, permit)?,
             input,
             output,
             error,
@@ -148,6 +143,18 @@ impl Program {
 }
 
 impl Child {
+    /// The process `id`, which leads its group and was counted by `permit`.
+    ///
+    /// # Errors
+    /// No process has this id.
+    pub(crate) fn new(id: i32, permit: ProgramPermit) -> io::Result<Child> {
+        Ok(Child {
+            group: Pid::from_raw(id).ok_or(io::ErrorKind::Other)?,
+            is_reaped: false,
+            _permit: permit,
+        })
+    }
+
     /// The process id, which is not reused until the process is reaped.
     pub(crate) fn id(&self) -> Pid {
         self.group
@@ -233,19 +240,18 @@ impl RunningPrograms {
     pub(crate) fn count(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
+
+    /// Counts one more. `None`: there are [`limits::CGI_PROGRAMS_MAX`].
+    pub(crate) fn take(self: &Arc<RunningPrograms>) -> Option<ProgramPermit> {
+        let before = self.0.fetch_add(1, Ordering::Relaxed);
+        let permit = ProgramPermit(Arc::clone(self));
+        (before < limits::CGI_PROGRAMS_MAX).then_some(permit)
+    }
 }
 
 /// Counts one program, until it is dropped.
 #[derive(Debug)]
-struct ProgramPermit(Arc<RunningPrograms>);
-
-impl ProgramPermit {
-    fn take(running: &Arc<RunningPrograms>) -> Option<ProgramPermit> {
-        let before = running.0.fetch_add(1, Ordering::Relaxed);
-        let permit = ProgramPermit(Arc::clone(running));
-        (before < limits::CGI_PROGRAMS_MAX).then_some(permit)
-    }
-}
+pub(crate) struct ProgramPermit(Arc<RunningPrograms>);
 
 impl Drop for ProgramPermit {
     fn drop(&mut self) {
