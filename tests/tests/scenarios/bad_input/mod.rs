@@ -6,4 +6,5 @@ mod log_fields;
 mod paths;
 mod resources;
 mod slow_clients;
+mod slow_http2;
 mod tls;
