@@ -242,7 +242,7 @@ causes! {
         "The user is unknown, the password is wrong, or the user is not among those of `auth.require`."
         "The error log has the user and the address, for programs such as fail2ban.";
     AuthStale "auth-stale" UNAUTHORIZED Authorize Client
-        "The nonce of a Digest log-in is too old."
+        "The nonce of a Digest log-in is too old, or an earlier request has used its count."
         "Nothing: the client tries again without asking its user.";
     AuthMalformed "auth-malformed" BAD_REQUEST Authorize Client
         "The Authorization field is malformed, or was made for another URL."

@@ -146,6 +146,14 @@ pub(super) fn read(field: Option<&[u8]>) -> DigestField<'_> {
 }
 
 impl DigestResponse<'_> {
+    /// How many requests the client has sent with the nonce, this one included, as it says.
+    pub(super) fn count(&self) -> u32 {
+        // `read_response` takes eight hexadecimal digits alone.
+        let digits = str::from_utf8(&self.count).ok();
+        let count = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        count.unwrap_or_default()
+    }
+
     /// Whether the client has made it with `secret` (the hash of `user:realm:password`, in hexadecimal
     /// digits) for a request with `method`.
     pub(super) fn proves(&self, algorithm: Algorithm, secret: &[u8], method: &str) -> bool {

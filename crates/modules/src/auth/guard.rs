@@ -26,7 +26,7 @@ use petrel_engine::waits::HolderText;
 use super::accounts::{Accounts, Groups};
 use super::attempt::{LoginAttempt, Recalled};
 use super::basic::{self, BasicField};
-use super::digest::{self, Algorithm, DigestField, DigestOptions};
+use super::digest::{self, Algorithm, DigestField, DigestOptions, DigestResponse};
 use super::htdigest;
 use super::lockout::{Failures, Lockout};
 use super::logins::Logins;
@@ -34,6 +34,7 @@ use super::nonce::{NonceAge, Nonces};
 use super::password::{self, HashForm, UnusableHash};
 use super::rules::{Method, Rule};
 use super::shared_hashing::{SharedJobs, SharedWaiter};
+use super::used_counts::UsedCounts;
 use super::users::{FileForm, NoFile, UserFiles, Users};
 
 /// The rules of one set of settings.
@@ -68,6 +69,9 @@ struct ProvedUser {
     /// REMOTE_USER before that: the name in a client certificate, or a name from a script or another module.
     user_from_outside: Option<Vec<u8>>,
 }
+
+/// The count of the request's Digest log-in is noted as used.
+struct CountedLogin;
 
 impl Hook for UrlGuard {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
@@ -340,6 +344,9 @@ impl Guard {
             // The server gave this nonce to this client alone.
             self.recall_digest(exchange, &mut login, &sent.nonce);
         }
+        if is_right && let Some(outcome) = self.refuse_replay(exchange, &login, &sent) {
+            return outcome;
+        }
         let outcome = self.conclude(exchange, &login, is_right);
         if is_right
             && age == NonceAge::Ending
@@ -356,6 +363,31 @@ impl Guard {
                 .carry("Authentication-Info", next.as_bytes());
         }
         outcome
+    }
+
+    /// Answers 401 if an earlier request has used the count of the nonce: it may be that request again. An honest
+    /// client repeats its own with a new nonce.
+    fn refuse_replay(
+        &self,
+        exchange: &mut Exchange,
+        login: &LoginAttempt,
+        sent: &DigestResponse<'_>,
+    ) -> Option<Outcome> {
+        // Rules apply several times to a request, and a subrequest has the field of its client's request.
+        if exchange.is_subrequest() || exchange.kept::<CountedLogin>(COUNTED).is_some() {
+            return None;
+        }
+        // During a lock-out no answer tells that a proof is right.
+        if let Some(outcome) = self.locked_out(exchange, login) {
+            return Some(outcome);
+        }
+        let counts = UsedCounts::of(exchange.worker.shared());
+        let now_s = exchange.worker.clock().seconds();
+        if !counts.take(&sent.nonce, sent.count(), now_s) {
+            return Some(challenge(exchange, &login.rule, CauseCode::AuthStale));
+        }
+        exchange.keep(COUNTED, Rc::new(CountedLogin));
+        None
     }
 
     /// Looks whether a log-in by `nonce` is remembered.
@@ -692,6 +724,7 @@ pub(super) fn shown(text: &[u8]) -> String {
 }
 
 const NAME: &str = "mod_auth";
+const COUNTED: &str = "mod_auth nc";
 
 pub(super) const RETRY_AFTER_S: &[u8] = b"2";
 

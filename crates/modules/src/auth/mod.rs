@@ -23,6 +23,7 @@ mod parsed_files;
 mod password;
 mod rules;
 mod shared_hashing;
+mod used_counts;
 mod users;
 mod warnings;
 

@@ -364,12 +364,15 @@ fn what_is_not_understood_is_refused() {
 }
 
 /// What a client knows of Digest.
+#[derive(Clone, Copy)]
 struct DigestClient<'a> {
     site: &'a Site,
     algorithm: &'static str,
     password: &'static str,
     user: &'static str,
     has_userhash: bool,
+    /// What it sends as nc.
+    count: u32,
 }
 
 impl DigestClient<'_> {
@@ -400,7 +403,7 @@ impl DigestClient<'_> {
         let response = text(&[
             &secret,
             nonce,
-            "00000001",
+            &format!("{:08x}", self.count),
             "cn",
             "auth",
             &text(&["GET", uri]),
@@ -411,8 +414,8 @@ impl DigestClient<'_> {
         };
         format!(
             "Digest username=\"{user}\", realm=\"R\", nonce=\"{nonce}\", uri=\"{uri}\", algorithm={}, \
-             qop=auth, nc=00000001, cnonce=\"cn\", response=\"{response}\"{userhash}",
-            self.algorithm
+             qop=auth, nc={:08x}, cnonce=\"cn\", response=\"{response}\"{userhash}",
+            self.algorithm, self.count
         )
     }
 }
@@ -450,6 +453,7 @@ fn digests_prove_passwords() {
                 password,
                 user,
                 has_userhash,
+                count: 1,
             };
             let nonce = client.nonce(TARGET);
             let answer = ask(site, TARGET, &client.field(&nonce, TARGET));
@@ -499,9 +503,9 @@ fn a_digest_is_for_one_request() {
         password: "pw",
         user: "anna",
         has_userhash: false,
+        count: 1,
     };
-    let nonce = client.nonce(TARGET);
-    let field = client.field(&nonce, TARGET);
+    let field = || client.field(&client.nonce(TARGET), TARGET);
     for (target, status) in [
         (TARGET, 200),
         ("http://a.example/a/f.html?x=1", 200),
@@ -510,8 +514,9 @@ fn a_digest_is_for_one_request() {
         ("/a/b/f.html?x=1", 400),
         ("/%61/f.html?x=1", 400),
     ] {
-        assert_eq!(ask(&site, target, &field).status(), status, "{target}");
+        assert_eq!(ask(&site, target, &field()).status(), status, "{target}");
     }
+    let field = field();
     let other_method =
         format!("HEAD {TARGET} HTTP/1.1\r\nHost: a\r\nAuthorization: {field}\r\n\r\n");
     assert_eq!(site.request(&other_method).status(), 401);
@@ -541,23 +546,25 @@ fn nonces_become_stale() {
         password: "pw",
         user: "anna",
         has_userhash: false,
+        count: 1,
     };
     let nonce = client.nonce(TARGET);
-    let field = client.field(&nonce, TARGET);
-    let ask = || ask(&site, TARGET, &field);
-    assert_eq!(ask().field("Authentication-Info"), None);
+    let field = |count| DigestClient { count, ..client }.field(&nonce, TARGET);
+    let ask = |count| ask(&site, TARGET, &field(count));
+    assert_eq!(ask(1).field("Authentication-Info"), None);
     site.worker().clock().skip(Duration::from_secs(550));
-    let answer = ask();
+    let answer = ask(2);
     assert_eq!(answer.status(), 200);
     let info = answer.field("Authentication-Info").expect("a new nonce");
     let next = info
         .strip_prefix("nextnonce=\"")
         .and_then(|rest| rest.strip_suffix('"'));
-    let next = client.field(next.expect("a nonce"), TARGET);
+    let next = next.expect("a nonce").to_owned();
     site.worker().clock().skip(Duration::from_secs(60));
-    let answer = ask();
+    let answer = ask(3);
     assert_eq!(answer.status(), 401);
     assert!(answer.fields().contains("stale=true"));
+    let next = client.field(&next, TARGET);
     assert_eq!(super::tests::ask(&site, TARGET, &next).status(), 200);
     // One that this server has not made.
     let foreign = client.field(
@@ -574,6 +581,46 @@ fn nonces_become_stale() {
 }
 
 #[test]
+fn a_request_is_accepted_once() {
+    let tree = Tree::new(FILES);
+    // The rules apply several times: to the URL, to the index file, and to what a redirect of the server leads to.
+    let config =
+        "index-file.names = ( \"f.html\" )\nurl.rewrite-once = ( \"^/old$\" => \"/a/\" )\n";
+    let modules = [modules(), vec![&crate::rewrite::MODULE]].concat();
+    let users = "auth.backend = \"plain\"\nauth.backend.plain.userfile = \"ROOT/users\"\n";
+    let rules = digest_rule("");
+    let site = tree.site(&format!("{HASTY}{users}{config}{rules}"), &modules);
+    let client = DigestClient {
+        site: &site,
+        algorithm: "MD5",
+        password: "pw",
+        user: "anna",
+        has_userhash: false,
+        count: 1,
+    };
+    let nonce = client.nonce("/a/");
+    let field = |target: &str, count| DigestClient { count, ..client }.field(&nonce, target);
+    let ask = |target: &str, count| {
+        let answer = ask(&site, target, &field(target, count));
+        let is_stale = answer.fields().contains("stale=true");
+        assert_eq!(is_stale, answer.status() == 401, "{target} {count}");
+        answer.status()
+    };
+    assert_eq!(ask("/old", 1), 200);
+    assert_eq!(ask("/a/", 3), 200);
+    assert_eq!(ask("/a/", 2), 200, "requests overtake one another");
+    for count in 1..=3 {
+        assert_eq!(ask("/a/", count), 401);
+    }
+    // A wrong proof uses nothing up, and its user is asked anew.
+    let wrong = field("/a/", 3).replace("nc=00000003", "nc=00000004");
+    let answer = super::tests::ask(&site, "/a/", &wrong);
+    assert_eq!(answer.status(), 401);
+    assert!(!answer.fields().contains("stale"));
+    assert_eq!(ask("/a/", 4), 200);
+}
+
+#[test]
 fn a_hidden_name_counts_where_the_rule_allows_it() {
     let tree = Tree::new(FILES);
     for (more, status) in [("", 401), (", \"userhash\" => \"enable\"", 200)] {
@@ -584,6 +631,7 @@ fn a_hidden_name_counts_where_the_rule_allows_it() {
             password: "pw",
             user: "anna",
             has_userhash: true,
+            count: 1,
         };
         let field = client.field(&client.nonce(TARGET), TARGET);
         assert_eq!(ask(&site, TARGET, &field).status(), status, "{more}");

@@ -158,6 +158,7 @@ fn digest_client(site: &Site) -> DigestClient<'_> {
         password: "pw",
         user: "anna",
         has_userhash: false,
+        count: 1,
     }
 }
 
@@ -167,8 +168,8 @@ fn the_page_of_an_error_asks_for_no_other_digest() {
     let handler = "server.error-handler-404 = \"/a/f.html\"";
     let site = site(&tree, &format!("{handler}\n{}", digest_rule("")));
     let client = digest_client(&site);
-    let nonce = client.nonce(TARGET);
     for target in ["/a/missing", "/missing"] {
+        let nonce = client.nonce(TARGET);
         let answer = ask(&site, target, &client.field(&nonce, target));
         assert_eq!(
             (answer.status(), answer.body()),
