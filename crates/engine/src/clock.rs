@@ -5,7 +5,6 @@
 #![expect(clippy::disallowed_methods, reason = "this is the clock")]
 
 use std::cell::{Cell, RefCell};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use petrel_proto::date;
@@ -27,6 +26,8 @@ pub struct Clock {
     /// The monotonic time until which `wall_s` is right.
     second_ends: Cell<Nanos>,
     wall_s: Cell<u64>,
+    /// What the wall clock showed when the monotonic clock was 0, as far as was known when this clock was made.
+    begun: Cell<Option<Nanos>>,
     steady_s: Cell<u64>,
     monotonic_s: Cell<u32>,
     date_line: RefCell<[u8; DATE_LINE_BYTES]>,
@@ -47,9 +48,6 @@ pub fn thread_processor_time() -> Nanos {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as Nanos * SECOND + time.tv_nsec as Nanos
 }
-
-/// What the wall clock showed when the monotonic clock was 0, as far as was known when this process began.
-static EPOCH_BEGAN: OnceLock<Nanos> = OnceLock::new();
 
 thread_local! {
     /// How many tasks the worker of this thread has run since it asked the kernel for events; with
@@ -98,6 +96,7 @@ impl Clock {
             longest_turn: Cell::new(0),
             second_ends: Cell::new(0),
             wall_s: Cell::new(0),
+            begun: Cell::new(None),
             steady_s: Cell::new(0),
             monotonic_s: Cell::new(0),
             date_line: RefCell::new(*b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"),
@@ -218,8 +217,8 @@ impl Clock {
         self.wall_s.get()
     }
 
-    /// Seconds since the epoch, by the wall clock as it was when this process began: they do not jump when the
-    /// clock is set.
+    /// Seconds since the epoch, by the wall clock as it was when the worker began: they do not jump when the clock
+    /// is set.
     pub fn steady_seconds(&self) -> u64 {
         self.steady_s.get()
     }
@@ -279,7 +278,8 @@ impl Clock {
         let seconds = wall / SECOND;
         self.wall_s.set(seconds);
         self.second_ends.set(now + (SECOND - wall % SECOND));
-        let begun = *EPOCH_BEGAN.get_or_init(|| wall.saturating_sub(now));
+        let begun = self.begun.get().unwrap_or(wall.saturating_sub(now));
+        self.begun.set(Some(begun));
         self.steady_s.set(begun.saturating_add(now) / SECOND);
         self.monotonic_s
             .set(u32::try_from(now / SECOND).unwrap_or(u32::MAX));

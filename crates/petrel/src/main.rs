@@ -30,6 +30,7 @@ mod recorded;
 mod serve_dir;
 mod server;
 mod spawn;
+mod start_warnings;
 mod stdio;
 mod summary;
 mod terminal;

@@ -7,10 +7,10 @@ use engine::log::{LogRegistry, LogTarget};
 use indexmap::IndexSet;
 
 use super::backends::{Backends, PoolId};
-use crate::check;
 use crate::limits;
 use crate::listen::ListenerSet;
 use crate::load::Loaded;
+use crate::start_warnings::start_warnings;
 use crate::tls_files::TlsFiles;
 use crate::user::{self, Identity};
 
@@ -66,7 +66,7 @@ impl Generation {
         let tls = TlsFiles::open(&loaded, tls_before).map_err(|list| loaded.diagnostics(list))?;
         let (tls, mut diagnostics) =
             tls.map_or((None, Vec::new()), |(tls, told)| (Some(tls), told));
-        diagnostics.extend(check::start_warnings(&loaded));
+        diagnostics.extend(start_warnings(&loaded));
         let listeners = ListenerSet::open(&loaded.process, before, inherited)
             .map_err(|error| fails(error.message, error.span))?;
         let log_targets = loaded.log_targets();

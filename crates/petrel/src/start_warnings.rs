@@ -1,0 +1,90 @@
+//! What the administrator is told at each start and reload, and by `-tt`: directories that are missing, and limits that
+//! were lowered.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use config::{Diagnostic, Entry};
+use rustix::process::{Resource, getrlimit};
+
+use crate::load::Loaded;
+
+/// What the administrator is told at each start and reload.
+pub(crate) fn start_warnings(loaded: &Loaded) -> Vec<Diagnostic> {
+    let mut list = missing_document_roots(loaded);
+    list.extend(missing_upload_directories(loaded));
+    list.extend(cut_connections(loaded));
+    list
+}
+
+/// `server.max-connections` is above what the limit on open files allows.
+fn cut_connections(loaded: &Loaded) -> Option<Diagnostic> {
+    let process = &loaded.process;
+    let wanted = process.max_connections?;
+    let fds = process.fds_to_ask_for(getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX));
+    let most = process.connections_max(fds);
+    let entry = loaded.config.global().entry("server.max-connections")?;
+    let message = format!(
+        "server.max-connections is lowered from {wanted} to {most}, half of the {fds} files that may be open"
+    );
+    let hint = "a connection that serves a file needs two: raise server.max-fds";
+    let warning = Diagnostic::warning(message, entry.value_span).with_hint(hint);
+    (most < wanted).then_some(warning)
+}
+
+fn missing_document_roots(loaded: &Loaded) -> Vec<Diagnostic> {
+    let missing = |entry: &Entry| {
+        let root = entry.value.as_str().filter(|root| !root.is_empty())?;
+        let path = below(loaded.process.chroot.as_deref(), Path::new(root));
+        let problem = directory_problem(&path)?;
+        let message = format!("{}: {problem}", entry.name);
+        let hint = "the server starts, and answers 404 for files there";
+        Some(Diagnostic::warning(message, entry.value_span).with_hint(hint))
+    };
+    document_roots(loaded).filter_map(missing).collect()
+}
+
+/// Directories for request bodies and replies that are too long for memory.
+fn missing_upload_directories(loaded: &Loaded) -> Vec<Diagnostic> {
+    let entry = loaded.config.global().entry("server.upload-dirs");
+    let missing = |path: &PathBuf| {
+        let problem = directory_problem(&below(loaded.process.chroot.as_deref(), path))?;
+        let message = format!("server.upload-dirs: {problem}");
+        let mut warning = Diagnostic::error_anywhere(message)
+            .with_hint("the server starts, and answers 500 where it would store a long body there");
+        warning.severity = config::Severity::Warning;
+        warning.span = entry.map(|entry| entry.value_span);
+        Some(warning)
+    };
+    let directories = loaded.process.upload_directories.iter();
+    directories.filter_map(missing).collect()
+}
+
+/// The document roots of all scopes.
+pub(crate) fn document_roots(loaded: &Loaded) -> impl Iterator<Item = &Entry> {
+    let blocks = loaded.config.blocks.iter();
+    blocks.filter_map(|block| block.entry("server.document-root"))
+}
+
+/// Why `path` is no directory, if it is none.
+pub(crate) fn directory_problem(path: &Path) -> Option<String> {
+    let path_shown = path.display();
+    match fs::metadata(path) {
+        Ok(data) if data.is_dir() => None,
+        Ok(_) => Some(format!("{path_shown} is no directory")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Some(format!("directory {path_shown} is missing"))
+        }
+        Err(error) => Some(format!("{path_shown}: {error}")),
+    }
+}
+
+/// `path` as seen from outside `root`. Absolute symbolic links on the way are followed as if there were no
+/// chroot, which is good enough for a check.
+pub(crate) fn below(root: Option<&Path>, path: &Path) -> PathBuf {
+    match root {
+        Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
+        None => path.to_owned(),
+    }
+}
