@@ -19,7 +19,7 @@ use sys::process::{Forked, fork};
 use crate::keeper::{backends, command_socket};
 use crate::listen;
 use crate::load::{self, Loaded};
-use crate::start_warnings::{below, directory_problem, document_roots, start_warnings};
+use crate::start_warnings::{all_warnings, below, directory_problem, document_roots};
 use crate::tls_files;
 use crate::user::Identity;
 
@@ -80,7 +80,7 @@ pub(crate) fn preflight(loaded: &Loaded) -> Result<(), Diagnostics> {
 /// is switched off. Waits for name servers. `file` holds the configuration.
 pub(crate) fn warnings(loaded: &Loaded, file: &Path) -> Vec<Diagnostic> {
     let mut list = taken_addresses(loaded, file);
-    list.extend(start_warnings(loaded));
+    list.extend(all_warnings(loaded));
     list.extend(missing_sockets(loaded));
     list.extend(unseen_acceptance(loaded));
     list.extend(unreadable_slow_logs(loaded));

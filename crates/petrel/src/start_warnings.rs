@@ -5,18 +5,34 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use config::{Diagnostic, Entry};
+use config::{Diagnostic, Entry, Severity};
 use rustix::process::{Resource, getrlimit};
 
 use crate::load::Loaded;
 
-/// What the administrator is told at each start and reload.
+/// What the administrator is told at each start and reload. Of thousands of hosts a few are named.
 pub(crate) fn start_warnings(loaded: &Loaded) -> Vec<Diagnostic> {
-    let mut list = missing_document_roots(loaded);
-    list.extend(missing_upload_directories(loaded));
-    list.extend(cut_connections(loaded));
+    let mut list = all_warnings(loaded);
+    let rest = list.len().saturating_sub(SHOWN_MAX);
+    list.truncate(SHOWN_MAX);
+    if rest > 0 {
+        let message = format!("{rest} more warnings of this kind");
+        let mut more = Diagnostic::error_anywhere(message).with_hint("petrel -tt shows all");
+        more.severity = Severity::Warning;
+        list.push(more);
+    }
     list
 }
+
+/// All of them, for `-tt`.
+pub(crate) fn all_warnings(loaded: &Loaded) -> Vec<Diagnostic> {
+    let mut list: Vec<Diagnostic> = cut_connections(loaded).into_iter().collect();
+    list.extend(missing_upload_directories(loaded));
+    list.extend(missing_document_roots(loaded));
+    list
+}
+
+const SHOWN_MAX: usize = 5;
 
 /// `server.max-connections` is above what the limit on open files allows.
 fn cut_connections(loaded: &Loaded) -> Option<Diagnostic> {
@@ -53,7 +69,7 @@ fn missing_upload_directories(loaded: &Loaded) -> Vec<Diagnostic> {
         let message = format!("server.upload-dirs: {problem}");
         let mut warning = Diagnostic::error_anywhere(message)
             .with_hint("the server starts, and answers 500 where it would store a long body there");
-        warning.severity = config::Severity::Warning;
+        warning.severity = Severity::Warning;
         warning.span = entry.map(|entry| entry.value_span);
         Some(warning)
     };

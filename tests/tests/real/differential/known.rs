@@ -78,6 +78,11 @@ fn matches(pattern: &str, text: &str) -> bool {
 /// The list. The first kind that a finding is of counts.
 const KNOWN: &[Known] = &[
     Known {
+        why: "Ranges of HTTP/1.0 requests are answered, as nginx and Apache do; http10.range is on.",
+        is_as_later: false,
+        kinds: &[["*", "*HTTP/1.0 (Range: *", "status 206 for 200"]],
+    },
+    Known {
         why: "A file of a type that is not known is cached like any other; lighttpd sends no validators with it.",
         is_as_later: false,
         kinds: &[
