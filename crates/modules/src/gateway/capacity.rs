@@ -40,7 +40,7 @@ pub struct Capacity {
     /// The backend keeps a connection open when it has answered GET_VALUES on it as the first record.
     keeps_asked: AtomicBool,
     /// See [`Capacity::has_closed_behind_reply`].
-    closes: AtomicBool,
+    closed_behind: AtomicU8,
     /// Since when no connection can be made; 0: one can be, as far as is known.
     gone_since_ms: AtomicU64,
     /// When a connection was last refused because no process listens; 0: never.
@@ -165,7 +165,7 @@ impl Capacity {
             behind: Answering::new(answers),
             asks_behind: AtomicU32::new(0),
             keeps_asked: AtomicBool::new(false),
-            closes: AtomicBool::new(false),
+            closed_behind: AtomicU8::new(0),
             gone_since_ms: AtomicU64::new(0),
             last_gone_ms: AtomicU64::new(0),
             has_served: AtomicBool::new(false),
@@ -300,15 +300,16 @@ impl Capacity {
 
     /// Whether the application closes its connections behind their replies, although it is asked to keep them.
     pub(super) fn closes(&self) -> bool {
-        self.closes.load(Ordering::Relaxed)
+        self.closed_behind.load(Ordering::Relaxed) >= limits::CLOSES_BEHIND
     }
 
     /// A connection was closed behind its reply, before an answer to the question there. If no answer ever came
-    /// there, the application keeps no connections. It is not asked any more: a connection that is asked and then not
-    /// needed ends Ruby's library.
+    /// there, the application keeps no connections; one of php-fpm's processes may have come to its
+    /// `pm.max_requests`, so that is not believed of the first one. Such an application is not asked any more: a
+    /// connection that is asked and then not needed ends Ruby's library.
     pub(super) fn has_closed_behind_reply(&self, now_ms: u64) {
-        if self.behind.get(now_ms) == Answers::Unknown {
-            self.closes.store(true, Ordering::Relaxed);
+        if self.behind.get(now_ms) == Answers::Unknown && !self.closes() {
+            self.closed_behind.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -351,7 +352,7 @@ impl Capacity {
             .gone_since_ms
             .compare_exchange(0, now_ms.max(1), order, order);
         self.set_keeps_asked(false);
-        self.closes.store(false, order);
+        self.closed_behind.store(0, order);
         for answering in [&self.first, &self.behind] {
             answering.forget();
         }
@@ -399,6 +400,20 @@ mod tests {
         assert!(capacity.has_free(7, 0));
         capacity.is_given_to_others();
         assert!(!capacity.has_free(7, 0));
+    }
+
+    #[test]
+    fn one_process_that_closes_behind_its_reply_says_nothing_of_the_others() {
+        let capacity = Capacity::new(None, Answers::Unknown);
+        capacity.has_closed_behind_reply(1);
+        assert!(!capacity.closes());
+        capacity.has_closed_behind_reply(1);
+        assert!(capacity.closes());
+        let capacity = Capacity::new(None, Answers::Unknown);
+        capacity.behind.yes();
+        capacity.has_closed_behind_reply(1);
+        capacity.has_closed_behind_reply(1);
+        assert!(!capacity.closes(), "it was seen to keep some");
     }
 
     #[test]

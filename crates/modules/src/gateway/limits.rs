@@ -100,6 +100,10 @@ pub(crate) const WORKS_ON_MS: u64 = 5;
 /// 8.2.12).
 pub(crate) const CLOSES_AFTER_ANSWER_MS: u64 = 10;
 
+/// Replies behind which an application closes the connection, without an answer to any question there, until it is
+/// believed to keep none.
+pub(crate) const CLOSES_BEHIND: u8 = 2;
+
 /// Milliseconds after which an application that has read the question does not answer it.
 pub(crate) const ANSWERS_WITHIN_MS: u64 = 25;
 
