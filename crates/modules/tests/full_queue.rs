@@ -44,7 +44,9 @@ impl Drop for Root {
     }
 }
 
+/// By inotify a worker would know which names are missing without a look-up.
 const CONFIG: &str = r#"
+    server.stat-cache-engine = "simple"
     server.document-root = "ROOT/own"
     $HTTP["host"] =~ "^simple\." {
         simple-vhost.server-root = "ROOT/vhosts"
