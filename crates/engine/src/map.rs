@@ -54,7 +54,16 @@ pub(crate) fn resolve(exchange: &mut Exchange) -> Outcome {
         FileKind::Directory => exchange.redirect_to_directory(),
         FileKind::Missing | FileKind::NotADirectory => not_found(exchange),
         FileKind::Denied if is_taken_unread => Outcome::Next,
-        FileKind::Denied => exchange.fail(CauseCode::FileDenied),
+        FileKind::Denied => {
+            let outcome = exchange.fail(CauseCode::FileDenied);
+            let base = String::from_utf8_lossy(&exchange.physical.base);
+            exchange.log_common_error_of(
+                "map",
+                format_args!("a file may not be opened below {base:?}: the server's user lacks a right, or a symlink is refused"),
+                format_args!(" path={:?}", shown_path(exchange)),
+            );
+            outcome
+        }
         FileKind::Special => exchange.fail(CauseCode::FileSpecial),
         FileKind::Failed(errno) => {
             let outcome = exchange.fail(cause_of_failure(errno));

@@ -2,13 +2,18 @@
 //! were lowered.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use config::{Diagnostic, Entry, Severity};
-use rustix::process::{Resource, getrlimit};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
+use rustix::process::{Pid, Resource, WaitOptions, getrlimit, waitpid};
+use sys::process::{Forked, fork};
 
 use crate::load::Loaded;
+use crate::user::Identity;
 
 /// What the administrator is told at each start and reload. Of thousands of hosts a few are named.
 pub(crate) fn start_warnings(loaded: &Loaded) -> Vec<Diagnostic> {
@@ -29,6 +34,7 @@ pub(crate) fn all_warnings(loaded: &Loaded) -> Vec<Diagnostic> {
     let mut list: Vec<Diagnostic> = cut_connections(loaded).into_iter().collect();
     list.extend(missing_upload_directories(loaded));
     list.extend(missing_document_roots(loaded));
+    list.extend(closed_document_roots(loaded));
     list
 }
 
@@ -75,6 +81,90 @@ fn missing_upload_directories(loaded: &Loaded) -> Vec<Diagnostic> {
     };
     let directories = loaded.process.upload_directories.iter();
     directories.filter_map(missing).collect()
+}
+
+/// Document roots that the server's user may not enter: each request there gets 403.
+fn closed_document_roots(loaded: &Loaded) -> Vec<Diagnostic> {
+    let chroot = loaded.process.chroot.as_deref();
+    let found: Vec<(&Entry, PathBuf)> = document_roots(loaded)
+        .filter_map(|entry| Some((entry, below(chroot, Path::new(entry.value.as_str()?)))))
+        .filter(|(_, root)| root.is_dir())
+        .collect();
+    let roots: Vec<&Path> = found.iter().map(|(_, root)| root.as_path()).collect();
+    let Ok(identity) = Identity::find(&loaded.process) else {
+        return Vec::new();
+    };
+    let user = loaded.process.username.as_deref();
+    let user = user.map_or_else(|| "this user".to_owned(), |user| format!("user {user:?}"));
+    let closed = closed_to(&identity, &roots).unwrap_or_default();
+    let warning = |closed: ClosedRoot| {
+        let (entry, root) = found.get(closed.root)?;
+        let directory = root.ancestors().nth(closed.above)?;
+        let data = fs::metadata(directory).ok()?;
+        let message = format!(
+            "{}: {user} may not enter {} (mode {:o}, owner {})",
+            entry.name,
+            directory.display(),
+            data.mode() & 0o7777,
+            data.uid()
+        );
+        let hint = "each request for a file there gets 403: the directory needs the right to search it (chmod +x) \
+                    for the server's user";
+        Some(Diagnostic::warning(message, entry.value_span).with_hint(hint))
+    };
+    closed.into_iter().filter_map(warning).collect()
+}
+
+/// A document root that cannot be reached.
+struct ClosedRoot {
+    /// Its place in the list.
+    root: usize,
+    /// How many directories above it the closed one is.
+    above: usize,
+}
+
+/// Which of the `roots` that identity may not reach. Asks the kernel in a child that has it.
+fn closed_to(identity: &Identity, roots: &[&Path]) -> io::Result<Vec<ClosedRoot>> {
+    if identity.user().is_none() {
+        return Ok(closed(roots));
+    }
+    let (mut told, mut tells) = io::pipe()?;
+    match fork()? {
+        Forked::Child => {
+            let closed = identity.assume().map(|()| closed(roots));
+            for ClosedRoot { root, above } in closed.unwrap_or_default() {
+                let _ = writeln!(tells, "{root} {above}");
+            }
+            std::process::exit(0)
+        }
+        Forked::Parent(child) => {
+            drop(tells);
+            let mut text = String::new();
+            told.read_to_string(&mut text)?;
+            waitpid(Pid::from_raw(child), WaitOptions::empty())?;
+            let read = |line: &str| {
+                let (root, above) = line.split_once(' ')?;
+                let (root, above) = (root.parse().ok()?, above.parse().ok()?);
+                Some(ClosedRoot { root, above })
+            };
+            Ok(text.lines().filter_map(read).collect())
+        }
+    }
+}
+
+fn closed(roots: &[&Path]) -> Vec<ClosedRoot> {
+    let is_closed = |directory: &Path| {
+        accessat(CWD, directory, Access::EXEC_OK, AtFlags::EACCESS) == Err(Errno::ACCESS)
+    };
+    let closed = |(root, path): (usize, &&Path)| {
+        // The outermost one: the server's user can say nothing about those below.
+        let directories: Vec<&Path> = path.ancestors().collect();
+        let above = directories
+            .iter()
+            .rposition(|directory| is_closed(directory))?;
+        Some(ClosedRoot { root, above })
+    };
+    roots.iter().enumerate().filter_map(closed).collect()
 }
 
 /// The document roots of all scopes.

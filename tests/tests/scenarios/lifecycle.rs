@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use petrel_tests::{Load, PATIENCE, SOON, Server, eventually, run};
+use petrel_tests::{Load, PATIENCE, SOON, Server, eventually, run, skip};
 use rustix::process::Signal;
 
 #[test]
@@ -328,4 +328,31 @@ fn each_start_and_reload_says_what_is_missing_and_what_is_lowered() {
     for text in told {
         assert!(eventually(|| times(text) == 2), "{}", server.log());
     }
+}
+
+/// A site in a home directory that only its owner may enter is the commonest first mistake.
+#[test]
+fn a_document_root_that_the_servers_user_may_not_enter_is_told() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("a server of another user", "this is not root");
+    }
+    let build = || {
+        Server::build()
+            .file("www/index.html", "hello")
+            .tree(|tree| {
+                tree.mode("www", 0o700).mode("", 0o755);
+            })
+            .config("server.username = \"nobody\"\nserver.groupname = \"nogroup\"")
+    };
+    let told = "server.document-root: user \"nobody\" may not enter ";
+    let checked = build().check(&["-tt"]);
+    assert!(checked.errors.contains(told), "{}", checked.errors);
+    let server = build().start();
+    let log = server.log();
+    assert!(
+        log.contains(told) && log.contains("/www (mode 700, owner 0)"),
+        "{log}"
+    );
+    assert_eq!(server.get("/index.html").status, 403);
+    server.expect_log("(map) a file may not be opened below ");
 }
