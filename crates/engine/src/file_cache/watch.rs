@@ -311,16 +311,19 @@ impl Watcher {
 impl WatchState {
     /// The last watched directory on the way to `path`, as the path spells it, and the name that the path has in it.
     fn nearest<'p>(&self, path: &'p [u8]) -> Option<(i32, &'p [u8])> {
-        let path = Path::new(std::ffi::OsStr::from_bytes(path));
-        let parts = path.ancestors().zip(path.ancestors().skip(1));
-        let mut known = parts.filter_map(|(part, directory)| {
-            let watched = self.by_path.get(directory)?;
-            Some((watched, part.file_name()?.as_bytes()))
-        });
-        match known.next()? {
-            (Watched::Local(watch), name) => Some((*watch, name)),
-            (Watched::Remote, _) => None,
+        let mut nearest = None;
+        // From the root on, because a client chooses how many names there are.
+        for slash in memchr::memchr_iter(b'/', path) {
+            let directory = std::ffi::OsStr::from_bytes(&path[..slash.max(1)]);
+            match self.by_path.get(Path::new(directory)) {
+                Some(Watched::Local(watch)) => nearest = Some((*watch, &path[slash + 1..])),
+                Some(Watched::Remote) => return None,
+                None => break,
+            }
         }
+        let (watch, rest) = nearest?;
+        let name = rest.split(|byte| *byte == b'/').next()?;
+        (!name.is_empty()).then_some((watch, name))
     }
 
     fn listing_for(&mut self, path: &[u8]) -> Option<&mut Listing> {
