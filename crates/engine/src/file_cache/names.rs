@@ -95,8 +95,8 @@ fn read(directory: &Path) -> Option<NameList> {
         }
     }
     // Where letter case does not count, or where this process may not look for a name, that shows here.
-    let other = others.into_iter().flatten();
-    let other = other.filter(|name| !list.has(name.as_bytes())).next()?;
+    let mut others = others.into_iter().flatten();
+    let other = others.find(|name| !list.has(name.as_bytes()))?;
     let found = statat(&directory, &*other, AtFlags::SYMLINK_NOFOLLOW);
     (found.err() == Some(Errno::NOENT)).then_some(list)
 }
