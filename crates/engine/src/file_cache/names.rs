@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, statat};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, fstatfs, openat, statat};
 use rustix::io::Errno;
 
 use crate::limits;
@@ -32,7 +32,7 @@ pub(super) enum Listing {
     Reading(u64, NameList),
     /// All of them, and perhaps some that are gone.
     Known(NameList),
-    /// It cannot be listed, has too many names, or does not tell letter case apart.
+    /// It cannot be listed, has too many names, does not tell letter case apart, or inotify may miss changes.
     Never,
 }
 
@@ -81,6 +81,10 @@ impl ListingOrder {
 fn read(directory: &Path) -> Option<NameList> {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
     let directory = openat(CWD, directory, flags, Mode::empty()).ok()?;
+    let file_system = fstatfs(&directory).ok()?.f_type as u32;
+    if !TOLD_BY_INOTIFY.contains(&file_system) {
+        return None;
+    }
     let mut list = NameList::default();
     let mut others = Vec::new();
     for entry in Dir::read_from(&directory).ok()? {
@@ -109,6 +113,20 @@ fn in_other_case(name: &[u8]) -> Option<CString> {
     });
     CString::new(other.collect::<Vec<u8>>()).ok()
 }
+
+/// Magic numbers of statfs(2) for ext2 to ext4, XFS, Btrfs, tmpfs, overlayfs, F2FS, bcachefs and ZFS. Of others,
+/// such as the shared folders of a virtual machine, inotify may not tell all changes; then a name that appears would
+/// stay missing.
+const TOLD_BY_INOTIFY: [u32; 8] = [
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0x0102_1994,
+    0x794c_7630,
+    0xf2f5_2010,
+    0xca45_1a4e,
+    0x2fc1_2fc1,
+];
 
 /// Names of a directory of which one, in the other case, should not be there.
 const CASE_PROBES: usize = 8;
