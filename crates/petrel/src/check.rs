@@ -13,8 +13,6 @@ use modules::gateway::resolve::{self, NameServers};
 use modules::gateway::{try_slow_log, why_acceptance_is_unseen};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
-use rustix::process::{Pid, WaitOptions, waitpid};
-use sys::process::{Forked, fork};
 
 use crate::keeper::{backends, command_socket};
 use crate::listen;
@@ -215,11 +213,15 @@ fn unseen_acceptance(loaded: &Loaded) -> Option<Diagnostic> {
 fn unreadable_slow_logs(loaded: &Loaded) -> Vec<Diagnostic> {
     let unreadable = |(path, span): (PathBuf, config::Span)| {
         let path = below(loaded.process.chroot.as_deref(), &path);
-        let reading = try_slow_log(&path).and_then(|()| {
-            let identity = Identity::find(&loaded.process).unwrap_or(Identity::unchanged());
-            try_slow_log_as(&identity, &path)
-        });
-        let error = reading.err()?;
+        let reason = || try_slow_log(&path).err().map(|error| error.to_string());
+        let identity = Identity::find(&loaded.process).unwrap_or(Identity::unchanged());
+        let in_child = || {
+            let told = identity.ask(|| reason().unwrap_or_default());
+            told.map_or_else(|error| Some(error.to_string()), Some)
+        };
+        let error = reason()
+            .or_else(in_child)
+            .filter(|error| !error.is_empty())?;
         let path = path.display();
         let message = format!("the server cannot read php-fpm's slow log {path}: {error}");
         let hint =
@@ -228,24 +230,6 @@ fn unreadable_slow_logs(loaded: &Loaded) -> Vec<Diagnostic> {
     };
     let logs = slow_logs(&loaded.config, modules::MODULES);
     logs.into_iter().filter_map(unreadable).collect()
-}
-
-/// Reads the log in a child that has the rights of the server process.
-fn try_slow_log_as(identity: &Identity, path: &Path) -> io::Result<()> {
-    match fork()? {
-        Forked::Child => {
-            let result = identity.assume().and_then(|()| try_slow_log(path));
-            let code = result.map_err(|error| error.raw_os_error().unwrap_or(NO_CODE));
-            std::process::exit(code.err().unwrap_or(0))
-        }
-        Forked::Parent(child) => {
-            let waited = waitpid(Pid::from_raw(child), WaitOptions::empty())?;
-            match waited.and_then(|(_, status)| status.exit_status()) {
-                Some(0) => Ok(()),
-                code => Err(io::Error::from_raw_os_error(code.unwrap_or(NO_CODE))),
-            }
-        }
-    }
 }
 
 /// Files and directories in document roots whose names begin with a dot. lighttpd serves them, and so does a
@@ -327,7 +311,6 @@ fn no_parent(what: &str, path: &Path) -> Option<Diagnostic> {
 /// /.well-known/ is made for the public. It needs mod_access.
 pub(crate) const DENY_DOT_FILES: &str =
     r#"$HTTP["url"] =~ "/\.(?!well-known(/|$))" { url.access-deny = ( "" ) }"#;
-/// The exit code of a child for an error that has none.
-const NO_CODE: i32 = Errno::IO.raw_os_error();
+
 /// How long a server of this configuration may take to accept a connection for commands.
 const PROBE_TIME: Duration = Duration::from_secs(1);

@@ -2,15 +2,14 @@
 //! were lowered.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use config::{Diagnostic, Entry, Severity};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
-use rustix::process::{Pid, Resource, WaitOptions, getrlimit, waitpid};
-use sys::process::{Forked, fork};
+use rustix::process::{Resource, getrlimit};
 
 use crate::load::Loaded;
 use crate::user::Identity;
@@ -123,33 +122,22 @@ struct ClosedRoot {
     above: usize,
 }
 
-/// Which of the `roots` that identity may not reach. Asks the kernel in a child that has it.
+/// Which of the `roots` this identity may not reach.
 fn closed_to(identity: &Identity, roots: &[&Path]) -> io::Result<Vec<ClosedRoot>> {
     if identity.user().is_none() {
         return Ok(closed(roots));
     }
-    let (mut told, mut tells) = io::pipe()?;
-    match fork()? {
-        Forked::Child => {
-            let closed = identity.assume().map(|()| closed(roots));
-            for ClosedRoot { root, above } in closed.unwrap_or_default() {
-                let _ = writeln!(tells, "{root} {above}");
-            }
-            std::process::exit(0)
-        }
-        Forked::Parent(child) => {
-            drop(tells);
-            let mut text = String::new();
-            told.read_to_string(&mut text)?;
-            waitpid(Pid::from_raw(child), WaitOptions::empty())?;
-            let read = |line: &str| {
-                let (root, above) = line.split_once(' ')?;
-                let (root, above) = (root.parse().ok()?, above.parse().ok()?);
-                Some(ClosedRoot { root, above })
-            };
-            Ok(text.lines().filter_map(read).collect())
-        }
-    }
+    let text = identity.ask(|| {
+        let closed = closed(roots).into_iter();
+        let lines = closed.map(|ClosedRoot { root, above }| format!("{root} {above}\n"));
+        lines.collect()
+    })?;
+    let read = |line: &str| {
+        let (root, above) = line.split_once(' ')?;
+        let (root, above) = (root.parse().ok()?, above.parse().ok()?);
+        Some(ClosedRoot { root, above })
+    };
+    Ok(text.lines().filter_map(read).collect())
 }
 
 fn closed(roots: &[&Path]) -> Vec<ClosedRoot> {

@@ -2,14 +2,16 @@
 //! switches to them before it starts its first thread, or before it becomes another program.
 
 use std::ffi::CString;
-use std::io;
+use std::io::{self, Read, Write};
 
 use engine::log::FileOwner;
 use engine::settings::ProcessSettings;
+use nix::sys::wait::waitpid;
 use nix::unistd::{
-    Gid, ResGid, ResUid, Uid, User, getegid, geteuid, getgrouplist, getgroups, getresgid,
+    Gid, Pid, ResGid, ResUid, Uid, User, getegid, geteuid, getgrouplist, getgroups, getresgid,
     getresuid, setgid, setgroups, setresgid, setresuid, setuid,
 };
+use sys::process::{Forked, fork};
 
 /// The user and groups that `server.username` and `server.groupname` name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,6 +128,29 @@ impl Identity {
             setresuid(user, user, user)?;
         }
         self.verify()
+    }
+
+    /// What `ask` finds out in a child process that has this identity.
+    ///
+    /// # Errors
+    /// There can be no child.
+    pub(crate) fn ask(&self, ask: impl FnOnce() -> String) -> io::Result<String> {
+        let (mut told, mut tells) = io::pipe()?;
+        match fork()? {
+            Forked::Child => {
+                let done = self
+                    .assume()
+                    .and_then(|()| tells.write_all(ask().as_bytes()));
+                std::process::exit(done.is_err().into())
+            }
+            Forked::Parent(child) => {
+                drop(tells);
+                let mut text = String::new();
+                told.read_to_string(&mut text)?;
+                waitpid(Pid::from_raw(child), None).map_err(io::Error::from)?;
+                Ok(text)
+            }
+        }
     }
 
     /// Checks that the process cannot regain its old identity.

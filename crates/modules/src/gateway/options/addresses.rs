@@ -2,35 +2,47 @@
 
 use std::path::PathBuf;
 
-use petrel_engine::config::{Config, Diagnostic, Span};
+use petrel_engine::config::{Config, Diagnostic, Entry, Span};
 use petrel_engine::module::ModuleSpec;
 use petrel_engine::settings::loaded_modules;
 
 use super::map::OptionMap;
 use super::tls::{self, TrustOptions};
-use super::{FAMILIES, HostAddress, host, proxy_core, server};
+use super::{FAMILIES, Family, HostAddress, host, proxy_core, server};
+
+/// The entries of `config` that may be about backends of loaded modules among `modules`. Without a family they may be
+/// mod_proxy_core's.
+fn entries<'c>(
+    config: &'c Config,
+    modules: &[&'static ModuleSpec],
+) -> impl Iterator<Item = (&'c Entry, Option<&'static Family>)> {
+    let loaded = loaded_modules(config, modules);
+    let entries = config.blocks.iter().flat_map(|block| &block.entries);
+    entries.filter_map(move |entry| {
+        let family = FAMILIES.iter().find(|family| family.server == entry.name);
+        let module = family.map_or("mod_proxy_core", |family| family.module);
+        let is_loaded = loaded.iter().any(|loaded| loaded.name == module);
+        is_loaded.then_some((entry, family))
+    })
+}
 
 /// The addresses of all backends of `config`, each with the first place in the text that names it. Only
 /// directives of loaded modules among `modules` count. Invalid values are left out, because they are reported
 /// elsewhere.
 pub fn addresses(config: &Config, modules: &[&'static ModuleSpec]) -> Vec<(HostAddress, Span)> {
-    let loaded = loaded_modules(config, modules);
-    let is_loaded = |name: &str| loaded.iter().any(|module| module.name == name);
     let mut found: Vec<(HostAddress, Span)> = Vec::new();
     let mut add = |address, span| {
         if !found.iter().any(|(known, _)| *known == address) {
             found.push((address, span));
         }
     };
-    for entry in config.blocks.iter().flat_map(|block| &block.entries) {
-        if let Some(family) = FAMILIES.iter().find(|family| family.server == entry.name)
-            && is_loaded(family.module)
-        {
+    for (entry, family) in entries(config, modules) {
+        if let Some(family) = family {
             let hosts = server::hosts(config, family, entry).unwrap_or_default();
             for (map, host) in hosts {
                 add(host.address, map.span);
             }
-        } else if entry.name == proxy_core::BACKENDS && is_loaded("mod_proxy_core") {
+        } else if entry.name == proxy_core::BACKENDS {
             for text in entry.value.as_strings().unwrap_or_default() {
                 if let Ok(address) = proxy_core::address(text, host::PORT) {
                     add(address, entry.value_span);
@@ -44,20 +56,15 @@ pub fn addresses(config: &Config, modules: &[&'static ModuleSpec]) -> Vec<(HostA
 /// php-fpm's slow logs that `config` names, each with its place in the text. Only directives of loaded modules among
 /// `modules` count. Invalid values are left out, because they are reported elsewhere.
 pub fn slow_logs(config: &Config, modules: &[&'static ModuleSpec]) -> Vec<(PathBuf, Span)> {
-    let loaded = loaded_modules(config, modules);
-    let is_loaded = |name: &str| loaded.iter().any(|module| module.name == name);
     let mut found = Vec::new();
-    for entry in config.blocks.iter().flat_map(|block| &block.entries) {
-        if let Some(family) = FAMILIES.iter().find(|family| family.server == entry.name)
-            && is_loaded(family.module)
-        {
+    for (entry, family) in entries(config, modules) {
+        if let Some(family) = family {
             let hosts = server::hosts(config, family, entry).unwrap_or_default();
             let with_log = hosts
                 .into_iter()
                 .filter_map(|(map, host)| Some((host.status_page?.slow_log?, map.span)));
             found.extend(with_log);
         } else if entry.name == proxy_core::SLOW_LOG
-            && is_loaded("mod_proxy_core")
             && let Some(path) = entry.value.as_str().filter(|path| path.starts_with('/'))
         {
             found.push((PathBuf::from(path), entry.value_span));
@@ -75,18 +82,13 @@ pub(in crate::gateway) fn trust_options<'c>(
     config: &'c Config,
     modules: &[&'static ModuleSpec],
 ) -> Result<Vec<(OptionMap<'c>, TrustOptions)>, Diagnostic> {
-    let loaded = loaded_modules(config, modules);
-    let is_loaded = |name: &str| loaded.iter().any(|module| module.name == name);
     let mut found = Vec::new();
-    for entry in config.blocks.iter().flat_map(|block| &block.entries) {
-        if let Some(family) = FAMILIES.iter().find(|family| family.server == entry.name)
-            && is_loaded(family.module)
-        {
+    for (entry, family) in entries(config, modules) {
+        if let Some(family) = family {
             for (map, host) in server::hosts(config, family, entry)? {
                 found.extend(host.tls.map(|tls| (map, tls.trust)));
             }
         } else if entry.name == proxy_core::TLS
-            && is_loaded("mod_proxy_core")
             && let Some(map) = proxy_core::tls_map(entry)
         {
             let trust = tls::trust(&map)?;
