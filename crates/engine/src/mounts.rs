@@ -143,8 +143,18 @@ fn of_mount(id: u64) -> MountedPlace {
     })
 }
 
+/// Differs after each change of the mounts. `None`: they cannot be seen.
+pub(crate) fn version() -> Option<u64> {
+    SOURCE.as_ref()?;
+    refresh_if_changed();
+    let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    Some(table.version)
+}
+
 #[derive(Default)]
 struct MountTable {
+    /// How often the table was read again.
+    version: u64,
     by_id: HashMap<u64, MountedPlace>,
     /// The last one of several on the same directory counts.
     mounts: Vec<Mount>,
@@ -200,8 +210,10 @@ fn refresh_if_changed() {
 }
 
 fn refresh() {
-    let table = read();
-    *TABLE.write().unwrap_or_else(PoisonError::into_inner) = table;
+    let mut table = read();
+    let mut known = TABLE.write().unwrap_or_else(PoisonError::into_inner);
+    table.version = known.version + 1;
+    *known = table;
 }
 
 fn read() -> MountTable {

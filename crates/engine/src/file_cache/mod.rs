@@ -72,6 +72,8 @@ pub struct FileCache {
     engine: StatCache,
     contents: Arc<Contents>,
     usage: Rc<Usage>,
+    /// The version of the mount table for which directories were listed.
+    mounts: Cell<u64>,
     jobs: SharedJobs<(Box<[u8]>, Symlinks), Vec<cold::LookedUpFile>, LookUpResult>,
 }
 
@@ -133,6 +135,7 @@ impl FileCache {
             watcher: Watcher::new(engine == StatCache::Inotify),
             engine,
             usage: Rc::default(),
+            mounts: Cell::new(mounts::version().unwrap_or_default()),
             jobs: SharedJobs::default(),
             contents,
         }
@@ -263,8 +266,8 @@ impl FileCache {
         entry.is_valid() && self.engine != StatCache::Disabled
     }
 
-    /// An entry for a name that is not in the list of its directory ([`names`]). The pending events tell which names
-    /// have appeared before this request: one system call.
+    /// An entry for a name that is not in the list of its directory ([`names`]). Two system calls: the pending events
+    /// tell which names have appeared before this request, and the mount table tells whether directories are covered.
     #[cold]
     fn known_missing(&self, path: &[u8], symlinks: Symlinks, now_s: u32) -> Option<Rc<FileEntry>> {
         // A symlink on the way counts for more than a missing name behind it.
@@ -275,9 +278,14 @@ impl FileCache {
         if self.process_events() {
             return None;
         }
+        let mounts = mounts::version()?;
+        if self.mounts.replace(mounts) != mounts {
+            // A file system may cover a directory that was listed, or no longer do so.
+            self.flush();
+        }
         let cover = self.watcher.missing(path)?;
         self.make_room();
-        let budget = self.budget(true, mounts::of_path(path), now_s);
+        let budget = self.budget(true, MountedPlace::default(), now_s);
         let missing = Err(NotOpened::Failed(Errno::NOENT));
         let entry = FileEntry::new(path, symlinks, missing, ContentReading::Cached, &budget)?;
         let entry = Rc::new(entry);

@@ -637,3 +637,15 @@ fn a_name_that_appears_while_the_directory_is_listed_is_in_the_list() {
         FileKind::Regular
     );
 }
+
+/// Another file system may have these names.
+#[test]
+fn a_change_of_the_mounts_ends_what_lists_say() {
+    let tree = Tree::new("new-names-mounts");
+    tree.write("a.txt", "x");
+    let cache = cache_with_list(&tree.0);
+    let path = tree.0.join("new");
+    cache.mounts.set(u64::MAX);
+    assert_eq!(at_once(&cache, &path, Symlinks::Follow), None);
+    assert_ne!(cache.mounts.get(), u64::MAX);
+}
