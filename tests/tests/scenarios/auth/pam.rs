@@ -305,10 +305,8 @@ fn passwords_of_one_address_beyond_the_queue_are_refused_at_once_and_hold_up_no_
             .collect();
         server.expect_log("pam: passwords cannot be checked: 32 passwords of this address wait");
         let other = ["--interface", "127.0.0.2"];
-        let asked = Instant::now();
         assert_eq!(status(&server, "bob:secret", "/private/", &other), "200");
-        assert!(asked.elapsed() < Duration::from_secs(10), "it waits, too");
-        assert_eq!(hangs(), 8);
+        assert_eq!(hangs(), 8, "it did not wait for one of them");
         let count = |clients: Vec<std::thread::ScopedJoinHandle<'_, String>>, wanted| {
             let statuses = clients.into_iter().map(|client| client.join());
             let statuses = statuses.map(|status| status.expect("it ends"));
