@@ -359,9 +359,15 @@ impl Core {
         frame.finish(out, id, after, self.peer_frame_bytes_max);
     }
 
-    /// Whether the connection's window has room for a useful part of what is ready on a stream.
+    /// Whether the connection's window has room for a useful part of what is ready on a stream. A client may keep that
+    /// window small, though it begins with 65,535 bytes: then half of the steps in which the client opens it is enough.
     fn has_room_for(&self, stream: &StreamSlot) -> bool {
-        self.send_window.room() >= u32::from(stream.ready_bytes)
+        let ready = u32::from(stream.ready_bytes);
+        let useful = match self.widest_step {
+            0 => ready,
+            step => ready.min(step.div_ceil(2)),
+        };
+        self.send_window.room() >= useful
     }
 
     /// The stream has had its turn; an incremental one goes behind the others.

@@ -185,6 +185,8 @@ pub(super) struct Core {
     /// Priorities by PRIORITY_UPDATE of streams that have not begun, the latest last.
     pub(super) early_priorities: Vec<(u32, Priority)>,
     pub(super) send_window: SendWindow,
+    /// The most by which the client has opened that window at once; 0: it has not yet.
+    pub(super) widest_step: u32,
     pub(super) receive_window: ReceiveWindow,
     /// The part of the connection's window that can be lent to streams.
     pub(super) spare_window: u32,
@@ -272,6 +274,7 @@ impl Http2Connection {
                 block: None,
                 early_priorities: Vec::new(),
                 send_window: SendWindow::new(WINDOW_AT_FIRST),
+                widest_step: 0,
                 receive_window: ReceiveWindow::new(connection_window),
                 spare_window,
                 stream_window: WINDOW_AT_FIRST,

@@ -133,6 +133,7 @@ impl Core {
             if !self.send_window.shift(i64::from(increment)) {
                 return Err(ConnectionError::WindowOverflow.into());
             }
+            self.widest_step = self.widest_step.max(increment);
             return Ok(None);
         }
         let Some(slot) = self.known(id)? else {

@@ -155,6 +155,32 @@ fn half_of_a_small_window_is_a_useful_amount() {
     assert_eq!(server.connection.send_room(key), 1);
 }
 
+/// `nghttp -W10`: the client opens the window of its connection, which begins with 65,535 bytes, in small steps.
+#[test]
+fn half_of_a_step_in_which_the_connection_is_opened_is_a_useful_amount() {
+    let mut server = Server::settled();
+    server.takes(&[get(1), window(1, 1 << 20)].concat());
+    assert_eq!(server.answer(1, 1 << 20), 65_535);
+    let key = server.key(1);
+    server.connection.mark_ready(key, 1 << 20);
+    server.takes(&window(0, 1023));
+    server.send_part(1, 64);
+    assert_eq!(server.connection.next_to_send(), Some(key));
+    server.send_part(1, 959);
+    server.takes(&window(0, 511));
+    assert_eq!(server.connection.next_to_send(), None);
+    let wait = server.connection.window_wait(key);
+    assert_eq!(wait, Some(WindowWait::Connection));
+    server.takes(&window(0, 1));
+    assert_eq!(server.connection.next_to_send(), Some(key));
+    // A client that opened it by more once does not get small frames.
+    server.takes(&window(0, 20_000));
+    server.send_part(1, 16_384);
+    server.send_part(1, 4128);
+    server.takes(&window(0, 1023));
+    assert_eq!(server.connection.next_to_send(), None);
+}
+
 #[test]
 fn frames_are_as_long_as_the_client_takes_them() {
     let settings = [setting(5, 20_000), setting(4, 1 << 20)].concat();
