@@ -10,6 +10,7 @@ mod changes;
 mod deb;
 mod docs;
 mod fuzz;
+mod http2_clients;
 mod limit;
 mod packages;
 mod picture;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Some("package") => deb::run(&workspace, &arguments),
         Some("tidy") => tidy::check(&workspace),
         Some("fuzz") => fuzz::run(&workspace, &arguments),
+        Some("http2-clients") => http2_clients::run(&workspace, &arguments),
         // `test` starts itself again for each step, so that a step that hangs can be ended.
         Some("step") => test::run_step(&workspace, &arguments),
         Some("limited") => limit::wrap(&arguments),
@@ -83,6 +85,8 @@ cargo xtask fuzz [TARGET]... [--changed] [--seconds N] [--minutes N]
     --changed only targets that are about files that were changed since the work on them began
     --seconds fuzz each target for so long (60)
     --minutes take so long for all targets and no longer
+cargo xtask http2-clients [WORD]...
+    Download from Petrel and upload to it with real HTTP/2 clients: those whose names contain a word, or all.
 
 The steps of the tests:
 ",
