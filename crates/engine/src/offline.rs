@@ -92,13 +92,14 @@ impl OfflineWorker {
         if let Some((cause, what)) = refused {
             run.set_dry_run(dry_run);
             run.request.keep_refused_line(request);
-            return run.refuse(Stage::Parse, cause, format_args!("{what}"));
+            run.settings = run.worker.base_settings();
+            return run.refuse_head(Stage::Parse, cause, format_args!("{what}"));
         }
         let parsed = run.begin(&facts.scope(self.0.settings_table()));
         run.set_dry_run(dry_run);
         if let Err(error) = parsed {
             let what = format_args!("the URL is refused: {error}");
-            run.refuse(Stage::Parse, CauseCode::UrlMalformed, what);
+            run.refuse_head(Stage::Parse, CauseCode::UrlMalformed, what);
         }
         run.complete_body();
     }

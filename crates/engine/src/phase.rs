@@ -127,6 +127,19 @@ pub(crate) fn refuse(exchange: &mut Exchange, cause: ErrorCause) {
     leave_with_answer(exchange);
 }
 
+/// Runs the hooks for a request that was refused because of its head.
+pub(crate) fn refused(exchange: &mut Exchange) {
+    if exchange.dry_run().is_some() {
+        return;
+    }
+    let settings = Rc::clone(&exchange.settings);
+    for installed in settings.hooks(Phase::Refused) {
+        installed.hook.run(exchange);
+    }
+    // A hook may have replaced the answer. Where the next request would begin is not known.
+    exchange.response.close = true;
+}
+
 /// Runs the hooks of the log phase, after the response was sent. They cannot wait or change anything.
 pub(crate) fn log(exchange: &mut Exchange) {
     count(exchange);
@@ -252,7 +265,7 @@ fn advance<const IS_DRY_RUN: bool>(exchange: &mut Exchange, phase: Phase) {
         Phase::Resolved => Phase::Content,
         Phase::Content => Phase::Store,
         Phase::Store => Phase::Transform,
-        Phase::Transform | Phase::Log => Phase::Log,
+        Phase::Transform | Phase::Log | Phase::Refused => Phase::Log,
     };
     exchange.progress.phase = Some(next);
     exchange.progress.hook = 0;
@@ -295,7 +308,7 @@ fn end_of(phase: Phase, exchange: &mut Exchange) -> Outcome {
             ranges::cut(exchange);
             Outcome::Next
         }
-        Phase::Log => Outcome::Next,
+        Phase::Log | Phase::Refused => Outcome::Next,
     }
 }
 

@@ -135,7 +135,7 @@ impl ExchangeRun {
             let cause = format_args!(
                 "the client has begun TLS for a host with other certificates or rules for clients"
             );
-            self.refuse(Stage::Parse, CauseCode::Misdirected, cause);
+            self.refuse_head(Stage::Parse, CauseCode::Misdirected, cause);
         }
         is_misdirected
     }
@@ -483,6 +483,12 @@ impl ExchangeRun {
         let cause = cause.into();
         self.log_failure(Stage::ReadHead.name(), cause, what);
         self.refuse_quietly(stage, cause);
+    }
+
+    /// Refuses the request because of its head, before any hook has run.
+    pub fn refuse_head(&mut self, stage: Stage, cause: impl Into<ErrorCause>, what: Arguments<'_>) {
+        self.refuse(stage, cause, what);
+        phase::refused(self);
     }
 
     /// Like [`ExchangeRun::refuse`], without a line in the log; the owner has written one.

@@ -168,7 +168,8 @@ impl Serving {
         run.request.method = run.request.head.method();
         run.request.keep_refused_line(bytes);
         trace::refused_header(run, bytes);
-        self.refuse(stage, cause, what)
+        run.refuse_head(stage, cause, what);
+        ConnectionState::Walk(self)
     }
 
     pub(crate) fn refuse_late_head(mut self) -> ConnectionState {
@@ -181,7 +182,9 @@ impl Serving {
     fn begin_request(mut self, link: &mut Link) -> ConnectionState {
         if let Err(error) = self.run.begin(&link.scope) {
             let cause = format_args!("the URL is refused: {error}");
-            return self.refuse(Stage::Parse, CauseCode::UrlMalformed, cause);
+            self.run
+                .refuse_head(Stage::Parse, CauseCode::UrlMalformed, cause);
+            return ConnectionState::Walk(self);
         }
         if self.run.refuse_misdirected() {
             return ConnectionState::Walk(self);

@@ -205,11 +205,14 @@ pub enum Phase {
     Transform,
     /// The last byte was sent, or the client is gone.
     Log,
+    /// The head of the request was refused, so that none of the phases before [`Phase::Store`] runs: limit. The settings
+    /// may be those outside all conditions. Hooks cannot wait.
+    Refused,
 }
 
 impl Phase {
     /// How many phases there are.
-    pub const COUNT: usize = 9;
+    pub const COUNT: usize = 10;
 }
 
 /// The work of one module in one phase, for one set of settings.

@@ -103,7 +103,7 @@ impl WalkProgress {
             Phase::Authorize => Stage::Authorize,
             Phase::DocumentRoot | Phase::Map | Phase::Resolved => Stage::Map,
             Phase::Content => Stage::Content,
-            Phase::Store | Phase::Transform | Phase::Log => Stage::Transform,
+            Phase::Store | Phase::Transform | Phase::Log | Phase::Refused => Stage::Transform,
         }
     }
 }

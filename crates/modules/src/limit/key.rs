@@ -114,6 +114,11 @@ impl LimitKey {
         matches!(self, LimitKey::Environment(_))
     }
 
+    /// Whether the key is known when the head of the request is not.
+    pub(super) fn needs_no_head(&self) -> bool {
+        matches!(self, LimitKey::Address(_) | LimitKey::All)
+    }
+
     /// The hash of the key that this request has. It is never 0, which marks a free slot of the table. `None`
     /// if the request has no key.
     #[inline(always)]

@@ -6,7 +6,8 @@
 //! share. Gateways ask [`share`] whether a key may take another connection of a backend.
 //!
 //! A request counts once under each rule, however often it is rewritten or restarted. Subrequests and error
-//! handlers, which the server starts itself, do not count. Each request of an HTTP/2 connection counts.
+//! handlers, which the server starts itself, do not count. Each request of an HTTP/2 connection counts. A request
+//! that is refused because of its head counts under the rules outside all conditions whose key is the address, or all.
 //! Behind a trusted proxy the key is the address that mod_extforward has found.
 
 mod key;
@@ -70,6 +71,15 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
             true => Phase::Resolved,
             false => Phase::Translate,
         };
+        let of_the_client: Vec<_> = others
+            .iter()
+            .filter(|rule| rule.key.needs_no_head())
+            .cloned()
+            .collect();
+        if !of_the_client.is_empty() {
+            // A head that is refused may be no request at all, so only the client is known.
+            configure.add(Phase::Refused, RefusedHeads(Limits::new(of_the_client)));
+        }
         configure.add(phase, Limits::new(others));
     }
     if !variables.is_empty() {
@@ -117,6 +127,9 @@ struct Prepared {
 /// [`Limits`] whose hook runs in several phases.
 struct SharedLimits(Rc<Limits>);
 
+/// [`Limits`] for requests whose answer is an error already, because their heads were refused.
+struct RefusedHeads(Limits);
+
 /// What a request keeps until it is over, if marks are not enough.
 #[derive(Default)]
 struct Admitted {
@@ -137,11 +150,7 @@ impl Hook for Limits {
         if exchange.is_subrequest() || exchange.handles_error() {
             return Outcome::Next;
         }
-        let prepared = self.prepared.get_or_init(|| self.prepare(exchange));
-        match prepared.marks {
-            marks if marks != 0 && exchange.marks() & marks == 0 => prepared.count(exchange),
-            _ => prepared.count_in_full(exchange),
-        }
+        self.count(exchange)
     }
 
     fn dry_run(&self, exchange: &mut Exchange) -> Outcome {
@@ -239,7 +248,22 @@ impl Hook for SharedLimits {
     }
 }
 
+impl Hook for RefusedHeads {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        self.0.count(exchange)
+    }
+}
+
 impl Limits {
+    #[inline]
+    fn count(&self, exchange: &mut Exchange) -> Outcome {
+        let prepared = self.prepared.get_or_init(|| self.prepare(exchange));
+        match prepared.marks {
+            marks if marks != 0 && exchange.marks() & marks == 0 => prepared.count(exchange),
+            _ => prepared.count_in_full(exchange),
+        }
+    }
+
     fn new(rules: Vec<LimitRule>) -> Limits {
         Limits {
             rules,

@@ -560,6 +560,7 @@ fn phase_name(phase: Phase) -> &'static str {
         Phase::Store => "store",
         Phase::Transform => "transform",
         Phase::Log => "log",
+        Phase::Refused => "refused",
     }
 }
 

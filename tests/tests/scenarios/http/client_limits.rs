@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 
 use petrel_tests::http2::Http2Client;
-use petrel_tests::{Builder, Client, Server, eventually};
+use petrel_tests::{Builder, Client, Server, curl, eventually};
 use rustix::process::Signal;
 
 /// Larger than the buffers of a connection, so that its request stays open until the client reads.
@@ -69,6 +69,45 @@ fn all_workers_count_the_requests_of_an_address() {
         (1..20).contains(&lines),
         "one line a second and not {lines}"
     );
+}
+
+#[test]
+fn requests_that_are_refused_because_of_their_heads_count_for_the_client() {
+    let rules = "\"all\" => ( \"rate\" => \"4/d\" ), \"host\" => ( \"key\" => \"header:Host\", \"rate\" => \"1/d\" )";
+    let server = Server::build()
+        .file("www/index.html", "hello")
+        .config(&format!(
+            "server.modules += ( \"mod_limit\" )
+server.h2c = \"enable\"
+limit.rules = ( {rules} )"
+        ))
+        .start();
+    let heads = [
+        "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        "GET /%00 HTTP/1.1\r\nHost: a\r\n\r\n",
+    ];
+    let statuses = heads.map(|head| server.exchange(head).status);
+    assert_eq!(statuses, [400, 400]);
+    let over_http2 = |path: &str| {
+        let url = format!("http://127.0.0.1:{}{path}", server.port());
+        let options = ["--http2-prior-knowledge", "--path-as-is", "--write-out"];
+        curl(
+            &[
+                &options[..],
+                &["%{http_code} ", "--output", "/dev/null", &url],
+            ]
+            .concat(),
+        )
+        .text()
+    };
+    assert_eq!(over_http2("/%00"), "400 ");
+    assert_eq!(over_http2("/"), "200 ");
+    assert_eq!(over_http2("/%00"), "429 ");
+    let statuses = heads.map(|head| server.exchange(head).status);
+    assert_eq!(statuses, [429, 429]);
+    assert_eq!(server.get("/").status, 429);
+    let mut other = Client::connect_from([127, 0, 0, 2].into(), server.address());
+    assert_eq!(other.get("/%00").status, 400);
 }
 
 #[test]

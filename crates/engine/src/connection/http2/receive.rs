@@ -112,7 +112,7 @@ impl Http2 {
         let mut run = self.begin_run(run, now, link);
         if let Err(error) = run.begin(&link.scope) {
             let cause = format_args!("the URL is refused: {error}");
-            run.refuse(Stage::Parse, CauseCode::UrlMalformed, cause);
+            run.refuse_head(Stage::Parse, CauseCode::UrlMalformed, cause);
         } else {
             run.refuse_misdirected();
         }
@@ -163,7 +163,7 @@ impl Http2 {
         run.request.keep_refused_line(&line);
         trace::refused_header(&run, &line);
         let cause = CauseCode::of_head(error);
-        run.refuse(Stage::Parse, cause, format_args!("{error}"));
+        run.refuse_head(Stage::Parse, cause, format_args!("{error}"));
         self.look_at_request_count(&run, link);
         self.insert(Http2Stream::new(key, run, body));
     }
