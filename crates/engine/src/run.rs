@@ -25,6 +25,7 @@ use petrel_proto::method::Method;
 use petrel_proto::status::Status;
 use petrel_proto::url::UrlError;
 use petrel_sys::pooled::Pooled;
+use petrel_sys::socket::TcpPath;
 
 use crate::body::{Body, InMemory, Piece};
 use crate::cause::{CauseCode, ErrorCause};
@@ -32,10 +33,12 @@ use crate::cold_files::cause_of_error;
 use crate::deadlines::Deadlines;
 use crate::exchange::{ConnectionFacts, Exchange, Interim};
 use crate::ledger::{Nanos, Stage};
+use crate::limits;
 use crate::phase::{self, Walked};
 use crate::settings::ConnectionScope;
 use crate::throttle::Throttle;
 use crate::trace;
+use crate::waits;
 use crate::worker::Worker;
 
 /// An exchange, and its place in the pool of its worker.
@@ -547,6 +550,31 @@ impl ExchangeRun {
         self.ledger.stamp(Stage::Send, now);
         self.worker.count_request();
         phase::log(self);
+    }
+
+    /// Notes how fast the client took the response, if the worker had to wait for it on this way.
+    #[inline]
+    pub(crate) fn note_slow_client(&mut self, path: impl FnOnce() -> Option<TcpPath>) {
+        if (self.ledger).was_in(&[Stage::ClientDrain, Stage::Throttle]) {
+            self.note_waits_of_sending(path);
+        }
+    }
+
+    #[cold]
+    fn note_waits_of_sending(&mut self, path: impl FnOnce() -> Option<TcpPath>) {
+        let waited = self.ledger.stage(Stage::ClientDrain);
+        if waited >= limits::NOTED_WAIT_NANOS {
+            let path = path();
+            self.note_wait(Stage::ClientDrain, waited, |exchange, text| {
+                waits::tell_slow_client(text, exchange.sent.bytes, waited, path);
+            });
+        }
+        let throttled = self.ledger.stage(Stage::Throttle);
+        if throttled >= limits::NOTED_WAIT_NANOS {
+            self.note_wait(Stage::Throttle, throttled, |_, text| {
+                text.write_str("a bandwidth limit of the configuration or a script");
+            });
+        }
     }
 
     /// The response cannot be completed: logs the part that was sent. The time since the last stamp belongs

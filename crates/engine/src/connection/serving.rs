@@ -19,7 +19,6 @@ use crate::phase::Walked;
 use crate::run::ExchangeRun;
 use crate::system_calls;
 use crate::transport::Peeked;
-use crate::waits;
 use crate::worker::{Cut, Worker};
 
 /// A request, its response, and the state of HTTP/1 for them.
@@ -307,34 +306,8 @@ impl Serving {
         ConnectionState::Over(Some(self))
     }
 
-    /// Notes how fast the client took the response, if the worker had to wait for it.
-    #[inline]
     fn note_slow_client(&mut self, link: &Link) {
-        if self
-            .run
-            .ledger
-            .was_in(&[Stage::ClientDrain, Stage::Throttle])
-        {
-            self.note_waits_of_sending(link);
-        }
-    }
-
-    #[cold]
-    fn note_waits_of_sending(&mut self, link: &Link) {
-        let waited = self.run.ledger.stage(Stage::ClientDrain);
-        if waited >= limits::NOTED_WAIT_NANOS {
-            let path = link.transport.tcp_path();
-            self.run
-                .note_wait(Stage::ClientDrain, waited, |exchange, text| {
-                    waits::tell_slow_client(text, exchange.sent.bytes, waited, path);
-                });
-        }
-        let throttled = self.run.ledger.stage(Stage::Throttle);
-        if throttled >= limits::NOTED_WAIT_NANOS {
-            self.run.note_wait(Stage::Throttle, throttled, |_, text| {
-                text.write_str("a bandwidth limit of the configuration or a script");
-            });
-        }
+        self.run.note_slow_client(|| link.transport.tcp_path());
     }
 
     /// The stage that the time since the last stamp belongs to while a response is being sent.

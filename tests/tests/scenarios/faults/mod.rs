@@ -18,6 +18,7 @@ use rustix::process::Signal;
 
 mod name_server;
 mod networks;
+mod slow_readers;
 
 /// How long a fault lasts: much longer than a wait that is worth a note, which is 10 ms.
 const PAUSE: Duration = Duration::from_millis(200);

@@ -90,6 +90,7 @@ impl Http2 {
             starved: SlotSet::default(),
             queue: SendQueue::default(),
             is_flushed: true,
+            is_blocked: false,
             sending_last: Default::default(),
             discarded: Vec::new(),
             asks_if_read: false,

@@ -158,12 +158,20 @@ impl Http2 {
                 continue;
             };
             match self.protocol.window_wait(stream.key) {
-                Some(WindowWait::Connection) if is_sending => stream.end_window_wait(now_s),
+                Some(WindowWait::Connection) if is_sending => {
+                    stream.end_window_wait(now_s);
+                    stream.waits_for_client();
+                }
                 Some(_) => {
                     stream.wait_for_window(self.protocol.send_room(stream.key));
                     due_s = due_s.min(stream.due_s);
                 }
-                None => stream.end_window_wait(now_s),
+                None => {
+                    stream.end_window_wait(now_s);
+                    if self.is_blocked {
+                        stream.waits_for_client();
+                    }
+                }
             }
         }
         self.streams_due_s = due_s;

@@ -59,6 +59,8 @@ pub(super) struct Http2 {
     queue: SendQueue,
     /// The kernel has taken everything that was sent.
     is_flushed: bool,
+    /// The kernel takes nothing more, because the client takes nothing.
+    is_blocked: bool,
     /// Streams whose last frame is in `queue`, each with the position behind that frame, as
     /// [`SendQueue::end`] counts.
     sending_last: VecDeque<(u64, StreamKey)>,
@@ -267,11 +269,13 @@ impl Http2 {
     /// Sends frames until there are no more or the socket takes no more.
     fn send(&mut self, link: &mut Link, context: &mut Context<'_>) -> io::Result<()> {
         let mut turn = link.turn_bytes();
+        self.is_blocked = false;
         loop {
             self.fill(link);
             if self.queue.is_empty() {
                 let flushed = link.transport.poll_flush(context)?;
                 self.is_flushed = flushed.is_ready();
+                self.is_blocked = !self.is_flushed;
                 match self.is_flushed {
                     true => drop(self.reader.takes(link.worker.clock().seconds())),
                     false => self.reader.waits(self.queue.sent_total(), link),
@@ -292,6 +296,7 @@ impl Http2 {
                     self.finish_sent(link);
                 }
                 Poll::Pending => {
+                    self.is_blocked = true;
                     self.queue.compact();
                     self.reader.waits(self.queue.sent_total(), link);
                     self.finish_sent(link);
@@ -342,7 +347,7 @@ impl Http2 {
                 continue;
             }
             link.know_local_address(&mut stream.run);
-            match stream.finish(now) {
+            match stream.finish(now, link) {
                 true => {
                     self.ending.idle_s = stream.run.settings.core.keep_alive_idle_s;
                     if stream.is_received() {

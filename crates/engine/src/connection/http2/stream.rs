@@ -16,6 +16,7 @@ use petrel_proto::request_head::{BodyFraming, HeadError};
 use petrel_proto::status::Status;
 use petrel_proto::trailers;
 
+use super::super::link::Link;
 use super::send_queue::SendQueue;
 use crate::blocking::Late;
 use crate::body::{Body, InMemory, Piece};
@@ -264,6 +265,8 @@ impl Http2Stream {
     /// Logs the answer as incomplete.
     pub(super) fn abort(&mut self, cause: std::fmt::Arguments<'_>) {
         let stage = self.stage();
+        self.run.stamp(stage);
+        self.run.note_slow_client(|| None);
         self.run.abort(stage, cause);
     }
 
@@ -307,9 +310,13 @@ impl Http2Stream {
     }
 
     /// Everything of the answer is sent. Returns false for a tunnel whose client has not ended its side.
-    pub(super) fn finish(&mut self, now: Nanos) -> bool {
+    pub(super) fn finish(&mut self, now: Nanos, link: &Link) -> bool {
         let is_over = !self.run.is_tunnel() || self.is_tunnel_over();
         if is_over {
+            if let Some(stage) = self.waits_in.take() {
+                self.run.ledger.stamp(stage, now);
+            }
+            self.run.note_slow_client(|| link.transport.tcp_path());
             self.run.finish_at(now);
         }
         is_over
@@ -899,12 +906,22 @@ impl Http2Stream {
         }
     }
 
+    /// What held the answer up is noted when it ends, in one sentence for all such waits.
     fn end_wait(&mut self, stage: Stage) {
-        let what = match stage {
-            Stage::Throttle => "a bandwidth limit of the configuration or a script",
-            _ => "the client opened no HTTP/2 window, or took nothing",
+        self.run.stamp(stage);
+    }
+
+    /// The client takes nothing more, or has not opened the window of the connection. If there is something to send,
+    /// that is what the answer waits for.
+    pub(super) fn waits_for_client(&mut self) {
+        let sends = match self.phase {
+            StreamPhase::Walk | StreamPhase::WantedBody => false,
+            StreamPhase::Answer => !self.waits_for_maker,
+            StreamPhase::Sent => !self.run.is_tunnel(),
         };
-        self.run.stamp_wait(stage, |_, text| text.write_str(what));
+        if sends && self.waits_in.is_none() {
+            self.wait_in(Stage::ClientDrain);
+        }
     }
 
     /// Bytes were put into frames, so the client has opened its windows: its time begins anew.
