@@ -24,6 +24,8 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use fuser::{BackgroundSession, Config, Errno, MountOption, SessionACL};
 use rustix::fs::{Mode, OFlags};
@@ -130,6 +132,11 @@ impl SlowFs {
     /// From now on no operation is answered.
     pub fn hang(&self) {
         self.trouble(Trouble::on(What::Hang));
+    }
+
+    /// From now on each operation is answered after this time.
+    pub fn delay(&self, time: Duration) {
+        self.trouble(Trouble::on(What::Delay(time)));
     }
 
     /// From now on no operation of these kinds is answered.
@@ -258,6 +265,7 @@ struct Trouble {
 #[derive(Clone, Copy, Debug)]
 enum What {
     Hang,
+    Delay(Duration),
     Fail(rustix::io::Errno),
 }
 
@@ -300,6 +308,13 @@ impl Gate {
         let concerned = state.trouble.as_ref().filter(|trouble| trouble.hits(&one));
         match concerned.map(|trouble| trouble.what) {
             Some(What::Hang) => state.held.push(one),
+            Some(What::Delay(time)) => {
+                drop(state);
+                thread::spawn(move || {
+                    thread::sleep(time);
+                    (one.work)(Ok(()));
+                });
+            }
             Some(What::Fail(errno)) => {
                 drop(state);
                 (one.work)(Err(Errno::from_i32(errno.raw_os_error())));

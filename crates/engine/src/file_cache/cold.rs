@@ -121,8 +121,12 @@ pub(super) fn look_up(
 /// The first part of the job: looks up the first path and those that the request needs next.
 fn look(wanted: Wanted) -> Vec<LookedUpFile> {
     let symlinks = wanted.symlinks;
+    let begun = thread_now();
     let listed = wanted.listing.map(ListingOrder::carry_out);
     let mut first = look_at(wanted.path, symlinks);
+    // Listing its directory is a part of finding the file.
+    first.times.open += first.times.begun - begun;
+    first.times.begun = begun;
     first.listed = listed;
     let mut all = vec![first];
     if let Some(next) = wanted.next {
@@ -194,6 +198,11 @@ fn look_at(path: Box<[u8]>, symlinks: Symlinks) -> LookedUpFile {
     let mut opened = None;
     let is_open = || opened = Some(thread_now());
     let found = open_and_stat_telling(&path, symlinks, LookReach::Disk, is_open);
+    // Without a file, this looks at the way to it once more.
+    let place = match &found {
+        Ok((descriptor, _)) => mounts::of_descriptor(descriptor),
+        Err(_) => place_of_the_way(&path),
+    };
     let ended = thread_now();
     let opened = opened.unwrap_or(ended);
     let times = LookTimes {
@@ -201,10 +210,6 @@ fn look_at(path: Box<[u8]>, symlinks: Symlinks) -> LookedUpFile {
         open: opened - begun,
         stat: ended - opened,
         ..LookTimes::default()
-    };
-    let place = match &found {
-        Ok((descriptor, _)) => mounts::of_descriptor(descriptor),
-        Err(_) => place_of_the_way(&path),
     };
     let stat = found.as_ref().ok().map(|(_, stat)| FileStat::from(stat));
     let closing = |descriptor| Descriptor::new(descriptor, Origin::at(place));

@@ -96,6 +96,24 @@ fn a_mount_that_hangs_is_named_with_its_oldest_job() {
     expect_holder(&server, "/slow/a.txt", "open", &words);
 }
 
+/// Each step of the path takes a while, and more of them are made to find out which file system the name would be on.
+#[test]
+fn a_disk_that_answers_late_is_told_from_a_worker_that_is_late() {
+    let mut slow = None;
+    let server = started(site().file("www/slow/a.txt", "a").tree(|tree| {
+        slow = SlowFs::mount_or_skip("a_disk_that_answers_late", &tree.path("www/slow"))
+    }));
+    let Some(slow) = slow else { return };
+    slow.delay(PAUSE / 2);
+    for (path, status) in [("/slow/none", 404), ("/slow/a.txt", 200)] {
+        assert_eq!(asking(&server, path).response().status, status);
+        expect_holder(&server, path, "open", &[path, "/www/slow (fuse"]);
+    }
+    slow.release();
+    let log = server.tree().text("access.log");
+    assert!(!log.contains("lag "), "{log}");
+}
+
 #[test]
 fn a_backend_that_accepts_no_connection_is_named() {
     let deaf = Deaf::new();
