@@ -684,23 +684,33 @@ impl Exchange {
             .note_hog(Some(stage), |text| self.tell_work(stage, text));
         if run.ran >= limits::NOTED_WAIT_NANOS {
             self.note_wait(stage, run.ran, |exchange, text| {
-                exchange.tell_work(stage, text);
-                run.tell(text);
+                // Nothing held this request up: its own work took so long.
+                match exchange.script_of(stage) {
+                    Some(script) => text.write_str(&String::from_utf8_lossy(script)),
+                    None => text.write_str("this request"),
+                }
+                text.write_str(" kept the worker busy");
+                run.tell_processor(text);
             });
         }
     }
 
     /// Says what the worker did for this request in `stage`: the script, or method and path.
     fn tell_work(&self, stage: Stage, text: &mut HolderText<'_>) {
-        match (stage, &self.script) {
-            (Stage::Lua, Some(script)) => text.write_str(&String::from_utf8_lossy(script)),
-            _ => write!(
+        match self.script_of(stage) {
+            Some(script) => text.write_str(&String::from_utf8_lossy(script)),
+            None => write!(
                 text,
                 "{} {}",
                 self.request.method.as_str(),
                 self.waits_path()
             ),
         }
+    }
+
+    /// The script that works in `stage`.
+    fn script_of(&self, stage: Stage) -> Option<&[u8]> {
+        self.script.as_deref().filter(|_| stage == Stage::Lua)
     }
 
     /// The path of the request as notes about waits show it: without the query, and cut.

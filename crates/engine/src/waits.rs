@@ -181,6 +181,11 @@ impl LongRun {
         if let Some(stage) = self.stage {
             write!(text, " ({})", stage.name());
         }
+        self.tell_processor(text);
+    }
+
+    /// Says so if the worker had no processor for most of the time.
+    pub(crate) fn tell_processor(&self, text: &mut HolderText<'_>) {
         if self.on_processor < self.ran / 2 {
             let time = Time(self.on_processor);
             write!(
