@@ -112,6 +112,9 @@ fn a_websocket_is_opened_by_extended_connect() {
     let server = in_front_of(&backend)
         .config(H2C)
         .config("proxy.header = ( \"upgrade\" => \"enable\" )")
+        .config("server.modules += ( \"mod_accesslog\" )")
+        .config("accesslog.filename = var.dir + \"/access.log\"")
+        .config("accesslog.format = \"%U %s\"")
         .start();
     let mut client = connect(&server, "/app/socket", "websocket");
     let (flags, head) = next(&mut client, HEADERS);
@@ -122,6 +125,11 @@ fn a_websocket_is_opened_by_extended_connect() {
     }
     client.send(frame(DATA, 1, 1, b""));
     assert_eq!(next(&mut client, DATA).1, b"last words");
+    // HTTP/2 has no 101 (RFC 8441 5).
+    assert!(eventually(|| {
+        let log = server.tree().path("access.log");
+        std::fs::read_to_string(log).is_ok_and(|log| log.contains("/app/socket 200\n"))
+    }));
     // The path of a file, an unlisted protocol, and a backend that declines or ignores the upgrade.
     for (path, protocol) in [
         ("/index.html", "websocket"),

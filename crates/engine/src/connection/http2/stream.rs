@@ -812,13 +812,13 @@ impl Http2Stream {
             return;
         };
         let run = &mut self.run;
-        let status = match run.is_tunnel() {
-            true => {
-                run.response.remove("Sec-WebSocket-Accept");
-                Status::OK
-            }
-            false => head.status,
-        };
+        let mut status = head.status;
+        if run.is_tunnel() {
+            run.response.remove("Sec-WebSocket-Accept");
+            // What logs say is what the client gets.
+            status = Status::OK;
+            run.response.status = status;
+        }
         let out = &mut side.queue.bytes;
         side.protocol.write_control(out);
         let begin = out.len();
