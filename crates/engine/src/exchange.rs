@@ -715,7 +715,7 @@ impl Exchange {
 
     /// The path of the request as notes about waits show it: without the query, and cut.
     pub fn waits_path(&self) -> ShownPath<'_> {
-        ShownPath(self.request.url.path())
+        ShownPath(self.asked_path())
     }
 
     /// The end of a wait: gives the time since the last stamp to `stage`, and the time in which the worker

@@ -183,7 +183,7 @@ fn count(exchange: &Exchange) {
     };
     let metrics = exchange.worker.metrics();
     if metrics.count(&ended) {
-        let (host, path) = (exchange.request.head.host(), exchange.request.url.path());
+        let (host, path) = (exchange.request.head.host(), exchange.asked_path());
         metrics.count_top(host, path, sent.bytes, exchange.ledger.total());
     }
 }

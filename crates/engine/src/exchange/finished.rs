@@ -70,22 +70,32 @@ impl Exchange {
         }
     }
 
-    /// The path that the client asked for, without its query.
+    /// The path that the client asked for, without its query, as it sent it.
     #[inline]
     fn recorded_path(&self) -> &[u8] {
+        let changed = self.path_before_change();
+        changed.unwrap_or_else(|| self.request.url.path_raw())
+    }
+
+    /// The path that the client asked for, also if a rewrite or a script has changed it, so that an operator finds it
+    /// again: on many sites all pages become one script.
+    #[inline]
+    pub fn asked_path(&self) -> &[u8] {
+        let changed = self.path_before_change();
+        changed.unwrap_or_else(|| self.request.url.path())
+    }
+
+    /// The path that the client sent, if that of the URL is no longer the same.
+    #[inline]
+    fn path_before_change(&self) -> Option<&[u8]> {
         let target = self.request.original_target();
-        let url = &self.request.url;
-        // Mostly the URL is what the client sent, and then it is known where its path ends.
-        if url.target() == target {
-            return url.path_raw();
+        // In the absolute form the path is not at the beginning.
+        if self.request.url.target() == target || target.first() != Some(&b'/') {
+            return None;
         }
-        match target.first() {
-            Some(b'/') => match memchr::memchr(b'?', target) {
-                Some(query) => &target[..query],
-                None => target,
-            },
-            // The absolute form.
-            _ => url.path_raw(),
+        match memchr::memchr(b'?', target) {
+            Some(query) => Some(&target[..query]),
+            None => Some(target),
         }
     }
 

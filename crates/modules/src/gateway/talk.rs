@@ -170,7 +170,7 @@ impl InFlight {
             &self.backend.holders,
             exchange.worker.clock().latest(),
             exchange.connection.client_key(),
-            exchange.request.url.path(),
+            exchange.asked_path(),
         );
         self.holder = holds;
     }

@@ -187,6 +187,34 @@ fn a_backend_that_works_and_one_that_sends_slowly_are_told_apart() {
     );
 }
 
+/// All pages of many sites are one script for the server.
+#[test]
+fn requests_are_named_by_the_paths_that_clients_asked_for() {
+    let backend = Backend::start(Speaks::Http, |exchange| {
+        exchange.pause(PAUSE);
+        exchange.answer(200, &[], "page");
+    });
+    let server = started(
+        site_with_log("/access.log", "%{path}e")
+            .config("server.modules += (\"mod_rewrite\", \"mod_setenv\")")
+            .config("url.rewrite-once = (\"^/page/\" => \"/b/index\")")
+            .config("$HTTP[\"request-method\"] == \"PUT\" { setenv.set-environment = (\"path\" => \"second\") }")
+            .config(&backend.directive("/b/", "\"max-connections\" => 1")),
+    );
+    let mut first = asking(&server, "/page/first");
+    thread::sleep(PAUSE / 4);
+    let mut second = server.client();
+    second.send("PUT /page/second HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(first.response().text(), "page");
+    assert_eq!(second.response().text(), "page");
+    expect_holder(&server, "second", "backend-queue", &["1x /page/first"]);
+    let shown = server.get("/status?json").text();
+    assert!(
+        shown.contains("/page/first") && !shown.contains("/b/index"),
+        "{shown}"
+    );
+}
+
 /// An application with one process: while that works on a request, the next one waits in the kernel's queue. On a
 /// machine that is so busy that Petrel has not looked meanwhile, this is tried again.
 #[test]
