@@ -170,16 +170,22 @@ fn a_module_that_hangs_or_crashes_costs_its_own_request() {
     server.expect_log(
         "pam: passwords cannot be checked: the process that asks PAM was killed by SIGKILL",
     );
-    std::thread::scope(|scope| {
-        let hanging = scope.spawn(|| ask("anna:hang"));
-        assert!(eventually(|| that_hang(&server).len() == 1));
-        for _ in 0..2 {
-            assert_eq!(ask("bob:secret"), "200");
-            assert_eq!(ask("bob:wrong"), "401");
-        }
-        assert!(!hanging.is_finished(), "others wait");
-        assert_eq!(hanging.join().expect("it ends"), "503");
+    // On a busy machine the passwords of others may take as long as the one that hangs.
+    let mut rounds = 0..5;
+    let do_others_wait = rounds.all(|round| {
+        std::thread::scope(|scope| {
+            let hanging = scope.spawn(|| ask("anna:hang"));
+            assert!(eventually(|| that_hang(&server).len() > round));
+            for _ in 0..2 {
+                assert_eq!(ask("bob:secret"), "200");
+                assert_eq!(ask("bob:wrong"), "401");
+            }
+            let is_over = hanging.is_finished();
+            assert_eq!(hanging.join().expect("it ends"), "503");
+            is_over
+        })
     });
+    assert!(!do_others_wait, "others wait");
     server.expect_log("a PAM module has not answered in 15 s");
     let pid = &that_hang(&server)[0];
     assert!(eventually(|| !is_running(pid)), "{pid}");
