@@ -562,6 +562,7 @@ pub(crate) async fn tick(worker: Rc<Worker>) {
         worker.tend_recorder();
         worker.publish_metrics();
         worker.look_after();
+        worker.files.look_after(worker.clock.seconds());
         blocking::look_after();
         worker.clock.now();
         if worker.clock.gap() >= limits::HOG_NANOS {

@@ -462,6 +462,11 @@ impl FileEntry {
         self.valid.get()
     }
 
+    /// The file system: [`MountedPlace::device`].
+    pub(super) fn file_system(&self) -> u64 {
+        self.device
+    }
+
     /// Whether inotify reports all changes at once.
     pub(super) fn is_watched(&self) -> bool {
         self.is_watched

@@ -72,8 +72,12 @@ pub struct FileCache {
     engine: StatCache,
     contents: Arc<Contents>,
     usage: Rc<Usage>,
-    /// The version of the mount table for which directories were listed.
+    /// The version of the mount table for which all of this is known.
     mounts: Cell<u64>,
+    /// The number of the root's file system.
+    root: Cell<u64>,
+    /// There may be an open file of another file system.
+    has_elsewhere: Cell<bool>,
     jobs: SharedJobs<(Box<[u8]>, Symlinks), Vec<cold::LookedUpFile>, LookUpResult>,
 }
 
@@ -136,6 +140,8 @@ impl FileCache {
             engine,
             usage: Rc::default(),
             mounts: Cell::new(mounts::version().unwrap_or_default()),
+            root: Cell::new(mounts::of_path(b"/").device),
+            has_elsewhere: Cell::new(false),
             jobs: SharedJobs::default(),
             contents,
         }
@@ -210,6 +216,40 @@ impl FileCache {
         self.watcher.has_more()
     }
 
+    /// Call this once a second. It follows mounts and unmounts, and lets go of files that would keep a file system from
+    /// being unmounted.
+    pub(crate) fn look_after(&self, now_s: u32) {
+        self.follow_mounts();
+        if !self.has_elsewhere.get() || now_s % LET_GO_EVERY_S != 0 {
+            return;
+        }
+        let mut remain = false;
+        self.retain(|entry| {
+            let is_elsewhere = self.is_open_elsewhere(entry);
+            let kept = !is_elsewhere || entry.was_used();
+            remain |= is_elsewhere && kept;
+            kept
+        });
+        self.has_elsewhere.set(remain);
+    }
+
+    /// Drops everything if the mounts have changed: a file system may cover what is known, or no longer do so. Returns
+    /// false if mounts cannot be seen.
+    fn follow_mounts(&self) -> bool {
+        let Some(version) = mounts::version() else {
+            return false;
+        };
+        if self.mounts.replace(version) != version {
+            self.root.set(mounts::of_path(b"/").device);
+            self.flush();
+        }
+        true
+    }
+
+    fn is_open_elsewhere(&self, entry: &FileEntry) -> bool {
+        entry.descriptor().is_some() && entry.file_system() != self.root.get()
+    }
+
     /// Drops the entry of `path`, because the caller has just changed the file.
     pub fn forget(&self, path: &[u8]) {
         for symlinks in [Symlinks::Follow, Symlinks::Refuse] {
@@ -278,10 +318,8 @@ impl FileCache {
         if self.process_events() {
             return None;
         }
-        let mounts = mounts::version()?;
-        if self.mounts.replace(mounts) != mounts {
-            // A file system may cover a directory that was listed, or no longer do so.
-            self.flush();
+        if !self.follow_mounts() {
+            return None;
         }
         let cover = self.watcher.missing(path)?;
         self.make_room();
@@ -441,6 +479,9 @@ impl FileCache {
             // The next request may succeed.
             return;
         }
+        if self.is_open_elsewhere(entry) {
+            self.has_elsewhere.set(true);
+        }
         let mut table = self.table(symlinks).borrow_mut();
         if let Some(old) = table.insert(path, Rc::clone(entry)) {
             old.invalidate();
@@ -491,6 +532,10 @@ impl FileCache {
         }
     }
 }
+
+/// How often files of other file systems than the root are let go that were not used since the last time: three to six
+/// seconds after their last use.
+const LET_GO_EVERY_S: u32 = 3;
 
 /// Whether the path still leads to what a disk thread found, as far as the kernel's caches know.
 fn is_still<D>(path: &[u8], symlinks: Symlinks, found: &Result<(D, Stat), NotOpened>) -> bool {

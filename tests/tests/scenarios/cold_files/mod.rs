@@ -12,6 +12,7 @@ mod hanging;
 mod kept_files;
 mod listings;
 mod modules;
+mod mounts;
 mod overlays;
 mod scripts;
 mod who_reads;
