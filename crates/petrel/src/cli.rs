@@ -150,11 +150,15 @@ pub(crate) enum Command {
 
 /// Which server a command is for.
 #[derive(Debug, clap::Args)]
-#[group(required = true, multiple = false)]
+#[group(multiple = false)]
 pub(crate) struct RunningServer {
     /// The configuration file that the server was started with
-    #[arg(short = 'f', value_name = "FILE")]
-    pub(crate) file: Option<PathBuf>,
+    #[arg(
+        short = 'f',
+        value_name = "FILE",
+        default_value = "/etc/petrel/petrel.conf"
+    )]
+    pub(crate) file: PathBuf,
     /// The control socket of the server, if the configuration cannot be read: see server.control-socket
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,

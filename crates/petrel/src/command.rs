@@ -93,11 +93,10 @@ fn ask(
 /// # Errors
 /// The configuration cannot be read, or the server has no control socket.
 pub(crate) fn socket_of(command: &str, server: &RunningServer) -> Result<PathBuf, String> {
-    let file = match (&server.socket, &server.file) {
-        (Some(socket), _) => return Ok(socket.clone()),
-        (None, Some(file)) => file,
-        (None, None) => return Err("name the server by -f or --socket".to_owned()),
-    };
+    if let Some(socket) = &server.socket {
+        return Ok(socket.clone());
+    }
+    let file = &server.file;
     let file = std::path::absolute(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let loaded = match load::load(&Origin::File(file.clone())) {
         Ok(loaded) => loaded,

@@ -90,8 +90,13 @@ fn what_is_installed_serves_as_it_is() {
     let Some(machine) = installed("what_is_installed_serves_as_it_is") else {
         return;
     };
-    let check = machine.try_run(&machine.unit("petrel.service", "ExecStartPre"));
+    let check = machine.try_run("petrel -tt -f /etc/petrel/petrel.conf");
     assert_eq!((check.code(), check.errors.as_str()), (0, ""));
+    // systemd does not try a wrong configuration again.
+    let wrong =
+        machine.try_run("echo 'server.port = \"x' >/tmp/wrong.conf; petrel -D -f /tmp/wrong.conf");
+    let prevented = machine.unit("petrel.service", "RestartPreventExitStatus");
+    assert_eq!(wrong.code().to_string(), prevented);
     let units = "/usr/lib/systemd/system/petrel.service /usr/lib/systemd/system/petrel.socket";
     // It complains of other units as well, and then fails.
     let verified = machine.try_run(&format!("systemd-analyze verify --man=no {units}"));
@@ -118,7 +123,7 @@ fn what_is_installed_serves_as_it_is() {
         machine.run("echo 'server.tag = \"of conf.d\"' >/etc/petrel/conf.d/tag.conf");
         machine.run(&machine.unit("petrel.service", "ExecReload"));
         assert_eq!(client().get("/").field("Server"), Some("of conf.d"));
-        machine.run("petrel status -f /etc/petrel/petrel.conf");
+        machine.run("petrel status");
 
         // The access log is rotated, and what comes next is in the new one.
         machine.run(
