@@ -17,6 +17,7 @@ mod check;
 pub mod condition;
 pub mod diagnostic;
 mod encode;
+mod foreign;
 mod lexer;
 pub mod limits;
 pub mod listen;
@@ -112,6 +113,7 @@ fn checked(reader: Reader<'_>, schema: &Schema) -> Result<Config, Diagnostics> {
         .sort_by_key(|diagnostic| diagnostic.span.map(|span| (span.file, span.start)));
     let is_error = |diagnostic: &Diagnostic| diagnostic.severity == Severity::Error;
     if config.warnings.iter().any(is_error) {
+        foreign::tell(&mut config.warnings, &config.sources);
         return Err(Diagnostics {
             list: config.warnings,
             sources: config.sources,

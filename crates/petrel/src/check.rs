@@ -32,7 +32,10 @@ pub(crate) fn preflight(loaded: &Loaded) -> Result<(), Diagnostics> {
         .err()
         .map_or_else(Vec::new, |errors| errors.list);
     if let Err(message) = Identity::find(&loaded.process) {
-        list.push(Diagnostic::error_anywhere(message));
+        let place = loaded.place_of(&message);
+        let mut error = Diagnostic::error_anywhere(message);
+        error.span = place;
+        list.push(error);
     }
     match tls_files::check(loaded) {
         Ok(warnings) => {
@@ -288,8 +291,22 @@ fn names(loaded: &Loaded) -> Vec<Diagnostic> {
     };
     let warnings = wrong.into_iter().filter_map(|(address, reason)| {
         let (_, span) = named.iter().find(|(known, _)| *known == address)?;
-        let message = format!("the host name of this backend cannot be resolved: {reason}");
-        Some(Diagnostic::warning(message, *span))
+        let with_port = match &address {
+            HostAddress::Tcp(host, _) => host.rsplit_once(':'),
+            _ => None,
+        };
+        Some(match with_port {
+            Some((host, port)) => {
+                let message =
+                    format!("the host of this backend has a port in its name: \"{host}:{port}\"");
+                let hint = format!("write \"host\" => \"{host}\", \"port\" => {port}");
+                Diagnostic::warning(message, *span).with_hint(hint)
+            }
+            None => {
+                let message = format!("the host name of this backend cannot be resolved: {reason}");
+                Diagnostic::warning(message, *span)
+            }
+        })
     });
     warnings.collect()
 }

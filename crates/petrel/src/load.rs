@@ -8,7 +8,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use config::{Config, Diagnostic, Diagnostics, Entry, LoadOptions, Schema, Severity, Style};
+use config::{Config, Diagnostic, Diagnostics, Entry, LoadOptions, Schema, Severity, Span, Style};
 use engine::log::LogTarget;
 use engine::module::ModuleSpec;
 use engine::settings::{ProcessSettings, SettingsTable, loaded_modules};
@@ -70,6 +70,13 @@ impl Loaded {
     /// Whether the configuration names Lua scripts.
     pub(crate) fn runs_lua(&self) -> bool {
         runs_lua(&self.config)
+    }
+
+    /// Where the directive stands that `message` begins with.
+    pub(crate) fn place_of(&self, message: &str) -> Option<Span> {
+        let (name, _) = message.split_once(':')?;
+        let entry = self.config.global().entry(name)?;
+        Some(entry.value_span)
     }
 
     /// The services that the configuration has PAM asked for about passwords.

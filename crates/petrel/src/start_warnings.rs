@@ -1,12 +1,12 @@
-//! What the administrator is told at each start and reload, and by `-tt`: directories that are missing, and limits that
-//! were lowered.
+//! What the administrator is told at each start and reload, and by `-tt`: directories that are missing or closed, limits
+//! that were lowered, and what is written in a way that leads nowhere.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use config::{Diagnostic, Entry, Severity};
+use config::{Condition, Diagnostic, Element, Entry, Severity, Subject};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -34,6 +34,9 @@ pub(crate) fn all_warnings(loaded: &Loaded) -> Vec<Diagnostic> {
     list.extend(missing_upload_directories(loaded));
     list.extend(missing_document_roots(loaded));
     list.extend(closed_document_roots(loaded));
+    list.extend(unusable_cache_directories(loaded));
+    list.extend(doubtful_aliases(loaded));
+    list.extend(hosts_with_scheme(loaded));
     list
 }
 
@@ -112,6 +115,90 @@ fn closed_document_roots(loaded: &Loaded) -> Vec<Diagnostic> {
         Some(Diagnostic::warning(message, entry.value_span).with_hint(hint))
     };
     closed.into_iter().filter_map(warning).collect()
+}
+
+/// Directories for compressed files that the server's user may not write to.
+fn unusable_cache_directories(loaded: &Loaded) -> Vec<Diagnostic> {
+    let names = ["deflate.cache-dir", "compress.cache-dir"];
+    let entries = loaded.config.blocks.iter().flat_map(|block| &block.entries);
+    let chroot = loaded.process.chroot.as_deref();
+    let found: Vec<(&Entry, PathBuf)> = entries
+        .filter(|entry| names.contains(&entry.name.as_str()))
+        .filter_map(|entry| Some((entry, below(chroot, Path::new(entry.value.as_str()?)))))
+        .collect();
+    let Ok(identity) = Identity::find(&loaded.process) else {
+        return Vec::new();
+    };
+    let unusable = || {
+        let numbered = found.iter().enumerate();
+        let lines = numbered.filter(|(_, (_, path))| !may_be_written(path));
+        lines.map(|(number, _)| format!("{number}\n")).collect()
+    };
+    let text = match (found.is_empty(), identity.user()) {
+        (true, _) => String::new(),
+        (false, None) => unusable(),
+        (false, Some(_)) => identity.ask(unusable).unwrap_or_default(),
+    };
+    let numbers = text.lines().filter_map(|line| line.parse::<usize>().ok());
+    let unusable = numbers.filter_map(|number| found.get(number));
+    let warning = |(entry, path): &(&Entry, PathBuf)| {
+        let path = path.display();
+        let message = format!(
+            "{}: the server's user may not write to {path}, or it cannot be made",
+            entry.name
+        );
+        let hint = "compressed files are kept in memory only";
+        Diagnostic::warning(message, entry.value_span).with_hint(hint)
+    };
+    unusable.map(warning).collect()
+}
+
+/// Whether this process may make files in `directory`. A missing one is made, but not those above it.
+fn may_be_written(directory: &Path) -> bool {
+    let directory = match directory.exists() {
+        true => directory,
+        false => directory.parent().unwrap_or(directory),
+    };
+    let rights = Access::WRITE_OK | Access::EXEC_OK;
+    directory.is_dir() && accessat(CWD, directory, rights, AtFlags::EACCESS).is_ok()
+}
+
+/// Aliases that lead nowhere, and those of which only one side ends with a slash.
+fn doubtful_aliases(loaded: &Loaded) -> Vec<Diagnostic> {
+    let entries = loaded.config.blocks.iter().flat_map(|block| &block.entries);
+    let aliases = entries.filter(|entry| entry.name == "alias.url");
+    let pairs = aliases.filter_map(|entry| entry.value.as_array()).flatten();
+    let doubtful = |pair: &Element| {
+        let (url, target) = (pair.key()?, pair.value.as_str()?);
+        let path = below(loaded.process.chroot.as_deref(), Path::new(target));
+        let (message, hint) = match fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (
+                format!("alias.url: {} is missing", path.display()),
+                "the server starts, and answers 404 for URLs there",
+            ),
+            Ok(data) if data.is_dir() && url.ends_with('/') != target.ends_with('/') => (
+                format!("alias.url: \"{url}a.txt\" becomes \"{target}a.txt\""),
+                "end both the URL and the directory with a slash, or neither",
+            ),
+            _ => return None,
+        };
+        Some(Diagnostic::warning(message, pair.span).with_hint(hint))
+    };
+    pairs.filter_map(doubtful).collect()
+}
+
+/// Conditions on the host that compare it with a URL.
+fn hosts_with_scheme(loaded: &Loaded) -> Vec<Diagnostic> {
+    let blocks = loaded.config.blocks.iter();
+    let conditions = blocks.filter_map(|block| block.condition.as_ref());
+    let wrong = conditions
+        .filter(|condition| condition.subject == Subject::Host && condition.pattern.contains("//"));
+    let warning = |condition: &Condition| {
+        let message = "a host has no scheme and no path, so it is never equal to this";
+        let hint = "write the name alone; $HTTP[\"scheme\"] tells http from https";
+        Diagnostic::warning(message, condition.pattern_span).with_hint(hint)
+    };
+    wrong.map(warning).collect()
 }
 
 /// A document root that cannot be reached.

@@ -356,3 +356,64 @@ fn a_document_root_that_the_servers_user_may_not_enter_is_told() {
     assert_eq!(server.get("/index.html").status, 403);
     server.expect_log("(map) a file may not be opened below ");
 }
+
+#[test]
+fn mistakes_of_the_first_hour_are_told() {
+    let told = |config: &str, words: &[&str]| {
+        let checked = Server::build().config(config).check(&["-tt"]);
+        for word in words {
+            assert!(checked.errors.contains(word), "{word}: {}", checked.errors);
+        }
+        checked
+    };
+    let modules = "server.modules += ( \"mod_alias\", \"mod_deflate\", \"mod_proxy\" )\n";
+    for (config, words) in [
+        (
+            "alias.url = ( \"/a/\" => \"/nonexistent/\" )",
+            &["alias.url: /nonexistent/ is missing"][..],
+        ),
+        (
+            "alias.url = ( \"/a/\" => \"/usr\" )",
+            &["\"/a/a.txt\" becomes \"/usra.txt\""],
+        ),
+        (
+            "deflate.cache-dir = \"/nonexistent/cache\"",
+            &["may not write to /nonexistent/cache", "in memory only"],
+        ),
+        (
+            "$HTTP[\"host\"] == \"https://a.example\" { server.tag = \"a\" }",
+            &["a host has no scheme", "$HTTP[\"scheme\"]"],
+        ),
+        (
+            "proxy.server = ( \"/p\" => (( \"host\" => \"127.0.0.1:3000\" )) )",
+            &["has a port in its name", "\"port\" => 3000"],
+        ),
+    ] {
+        let checked = told(&format!("{modules}{config}"), words);
+        assert_eq!(checked.code(), 0, "{}", checked.errors);
+    }
+    for (config, words) in [
+        (
+            "server {\n    listen 80;\n}",
+            &["this is written for nginx", "docs/from-nginx.md"][..],
+        ),
+        (
+            "<VirtualHost *:80>\n</VirtualHost>",
+            &["this is written for Apache", "docs/from-apache.md"],
+        ),
+    ] {
+        let checked = told(config, words);
+        assert_eq!(
+            checked.errors.matches("Error: ").count(),
+            1,
+            "{}",
+            checked.errors
+        );
+    }
+    if rustix::process::geteuid().is_root() {
+        told(
+            "server.username = \"no-such-user\"",
+            &["there is no user \"no-such-user\"", "petrel.conf:"],
+        );
+    }
+}

@@ -59,7 +59,10 @@ impl Generation {
     ) -> Result<OpenedGeneration, Diagnostics> {
         let fails = |message: String, span| refuse(&loaded, message, span);
         loaded.has_document_root()?;
-        let identity = Identity::find(&loaded.process).map_err(|message| fails(message, None))?;
+        let identity = Identity::find(&loaded.process).map_err(|message| {
+            let place = loaded.place_of(&message);
+            fails(message, place)
+        })?;
         let mut warnings = limits::apply(&loaded.process);
         warnings.extend(user::warning(&loaded.process).map(str::to_owned));
         warnings.extend(inherited.differs(&loaded.process));
