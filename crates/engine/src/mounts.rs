@@ -15,10 +15,11 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{LazyLock, OnceLock, PoisonError, RwLock};
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError, RwLock};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, StatxFlags, statx};
+use tokio::io::Interest;
 
 /// How a file system answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -69,6 +70,7 @@ impl Mount {
 pub fn prepare_for(root: &Path) -> io::Result<()> {
     let root = root.canonicalize()?;
     LazyLock::force(&SOURCE);
+    LazyLock::force(&WATCHED);
     // Only the first root counts: the process changes its root only once.
     let _ = ROOT.set(root.into_os_string().into_vec());
     Ok(())
@@ -143,6 +145,27 @@ fn of_mount(id: u64) -> MountedPlace {
     })
 }
 
+/// [`version`] as it is known without a system call: [`watch`] has seen the changes.
+pub(crate) fn known_version() -> u64 {
+    let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    table.version
+}
+
+/// Reads the table again after each change of the mounts. The first worker that calls this does so for all.
+pub(crate) async fn watch() {
+    let file = WATCHED
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    let Some(Ok(watched)) = file.map(|file| petrel_sys::readiness::priority(file.into())) else {
+        return;
+    };
+    while let Ok(mut guard) = watched.ready(Interest::PRIORITY).await {
+        guard.clear_ready();
+        refresh();
+    }
+}
+
 /// Differs after each change of the mounts. `None`: they cannot be seen.
 pub(crate) fn version() -> Option<u64> {
     SOURCE.as_ref()?;
@@ -193,6 +216,10 @@ static TABLE: LazyLock<RwLock<MountTable>> = LazyLock::new(|| RwLock::new(read()
 
 /// The file with the table. Poll reports an exception on it when a mount comes or goes.
 static SOURCE: LazyLock<Option<File>> = LazyLock::new(|| File::open(MOUNTINFO).ok());
+
+/// The same file once more, because the kernel reports each change once for each open file. For [`watch`].
+static WATCHED: LazyLock<Mutex<Option<File>>> =
+    LazyLock::new(|| Mutex::new(File::open(MOUNTINFO).ok()));
 
 /// The path of the root directory of the process as seen from outside, if that is not `/`.
 static ROOT: OnceLock<Vec<u8>> = OnceLock::new();

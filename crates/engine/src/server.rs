@@ -21,6 +21,7 @@ use crate::limits;
 use crate::listener::{self, ListeningSocket};
 use crate::log::LogRegistry;
 use crate::module::ModuleSpec;
+use crate::mounts;
 use crate::recorder::SharedMemory;
 use crate::settings::{ProcessSettings, SettingsTable};
 use crate::shared::Shared;
@@ -251,6 +252,7 @@ fn run_worker(
         say(Ok(()));
         tokio::task::spawn_local(worker::tick(Rc::clone(&worker)));
         tokio::task::spawn_local(worker::watch_files(Rc::clone(&worker)));
+        tokio::task::spawn_local(mounts::watch());
         obey(&worker, listeners, accepts, inbox).await;
     });
     // Open connections end here, when the runtime is dropped.

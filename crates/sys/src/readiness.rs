@@ -28,6 +28,18 @@ pub fn duplex(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     register(descriptor, Interest::READABLE | Interest::WRITABLE)
 }
 
+/// Registers `descriptor` with the current runtime, so that a task can wait until it has priority data (EPOLLPRI): for
+/// files of /proc that report changes so.
+///
+/// # Errors
+/// Those of epoll_ctl(2).
+///
+/// # Panics
+/// Outside a tokio runtime with I/O enabled.
+pub fn priority(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    register(descriptor, Interest::PRIORITY)
+}
+
 fn register(descriptor: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: tokio requires that the descriptor stays open and the same until it is deregistered. An
     // `OwnedFd` is one open descriptor for its whole life. The `AsyncFd` owns it and deregisters it before

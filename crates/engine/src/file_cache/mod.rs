@@ -139,7 +139,7 @@ impl FileCache {
             watcher: Watcher::new(engine == StatCache::Inotify),
             engine,
             usage: Rc::default(),
-            mounts: Cell::new(mounts::version().unwrap_or_default()),
+            mounts: Cell::new(mounts::known_version()),
             root: Cell::new(mounts::of_path(b"/").device),
             has_elsewhere: Cell::new(false),
             jobs: SharedJobs::default(),
@@ -219,7 +219,7 @@ impl FileCache {
     /// Call this once a second. It follows mounts and unmounts, and lets go of files that would keep a file system from
     /// being unmounted.
     pub(crate) fn look_after(&self, now_s: u32) {
-        self.follow_mounts();
+        self.follow_mounts(mounts::known_version());
         if !self.has_elsewhere.get() || now_s % LET_GO_EVERY_S != 0 {
             return;
         }
@@ -233,17 +233,12 @@ impl FileCache {
         self.has_elsewhere.set(remain);
     }
 
-    /// Drops everything if the mounts have changed: a file system may cover what is known, or no longer do so. Returns
-    /// false if mounts cannot be seen.
-    fn follow_mounts(&self) -> bool {
-        let Some(version) = mounts::version() else {
-            return false;
-        };
+    /// Drops everything if the mounts have changed: a file system may cover what is known, or no longer do so.
+    fn follow_mounts(&self, version: u64) {
         if self.mounts.replace(version) != version {
             self.root.set(mounts::of_path(b"/").device);
             self.flush();
         }
-        true
     }
 
     fn is_open_elsewhere(&self, entry: &FileEntry) -> bool {
@@ -318,9 +313,7 @@ impl FileCache {
         if self.process_events() {
             return None;
         }
-        if !self.follow_mounts() {
-            return None;
-        }
+        self.follow_mounts(mounts::version()?);
         let cover = self.watcher.missing(path)?;
         self.make_room();
         let budget = self.budget(true, MountedPlace::default(), now_s);

@@ -1059,12 +1059,12 @@ async fn a_tunnel_whose_backend_ends_first_ends_with_its_client_or_with_the_back
     assert_eq!(LOGGED.take(), [], "its client may go on");
     client.data(1, b"", END);
     client.settle().await;
-    assert!(was_logged("/half-tunnel/100", 101, true));
+    assert!(was_logged("/half-tunnel/100", 200, true));
     client.request_with(3, "CONNECT", "/half-tunnel/5", &fields, MORE);
     client.answer(3).await;
     skip(&site, 7).await;
     client.settle().await;
-    assert!(was_logged("/half-tunnel/5", 101, true));
+    assert!(was_logged("/half-tunnel/5", 200, true));
     skip(&site, 4).await;
     client.settle().await;
     assert_eq!(client.answers[&3].reset, Some(number(ErrorCode::NoError)));
