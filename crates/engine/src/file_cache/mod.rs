@@ -220,7 +220,7 @@ impl FileCache {
     /// being unmounted.
     pub(crate) fn look_after(&self, now_s: u32) {
         self.follow_mounts(mounts::known_version());
-        if !self.has_elsewhere.get() || now_s % LET_GO_EVERY_S != 0 {
+        if !self.has_elsewhere.get() || !now_s.is_multiple_of(LET_GO_EVERY_S) {
             return;
         }
         let mut remain = false;

@@ -37,7 +37,7 @@ fn opentelemetry_proto_reads_the_traces() {
     std::fs::write(&trace, &collector.last().body).expect("written");
     let mut command = Command::new("python3");
     command.args(["-c", READ]).arg(&packages).arg(&trace);
-    let finished = run(&mut command, Duration::from_secs(60));
+    let finished = run(&mut command, Duration::from_secs(300));
     assert!(finished.status.success(), "{}", finished.errors);
     let text = finished.text();
     let told: Vec<_> = text.lines().collect();
@@ -103,6 +103,6 @@ fn install(tree: &Tree) -> Option<String> {
             "--disable-pip-version-check",
         ])
         .args(["--target", &target, "opentelemetry-proto==1.29.0"]);
-    let finished = run(&mut command, Duration::from_secs(120));
+    let finished = run(&mut command, Duration::from_secs(300));
     finished.status.success().then_some(target)
 }
