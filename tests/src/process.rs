@@ -23,6 +23,28 @@ pub struct Holdings {
     pub descriptors: BTreeMap<String, usize>,
 }
 
+impl Holdings {
+    /// Whether they are the same as `before`. Open files below `www` may be fewer: when another test mounts something,
+    /// the server forgets the files that it knows.
+    pub fn are_as(&self, before: &Holdings) -> bool {
+        let is_served = |name: &str| name.contains("/www/");
+        let others = |holdings: &Holdings| {
+            let mut others = holdings.descriptors.clone();
+            others.retain(|name, _| !is_served(name));
+            others
+        };
+        let mut served = (self.descriptors.iter()).filter(|(name, _)| is_served(name));
+        self.processes == before.processes
+            && others(self) == others(before)
+            && served.all(|(name, count)| {
+                before
+                    .descriptors
+                    .get(name)
+                    .is_some_and(|most| count <= most)
+            })
+    }
+}
+
 impl ProcessTree {
     /// The processes that exist now.
     pub fn of(pid: u32) -> ProcessTree {

@@ -324,13 +324,13 @@ impl Server {
         last
     }
 
-    /// Waits until its processes hold the same as `before`.
+    /// Waits until its processes hold the same as `before`: see [`Holdings::are_as`].
     ///
     /// # Panics
     /// They still hold something else.
     #[track_caller]
     pub fn expect_holdings(&self, before: &Holdings) {
-        if !eventually(|| self.processes().holdings() == *before) {
+        if !eventually(|| self.processes().holdings().are_as(before)) {
             panic!("before: {before:#?}\nafter: {:#?}", self.holdings());
         }
     }

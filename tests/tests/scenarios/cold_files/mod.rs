@@ -101,7 +101,7 @@ fn expect_holdings(server: &Server, before: &Holdings, counts: fn(&str) -> bool,
     };
     let before = counted(before);
     assert!(
-        eventually(|| counted(&server.holdings()) == before),
+        eventually(|| counted(&server.holdings()).are_as(&before)),
         "{what}: before {before:#?} after {:#?}",
         server.holdings()
     );
