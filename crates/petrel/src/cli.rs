@@ -706,7 +706,7 @@ mod tests {
         let page = manual_page(Some("reload")).expect("a command");
         let page = String::from_utf8(page).expect("text");
         assert!(
-            page.contains("{\\fB\\-f\\fR \\fIFILE\\fR | \\fB\\-\\-socket\\fR \\fIPATH\\fR}"),
+            page.contains("[\\fB\\-f\\fR \\fIFILE\\fR] [\\fB\\-\\-socket\\fR \\fIPATH\\fR]"),
             "{page}"
         );
     }

@@ -158,37 +158,18 @@ fn files(command: &str) -> &'static [(&'static str, &'static str)] {
 fn synopsis(command: &Command) -> String {
     let name = command.get_bin_name().unwrap_or(command.get_name());
     let mut words = vec![format!("\\fB{}\\fR", escaped(name))];
-    let of_group: Vec<&Arg> = command
-        .get_groups()
-        .filter(|group| group.is_required_set())
-        .flat_map(|group| group.get_args())
-        .filter_map(|id| {
-            command
-                .get_arguments()
-                .find(|argument| argument.get_id() == id)
-        })
-        .collect();
-    let is_of_group = |argument: &Arg| {
-        of_group
-            .iter()
-            .any(|known| known.get_id() == argument.get_id())
-    };
     let shown = || {
         command
             .get_arguments()
             .filter(|argument| !argument.is_hide_set())
     };
-    for option in shown().filter(|argument| !argument.is_positional() && !is_of_group(argument)) {
+    for option in shown().filter(|argument| !argument.is_positional()) {
         let repeats = matches!(option.get_action(), ArgAction::Count | ArgAction::Append);
         words.push(format!(
             "[{}]{}",
             with_value(option),
             if repeats { "..." } else { "" }
         ));
-    }
-    if !of_group.is_empty() {
-        let choices: Vec<String> = of_group.iter().map(|option| with_value(option)).collect();
-        words.push(format!("{{{}}}", choices.join(" | ")));
     }
     for argument in shown().filter(|argument| argument.is_positional()) {
         let value = value_of(argument);
