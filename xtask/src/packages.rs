@@ -425,6 +425,6 @@ const INSTALL_MINUTES: u64 = 20;
 
 const INSTALL: &[&str] = &["install", "-q", "-y", "--no-install-recommends"];
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     output_of(Command::new("id").arg("-u")).is_ok_and(|id| id.trim_ascii() == b"0")
 }
