@@ -18,7 +18,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::packages::is_root;
+use crate::workspace::is_root;
 
 /// Which output of a command is read. The other one goes to the terminal.
 #[derive(Clone, Copy, Debug)]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::limit::{self, Reads};
 use crate::tools;
-use crate::workspace::{Workspace, output_of};
+use crate::workspace::{Workspace, is_root, output_of};
 
 /// Something that tests use.
 struct Need {
@@ -424,7 +424,3 @@ impl Need {
 const INSTALL_MINUTES: u64 = 20;
 
 const INSTALL: &[&str] = &["install", "-q", "-y", "--no-install-recommends"];
-
-pub(crate) fn is_root() -> bool {
-    output_of(Command::new("id").arg("-u")).is_ok_and(|id| id.trim_ascii() == b"0")
-}
