@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::limit::{self, Reads};
 use crate::tools;
-use crate::workspace::{Workspace, is_root, output_of};
+use crate::workspace::{Workspace, is_root};
 
 /// Something that tests use.
 struct Need {
