@@ -18,8 +18,6 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::workspace::is_root;
-
 /// Which output of a command is read. The other one goes to the terminal.
 #[derive(Clone, Copy, Debug)]
 pub enum Reads {
@@ -109,15 +107,12 @@ pub fn wrap(arguments: &[&str]) -> Result<(), String> {
     let limit = Duration::from_secs(seconds);
     let name = Path::new(program).file_name().unwrap_or_default();
     let name = name.to_string_lossy();
-    let mut command = match counts_exactly(program) && is_root() {
-        // Other tests mount file systems. A server notices that, and asks anew for what it knows of files.
-        true => {
-            let mut command = Command::new("unshare");
-            command.args(["--mount", "--propagation", "private", program]);
-            command
-        }
-        false => Command::new(program),
-    };
+    let mut command =
+        match counts_exactly(program) && alone("true").status().is_ok_and(|done| done.success()) {
+            // Other tests mount file systems. A server notices that, and asks anew for what it knows of files.
+            true => alone(program),
+            false => Command::new(program),
+        };
     command.args(arguments).args(REPORT_TIMES);
     command.env(ALLOW_UNSTABLE.0, ALLOW_UNSTABLE.1);
     let outcome = run(&name, &mut command, Reads::Output, limit, |line| {
@@ -139,6 +134,13 @@ fn is_excepted(program: &str, except: &str) -> bool {
     except
         .split(',')
         .any(|excepted| is_called(program, excepted))
+}
+
+/// Runs `program` where it sees no mounts of others, if this process may do so.
+fn alone(program: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", program]);
+    command
 }
 
 /// Whether cargo's `program` is that of the tests that count system calls.

@@ -105,11 +105,6 @@ pub fn output_of(command: &mut Command) -> Result<Vec<u8>, String> {
     Ok(output.stdout)
 }
 
-/// Whether this process is root.
-pub fn is_root() -> bool {
-    output_of(Command::new("id").arg("-u")).is_ok_and(|id| id.trim_ascii() == b"0")
-}
-
 /// The command as a message names it: its program and first arguments.
 fn name(command: &Command) -> String {
     let program = Path::new(command.get_program());
