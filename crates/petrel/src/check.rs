@@ -292,9 +292,11 @@ fn names(loaded: &Loaded) -> Vec<Diagnostic> {
     let warnings = wrong.into_iter().filter_map(|(address, reason)| {
         let (_, span) = named.iter().find(|(known, _)| *known == address)?;
         let with_port = match &address {
-            HostAddress::Tcp(host, _) => host.rsplit_once(':'),
+            HostAddress::Tcp(host, _) => host.split_once(':'),
             _ => None,
         };
+        // Several colons are those of an IPv6 address.
+        let with_port = with_port.filter(|(_, port)| port.parse::<u16>().is_ok());
         Some(match with_port {
             Some((host, port)) => {
                 let message =
