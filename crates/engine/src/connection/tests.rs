@@ -429,8 +429,11 @@ async fn the_time_between_two_pieces_of_a_request_is_that_of_receiving_it() {
         (&in_two_bodies, Stage::RequestBody),
         (&broken, Stage::ReadHead),
     ] {
-        // On a busy machine the pause may begin before the server has read the first part.
-        assert!(ledger.stage(stage) >= pause / 2, "{stage:?} of {ledger:?}");
+        // On a busy machine the pause may begin before the server has read the first part, and the server may have
+        // no processor when the second one arrives.
+        assert!(ledger.stage(stage) > 0, "{stage:?} of {ledger:?}");
+        let paused = ledger.stage(stage) + ledger.stage(Stage::Lag);
+        assert!(paused >= pause / 2, "{stage:?} of {ledger:?}");
         assert!(ledger.stage(Stage::Parse) > 0, "{ledger:?}");
         assert_eq!(ledger.unattributed(), 0, "{ledger:?}");
     }

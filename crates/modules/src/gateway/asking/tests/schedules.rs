@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::os::fd::AsFd;
+use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -14,6 +15,9 @@ use crate::gateway::kernel_view::KernelView;
 use crate::gateway::limits;
 use crate::gateway::upstream::Upstreams;
 use crate::testing::Tree;
+
+/// The environment variable of the process that runs the schedules.
+const ALONE: &str = "PETREL_TEST_SCHEDULES";
 
 /// What happens in one run.
 #[derive(Debug)]
@@ -214,8 +218,27 @@ fn watch(
     }
 }
 
-/// Runs the schedules of these `seeds`, with applications of these kinds.
-fn run_all(seeds: std::ops::Range<u64>, manners: &[Manner]) {
+/// Runs the schedules of these `seeds`, with applications of these kinds, in a process of its own: `test` is the name
+/// of the test that calls this. Where other tests start programs, a program that is about to start has copies of all
+/// sockets, so a socket that is closed here stays open for some real time, in which virtual time goes on.
+fn run_all(test: &str, seeds: std::ops::Range<u64>, manners: &[Manner]) {
+    if std::env::var_os(ALONE).is_none() {
+        let name = format!(
+            "{}::{test}",
+            module_path!().split_once("::").expect("a module").1
+        );
+        let mut child = Command::new(std::env::current_exe().expect("this program"));
+        let child = child.args(["--exact", &name]).env(ALONE, "1");
+        let finished = child.output().expect("it starts");
+        let text = String::from_utf8_lossy(&finished.stdout);
+        assert!(
+            finished.status.success(),
+            "{text}{}",
+            String::from_utf8_lossy(&finished.stderr)
+        );
+        assert!(text.contains("1 passed"), "there is no test {name}: {text}");
+        return;
+    }
     let mut late = Vec::new();
     for seed in seeds {
         let schedule = Schedule::of(seed, manners);
@@ -237,14 +260,16 @@ fn run_all(seeds: std::ops::Range<u64>, manners: &[Manner]) {
 #[test]
 fn no_request_waits_for_an_application_that_answers_while_a_process_is_idle() {
     let manners = [Manner::Answers, Manner::AnswersOnce, Manner::EndsWithout];
-    run_all(0..420, &manners);
+    let test = "no_request_waits_for_an_application_that_answers_while_a_process_is_idle";
+    run_all(test, 0..420, &manners);
 }
 
 /// It takes so long for the same reason.
 #[test]
 fn no_request_waits_for_an_application_that_does_not_answer_while_a_process_is_idle() {
     let manners = [Manner::AnswersLate, Manner::Ignores, Manner::Closes];
-    run_all(0..420, &manners);
+    let test = "no_request_waits_for_an_application_that_does_not_answer_while_a_process_is_idle";
+    run_all(test, 0..420, &manners);
 }
 
 /// For these the kernel is asked.
@@ -257,5 +282,6 @@ fn no_request_waits_for_an_application_that_is_not_asked_while_a_process_is_idle
         eprintln!("not tested: the kernel does not tell about unix sockets: {reason:?}");
         return;
     }
-    run_all(0..160, &[Manner::Scgi]);
+    let test = "no_request_waits_for_an_application_that_is_not_asked_while_a_process_is_idle";
+    run_all(test, 0..160, &[Manner::Scgi]);
 }
