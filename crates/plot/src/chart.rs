@@ -5,7 +5,7 @@
 //! and pass through `svg::text`, which escapes them.
 
 use crate::summary::{Route, Slow, Summary};
-use crate::svg::{COLOURS, rectangle, text};
+use crate::svg::{OTHERS, colour_of, rectangle, text};
 use crate::time;
 
 /// A part of the drawing.
@@ -60,7 +60,10 @@ pub fn draw(summary: &Summary, panels: &[Panel], title: &str) -> String {
     )
 }
 
-/// Which stage has which colour: those that took most time have one of their own.
+/// Stages that are drawn apart; the rest of the time is drawn as one.
+const STAGES_MAX: usize = 8;
+
+/// The stages that took most time, which have their own colours.
 struct Palette {
     stages: Vec<(usize, String)>,
     has_others: bool,
@@ -69,7 +72,7 @@ struct Palette {
 impl Palette {
     fn of(summary: &Summary) -> Palette {
         let stages = summary.stages_by_time();
-        let own = COLOURS.len() - 1;
+        let own = STAGES_MAX;
         let named = stages.iter().take(own);
         Palette {
             stages: named
@@ -80,8 +83,8 @@ impl Palette {
     }
 
     fn colour(&self, stage: usize) -> &'static str {
-        let own = self.stages.iter().position(|(known, _)| *known == stage);
-        COLOURS[own.unwrap_or(COLOURS.len() - 1)]
+        let mut own = self.stages.iter().filter(|(known, _)| *known == stage);
+        own.next().map_or(OTHERS, |(_, name)| colour_of(name))
     }
 
     /// The parts of `total` in the order of the palette, with their colours. What belongs to no stage of the
@@ -93,7 +96,7 @@ impl Palette {
             .map(|(stage, _)| (of(*stage), self.colour(*stage)))
             .collect();
         let named = sum(parts.iter().map(|(nanos, _)| *nanos));
-        parts.push((total.saturating_sub(named), COLOURS[COLOURS.len() - 1]));
+        parts.push((total.saturating_sub(named), OTHERS));
         parts
     }
 
@@ -105,17 +108,12 @@ impl Palette {
             .map(|(_, name)| name.as_str())
             .chain(others);
         let (mut x, mut y) = (MARGIN, y);
-        for (n, name) in names.enumerate() {
+        for name in names {
             let width = 30.0 + 7.5 * name.len() as f64;
             if x + width > WIDTH - MARGIN {
                 (x, y) = (MARGIN, y + 20.0);
             }
-            rectangle(
-                out,
-                (x, y),
-                (12.0, 12.0),
-                &fill(COLOURS[n.min(COLOURS.len() - 1)]),
-            );
+            rectangle(out, (x, y), (12.0, 12.0), &fill(colour_of(name)));
             text(out, (x + 17.0, y + 11.0), "", name);
             x += width;
         }
@@ -399,10 +397,10 @@ mod tests {
         };
         let full = WIDTH - MARGIN - MARGIN - NAME - 170.0;
         assert!(
-            (width(COLOURS[0]) - full * 0.75).abs() < 0.2,
+            (width(colour_of("send")) - full * 0.75).abs() < 0.2,
             "send took more"
         );
-        assert!((width(COLOURS[1]) - full * 0.25).abs() < 0.2);
+        assert!((width(colour_of("parse")) - full * 0.25).abs() < 0.2);
     }
 
     #[test]

@@ -70,7 +70,7 @@ fn chosen<'a>(why: &Why, recording: &'a Recording) -> Vec<&'a Record> {
         (false, Some(host)) => {
             let host = host.as_deref().map(str::to_ascii_lowercase);
             let is_of_host = |record: &&Record| match &host {
-                Some(host) => *record.host == *host.as_bytes(),
+                Some(host) => is_host(&record.host, host),
                 None => true,
             };
             workers
@@ -91,6 +91,16 @@ fn chosen<'a>(why: &Why, recording: &'a Recording) -> Vec<&'a Record> {
         records.drain(..records.len().saturating_sub(most));
     }
     records
+}
+
+/// Whether a request asked for `host`, which may leave out the port.
+fn is_host(asked: &[u8], host: &str) -> bool {
+    let port = asked.strip_prefix(host.as_bytes());
+    port.is_some_and(|port| match port {
+        [] => true,
+        [b':', digits @ ..] => !digits.is_empty() && digits.iter().all(u8::is_ascii_digit),
+        _ => false,
+    })
 }
 
 fn gone(all: &[&Record], recording: &Recording, id: RequestId) -> String {
