@@ -67,6 +67,26 @@ impl Config {
         self.blocks.get(id.index())
     }
 
+    /// The conditions that `id` stands in, as the configuration writes them, the outermost first:
+    /// `$HTTP["host"] == "a.example" and $HTTP["url"] =^ "/x"`. Empty for the global block.
+    #[must_use]
+    pub fn conditions_of(&self, id: BlockId) -> String {
+        let mut conditions = Vec::new();
+        let mut next = Some(id);
+        while let Some(block) = next.and_then(|id| self.block(id)) {
+            let before = block.previous_branch.and_then(|id| self.block(id));
+            let before = before.and_then(|before| before.condition.as_ref());
+            match (&block.condition, before) {
+                (Some(condition), _) => conditions.push(condition.to_string()),
+                (None, Some(before)) => conditions.push(format!("else of {before}")),
+                (None, None) => {}
+            }
+            next = block.parent;
+        }
+        conditions.reverse();
+        conditions.join(" and ")
+    }
+
     /// Whether only these subjects decide if `block` is true: those of its own condition, of the branches
     /// before it, and of the blocks around it.
     #[must_use]

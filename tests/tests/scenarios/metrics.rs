@@ -57,6 +57,50 @@ fn metrics(server: &Server) -> String {
     response.text()
 }
 
+/// Two hosts with the same directive are two routes, and so are two groups of backends without a key.
+#[test]
+fn backends_are_told_apart_by_the_conditions_that_they_stand_in() {
+    let backend = backend();
+    let hosts = ["one.example", "two.example"].map(|name| {
+        let host = backend.host();
+        format!(
+            "$HTTP[\"host\"] == \"{name}\" {{\n    fastcgi.server = (\n\
+             \x20       \".php\" => (( {host}, \"check-local\" => \"disable\" )),\n\
+             \x20       \"/a\" => (( {host}, \"check-local\" => \"disable\" )),\n    )\n}}\n"
+        )
+    });
+    let config = format!(
+        "server.modules += ( \"mod_fastcgi\", \"mod_status\" )\n\
+         status.metrics-url = \"/metrics\"\n{}",
+        hosts.concat()
+    );
+    let server = Server::build().config(&config).start();
+    for (host, target) in [
+        ("one.example", "/a"),
+        ("two.example", "/a"),
+        ("two.example", "/b.php"),
+    ] {
+        let head = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        assert_eq!(server.exchange(&head).status, 200);
+    }
+    let of = |key: &str, host: &str| {
+        let condition = format!("$HTTP[\\\"host\\\"] == \\\"{host}\\\"");
+        format!(
+            "petrel_request_duration_seconds_count{{route=\"mod_fastcgi {key} {condition}\",code=\"2xx\"}}"
+        )
+    };
+    let expected = [
+        of("/a", "one.example"),
+        of("/a", "two.example"),
+        of(".php", "two.example"),
+    ];
+    let are_counted = || {
+        let text = metrics(&server);
+        expected.iter().all(|name| value(&text, name) == Some(1.0))
+    };
+    assert!(eventually(are_counted), "{}", metrics(&server));
+}
+
 const OF_FILES: &str =
     "petrel_request_duration_seconds_count{route=\"mod_staticfile\",code=\"2xx\"}";
 

@@ -74,11 +74,11 @@ impl Class {
         Class::Compute,
     ];
 
-    /// The name in counters: `stat`, `first`, `read`, `write` or `compute`.
+    /// The name in counters: `stat`, `first-read`, `read`, `write` or `compute`.
     pub fn name(self) -> &'static str {
         match self {
             Class::Stat => "stat",
-            Class::First => "first",
+            Class::First => "first-read",
             Class::Read => "read",
             Class::Write => "write",
             Class::Compute => "compute",
@@ -270,7 +270,7 @@ impl From<NotDone> for io::Error {
 /// number depends on the kind of request.
 static POOLS: [Pool; 5] = [
     Pool::new("stat", THREADS.stat),
-    Pool::new("first", THREADS.stat),
+    Pool::new("first-read", THREADS.stat),
     Pool::new("read", THREADS.read),
     Pool::new("write", THREADS.write).unpurged(),
     Pool::new("compute", THREADS.compute).computing(),

@@ -494,7 +494,7 @@ impl WorkerMetrics {
 }
 
 /// The name of the route of requests that no module has answered.
-pub const CORE: &str = "core";
+pub const CORE: &str = "no-module";
 
 /// Like [`shared::lock`](crate::shared::lock), which imports this module.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

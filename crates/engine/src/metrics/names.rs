@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn a_name_has_one_number_and_their_number_is_bounded() {
         let names = Names::default();
-        names.begin_with(["core", "mod_a", "mod_b"].into_iter());
+        names.begin_with(["no-module", "mod_a", "mod_b"].into_iter());
         names.begin_with(["other"].into_iter());
         let b = Route::of_module(1);
         let php = names.detailed(b, ".php");
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn a_long_detail_is_cut_between_characters() {
         let names = Names::default();
-        names.begin_with(["core", "mod_a"].into_iter());
+        names.begin_with(["no-module", "mod_a"].into_iter());
         let long = "\u{e4}".repeat(1 << 20);
         let route = names.detailed(Route::of_module(0), &long);
         let name = &names.all()[usize::from(route.slot())];

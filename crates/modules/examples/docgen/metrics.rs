@@ -101,7 +101,8 @@ Some questions, and the query that answers each:
 ## Labels
 
 `route` is what made the response: a module, and where that helps the part of its configuration or the
-script: `mod_staticfile`, `mod_fastcgi .php`, `mod_proxy /api`, `mod_magnet /srv/lua/front.lua`. `core` are
+script: `mod_staticfile`, `mod_fastcgi .php`, `mod_proxy /api`, `mod_magnet /srv/lua/front.lua`. Backends that
+stand in a condition have it in their name: `mod_fastcgi .php $HTTP["host"] == "a.example"`. `no-module` are
 responses that no module has made. `code` is the status class, `2xx`, or `aborted` if the response could not
 be completed, because the client left or the source of the response failed. `host` is there for hosts that a
 condition of the configuration names (`$HTTP["host"] == "www.example.org"`).

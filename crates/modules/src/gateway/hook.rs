@@ -104,9 +104,9 @@ impl GatewayRoutes {
         if place.is_none() {
             let route = self.gateway.routes.get(index)?;
             let known = Upstreams::of(&exchange.worker).get(route, self.gateway.balance);
-            let counts_for = match &*route.key.text() {
+            let counts_for = match &*route.name {
                 "" => exchange.route(),
-                key => exchange.detailed_route(key),
+                name => exchange.detailed_route(name),
             };
             *place = Some((known, counts_for));
         }

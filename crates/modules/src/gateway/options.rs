@@ -20,11 +20,10 @@ pub(super) mod testing;
 mod tls;
 mod warnings;
 
-use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::Duration;
 
-use petrel_engine::config::Diagnostic;
+use petrel_engine::config::{BlockId, Diagnostic};
 use petrel_engine::settings::Values;
 
 use super::upgrade::Upgrades;
@@ -176,6 +175,9 @@ pub struct Route {
     pub key: RouteKey,
     /// The backends, all of one [`Mode`]; never empty.
     pub hosts: Vec<Rc<BackendHost>>,
+    /// Its name in the metrics: the key, and the conditions that the directive stands in. Empty: it has that of
+    /// its module.
+    pub name: String,
     /// Identifies this group of backends in the whole configuration. Every set of settings with the same
     /// directive has the same id.
     pub id: String,
@@ -192,13 +194,13 @@ pub enum RouteKey {
     Suffix(Vec<u8>),
 }
 
-impl RouteKey {
-    /// The key as it is written in the configuration.
-    pub(crate) fn text(&self) -> Cow<'_, str> {
-        match self {
-            RouteKey::All => Cow::Borrowed(""),
-            RouteKey::Prefix(text) | RouteKey::Suffix(text) => String::from_utf8_lossy(text),
-        }
+/// The name of the route for `key` whose directive stands in `block`.
+fn route_name(key: &str, block: Option<BlockId>, values: &Values<'_>) -> String {
+    let block = block.unwrap_or(BlockId::GLOBAL);
+    let conditions = values.config().conditions_of(block);
+    match key.is_empty() || conditions.is_empty() {
+        true => format!("{key}{conditions}"),
+        false => format!("{key} {conditions}"),
     }
 }
 

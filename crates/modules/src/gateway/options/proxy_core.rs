@@ -10,7 +10,7 @@ use super::super::header_map::Rewriting;
 use super::map::OptionMap;
 use super::{
     BackendHost, Balance, Extras, FpmStatusPage, Gateway, HostAddress, Protocol, Route, RouteKey,
-    host, server, tls,
+    host, route_name, server, tls,
 };
 
 /// The gateway that `values` describe; `None` without backends.
@@ -41,6 +41,7 @@ pub(super) fn gateway(values: &Values<'_>) -> Result<Option<Gateway>, Diagnostic
         directive: BACKENDS,
         protocol,
         routes: vec![Route {
+            name: route_name("", values.block_of(BACKENDS), values),
             key: RouteKey::All,
             hosts,
             id,

@@ -8,7 +8,10 @@ use petrel_engine::settings::Values;
 use super::super::header_map::HeaderMap;
 use super::super::upgrade::Upgrades;
 use super::map::OptionMap;
-use super::{BackendHost, Balance, Extras, Family, Gateway, Mode, Protocol, Route, RouteKey, host};
+use super::{
+    BackendHost, Balance, Extras, Family, Gateway, Mode, Protocol, Route, RouteKey, host,
+    route_name,
+};
 
 /// The gateway that the directives of one family in `values` describe.
 pub(super) fn gateway(
@@ -139,6 +142,7 @@ fn routes(
         for (mode, hosts) in [("authorizer", authorizers), ("responder", responders)] {
             if !hosts.is_empty() {
                 routes.push(Route {
+                    name: route_name(key, values.block_of(family.server), values),
                     key: route_key(key),
                     hosts,
                     id: format!("{block} {} {key:?} {mode} {protocol:?}", family.server),
