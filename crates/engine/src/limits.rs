@@ -220,7 +220,8 @@ pub(crate) const SPOOL_JOB_S_MAX: u64 = 300;
 pub(crate) const SPOOL_QUEUE_FULL_PAUSE_MS: u64 = 50;
 
 /// Bytes that the faster side of a streamed body may be ahead of the slower one if
-/// `server.stream-request-body` or `server.stream-response-body` is 2.
+/// `server.stream-request-body` or `server.stream-response-body` is 2. Where the latter is not set, a reply that
+/// is longer is sent before it is complete.
 pub const STREAM_BUFFER_BYTES_MAX: u64 = 64 * 1024;
 
 /// Bytes of memory for interim responses (103 Early Hints) that wait until the connection has sent earlier

@@ -92,7 +92,8 @@ struct NotedWaits {
 
 impl Waits {
     /// Adds a wait whose holder `tell` writes, unless there are [`limits::NOTED_WAITS_MAX`] longer ones.
-    /// A wait in the same stage for the same holder adds to the one that is there.
+    /// A wait in the same stage for the same holder adds to the one that is there. Where `tell` writes nothing,
+    /// nothing held the request up.
     pub(crate) fn add(
         &mut self,
         stage: Stage,
@@ -132,6 +133,9 @@ impl NotedWaits {
         new.nanos = nanos;
         new.holder.clear();
         tell(&mut HolderText(&mut new.holder));
+        if new.holder.is_empty() {
+            return;
+        }
         let same = |known: &&mut Wait| known.stage == stage && known.holder == new.holder;
         if let Some(known) = before.iter_mut().find(same) {
             known.nanos += nanos;

@@ -12,6 +12,7 @@ use petrel_engine::body::{Body, BodySource, InMemory, Piece, RequestBody};
 use petrel_engine::ledger::Stage;
 use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::turn::Turn;
+use petrel_engine::waits::HolderText;
 
 /// What a collected body is for.
 pub(crate) trait Draft {
@@ -193,6 +194,10 @@ impl<D: Draft> BodySource for Tee<D> {
             true => Stage::ReadFile,
             false => self.body.stage(),
         }
+    }
+
+    fn tell_wait(&self, text: &mut HolderText<'_>) {
+        self.body.tell_wait(text);
     }
 
     fn has_failed(&self) -> bool {

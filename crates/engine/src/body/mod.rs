@@ -20,6 +20,7 @@ use petrel_proto::header_block::HeaderBlock;
 
 use crate::file_cache::FileEntry;
 use crate::ledger::Stage;
+use crate::waits::HolderText;
 pub use in_memory::InMemory;
 pub use request::{ReadAhead, RequestBody};
 pub use spool::Spool;
@@ -92,6 +93,12 @@ pub trait BodySource {
         Stage::Content
     }
 
+    /// After [`BodySource::poll_piece`] was pending: says what the source waited for, as the holder of
+    /// [`BodySource::stage`]. Writes nothing where nothing is late.
+    fn tell_wait(&self, text: &mut HolderText<'_>) {
+        text.write_str("the source of the response had no more bytes");
+    }
+
     /// Whether no more bytes of the client can be passed on, because the other end is gone or did not answer
     /// for too long.
     fn has_failed(&self) -> bool {
@@ -152,6 +159,13 @@ impl Body {
         match self {
             Body::Source(source) => source.stage(),
             _ => Stage::ReadFile,
+        }
+    }
+
+    /// See [`BodySource::tell_wait`].
+    pub fn tell_wait(&self, text: &mut HolderText<'_>) {
+        if let Body::Source(source) = self {
+            source.tell_wait(text);
         }
     }
 

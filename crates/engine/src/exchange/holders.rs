@@ -11,7 +11,7 @@ pub(crate) fn of_content(exchange: &Exchange, text: &mut HolderText<'_>) {
         Some(_) if exchange.response.body.stage() == Stage::ReadFile => {
             tell_holder_of_file(&exchange.physical.path, text);
         }
-        _ => text.write_str("the source of the response had no more bytes"),
+        _ => exchange.response.body.tell_wait(text),
     }
 }
 

@@ -22,6 +22,7 @@ use petrel_engine::ledger::Stage;
 use petrel_engine::network_backend::FileReader;
 use petrel_engine::proto::accept::Coding;
 use petrel_engine::proto::header_block::HeaderBlock;
+use petrel_engine::waits::HolderText;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
@@ -305,6 +306,10 @@ impl BodySource for CompressedBody {
             true => self.source.stage(),
             false => Stage::Transform,
         }
+    }
+
+    fn tell_wait(&self, text: &mut HolderText<'_>) {
+        self.source.tell_wait(text);
     }
 
     fn has_failed(&self) -> bool {

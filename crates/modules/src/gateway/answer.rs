@@ -12,6 +12,7 @@ use petrel_engine::proto::reply_head::ReplyHead;
 use petrel_engine::proto::request_head::KnownField;
 use petrel_engine::proto::status::Status;
 use petrel_engine::response::Own;
+use petrel_engine::settings::ReplyStreaming;
 
 use super::offload::{self, Offload, Opening};
 use super::options::{BackendHost, Gateway, Mode};
@@ -22,6 +23,8 @@ use super::reroute;
 pub(super) enum ReplyVerdict {
     /// Collect it; the answer is sent when it is complete.
     Collect,
+    /// Collect it; the answer is sent when it is complete, long, or late.
+    Gather,
     /// Send it to the client piece by piece as it arrives.
     Stream,
     /// Turn the connection into a tunnel.
@@ -88,10 +91,20 @@ pub(super) fn accept(
         exchange.response.announced_length = length;
         exchange.response.is_length_unknown = length.is_none();
     }
-    match exchange.settings.core.stream_response_body > 0 || wants_streaming(head) {
-        true => ReplyVerdict::Stream,
-        false => ReplyVerdict::Collect,
+    match exchange.settings.core.stream_response_body {
+        ReplyStreaming::AtOnce | ReplyStreaming::Bounded => ReplyVerdict::Stream,
+        _ if wants_streaming(head) => ReplyVerdict::Stream,
+        ReplyStreaming::Soon if head.status() != Status::OK || !may_be_cut(exchange) => {
+            ReplyVerdict::Gather
+        }
+        ReplyStreaming::Soon | ReplyStreaming::WhenComplete => ReplyVerdict::Collect,
     }
+}
+
+/// Whether the client asks for a part of the body. Petrel can cut it only from a body that is complete.
+pub(super) fn may_be_cut(exchange: &Exchange) -> bool {
+    exchange.settings.core.range_requests
+        && exchange.request.head.field(KnownField::Range).is_some()
 }
 
 /// Logs why the configuration does not let the client have this reply.

@@ -15,9 +15,11 @@ use petrel_engine::body::{Body, BodySource, Piece, ReadAhead, RequestBody, Spool
 use petrel_engine::ledger::Stage;
 use petrel_engine::limits;
 use petrel_engine::proto::header_block::HeaderBlock;
-use petrel_engine::settings::Settings;
+use petrel_engine::settings::{ReplyStreaming, Settings};
+use petrel_engine::waits::HolderText;
 use petrel_engine::worker::Worker;
 
+use super::answer;
 use super::failure::Failure;
 use super::options::Mode;
 use super::talk::{ArrivedHead, Event, Flow, Peer, Received, Talk};
@@ -59,7 +61,10 @@ impl Relay {
             client: exchange.connection.client_key(),
             talk,
             reply: Spool::default(),
-            ahead: ReadAhead::Unbounded,
+            ahead: match exchange.settings.core.stream_response_body {
+                ReplyStreaming::Soon if !answer::may_be_cut(exchange) => ReadAhead::Bounded,
+                _ => ReadAhead::Unbounded,
+            },
             state: BodyState::Comes,
             is_body: false,
             takes_trailers: exchange.request.head.takes_trailers(),
@@ -161,6 +166,11 @@ impl Relay {
         let has_ended = self.talk.has_ended() || self.talk.has_whole_body();
         let is_whole = has_ended && self.talk.trailers.is_empty();
         is_whole.then(|| std::mem::take(&mut self.reply).into_body())
+    }
+
+    /// Whether as much of the body has arrived as may before the answer is sent.
+    pub(crate) fn is_full(&self) -> bool {
+        self.ahead == ReadAhead::Bounded && self.reply.held() >= limits::STREAM_BUFFER_BYTES_MAX
     }
 
     /// Turns the relay into the body of the answer. It begins with what is buffered; the rest is read while
@@ -271,6 +281,13 @@ impl BodySource for Relay {
 
     fn stage(&self) -> Stage {
         Stage::BackendBody
+    }
+
+    /// Nothing is late while the two ends of a tunnel are silent.
+    fn tell_wait(&self, text: &mut HolderText<'_>) {
+        if !self.talk.is_tunnel() {
+            write!(text, "{} sent its reply", self.talk.peer.name());
+        }
     }
 
     fn has_failed(&self) -> bool {

@@ -3,9 +3,9 @@
 //!
 //! A hook of a gateway answers with a [`GatewayRequest`]; the phase loop polls it in the task of the client's
 //! connection. When an attempt fails before any byte of a reply has arrived, and sending the request again is
-//! safe, it starts over with another connection or backend. With `server.stream-response-body = 0` it ends
-//! when the whole reply has arrived, otherwise with the head; then its [`Relay`] becomes the body of the
-//! answer.
+//! safe, it starts over with another connection or backend. `server.stream-response-body` says whether it ends
+//! with the head, a little later, or when the whole reply has arrived; then its [`Relay`] becomes the body of
+//! the answer.
 
 use std::fmt;
 use std::io;
@@ -19,6 +19,7 @@ use petrel_engine::body::ReadAhead;
 use petrel_engine::cause::CauseCode;
 use petrel_engine::ledger::Stage;
 use petrel_engine::module::{Outcome, Pending};
+use petrel_engine::settings::ReplyStreaming;
 
 use super::answer::{self, ReplyVerdict};
 use super::backend::Backend;
@@ -99,13 +100,22 @@ enum RequestState {
         attempt: Option<Box<ConnectAttempt>>,
         pause: Pin<Box<tokio::time::Sleep>>,
     },
-    /// The request is being sent and its reply awaited. `is_collected`: the head has come and the body is
-    /// being collected.
-    Talk { is_collected: bool },
+    /// The request is being sent and its reply awaited.
+    Talk(Collecting),
     /// The reply is complete and names a file; a disk thread opens it.
     Open(Box<Opening>),
     /// The request has been answered.
     Over,
+}
+
+/// How long the body of the reply is collected.
+enum Collecting {
+    /// The head has not come.
+    NotYet,
+    /// Until it is complete.
+    Whole,
+    /// Until it is complete or long, or the time is over.
+    Until(Pin<Box<tokio::time::Sleep>>),
 }
 
 /// What to do after a step in one state.
@@ -182,9 +192,7 @@ impl GatewayRequest {
         gateway: Rc<Gateway>,
         talk: Talk,
     ) -> GatewayRequest {
-        let state = RequestState::Talk {
-            is_collected: false,
-        };
+        let state = RequestState::Talk(Collecting::NotYet);
         let mut request = GatewayRequest::in_state(gateway, None, state);
         request.relay = Some(Relay::new(exchange, talk));
         request
@@ -237,7 +245,7 @@ impl GatewayRequest {
                     Transition::To(attempt.map_or(RequestState::Choose, ConnectAttempt::connect))
                 }
             },
-            RequestState::Talk { is_collected } => self.talk(is_collected, exchange, context),
+            RequestState::Talk(collecting) => self.talk(collecting, exchange, context),
             RequestState::Open(mut opening) => match opening.poll(exchange, context) {
                 Poll::Pending => Transition::Wait(RequestState::Open(opening)),
                 Poll::Ready(Offload::Answered(outcome)) => Transition::End(outcome),
@@ -572,9 +580,7 @@ impl GatewayRequest {
         match begun {
             Ok(talk) => {
                 self.relay = Some(Relay::new(exchange, talk));
-                Transition::To(RequestState::Talk {
-                    is_collected: false,
-                })
+                Transition::To(RequestState::Talk(Collecting::NotYet))
             }
             Err(error) => {
                 let what =
@@ -699,7 +705,7 @@ impl GatewayRequest {
 
     fn talk(
         &mut self,
-        is_collected: bool,
+        collecting: Collecting,
         exchange: &mut Exchange,
         context: &mut Context<'_>,
     ) -> Transition {
@@ -712,7 +718,11 @@ impl GatewayRequest {
             stamp_sending(relay, exchange);
         }
         let had_begun = relay.talk.reply_has_begun();
-        let mut verdict = is_collected.then_some(ReplyVerdict::Collect);
+        let mut verdict = match &collecting {
+            Collecting::NotYet => None,
+            Collecting::Whole => Some(ReplyVerdict::Collect),
+            Collecting::Until(_) => Some(ReplyVerdict::Gather),
+        };
         let received = relay.poll_receive(context, &mut |peer, head| match head {
             ArrivedHead::Interim(head) => {
                 answer::inform(exchange, head);
@@ -722,7 +732,7 @@ impl GatewayRequest {
                 debug::reply_head(&self.gateway, exchange, peer.name(), conversation.head());
                 let accepted = answer::accept(exchange, &self.gateway, &peer.host, conversation);
                 match verdict.insert(accepted) {
-                    ReplyVerdict::Collect => Flow::Go,
+                    ReplyVerdict::Collect | ReplyVerdict::Gather => Flow::Go,
                     _ => Flow::Stop,
                 }
             }
@@ -768,23 +778,35 @@ impl GatewayRequest {
             }
             (_, Poll::Ready(Err(failure))) => self.fail(failure, exchange),
             (Poll::Pending, _)
-                if matches!(verdict, Some(ReplyVerdict::Collect))
+                if matches!(verdict, Some(ReplyVerdict::Collect | ReplyVerdict::Gather))
                     && relay.talk.has_whole_body() =>
             {
                 self.answer(verdict, exchange)
             }
             (Poll::Pending, _) => {
+                let collecting = match verdict {
+                    Some(ReplyVerdict::Gather) => {
+                        let mut pause = match collecting {
+                            Collecting::Until(pause) => pause,
+                            _ => Box::pin(tokio::time::sleep(limits::REPLY_GATHERED)),
+                        };
+                        if relay.is_full() || pause.as_mut().poll(context).is_ready() {
+                            return self.answer(verdict, exchange);
+                        }
+                        Collecting::Until(pause)
+                    }
+                    Some(_) => Collecting::Whole,
+                    None => Collecting::NotYet,
+                };
                 if let Some(due_s) = relay.talk.due_s() {
                     exchange.wake_at(due_s);
                 }
-                Transition::Wait(RequestState::Talk {
-                    is_collected: verdict.is_some(),
-                })
+                Transition::Wait(RequestState::Talk(collecting))
             }
         }
     }
 
-    /// The head of the reply has arrived, and all of the body if that is collected.
+    /// The head of the reply has arrived, and as much of the body as was to be collected.
     fn answer(&mut self, verdict: Option<ReplyVerdict>, exchange: &mut Exchange) -> Transition {
         let Some(relay) = &mut self.relay else {
             return Transition::End(exchange.fail(CauseCode::Internal));
@@ -810,9 +832,10 @@ impl GatewayRequest {
                 relay.talk.become_tunnel();
                 ReadAhead::Bounded
             }
+            Some(ReplyVerdict::Gather) => ReadAhead::Unbounded,
             Some(ReplyVerdict::Stream | ReplyVerdict::Collect) => {
                 match exchange.settings.core.stream_response_body {
-                    1 => ReadAhead::Unbounded,
+                    ReplyStreaming::AtOnce => ReadAhead::Unbounded,
                     _ => ReadAhead::Bounded,
                 }
             }

@@ -139,20 +139,29 @@ fn in_two_parts(speaks: Speaks) -> (Backend, Arc<AtomicBool>) {
     (backend, go_on)
 }
 
+/// Each value of `server.stream-response-body`, and none.
+const MODES: [&str; 4] = [
+    "",
+    "server.stream-response-body = 0",
+    "server.stream-response-body = 1",
+    "server.stream-response-body = 2",
+];
+
+/// The answer waits for its end with `server.stream-response-body = 0` only.
+const COLLECTS: &str = MODES[1];
+
 #[test]
 fn the_first_byte_is_held_back_only_on_request() {
     for speaks in Speaks::ALL {
         let (backend, go_on) = in_two_parts(speaks);
-        for mode in 0..3 {
+        for mode in MODES {
             go_on.store(false, Ordering::SeqCst);
-            let server = in_front_of(&backend)
-                .config(&format!("server.stream-response-body = {mode}"))
-                .start();
+            let server = in_front_of(&backend).config(mode).start();
             let mut client = server.client();
             // An HTTP/1.0 client gets the body without framing.
             client.send("GET /app/ HTTP/1.0\r\n\r\n");
-            if mode == 0 {
-                client.expect_silence(Duration::from_millis(100));
+            if mode == COLLECTS {
+                client.expect_silence(Duration::from_millis(150));
             } else {
                 let mut came = Vec::new();
                 while !came.ends_with(b"first;") {
@@ -163,6 +172,49 @@ fn the_first_byte_is_held_back_only_on_request() {
             let rest = client.read_to_end();
             assert!(rest.ends_with(b"second"), "{speaks:?}, {mode}");
         }
+    }
+}
+
+/// Where `server.stream-response-body` is not set, the beginning of a long reply is sent, and a short one is sent
+/// as a whole, with its length. What a client asks for a part of has to be complete.
+#[test]
+fn a_reply_is_sent_when_it_is_long_or_late() {
+    for speaks in Speaks::ALL {
+        let go_on = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&go_on);
+        let backend = Backend::start(speaks, move |exchange| {
+            exchange.read_body();
+            if name(exchange) == "short" {
+                return exchange.say("short");
+            }
+            exchange.head(200, &[("Content-Type", "text/plain")]);
+            exchange.body("f".repeat(80_000));
+            while !told.load(Ordering::SeqCst) {
+                exchange.pause(Duration::from_millis(2));
+            }
+            exchange.body("s".repeat(80_000));
+            exchange.end();
+        });
+        let server = in_front_of(&backend).start();
+        let mut client = server.client();
+        let short = client.get("/app/short");
+        assert_eq!(short.field("Content-Length"), Some("5"), "{speaks:?}");
+        assert_eq!(short.text(), "short", "{speaks:?}");
+        client.send("GET /app/long HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut came = Vec::new();
+        while came.iter().filter(|byte| **byte == b'f').count() < 65_536 {
+            came.extend(client.read_bytes(64));
+        }
+        let mut other = server.client();
+        other.send("GET /app/long HTTP/1.1\r\nHost: a\r\nRange: bytes=79998-80001\r\n\r\n");
+        other.expect_silence(Duration::from_millis(150));
+        go_on.store(true, Ordering::SeqCst);
+        let part = other.response();
+        assert_eq!(
+            (part.status, part.text().as_str()),
+            (206, "ffss"),
+            "{speaks:?}"
+        );
     }
 }
 
@@ -200,7 +252,7 @@ fn has_pattern(body: &[u8]) -> bool {
 fn a_slow_reader_does_not_hold_the_backend() {
     for speaks in [Speaks::FastCgi, Speaks::Http, Speaks::Scgi] {
         let (backend, written) = large(speaks);
-        for mode in [0, 1] {
+        for mode in &MODES[..3] {
             let server = spooling(&backend, mode);
             let mut client = server.client().with_receive_buffer(1 << 16);
             client.send("GET /app/ HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -227,7 +279,7 @@ fn a_slow_reader_does_not_hold_the_backend() {
 fn a_slow_reader_slows_the_backend_with_stream_response_body_2() {
     for speaks in [Speaks::FastCgi, Speaks::Http, Speaks::Scgi, Speaks::Ajp13] {
         let (backend, written) = large(speaks);
-        let server = spooling(&backend, 2);
+        let server = spooling(&backend, MODES[3]);
         let mut client = server.client().with_receive_buffer(1 << 16);
         client.send("GET /app/ HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(eventually(|| written.load(Ordering::SeqCst) > 0));
@@ -244,13 +296,13 @@ fn a_slow_reader_slows_the_backend_with_stream_response_body_2() {
     }
 }
 
-fn spooling(backend: &Backend, mode: u8) -> Server {
+fn spooling(backend: &Backend, mode: &str) -> Server {
     in_front_of(backend)
         .tree(|tree| {
             tree.directory("upload");
         })
         .config("server.upload-dirs = ( var.dir + \"/upload\" )")
-        .config(&format!("server.stream-response-body = {mode}"))
+        .config(mode)
         .start()
 }
 
@@ -266,10 +318,8 @@ fn answers_without_a_length_are_chunked_or_end_with_the_connection() {
             }
             exchange.end();
         });
-        for mode in 0..3 {
-            let server = in_front_of(&backend)
-                .config(&format!("server.stream-response-body = {mode}"))
-                .start();
+        for mode in MODES {
+            let server = in_front_of(&backend).config(mode).start();
             let mut client = server.client();
             for _ in 0..2 {
                 let response = client.get("/app/");

@@ -195,7 +195,9 @@ fn bodies_that_need_a_temporary_file_are_503() {
         "/app/large" => exchange.answer(200, &[], vec![b'x'; 4 << 20]),
         _ => exchange.say("fine"),
     });
-    let server = in_front_of_with(&backend, NEVER_AGAIN).start();
+    let server = in_front_of_with(&backend, NEVER_AGAIN)
+        .config("server.stream-response-body = 0")
+        .start();
     let mut client = connected(&server);
     let shortage = Shortage::of(&server);
     client.send(post("/app/", &"x".repeat(4 << 20)));

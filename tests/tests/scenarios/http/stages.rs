@@ -164,8 +164,8 @@ fn slow_reads_are_told_as_read_file() {
 #[test]
 fn every_wait_for_a_backend_has_its_stage() {
     let backend = Backend::start(Speaks::Http, |exchange| match exchange.target() {
-        "/b/trickles" => {
-            exchange.head(200, &[("X-Accel-Buffering", "no")]);
+        "/b/trickles" | "/b/drips" => {
+            exchange.head(200, &[]);
             exchange.body("a");
             exchange.pause(PAUSE);
             exchange.body("b");
@@ -193,6 +193,13 @@ fn every_wait_for_a_backend_has_its_stage() {
     expect_stage(&server, "/b/late", "backend-first-byte");
     assert_eq!(server.get("/b/trickles").text(), "ab");
     expect_stage(&server, "/b/trickles", "backend-body");
+    // The first part is sent after 50 ms.
+    assert_eq!(server.get("/b/drips").text(), "ab");
+    for path in ["/b/trickles", "/b/drips"] {
+        Line::about(&server, path)
+            .expect("backend-body")
+            .expect_note(&server, "backend-body", " sent its reply");
+    }
     assert_eq!(server.get("/p.sh").text(), "c");
     expect_stage(&server, "/p.sh", "backend-first-byte");
 

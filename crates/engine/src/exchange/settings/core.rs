@@ -44,8 +44,8 @@ pub struct CoreSettings {
     pub file_wait_s: u32,
     /// `server.stream-request-body`: 0, 1 or 2.
     pub stream_request_body: u32,
-    /// `server.stream-response-body`: 0, 1 or 2.
-    pub stream_response_body: u32,
+    /// `server.stream-response-body`: when a backend's reply goes to the client.
+    pub stream_response_body: ReplyStreaming,
     /// `server.errorfile-prefix`.
     pub errorfile_prefix: Option<Rc<[u8]>>,
     /// `server.error-handler`.
@@ -117,6 +117,20 @@ pub struct Debug {
     pub timing: bool,
 }
 
+/// When a backend's reply goes to the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyStreaming {
+    /// When it is complete, or 64 KiB or 50 ms behind
+    /// its head, whatever comes first. The backend may be ahead of the client.
+    Soon,
+    /// When it is complete.
+    WhenComplete,
+    /// As it arrives. The backend may be ahead of the client.
+    AtOnce,
+    /// As it arrives. The backend may be [`limits::STREAM_BUFFER_BYTES_MAX`] ahead of the client.
+    Bounded,
+}
+
 impl CoreSettings {
     /// Reads the directives of the core from `values`.
     ///
@@ -156,7 +170,12 @@ impl CoreSettings {
             network_backend: network_backend(values)?,
             file_wait_s: values.unsigned("server.max-file-wait", 60),
             stream_request_body: values.unsigned("server.stream-request-body", 0).min(2),
-            stream_response_body: values.unsigned("server.stream-response-body", 0).min(2),
+            stream_response_body: match values.integer("server.stream-response-body") {
+                None => ReplyStreaming::Soon,
+                Some(..=0) => ReplyStreaming::WhenComplete,
+                Some(1) => ReplyStreaming::AtOnce,
+                Some(_) => ReplyStreaming::Bounded,
+            },
             read_idle_s,
             write_idle_s,
             read_rate_min: min_rate("server.min-read-rate", read_idle_s),

@@ -213,9 +213,10 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "server.stream-request-body", Short, Request, "0", Works,
         "When backends get a request body: 0 when it is complete, 1 as it arrives, 2 as it \
          arrives, with the client at most 64 KiB ahead.";
-    "server.stream-response-body", Short, Request, "0", Works,
+    "server.stream-response-body", Short, Request, "unset", Works,
         "When a backend's answer goes to the client: 0 when it is complete, 1 as it arrives, 2 as \
-         it arrives, with the backend at most 64 KiB ahead.";
+         it arrives, with the backend at most 64 KiB ahead. If unset, when it is complete, or 64 KiB \
+         or 50 ms behind its head, whatever comes first; then as with 1.";
     "server.kbytes-per-second", Int, Request, "0", Works,
         "KiB a second for all connections of the scope together. 0 is no limit.";
     "connection.kbytes-per-second", Int, Request, "0", Works,

@@ -25,7 +25,7 @@ use crate::module::{
     TakesUnread,
 };
 use crate::tls::TlsHost;
-pub use core::CoreSettings;
+pub use core::{CoreSettings, ReplyStreaming};
 pub(crate) use exposure::Exposure;
 pub(crate) use mime::MimeCache;
 pub use process::ProcessSettings;
