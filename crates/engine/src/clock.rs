@@ -11,6 +11,7 @@ use petrel_proto::date;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::ledger::Nanos;
+use crate::limits;
 
 /// The clock of one worker.
 pub struct Clock {
@@ -21,6 +22,8 @@ pub struct Clock {
     turn: Cell<Nanos>,
     /// For how long the worker was busy in the turn before, without waiting for events.
     earlier_turn: Cell<Nanos>,
+    /// See [`Clock::news_since`].
+    news_since: Cell<Nanos>,
     /// The longest turn since [`Clock::take_longest_turn`].
     longest_turn: Cell<Nanos>,
     /// The monotonic time until which `wall_s` is right.
@@ -93,6 +96,7 @@ impl Clock {
             gap: Cell::new(0),
             turn: Cell::new(0),
             earlier_turn: Cell::new(0),
+            news_since: Cell::new(0),
             longest_turn: Cell::new(0),
             second_ends: Cell::new(0),
             wall_s: Cell::new(0),
@@ -136,6 +140,9 @@ impl Clock {
         let began = self.turn.replace(now);
         let took = before.saturating_sub(began);
         self.earlier_turn.set(took);
+        // The worker had news at once when it asked for it.
+        let was_busy = took >= limits::NOTED_LAG_NANOS && now - before < MILLI;
+        self.news_since.set(if was_busy { began } else { now });
         if took > self.longest_turn.get() {
             self.longest_turn.set(took);
         }
@@ -152,6 +159,13 @@ impl Clock {
     #[inline]
     pub fn turn(&self) -> Nanos {
         self.turn.get()
+    }
+
+    /// Since when what the worker learned in this turn may have lain in the kernel: the beginning of the turn before, if
+    /// that took long and the worker did not wait for events behind it. Otherwise [`Clock::turn`].
+    #[inline]
+    pub fn news_since(&self) -> Nanos {
+        self.news_since.get()
     }
 
     /// How long the turn before the present one took. What was read first in this turn may have lain in the

@@ -797,7 +797,14 @@ impl Exchange {
     /// lag.
     #[inline]
     fn stamp_without_holder(&mut self, stage: Stage, now: Nanos) -> Nanos {
-        let (ready, before) = (self.worker.clock().turn(), self.ledger.last());
+        let clock = self.worker.clock();
+        let (turn, since, before) = (clock.turn(), clock.news_since(), self.ledger.last());
+        // While the worker was busy, the end of the wait may have come at any time. If the wait began meanwhile, a
+        // nanosecond of it is left, which says that it is over.
+        let ready = match since < turn && before < turn {
+            true => since.max(before + 1),
+            false => turn,
+        };
         let waited = self.ledger.stamp_wait(stage, ready, now);
         let lag = now.saturating_sub(before).saturating_sub(waited);
         self.note_if_lagged(lag);
@@ -832,6 +839,11 @@ impl Exchange {
             && nanos > 0
         {
             self.ledger.add_before(Stage::Tls, nanos);
+            if nanos >= limits::NOTED_WAIT_NANOS {
+                self.note_wait(Stage::Tls, nanos, |_, text| {
+                    text.write_str("the client and this server made their TLS handshake");
+                });
+            }
         }
     }
 
@@ -853,6 +865,10 @@ impl Exchange {
         let now = self.worker.clock().latest();
         self.note_wait(Stage::Lag, nanos, |exchange, text| {
             let since = now.saturating_sub(nanos);
+            let clock = exchange.worker.clock();
+            if clock.news_since() < clock.turn() {
+                text.write_str("up to this long in the kernel's queue: ");
+            }
             exchange.worker.tell_hog_between(since, now, text);
         });
     }

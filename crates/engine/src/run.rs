@@ -401,10 +401,16 @@ impl ExchangeRun {
 
     #[inline]
     fn pull<T>(&mut self, poll: impl FnOnce(&mut Body) -> T) -> T {
-        let is_made_now = matches!(self.response.body, Body::Source(_));
+        let (is_made_now, is_work) = match &self.response.body {
+            Body::Source(source) => (true, source.is_work()),
+            _ => (false, false),
+        };
+        if is_work && self.sent.bytes > 0 {
+            self.stamp(Stage::Send);
+        }
         let polled = poll(&mut self.response.body);
         // Only the first piece reads the clock here; later the owner does so after it has waited.
-        if is_made_now && self.sent.bytes == 0 {
+        if is_made_now && (self.sent.bytes == 0 || is_work) {
             let stage = self.response.body.stage();
             self.stamp(stage);
         }
@@ -575,6 +581,20 @@ impl ExchangeRun {
                 text.write_str("a bandwidth limit of the configuration or a script");
             });
         }
+    }
+
+    /// The client has left: the time of the wait that it did not wait out, with what it waited for.
+    pub fn abandon(&mut self) {
+        let Some(mut pending) = self.progress.pending.take() else {
+            return;
+        };
+        let waited_in = self.progress.waits_in.take();
+        if let Some(noted) = waited_in.and_then(|stage| self.stamp_pending(stage)) {
+            self.note_wait(noted.stage, noted.nanos, |exchange, text| {
+                pending.holder(exchange, noted.since, text);
+            });
+        }
+        pending.abandon(self);
     }
 
     /// The response cannot be completed: logs the part that was sent. The time since the last stamp belongs

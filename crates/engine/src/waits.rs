@@ -261,10 +261,10 @@ pub fn note_slow_peer(took: Nanos, ended: Nanos, what: fmt::Arguments<'_>) {
 }
 
 /// Calls `with` with what [`note_slow_peer`] last told, if it ended a wait that began at `since`: it took
-/// most of the time from then on.
+/// a good part of the time from then on. A wait may be for several answers, one after the other.
 pub fn with_slow_peer<T>(since: Nanos, with: impl FnOnce(Option<&str>) -> T) -> T {
     SLOW_PEER.with_borrow(|(took, ended, what)| {
-        let is_it = *took > 0 && *ended >= since && *took >= (*ended - since) / 2;
+        let is_it = *took > 0 && *ended >= since && *took >= (*ended - since) / 8;
         with(is_it.then_some(what.as_str()))
     })
 }

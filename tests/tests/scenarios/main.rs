@@ -7,6 +7,7 @@
 mod a_minute;
 mod auth;
 mod bad_input;
+mod causes;
 mod cml;
 mod cold_files;
 mod explain;

@@ -99,6 +99,12 @@ pub trait BodySource {
         text.write_str("the source of the response had no more bytes");
     }
 
+    /// Whether a processor works to make each piece, so that the time of each counts for [`BodySource::stage`] and not
+    /// for sending.
+    fn is_work(&self) -> bool {
+        false
+    }
+
     /// Whether no more bytes of the client can be passed on, because the other end is gone or did not answer
     /// for too long.
     fn has_failed(&self) -> bool {

@@ -13,6 +13,7 @@ use super::receive::Receiving;
 use super::send::Sending;
 use super::{ConnectionState, Step, head};
 use crate::cause::{CauseCode, ErrorCause};
+use crate::exchange::holders;
 use crate::ledger::Stage;
 use crate::limits;
 use crate::phase::Walked;
@@ -88,12 +89,13 @@ impl Serving {
         Serving::begin_with(run, link)
     }
 
-    /// Starts a request that the client has sent before it had the response to the one before (pipelining).
-    /// It begins now.
+    /// Starts a request that the client has sent before it had the response to the one before (pipelining), or
+    /// together with the end of its TLS handshake. It begins now.
     pub(crate) fn begin_next(link: &mut Link) -> Serving {
         let mut run = link.begin_run();
         let now = run.worker.clock().now();
         run.ledger.start(now);
+        run.count_handshake();
         Serving::begin_with(run, link)
     }
 
@@ -299,6 +301,10 @@ impl Serving {
         link: &mut Link,
     ) -> ConnectionState {
         link.know_local_address(&mut self.run);
+        self.run.abandon();
+        if std::mem::take(&mut self.wire.sending.waits_for_maker) {
+            self.run.stamp_wait(stage, holders::of_content);
+        }
         self.run.stamp(stage);
         self.note_slow_client(link);
         self.run.ledger.add_calls(system_calls::since_mark());

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use rustix::io::Errno;
 
-use crate::blocking::{self, Class, FileDeadline, Late, NotDone, RunningJob};
+use crate::blocking::{self, Class, DeviceLoad, FileDeadline, Late, NotDone, RunningJob};
 use crate::cause::{CauseCode, ErrorCause};
 use crate::exchange::Exchange;
 use crate::exchange::dry_run::LookUpSource;
@@ -369,6 +369,13 @@ impl Exchange {
                 asked.awaits_content,
             )
         };
+        let file = {
+            let mut found = self.cold.change();
+            let found = &mut found.found;
+            let file = found.iter().find(|one| *one.path == *path);
+            file.map(|one| Rc::clone(&one.entry))
+        };
+        let file = file.as_deref();
         let before = [Stage::DiskQueue, Stage::Open, Stage::Stat, Stage::ReadFile]
             .map(|stage| (stage, self.ledger.stage(stage)));
         let mut at = 0;
@@ -392,13 +399,16 @@ impl Exchange {
                     true => Stage::ReadFile,
                     false => Stage::Open,
                 };
-                self.stamp_wait_latest(stage, |_, text| tell_holder_of_file(&path, text));
+                self.stamp_wait_latest(stage, |_, text| tell_holder_of_file(&path, file, text));
             }
             _ => {
                 for (stage, before) in before {
                     let waited = self.ledger.stage(stage) - before;
                     if waited >= limits::NOTED_WAIT_NANOS {
-                        self.note_wait(stage, waited, |_, text| tell_holder_of_file(&path, text));
+                        self.note_wait(stage, waited, |_, text| match stage {
+                            Stage::DiskQueue => tell_holder_of_threads(&path, text),
+                            _ => tell_holder_of_file(&path, file, text),
+                        });
                     }
                 }
                 let lag = now.saturating_sub(self.ledger.last());
@@ -434,15 +444,48 @@ impl Exchange {
     }
 }
 
-/// Says what held up a request that waited for the file at `path`: its file system, and the jobs there.
-pub fn tell_holder_of_file(path: &[u8], text: &mut HolderText<'_>) {
+/// Says what held up a request that waited for its file.
+pub fn tell_holder_of_own_file(exchange: &Exchange, text: &mut HolderText<'_>) {
+    let physical = &exchange.physical;
+    tell_holder_of_file(&physical.path, physical.file.as_deref(), text);
+}
+
+/// Says what held up a request that waited for the file at `path`: its file system, and the jobs there. A symlink may
+/// lead to another file system than the one that the path is on by its text: which one is known when the file is open.
+fn tell_holder_of_file(path: &[u8], file: Option<&FileEntry>, text: &mut HolderText<'_>) {
     write!(text, "{}", ShownPath(path));
-    let Some(mount) = mounts::over_path(path) else {
+    let known = file
+        .map(FileEntry::file_system)
+        .filter(|device| *device != 0);
+    let by_text = || mounts::over_path(path).map(|mount| mount.place.device);
+    let Some(device) = known.or_else(by_text) else {
         return;
     };
-    write!(text, " on {} ({})", ShownPath(&mount.point), mount.kind);
+    text.write_str(" on ");
+    tell_file_system(device, text);
+    tell_load(device, &blocking::device_loads(), text);
+}
+
+/// Says what held up a request whose job for `path` waited for a disk thread.
+fn tell_holder_of_threads(path: &[u8], text: &mut HolderText<'_>) {
+    write!(text, "no disk thread was free for {}", ShownPath(path));
     let loads = blocking::device_loads();
-    if let Some(load) = loads.iter().find(|load| load.device == mount.place.device) {
+    if let Some(load) = loads.iter().max_by_key(|load| load.oldest) {
+        text.write_str("; the oldest job is on ");
+        tell_file_system(load.device, text);
+        tell_load(load.device, &loads, text);
+    }
+}
+
+fn tell_file_system(device: u64, text: &mut HolderText<'_>) {
+    match mounts::of_device(device) {
+        Some((point, kind, _)) => write!(text, "{} ({kind})", ShownPath(&point)),
+        None => write!(text, "the file system {}", mounts::DeviceNumber(device)),
+    }
+}
+
+fn tell_load(device: u64, loads: &[DeviceLoad], text: &mut HolderText<'_>) {
+    if let Some(load) = loads.iter().find(|load| load.device == device) {
         let (running, waiting) = (load.running, load.waiting);
         write!(text, ", {running} jobs run there and {waiting} wait");
         if let Some(oldest) = load.oldest {

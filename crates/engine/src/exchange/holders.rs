@@ -1,6 +1,6 @@
 //! What holds a request up that waits for its content or its body, in words for [`crate::waits`].
 
-use crate::cold_files::tell_holder_of_file;
+use crate::cold_files::tell_holder_of_own_file;
 use crate::exchange::Exchange;
 use crate::ledger::Stage;
 use crate::waits::HolderText;
@@ -9,7 +9,7 @@ use crate::waits::HolderText;
 pub(crate) fn of_content(exchange: &Exchange, text: &mut HolderText<'_>) {
     match &exchange.physical.file {
         Some(_) if exchange.response.body.stage() == Stage::ReadFile => {
-            tell_holder_of_file(&exchange.physical.path, text);
+            tell_holder_of_own_file(exchange, text);
         }
         _ => exchange.response.body.tell_wait(text),
     }

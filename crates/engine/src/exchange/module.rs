@@ -266,6 +266,12 @@ pub trait Pending {
         None
     }
 
+    /// The client has left while the work waited. Work that stamps its waits itself stamps this one; its time would
+    /// belong to the phase otherwise. The work is dropped then.
+    fn abandon(&mut self, exchange: &mut Exchange) {
+        let _ = exchange;
+    }
+
     /// Says what held the request up in the wait that began at `since`. Called after the poll that ended the
     /// wait, if it was long.
     fn holder(&self, exchange: &Exchange, since: Nanos, text: &mut HolderText<'_>) {

@@ -463,7 +463,7 @@ impl FileEntry {
     }
 
     /// The file system: [`MountedPlace::device`].
-    pub(super) fn file_system(&self) -> u64 {
+    pub(crate) fn file_system(&self) -> u64 {
         self.device
     }
 

@@ -37,6 +37,7 @@ use crate::phase::Walked;
 use crate::response::Response;
 use crate::run::ExchangeRun;
 use crate::trace;
+use crate::waits;
 
 pub use head::{Inherit, RefusedSubrequest, SubrequestHead};
 
@@ -107,6 +108,7 @@ impl Subrequest {
                     // A response without a body may announce one.
                     self.run.settle_body();
                     trace::over(&self.run);
+                    self.tell_wait();
                     self.alarm.clear();
                     self.state = SubrequestState::Body;
                 }
@@ -213,6 +215,16 @@ impl Subrequest {
     /// Stores `what` for `module` in the exchange; see [`Exchange::keep`].
     pub fn keep(&mut self, module: &'static str, what: Rc<dyn std::any::Any>) {
         self.run.keep(module, what);
+    }
+
+    /// Says what the subrequest waited for, to the script or module that waits for its answer.
+    fn tell_wait(&self) {
+        if let Some(longest) = self.run.waits().iter().max_by_key(|wait| wait.nanos) {
+            let now = self.run.worker.clock().latest();
+            let took = now.saturating_sub(self.run.ledger.started());
+            let path = self.run.waits_path();
+            waits::note_slow_peer(took, now, format_args!("its subrequest {path}: {longest}"));
+        }
     }
 
     /// Drops the source of the body.

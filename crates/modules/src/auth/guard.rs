@@ -569,7 +569,7 @@ impl Pending for Hashing {
     }
 
     fn holder(&self, _: &Exchange, _: Nanos, text: &mut HolderText<'_>) {
-        text.write_str("a thread hashed the password, after those that came before");
+        text.write_str("a thread hashed the password");
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {

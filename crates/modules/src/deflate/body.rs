@@ -308,6 +308,10 @@ impl BodySource for CompressedBody {
         }
     }
 
+    fn is_work(&self) -> bool {
+        true
+    }
+
     fn tell_wait(&self, text: &mut HolderText<'_>) {
         self.source.tell_wait(text);
     }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use petrel_engine::Exchange;
 use petrel_engine::body::{Body, BodySource, Piece};
-use petrel_engine::cold_files::{cause_of_error, tell_holder_of_file};
+use petrel_engine::cold_files::{cause_of_error, tell_holder_of_own_file};
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Outcome, Pending};
 use petrel_engine::proto::accept::Coding;
@@ -182,7 +182,7 @@ impl Pending for CompressedFile {
     }
 
     fn holder(&self, exchange: &Exchange, _: Nanos, text: &mut HolderText<'_>) {
-        tell_holder_of_file(&exchange.physical.path, text);
+        tell_holder_of_own_file(exchange, text);
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {

@@ -30,7 +30,7 @@ use petrel_engine::Exchange;
 use petrel_engine::blocking::{FileDeadline, JobWaiter, NotDone, Origin, SharedJobs};
 use petrel_engine::body::{Body, Piece};
 use petrel_engine::cause::{CauseCode, ErrorCause};
-use petrel_engine::cold_files::{cause_of_failure, tell_holder_of_file};
+use petrel_engine::cold_files::{cause_of_failure, tell_holder_of_own_file};
 use petrel_engine::config::{Diagnostic, DirectiveSpec};
 use petrel_engine::file_cache::FileKind;
 use petrel_engine::ledger::{Nanos, Stage};
@@ -233,7 +233,7 @@ impl Pending for Listing {
     }
 
     fn holder(&self, exchange: &Exchange, _: Nanos, text: &mut HolderText<'_>) {
-        tell_holder_of_file(&exchange.physical.path, text);
+        tell_holder_of_own_file(exchange, text);
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {

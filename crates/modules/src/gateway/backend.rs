@@ -536,6 +536,17 @@ impl Backend {
         self.address.connect_to(tls, prefix.to_vec())
     }
 
+    /// Sets `shakes_hands` when the TLS handshake begins.
+    pub(super) fn connect_watched(
+        &self,
+        prefix: &[u8],
+        shakes_hands: &Rc<Cell<bool>>,
+    ) -> Connecting {
+        let tls = self.shared.tls.as_ref();
+        self.address
+            .connect_watched(tls, prefix.to_vec(), shakes_hands)
+    }
+
     /// Takes a connection back after a reply. It is kept for another request, unless there is a reason to
     /// close it.
     pub(super) fn release(&self, mut connection: Box<BackendConnection>, now_ms: u64) {

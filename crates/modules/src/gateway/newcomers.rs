@@ -220,7 +220,9 @@ impl Newcomers {
             match waits {
                 true => entry.is_untaken(now, &mut survey),
                 false => {
-                    entry.is_taken(now);
+                    // While the worker was busy it could not ask.
+                    let asked = now.min(self.workbench.clock.news_since());
+                    entry.is_taken(asked.max(entry.untaken_at.get()).max(entry.written_at));
                     self.shared.capacity.is_taken(now / NANOS_PER_MILLI);
                 }
             }

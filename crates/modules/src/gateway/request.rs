@@ -7,6 +7,7 @@
 //! with the head, a little later, or when the whole reply has arrived; then its [`Relay`] becomes the body of
 //! the answer.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::pin::Pin;
@@ -155,6 +156,8 @@ struct ConnectAttempt {
     prefix: Vec<u8>,
     permit: Permit,
     due_s: u32,
+    /// Whether the backend has accepted the connection, so that it is the TLS handshake which takes its time.
+    shakes_hands: Rc<Cell<bool>>,
 }
 
 impl ChosenBackend {
@@ -169,7 +172,10 @@ impl ChosenBackend {
 impl ConnectAttempt {
     fn connect(self: Box<Self>) -> RequestState {
         RequestState::Connect {
-            connecting: self.chosen.backend.connect(&self.prefix),
+            connecting: {
+                let backend = &self.chosen.backend;
+                backend.connect_watched(&self.prefix, &self.shakes_hands)
+            },
             attempt: self,
         }
     }
@@ -453,26 +459,13 @@ impl GatewayRequest {
             exchange.wake_at(place.due_s);
             return Transition::Wait(RequestState::Queue(place));
         }
+        let stage = stamp_queue(&place, self.restart_due_s.is_some(), exchange);
         let QueuePlace {
             chosen,
             ticket,
             others,
-            holders,
-            since_ms,
             ..
         } = *place;
-        let holders = chosen.backend.survey_since(since_ms).unwrap_or(holders);
-        let stage = holders.stage();
-        exchange.stamp_wait(stage, |exchange, text| match &self.restart_due_s {
-            Some(_) => {
-                let name = &chosen.backend.shared.name;
-                write!(text, "no process listened at {name}");
-            }
-            None => {
-                let now = exchange.worker.clock().latest();
-                holders.tell(&chosen.backend.shared, now, text);
-            }
-        });
         let winner = winner.and_then(|number| others.get(number));
         let chosen = match winner {
             Some(winner) => chosen.moved_to(&winner.backend),
@@ -533,6 +526,7 @@ impl GatewayRequest {
             permit,
             chosen,
             prefix,
+            shakes_hands: Rc::default(),
         });
         Transition::To(attempt.connect())
     }
@@ -604,7 +598,7 @@ impl GatewayRequest {
         let is_late = is_over(exchange, attempt.due_s);
         let failure = match connected {
             Poll::Ready(Ok(stream)) => {
-                stamp_connect(exchange, &attempt);
+                stamp_connect(exchange, &attempt.chosen, attempt.shakes_hands.get());
                 let now_ms = exchange.worker.clock().now_ms();
                 let ConnectAttempt { chosen, permit, .. } = *attempt;
                 chosen.backend.is_connected(now_ms);
@@ -629,12 +623,14 @@ impl GatewayRequest {
                 });
             }
         };
+        let shakes_hands = attempt.shakes_hands.get();
         let chosen = attempt.chosen;
         // The permit is free for a request that waits for a connection.
         drop(attempt.permit);
         chosen
             .backend
             .has_failed(&failure, exchange.worker.clock().now_ms());
+        stamp_connect(exchange, &chosen, shakes_hands);
         self.connect_failed(&chosen, failure, exchange)
     }
 
@@ -653,13 +649,7 @@ impl GatewayRequest {
         {
             return self.wait_out_shortage(backend, failure, exchange);
         }
-        exchange.stamp_wait(Stage::BackendConnect, |_, text| {
-            write!(
-                text,
-                "{} accepted no connection meanwhile",
-                backend.shared.name
-            );
-        });
+        stamp_connect(exchange, chosen, false);
         end_try(exchange, Some(&failure));
         self.failed_with(false, 0);
         self.tried.add(backend);
@@ -959,6 +949,39 @@ impl GatewayRequest {
 }
 
 impl Pending for GatewayRequest {
+    fn abandon(&mut self, exchange: &mut Exchange) {
+        match &self.state {
+            RequestState::Queue(place) => {
+                stamp_queue(place, self.restart_due_s.is_some(), exchange);
+            }
+            RequestState::Connect { attempt, .. } => {
+                stamp_connect(exchange, &attempt.chosen, attempt.shakes_hands.get());
+            }
+            RequestState::Talk(collecting) => {
+                let Some(relay) = &self.relay else {
+                    return;
+                };
+                let name = relay.talk.peer.name();
+                match collecting {
+                    _ if self.is_sending && !relay.talk.reply_has_begun() => {
+                        stamp_sending(relay, exchange);
+                    }
+                    Collecting::NotYet => {
+                        exchange.stamp_wait(Stage::BackendFirstByte, |_, text| {
+                            write!(text, "{name} worked on the request when the client left");
+                        });
+                    }
+                    _ => {
+                        exchange.stamp_wait(Stage::BackendBody, |_, text| {
+                            write!(text, "{name} sent its reply when the client left");
+                        });
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {
         let mut state = std::mem::replace(&mut self.state, RequestState::Over);
         loop {
@@ -972,6 +995,22 @@ impl Pending for GatewayRequest {
             }
         }
     }
+}
+
+/// The end of a wait for a connection of `place`'s backend. Returns its stage.
+fn stamp_queue(place: &QueuePlace, is_restarted: bool, exchange: &mut Exchange) -> Stage {
+    let backend = &place.chosen.backend;
+    let survey = backend.survey_since(place.since_ms);
+    let holders = survey.as_ref().unwrap_or(&place.holders);
+    let stage = holders.stage();
+    exchange.stamp_wait(stage, |exchange, text| match is_restarted {
+        true => write!(text, "no process listened at {}", backend.shared.name),
+        false => {
+            let now = exchange.worker.clock().latest();
+            holders.tell(&backend.shared, now, text);
+        }
+    });
+    stage
 }
 
 fn pause(attempt: Option<Box<ConnectAttempt>>) -> Transition {
@@ -1000,10 +1039,13 @@ fn stamp_sending(relay: &Relay, exchange: &mut Exchange) {
     }
 }
 
-fn stamp_connect(exchange: &mut Exchange, attempt: &ConnectAttempt) {
+fn stamp_connect(exchange: &mut Exchange, chosen: &ChosenBackend, shakes_hands: bool) {
     exchange.stamp_wait(Stage::BackendConnect, |_, text| {
-        let name = &attempt.chosen.backend.shared.name;
-        write!(text, "{name} accepted no connection meanwhile");
+        let name = &chosen.backend.shared.name;
+        match shakes_hands {
+            true => write!(text, "{name} did not complete the TLS handshake meanwhile"),
+            false => write!(text, "{name} accepted no connection meanwhile"),
+        }
     });
 }
 

@@ -2,11 +2,13 @@
 
 mod tls;
 
+use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -89,12 +91,25 @@ impl SocketAddress {
     /// Starts to connect, with a TLS handshake if `server` is given. `prefix` is sent before the handshake,
     /// in the clear; without TLS the caller has to send it.
     pub(crate) fn connect_to(&self, server: Option<&TlsServer>, prefix: Vec<u8>) -> Connecting {
+        self.connect_watched(server, prefix, &Rc::default())
+    }
+
+    /// [`SocketAddress::connect_to`]; `shakes_hands` is set when the TLS handshake begins.
+    pub(super) fn connect_watched(
+        &self,
+        server: Option<&TlsServer>,
+        prefix: Vec<u8>,
+        shakes_hands: &Rc<Cell<bool>>,
+    ) -> Connecting {
         let connecting = self.connect();
         let Some(server) = server.cloned() else {
             return connecting;
         };
+        let shakes_hands = Rc::clone(shakes_hands);
         Box::pin(async move {
-            let stream = TlsStream::connect(connecting.await?, &server, prefix).await?;
+            let socket = connecting.await?;
+            shakes_hands.set(true);
+            let stream = TlsStream::connect(socket, &server, prefix).await?;
             Ok(BackendStream::Tls(Box::new(stream)))
         })
     }

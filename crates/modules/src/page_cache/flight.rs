@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use petrel_engine::request_id::RequestId;
 use petrel_engine::shared::lock;
 
 use tokio::sync::watch;
@@ -29,7 +30,7 @@ pub(crate) struct Flights {
     parts: Box<[Mutex<FlightPart>]>,
 }
 
-type FlightPart = HashMap<Arc<[u8]>, watch::Receiver<Option<Landing>>>;
+type FlightPart = HashMap<Arc<[u8]>, Passenger>;
 
 /// The request that fetches.
 #[derive(Debug)]
@@ -42,8 +43,12 @@ pub(crate) struct Pilot {
 }
 
 /// A request that waits for a flight.
-#[derive(Debug)]
-pub(crate) struct Passenger(watch::Receiver<Option<Landing>>);
+#[derive(Clone, Debug)]
+pub(crate) struct Passenger {
+    landed: watch::Receiver<Option<Landing>>,
+    /// The request that fetches.
+    pub(crate) pilot: RequestId,
+}
 
 /// The role of a request for a key.
 #[derive(Debug)]
@@ -64,18 +69,18 @@ impl Default for Flights {
 }
 
 impl Flights {
-    /// Boards the flight for `key`, as pilot if there is none yet. `hash` is the hash of the key.
-    pub(crate) fn board(self: &Arc<Flights>, key: &[u8], hash: u64) -> Boarding {
+    /// Boards the flight for `key`, as pilot if there is none yet. `hash` is the hash of the key, `by` is the request.
+    pub(crate) fn board(self: &Arc<Flights>, key: &[u8], hash: u64, by: RequestId) -> Boarding {
         let mut part = self.part(hash);
         if let Some(flight) = part.get(key) {
-            return Boarding::Passenger(Passenger(flight.clone()));
+            return Boarding::Passenger(flight.clone());
         }
         let key: Arc<[u8]> = key.into();
-        let (landed, flight) = watch::channel(None);
-        part.insert(Arc::clone(&key), flight);
+        let (sender, landed) = watch::channel(None);
+        part.insert(Arc::clone(&key), Passenger { landed, pilot: by });
         Boarding::Pilot(Pilot {
             flights: Arc::clone(self),
-            landed,
+            landed: sender,
             key,
             hash,
             landing: Landing::Crashed,
@@ -106,7 +111,7 @@ impl Drop for Pilot {
 impl Passenger {
     /// Waits until the flight lands.
     pub(crate) async fn landed(mut self) -> Landing {
-        let landed = self.0.wait_for(Option::is_some).await;
+        let landed = self.landed.wait_for(Option::is_some).await;
         landed
             .ok()
             .and_then(|landing| *landing)
@@ -135,14 +140,14 @@ mod tests {
     }
 
     fn pilot(flights: &Arc<Flights>, key: &[u8]) -> Pilot {
-        match flights.board(key, 7) {
+        match flights.board(key, 7, RequestId::default()) {
             Boarding::Pilot(pilot) => pilot,
             Boarding::Passenger(_) => panic!("another request fetches already"),
         }
     }
 
     fn passenger(flights: &Arc<Flights>, key: &[u8]) -> Passenger {
-        match flights.board(key, 7) {
+        match flights.board(key, 7, RequestId::default()) {
             Boarding::Passenger(passenger) => passenger,
             Boarding::Pilot(_) => panic!("no request fetches"),
         }

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
+use petrel_engine::request_id::RequestId;
 use petrel_engine::worker::Worker;
 
 use super::flight::{Boarding, Flights, Landing, Pilot};
@@ -132,7 +133,11 @@ impl PageCache {
             if let Some(bytes) = self.fragment_get(worker, key) {
                 return FragmentTurn::Found(bytes);
             }
-            let passenger = match fragments.flights.board(key, fragments.memory.hash(key)) {
+            let passenger = {
+                let hash = fragments.memory.hash(key);
+                fragments.flights.board(key, hash, RequestId::default())
+            };
+            let passenger = match passenger {
                 Boarding::Pilot(pilot) => {
                     return FragmentTurn::Make(Maker {
                         pilot,

@@ -250,7 +250,7 @@ impl Gate {
         }
         let cache = question.cache;
         let hash = cache.shared.memory.hash(question.key);
-        match cache.shared.flights.board(question.key, hash) {
+        match cache.shared.flights.board(question.key, hash, exchange.id) {
             Boarding::Passenger(passenger) => {
                 if question.waits == 0 {
                     cache.counters.waits.add();

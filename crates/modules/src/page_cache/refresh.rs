@@ -25,7 +25,7 @@ pub(super) fn begin(exchange: &Exchange, cache: &PageCache, key: &[u8], entry: &
         return;
     }
     let hash = cache.shared.memory.hash(key);
-    let Boarding::Pilot(pilot) = cache.shared.flights.board(key, hash) else {
+    let Boarding::Pilot(pilot) = cache.shared.flights.board(key, hash, exchange.id) else {
         return;
     };
     let fetch = PageFetch {

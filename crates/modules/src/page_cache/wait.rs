@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use petrel_engine::Exchange;
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Outcome, Pending};
+use petrel_engine::request_id::RequestId;
 use petrel_engine::waits::HolderText;
 use tokio::time::{error::Elapsed, timeout};
 
@@ -20,6 +21,8 @@ pub(crate) struct WaitingLookup {
     gate: Rc<Gate>,
     landed: Pin<Box<dyn Future<Output = Result<Landing, Elapsed>>>>,
     waits: u8,
+    /// The request that fetches.
+    pilot: RequestId,
 }
 
 impl WaitingLookup {
@@ -27,6 +30,7 @@ impl WaitingLookup {
     pub(crate) fn new(gate: &Rc<Gate>, passenger: Passenger, waits: u8) -> WaitingLookup {
         WaitingLookup {
             gate: Rc::clone(gate),
+            pilot: passenger.pilot,
             landed: Box::pin(timeout(gate.options.lock_timeout, passenger.landed())),
             waits,
         }
@@ -40,7 +44,7 @@ impl Pending for WaitingLookup {
 
     fn holder(&self, exchange: &Exchange, _: Nanos, text: &mut HolderText<'_>) {
         let path = exchange.waits_path();
-        write!(text, "another request fetches {path} for the cache");
+        write!(text, "request {} fetched {path} for the cache", self.pilot);
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {

@@ -114,7 +114,11 @@ impl Pool {
         let waited_ns = now_ns.saturating_sub(begun_ns);
         if waited_ns >= NOTED_WAIT_NANOS {
             let (peer, time) = (self.peer(), waits::Time(waited_ns));
-            waits::note_slow_peer(waited_ns, now_ns, format_args!("{peer} took {time}"));
+            let did = match result {
+                Ok(_) => "took",
+                Err(_) => "gave no answer for",
+            };
+            waits::note_slow_peer(waited_ns, now_ns, format_args!("{peer} {did} {time}"));
         }
         count(&counters.waited_us, waited_ns / NANOS_PER_MICRO);
         if let Err(error) = &result {

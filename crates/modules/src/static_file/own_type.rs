@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use petrel_engine::Exchange;
 use petrel_engine::blocking::{FileDeadline, JobWaiter, NotDone, SharedJobs};
 use petrel_engine::cause::{CauseCode, ErrorCause};
-use petrel_engine::cold_files::{cause_of_failure, tell_holder_of_file};
+use petrel_engine::cold_files::{cause_of_failure, tell_holder_of_own_file};
 use petrel_engine::file_cache::FileEntry;
 use petrel_engine::ledger::{Nanos, Stage};
 use petrel_engine::module::{Outcome, Pending};
@@ -84,7 +84,7 @@ impl Pending for Asking {
     }
 
     fn holder(&self, exchange: &Exchange, _: Nanos, text: &mut HolderText<'_>) {
-        tell_holder_of_file(&exchange.physical.path, text);
+        tell_holder_of_own_file(exchange, text);
     }
 
     fn poll(&mut self, exchange: &mut Exchange, context: &mut Context<'_>) -> Poll<Outcome> {

@@ -175,7 +175,7 @@ fn look_ups_that_need_no_contents_do_not_wait_behind_reads() {
     slow.expect_hanging(16);
     let waiting = || server.get("/counters").text();
     assert!(
-        eventually(|| waiting().contains("server.io.first.queued: 24\n")),
+        eventually(|| waiting().contains("server.io.first-read.queued: 24\n")),
         "{}",
         waiting()
     );
@@ -184,7 +184,7 @@ fn look_ups_that_need_no_contents_do_not_wait_behind_reads() {
         let missing = server.get(&format!("/slow/missing-{number}.txt"));
         assert_eq!(missing.status, 404);
     }
-    assert!(waiting().contains("server.io.first.queued: 24\n"));
+    assert!(waiting().contains("server.io.first-read.queued: 24\n"));
     slow.release();
     for mut client in reading {
         assert_eq!(client.response().text(), "1");

@@ -386,7 +386,7 @@ fn a_redis_that_is_away_is_named() {
     );
     let server = started(with_scripts(&[("asks", &script)]));
     assert_eq!(asking(&server, "/asks").response().status, 204);
-    let peer = format!("127.0.0.1:{port} took ");
+    let peer = format!("127.0.0.1:{port} gave no answer for ");
     expect_holder(&server, "/asks", "lua", &["/asks.lua waited", &peer]);
 }
 
@@ -422,7 +422,7 @@ fn a_request_that_waits_for_a_page_of_the_cache_says_so() {
         &server,
         "second",
         "cache",
-        &["another request fetches /app/page"],
+        &[" fetched /app/page for the cache"],
     );
 }
 

@@ -386,7 +386,7 @@ fn top_prints_what_the_server_does() {
     // Counts of workers are a second old at most.
     let has_counted = || {
         let text = says(&server, &["top", "--once"]);
-        text.contains("core") && text.contains("WORKER")
+        text.contains("no-module") && text.contains("WORKER")
     };
     assert!(eventually(has_counted), "{}", says(&server, &["top"]));
     // A reload changes the process that answers.

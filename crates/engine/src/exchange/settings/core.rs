@@ -127,7 +127,7 @@ pub enum ReplyStreaming {
     WhenComplete,
     /// As it arrives. The backend may be ahead of the client.
     AtOnce,
-    /// As it arrives. The backend may be [`limits::STREAM_BUFFER_BYTES_MAX`] ahead of the client.
+    /// As it arrives. The backend may be 64 KiB ahead of the client.
     Bounded,
 }
 

@@ -91,9 +91,14 @@ impl TlsStream {
         context: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        for _ in 0..limits::TLS_EMPTY_READS_MAX {
+        for empty in 0..limits::TLS_EMPTY_READS_MAX {
             if let Some(count) = self.client.read(buffer)? {
                 return Poll::Ready(Ok(count));
+            }
+            // What came was session tickets or other records of TLS itself. A server with Nagle's algorithm sends its
+            // reply when they are acknowledged, which the kernel would do 40 ms later.
+            if empty == 1 {
+                self.acknowledge();
             }
             // The error is ignored: a server that reads no more may have answered all the same.
             let _ = self.poll_flush(context);
