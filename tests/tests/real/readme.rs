@@ -144,6 +144,55 @@ fn configurations_are_accepted_without_a_warning() {
     });
 }
 
+/// What a how-to page begins with is a file beside the package's configuration.
+#[test]
+fn files_of_conf_d_fit_the_package_s_configuration() {
+    let authority = Authority::new();
+    let identity = authority.identity("example.com");
+    let packaging = Path::new(ROOT).join("packaging");
+    let package = fs::read_to_string(packaging.join("petrel.conf")).expect("it is there");
+    let mut pages = BTreeSet::new();
+    for page in self::pages() {
+        for block in page.blocks() {
+            if block.language != "lighttpd" || !block.text.starts_with("# /etc/petrel/conf.d/") {
+                continue;
+            }
+            let tree = Tree::new();
+            tree.write("conf.d/page.conf", with_certificate(&block.text, &identity));
+            let mime_types = packaging.join("mime-types");
+            let whole = package
+                .replace("/etc/petrel/conf.d", &tree.path("conf.d").to_string_lossy())
+                .replace(
+                    "/usr/share/petrel/mime-types",
+                    &mime_types.to_string_lossy(),
+                );
+            tree.write("petrel.conf", whole);
+            let mut check = Command::new(petrel());
+            check.arg("-t").arg("-f").arg(tree.path("petrel.conf"));
+            let finished = run(&mut check, PATIENCE);
+            let (name, errors) = (&page.path, &finished.errors);
+            assert_eq!(finished.code(), 0, "{name}: {}{errors}", block.text);
+            assert_eq!(errors, "", "{name}: {}", block.text);
+            pages.insert(page.path.clone());
+        }
+    }
+    for name in [
+        "wordpress",
+        "static-site",
+        "php",
+        "https",
+        "node",
+        "django",
+        "page-cache",
+        "auth",
+    ] {
+        assert!(
+            pages.contains(&format!("docs/{name}.md")),
+            "{name} says no file: {pages:?}"
+        );
+    }
+}
+
 /// A block that no test looks at would not be noticed when it becomes wrong.
 #[test]
 fn blocks_say_what_language_they_are() {
