@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use config::{Condition, Diagnostic, Element, Entry, Severity, Subject};
+use config::{Condition, Diagnostic, Element, Entry, ListenAddress, Severity, Subject};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -37,6 +37,7 @@ pub(crate) fn all_warnings(loaded: &Loaded) -> Vec<Diagnostic> {
     list.extend(unusable_cache_directories(loaded));
     list.extend(doubtful_aliases(loaded));
     list.extend(hosts_with_scheme(loaded));
+    list.extend(closed_sockets(loaded));
     list
 }
 
@@ -55,6 +56,25 @@ fn cut_connections(loaded: &Loaded) -> Option<Diagnostic> {
     let hint = "a connection that serves a file needs two: raise server.max-fds";
     let warning = Diagnostic::warning(message, entry.value_span).with_hint(hint);
     (most < wanted).then_some(warning)
+}
+
+/// Unix sockets to which only the user who starts the server can connect.
+fn closed_sockets(loaded: &Loaded) -> Vec<Diagnostic> {
+    let listeners = loaded.process.listeners.iter();
+    let closed = listeners.filter_map(|listener| {
+        let ListenAddress::Unix(path) = &listener.address else {
+            return None;
+        };
+        let is_set = listener.socket_perms.is_some()
+            || listener.socket_user.is_some()
+            || listener.socket_group.is_some();
+        let path = path.display();
+        let message = format!("only the user who starts the server can connect to the socket {path}");
+        let hint = "server.socket-group = \"GROUP\" lets a proxy of that group in, server.socket-perms = \"0666\" all users";
+        let warning = Diagnostic::warning(message, listener.span?).with_hint(hint);
+        (!is_set).then_some(warning)
+    });
+    closed.collect()
 }
 
 fn missing_document_roots(loaded: &Loaded) -> Vec<Diagnostic> {

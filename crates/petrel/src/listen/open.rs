@@ -13,6 +13,7 @@ use std::{fs, process};
 
 use config::ListenAddress;
 use engine::settings::process::ListenerSettings;
+use nix::unistd::{Gid, Group, Uid, User};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::{ListenError, ListenSocket, OpenListener, SocketPath};
@@ -259,8 +260,15 @@ fn bind_unix(path: &Path, wanted: &ListenerSettings) -> io::Result<ListenSocket>
         path: path.to_owned(),
         owner: process::id(),
     };
-    if let Some(mode) = wanted.socket_perms {
-        // Clients cannot connect before listen(2), so none connects while the mode is still the default.
+    // Clients cannot connect before listen(2), so none connects while owner and mode are still the default.
+    let (user, group) = (&wanted.socket_user, &wanted.socket_group);
+    let has_owner = user.is_some() || group.is_some();
+    if has_owner {
+        let user = user.as_deref().map(user_named).transpose()?;
+        let group = group.as_deref().map(group_named).transpose()?;
+        nix::unistd::chown(path, user, group)?;
+    }
+    if let Some(mode) = wanted.socket_perms.or(has_owner.then_some(0o660)) {
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     }
     Ok(ListenSocket {
@@ -268,6 +276,22 @@ fn bind_unix(path: &Path, wanted: &ListenerSettings) -> io::Result<ListenSocket>
         is_listening: Cell::new(false),
         bound_to: None,
         _path: Some(guard),
+    })
+}
+
+fn user_named(name: &str) -> io::Result<Uid> {
+    let found = User::from_name(name)?.map(|user| user.uid);
+    found.ok_or_else(|| {
+        io::Error::other(format!("there is no user \"{name}\" (server.socket-user)"))
+    })
+}
+
+fn group_named(name: &str) -> io::Result<Gid> {
+    let found = Group::from_name(name)?.map(|group| group.gid);
+    found.ok_or_else(|| {
+        io::Error::other(format!(
+            "there is no group \"{name}\" (server.socket-group)"
+        ))
     })
 }
 

@@ -1,8 +1,8 @@
 //! The addresses on which the server listens.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use petrel_tests::{Address, Client, Server, curl, free_port};
+use petrel_tests::{Address, Client, Server, curl, free_port, skip};
 
 #[test]
 fn a_unix_socket() {
@@ -25,6 +25,48 @@ fn a_unix_socket() {
     let finished = curl(&["--unix-socket", &path, "http://petrel.test/"]);
     assert_eq!(finished.text(), "hello", "{}", finished.errors);
     assert_eq!(server.get("/").text(), "hello");
+}
+
+/// A proxy of another user connects to the socket only if its owner or mode allows that.
+#[test]
+fn a_unix_socket_for_another_user() {
+    let socket = "$SERVER[\"socket\"] == var.dir + \"/http.sock\"";
+    let checked = Server::build()
+        .config(&format!("{socket} {{ }}"))
+        .check(&["-tt"]);
+    let words = "only the user who starts the server can connect to the socket ";
+    assert!(checked.errors.contains(words), "{}", checked.errors);
+    if !rustix::process::geteuid().is_root() {
+        return skip(
+            "a_unix_socket_for_another_user",
+            "only root gives files away",
+        );
+    }
+    let build = |line: &str| Server::build().config(&format!("{socket} {{ {line} }}"));
+    for (line, user, group, mode) in [
+        ("server.socket-group = \"daemon\"", 0, 1, 0o660),
+        (
+            "server.socket-user = \"daemon\"\nserver.socket-perms = \"0600\"",
+            1,
+            0,
+            0o600,
+        ),
+    ] {
+        assert!(!build(line).check(&["-tt"]).errors.contains(words));
+        let server = build(line).start();
+        let data = std::fs::metadata(server.tree().path("http.sock")).expect("the socket");
+        assert_eq!(
+            (data.uid(), data.gid(), data.mode() & 0o777),
+            (user, group, mode),
+            "{line}"
+        );
+    }
+    let wrong = build("server.socket-user = \"no-such-user\"").check(&["-D"]);
+    assert!(
+        wrong.errors.contains("there is no user \"no-such-user\""),
+        "{}",
+        wrong.errors
+    );
 }
 
 #[test]

@@ -135,7 +135,13 @@ pub static DIRECTIVES: &[DirectiveSpec] = directives! {
     "server.listen-backlog", Int, Socket, "1024", Works,
         "Connections that may wait in the kernel's queue; net.core.somaxconn caps it.";
     "server.socket-perms", String, Socket, "unset", Works,
-        "The mode of a unix listening socket, in octal.";
+        "The mode of a unix listening socket, in octal. Clients, such as a proxy in front, need the right to write. \
+         Unset: 0660 if server.socket-user or server.socket-group is set, or else what the umask leaves, mostly 0755: \
+         only the user who started the server can connect then.";
+    "server.socket-user", String, Socket, "unset", Works,
+        "The owner of a unix listening socket, such as the user of a proxy in front. Petrel's own.";
+    "server.socket-group", String, Socket, "unset", Works,
+        "The group of a unix listening socket. Petrel's own.";
     "server.bsd-accept-filter", String, Socket, "unset", Accepted("it is a feature of FreeBSD; server.defer-accept does the like on Linux"),
         "The accept filter of a listener.";
     "server.defer-accept", Bool, Socket, "disable", Works,

@@ -22,6 +22,10 @@ pub struct ListenerSettings {
     pub backlog: u32,
     /// `server.socket-perms`: the mode of a unix socket.
     pub socket_perms: Option<u32>,
+    /// `server.socket-user`: the owner of a unix socket.
+    pub socket_user: Option<String>,
+    /// `server.socket-group`: the group of a unix socket.
+    pub socket_group: Option<String>,
     /// `server.defer-accept`: TCP_DEFER_ACCEPT.
     pub defer_accept: bool,
     /// IPV6_V6ONLY of an IPv6 listener: `server.set-v6only`, unless `server.v4mapped` is on.
@@ -113,6 +117,8 @@ fn listener(
         is_default,
         backlog: values.unsigned("server.listen-backlog", 1024),
         socket_perms: socket_perms(&values)?,
+        socket_user: values.string("server.socket-user").map(str::to_owned),
+        socket_group: values.string("server.socket-group").map(str::to_owned),
         defer_accept: switch("server.defer-accept", false),
         v6only: switch("server.set-v6only", true) && !switch("server.v4mapped", false),
         use_ipv6: switch("server.use-ipv6", false),
