@@ -9,6 +9,8 @@ use petrel_engine::Exchange;
 use petrel_engine::cause::CauseCode;
 use petrel_engine::config::{Diagnostic, Effect};
 use petrel_engine::module::{Configure, Hook, Loaded, ModuleSpec, Outcome, Phase};
+use petrel_engine::proto::status::Status;
+use petrel_engine::settings::Values;
 use std::rc::Rc;
 
 /// mod_access.
@@ -23,6 +25,8 @@ pub static MODULE: ModuleSpec = ModuleSpec {
             "Suffixes. A request gets 403 unless the path of its URL ends with one of them. Takes precedence over url.access-deny.";
         "access.deny-all", Bool, Request, "disable", Effect::Works,
             "Answer 403 to everything (lighttpd 1.5).";
+        "access.answer-status", Short, Request, "unset", Effect::Works,
+            "Answer everything with this status: 200, 204, or an error from 400 to 599, with its error page (server.errorfile-prefix). For maintenance, and for health checks. Petrel's own.";
     },
     configure,
 };
@@ -31,6 +35,10 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let values = configure.values;
     if values.bool("access.deny-all").unwrap_or(false) {
         configure.add(Phase::Authorize, DenyAll);
+        return Ok(());
+    }
+    if let Some(status) = fixed_status(values)? {
+        configure.add(Phase::Authorize, FixedStatus(status));
         return Ok(());
     }
     let ignores_case = values
@@ -49,6 +57,20 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     Ok(())
 }
 
+fn fixed_status(values: &Values<'_>) -> Result<Option<Status>, Diagnostic> {
+    const NAME: &str = "access.answer-status";
+    match values.integer(NAME) {
+        None => Ok(None),
+        Some(status @ (200 | 204 | 400..=599)) => Ok(u16::try_from(status).ok().map(Status)),
+        Some(status) => Err(values
+            .error(
+                NAME,
+                format!("{NAME}: {status} is none of 200, 204 and 400 to 599"),
+            )
+            .with_hint("url.redirect answers with 301 and other redirects")),
+    }
+}
+
 enum AccessRules {
     Allow(Suffixes),
     Deny(Suffixes),
@@ -61,12 +83,19 @@ struct Suffixes {
 }
 
 struct DenyAll;
+struct FixedStatus(Status);
 struct UrlRule(Rc<AccessRules>);
 struct FileRule(Rc<AccessRules>);
 
 impl Hook for DenyAll {
     fn run(&self, exchange: &mut Exchange) -> Outcome {
         refuse(exchange, CauseCode::AccessDenied, "access.deny-all")
+    }
+}
+
+impl Hook for FixedStatus {
+    fn run(&self, exchange: &mut Exchange) -> Outcome {
+        exchange.answer_as_told(self.0)
     }
 }
 
@@ -183,6 +212,32 @@ mod tests {
             assert_eq!(
                 statuses(FILES, config, &["/x.css", "/", "/none"]),
                 [403, 403, 403]
+            );
+        }
+    }
+
+    #[test]
+    fn everything_gets_the_configured_status() {
+        for status in [200, 204, 404, 503] {
+            let config = format!("access.answer-status = {status}");
+            let answered = statuses(FILES, &config, &["/x.css", "/", "/none"]);
+            assert_eq!(answered, [status; 3]);
+        }
+        let tree = Tree::new(&[("503.html", "closed until noon")]);
+        let prefix = tree.path("");
+        let config = format!("access.answer-status = 503\nserver.errorfile-prefix = \"{prefix}\"");
+        let closed = tree.site(&config, &[&MODULE]);
+        assert_eq!(closed.get("/x.css").body(), b"closed until noon");
+    }
+
+    #[test]
+    fn redirects_and_what_is_no_status_are_refused() {
+        for status in [0, 100, 301, 304, 600] {
+            let config = format!("access.answer-status = {status}");
+            let error = crate::testing::refusal(&config, &[&MODULE]);
+            assert!(
+                error.contains("is none of 200, 204 and 400 to 599"),
+                "{error}"
             );
         }
     }
