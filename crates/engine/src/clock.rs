@@ -23,7 +23,7 @@ pub struct Clock {
     /// For how long the worker was busy in the turn before, without waiting for events.
     earlier_turn: Cell<Nanos>,
     /// See [`Clock::news_since`].
-    news_since: Cell<Nanos>,
+    busy: Cell<(Nanos, Nanos)>,
     /// The longest turn since [`Clock::take_longest_turn`].
     longest_turn: Cell<Nanos>,
     /// The monotonic time until which `wall_s` is right.
@@ -87,6 +87,8 @@ const DATE_LINE_BYTES: usize = 6 + 29 + 2;
 const CAN_STOP: bool = cfg!(debug_assertions);
 const SECOND: Nanos = 1_000_000_000;
 const MILLI: Nanos = 1_000_000;
+/// A worker that asked for events for less than this did not wait for them.
+const AT_ONCE: Nanos = 1_000_000;
 
 impl Clock {
     /// A clock that shows the present time.
@@ -96,7 +98,7 @@ impl Clock {
             gap: Cell::new(0),
             turn: Cell::new(0),
             earlier_turn: Cell::new(0),
-            news_since: Cell::new(0),
+            busy: Cell::new((0, 0)),
             longest_turn: Cell::new(0),
             second_ends: Cell::new(0),
             wall_s: Cell::new(0),
@@ -140,9 +142,13 @@ impl Clock {
         let began = self.turn.replace(now);
         let took = before.saturating_sub(began);
         self.earlier_turn.set(took);
-        // The worker had news at once when it asked for it.
-        let was_busy = took >= limits::NOTED_LAG_NANOS && now - before < MILLI;
-        self.news_since.set(if was_busy { began } else { now });
+        // The worker had news at once when it asked for it, but for the time in which it may have had no processor.
+        let asked_for = now.saturating_sub(before);
+        let was_busy = took >= limits::NOTED_LAG_NANOS && asked_for < AT_ONCE.max(took / 16);
+        self.busy.set(match was_busy {
+            true => (began, before),
+            false => (now, now),
+        });
         if took > self.longest_turn.get() {
             self.longest_turn.set(took);
         }
@@ -161,11 +167,16 @@ impl Clock {
         self.turn.get()
     }
 
-    /// Since when what the worker learned in this turn may have lain in the kernel: the beginning of the turn before, if
-    /// that took long and the worker did not wait for events behind it. Otherwise [`Clock::turn`].
+    /// Since when the end of a wait, of which the worker learned in this turn, may have lain in the kernel: the
+    /// beginning of the turn before, if that took long, the worker did not wait for events behind it, and the wait had
+    /// begun `before` its end. Otherwise [`Clock::turn`].
     #[inline]
-    pub fn news_since(&self) -> Nanos {
-        self.news_since.get()
+    pub fn news_since(&self, before: Nanos) -> Nanos {
+        let (since, until) = self.busy.get();
+        match before < until {
+            true => since,
+            false => self.turn.get(),
+        }
     }
 
     /// How long the turn before the present one took. What was read first in this turn may have lain in the

@@ -798,7 +798,8 @@ impl Exchange {
     #[inline]
     fn stamp_without_holder(&mut self, stage: Stage, now: Nanos) -> Nanos {
         let clock = self.worker.clock();
-        let (turn, since, before) = (clock.turn(), clock.news_since(), self.ledger.last());
+        let before = self.ledger.last();
+        let (turn, since) = (clock.turn(), clock.news_since(before));
         // While the worker was busy, the end of the wait may have come at any time. If the wait began meanwhile, a
         // nanosecond of it is left, which says that it is over.
         let ready = match since < turn && before < turn {
@@ -807,14 +808,16 @@ impl Exchange {
         };
         let waited = self.ledger.stamp_wait(stage, ready, now);
         let lag = now.saturating_sub(before).saturating_sub(waited);
-        self.note_if_lagged(lag);
+        if lag >= limits::NOTED_LAG_NANOS {
+            self.note_lag(lag, since < turn);
+        }
         waited
     }
 
     #[inline]
     pub(crate) fn note_if_lagged(&mut self, nanos: Nanos) {
         if nanos >= limits::NOTED_LAG_NANOS {
-            self.note_lag(nanos);
+            self.note_lag(nanos, false);
         }
     }
 
@@ -861,12 +864,11 @@ impl Exchange {
     }
 
     #[cold]
-    fn note_lag(&mut self, nanos: Nanos) {
+    fn note_lag(&mut self, nanos: Nanos, is_bound: bool) {
         let now = self.worker.clock().latest();
         self.note_wait(Stage::Lag, nanos, |exchange, text| {
             let since = now.saturating_sub(nanos);
-            let clock = exchange.worker.clock();
-            if clock.news_since() < clock.turn() {
+            if is_bound {
                 text.write_str("up to this long in the kernel's queue: ");
             }
             exchange.worker.tell_hog_between(since, now, text);

@@ -34,11 +34,15 @@ pub static MODULE: ModuleSpec = ModuleSpec {
 fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     let values = configure.values;
     if values.bool("access.deny-all").unwrap_or(false) {
-        configure.add(Phase::Authorize, DenyAll);
+        for phase in EVERYTHING {
+            configure.add(phase, DenyAll);
+        }
         return Ok(());
     }
     if let Some(status) = fixed_status(values)? {
-        configure.add(Phase::Authorize, FixedStatus(status));
+        for phase in EVERYTHING {
+            configure.add(phase, FixedStatus(status));
+        }
         return Ok(());
     }
     let ignores_case = values
@@ -56,6 +60,9 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     configure.add_last(Phase::Resolved, FileRule(rules));
     Ok(())
 }
+
+/// What counts for all requests is asked a second time, because a condition on the path of the file is known only then.
+const EVERYTHING: [Phase; 2] = [Phase::Authorize, Phase::Resolved];
 
 fn fixed_status(values: &Values<'_>) -> Result<Option<Status>, Diagnostic> {
     const NAME: &str = "access.answer-status";

@@ -60,6 +60,10 @@ fn cut_connections(loaded: &Loaded) -> Option<Diagnostic> {
 
 /// Unix sockets to which only the user who starts the server can connect.
 fn closed_sockets(loaded: &Loaded) -> Vec<Diagnostic> {
+    // The service manager makes sockets as its unit says.
+    if loaded.process.socket_activation {
+        return Vec::new();
+    }
     let listeners = loaded.process.listeners.iter();
     let closed = listeners.filter_map(|listener| {
         let ListenAddress::Unix(path) = &listener.address else {

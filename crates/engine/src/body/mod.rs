@@ -170,8 +170,9 @@ impl Body {
 
     /// See [`BodySource::tell_wait`].
     pub fn tell_wait(&self, text: &mut HolderText<'_>) {
-        if let Body::Source(source) = self {
-            source.tell_wait(text);
+        match self {
+            Body::Source(source) => source.tell_wait(text),
+            _ => text.write_str("the disk with the body had not answered"),
         }
     }
 

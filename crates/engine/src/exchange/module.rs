@@ -70,6 +70,7 @@ pub struct Configure<'a> {
     pub(crate) hooks: Vec<(Phase, InstalledHook)>,
     pub(crate) last_hooks: Vec<(Phase, InstalledHook)>,
     pub(crate) wants_local_address: bool,
+    pub(crate) wants_whole_replies: bool,
     pub(crate) unread: Vec<TakesUnread>,
     pub(crate) next_names: Vec<LooksNext>,
     pub(crate) proxy_headers: Option<ProxyHeaders>,
@@ -153,6 +154,12 @@ impl Configure<'_> {
     /// connection.
     pub fn want_local_address(&mut self) {
         self.wants_local_address = true;
+    }
+
+    /// Where `server.stream-response-body` is not set, backends' replies are completed before the hooks of the phases
+    /// store and transform see them: as pieces, with a length, and as an error if they are not whole.
+    pub fn want_whole_replies(&mut self) {
+        self.wants_whole_replies = true;
     }
 
     /// Passes regular files for which `takes` is true on to the hooks even if this process may not read them:

@@ -313,7 +313,10 @@ impl BodySource for CompressedBody {
     }
 
     fn tell_wait(&self, text: &mut HolderText<'_>) {
-        self.source.tell_wait(text);
+        match self.waits_for_source {
+            true => self.source.tell_wait(text),
+            false => text.write_str("the compression of the body"),
+        }
     }
 
     fn has_failed(&self) -> bool {

@@ -9,7 +9,7 @@ use petrel_engine::module::Outcome;
 use petrel_engine::proto::header_block::HeaderBlock;
 use petrel_engine::proto::method::Method;
 use petrel_engine::proto::reply_head::ReplyHead;
-use petrel_engine::proto::request_head::KnownField;
+use petrel_engine::proto::request_head::{KnownField, Version};
 use petrel_engine::proto::status::Status;
 use petrel_engine::response::Own;
 use petrel_engine::settings::ReplyStreaming;
@@ -94,17 +94,38 @@ pub(super) fn accept(
     match exchange.settings.core.stream_response_body {
         ReplyStreaming::AtOnce | ReplyStreaming::Bounded => ReplyVerdict::Stream,
         _ if wants_streaming(head) => ReplyVerdict::Stream,
-        ReplyStreaming::Soon if head.status() != Status::OK || !may_be_cut(exchange) => {
-            ReplyVerdict::Gather
-        }
-        ReplyStreaming::Soon | ReplyStreaming::WhenComplete => ReplyVerdict::Collect,
+        ReplyStreaming::Soon if is_needed_whole(exchange, conversation) => ReplyVerdict::Collect,
+        ReplyStreaming::Soon => ReplyVerdict::Gather,
+        ReplyStreaming::WhenComplete => ReplyVerdict::Collect,
     }
 }
 
+/// Whether the reply is completed before it is sent, although it could be sent in pieces.
+fn is_needed_whole(exchange: &Exchange, conversation: &dyn Conversation) -> bool {
+    let is_cut = conversation.head().status() == Status::OK && asks_for_part(exchange);
+    // Where the end of the connection is the end of the body, the client cannot see that something is missing.
+    let ends_with_connection = speaks_http10(exchange) && conversation.remaining().is_none();
+    is_cut || ends_with_connection || has_whole_reader(exchange)
+}
+
+/// Whether [`is_needed_whole`] may be true for a reply to this request.
+pub(super) fn may_be_needed_whole(exchange: &Exchange) -> bool {
+    asks_for_part(exchange) || speaks_http10(exchange) || has_whole_reader(exchange)
+}
+
 /// Whether the client asks for a part of the body. Petrel can cut it only from a body that is complete.
-pub(super) fn may_be_cut(exchange: &Exchange) -> bool {
+fn asks_for_part(exchange: &Exchange) -> bool {
     exchange.settings.core.range_requests
         && exchange.request.head.field(KnownField::Range).is_some()
+}
+
+fn speaks_http10(exchange: &Exchange) -> bool {
+    exchange.request.head.version() < Version::Http11 || !exchange.settings.core.http11
+}
+
+/// Whether a script or a module of this server reads the reply, and expects it to be whole or an error.
+fn has_whole_reader(exchange: &Exchange) -> bool {
+    exchange.is_subrequest() || exchange.settings.wants_whole_replies
 }
 
 /// Logs why the configuration does not let the client have this reply.

@@ -221,8 +221,8 @@ impl Newcomers {
                 true => entry.is_untaken(now, &mut survey),
                 false => {
                     // While the worker was busy it could not ask.
-                    let asked = now.min(self.workbench.clock.news_since());
-                    entry.is_taken(asked.max(entry.untaken_at.get()).max(entry.written_at));
+                    let asked = now.min(self.workbench.clock.news_since(entry.written_at));
+                    entry.is_taken(asked.max(entry.untaken_at.get()));
                     self.shared.capacity.is_taken(now / NANOS_PER_MILLI);
                 }
             }

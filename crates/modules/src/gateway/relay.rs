@@ -62,7 +62,9 @@ impl Relay {
             talk,
             reply: Spool::default(),
             ahead: match exchange.settings.core.stream_response_body {
-                ReplyStreaming::Soon if !answer::may_be_cut(exchange) => ReadAhead::Bounded,
+                ReplyStreaming::Soon if !answer::may_be_needed_whole(exchange) => {
+                    ReadAhead::Bounded
+                }
                 _ => ReadAhead::Unbounded,
             },
             state: BodyState::Comes,
@@ -225,6 +227,12 @@ impl BodySource for Relay {
             match &self.state {
                 BodyState::Complete => return Poll::Ready(None),
                 BodyState::Failed(failure) => {
+                    if let Some(backend) = &self.talk.peer.backend
+                        && let Some(fault) = failure.of_backend()
+                    {
+                        let now_ms = self.worker.clock().now_ms();
+                        backend.shared.health.failed(now_ms, fault);
+                    }
                     let error = failure.of_body(self.talk.peer.name());
                     self.close();
                     return Poll::Ready(Some(Err(error)));

@@ -968,12 +968,12 @@ impl Pending for GatewayRequest {
                     }
                     Collecting::NotYet => {
                         exchange.stamp_wait(Stage::BackendFirstByte, |_, text| {
-                            write!(text, "{name} worked on the request when the client left");
+                            write!(text, "{name} worked on the request, which was given up");
                         });
                     }
                     _ => {
                         exchange.stamp_wait(Stage::BackendBody, |_, text| {
-                            write!(text, "{name} sent its reply when the client left");
+                            write!(text, "{name} sent its reply, which was given up");
                         });
                     }
                 }

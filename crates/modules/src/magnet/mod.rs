@@ -76,7 +76,10 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
         match stage {
             // Before mod_deflate, wherever that is in the list of modules: scripts see and change the body
             // before it is compressed.
-            ScriptStage::Answer => configure.add_first(*phase, magnet),
+            ScriptStage::Answer => {
+                configure.want_whole_replies();
+                configure.add_first(*phase, magnet);
+            }
             _ => configure.add(*phase, magnet),
         }
     }

@@ -93,6 +93,7 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
     // After the rules about the file.
     configure.add_first(Phase::Content, SendPage(Rc::clone(&servers)));
     if stores {
+        configure.want_whole_replies();
         configure.add(Phase::Store, PageStore(servers));
     }
     Ok(())

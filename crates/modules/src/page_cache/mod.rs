@@ -74,6 +74,8 @@ fn configure(configure: &mut Configure<'_>) -> Result<(), Diagnostic> {
         // After all access rules, and before any module looks for a file.
         configure.add_last(Phase::Authorize, Purge(Rc::clone(&gate)));
     }
+    // What is stored, what is too large for that, and when a stale page is better, is known at the end of a reply.
+    configure.want_whole_replies();
     configure.add_first(Phase::Content, CacheLookup(Rc::clone(&gate)));
     configure.add(Phase::Store, StoreAnswer(gate));
     Ok(())

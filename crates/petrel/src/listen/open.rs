@@ -266,7 +266,9 @@ fn bind_unix(path: &Path, wanted: &ListenerSettings) -> io::Result<ListenSocket>
     if has_owner {
         let user = user.as_deref().map(user_named).transpose()?;
         let group = group.as_deref().map(group_named).transpose()?;
-        nix::unistd::chown(path, user, group)?;
+        // A symlink that took the socket's place meanwhile is not followed.
+        let flags = nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW;
+        nix::unistd::fchownat(nix::fcntl::AT_FDCWD, path, user, group, flags)?;
     }
     if let Some(mode) = wanted.socket_perms.or(has_owner.then_some(0o660)) {
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;

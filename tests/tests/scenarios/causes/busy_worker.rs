@@ -1,25 +1,38 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use petrel_tests::{Backend, Speaks};
+use petrel_tests::{Backend, Speaks, eventually};
 
-use super::{PAUSE, Told, Version, site_with};
+use super::{Told, Version, site_with};
+
+const BUSY: &str = "io.open(\"BEGUN\", \"w\"):close()\n\
+    local begin = os.clock()\nwhile os.clock() - begin < 0.4 do end\n";
 
 /// The reply of a backend lies in the kernel while the worker runs a script.
 #[test]
 fn a_worker_that_is_busy_when_a_reply_comes() {
-    let backend = Backend::start(Speaks::Http, |exchange| {
+    let may_reply = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&may_reply);
+    let backend = Backend::start(Speaks::Http, move |exchange| {
         exchange.read_body();
-        exchange.pause(PAUSE / 10);
+        while !told.load(Ordering::SeqCst) {
+            exchange.pause(Duration::from_millis(2));
+        }
         exchange.say("early");
     });
     for version in Version::BOTH {
+        may_reply.store(false, Ordering::SeqCst);
         let server = site_with(&backend, "")
-            .file(
-                "busy.lua",
-                "local begin = os.clock()\nwhile os.clock() - begin < 0.4 do end\n",
-            )
+            .tree(|tree| {
+                let begun = tree.path("begun").display().to_string();
+                tree.write("busy.lua", BUSY.replace("BEGUN", &begun));
+            })
             .config("server.modules += (\"mod_magnet\")\nlua.max-run-time = 5000")
-            .config("$HTTP[\"url\"] =^ \"/busy\" { magnet.attract-raw-url-to = (var.dir + \"/busy.lua\") }")
+            .config(
+                "$HTTP[\"url\"] =^ \"/busy\" { magnet.attract-raw-url-to = (var.dir + \"/busy.lua\") }",
+            )
             .start();
         let mut busy = server.client();
         assert_eq!(busy.get("/a.txt").text(), "a");
@@ -28,6 +41,8 @@ fn a_worker_that_is_busy_when_a_reply_comes() {
             scope.spawn(|| version.ask(&server, "/b/early", &[]));
             backend.expect_requests(before + 1);
             busy.send("GET /busy HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert!(eventually(|| server.tree().path("begun").exists()));
+            may_reply.store(true, Ordering::SeqCst);
             busy.response();
         });
         Told::about(&server, "/b/early").expect(&server, "lag", "busy.lua ran ");

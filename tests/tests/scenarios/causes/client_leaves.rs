@@ -22,7 +22,7 @@ fn a_client_that_leaves_while_the_backend_works() {
             assert_eq!(gone.code(), 28, "curl gives up");
         }
         let words = format!(
-            "{} worked on the request when the client left",
+            "{} worked on the request, which was given up",
             backend.name()
         );
         Told::about(&server, "/b/never")

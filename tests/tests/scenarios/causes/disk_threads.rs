@@ -27,7 +27,8 @@ fn no_disk_thread_is_free() {
         slow.expect_hanging(1);
         thread::scope(|scope| {
             let second = scope.spawn(|| version.ask(&server, "/other/b.txt", &[]));
-            thread::sleep(PAUSE);
+            // The client has to start first.
+            thread::sleep(4 * PAUSE);
             slow.release();
             second.join().expect("it is answered");
         });

@@ -1,11 +1,16 @@
-use petrel_tests::eventually;
+use petrel_tests::{Backend, Speaks, eventually};
 
-use super::{Told, Version, site_with, slow_backend};
+use super::{PAUSE, Told, Version, site_with};
 
 /// Another request has the only connection.
 #[test]
 fn a_full_pool() {
-    let backend = slow_backend();
+    let backend = Backend::start(Speaks::Http, |exchange| {
+        exchange.read_body();
+        // The client of the second request has to start meanwhile.
+        exchange.pause(4 * PAUSE);
+        exchange.say("late");
+    });
     for version in Version::BOTH {
         let server = site_with(&backend, "\"max-connections\" => 1").start();
         let before = backend.requests().len();

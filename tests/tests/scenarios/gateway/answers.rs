@@ -158,8 +158,11 @@ fn the_first_byte_is_held_back_only_on_request() {
             go_on.store(false, Ordering::SeqCst);
             let server = in_front_of(&backend).config(mode).start();
             let mut client = server.client();
-            // An HTTP/1.0 client gets the body without framing.
-            client.send("GET /app/ HTTP/1.0\r\n\r\n");
+            // An HTTP/1.0 client gets the body without framing, and cannot see whether it is whole.
+            let version = if mode.is_empty() { "1.1" } else { "1.0" };
+            client.send(format!(
+                "GET /app/ HTTP/{version}\r\nHost: a\r\nConnection: close\r\n\r\n"
+            ));
             if mode == COLLECTS {
                 client.expect_silence(Duration::from_millis(150));
             } else {
@@ -170,7 +173,8 @@ fn the_first_byte_is_held_back_only_on_request() {
             }
             go_on.store(true, Ordering::SeqCst);
             let rest = client.read_to_end();
-            assert!(rest.ends_with(b"second"), "{speaks:?}, {mode}");
+            let rest = String::from_utf8_lossy(&rest).into_owned();
+            assert!(rest.contains("second"), "{speaks:?}, {mode}");
         }
     }
 }
@@ -207,7 +211,10 @@ fn a_reply_is_sent_when_it_is_long_or_late() {
         }
         let mut other = server.client();
         other.send("GET /app/long HTTP/1.1\r\nHost: a\r\nRange: bytes=79998-80001\r\n\r\n");
+        let mut old = server.client();
+        old.send("GET /app/long HTTP/1.0\r\n\r\n");
         other.expect_silence(Duration::from_millis(150));
+        old.expect_silence(Duration::from_millis(1));
         go_on.store(true, Ordering::SeqCst);
         let part = other.response();
         assert_eq!(

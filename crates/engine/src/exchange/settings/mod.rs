@@ -41,6 +41,10 @@ pub struct Settings {
     pub exposure: Exposure,
     /// Whether a hook needs the local address of the connection.
     pub(crate) wants_local_address: bool,
+    /// Whether a hook needs replies of backends as a whole ([`Configure::want_whole_replies`]).
+    ///
+    /// [`Configure::want_whole_replies`]: crate::module::Configure::want_whole_replies
+    pub wants_whole_replies: bool,
     /// Files that hooks get even if this process may not read them.
     pub(crate) unread: Vec<TakesUnread>,
     pub(crate) next_names: Vec<LooksNext>,
@@ -86,6 +90,7 @@ impl Settings {
             hooks: Vec::new(),
             last_hooks: Vec::new(),
             wants_local_address: false,
+            wants_whole_replies: false,
             unread: Vec::new(),
             next_names: Vec::new(),
             proxy_headers: None,
@@ -97,6 +102,7 @@ impl Settings {
             (module.configure)(&mut configure)?;
         }
         let wants_local_address = configure.wants_local_address;
+        let wants_whole_replies = configure.wants_whole_replies;
         let (proxy_headers, tls) = (configure.proxy_headers, configure.tls);
         let unread = configure.unread;
         let next_names = configure.next_names;
@@ -114,6 +120,7 @@ impl Settings {
             core,
             exposure: Exposure::new(values, modules),
             wants_local_address,
+            wants_whole_replies,
             unread,
             next_names,
             proxy_headers,
@@ -139,6 +146,7 @@ impl Settings {
             core,
             exposure: Exposure::everything("the configuration"),
             wants_local_address: false,
+            wants_whole_replies: false,
             unread: Vec::new(),
             next_names: Vec::new(),
             proxy_headers: None,
