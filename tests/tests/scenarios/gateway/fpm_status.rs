@@ -209,8 +209,10 @@ fn php_fpm_is_asked_only_while_a_reader_looks() {
     // On a slow machine the first request may have waited for a process.
     assert!(is_left_alone());
     let before = fpm.questions();
-    expect(&server, "a page", |fpm| fpm["pool"]["working"] == 1);
-    assert!(fpm.questions() > before);
+    // The first page may show what was asked before.
+    expect(&server, "a page", |shown| {
+        shown["pool"]["working"] == 1 && fpm.questions() > before
+    });
     assert!(is_left_alone());
 }
 
