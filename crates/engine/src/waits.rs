@@ -254,20 +254,18 @@ thread_local! {
 /// or the wait was given up, at `ended`, after `took`.
 pub fn note_slow_peer(took: Nanos, ended: Nanos, what: fmt::Arguments<'_>) {
     SLOW_PEER.with_borrow_mut(|(last_took, last_ended, text)| {
-        // A request may ask several times, one after the other.
-        let goes_on = ended.saturating_sub(took) <= *last_ended + took / 8;
-        let before = if goes_on { *last_took } else { 0 };
-        (*last_took, *last_ended) = (before.saturating_add(took), ended);
+        (*last_took, *last_ended) = (took, ended);
         text.clear();
         HolderText(text).write_fmt(what);
     });
 }
 
 /// Calls `with` with what [`note_slow_peer`] last told, if it ended a wait that began at `since`: it took
-/// most of the time from then on.
-pub fn with_slow_peer<T>(since: Nanos, with: impl FnOnce(Option<&str>) -> T) -> T {
+/// at least one of `parts` of the time from then on. A wait that is for servers and nothing else may be for several
+/// answers, one after the other.
+pub fn with_slow_peer<T>(since: Nanos, parts: u64, with: impl FnOnce(Option<&str>) -> T) -> T {
     SLOW_PEER.with_borrow(|(took, ended, what)| {
-        let is_it = *took > 0 && *ended >= since && *took >= (*ended - since) / 2;
+        let is_it = *took > 0 && *ended >= since && *took >= (*ended - since) / parts;
         with(is_it.then_some(what.as_str()))
     })
 }

@@ -72,13 +72,12 @@ struct Palette {
 impl Palette {
     fn of(summary: &Summary) -> Palette {
         let stages = summary.stages_by_time();
-        let own = STAGES_MAX;
-        let named = stages.iter().take(own);
+        let named = stages.iter().take(STAGES_MAX);
         Palette {
             stages: named
                 .map(|stage| (*stage, summary.names.name(*stage).to_owned()))
                 .collect(),
-            has_others: stages.len() > own,
+            has_others: stages.len() > STAGES_MAX,
         }
     }
 

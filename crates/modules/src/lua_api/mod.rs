@@ -16,7 +16,7 @@ mod subrequest;
 pub(crate) fn tell_holder_of_wait(exchange: &Exchange, since: Nanos, text: &mut HolderText<'_>) {
     let script = exchange.script.as_deref().unwrap_or_default();
     write!(text, "{} waited", String::from_utf8_lossy(script));
-    waits::with_slow_peer(since, |peer| {
+    waits::with_slow_peer(since, 2, |peer| {
         if let Some(peer) = peer {
             write!(text, ": {peer}");
         }

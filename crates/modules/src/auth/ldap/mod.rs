@@ -105,7 +105,7 @@ impl Pending for LdapLogin {
     }
 
     fn holder(&self, _: &Exchange, since: Nanos, text: &mut HolderText<'_>) {
-        waits::with_slow_peer(since, |peer| {
+        waits::with_slow_peer(since, 2, |peer| {
             text.write_str(peer.unwrap_or("the LDAP server"));
         });
     }
