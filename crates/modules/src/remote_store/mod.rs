@@ -39,7 +39,7 @@ mod server;
 /// Says what held up a request that has waited for a server since `since`.
 pub(crate) fn tell_slow_server(since: Nanos, text: &mut HolderText<'_>) {
     waits::with_slow_peer(since, 8, |peer| {
-        text.write_str(peer.unwrap_or("a server that stores pages"));
+        text.write_str(peer.unwrap_or("a server that stores pages had not answered"));
     });
 }
 
