@@ -142,7 +142,7 @@ impl Clock {
         let began = self.turn.replace(now);
         let took = before.saturating_sub(began);
         self.earlier_turn.set(took);
-        // The worker had news at once when it asked for it, but for the time in which it may have had no processor.
+        // The kernel had events when the worker asked. The worker may have had no processor before it read the clock.
         let asked_for = now.saturating_sub(before);
         let was_busy = took >= limits::NOTED_LAG_NANOS && asked_for < AT_ONCE.max(took / 16);
         self.busy.set(match was_busy {

@@ -800,8 +800,8 @@ impl Exchange {
         let clock = self.worker.clock();
         let before = self.ledger.last();
         let (turn, since) = (clock.turn(), clock.news_since(before));
-        // While the worker was busy, the end of the wait may have come at any time. If the wait began meanwhile, a
-        // nanosecond of it is left, which says that it is over.
+        // While the worker was busy, the end of the wait may have come at any time. A wait that began meanwhile keeps
+        // one nanosecond: the ledger counts no lag for a wait that was over when it began.
         let ready = match since < turn && before < turn {
             true => since.max(before + 1),
             false => turn,

@@ -31,7 +31,7 @@ use crate::body::{Body, InMemory, Piece};
 use crate::cause::{CauseCode, ErrorCause};
 use crate::cold_files::cause_of_error;
 use crate::deadlines::Deadlines;
-use crate::exchange::{ConnectionFacts, Exchange, Interim};
+use crate::exchange::{ConnectionFacts, Exchange, Interim, holders};
 use crate::ledger::{Nanos, Stage};
 use crate::limits;
 use crate::phase::{self, Walked};
@@ -583,8 +583,17 @@ impl ExchangeRun {
         }
     }
 
-    /// The client has left: the time of the wait that it did not wait out, with what it waited for.
-    pub fn abandon(&mut self) {
+    /// The client does not wait any longer: the time since the last stamp, with what the request waited for.
+    /// `for_maker`: it waited for the source of its body. What belongs to no wait is of `stage`.
+    pub fn abandon(&mut self, stage: Stage, for_maker: bool) {
+        self.abandon_pending();
+        if for_maker {
+            self.stamp_wait(stage, holders::of_content);
+        }
+        self.stamp(stage);
+    }
+
+    fn abandon_pending(&mut self) {
         let Some(mut pending) = self.progress.pending.take() else {
             return;
         };

@@ -13,7 +13,6 @@ use super::receive::Receiving;
 use super::send::Sending;
 use super::{ConnectionState, Step, head};
 use crate::cause::{CauseCode, ErrorCause};
-use crate::exchange::holders;
 use crate::ledger::Stage;
 use crate::limits;
 use crate::phase::Walked;
@@ -301,11 +300,8 @@ impl Serving {
         link: &mut Link,
     ) -> ConnectionState {
         link.know_local_address(&mut self.run);
-        self.run.abandon();
-        if std::mem::take(&mut self.wire.sending.waits_for_maker) {
-            self.run.stamp_wait(stage, holders::of_content);
-        }
-        self.run.stamp(stage);
+        let for_maker = std::mem::take(&mut self.wire.sending.waits_for_maker);
+        self.run.abandon(stage, for_maker);
         self.note_slow_client(link);
         self.run.ledger.add_calls(system_calls::since_mark());
         self.run.abort(stage, cause);

@@ -360,20 +360,18 @@ impl Exchange {
     /// between the end of the work and now is lag.
     fn stamp_disk_wait(&mut self) {
         let now = self.worker.clock().now();
-        let (times, path, awaits_content) = {
+        let (times, path, file, awaits_content) = {
             let mut asked = self.cold.change();
             let asked = &mut *asked;
+            let path = std::mem::take(&mut asked.awaited);
+            let file = asked.found.iter().find(|one| *one.path == *path);
+            let file = file.map(|one| Rc::clone(&one.entry));
             (
                 std::mem::take(&mut asked.times),
-                std::mem::take(&mut asked.awaited),
+                path,
+                file,
                 asked.awaits_content,
             )
-        };
-        let file = {
-            let mut found = self.cold.change();
-            let found = &mut found.found;
-            let file = found.iter().find(|one| *one.path == *path);
-            file.map(|one| Rc::clone(&one.entry))
         };
         let file = file.as_deref();
         let before = [Stage::DiskQueue, Stage::Open, Stage::Stat, Stage::ReadFile]

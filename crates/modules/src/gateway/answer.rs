@@ -24,7 +24,7 @@ pub(super) enum ReplyVerdict {
     /// Collect it; the answer is sent when it is complete.
     Collect,
     /// Collect it; the answer is sent when it is complete, long, or late.
-    Gather,
+    CollectBriefly,
     /// Send it to the client piece by piece as it arrives.
     Stream,
     /// Turn the connection into a tunnel.
@@ -95,7 +95,7 @@ pub(super) fn accept(
         ReplyStreaming::AtOnce | ReplyStreaming::Bounded => ReplyVerdict::Stream,
         _ if wants_streaming(head) => ReplyVerdict::Stream,
         ReplyStreaming::Soon if is_needed_whole(exchange, conversation) => ReplyVerdict::Collect,
-        ReplyStreaming::Soon => ReplyVerdict::Gather,
+        ReplyStreaming::Soon => ReplyVerdict::CollectBriefly,
         ReplyStreaming::WhenComplete => ReplyVerdict::Collect,
     }
 }

@@ -540,7 +540,7 @@ impl Backend {
     pub(super) fn connect_watched(
         &self,
         prefix: &[u8],
-        shakes_hands: &Rc<Cell<bool>>,
+        shakes_hands: Option<Rc<Cell<bool>>>,
     ) -> Connecting {
         let tls = self.shared.tls.as_ref();
         self.address

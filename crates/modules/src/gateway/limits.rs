@@ -21,7 +21,7 @@ pub(crate) const REPLY_FIELDS_MAX: usize = 4096;
 
 /// For how long the body of a reply is collected behind its head where `server.stream-response-body` is not set.
 /// Most replies are complete by then, and get a length.
-pub(crate) const REPLY_GATHERED: Duration = Duration::from_millis(50);
+pub(crate) const REPLY_COLLECTED: Duration = Duration::from_millis(50);
 
 /// Interim responses (1xx) before the reply. A page has one 103, perhaps two. Each costs the client some
 /// bytes and this server one send.

@@ -156,8 +156,8 @@ struct ConnectAttempt {
     prefix: Vec<u8>,
     permit: Permit,
     due_s: u32,
-    /// Whether the backend has accepted the connection, so that it is the TLS handshake which takes its time.
-    shakes_hands: Rc<Cell<bool>>,
+    /// Set when the backend has accepted the connection and the TLS handshake takes its time; `None` without TLS.
+    shakes_hands: Option<Rc<Cell<bool>>>,
 }
 
 impl ChosenBackend {
@@ -170,11 +170,17 @@ impl ChosenBackend {
 }
 
 impl ConnectAttempt {
+    fn shakes_hands(&self) -> bool {
+        self.shakes_hands
+            .as_ref()
+            .is_some_and(|shakes| shakes.get())
+    }
+
     fn connect(self: Box<Self>) -> RequestState {
         RequestState::Connect {
             connecting: {
                 let backend = &self.chosen.backend;
-                backend.connect_watched(&self.prefix, &self.shakes_hands)
+                backend.connect_watched(&self.prefix, self.shakes_hands.clone())
             },
             attempt: self,
         }
@@ -518,7 +524,8 @@ impl GatewayRequest {
         };
         self.say(exchange, format_args!("connects backend={name}"));
         let mut prefix = Vec::new();
-        if backend.shared.tls.is_some() {
+        let has_tls = backend.shared.tls.is_some();
+        if has_tls {
             proxy_header::write(backend.host.proxy_protocol, exchange, &mut prefix);
         }
         let attempt = Box::new(ConnectAttempt {
@@ -526,7 +533,7 @@ impl GatewayRequest {
             permit,
             chosen,
             prefix,
-            shakes_hands: Rc::default(),
+            shakes_hands: has_tls.then(Rc::default),
         });
         Transition::To(attempt.connect())
     }
@@ -598,7 +605,7 @@ impl GatewayRequest {
         let is_late = is_over(exchange, attempt.due_s);
         let failure = match connected {
             Poll::Ready(Ok(stream)) => {
-                stamp_connect(exchange, &attempt.chosen, attempt.shakes_hands.get());
+                stamp_connect(exchange, &attempt.chosen, attempt.shakes_hands());
                 let now_ms = exchange.worker.clock().now_ms();
                 let ConnectAttempt { chosen, permit, .. } = *attempt;
                 chosen.backend.is_connected(now_ms);
@@ -623,7 +630,7 @@ impl GatewayRequest {
                 });
             }
         };
-        let shakes_hands = attempt.shakes_hands.get();
+        let shakes_hands = attempt.shakes_hands();
         let chosen = attempt.chosen;
         // The permit is free for a request that waits for a connection.
         drop(attempt.permit);
@@ -711,7 +718,7 @@ impl GatewayRequest {
         let mut verdict = match &collecting {
             Collecting::NotYet => None,
             Collecting::Whole => Some(ReplyVerdict::Collect),
-            Collecting::Until(_) => Some(ReplyVerdict::Gather),
+            Collecting::Until(_) => Some(ReplyVerdict::CollectBriefly),
         };
         let received = relay.poll_receive(context, &mut |peer, head| match head {
             ArrivedHead::Interim(head) => {
@@ -722,7 +729,7 @@ impl GatewayRequest {
                 debug::reply_head(&self.gateway, exchange, peer.name(), conversation.head());
                 let accepted = answer::accept(exchange, &self.gateway, &peer.host, conversation);
                 match verdict.insert(accepted) {
-                    ReplyVerdict::Collect | ReplyVerdict::Gather => Flow::Go,
+                    ReplyVerdict::Collect | ReplyVerdict::CollectBriefly => Flow::Go,
                     _ => Flow::Stop,
                 }
             }
@@ -768,17 +775,19 @@ impl GatewayRequest {
             }
             (_, Poll::Ready(Err(failure))) => self.fail(failure, exchange),
             (Poll::Pending, _)
-                if matches!(verdict, Some(ReplyVerdict::Collect | ReplyVerdict::Gather))
-                    && relay.talk.has_whole_body() =>
+                if matches!(
+                    verdict,
+                    Some(ReplyVerdict::Collect | ReplyVerdict::CollectBriefly)
+                ) && relay.talk.has_whole_body() =>
             {
                 self.answer(verdict, exchange)
             }
             (Poll::Pending, _) => {
                 let collecting = match verdict {
-                    Some(ReplyVerdict::Gather) => {
+                    Some(ReplyVerdict::CollectBriefly) => {
                         let mut pause = match collecting {
                             Collecting::Until(pause) => pause,
-                            _ => Box::pin(tokio::time::sleep(limits::REPLY_GATHERED)),
+                            _ => Box::pin(tokio::time::sleep(limits::REPLY_COLLECTED)),
                         };
                         if relay.is_full() || pause.as_mut().poll(context).is_ready() {
                             return self.answer(verdict, exchange);
@@ -822,7 +831,7 @@ impl GatewayRequest {
                 relay.talk.become_tunnel();
                 ReadAhead::Bounded
             }
-            Some(ReplyVerdict::Gather) => ReadAhead::Unbounded,
+            Some(ReplyVerdict::CollectBriefly) => ReadAhead::Unbounded,
             Some(ReplyVerdict::Stream | ReplyVerdict::Collect) => {
                 match exchange.settings.core.stream_response_body {
                     ReplyStreaming::AtOnce => ReadAhead::Unbounded,
@@ -955,7 +964,7 @@ impl Pending for GatewayRequest {
                 stamp_queue(place, self.restart_due_s.is_some(), exchange);
             }
             RequestState::Connect { attempt, .. } => {
-                stamp_connect(exchange, &attempt.chosen, attempt.shakes_hands.get());
+                stamp_connect(exchange, &attempt.chosen, attempt.shakes_hands());
             }
             RequestState::Talk(collecting) => {
                 let Some(relay) = &self.relay else {

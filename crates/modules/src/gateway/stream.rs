@@ -91,7 +91,7 @@ impl SocketAddress {
     /// Starts to connect, with a TLS handshake if `server` is given. `prefix` is sent before the handshake,
     /// in the clear; without TLS the caller has to send it.
     pub(crate) fn connect_to(&self, server: Option<&TlsServer>, prefix: Vec<u8>) -> Connecting {
-        self.connect_watched(server, prefix, &Rc::default())
+        self.connect_watched(server, prefix, None)
     }
 
     /// [`SocketAddress::connect_to`]; `shakes_hands` is set when the TLS handshake begins.
@@ -99,16 +99,17 @@ impl SocketAddress {
         &self,
         server: Option<&TlsServer>,
         prefix: Vec<u8>,
-        shakes_hands: &Rc<Cell<bool>>,
+        shakes_hands: Option<Rc<Cell<bool>>>,
     ) -> Connecting {
         let connecting = self.connect();
         let Some(server) = server.cloned() else {
             return connecting;
         };
-        let shakes_hands = Rc::clone(shakes_hands);
         Box::pin(async move {
             let socket = connecting.await?;
-            shakes_hands.set(true);
+            if let Some(shakes_hands) = shakes_hands {
+                shakes_hands.set(true);
+            }
             let stream = TlsStream::connect(socket, &server, prefix).await?;
             Ok(BackendStream::Tls(Box::new(stream)))
         })

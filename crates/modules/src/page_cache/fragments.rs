@@ -133,11 +133,9 @@ impl PageCache {
             if let Some(bytes) = self.fragment_get(worker, key) {
                 return FragmentTurn::Found(bytes);
             }
-            let passenger = {
-                let hash = fragments.memory.hash(key);
-                fragments.flights.board(key, hash, RequestId::default())
-            };
-            let passenger = match passenger {
+            let hash = fragments.memory.hash(key);
+            let boarding = fragments.flights.board(key, hash, RequestId::default());
+            let passenger = match boarding {
                 Boarding::Pilot(pilot) => {
                     return FragmentTurn::Make(Maker {
                         pilot,

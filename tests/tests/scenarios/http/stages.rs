@@ -1,4 +1,5 @@
-//! Where the time of a request goes, according to the access log and Server-Timing.
+//! Where the time of a request goes, according to the access log and Server-Timing. More causes of slow requests are in
+//! `causes`.
 
 use std::net::TcpStream;
 use std::thread;
@@ -150,18 +151,6 @@ fn slow_metadata_is_told_as_open_or_stat() {
 }
 
 #[test]
-fn slow_reads_are_told_as_read_file() {
-    let Some((server, slow)) = slow_site("read-file") else {
-        return;
-    };
-    slow.hang_on(&[Operation::Read]);
-    get_slowly(&server, &slow, "/slow/big.txt");
-    Line::about(&server, "/slow/big.txt")
-        .expect("read-file")
-        .expect_note(&server, "read-file", "/slow/big.txt on ");
-}
-
-#[test]
 fn every_wait_for_a_backend_has_its_stage() {
     let backend = Backend::start(Speaks::Http, |exchange| match exchange.target() {
         "/b/trickles" | "/b/drips" => {
@@ -217,64 +206,6 @@ fn every_wait_for_a_backend_has_its_stage() {
     expect_stage(&server, "/b/posted", "backend-first-byte");
 }
 
-#[test]
-fn a_full_pool_is_told_as_backend_queue_with_its_holder() {
-    let backend = Backend::start(Speaks::Http, |exchange| {
-        exchange.pause(2 * PAUSE);
-        exchange.answer(200, &[], "late");
-    });
-    let server = Server::build()
-        .config(&format!(
-            "{CONFIG}{}",
-            backend.directive("/b/", "\"max-connections\" => 1, "),
-        ))
-        .start();
-    let mut holder = server.client();
-    holder.send("GET /b/holder HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert!(
-        eventually(|| backend.requests().len() == 1),
-        "it has no request"
-    );
-    assert_eq!(server.get("/b/queued").text(), "late");
-    assert_eq!(holder.response().text(), "late");
-    Line::about(&server, "/b/queued")
-        .expect("backend-queue")
-        .expect_note(&server, "backend-queue", "/b/holder");
-}
-
-#[test]
-fn a_client_that_reads_slowly_is_told_as_client_drain() {
-    let server = Server::build()
-        .file("www/large.bin", vec![b'x'; 16 << 20])
-        .file("www/a.txt", "a")
-        .config(CONFIG)
-        .start();
-    // The kernel accepts connections before the worker has begun.
-    assert_eq!(server.get("/a.txt").text(), "a");
-    let mut client = server.client().with_receive_buffer(1 << 16);
-    client.send("GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
-    thread::sleep(PAUSE);
-    assert_eq!(client.response().body.len(), 16 << 20);
-    let line = Line::about(&server, "/large.bin");
-    line.expect("client-drain")
-        .expect_note(&server, "client-drain", "the client took ");
-    assert!(
-        line.micros("send") < line.micros("client-drain"),
-        "{}",
-        line.0
-    );
-}
-
-#[test]
-fn a_bandwidth_limit_is_told_as_throttle() {
-    let server = Server::build()
-        .file("www/limited.bin", vec![b'x'; 200_000])
-        .config(&format!("{CONFIG}connection.kbytes-per-second = 100\n"))
-        .start();
-    assert_eq!(server.get("/limited.bin").body.len(), 200_000);
-    expect_stage(&server, "/limited.bin", "throttle");
-}
-
 /// A script that keeps its worker busy for 300 ms.
 const BUSY: &str = "local begin = os.clock()\nwhile os.clock() - begin < 0.3 do end\n";
 
@@ -289,13 +220,6 @@ fn busy_site() -> Server {
              $HTTP[\"url\"] =~ \"^/busy\" {{ magnet.attract-raw-url-to = (var.dir + \"/busy.lua\") }}\n"
         ))
         .start()
-}
-
-#[test]
-fn a_script_that_runs_for_long_is_told_as_lua() {
-    let server = busy_site();
-    server.get("/busy");
-    expect_stage(&server, "/busy", "lua");
 }
 
 #[test]

@@ -265,11 +265,8 @@ impl Http2Stream {
     /// Logs the answer as incomplete.
     pub(super) fn abort(&mut self, cause: std::fmt::Arguments<'_>) {
         let stage = self.stage();
-        self.run.abandon();
-        if std::mem::take(&mut self.waits_for_maker) {
-            self.run.stamp_wait(stage, holders::of_content);
-        }
-        self.run.stamp(stage);
+        let for_maker = std::mem::take(&mut self.waits_for_maker);
+        self.run.abandon(stage, for_maker);
         self.run.note_slow_client(|| None);
         self.run.abort(stage, cause);
     }
