@@ -36,7 +36,7 @@ use crate::ledger::{Nanos, Stage};
 use crate::limits;
 use crate::phase::{self, Walked};
 use crate::settings::ConnectionScope;
-use crate::throttle::Throttle;
+use crate::throttle::{Bucket, Throttle};
 use crate::trace;
 use crate::waits;
 use crate::worker::Worker;
@@ -427,30 +427,35 @@ impl ExchangeRun {
     #[inline]
     pub fn poll_allowance(&mut self, context: &mut Context<'_>) -> Option<u64> {
         let core = &self.settings.core;
-        let own = match (
-            core.connection_bytes_per_second,
-            self.response.bytes_per_second_max,
-        ) {
-            (0, limit) | (limit, 0) => limit,
-            (connection, answer) => connection.min(answer),
-        };
+        let own = core.connection_bytes_per_second | self.response.bytes_per_second_max;
         match own == 0 && core.scope_throttle.is_none() {
             true => Some(u64::MAX),
-            false => self.poll_throttle(own, context),
+            false => self.poll_throttle(context),
         }
     }
 
-    /// The same for a response with a limit. `own` is its own limit in bytes a second; 0: it has only that of
-    /// its scope.
+    /// The same for a response with a limit.
     #[cold]
-    fn poll_throttle(&mut self, own: u64, context: &mut Context<'_>) -> Option<u64> {
+    fn poll_throttle(&mut self, context: &mut Context<'_>) -> Option<u64> {
         let exchange = &mut *self.0;
         let now = exchange.worker.clock().now();
-        let shared = exchange.worker.shared();
         let throttle = exchange.run_state.throttle.get_or_insert_with(|| {
-            let scope = exchange.settings.core.scope_throttle;
-            let scope = scope.map(|scope| shared.scope_bucket(scope));
-            Box::new(Throttle::new(own, scope, now))
+            let core = &exchange.settings.core;
+            let own = [
+                (
+                    "connection.kbytes-per-second",
+                    core.connection_bytes_per_second,
+                ),
+                (
+                    "X-LIGHTTPD-KBytes-per-second",
+                    exchange.response.bytes_per_second_max,
+                ),
+            ];
+            let own = own.into_iter().filter(|(_, limit)| *limit > 0);
+            let own = own.map(|(name, limit)| Bucket::new(name, limit));
+            let shared = exchange.worker.shared();
+            let scope = core.scope_throttle.map(|scope| shared.scope_bucket(scope));
+            Box::new(Throttle::new(own.chain(scope)))
         });
         throttle.poll_allowance(now, context)
     }
@@ -461,8 +466,9 @@ impl ExchangeRun {
     pub fn account(&mut self, bytes: u64, body_bytes: u64) {
         self.sent.bytes += bytes;
         self.sent.body_bytes += body_bytes;
-        if let Some(throttle) = &mut self.run_state.throttle {
-            throttle.take(bytes);
+        let exchange = &mut *self.0;
+        if let Some(throttle) = &mut exchange.run_state.throttle {
+            throttle.sent(bytes, exchange.worker.clock().latest());
         }
     }
 
@@ -577,8 +583,10 @@ impl ExchangeRun {
         }
         let throttled = self.ledger.stage(Stage::Throttle);
         if throttled >= limits::NOTED_WAIT_NANOS {
-            self.note_wait(Stage::Throttle, throttled, |_, text| {
-                text.write_str("a bandwidth limit of the configuration or a script");
+            self.note_wait(Stage::Throttle, throttled, |exchange, text| {
+                if let Some(throttle) = &exchange.run_state.throttle {
+                    write!(text, "a bandwidth limit: {}", throttle.holders());
+                }
             });
         }
     }

@@ -28,7 +28,7 @@ pub struct Shared {
     started: Instant,
     /// Woken when a connection ends while the server was at its limit.
     room: Notify,
-    buckets: Mutex<HashMap<u32, Arc<Mutex<Bucket>>>>,
+    buckets: Mutex<HashMap<u32, Arc<Bucket>>>,
     http2: Http2Counters,
     causes: CauseCounters,
     accounts: Arc<FileAccounts>,
@@ -168,9 +168,9 @@ impl Shared {
     }
 
     /// The token bucket that all responses under one `server.kbytes-per-second` share.
-    pub(crate) fn scope_bucket(&self, scope: ScopeThrottle) -> Arc<Mutex<Bucket>> {
+    pub(crate) fn scope_bucket(&self, scope: ScopeThrottle) -> Arc<Bucket> {
         let mut buckets = lock(&self.buckets);
-        let new = || Arc::new(Mutex::new(Bucket::new(scope.bytes_per_second, 0)));
+        let new = || Bucket::new("server.kbytes-per-second", scope.bytes_per_second);
         Arc::clone(buckets.entry(scope.block.0).or_insert_with(new))
     }
 

@@ -1,10 +1,19 @@
-//! Bandwidth limits: a token bucket for the connection, one for its scope, and a timer.
+//! Bandwidth limits: token buckets, and the timer of a response that waits for them.
 //!
-//! A bucket holds the bytes of a quarter of a second at most, so that the rate is even.
+//! A response has as many buckets as limits: its own, and that of its scope, which all workers share. Before a
+//! response sends it takes bytes out of its buckets. If one of them has too few, it owes them, and the response
+//! waits until they have come. So responses that share a bucket send in the order in which they asked, and
+//! together keep the rate exactly, whatever workers they are on.
+//!
+//! A bucket is one number: the time at which it is full again (GCRA). Workers change it without a lock. It
+//! holds the bytes of a quarter of a second at most, so that the rate is even.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,114 +24,144 @@ use crate::ledger::Nanos;
 
 /// The limits of one response.
 pub(crate) struct Throttle {
-    own: Option<Bucket>,
-    scope: Option<Arc<Mutex<Bucket>>>,
+    limits: Vec<Limit>,
+    /// The bytes that were taken out of the buckets and are not sent yet.
+    taken: u64,
+    /// When they may be sent.
+    due: Nanos,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
+struct Limit {
+    bucket: Arc<Bucket>,
+    /// The response has waited for it.
+    has_held: bool,
+}
+
 /// How many bytes may be sent; grows with time.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Bucket {
+    /// The directive or rule, for those who ask why an answer was slow.
+    name: Cow<'static, str>,
     bytes_per_second: u64,
-    bytes: u64,
-    filled_at: Nanos,
+    full_at: AtomicU64,
 }
 
 impl Throttle {
-    pub(crate) fn new(
-        bytes_per_second: u64,
-        scope: Option<Arc<Mutex<Bucket>>>,
-        now: Nanos,
-    ) -> Throttle {
-        let own = (bytes_per_second > 0).then(|| Bucket::new(bytes_per_second, now));
+    pub(crate) fn new(buckets: impl Iterator<Item = Arc<Bucket>>) -> Throttle {
+        let limit = |bucket| Limit {
+            bucket,
+            has_held: false,
+        };
         Throttle {
-            own,
-            scope,
+            limits: buckets.map(limit).collect(),
+            taken: 0,
+            due: 0,
             timer: None,
         }
     }
 
     /// How many bytes may be sent now. `None`: none; the task is woken when some may be sent.
     pub(crate) fn poll_allowance(&mut self, now: Nanos, context: &mut Context<'_>) -> Option<u64> {
-        let own = self
-            .own
-            .as_mut()
-            .map_or(Some(u64::MAX), |bucket| bucket.allowance(now));
-        let scope = self
-            .scope
-            .as_ref()
-            .map_or(Some(u64::MAX), |bucket| lock(bucket).allowance(now));
-        if let (Some(own), Some(scope)) = (own, scope) {
-            let allowed = own.min(scope);
-            self.timer = None;
-            return Some(allowed);
-        }
-        loop {
-            let pause = || Box::pin(tokio::time::sleep(PAUSE));
-            // A new timer has to be polled, or it would not wake this task; so the loop goes round once more.
+        let (bytes, due) = self.allowance(now);
+        if due > now {
+            let pause = || Box::pin(tokio::time::sleep(Duration::from_nanos(due - now)));
             let timer = self.timer.get_or_insert_with(pause);
             if timer.as_mut().poll(context) == Poll::Pending {
                 return None;
             }
-            self.timer = None;
         }
+        self.timer = None;
+        Some(bytes)
+    }
+
+    /// How many bytes may be sent, and when.
+    fn allowance(&mut self, now: Nanos) -> (u64, Nanos) {
+        if self.taken == 0 {
+            let portions = self.limits.iter().map(|limit| limit.bucket.portion());
+            self.taken = portions.min().unwrap_or(u64::MAX);
+            self.due = now;
+            for limit in &mut self.limits {
+                let due = limit.bucket.take(self.taken, now);
+                limit.has_held |= due > now;
+                self.due = self.due.max(due);
+            }
+        }
+        (self.taken, self.due)
     }
 
     /// Counts `count` bytes that were sent.
-    pub(crate) fn take(&mut self, count: u64) {
-        if let Some(bucket) = &mut self.own {
-            bucket.take(count);
+    pub(crate) fn sent(&mut self, count: u64, now: Nanos) {
+        let beyond = count.saturating_sub(self.taken);
+        self.taken = self.taken.saturating_sub(count);
+        if beyond > 0 {
+            for limit in &self.limits {
+                limit.bucket.take(beyond, now);
+            }
         }
-        if let Some(bucket) = &self.scope {
-            lock(bucket).take(count);
+    }
+
+    /// The limits that the response has waited for, in words.
+    pub(crate) fn holders(&self) -> impl fmt::Display {
+        fmt::from_fn(|f| {
+            let held = self.limits.iter().filter(|limit| limit.has_held);
+            for (index, Limit { bucket, .. }) in held.enumerate() {
+                let separator = if index == 0 { "" } else { ", " };
+                let kbytes = bucket.bytes_per_second / 1024;
+                write!(f, "{separator}{} ({kbytes} KiB a second)", bucket.name)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Drop for Throttle {
+    fn drop(&mut self) {
+        for limit in &self.limits {
+            limit.bucket.give_back(self.taken);
         }
     }
 }
 
 impl Bucket {
-    pub(crate) fn new(bytes_per_second: u64, now: Nanos) -> Bucket {
-        let bytes = bytes_per_second / BUCKETS_PER_SECOND;
-        Bucket {
-            bytes_per_second,
-            bytes,
-            filled_at: now,
-        }
+    /// A full bucket of the limit with this name.
+    pub(crate) fn new(name: impl Into<Cow<'static, str>>, bytes_per_second: u64) -> Arc<Bucket> {
+        Arc::new(Bucket {
+            name: name.into(),
+            bytes_per_second: bytes_per_second.max(1),
+            full_at: AtomicU64::new(0),
+        })
     }
 
-    fn level(&mut self, now: Nanos) -> u64 {
-        let passed = now.saturating_sub(self.filled_at).min(SECOND);
-        // In microseconds, because with nanoseconds the product could overflow.
-        let new = self.bytes_per_second.saturating_mul(passed / 1000) / (SECOND / 1000);
-        // Otherwise time that is worth less than a byte would be lost.
-        if new > 0 {
-            let full = (self.bytes_per_second / BUCKETS_PER_SECOND).max(1);
-            self.bytes = (self.bytes + new).min(full);
-            self.filled_at = now;
-        }
-        self.bytes
+    /// The bytes that a response takes at once: so many that they are worth a system call, and so few that
+    /// the other responses do not wait long.
+    fn portion(&self) -> u64 {
+        (self.bytes_per_second / SENDS_PER_SECOND).clamp(1, PORTION_BYTES_MAX)
     }
 
-    /// How many bytes may be sent now. `None` if that is too little to be worth a system call.
-    fn allowance(&mut self, now: Nanos) -> Option<u64> {
-        let level = self.level(now);
-        (level >= (self.bytes_per_second / SENDS_PER_SECOND).max(1)).then_some(level)
+    /// Takes `count` bytes. Returns when they may be sent.
+    fn take(&self, count: u64, now: Nanos) -> Nanos {
+        let time = self.time_of(count);
+        self.full_at.fetch_max(now, Relaxed);
+        let full_at = self.full_at.fetch_add(time, Relaxed) + time;
+        full_at.saturating_sub(FILL_TIME)
     }
 
-    fn take(&mut self, count: u64) {
-        self.bytes = self.bytes.saturating_sub(count);
+    /// Puts back `count` bytes that were not sent.
+    fn give_back(&self, count: u64) {
+        self.full_at.fetch_sub(self.time_of(count), Relaxed);
     }
-}
 
-fn lock(bucket: &Mutex<Bucket>) -> std::sync::MutexGuard<'_, Bucket> {
-    bucket
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+    /// The time in which this many bytes come.
+    fn time_of(&self, count: u64) -> Nanos {
+        count.saturating_mul(SECOND) / self.bytes_per_second
+    }
 }
 
 const SECOND: Nanos = 1_000_000_000;
-const BUCKETS_PER_SECOND: u64 = 4;
+const FILL_TIME: Nanos = SECOND / 4;
 const SENDS_PER_SECOND: u64 = 16;
-const PAUSE: Duration = Duration::from_millis(50);
+const PORTION_BYTES_MAX: u64 = 64 << 10;
 
 /// A bandwidth limit that all responses of a scope share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,25 +186,92 @@ impl ScopeThrottle {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_bucket_fills_with_time_and_not_beyond_its_size() {
-        let mut bucket = Bucket::new(4000, 0);
-        assert_eq!(bucket.level(0), 1000);
-        bucket.take(1000);
-        assert_eq!(bucket.level(0), 0);
-        assert_eq!(bucket.level(SECOND / 8), 500);
-        assert_eq!(bucket.level(10 * SECOND), 1000);
+    fn throttle(buckets: &[&Arc<Bucket>]) -> Throttle {
+        Throttle::new(buckets.iter().map(|bucket| Arc::clone(bucket)))
+    }
+
+    /// What each response has sent until `end`, if it sends whenever it may.
+    fn run(throttles: &mut [Throttle], end: Nanos) -> Vec<u64> {
+        let mut sent = vec![0; throttles.len()];
+        let mut now = 0;
+        while now < end {
+            let mut next = end;
+            for (throttle, sent) in throttles.iter_mut().zip(&mut sent) {
+                let (bytes, due) = throttle.allowance(now);
+                if due > now {
+                    next = next.min(due);
+                    continue;
+                }
+                throttle.sent(bytes, now);
+                *sent += bytes;
+                next = now;
+            }
+            now = next;
+        }
+        sent
     }
 
     #[test]
-    fn a_second_lets_through_about_what_it_should() {
-        let mut bucket = Bucket::new(100_000, 0);
-        let mut sent = 0;
-        for millis in (0..2000).step_by(10) {
-            let level = bucket.level(millis * 1_000_000);
-            bucket.take(level);
-            sent += level;
+    fn one_response_gets_the_rate_and_a_quarter_of_a_second_in_advance() {
+        for rate in [1024, 100 << 10, 4 << 20, 100 << 20] {
+            let bucket = Bucket::new("", rate);
+            let sent = run(&mut [throttle(&[&bucket])], 4 * SECOND)[0];
+            let expected = rate * 4 + rate / 4;
+            assert!(
+                (expected - bucket.portion()..=expected + bucket.portion()).contains(&sent),
+                "{sent} of {expected}"
+            );
         }
-        assert!((190_000..=230_000).contains(&sent), "{sent}");
+    }
+
+    #[test]
+    fn responses_with_one_bucket_share_it_evenly_and_keep_its_rate_together() {
+        let rate = 160 << 10;
+        let bucket = Bucket::new("", rate);
+        let mut throttles: Vec<_> = (0..8).map(|_| throttle(&[&bucket])).collect();
+        let sent = run(&mut throttles, 8 * SECOND);
+        let sum: u64 = sent.iter().sum();
+        let expected = rate * 8 + rate / 4;
+        assert!(
+            (expected - bucket.portion()..=expected + bucket.portion()).contains(&sum),
+            "{sum} of {expected}"
+        );
+        let (least, most) = (sent.iter().min(), sent.iter().max());
+        let apart = most.zip(least).map(|(most, least)| most - least);
+        assert!(apart <= Some(bucket.portion()), "{sent:?}");
+    }
+
+    #[test]
+    fn the_smallest_of_several_limits_counts_and_is_named() {
+        let small = Bucket::new("small", 64 << 10);
+        let large = Bucket::new("large", 1 << 20);
+        let mut throttles = [throttle(&[&large, &small])];
+        let sent = run(&mut throttles, 2 * SECOND)[0];
+        assert!(sent.abs_diff(9 * (16 << 10)) <= small.portion(), "{sent}");
+        assert_eq!(
+            throttles[0].holders().to_string(),
+            "small (64 KiB a second)"
+        );
+    }
+
+    #[test]
+    fn what_a_response_took_and_did_not_send_is_returned() {
+        let bucket = Bucket::new("", 16 << 10);
+        let mut leaves: Vec<_> = (0..100).map(|_| throttle(&[&bucket])).collect();
+        let dues: Vec<_> = leaves.iter_mut().map(|one| one.allowance(0).1).collect();
+        assert_eq!(dues[..5], [0, 0, 0, 0, SECOND / 16]);
+        assert_eq!(dues[99], 6 * SECOND);
+        drop(leaves);
+        assert_eq!(bucket.full_at.load(Relaxed), 0);
+        assert_eq!(throttle(&[&bucket]).allowance(0), (1024, 0));
+    }
+
+    #[test]
+    fn bytes_beyond_the_allowance_are_owed() {
+        let bucket = Bucket::new("", 16 << 10);
+        let mut throttle = throttle(&[&bucket]);
+        throttle.allowance(0);
+        throttle.sent(16 << 10, 0);
+        assert_eq!(throttle.allowance(0).1, SECOND * 13 / 16);
     }
 }
