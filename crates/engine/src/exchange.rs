@@ -8,6 +8,7 @@
 use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use petrel_config::{BlockId, Captures, Subject};
 use petrel_proto::header_block::HeaderBlock;
@@ -32,6 +33,7 @@ use crate::request_id::RequestId;
 use crate::response::Response;
 use crate::settings::scope::ConditionValues;
 use crate::settings::{ConnectionScope, HostScope, Settings, SettingsTable};
+use crate::throttle::Bucket;
 use crate::tls::TlsConnectionFacts;
 use crate::waits::{HolderText, LongWait, ShownPath, Wait, Waits};
 use crate::worker::Worker;
@@ -588,6 +590,12 @@ impl Exchange {
     #[inline]
     pub fn marks(&self) -> u64 {
         self.marks
+    }
+
+    /// The response is sent only as fast as `bucket` allows, beside its other limits. This lasts as long as
+    /// values of [`Exchange::keep`].
+    pub fn limit_bandwidth(&mut self, bucket: Arc<Bucket>) {
+        self.run_state.client_buckets.push(bucket);
     }
 
     /// Chooses the host scope and the settings. `connection` holds the conditions that are true for the

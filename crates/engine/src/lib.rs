@@ -47,7 +47,7 @@ pub mod subrequest;
 pub mod system_calls;
 #[doc(hidden)]
 pub mod testing;
-mod throttle;
+pub mod throttle;
 pub mod tls;
 mod trace;
 mod transport;

@@ -428,7 +428,8 @@ impl ExchangeRun {
     pub fn poll_allowance(&mut self, context: &mut Context<'_>) -> Option<u64> {
         let core = &self.settings.core;
         let own = core.connection_bytes_per_second | self.response.bytes_per_second_max;
-        match own == 0 && core.scope_throttle.is_none() {
+        let is_alone = core.scope_throttle.is_none() && self.run_state.client_buckets.is_empty();
+        match own == 0 && is_alone {
             true => Some(u64::MAX),
             false => self.poll_throttle(context),
         }
@@ -455,7 +456,8 @@ impl ExchangeRun {
             let own = own.map(|(name, limit)| Bucket::new(name, limit));
             let shared = exchange.worker.shared();
             let scope = core.scope_throttle.map(|scope| shared.scope_bucket(scope));
-            Box::new(Throttle::new(own.chain(scope)))
+            let of_client = exchange.run_state.client_buckets.iter().cloned();
+            Box::new(Throttle::new(own.chain(scope).chain(of_client)))
         });
         throttle.poll_allowance(now, context)
     }

@@ -1,9 +1,9 @@
 //! Bandwidth limits: token buckets, and the timer of a response that waits for them.
 //!
-//! A response has as many buckets as limits: its own, and that of its scope, which all workers share. Before a
-//! response sends it takes bytes out of its buckets. If one of them has too few, it owes them, and the response
-//! waits until they have come. So responses that share a bucket send in the order in which they asked, and
-//! together keep the rate exactly, whatever workers they are on.
+//! A response has as many buckets as limits: its own, that of its scope, and those of rules in `limit.rules`.
+//! All workers share the last two. Before a response sends it takes bytes out of its buckets. If one of them
+//! has too few, it owes them, and the response waits until they have come. So responses that share a bucket
+//! send in the order in which they asked, and together keep the rate exactly, whatever workers they are on.
 //!
 //! A bucket is one number: the time at which it is full again (GCRA). Workers change it without a lock. It
 //! holds the bytes of a quarter of a second at most, so that the rate is even.
@@ -40,7 +40,7 @@ struct Limit {
 
 /// How many bytes may be sent; grows with time.
 #[derive(Debug)]
-pub(crate) struct Bucket {
+pub struct Bucket {
     /// The directive or rule, for those who ask why an answer was slow.
     name: Cow<'static, str>,
     bytes_per_second: u64,
@@ -125,12 +125,17 @@ impl Drop for Throttle {
 
 impl Bucket {
     /// A full bucket of the limit with this name.
-    pub(crate) fn new(name: impl Into<Cow<'static, str>>, bytes_per_second: u64) -> Arc<Bucket> {
+    pub fn new(name: impl Into<Cow<'static, str>>, bytes_per_second: u64) -> Arc<Bucket> {
         Arc::new(Bucket {
             name: name.into(),
             bytes_per_second: bytes_per_second.max(1),
             full_at: AtomicU64::new(0),
         })
+    }
+
+    /// Whether it is full, so that it is as good as a new one.
+    pub fn is_full(&self, now: Nanos) -> bool {
+        self.full_at.load(Relaxed) <= now
     }
 
     /// The bytes that a response takes at once: so many that they are worth a system call, and so few that
@@ -140,7 +145,7 @@ impl Bucket {
     }
 
     /// Takes `count` bytes. Returns when they may be sent.
-    fn take(&self, count: u64, now: Nanos) -> Nanos {
+    pub fn take(&self, count: u64, now: Nanos) -> Nanos {
         let time = self.time_of(count);
         self.full_at.fetch_max(now, Relaxed);
         let full_at = self.full_at.fetch_add(time, Relaxed) + time;
@@ -165,7 +170,7 @@ const PORTION_BYTES_MAX: u64 = 64 << 10;
 
 /// A bandwidth limit that all responses of a scope share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ScopeThrottle {
+pub(crate) struct ScopeThrottle {
     /// The block that sets the limit; identifies the scope.
     pub(crate) block: BlockId,
     /// The limit.

@@ -1,13 +1,14 @@
 //! The part of an exchange that only its [`ExchangeRun`](crate::run::ExchangeRun) uses.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use petrel_proto::header_block::HeaderBlock;
 use petrel_proto::status::Status;
 
 use crate::limits;
 use crate::pace::ClientPace;
-use crate::throttle::Throttle;
+use crate::throttle::{Bucket, Throttle};
 
 /// An interim response (RFC 9110 15.2).
 #[derive(Clone, Debug)]
@@ -42,6 +43,8 @@ pub(crate) struct RunState {
     /// How fast the client sends its body.
     pub(crate) body_pace: ClientPace,
     pub(crate) throttle: Option<Box<Throttle>>,
+    /// The buckets of rules that limit the bandwidth of the client.
+    pub(crate) client_buckets: Vec<Arc<Bucket>>,
 }
 
 impl RunState {
@@ -56,6 +59,7 @@ impl RunState {
             body_due_s,
             body_pace,
             throttle,
+            client_buckets,
         } = self;
         *is_tunnel = false;
         *is_refused = false;
@@ -66,6 +70,7 @@ impl RunState {
         *body_due_s = 0;
         *body_pace = ClientPace::default();
         *throttle = None;
+        client_buckets.clear();
     }
 
     /// Queues `interim` for the connection. Drops it if too many bytes wait for the client already.

@@ -1,15 +1,17 @@
-//! mod_limit: limits how many requests of one key may arrive in a time, and how many may be under way at
-//! once. A key is an address, a header field, a cookie, a URL or a variable.
+//! mod_limit: limits how many requests of one key may arrive in a time, how many may be under way at once, and
+//! how fast their answers are sent. A key is an address, a header field, a cookie, a URL or a variable.
 //!
 //! [`rule`] reads `limit.rules`. [`key`] finds the key of a request. [`table`] remembers the keys of one
 //! rule, each with its token bucket ([`rate`]). [`state`] holds one table for each rule, which all workers
-//! share. Gateways ask [`share`] whether a key may take another connection of a backend.
+//! share. Gateways ask [`share`] whether a key may take another connection of a backend. [`bandwidth`] has the
+//! buckets that the answers to one key share.
 //!
 //! A request counts once under each rule, however often it is rewritten or restarted. Subrequests and error
 //! handlers, which the server starts itself, do not count. Each request of an HTTP/2 connection counts. A request
 //! that is refused because of its head counts under the rules outside all conditions whose key is the address, or all.
 //! Behind a trusted proxy the key is the address that mod_extforward has found.
 
+mod bandwidth;
 mod key;
 mod rate;
 mod rule;
@@ -48,11 +50,11 @@ const NAME_OF_RULES: &str = "limit.rules";
 /// mod_limit.
 pub(crate) static MODULE: ModuleSpec = ModuleSpec {
     name: NAME,
-    doc: "Limits how many requests of one client, or of another key, may come and be under way. docs/limits.md is about it.",
+    doc: "Limits how many requests of one client, or of another key, may come and be under way, and how fast their answers are sent. docs/limits.md is about it.",
     loaded: Loaded::Listed,
     directives: petrel_engine::directives! {
         "limit.rules", Map, Request, "()", Effect::Works,
-            "A map from a rule's name to its options: key (address, header:NAME, cookie:NAME, url, env:NAME or all), ipv4-prefix and ipv6-prefix, rate (such as 10/m) and burst, concurrent, pool-share (percent of a backend's connections), entries, status. Requests beyond a limit are answered 429 with Retry-After.";
+            "A map from a rule's name to its options: key (address, header:NAME, cookie:NAME, url, env:NAME or all), ipv4-prefix and ipv6-prefix, rate (such as 10/m) and burst, concurrent, pool-share (percent of a backend's connections), kbytes-per-second (of all answers of the key together), entries, status. Requests beyond a limit are answered 429 with Retry-After.";
     },
     configure,
 };
@@ -120,7 +122,7 @@ struct Limits {
 struct Prepared {
     states: Vec<Arc<LimitState>>,
     /// The marks of all rules, if the rules leave nothing else on a request that they admit. 0 if a rule
-    /// counts requests under way or shares of a backend, is asked again in a later phase, or has no mark.
+    /// counts requests under way or shares of a backend, limits bandwidth, is asked again in a later phase, or has no mark.
     marks: u64,
 }
 
@@ -219,6 +221,9 @@ impl Prepared {
                     return refuse_for(refusal, exchange, state, counted);
                 }
             }
+            if let Some(bucket) = state.bucket(hash, now) {
+                exchange.limit_bandwidth(bucket);
+            }
             if state.rule.pool_share.is_some() {
                 let state = Arc::clone(state);
                 admitted.shares.push(KeyOfRule { state, hash });
@@ -276,7 +281,10 @@ impl Limits {
         let leaves_a_mark_alone = |state: &Arc<LimitState>| {
             let rule = &state.rule;
             let is_counted_only = !state.counts_under_way() && rule.pool_share.is_none();
-            is_counted_only && !rule.key.is_variable() && state.mark != 0
+            is_counted_only
+                && rule.bytes_per_second.is_none()
+                && !rule.key.is_variable()
+                && state.mark != 0
         };
         let marks = match states.iter().all(leaves_a_mark_alone) {
             true => states.iter().fold(0, |marks, state| marks | state.mark),

@@ -18,6 +18,8 @@ pub(super) struct LimitRule {
     pub(super) allowance: Allowance,
     /// Percent of a backend's connections that requests of one key may take.
     pub(super) pool_share: Option<u8>,
+    /// How fast all answers of one key are sent together.
+    pub(super) bytes_per_second: Option<u64>,
     /// How many keys the table remembers.
     pub(super) entries: usize,
     /// The status of a refusal.
@@ -59,9 +61,11 @@ fn rule(element: &Element) -> Result<LimitRule, Diagnostic> {
         concurrent: concurrent.map(|most| most as u32),
     };
     let pool_share = options.number("pool-share", 1..=100)?;
-    if allowance == Allowance::default() && pool_share.is_none() {
+    let kbytes_per_second = options.number("kbytes-per-second", 1..=i64::from(u32::MAX))?;
+    let limits_nothing = allowance == Allowance::default() && pool_share.is_none();
+    if limits_nothing && kbytes_per_second.is_none() {
         let message = format!("the rule {name:?} limits nothing");
-        let hint = "give it \"rate\" => \"10/m\", \"concurrent\" => 4 or \"pool-share\" => 25";
+        let hint = "give it \"rate\" => \"10/m\", \"concurrent\" => 4, \"pool-share\" => 25 or \"kbytes-per-second\" => 1024";
         return Err(Diagnostic::error(message, element.span).with_hint(hint));
     }
     let entries = options.number("entries", ENTRIES_MIN..=ENTRIES_MAX)?;
@@ -75,6 +79,7 @@ fn rule(element: &Element) -> Result<LimitRule, Diagnostic> {
         key: key(&options)?,
         allowance,
         pool_share: pool_share.map(|percent| percent as u8),
+        bytes_per_second: kbytes_per_second.map(|kbytes| kbytes as u64 * 1024),
         entries: entries.unwrap_or(ENTRIES_DEFAULT) as usize,
         status: status.map_or(Status::TOO_MANY_REQUESTS, |code| Status(code as u16)),
     })
@@ -174,7 +179,7 @@ impl<'c> RuleOptions<'c> {
     }
 }
 
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "key",
     IPV4_PREFIX,
     IPV6_PREFIX,
@@ -182,6 +187,7 @@ const KEYS: [&str; 9] = [
     "burst",
     "concurrent",
     "pool-share",
+    "kbytes-per-second",
     "entries",
     "status",
 ];

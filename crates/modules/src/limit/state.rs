@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use petrel_engine::Exchange;
 use petrel_engine::shared::{Shared, lock};
+use petrel_engine::throttle::Bucket;
 
+use super::bandwidth::KeyBuckets;
 use super::key::HashSecret;
 use super::rule::LimitRule;
 use super::table::{KeyTable, LimitVerdict};
@@ -23,6 +25,7 @@ pub(super) struct LimitStates {
 pub(super) struct LimitState {
     pub(super) rule: LimitRule,
     pub(super) table: KeyTable,
+    buckets: KeyBuckets,
     pub(super) too_fast: AtomicU64,
     pub(super) too_many: AtomicU64,
     pub(super) beyond_share: AtomicU64,
@@ -54,6 +57,7 @@ impl LimitStates {
         }
         let made = Arc::new(LimitState {
             table: KeyTable::new(rule.entries),
+            buckets: KeyBuckets::default(),
             rule: rule.clone(),
             too_fast: AtomicU64::new(0),
             too_many: AtomicU64::new(0),
@@ -92,6 +96,14 @@ impl LimitState {
             state: Arc::clone(self),
             hash,
         }
+    }
+
+    /// The bucket that the answers to the key with this hash share, if the rule limits their bandwidth.
+    pub(super) fn bucket(&self, hash: u64, now: u64) -> Option<Arc<Bucket>> {
+        let bytes_per_second = self.rule.bytes_per_second?;
+        let name = || format!("limit.rules {:?}", self.rule.name);
+        let make = || Bucket::new(name(), bytes_per_second);
+        Some(self.buckets.of(hash, now, make))
     }
 
     /// Counts a request of the key with this hash.

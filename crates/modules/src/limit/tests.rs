@@ -432,6 +432,10 @@ fn wrong_rules_are_told_with_their_line() {
             "there is no rate",
         ),
         (
+            "( \"a\" => ( \"kbytes-per-second\" => 0 ) )",
+            "kbytes-per-second takes a number from 1 to 4294967295",
+        ),
+        (
             "( \"a\" => ( \"concurrent\" => 0 ) )",
             "concurrent takes a number from 1 to 4294967295",
         ),

@@ -16,6 +16,14 @@ fn the_bandwidth_limit_of_a_scope() {
     );
 }
 
+#[test]
+fn the_bandwidth_limit_of_a_client() {
+    is_named(
+        "server.modules += (\"mod_limit\")\nlimit.rules = (\"few\" => (\"kbytes-per-second\" => 400))",
+        r#"limit.rules \"few\" (400 KiB a second)"#,
+    );
+}
+
 #[track_caller]
 fn is_named(config: &str, name: &str) {
     for version in Version::BOTH {

@@ -1,9 +1,10 @@
 //! mod_limit: limits on the requests of one address or other key, across all workers.
 
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use petrel_tests::http2::Http2Client;
-use petrel_tests::{Builder, Client, Server, curl, eventually};
+use petrel_tests::{Builder, Client, SOON, Server, curl, eventually};
 use rustix::process::Signal;
 
 /// Larger than the buffers of a connection, so that its request stays open until the client reads.
@@ -115,6 +116,49 @@ fn streams_of_http2_count_each() {
     let server = with_rules("\"few\" => ( \"rate\" => \"7/d\" )").start();
     let stream = TcpStream::connect(("127.0.0.1", server.port())).expect("it listens");
     assert_eq!(Http2Client::begin(stream, "http").get("/", 20).ok, 7);
+}
+
+#[test]
+fn all_connections_and_streams_of_a_client_share_its_bandwidth() {
+    const BYTES: usize = 32 << 10;
+    let server = Server::build()
+        .file("www/part", vec![b'x'; BYTES])
+        .config(
+            "server.modules += ( \"mod_limit\", \"mod_accesslog\" )
+server.max-worker = 2
+server.h2c = \"enable\"
+accesslog.format = \"%a %{stages}x\"
+accesslog.filename = var.dir + \"/access.log\"
+limit.rules = ( \"slow\" => ( \"kbytes-per-second\" => 400 ) )",
+        )
+        .start();
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert_eq!(server.get("/part").body.len(), BYTES));
+        }
+        scope.spawn(|| {
+            let stream = TcpStream::connect(("127.0.0.1", server.port())).expect("it listens");
+            assert_eq!(Http2Client::begin(stream, "http").get("/part", 4).ok, 4);
+        });
+    });
+    // 384 KiB, of which the client gets a quarter of a second's worth, 100 KiB, at once.
+    let took = begin.elapsed();
+    assert!(took > Duration::from_millis(700), "{took:?}");
+    assert!(took < SOON, "{took:?}");
+    let mut other = Client::connect_from([127, 0, 0, 2].into(), server.address());
+    assert_eq!(other.get("/part").body.len(), BYTES);
+    let log = server.tree().path("access.log");
+    let line_of_other = || {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("127.0.0.2 "));
+        line.map(str::to_owned)
+    };
+    assert!(eventually(|| line_of_other().is_some()));
+    let stages = line_of_other().unwrap_or_default();
+    assert!(!stages.contains("throttle="), "{stages}");
 }
 
 #[test]

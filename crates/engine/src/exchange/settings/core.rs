@@ -67,7 +67,7 @@ pub struct CoreSettings {
     /// `server.range-requests`.
     pub range_requests: bool,
     /// `server.kbytes-per-second`, a limit on all connections of the scope together.
-    pub scope_throttle: Option<ScopeThrottle>,
+    pub(crate) scope_throttle: Option<ScopeThrottle>,
     /// `connection.kbytes-per-second`, in bytes.
     pub connection_bytes_per_second: u64,
     /// `mimetype.assign`, `mimetype.use-xattr`.
