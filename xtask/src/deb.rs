@@ -80,6 +80,8 @@ const PRINTED: &[(&[&str], &str)] = &[
     (&["man", "plot"], "usr/share/man/man1/petrel-plot.1"),
     (&["man", "costs"], "usr/share/man/man1/petrel-costs.1"),
     (&["man", "why"], "usr/share/man/man1/petrel-why.1"),
+    (&["man", "top"], "usr/share/man/man1/petrel-top.1"),
+    (&["man", "petrel.conf"], "usr/share/man/man5/petrel.conf.5"),
     (
         &["completions", "bash"],
         "usr/share/bash-completion/completions/petrel",

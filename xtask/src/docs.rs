@@ -92,6 +92,14 @@ const DOCUMENTS: &[Document] = &[
         source: Source::Petrel(&["man", "why"]),
     },
     Document {
+        path: "docs/petrel-top.1",
+        source: Source::Petrel(&["man", "top"]),
+    },
+    Document {
+        path: "docs/petrel.conf.5",
+        source: Source::Petrel(&["man", "petrel.conf"]),
+    },
+    Document {
         path: "docs/completions/petrel.bash",
         source: Source::Petrel(&["completions", "bash"]),
     },

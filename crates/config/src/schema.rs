@@ -50,6 +50,23 @@ pub enum ValueKind {
 }
 
 impl ValueKind {
+    /// The type for a table.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ValueKind::Bool => "bool",
+            ValueKind::Short => "short",
+            ValueKind::Int => "int",
+            ValueKind::String => "string",
+            ValueKind::List => "list",
+            ValueKind::Map => "map",
+            ValueKind::StringMap => "map of strings",
+            ValueKind::StringOrList => "string or list",
+            ValueKind::BoolOrString => "bool or string",
+            ValueKind::Any => "any",
+        }
+    }
+
     /// The type for a message: "a list of strings".
     #[must_use]
     pub fn expected(self) -> &'static str {
@@ -93,6 +110,18 @@ pub enum Scope {
     Socket,
     /// In any condition.
     Request,
+}
+
+impl Scope {
+    /// The scope for a table.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Scope::Server => "server",
+            Scope::Socket => "listener",
+            Scope::Request => "any",
+        }
+    }
 }
 
 /// What happens when a directive is set.

@@ -143,7 +143,7 @@ pub(crate) enum Command {
     },
     /// Print the manual page
     Man {
-        /// The command it is about; the program itself when there is none
+        /// The command it is about, or petrel.conf; the program itself when there is none
         command: Option<String>,
     },
 }
@@ -628,6 +628,7 @@ pub(crate) fn manual_page(command: Option<&str>) -> Option<Vec<u8>> {
     program.build();
     let about = match command {
         None => program,
+        Some("petrel.conf") => return Some(manual::page_of_configuration()),
         Some(name) => program.find_subcommand(name)?.clone(),
     };
     Some(manual::page(about))
@@ -665,6 +666,46 @@ mod tests {
             assert!(page.contains(&format!("\\-{short}")), "-{short}");
         }
         assert!(manual_page(Some("fly")).is_none());
+    }
+
+    #[test]
+    fn the_page_of_the_configuration_names_every_directive_that_works() {
+        let page =
+            String::from_utf8(manual_page(Some("petrel.conf")).expect("ours")).expect("text");
+        let tables = modules::MODULES.iter().map(|module| module.directives);
+        for spec in tables
+            .chain([engine::settings::directives::DIRECTIVES])
+            .flatten()
+        {
+            let tag = format!("\n\\fB{}\\fR (", spec.name.replace('-', "\\-"));
+            let works = spec.effect == engine::settings::directives::Effect::Works;
+            assert!(!works || page.contains(&tag), "{}", spec.name);
+        }
+        let known = [".TH ", ".SH ", ".SS ", ".TP", ".PP", ".nf", ".fi"];
+        for line in page.lines().filter(|line| line.starts_with(['.', '\''])) {
+            assert!(
+                known.iter().any(|request| line.starts_with(request)),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_examples_of_the_configurations_page_can_be_loaded() {
+        let page =
+            String::from_utf8(manual_page(Some("petrel.conf")).expect("ours")).expect("text");
+        let examples = page.split("\n.nf\n").skip(1);
+        let examples = examples.map(|text| text.split_once("\n.fi").expect("its end").0);
+        let examples: Vec<_> = examples.collect();
+        assert_eq!(examples.len(), 2);
+        for example in examples {
+            let text = example.replace("\\-", "-").replace("\\e", "\\");
+            let name = "the example";
+            let loaded = crate::load::load(&crate::load::Origin::Text { name, text });
+            let loaded = loaded.unwrap_or_else(|errors| panic!("{errors}"));
+            let warnings: Vec<_> = loaded.warnings().map(|warning| &warning.message).collect();
+            assert!(warnings.is_empty(), "{warnings:?}");
+        }
     }
 
     #[test]

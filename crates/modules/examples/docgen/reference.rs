@@ -2,9 +2,8 @@
 
 use std::fmt::Write;
 
-use petrel_engine::config::ValueKind;
 use petrel_engine::module::{Loaded, ModuleSpec};
-use petrel_engine::settings::directives::{DIRECTIVES, DirectiveSpec, Effect, Scope};
+use petrel_engine::settings::directives::{DIRECTIVES, DirectiveSpec, Effect};
 use petrel_modules::gateway::options::HOST_OPTIONS;
 use petrel_modules::{MODULES, NOT_BUILT_MODULES};
 
@@ -63,37 +62,14 @@ fn section(text: &mut String, title: &str, introduction: &str, directives: &[Dir
 fn row(text: &mut String, spec: &DirectiveSpec) {
     let cells = [
         format!("`{}`", spec.name),
-        kind(spec.kind).to_owned(),
-        scope(spec.scope).to_owned(),
+        spec.kind.name().to_owned(),
+        spec.scope.name().to_owned(),
         spec.default.to_owned(),
         effect(spec.effect),
         spec.doc.to_owned(),
     ];
     let cells = cells.map(|cell| cell.replace('|', "\\|"));
     writeln!(text, "| {} |", cells.join(" | ")).expect("writing to a string");
-}
-
-fn kind(kind: ValueKind) -> &'static str {
-    match kind {
-        ValueKind::Bool => "bool",
-        ValueKind::Short => "short",
-        ValueKind::Int => "int",
-        ValueKind::String => "string",
-        ValueKind::List => "list",
-        ValueKind::Map => "map",
-        ValueKind::StringMap => "map of strings",
-        ValueKind::StringOrList => "string or list",
-        ValueKind::BoolOrString => "bool or string",
-        ValueKind::Any => "any",
-    }
-}
-
-fn scope(scope: Scope) -> &'static str {
-    match scope {
-        Scope::Server => "server",
-        Scope::Socket => "listener",
-        Scope::Request => "any",
-    }
 }
 
 fn effect(effect: Effect) -> String {

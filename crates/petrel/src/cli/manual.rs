@@ -2,6 +2,7 @@
 //! with the sections that say how a command ends and which files it uses.
 
 use clap::{Arg, ArgAction, Command};
+use engine::settings::directives::{DIRECTIVES, DirectiveSpec, Effect};
 
 /// The page of `command`, in roff.
 pub(super) fn page(command: Command) -> Vec<u8> {
@@ -29,6 +30,57 @@ pub(super) fn page(command: Command) -> Vec<u8> {
     page.extend(section("FILES", files(&name)).into_bytes());
     page
 }
+
+/// petrel.conf(5): the language, and each directive with the first sentence that its table has about it.
+pub(super) fn page_of_configuration() -> Vec<u8> {
+    let mut page = format!(
+        ".TH petrel.conf 5 \"\" \"petrel {}\" Petrel\n{}",
+        env!("CARGO_PKG_VERSION"),
+        include_str!("petrel.conf.roff")
+    );
+    page += DIRECTIVES_BEGIN;
+    page += &subsection("The core", DIRECTIVES);
+    for module in modules::MODULES {
+        page += &subsection(module.name, module.directives);
+    }
+    page += &section("FILES", files("petrel.conf"));
+    page += ".SH \"SEE ALSO\"\n\\fBpetrel\\fR(1), \\fBpetrel\\-explain\\fR(1)\n";
+    page.into_bytes()
+}
+
+const DIRECTIVES_BEGIN: &str = ".SH DIRECTIVES\nEach with the type of its value and where it may stand: server, \
+    outside of all conditions; listener, also in $SERVER[\"socket\"]; any, in every condition. docs/directives.md says \
+    more of each: its default, and those of lighttpd that have no effect here.\n";
+
+/// The directives of a table that do something; nothing if there is none.
+fn subsection(heading: &str, directives: &[DirectiveSpec]) -> String {
+    let mut text = String::new();
+    for spec in directives {
+        let meaning = match spec.effect {
+            Effect::Works => first_sentence(spec.doc).to_owned(),
+            Effect::Renamed(name) => format!("Another name of {name}."),
+            _ => continue,
+        };
+        let (name, kind, scope) = (escaped(spec.name), spec.kind.name(), spec.scope.name());
+        let meaning = escaped(&meaning);
+        text += &format!(".TP\n\\fB{name}\\fR ({kind}; {scope})\n\\&{meaning}\n");
+    }
+    match text.is_empty() {
+        true => text,
+        false => format!(".SS \"{heading}\"\n{text}"),
+    }
+}
+
+/// The first sentence, with those behind it until there is a line of text.
+fn first_sentence(text: &str) -> &str {
+    let is_end = |(at, _): &(usize, &str)| {
+        *at >= LINE_BYTES_MIN && text[at + 2..].starts_with(|c: char| c.is_ascii_uppercase())
+    };
+    let end = text.match_indices(". ").find(is_end);
+    end.map_or(text, |(at, _)| &text[..=at])
+}
+
+const LINE_BYTES_MIN: usize = 30;
 
 /// A section of paragraphs, each with a tag in bold; nothing without paragraphs.
 fn section(heading: &str, paragraphs: &[(&str, &str)]) -> String {
@@ -137,10 +189,20 @@ fn files(command: &str) -> &'static [(&'static str, &'static str)] {
             "/etc/petrel/petrel.conf",
             "The configuration that is used without -f.",
         )],
+        "petrel.conf" => &[
+            (
+                "/etc/petrel/petrel.conf",
+                "The configuration of the service. Its file conf.d/NAME.conf may hold your sites.",
+            ),
+            (
+                "/usr/share/doc/petrel/docs/",
+                "All directives (directives.md), and how to do what.",
+            ),
+        ],
         _ => &[
             (
                 "/etc/petrel/petrel.conf, /etc/petrel/conf.d/*.conf",
-                "The configuration of the service, where the Debian package is installed.",
+                "The configuration of the service, where the Debian package is installed; see petrel.conf(5).",
             ),
             (
                 "/run/petrel.pid, /run/petrel.control",
