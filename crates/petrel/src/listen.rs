@@ -200,6 +200,11 @@ impl ListenerSet {
             .find(|listener| listener.address == address)
     }
 
+    /// Their addresses in canonical form.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = &str> {
+        self.listeners.iter().map(|listener| &*listener.address)
+    }
+
     fn is_some(&self) -> bool {
         !self.listeners.is_empty()
     }

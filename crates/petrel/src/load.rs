@@ -4,6 +4,7 @@
 //! configuration names. Start-up, reload, `-t` and `-p` all use it.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,6 +28,15 @@ pub(crate) enum Origin {
         /// The text.
         text: String,
     },
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::File(path) => write!(f, "{}", path.display()),
+            Origin::Text { name, .. } => f.write_str(name),
+        }
+    }
 }
 
 /// A configuration that was read and checked.

@@ -75,6 +75,15 @@ impl Identity {
         })
     }
 
+    /// The name of the user that the server process runs as, or its number if it has none.
+    pub(crate) fn user_name(&self) -> String {
+        let id = self.user.unwrap_or_else(geteuid);
+        match User::from_uid(id) {
+            Ok(Some(user)) => user.name,
+            _ => id.to_string(),
+        }
+    }
+
     /// A user id without a user, and a group.
     pub(crate) fn unnamed(user: Uid, group: Gid) -> Identity {
         Identity {

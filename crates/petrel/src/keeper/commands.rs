@@ -193,10 +193,7 @@ impl Keeper {
     }
 
     fn status(&self, now: Instant) -> CommandReply {
-        let file = match &self.origin {
-            Origin::File(path) => path.display().to_string(),
-            Origin::Text { name, .. } => (*name).to_owned(),
-        };
+        let file = self.origin.to_string();
         let state = match self.stopping {
             Some(Stopping::Gracefully) => "stopping",
             Some(Stopping::AtOnce) => "stopping-now",

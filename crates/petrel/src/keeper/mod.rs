@@ -245,10 +245,26 @@ impl Keeper {
         // file must stay.
         keeper.pid_file = reload::write_pid_file(&keeper.current)?;
         configure_logs(&keeper.logs, &keeper.current.loaded);
+        keeper.log_start();
         for line in summary::lines(&keeper.current.loaded) {
             keeper.logs.error(format_args!("{line}"));
         }
         Ok(keeper)
+    }
+
+    /// The first line of the log, for operators: what is about to serve.
+    fn log_start(&self) {
+        let listeners = self.current.listeners.borrow();
+        let addresses: Vec<&str> = listeners.addresses().collect();
+        let workers = self.current.loaded.process.workers.get();
+        self.logs.error(format_args!(
+            "Petrel {} starts: configuration {}; addresses {}; {workers} {}; user {}",
+            env!("CARGO_PKG_VERSION"),
+            self.origin,
+            addresses.join(", "),
+            if workers == 1 { "worker" } else { "workers" },
+            self.current.identity.user_name(),
+        ));
     }
 
     fn run(mut self) -> KeeperExit {

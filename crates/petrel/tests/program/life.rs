@@ -38,6 +38,23 @@ fn term_stops_at_once_and_the_pid_file_goes() {
 }
 
 #[test]
+fn the_first_line_of_the_log_says_what_serves() {
+    let site = Site::new();
+    let socket = site.path("web.sock");
+    let more = format!("$SERVER[\"socket\"] == \"{}\" {{ }}", socket.display());
+    let _server = site.start(&more);
+    let log = site.error_log();
+    let first = log.lines().next().unwrap_or_default();
+    let version = env!("CARGO_PKG_VERSION");
+    let file = site.path("petrel.conf");
+    let (file, socket, port) = (file.display(), socket.display(), site.port);
+    let expected = format!(
+        ": Petrel {version} starts: configuration {file}; addresses 127.0.0.1:{port}, {socket}; 2 workers; user "
+    );
+    assert!(first.contains(&expected), "{first}\n{expected}");
+}
+
+#[test]
 fn a_second_instance_is_refused_and_harms_nothing() {
     let site = Site::new();
     let pid_file = site.path("petrel.pid");
