@@ -17,7 +17,10 @@
 //! ```
 //!
 //! A second connection asks when the first one has waited for [`limits::ASK_MORE_MS`]: php-fpm with `pm =
-//! ondemand` starts a process only when a connection arrives.
+//! ondemand` starts a process only when a connection arrives. It starts none while a process seems to be idle, so a
+//! process that takes another connection at that moment leaves this one without. As nothing arrives any more, the
+//! last connection that asks makes way for a new one after [`limits::ASK_ANEW_MS`], and after twice that time again:
+//! the kernel's queue keeps a closed connection until a process takes it.
 //!
 //! Behind the end of a reply the question says when the process is back: a script may work on after
 //! `fastcgi_finish_request()`. It is asked behind the first replies of a backend, behind one of
@@ -42,6 +45,8 @@ pub(super) struct AskingConnections {
     all: RefCell<Vec<Asked>>,
     /// Not before that time another one is begun, because the last one failed.
     not_before_ms: Cell<u64>,
+    /// How often a connection has made way for a new one since the last one was answered.
+    renewals: Cell<u32>,
     /// Requests that were sent, to ask behind one of many.
     sent: Cell<u32>,
 }
@@ -99,6 +104,25 @@ impl AskingConnections {
             self.not_before_ms.set(now_ms + limits::ASK_PAUSE_MS);
         }
         may
+    }
+
+    /// Closes the last one of several, which began at `latest_ms`, if it has waited for long.
+    fn make_way(&self, backend: &Backend, latest_ms: u64, now_ms: u64) -> bool {
+        let renewals = self.renewals.get();
+        let pause_ms = limits::ASK_ANEW_MS << renewals.min(limits::ASK_ANEW_DOUBLINGS);
+        let mut all = self.all.borrow_mut();
+        let last = all
+            .iter()
+            .rposition(|asked| asked.waits_since_ms() == Some(latest_ms));
+        match last {
+            Some(last) if now_ms >= latest_ms + pause_ms => {
+                all.remove(last);
+                self.renewals.set(renewals + 1);
+                backend.shared.capacity.waits_no_more();
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Closes all of them.
@@ -239,7 +263,11 @@ impl Backend {
             true => limits::ASKED_MAX,
             false => limits::ASKED_MAX.min(self.queue.count() - soon),
         };
-        if count > 0 && (count >= asked_max || now_ms < latest_ms + limits::ASK_MORE_MS) {
+        if count > 0 && count < asked_max {
+            if now_ms < latest_ms + limits::ASK_MORE_MS {
+                return;
+            }
+        } else if count > 0 && !(keeps && asking.make_way(self, latest_ms, now_ms)) {
             return;
         }
         let Some(permit) = Permit::take(&self.shared) else {
@@ -298,6 +326,7 @@ impl Backend {
             self.take_verdict(verdict, now_ms);
         }
         if has_news {
+            self.asking.renewals.set(0);
             self.look_around();
             // What was begun has to be polled once, so that its socket wakes the task.
             context.waker().wake_by_ref();

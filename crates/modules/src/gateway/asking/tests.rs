@@ -311,6 +311,37 @@ fn processes_are_asked_at_once_although_connections_have_to_prove_themselves() {
     });
 }
 
+/// php-fpm with `pm = ondemand` looks whether it needs another process only when a connection arrives.
+#[test]
+fn connections_go_on_to_arrive_while_no_process_takes_one() {
+    VirtualTime::run(async |time| {
+        let tree = Tree::new(&[]);
+        let path = tree.path("app.sock");
+        let application = Application::start(&path, Manner::Answers, 1, 0);
+        let site = site(&time, &path, Manner::Answers, "\"backlog-timeout\" => 60");
+        let parent = parent(&site);
+        let long = Script {
+            takes: Duration::from_secs(40),
+            ..script(0)
+        };
+        assert_eq!(
+            site.with_clock(ask(&parent, Method::Post, script(3)))
+                .await
+                .0,
+            200
+        );
+        let all = [long, script(1), script(2)]
+            .map(async |script| ask(&parent, Method::Post, script).await.0);
+        let all = site.with_clock(futures_util::future::join_all(all));
+        assert_eq!(all.await, [200; 3]);
+        expect_no_leftovers(&[site], "");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        // Behind 1, 3, 7, 15 and 31 s, and those that asked at the end.
+        let unused = application.unused();
+        assert!((5..=5 + limits::ASKED_MAX).contains(&unused), "{unused}");
+    });
+}
+
 /// php-fpm with `pm.max_requests`: the question behind the reply is not read.
 #[test]
 fn a_process_that_closes_behind_its_reply_is_asked_again_at_once() {

@@ -208,27 +208,32 @@ impl Application {
             // An error means that the other side has closed the connection.
             let _ = match self.manner {
                 Manner::Scgi => self.serve_scgi(process, &mut stream).await,
-                _ => self.serve(process, &mut stream).await,
+                _ => {
+                    let served = Cell::new(0);
+                    let ended = self.serve(process, &mut stream, &served).await;
+                    let is_unused = ended.is_err() && served.get() == 0;
+                    self.unused.update(|count| count + usize::from(is_unused));
+                    ended
+                }
             };
             close(&stream);
         }
     }
 
-    async fn serve(&self, process: usize, stream: &mut UnixStream) -> io::Result<()> {
+    async fn serve(
+        &self,
+        process: usize,
+        stream: &mut UnixStream,
+        served: &Cell<u32>,
+    ) -> io::Result<()> {
         let mut stream = BufReader::new(stream);
-        let (mut served, mut keeps, mut owed, mut params) = (0, true, Vec::new(), Vec::new());
+        let (mut keeps, mut owed, mut params) = (true, Vec::new(), Vec::new());
         if matches!(self.manner, Manner::NeverReads) {
             std::future::pending::<()>().await;
         }
         loop {
             self.is_idle(process);
-            let (kind, content) = match read_record(&mut stream).await {
-                Ok(record) => record,
-                Err(error) => {
-                    self.unused.update(|count| count + usize::from(served == 0));
-                    return Err(error);
-                }
-            };
+            let (kind, content) = read_record(&mut stream).await?;
             match kind {
                 kind::GET_VALUES if self.dies(Death::AtQuestion) => return Ok(()),
                 kind::GET_VALUES => match self.manner {
@@ -268,9 +273,9 @@ impl Application {
                     write_end_request(&mut records, 1, 0, ProtocolStatus::RequestComplete);
                     records.extend(&unasked);
                     stream.write_all(&records).await?;
-                    served += 1;
+                    served.update(|served| served + 1);
                     let closes = matches!(self.manner, Manner::EndsWithout);
-                    if !keeps || closes || served == self.requests_max {
+                    if !keeps || closes || served.get() == self.requests_max {
                         tokio::time::sleep(self.closes_after.get()).await;
                         close(stream.get_ref());
                         tokio::time::sleep(script.works_on).await;
