@@ -678,20 +678,30 @@ impl Exchange {
     pub fn stamp(&mut self, stage: Stage) {
         let clock = self.worker.clock();
         let now = clock.now();
-        self.ledger.stamp(stage, now);
         if clock.gap() >= limits::HOG_NANOS && stage.kind() == StageKind::Work {
-            self.has_hogged(stage);
+            self.has_hogged(stage, now);
         }
+        self.ledger.stamp(stage, now);
     }
 
-    /// This request kept the worker busy for so long that others may have lagged.
+    /// This request kept the worker busy until `now` for so long that others may have lagged.
     #[cold]
-    fn has_hogged(&mut self, stage: Stage) {
+    fn has_hogged(&mut self, stage: Stage, now: Nanos) {
         let run = self
             .worker
             .note_hog(Some(stage), |text| self.tell_work(stage, text));
-        if run.ran >= limits::NOTED_WAIT_NANOS {
-            self.note_wait(stage, run.ran, |exchange, text| {
+        let mut ran = run.ran;
+        if run.without_processor >= limits::NOTED_WAIT_NANOS.max(run.ran / 2) {
+            ran -= run.without_processor;
+            let worked_until = now - run.without_processor;
+            self.ledger.stamp_part(stage, worked_until, now);
+            self.ledger.stamp(Stage::Lag, now);
+            self.note_wait(Stage::Lag, run.without_processor, |_, text| {
+                text.write_str("the worker had no processor");
+            });
+        }
+        if ran >= limits::NOTED_WAIT_NANOS {
+            self.note_wait(stage, ran, |exchange, text| {
                 // Nothing held this request up: its own work took so long.
                 match exchange.script_of(stage) {
                     Some(script) => text.write_str(&String::from_utf8_lossy(script)),

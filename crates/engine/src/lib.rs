@@ -35,6 +35,7 @@ pub mod offline;
 pub mod pace;
 pub mod paths;
 pub mod phase;
+mod processor;
 pub mod ranges;
 pub mod recorder;
 pub mod request_id;

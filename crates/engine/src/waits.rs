@@ -167,6 +167,9 @@ pub(crate) struct LongRun {
     pub(crate) ran: Nanos,
     /// For how long the worker had a processor meanwhile, at most.
     pub(crate) on_processor: Nanos,
+    /// For how long the worker could have gone on meanwhile and had no processor. The rest of the time without one it
+    /// waited in a system call.
+    pub(crate) without_processor: Nanos,
     /// When that ended.
     pub(crate) ended: Nanos,
 }
@@ -357,6 +360,7 @@ mod tests {
             stage: Some(Stage::Lua),
             ran: 41_000_000,
             on_processor: 40_000_000,
+            without_processor: 0,
             ended: 0,
         };
         let what = "/srv/slow.lua";
@@ -402,6 +406,7 @@ mod tests {
             stage: Some(Stage::Lua),
             ran,
             on_processor: ran,
+            without_processor: 0,
             ended,
         };
         let mut hogs = Hogs::default();

@@ -12,8 +12,7 @@ use petrel_proto::hpack::PreparedLines;
 use tokio::sync::Notify;
 
 use crate::blocking::{self, FileDeadline};
-use crate::clock::Clock;
-use crate::clock::{self, thread_processor_time};
+use crate::clock::{self, Clock};
 use crate::deadlines::Deadlines;
 use crate::exchange::{Exchange, ListenerFacts, Scheme};
 use crate::file_cache::FileCache;
@@ -22,6 +21,7 @@ use crate::limits;
 use crate::log::LogRegistry;
 use crate::metrics::{HogShown, WorkerGauges, WorkerMetrics};
 use crate::network_backend::{FileReader, Readers};
+use crate::processor::ProcessorTimes;
 use crate::recorder::Recorder;
 use crate::request_id::{RequestId, RequestIds};
 use crate::settings::{CoreSettings, ProcessSettings, Settings, SettingsTable};
@@ -82,8 +82,7 @@ pub struct Worker {
     hogs: RefCell<Hogs>,
     /// The one that [`WorkerMetrics`] last got.
     hog_shown: RefCell<Option<Arc<HogShown>>>,
-    /// The processor time of the worker at the beginning of the present second.
-    processor_time: Cell<Nanos>,
+    processor: ProcessorTimes,
 }
 
 /// Called once a second for the data of a module.
@@ -210,7 +209,7 @@ impl Worker {
             readers: Rc::new(readers),
             hogs: RefCell::default(),
             hog_shown: RefCell::default(),
-            processor_time: Cell::new(0),
+            processor: ProcessorTimes::default(),
         });
         worker.tend_recorder();
         worker
@@ -329,11 +328,13 @@ impl Worker {
         stage: Option<Stage>,
         what: impl FnOnce(&mut HolderText<'_>),
     ) -> LongRun {
-        let on_processor = thread_processor_time().saturating_sub(self.processor_time.get());
+        let ran = self.clock.gap();
+        let (on_processor, waited) = self.processor.of_second();
         let run = LongRun {
             stage,
-            ran: self.clock.gap(),
+            ran,
             on_processor,
+            without_processor: waited.min(ran.saturating_sub(on_processor)),
             ended: self.clock.latest(),
         };
         self.hogs.borrow_mut().note(run, self.clock.turn(), what);
@@ -568,7 +569,7 @@ pub(crate) async fn tick(worker: Rc<Worker>) {
         if worker.clock.gap() >= limits::HOG_NANOS {
             worker.note_hog(None, |text| text.write_str("the work of each second"));
         }
-        worker.processor_time.set(thread_processor_time());
+        worker.processor.next_second();
     }
 }
 

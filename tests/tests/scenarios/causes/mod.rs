@@ -14,6 +14,7 @@ mod handshake_of_backend;
 mod handshake_of_client;
 mod long_script;
 mod missing_name;
+mod no_processor;
 mod reply_drips;
 mod silent_tunnel;
 mod slow_look_up;
