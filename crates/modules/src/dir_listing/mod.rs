@@ -58,7 +58,8 @@ pub(crate) static MODULE: ModuleSpec = ModuleSpec {
 
 static DIRECTIVES: &[DirectiveSpec] = petrel_engine::directives! {
     "dir-listing.activate", Bool, Request, "disable", Works,
-        "List directories that have no index file. A program gets JSON with ?json or Accept: application/json.";
+        "List directories that have no index file. A program gets JSON with ?json or Accept: application/json. Names that \
+         no URL can lead to are left out: those with control characters, and those that server.http-parseopts refuses.";
     "server.dir-listing", Bool, Request, "disable", Renamed("dir-listing.activate"),
         "Older name of dir-listing.activate.";
     "dir-listing.exclude", List, Request, "()", Works,
@@ -158,6 +159,7 @@ fn wanted(exchange: &Exchange, options: &ListingOptions, view: &View) -> Option<
         directory: exchange.physical.path.clone(),
         symlinks: exchange.settings.core.symlinks,
         names: Arc::clone(&options.names),
+        url_options: exchange.worker.process().url_options,
         header: around(&options.header, "header")?,
         readme: around(&options.readme, "readme")?,
     })

@@ -2,13 +2,14 @@
 //!
 //! Entries are examined with fstatat(2) relative to the directory, except those whose type shows that they
 //! are not listed: sockets, pipes and devices are never served. A symlink counts as what it leads to. It is
-//! left out where symlinks are refused, and if it leads nowhere.
+//! left out where symlinks are refused, and if it leads nowhere. So is an entry whose URL the server would refuse.
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use petrel_engine::file_cache::{SharedDescriptor, Symlinks, open_directory};
+use petrel_engine::proto::url::{Url, UrlOptions};
 use rustix::fs::{AtFlags, Dir, FileType, statat};
 use rustix::io::Errno;
 
@@ -20,6 +21,7 @@ pub(super) struct WantedDirectory {
     pub(crate) directory: Vec<u8>,
     pub(crate) symlinks: Symlinks,
     pub(crate) names: Arc<ListedNames>,
+    pub(crate) url_options: UrlOptions,
     pub(crate) header: AroundFile,
     pub(crate) readme: AroundFile,
 }
@@ -57,7 +59,7 @@ impl WantedDirectory {
             symlinks: self.symlinks,
             entries: Entries::default(),
         };
-        let is_truncated = directory.read(&self.names)?;
+        let is_truncated = directory.read(&self.names, &self.url_options)?;
         Ok(DirectoryContents {
             entries: directory.entries,
             is_truncated,
@@ -108,7 +110,8 @@ struct Directory {
 
 impl Directory {
     /// Whether there are more entries than are read.
-    fn read(&mut self, names: &ListedNames) -> Result<bool, Errno> {
+    fn read(&mut self, names: &ListedNames, url_options: &UrlOptions) -> Result<bool, Errno> {
+        let mut url = Url::new();
         let mut seen = 0;
         for entry in Dir::read_from(&self.descriptor)? {
             let entry = entry?;
@@ -120,7 +123,7 @@ impl Directory {
                 return Ok(true);
             }
             seen += 1;
-            if names.shows(name.to_bytes()) {
+            if names.shows(name.to_bytes()) && url.can_name(name.to_bytes(), url_options) {
                 self.take(name, entry.file_type());
             }
         }

@@ -29,13 +29,17 @@ impl Root {
     }
 
     fn site(&self, more: &str) -> Site {
+        self.site_of(more, &[&MODULE])
+    }
+
+    fn site_of(&self, more: &str, modules: &[&'static ModuleSpec]) -> Site {
         let root = self.0.join("www");
         let text = format!(
             "server.document-root = \"{}\"\ndir-listing.activate = \"enable\"\n{}",
             root.display(),
             more.replace("ROOT", &self.0.display().to_string()),
         );
-        Site::new(&text, &[&MODULE])
+        Site::new(&text, modules)
     }
 }
 
@@ -109,9 +113,9 @@ fn only_directories_are_answered_and_only_when_it_is_on() {
 fn names_are_escaped_for_where_they_stand() {
     let root = Root::new("escape");
     root.write("<i>'\"&?#%:x", "");
-    root.write(b"bad\xff\n", "");
+    root.write(b"bad\xff\xe4", "");
     root.write("<d>/x", "");
-    let site = root.site("");
+    let site = root.site(SERVES_ALL_BYTES);
     let text = page(&site, "/");
     assert!(
         text.contains(
@@ -120,7 +124,7 @@ fn names_are_escaped_for_where_they_stand() {
         "{text}"
     );
     assert!(
-        text.contains("<a href=\"bad%FF%0A\">bad\u{fffd}&#xfffd;</a>"),
+        text.contains("<a href=\"bad%FF%E4\">bad\u{fffd}\u{fffd}</a>"),
         "{text}"
     );
     let inside = page(&site, "/%3Cd%3E/");
@@ -133,6 +137,69 @@ fn names_are_escaped_for_where_they_stand() {
         "{inside}"
     );
     assert!(!inside.contains("<d>"));
+}
+
+const SERVES_ALL_BYTES: &str =
+    "server.http-parseopts = (\"url-invalid-utf8-reject\" => \"disable\")";
+
+/// Whatever the options are, the link of each name that is listed is answered.
+#[test]
+fn only_names_whose_links_are_answered_are_listed() {
+    let root = Root::new("answered");
+    let names: [&[u8]; 6] = [
+        b"tab\t",
+        b"line\n",
+        b"del\x7f",
+        b"no-utf8\xff",
+        b"back\\slash",
+        b"latin\xe4",
+    ];
+    for name in names {
+        root.write([b"f-", name].concat(), "x");
+        root.write([b"d-", name, b"/in".as_slice()].concat(), "x");
+    }
+    for (options, expected) in [
+        ("", [&b"back\\slash"[..], b"latin\xe4"].as_slice()),
+        (
+            SERVES_ALL_BYTES,
+            &[b"back\\slash", b"latin\xe4", b"no-utf8\xff"],
+        ),
+        (
+            "server.http-parseopts = (\"url-ctrls-reject\" => \"disable\")",
+            &[b"back\\slash", b"latin\xe4"],
+        ),
+        (
+            "server.http-parseopts = (\"url-path-backslash-trans\" => \"enable\")",
+            &[b"latin\xe4"],
+        ),
+    ] {
+        let site = root.site_of(options, &[&MODULE, &crate::static_file::MODULE]);
+        let hrefs = |kind: &str, end: &str| -> Vec<String> {
+            let encode = |name: &&[u8]| {
+                let mut href = Vec::from(kind);
+                petrel_engine::proto::escape::percent_encode_path(&mut href, name);
+                String::from_utf8(href).expect("ASCII") + end
+            };
+            expected.iter().map(encode).collect()
+        };
+        let all = [hrefs("d-", "/"), hrefs("f-", "")].concat();
+        let json = String::from_utf8_lossy(site.get("/?json").body()).into_owned();
+        let listed = json.split("\"href\":\"").skip(1);
+        let listed: Vec<&str> = listed.filter_map(|rest| rest.split('"').next()).collect();
+        assert_eq!(listed, all, "{options}");
+        let page = page(&site, "/");
+        for href in all {
+            assert!(
+                page.contains(&format!("<a href=\"{href}\"")),
+                "{href}: {page}"
+            );
+            assert_eq!(
+                site.get(&format!("/{href}")).status(),
+                200,
+                "{href} {options}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -350,6 +417,7 @@ async fn a_directory_that_hangs_does_not_hold_up_what_is_mounted_in_its_place() 
         directory: root.0.join("www").into_os_string().into_vec(),
         symlinks: Symlinks::Follow,
         names: Arc::default(),
+        url_options: Default::default(),
         header: AroundFile::Nothing,
         readme: AroundFile::Nothing,
     };

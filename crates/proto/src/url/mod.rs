@@ -9,6 +9,7 @@
 
 mod normalise;
 
+use crate::escape::percent_encode_path;
 use crate::method::Method;
 use crate::reasons::reasons;
 
@@ -165,6 +166,14 @@ impl Url {
             self.decoded_is_raw = false;
         }
         self.decoded.extend_from_slice(name);
+    }
+
+    /// Whether a URL with `name` as the last segment of its path, percent-encoded, leads to a file of that name.
+    pub fn can_name(&mut self, name: &[u8], options: &UrlOptions) -> bool {
+        let mut target = vec![b'/'];
+        percent_encode_path(&mut target, name);
+        let parsed = self.parse(&target, Method::Get, options);
+        parsed.is_ok() && self.path().strip_prefix(b"/") == Some(name)
     }
 
     /// The normalised path and query, for rewrite rules and logs; `*` for `OPTIONS *`.
